@@ -30,7 +30,7 @@ cpus: $(VENV)/cpus/numpy-sse2 $(VENV)/cpus/aarch64
 
 # map_batches on Ray and Dask, and the servers that have adapters; what needs none of their packages is in `make test`
 cluster-test: $(VENV)/cluster/ready $(VENV)/mlserver/ready
-	$(VENV)/cluster/bin/python -m pytest --all -m "" $(addprefix tests/cluster/test_,ray.py dask.py kserve.py litserve.py serving_page.py) \
+	$(VENV)/cluster/bin/python -m pytest --all -m "" $(addprefix tests/cluster/test_,tables.py ray.py dask.py kserve.py litserve.py serving_page.py) \
 		tests/cluster/test_local.py::test_one_of_two_workers_killed_amid_10000_batches \
 		tests/cluster/test_local.py::test_workers_killed_at_random_amid_10000_batches
 	$(VENV)/mlserver/bin/python -m pytest --all tests/cluster/test_mlserver.py tests/cluster/test_serving_page.py -k mlserver
@@ -100,12 +100,13 @@ golden: $(VENV)/ready
 	$(RUN) -m tests.compiler.golden
 
 # what is derived of tables, and build/docs/index.html, the site; a warning is an error
-docs: $(VENV)/ready $(VENV)/docs/ready
-	$(RUN) -m treadle.tools.docs
-	$(RUN) -m treadle.tools.sources
-	$(RUN) -m treadle.tools.stubs
-	$(RUN) -m treadle.tools.reference
+docs: $(VENV)/docs/ready
+	$(VENV)/docs/bin/python -m treadle.tools.docs
+	$(VENV)/docs/bin/python -m treadle.tools.sources
+	$(VENV)/docs/bin/python -m treadle.tools.stubs
+	$(VENV)/docs/bin/python -m treadle.tools.reference
 	$(VENV)/docs/bin/sphinx-build --fail-on-warning --keep-going --quiet --doctree-dir build/doctrees docs build/docs
+	@echo "the site is $(CURDIR)/build/docs/index.html"
 
 $(VENV)/ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 vm.compiler_name = f"{__name__}.compiler.kernels.build"
 formats.library_writer = f"{__name__}.vm.module_kinds"
 formats.kernel_sources = f"{__name__}.compiler.kernels.source"
+formats.data_types = f"{__name__}.vm.data_types"
 
 __version__ = "0.1.0"
 formats.producer = f"treadle {__version__}"

@@ -43,8 +43,9 @@ def map_batches(
     """The function's results for batches of `batch_size` rows of a source; the last batch may be smaller.
 
     `exe` is an executable, the path of one, or a `cluster.Handle`. The source is an array or memory map, a tuple of arrays
-    in the order of the parameters or a mapping by their names, an iterable of such pieces of any number of rows, a Ray Dataset,
-    or a Dask array; it is read no further ahead than workers need.
+    in the order of the parameters or a mapping by their names, a table of pandas, Polars or Arrow (columns by the parameters'
+    names, or those of one matrix), the path of a file of Parquet, CSV, Arrow or NumPy, an iterable of such pieces of any number
+    of rows, a Ray Dataset, or a Dask array; it is read no further ahead than workers need.
 
     Iterate over what this returns: results come in order, or with `ordered=False` as pairs (number, result) as they come. Each
     is a NumPy array, or a tuple of them, and comes once. `.numpy()` joins all. Work begins with the first; closing ends it.

@@ -17,6 +17,7 @@ from ..formats.types import FunctionType, TensorType, TupleType, Type
 from ..vm.tensor import Tensor
 from ..vm.threads import set_num_threads
 from .handle import Exe, Handle
+from .tables import arguments_of, columns_of
 
 
 class Signature:
@@ -57,6 +58,8 @@ class Signature:
 
     def arguments(self, value: Any, what: str = "the source") -> tuple[Any, ...]:
         """The arrays of an array, a tuple or a mapping by name, one for each parameter, in their order. Raises ArgumentError."""
+        if (columns := columns_of(value)) is not None:
+            return arguments_of(columns, self.names, self.type.params, what)
         if isinstance(value, Mapping):
             if len(value) == len(self.names) == 1:  # whatever the column of a data set is called
                 return tuple(value.values())

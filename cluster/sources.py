@@ -1,4 +1,5 @@
-"""Where batches come from: arrays, memory maps, iterators, Ray Datasets, Dask arrays, as numbered batches of bounded size.
+"""Where batches come from: arrays, memory maps, iterators, tables and their files, Ray Datasets, Dask arrays, as numbered batches
+of bounded size.
 
 What can be indexed is read batch by batch, when a worker has room for it. What can only be iterated gives pieces of any
 number of rows, which are joined and cut; of it, one piece and one batch are in memory.
@@ -10,13 +11,15 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..formats.dtypes import DType
-from ..formats.errors import ArgumentError
+from ..formats.errors import ArgumentError, MissingFileError
 from .runner import Signature, row_count
+from .tables import FILES, arguments_of, columns_of, is_of, pieces_of, rows_in
 
 Arrays = tuple[np.ndarray, ...]
 
@@ -47,9 +50,11 @@ class Source:
 
 def source_of(value: Any, signature: Signature) -> Source:
     """The source that a user has named. Raises ArgumentError for what is none."""
-    if _is_of(value, "ray.data") and hasattr(value, "iter_batches"):
+    if is_of(value, "ray.data") and hasattr(value, "iter_batches"):
         return Pieces(lambda size: value.iter_batches(batch_size=size, batch_format="numpy"), signature)
-    if isinstance(value, (tuple, Mapping)) or _is_indexable(value):
+    if isinstance(value, (str, os.PathLike)):
+        return _file(Path(value), signature)
+    if isinstance(value, (tuple, Mapping)) or _is_indexable(value) or columns_of(value) is not None:
         arrays = signature.arguments(value)
         for name, array in zip(signature.names, arrays, strict=True):
             if not _is_indexable(array):
@@ -57,17 +62,22 @@ def source_of(value: Any, signature: Signature) -> Source:
                     f"the source of parameter {name!r} is a {type(array).__name__}; expected an array in a tuple or mapping"
                 )
         return Rows(arrays, signature)
-    if isinstance(value, Iterable) and not isinstance(value, (str, bytes)):
+    if isinstance(value, Iterable) and not isinstance(value, bytes):
         return Pieces(lambda size: value, signature)
     raise ArgumentError(
-        f"a source of type {type(value).__name__}; expected an array, a tuple or mapping of arrays, an iterable of such "
-        "pieces, a Ray Dataset or a Dask array"
+        f"a source of type {type(value).__name__}; expected an array, a tuple or mapping of arrays, a table, an iterable "
+        f"of such pieces, a Ray Dataset, a Dask array, or the path of a file {', '.join(FILES)}"
     )
 
 
-def _is_of(value: object, module: str) -> bool:
-    """Whether a value's class is of a library, which is not imported to find that out."""
-    return any(kind.__module__.split(".")[: module.count(".") + 1] == module.split(".") for kind in type(value).__mro__)
+def _file(path: Path, signature: Signature) -> Source:
+    if path.suffix not in FILES:
+        raise ArgumentError(f"the source {path}: expected a file {', '.join(FILES)}")
+    if not path.is_file():
+        raise MissingFileError(f"the source {path}: there is no such file")
+    if path.suffix == ".npy":
+        return Rows(signature.arguments(np.load(path, mmap_mode="r", allow_pickle=False)), signature)
+    return TableFile(path, signature)
 
 
 def _is_indexable(value: object) -> bool:
@@ -81,7 +91,7 @@ class Rows(Source):
         arrays = tuple(arrays)
         self.rows = row_count(arrays, signature.names)
         self._whole = arrays
-        self._arrays = tuple(_Blocks(array) if _is_of(array, "dask") else array for array in arrays)
+        self._arrays = tuple(_Blocks(array) if is_of(array, "dask") else array for array in arrays)
         self._signature = signature
 
     def batches(self, size: int) -> Iterator[Batch]:
@@ -97,7 +107,7 @@ class Rows(Source):
         digest = hashlib.sha256()
         for array in self._whole:
             digest.update(f"{array.dtype} {tuple(array.shape)} ".encode())
-            if _is_of(array, "dask"):
+            if is_of(array, "dask"):
                 digest.update(str(array.name).encode())  # Dask's own fingerprint of how it is computed
             else:
                 digest.update(_sample(array))
@@ -169,6 +179,22 @@ class Pieces(Source):
                 rows += end - start
         if rows:
             yield _joined(number, kept, rows)
+
+
+class TableFile(Pieces):
+    """A file of a table, which is read as far as workers need."""
+
+    def __init__(self, path: Path, signature: Signature) -> None:
+        super().__init__(lambda size: self._arguments(size), signature)
+        self.path, self.rows = path, rows_in(path)
+
+    def _arguments(self, size: int) -> Iterator[Arrays]:
+        for columns in pieces_of(self.path, size):
+            yield arguments_of(columns, self._signature.names, self._signature.type.params, str(self.path))
+
+    def fingerprint(self) -> str | None:
+        status = self.path.stat()
+        return hashlib.sha256(f"{self.path.name} {status.st_size} {status.st_mtime_ns}".encode()).hexdigest()
 
 
 def _joined(number: int, parts: list[Arrays], rows: int) -> Batch:

@@ -17,7 +17,8 @@ from . import ir
 
 @dataclass(eq=False)
 class Node:
-    """An expression: an atom, or what `make` builds of its operands' atoms and its bodies' blocks."""
+    """An expression: an atom, what `make` builds of its operands' atoms and its bodies' blocks, or, of neither, its one operand
+    under a name."""
 
     make: Callable[[tuple[ir.Atom, ...], tuple[ir.Block, ...]], ir.Expr] | None = None
     operands: tuple[Node, ...] = ()
@@ -26,6 +27,7 @@ class Node:
     atom: ir.Atom | None = None
     type: Type | None = None  # where it is known before inference
     name: str = "value"  # what the variable that holds it is called
+    given_name: str = ""  # what the user calls it, and so the result that it is
     origin: str = ""
     data_type: DataTypeDefinition | None = None  # that it uses
     fields: tuple[Type | None, ...] | None = None  # of a tuple, the types as far as they are known
@@ -93,8 +95,7 @@ def normalize(result: Node) -> ir.Block:
     names = _Names(order)
     for node in order:
         if node.make is None:
-            assert node.atom is not None
-            atoms[node] = node.atom
+            atoms[node] = atoms[node.operands[0]] if node.atom is None else node.atom
             continue
         scopes = zip(node.bodies, inner[node], strict=True)
         blocks = tuple(ir.Block(tuple(scope.bindings), atoms[body]) for body, scope in scopes)
@@ -149,3 +150,14 @@ class _Names:
             if candidate not in self._taken:
                 self._taken.add(candidate)
                 return candidate
+
+
+def distinct(names: Sequence[str]) -> tuple[str, ...]:
+    """Names, numbered where one occurs twice."""
+    seen: dict[str, None] = {}
+    for name in names:
+        unique, count = name, 1
+        while unique in seen:
+            unique, count = f"{name}_{count}", count + 1
+        seen[unique] = None
+    return tuple(seen)

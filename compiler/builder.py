@@ -41,8 +41,8 @@ from ..formats.types import (
     types_in,
 )
 from . import builder_checks as check
-from . import ir
-from .anf import Node, normalize, postorder
+from . import draws, ir
+from .anf import Node, distinct, normalize, postorder
 from .array_methods import ArrayMethods, bitwise
 from .numbers import DEFAULT, default_dtype, dtype_of_numbers, number_as
 from .operator_functions import Operators
@@ -129,6 +129,8 @@ class Expression(ArrayMethods, Node):
                 made[node] = DataValue(built.constructor, fields)
             elif isinstance(built, ir.MakeTuple):
                 made[node] = fields
+            elif node.make is None and node.operands:
+                (made[node],) = fields
             else:
                 raise InferenceError(
                     "an expression is no argument of a call unless it is made of constants and constructors alone; "
@@ -443,11 +445,17 @@ def _arguments(values: Sequence[Operand], types: Sequence[Type]) -> tuple[Expres
 @public
 def named(name: str, value: Expression) -> Expression:
     """The expression, which came from the model node `name`: errors, profiles and dumps will say so, where else they name the
-    file and line that made it."""
+    file and line that made it. A result, or a part of a tuple that is the result, has this very name, whatever it is made of; the
+    second of two that are given one name is numbered."""
     if not isinstance(value, Expression):
         raise check.refuse("named: value", "an expression", value)
-    value.origin = value.name = check.text("named: name", name)
-    return value
+    check.text("named: name", name)
+    if value.atom is None:
+        value.origin = value.name = name
+    if isinstance(value, FunctionExpression):
+        return value
+    shared = {each: getattr(value, each) for each in ("atom", "type", "fields", "origin", "name")}
+    return Expression(operands=() if value.atom else (value,), **shared, given_name=name)
 
 
 # ---- operators ----
@@ -538,7 +546,33 @@ def _weak(number: bool | int | float) -> ir.Constant:
     return ir.Constant(number_as(number, default_dtype(number)).value, weak=True)
 
 
-op: ModelOperators = cast("ModelOperators", Operators(_apply))  # declared, so that editors that follow no cast know it
+class _Maker:
+    """What `draws.py` makes operators with."""
+
+    op = staticmethod(_named_operator)
+    new_place = itertools.count().__next__  # `Module` gives each draw another one
+
+    @staticmethod
+    def constant(value: Any, dtype: DType) -> Expression:
+        return _constant("constant", value, dtype)
+
+
+def _composed(function: Callable[..., Any]) -> Callable[..., Expression]:
+    """A function of what makes operators, without that."""
+    parameters = list(inspect.signature(function).parameters.values())[1:]
+
+    def call(*args: Any, **attributes: Any) -> Expression:
+        return function(_Maker, *args, **attributes)
+
+    call.__name__, call.__qualname__, call.__doc__ = function.__name__, f"op.{function.__name__}", function.__doc__
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return public(call)
+
+
+_DRAWS = {name: _composed(each) for name, each in draws.FUNCTIONS.items()}
+op: ModelOperators = cast(  # declared, so that editors that follow no cast know it
+    "ModelOperators", Operators(_apply, _DRAWS)
+)
 
 # ---- tuples, functions ----
 
@@ -922,6 +956,7 @@ def Module(
             raise check.refuse("Module: data_types", "data types, made by data_type()", builder)
     definitions = {builder.definition.name: builder.definition for builder in builders}
     imports: dict[str, FunctionType] = {}
+    draws_numbers = False
     for part in (*parts, named):
         for name, function_ in _functions_of(part).items():
             if name in functions:
@@ -930,13 +965,16 @@ def Module(
                 functions[name] = function_
                 continue
             (body,) = function_.bodies
-            functions[name] = ir.Function(function_.params, normalize(body), function_.result_type, name)
+            block = normalize(body)
+            results = _result_names(body, block)
+            functions[name] = ir.Function(function_.params, block, function_.result_type, name, result_names=results)
             for param in function_.params:
                 _define_of(param.type, definitions)
             for node in postorder(body):
                 if node.imported is not None:
                     _declare("import", imports, *node.imported)
                 _define_of(node.type, definitions)
+                draws_numbers |= node.name == "call_seed"
                 if node.data_type is not None:
                     _declare("data type", definitions, node.data_type.name, node.data_type)
         if isinstance(part, ir.Module):
@@ -944,7 +982,26 @@ def Module(
                 _declare("data type", definitions, name, definition)
             for name, type_ in part.imports.items():
                 _declare("import", imports, name, type_)
-    return freshen(ir.Module(functions, definitions, imports))
+    module = ir.Module(functions, definitions, imports)
+    return freshen(draws.numbered(module) if draws_numbers else module)
+
+
+def _result_names(body: Node, block: ir.Block) -> tuple[str, ...]:
+    """The names of a function's results where `named` gave one of them; the others are called what their variables are."""
+    parts, atoms = [body], [block.result]
+    if block.bindings and block.bindings[-1].var is block.result:
+        made = block.bindings[-1].value
+        if isinstance(made, ir.MakeTuple):
+            while body.make is None:
+                (body,) = body.operands
+            parts, atoms = list(body.operands), list(made.fields)
+    given = [part.given_name for part in parts]
+    if not any(given):
+        return ()
+    first = sorted(range(len(parts)), key=lambda at: not given[at])  # so that it is the others that are numbered
+    names = distinct([given[at] or getattr(atoms[at], "name", "") or f"output_{at}" for at in first])
+    named = tuple(name for _, name in sorted(zip(first, names, strict=True)))
+    return () if named == tuple(getattr(atom, "name", "") for atom in atoms) else named  # which they are called anyway
 
 
 def _functions_of(part: object) -> Mapping[str, Any]:

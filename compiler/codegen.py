@@ -6,7 +6,7 @@ left to do here is to write its instructions down.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..formats.bytecode import CodeBuilder, code_array, int_register
@@ -17,6 +17,7 @@ from ..formats.types import Constructor, DataTypeDefinition, TupleType, erase_di
 from ..formats.weights import WeightTable
 from . import ir, memory, registers
 from .analysis import function_type
+from .anf import distinct
 from .liveness import analyse
 from .lowering import lower
 from .memory import MemoryReport
@@ -89,17 +90,6 @@ def _describe(
         length=length,
         result_names=function.result_names if len(function.result_names) == results else (),
     )
-
-
-def distinct(names: Sequence[str]) -> tuple[str, ...]:
-    """Names, numbered where one occurs twice."""
-    seen: dict[str, None] = {}
-    for name in names:
-        unique, count = name, 1
-        while unique in seen:
-            unique, count = f"{name}_{count}", count + 1
-        seen[unique] = None
-    return tuple(seen)
 
 
 def _erased(definition: DataTypeDefinition) -> DataTypeDefinition:

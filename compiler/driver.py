@@ -35,8 +35,9 @@ from ..formats.types import TensorType
 from ..vm.library import variant_keys
 from . import bounds, effort, ir
 from .analysis import atoms_in, constant_bytes
+from .anf import Node, distinct
 from .batch import Batch
-from .codegen import Generated, distinct, generate
+from .codegen import Generated, generate
 from .decode_loop import NAME as LOOP
 from .decode_loop import with_decode_loop
 from .forced_sizes import forced_text
@@ -95,7 +96,9 @@ def compile(
     max_memory: int | None = None,
 ) -> Executable:
     """The executable of `model`: a path or the bytes of an ONNX file, the path of an IR text (*.ir), an onnx.ModelProto, a
-    module, a function, which becomes "main", a dict of functions, or a list of modules and such dicts, which are made one.
+    module, a function, which becomes "main", a dict of functions, or a list of modules and such dicts, which are made one. What
+    `torch.onnx.export` gives is taken as well, and, where their converters are installed (skl2onnx, onnxmltools), fitted models
+    of scikit-learn, and those of LightGBM and XGBoost and their files: their input is one matrix of float32, "X".
 
     params        arrays for parameters of the entry function, by name: they become constants
     entry         the functions that are called from outside; what they do not reach is left out. By default "main", of a dict
@@ -114,8 +117,10 @@ def compile(
     tune          seconds for measuring which variants of the kernels are the fastest here; the executable keeps the choices.
                   A Session says afterwards what was found
     tuned         take the choices that this machine remembers from tuning. Without either, equal inputs give equal bytes
-    named_weights  remember how constants are made of `params` and of the tensors of an ONNX model, so that a machine can take
-                  others with `load_params`. What weights hold decides less then: a bias of zeros is added, too
+    named_weights  remember `params` and the tensors of an ONNX model, and how constants are made of them, so that a machine can
+                  take others with `load_params` and `load_deltas`. The file holds them beside what is made of them. What
+                  weights hold decides less then: a bias of zeros is added, too
+    without       names of passes that are left out, to find what one does
     passes        of your own: [treadle.after("fold_constants", MyPass())]
     batch         of an ONNX model, a name for the size of its batch, such as "n": sizes that the exporter wrote down as they were
                   become symbolic where the batch flows, and nodes that would mix its rows are refused. `shapes` with that
@@ -250,7 +255,11 @@ def compile_module(
         module = run(module, steps, print_after=print_after, timings=timings)
     bounds.step("code generation")
     generated = generate(module, {"entry": entries[0], "opt_level": str(opt_level), "producer": formats.producer})
-    program = generated.program
+    program, made = generated.program, generated.constants
+    if weights is not None:
+        constants, made = weights.kept(program, made)
+        program = dataclasses.replace(program, constants=constants)
+        generated = dataclasses.replace(generated, program=program, constants=made)
     hosted = host_primitives(program, options.supports)
     if noted := needs(program.primitives) | note(hosted) | text_entries.note(entries_of(module)):
         program = dataclasses.replace(program, metadata={**program.metadata, **noted})
@@ -259,7 +268,7 @@ def compile_module(
     check_made(program)
     if warning := loop_warning(hosted):
         warn_user(warning)
-    return generated if weights is None else dataclasses.replace(generated, weights=weights.table(generated.constants))
+    return generated if weights is None else dataclasses.replace(generated, weights=weights.table(made))
 
 
 def _executable(generated: Generated) -> Executable:
@@ -378,8 +387,6 @@ def _array_for(param: ir.Var, array: np.ndarray, function: str) -> np.ndarray:
 
 def _instead_of(model: Any) -> str:
     """What to do with what is often taken for a model."""
-    from .anf import Node
-
     if isinstance(model, Node):
         return "; function([x, …], expression) makes a function of an expression"
     if isinstance(model, Executable):
@@ -401,6 +408,9 @@ def _import(
     batch: Batch | None,
     **choice: Any,
 ) -> ir.Module:
+    from .frontend.converters import as_onnx
+
+    model = as_onnx(model)
     if not (isinstance(model, (str, os.PathLike, bytes, bytearray, memoryview)) or hasattr(model, "graph")):
         raise CompileError(
             f"cannot compile {told(model)}; expected a path, the bytes of an ONNX file, an onnx.ModelProto or a Module"

@@ -9,7 +9,7 @@ stand in the text form and in files, but nobody is to find them who writes a mod
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..formats.elsewhere import elsewhere
@@ -70,13 +70,20 @@ class LoweredOperators:
 
 
 class Operators(LoweredOperators):
-    """The operators of models, by name; `lowered` are the others."""
+    """The operators of models, by name; `lowered` are the others. `composed` are functions that make several operators."""
 
     _where = "op"
 
-    def __init__(self, apply: Apply) -> None:
+    def __init__(self, apply: Apply, composed: Mapping[str, Callable[..., Any]]) -> None:
         super().__init__(apply)
         self.lowered = LoweredOperators(apply)
+        self._composed = composed
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return self._composed[name] if name in self._composed else super().__getattr__(name)
+
+    def __dir__(self) -> list[str]:
+        return sorted([*super().__dir__(), *self._composed])
 
     @staticmethod
     def _has(name: str) -> bool:

@@ -1173,3 +1173,33 @@ class ModelOperators:
 
     def where(self, condition: Operand, a: Operand, b: Operand, /) -> Expression:
         """where(condition, a, b): a where the condition holds, else b."""
+
+    def random_uniform(
+        self,
+        *,
+        shape: Sequence[_Dimension],
+        low: float = 0.0,
+        high: float = 1.0,
+        dtype: _ElementType | None = "float32",
+        seed: int | None = None,
+    ) -> Expression:
+        """Random numbers from low to high, without high: others in each call, unless seed, 64 bits, says which."""
+
+    def random_normal(
+        self,
+        *,
+        shape: Sequence[_Dimension],
+        mean: float = 0.0,
+        scale: float = 1.0,
+        dtype: _ElementType | None = "float32",
+        seed: int | None = None,
+    ) -> Expression:
+        """Random numbers of a normal distribution, scale its standard deviation: others in each call, unless seed says which."""
+
+    def bernoulli(self, x: Operand, /, *, dtype: _ElementType | None = None, seed: int | None = None) -> Expression:
+        """1 with the probability that x has there, else 0: others in each call, unless seed says which. dtype: x's own."""
+
+    def dropout(self, x: Operand, /, *, ratio: float = 0.5, seed: int | None = None) -> Expression:
+        """As in training: each element is 0 with the probability ratio, else divided by 1 - ratio; others in each call, unless seed
+        says which.
+        """

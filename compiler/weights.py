@@ -4,7 +4,9 @@
 
 A weight is an `ir.Weight`, a constant with a name. What passes compute of constants they compute by operators (`computed`), and
 the result knows how it was made. In the end, a table says for each constant of the program how it is made of weights, and which
-weights are settled, since something was decided by what they hold: folded otherwise, found to be a pattern, counted.
+weights are settled, since something was decided by what they hold: folded otherwise, found to be a pattern, counted. Each weight
+is a constant of the program itself, though no code may read it: so a constant that is made of several can be made again of one
+that is given and of what the others are.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from ..formats import mapped
 from ..formats.dtypes import DType
 from ..formats.errors import ArgumentError, CompileError, ExecutionError, InferenceError
 from ..formats.primitive import PrimitiveNode
+from ..formats.program import Program
 from ..formats.types import TensorType
 from ..formats.weights import NamedWeight, WeightTable, digest
 from . import effort, ir, spill
@@ -68,6 +71,15 @@ class Weights:
         weight = self._leaves[name] = ir.Weight(ir.frozen(array), frozenset([name]), self._settled)
         return weight
 
+    def kept(
+        self, program: Program, constants: Mapping[int, ir.Weight]
+    ) -> tuple[tuple[np.ndarray, ...], dict[int, ir.Weight]]:
+        """The constants of a program and each weight that is none of them yet; and those that are made of weights, by place."""
+        held = set(constants.values())
+        added = [leaf for leaf in self._leaves.values() if leaf not in held]
+        places = dict(enumerate(added, len(program.constants)))
+        return (*program.constants, *(leaf.array for leaf in added)), {**constants, **places}
+
     def table(self, constants: Mapping[int, ir.Weight]) -> WeightTable:
         """How the constants of a program, by their places, are made of the weights."""
         return _Writer(self._leaves, constants).table()
@@ -80,7 +92,8 @@ class _Writer:
         self.leaves, self.constants = leaves, constants
         self.settled = self._settled()
         self.nodes: list[PrimitiveNode] = []
-        self.free = {place: each for place, each in sorted(constants.items()) if not each.names & self.settled}
+        made = sorted(constants.items())
+        self.free = {place: each for place, each in made if each.made is None or not each.names & self.settled}
         self.literals = list(dict.fromkeys(each for constant in self.free.values() for each in _literals(constant)))
         self.numbers: dict[Any, int] = {
             value: number for number, value in enumerate([*leaves.values(), *self.literals])

@@ -15,7 +15,8 @@ add_module_names = False
 html_copy_source = False
 html_show_copyright = False
 
-_ROW = re.compile(r"(\*?[A-Za-z_][\w.*]*)  +(\S.*)")  # of a docstring's table: a name, two spaces or more, what it is
+_NAME = r"\*?[A-Za-z_][\w.*]*"
+_ROW = re.compile(rf"({_NAME}(?:, {_NAME})*)  +(\S.*)")  # of a docstring's table: names, two spaces or more, what it is
 _MARKS = re.compile(r"(`[^`]*`)")
 
 

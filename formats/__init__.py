@@ -5,3 +5,4 @@ from . import errors as errors  # treadle.errors
 library_writer = ""  # the module whose `export_executable(executable, path)` links a library; the package says which
 producer = ""  # what executables say made them; the package says its name and version
 kernel_sources = ""  # the module whose `get_source(definition, form)` shows a kernel; the package says which
+data_types = ""  # the module whose `DataTypes` makes values of data types; the package says which

@@ -24,7 +24,6 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _C = TypeVar("_C", bound=type)
 _ROOT = __name__.partition(".")[0]
 _BETWEEN = ("contextlib", "functools")  # modules whose wrappers stand between Treadle's functions and their callers
-BY_NAME = "; arguments by name are given as f(**feeds), and as kwargs=feeds of machine.call"  # to who gave a mapping
 _SCRIPTS = (f"{_ROOT}.tests.", f"{_ROOT}.examples.")
 
 
@@ -133,6 +132,11 @@ def mapping(where: str, value: Any, expected: str) -> Mapping[Any, Any]:
     if not isinstance(value, Mapping):
         raise ArgumentError(f"{where}: expected {expected}, {told(value)} came")
     return value
+
+
+def by_name(function: str) -> str:
+    """The end of a message to who gave arguments by name as one mapping."""
+    return f"; arguments by name: machine[{function!r}](**feeds), or machine.call({function!r}, kwargs=feeds)"
 
 
 def told(value: object) -> str:

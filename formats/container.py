@@ -94,14 +94,24 @@ def layout(contents: Mapping[str, list[Buffer]], required: Mapping[str, bool]) -
     return [head, struct.pack("<I", zlib.crc32(head)), index, *padded]
 
 
-def save(path: str | os.PathLike, pieces: list[Buffer]) -> None:
-    """Write a file that is there whole or not at all: whatever happens, `path` is the old file or the new one.
-
-    Raises FileError, with the old file unchanged, and for what is there and no regular file: a device would be replaced by one.
-    """
+def target_of(path: str | os.PathLike) -> Path:
+    """Where a file of that name is written. Raises FileError where it cannot be: in a folder that there is not, or in the place
+    of what is no regular file, since a device would be replaced by one."""
     target = Path(os.path.realpath(named(path)))
     if os.path.exists(target) and not os.path.isfile(target):  # these do not raise
         raise FileError(f"{str(path)!r} cannot be written: it is a folder, a pipe or a device")
+    if not os.path.isdir(target.parent):
+        doing = f"{str(path)!r} cannot be written: there is no folder {str(target.parent)!r}"
+        raise FileError.of(FileNotFoundError(errno.ENOENT, "make it first", str(path)), doing)
+    return target
+
+
+def save(path: str | os.PathLike, pieces: list[Buffer]) -> None:
+    """Write a file that is there whole or not at all: whatever happens, `path` is the old file or the new one.
+
+    Raises FileError, with the old file unchanged, and as `target_of` does.
+    """
+    target = target_of(path)
     temporary = target.with_name(f".{target.name[:200]}.{os.urandom(6).hex()}.tmp")
     try:
         with open(temporary, "xb") as file:

@@ -104,6 +104,7 @@ _MEANT = {
             "close release free": "a machine holds nothing that must be closed",
             "cancel stop terminate abort interrupt": 'machine.call("main", […], cancel=token), of a treadle.CancelToken',
             "generate": "treadle.generate(machine, ids, max_new_tokens=…)",
+            "run_async async_call acall call_soon submit": 'await machine.call_async("main", […])',
             "set_timeout timeout deadline": 'machine.call("main", […], max_seconds=…)',
             "set_num_threads num_threads": _THREADS,
         }
@@ -155,7 +156,6 @@ _MEANT = {
             "interpolate upsample image_resize": "op.resize",
             "scatter index_put scatter_elements": "op.scatter_nd and op.put_along_axis",
             "gather_elements": "op.take_along_axis",
-            "dropout": "a compiled program draws nothing: leave it out",
             "norm": "op.l2_norm",
             "linspace": "op.arange",
         }

@@ -246,6 +246,14 @@ class IndexOutOfRangeError(ExecutionError, IndexError):
     """An operator met an index outside of its tensor."""
 
 
+class UnknownTypeError(ExecutionError, KeyError):
+    """An executable has no data type of that name."""
+
+
+class UnknownWeightError(ExecutionError, KeyError):
+    """There is no weight of that name, or its elements are not there."""
+
+
 class UnknownFunctionError(ExecutionError, AttributeError, KeyError):
     """There is no function of that name."""
 

@@ -100,6 +100,14 @@ class Executable(Suggesting):
         return self._program
 
     @property
+    def types(self) -> Any:
+        """The program's data types, by name, with their constructors: `executable.types.Tree.Node(…)` makes a value for a call,
+        in any process that has the file."""
+        if not formats.data_types:
+            raise TreadleError("formats alone makes no values; import treadle")
+        return importlib.import_module(formats.data_types).DataTypes(self._program.data_types)
+
+    @property
     def native(self) -> Native:
         """Native code: target key → definition key → kernel. A cache, never the truth."""
         return self._native

@@ -18,6 +18,7 @@ _ORIGINAL = "treadle.compile takes the ONNX model that it was made of"
 _BUILT = "a framework exports its models to ONNX; treadle.function and treadle.Module build others"
 _LOADED_BY_NAME = "treadle.load takes one that export_library made, under a name that ends in .so, .dylib, .dll or .o"
 _PARAMETERS = "treadle.load_params takes it"
+_CONVERTED = "treadle.compile takes it where onnxmltools and {} are installed, under a name that ends in {}"
 _LOADED_BY_TVM = "treadle.tvm.runtime.load_module takes it"
 
 
@@ -112,6 +113,18 @@ KINDS = (
         "an ONNX model as text",
         "onnx.parser.parse_model makes a model of it, which treadle.compile takes",
         _has(rb"\A\s*<\s*ir_version\s*:"),
+    ),
+    FileKind(
+        "xgboost",
+        "a model of XGBoost",
+        _CONVERTED.format("xgboost", ".json, .ubj or .xgb"),
+        lambda head: re.match(rb'\s*\{\s*"(learner|Config)"\s*:', head) or re.match(rb"\{L[\s\S]{8}learner\{", head),
+    ),
+    FileKind(
+        "lightgbm",
+        "a model of LightGBM",
+        _CONVERTED.format("lightgbm", ".txt or .lgb"),
+        _has(rb"\Atree\r?\nversion=v\d"),
     ),
     FileKind(
         "graph json",

@@ -165,8 +165,9 @@ def _read_safetensors(path: str | os.PathLike) -> Parameters:
 def _write_safetensors(params: Mapping[str, Any], path: str | os.PathLike) -> None:
     arrays = {name: np.ascontiguousarray(array) for name, array in _arrays(params, "bfloat16").items()}
     shaped = {name: array.reshape(np.shape(params[name])) for name, array in arrays.items()}
+    package = _safetensors()
     try:
-        data = _safetensors().save(shaped)
+        data = package.save(shaped)
     except Exception as error:
         raise FormatError(f"safetensors cannot hold these parameters: {error}") from None
     save(path, [data])
@@ -176,7 +177,9 @@ def _safetensors() -> Any:
     try:
         import safetensors.numpy
     except ImportError:
-        raise FormatError("files of safetensors need the package safetensors; install it, or use .npz") from None
+        raise FormatError(
+            'files of safetensors need the package safetensors: pip install "treadle[safetensors]", or use .npz'
+        ) from None
     return safetensors.numpy
 
 

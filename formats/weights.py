@@ -42,6 +42,11 @@ class WeightTable:
     def __len__(self) -> int:
         return len(self.weights)
 
+    @property
+    def held(self) -> dict[int, int]:
+        """By the number of a weight, the place of the constant that it is itself. Files of before have few of them."""
+        return {number: place for place, number in self.constants if number < len(self.weights)}
+
     def is_like(self, other: WeightTable) -> bool:
         """Whether constants of the one are in the places of the other's, and made in the same way of the same weights, to the
         bit. It says what two tables mean; memory is safe by `constants.check_replacements`."""

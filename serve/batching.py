@@ -1,12 +1,7 @@
 """Requests that wait together become one call, where rows are independent of each other.
 
-A function can take several requests at once if all its inputs and outputs begin with one dimension, the rows, that nothing else
-depends on, and no row of a result depends on another row of the inputs. The first is read off its type. The second is tried
-when the model is loaded: whatever other rows hold, NaN and infinities too, a row's result must be the same to the bit. Code with
-branches is never merged, since what is tried may not take them all; a model's configuration can say otherwise.
-
-Nor may an answer depend on what else is asked: where one row alone is computed in another order than several, which is seen in
-the last bits, a request of one row is called with two.
+Which functions that holds for is found out when a model is loaded (`independence.py`). Requests are merged with those whose rows
+have the same shape: of texts, those of the same length. None is padded, which changes the last bits of most sums.
 """
 
 from __future__ import annotations
@@ -17,24 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from ..formats import dims
 from ..formats.errors import TreadleError
-from ..formats.ports import Port
-from ..formats.types import TensorType
 from ..vm.budgets import CancelToken
 from .batch_sizes import BatchSizes
 from .config import ModelConfig
 from .endpoint import Endpoint
-from .errors import ClientGoneError, DeadlineError, ServeError, as_serve_error
+from .errors import ClientGoneError, DeadlineError, ServeError
 from .scheduler import Line, Work
-from .texts import is_texts, packed
 
 Outputs = list[np.ndarray]
 Done = Callable[["Outputs | None", "Exception | None"], None]
-
-_TRIED_SIZES = (8, 1, 4, 16, 32)  # of dimensions that are not the rows
-_TRIED_TEXTS = ("", "0", "1", "2.5", "a", "B", "a b", "é")
-_TRY_SECONDS = 20.0  # that trying a model may take; then its requests are not merged
 
 
 class Pending:
@@ -112,7 +99,7 @@ class Batch:
         try:
             arguments = [np.concatenate(parts) for parts in zip(*(each.arguments for each in members), strict=True)]
             started = time.monotonic()
-            outputs = members[0].endpoint.run(arguments, deadline, gathering=started - begun)
+            outputs = members[0].endpoint.run_merged(arguments, deadline, started - begun)
         except (TreadleError, MemoryError):
             for each in members:
                 each.run()
@@ -202,77 +189,3 @@ class BatchLine(Line):
                 members.append(each)
                 rows += each.rows
         return members
-
-
-# ---- which functions ----
-
-
-def rows_of(endpoint: Endpoint) -> str | None:
-    """The variable that is the first dimension of all inputs and outputs, and of no other; None if there is none."""
-    ports = (*endpoint.inputs, *endpoint.outputs)
-    name = None
-    for port in ports:
-        shape = port.type.shape if isinstance(port.type, TensorType) else ()
-        if not shape or not dims.is_variable(shape[0]):  # type: ignore[arg-type]
-            return None
-        name = name or str(shape[0])
-        if str(shape[0]) != name or any(name in dims.variables(dim) for dim in shape[1:]):  # type: ignore[arg-type]
-            return None
-    return name if endpoint.inputs else None
-
-
-def least_rows(endpoint: Endpoint, most: int) -> int | None:
-    """How many rows a call must have so that a row's result is the same to the bit in any call of up to `most` rows: 1, or 2
-    where one row alone is computed in another order. None where requests must not be merged: see above."""
-    rows = rows_of(endpoint)
-    if rows is None or not endpoint.is_straight:
-        return None
-    deadline = time.monotonic() + _TRY_SECONDS
-    for size in _TRIED_SIZES:
-        try:
-            return _tried_rows(endpoint, size, most, deadline)
-        except TreadleError as error:  # these sizes do not suit the model
-            if isinstance(as_serve_error(error), DeadlineError):
-                return None
-    return None
-
-
-def _tried_rows(endpoint: Endpoint, size: int, most: int, deadline: float) -> int | None:
-    rng = np.random.default_rng(0)
-    row = [_row(port, size, rng) for port in endpoint.inputs]
-
-    def result(count: int, fill: float | None = None) -> list[bytes]:
-        """The bits of the row's result in a call of so many rows, in the middle of which it is."""
-        before = count // 2
-        arguments = []
-        for port, own in zip(endpoint.inputs, row, strict=True):
-            others = [_row(port, size, rng) for _ in range(count - 1)]
-            if fill is not None and own.dtype.kind == "f":
-                with np.errstate(over="ignore"):
-                    others = [np.full_like(own, fill)] * (count - 1)
-            arguments.append(np.concatenate([*others[:before], own, *others[before:]]))
-        return [_bits(array[before : before + 1]) for array in endpoint.run(arguments, deadline)]
-
-    expected = result(3)
-    for fill in (None, None, np.nan, np.inf, -np.inf, 1e30, 0.0):
-        if result(3, fill) != expected:
-            return None
-    if any(result(count) != expected for count in {2, min(5, most), most} - {0, 1}):
-        return None
-    return 1 if result(1) == expected else 2
-
-
-def _bits(array: np.ndarray) -> bytes:
-    return packed(array) if is_texts(array) else array.tobytes()
-
-
-def _row(port: Port, size: int, rng: np.random.Generator) -> np.ndarray:
-    """A row of an input: small whole numbers, which are places in any table, or floats around 0."""
-    type_ = port.type
-    assert isinstance(type_, TensorType)
-    shape = (1, *(dim if isinstance(dim, int) else size for dim in type_.shape[1:]))
-    if type_.dtype.is_string:
-        return rng.choice(_TRIED_TEXTS, shape).astype(object)
-    if type_.dtype.is_float:
-        return rng.standard_normal(shape).astype(type_.dtype.numpy)
-    return rng.integers(0, 2, shape).astype(type_.dtype.numpy)

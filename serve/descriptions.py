@@ -36,6 +36,10 @@ def model_config(model: Model, endpoint: Endpoint) -> dict[str, Any]:
         "output": [_tensor(port, is_merged) for port in endpoint.outputs],
         "instance_group": [{"name": model.name, "kind": "KIND_CPU", "count": config.instances or 1}],
         "default_model_filename": model.path.name,
+        "parameters": {
+            "sha256": {"string_value": model.digest},
+            "batching": {"string_value": model.merging[endpoint.function].text},
+        },
     }
     if is_merged:
         described["dynamic_batching"] = {
@@ -75,6 +79,7 @@ def _statistics(model: Model, endpoint: Endpoint, counted: Statistics) -> dict[s
     return {
         "name": model.name_of(endpoint.function),
         "version": str(model.version),
+        "batching": model.merging[endpoint.function].text,
         "last_inference": counted.last_ms,
         "inference_count": counted.rows,
         "execution_count": counted.calls,
@@ -112,7 +117,8 @@ def overview(service: Service) -> dict[str, Any]:
                     "version": model.version,
                     "inputs": list(map(_port, endpoint.inputs)),
                     "outputs": list(map(_port, endpoint.outputs)),
-                    "merged": name in model.merged,
+                    "batching": model.merging[name].text,
+                    "sha256": model.digest,
                     "answered": counted.success.count,
                     "refused": counted.fail.count,
                     "times": list(counted.times),
@@ -133,6 +139,7 @@ def overview(service: Service) -> dict[str, Any]:
         "running": service.scheduler.running(),
         "intervals": INTERVALS,
         "functions": rows,
+        "history": list(service.history.rows),
         "problems": problems,
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,14 +10,15 @@ from typing import Any
 import numpy as np
 
 from ..formats import dims
-from ..formats.bytecode import function_words, scan
+from ..formats.errors import ExecutionError
 from ..formats.executable import Executable
 from ..formats.ports import Port, inputs_of, outputs_of
-from ..formats.program import Function, Program
+from ..formats.program import Function
 from ..formats.types import TensorType, TupleType, Type
 from ..vm.budgets import CancelToken
 from ..vm.machine import VirtualMachine
 from ..vm.tensor import Tensor
+from .branches import Sides, flow_of, guarded
 from .config import ModelConfig
 from .datatypes import NAMES, element_type
 from .errors import BadRequestError, DeadlineError
@@ -25,6 +27,7 @@ from .statistics import Statistics
 SHORT_SECONDS = (
     300e-6  # of a call that is made where its request is read: about what handing it to a thread and back costs
 )
+SMALL = 4  # a dimension that is shorter may be computed by other kernels' paths: those of vectors, and of few rows
 _KNOWN_SHAPES = 256  # whose times an endpoint remembers
 _WEIGHT, _MOST = 0.25, 4.0  # of a call in what calls usually take; times what they take, as which one counts at most
 
@@ -37,16 +40,25 @@ class Endpoint:
     ) -> None:
         self.function = function.name
         self.inputs, self.outputs = inputs_of(function), outputs_of(function)
-        self._machine, self._config = machine, config
+        self._executable, self._machine, self._config = executable, machine, config
+        self._merging = machine  # that makes the calls of merged requests
         self._call = machine[function.name]
         self._by_name = {port.name: number for number, port in enumerate(self.inputs)}
         self._outputs = frozenset(port.name for port in self.outputs)
         self._accepted: set[tuple] = set()  # element types and shapes of inputs that were found right
         self._gives_tuple = isinstance(function.type.result, TupleType)
         self._is_bounded = config.max_steps is None and config.max_memory is None
-        self.is_straight = is_straight(executable.program, function)
+        self.flow = flow_of(executable.program, function)
+        self.is_straight = self.flow.is_straight
         self.statistics: Statistics | None = None  # from when it is served
-        self.least_rows = 1  # of a call; with fewer, its last one is repeated
+        self.least_rows = 1  # of a call; with fewer, the last one is repeated
+        self.least_small_rows = 1  # the same, where another dimension that is open is shorter than `SMALL`
+        self._open = [
+            (number, axis)
+            for number, port in enumerate(self.inputs)
+            for axis, size in enumerate(port.shape or ())
+            if axis and not isinstance(size, int)
+        ]
         self._usual: dict[tuple, float] = {}  # shapes → seconds that a call takes
 
     # ---- requests ----
@@ -89,40 +101,78 @@ class Endpoint:
     def run_short(self, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
         """A call that `is_short`, with no bounds to look at."""
         start = time.perf_counter()
-        result = self._call(*self._filled(arguments))
+        filled = self._filled(arguments)
+        result = self._call(*filled)
         self._count(arguments, time.perf_counter() - start)
-        return self._arrays(result, arguments)
+        return self._arrays(result, arguments, filled)
 
     def run(
         self,
         arguments: Sequence[np.ndarray],
         deadline: float | None = None,
         cancel: CancelToken | None = None,
+    ) -> list[np.ndarray]:
+        """The outputs. `deadline` is a time of `time.monotonic`. Raises what the call raises, DeadlineError."""
+        return self._run(self._machine, arguments, deadline, cancel)
+
+    def run_merged(
+        self, arguments: Sequence[np.ndarray], deadline: float | None = None, gathering: float = 0.0
+    ) -> list[np.ndarray]:
+        """The outputs of a call for several requests, whose rows it took `gathering` seconds to put together. Raises what `run`
+        raises, and ExecutionError where the call comes to code that was not tried, or gives another number of rows."""
+        outputs = self._run(self._merging, arguments, deadline, None, gathering)
+        if any(len(array) != len(arguments[0]) for array in outputs):
+            raise ExecutionError(f"{self.function}: the results of a merged call have another number of rows")
+        return outputs
+
+    def guard(self, sides: Sides) -> None:
+        """From now on, merged calls end where they take a side of a branch that `sides` has not seen."""
+        found = guarded(self._executable.program, self.flow.branches, sides.taken)
+        if found is not None:
+            executable = Executable(found, tuning=self._executable.tuning)
+            memory, threads = self._config.max_memory, self._config.threads
+            self._merging = VirtualMachine(executable, max_memory=memory, threads=threads)
+
+    def watching(self, sides: Sides) -> contextlib.AbstractContextManager[None]:
+        """Within this, `sides` sees the branches that calls take."""
+        return self._machine.listening(sides) if self.flow.branches else contextlib.nullcontext()
+
+    def _run(
+        self,
+        machine: VirtualMachine,
+        arguments: Sequence[np.ndarray],
+        deadline: float | None,
+        cancel: CancelToken | None,
         gathering: float = 0.0,
     ) -> list[np.ndarray]:
-        """The outputs. `deadline` is a time of `time.monotonic`; `gathering` seconds it took to make one call's arguments of
-        several requests'. Raises what the call raises, DeadlineError."""
         seconds, config = self._config.max_seconds, self._config
         if deadline is not None:
             seconds = min(seconds, deadline - time.monotonic())
             if seconds <= 0:
                 raise DeadlineError("the deadline was over before the call began")
-        start = time.perf_counter()
-        result = self._machine.call(
+        start, filled = time.perf_counter(), self._filled(arguments)
+        result = machine.call(
             self.function,
-            self._filled(arguments),
+            filled,
             max_seconds=seconds,
             max_steps=config.max_steps,
             max_memory=config.max_memory,
             cancel=cancel,
         )
         self._count(arguments, time.perf_counter() - start, gathering)
-        return self._arrays(result, arguments)
+        return self._arrays(result, arguments, filled)
 
     def _filled(self, arguments: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-        if self.least_rows == 1 or len(arguments[0]) != 1:
+        """The arguments, or with rows enough that each result has the bits that it has among more."""
+        least, small = self.least_rows, self.least_small_rows
+        if least == small == 1:
             return arguments
-        return [np.repeat(array, self.least_rows, 0) for array in arguments]
+        if small != least and any(arguments[number].shape[axis] < SMALL for number, axis in self._open):
+            least = small
+        rows = len(arguments[0])
+        if not 0 < rows < least:
+            return arguments
+        return [np.concatenate([array, np.repeat(array[-1:], least - rows, 0)]) for array in arguments]
 
     def _count(self, arguments: Sequence[np.ndarray], seconds: float, gathering: float = 0.0) -> None:
         self._note(arguments, seconds)
@@ -140,11 +190,11 @@ class Endpoint:
         else:
             usual[shapes] = known + _WEIGHT * (min(seconds, _MOST * known) - known)
 
-    def _arrays(self, result: Any, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def _arrays(self, result: Any, arguments: Sequence[np.ndarray], filled: Sequence[np.ndarray]) -> list[np.ndarray]:
         parts: Sequence[Tensor] = result if self._gives_tuple else (result,)
-        if self.least_rows == 1 or len(arguments[0]) != 1:
+        if filled is arguments:
             return [part.array for part in parts]
-        return [part.array[:1] for part in parts]
+        return [part.array[: len(arguments[0])] for part in parts]
 
 
 def rows_in(arguments: Sequence[np.ndarray]) -> int:
@@ -165,36 +215,6 @@ def _takes_tensors(function: Function) -> bool:
     result = function.type.result
     results: Sequence[Type] = result.fields if isinstance(result, TupleType) else (result,)
     return all(isinstance(each, TensorType) for each in (*function.type.params, *results))
-
-
-_BRANCHES = frozenset(("goto", "if", "if_int", "invoke_closure"))
-
-
-def is_straight(program: Program, function: Function) -> bool:
-    """Whether a function has neither branches nor loops nor recursion, nor calls one that has: then shapes alone say how long it
-    takes."""
-    inside: set[int] = set()  # the functions that are being walked through, each called by one of the others
-    done: set[int] = set()
-    pending = [(program.functions.index(function), False)]
-    while pending:
-        number, is_over = pending.pop()
-        if is_over:
-            inside.discard(number)
-            done.add(number)
-            continue
-        if number in inside:
-            return False
-        if number in done:
-            continue
-        inside.add(number)
-        pending.append((number, True))
-        walked = program.functions[number]
-        for instruction in scan(function_words(program, walked), walked.name):
-            if instruction.operation.name in _BRANCHES:
-                return False
-            if instruction.operation.name == "invoke":
-                pending.append((instruction.values[1], False))  # type: ignore[arg-type]
-    return True
 
 
 def _check(port: Port, array: np.ndarray, sizes: dict[str, int]) -> None:

@@ -58,7 +58,8 @@ ModelConfig:
     name=1:string platform=2:string version_policy=3:ModelVersionPolicy max_batch_size=4:int32
     input=5:ModelInput* output=6:ModelOutput* instance_group=7:ModelInstanceGroup*
     default_model_filename=8:string dynamic_batching=11:ModelDynamicBatching
-    sequence_batching=13:ModelSequenceBatching backend=17:string
+    sequence_batching=13:ModelSequenceBatching parameters=14:ModelParameter{} backend=17:string
+ModelParameter: string_value=1:string
 ModelVersionPolicy: all=2:.All
 ModelVersionPolicy.All
 ModelInput: name=1:string data_type=2:DataType dims=4:int64*

@@ -225,7 +225,9 @@ class Methods:
         return message("ServerMetadataResponse")(**self._service.server_metadata())
 
     def ModelMetadata(self, request: Any, _: Any) -> Any:
-        return message("ModelMetadataResponse")(**self._service.model_metadata(request.name, request.version))
+        found = self._service.model_metadata(request.name, request.version)
+        del found["properties"]  # for which Triton's message has no field; that of the configuration has
+        return message("ModelMetadataResponse")(**found)
 
     def ModelConfig(self, request: Any, _: Any) -> Any:
         found = self._service.repository.endpoint(request.name, request.version)
@@ -233,6 +235,8 @@ class Methods:
 
     def ModelStatistics(self, request: Any, _: Any) -> Any:
         rows = model_statistics(self._service.repository, request.name, request.version)
+        for row in rows:
+            del row["batching"]  # likewise
         return message("ModelStatisticsResponse")(model_stats=rows)
 
     # ---- the repository ----

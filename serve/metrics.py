@@ -8,9 +8,12 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Gauge, generate_latest
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.utils import floatToGoString
+
+from .repository import Repository
+from .statistics import INTERVALS, Statistics
 
 # Seconds: from a small model's call to a large one's under load
 _BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
@@ -43,7 +46,13 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._lock = threading.Lock()
         self._counts: dict[tuple[str, str], _Counts] = {}
+        self._repository: Repository | None = None
         self.registry.register(self)
+        ProcessCollector(registry=self.registry)  # memory, processors' time, descriptors
+
+    def follow(self, repository: Repository) -> None:
+        """Whose models are told of, too."""
+        self._repository = repository
 
     def watch(self, waiting: Callable[[], float], running: Callable[[], float]) -> None:
         """What is asked when somebody looks."""
@@ -81,7 +90,48 @@ class Metrics:
                     sums = itertools.accumulate(times.counts)
                     family.add_metric(key, list(zip(_ENDS, sums, strict=True)), times.sum)
         yield from (requests, seconds, queued)
+        if self._repository is not None:
+            yield from _of_models(self._repository)
 
     def text(self) -> bytes:
         """The page."""
         return generate_latest(self.registry)
+
+
+_BATCH_ROWS = tuple(2**power for power in range(11))
+
+
+def _of_models(repository: Repository) -> Iterator[Any]:
+    """What is counted where calls are made, of the models that are loaded now, and what became of files."""
+    labels = ("model", "function")
+    rows = HistogramMetricFamily("treadle_batch_rows", "Rows of a call, of one request or several", labels=labels)
+    compute = HistogramMetricFamily(
+        "treadle_compute_seconds", "That a call took, of one request or several", labels=labels
+    )
+    merged = GaugeMetricFamily("treadle_merged", "1 where waiting requests become one call, else 0", labels=labels)
+    info = GaugeMetricFamily("treadle_model_info", "1 for what is served", labels=("model", "version", "sha256"))
+    held = GaugeMetricFamily("treadle_model_bytes", "Of a model's constants", labels=("model", "version"))
+    counted: dict[tuple[str, str], list[Statistics]] = {}
+    for model in repository.models():
+        info.add_metric((model.name, str(model.version), model.digest), 1)
+        held.add_metric((model.name, str(model.version)), model.constant_bytes)
+        for function, statistics in model.statistics.items():
+            counted.setdefault((model.name, function), []).append(statistics)
+            if len(counted[model.name, function]) == 1:
+                merged.add_metric((model.name, function), function in model.merged)
+    for key, several in counted.items():
+        sizes = [(size, call.count) for each in several for size, (_, call) in each.sizes.copy().items()]
+        ends = [(str(end), sum(count for size, count in sizes if size <= end)) for end in _BATCH_ROWS]
+        rows.add_metric(
+            key, [*ends, ("+Inf", sum(count for _, count in sizes))], sum(size * count for size, count in sizes)
+        )
+        counts = itertools.accumulate(map(sum, zip(*(each.computes for each in several), strict=True)))
+        seconds = sum(call.ns for each in several for _, call in each.sizes.copy().values()) / 1e9
+        ends = list(zip((*map(floatToGoString, INTERVALS), "+Inf"), counts, strict=True))
+        compute.add_metric(key, ends, seconds)
+    loads = CounterMetricFamily("treadle_loads", "Files that were loaded", labels=("model",))
+    failures = CounterMetricFamily("treadle_load_failures", "Files that could not be loaded", labels=("model",))
+    for family, by_name in ((loads, repository.loads), (failures, repository.failures)):
+        for name, count in by_name.copy().items():
+            family.add_metric((name,), count)
+    yield from (rows, compute, merged, info, held, loads, failures)

@@ -5,26 +5,32 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from ..formats.errors import ArgumentError
-from ..formats.executable import load
+from ..formats.errors import ArgumentError, FileError
+from ..formats.executable import Executable, load
+from ..formats.origin import stamp_of
+from ..formats.same_file import digest_of_file
 from ..vm.machine import VirtualMachine
-from .batching import BatchLine, least_rows, rows_of
+from .batching import BatchLine
 from .config import ModelConfig
 from .endpoint import Endpoint, endpoints
 from .errors import NotFoundError
+from .independence import Merging, merging, rows_of
 from .sequences import Sequences
 from .statistics import Statistics
 
 MAIN = "main"
+ONNX = ".onnx"  # of files that are compiled
 
 
 class Model:
     """An executable that is served. Immutable but for what is counted: another file makes another model."""
 
-    def __init__(self, name: str, version: int, path: Path, config: ModelConfig) -> None:
-        """Loads and verifies the file, and builds its kernels. Raises TreadleError."""
-        executable = load(path, mapped=False)  # whoever writes over the file must not end the server
-        executable.check_constants()
+    def __init__(
+        self, name: str, version: int, path: Path, config: ModelConfig, before: Model | None = None, opt_level: int = 2
+    ) -> None:
+        """Loads and verifies the file, or compiles it where it is an ONNX model, and builds its kernels. What was counted of the
+        model `before`, whose place it takes, goes on. Raises TreadleError."""
+        executable, self.digest = _read(path, opt_level)
         machine = VirtualMachine(executable, max_memory=config.max_memory, threads=config.threads)
         self.name, self.version, self.path, self.config = name, version, path, config
         self.machine = machine
@@ -34,28 +40,33 @@ class Model:
         self.main = MAIN if MAIN in self.endpoints else next(iter(self.endpoints))
         self.line = BatchLine(name, config)
         self.sequences = {each: Sequences(config) for each in self.endpoints}
-        self.statistics = {each: Statistics() for each in self.endpoints}
-        self.merged = frozenset(each for each, endpoint in self.endpoints.items() if self._merge(endpoint))
+        counted: dict[str, Statistics] = {} if before is None else before.statistics
+        self.statistics: dict[str, Statistics] = {each: counted.get(each) or Statistics() for each in self.endpoints}
+        self.merging = {each: self._merging(endpoint) for each, endpoint in self.endpoints.items()}
+        self.merged = frozenset(each for each, found in self.merging.items() if found.least is not None)
         for each, endpoint in self.endpoints.items():
             endpoint.statistics = self.statistics[each]  # now, since what was tried above is no client's
+        self.constant_bytes = sum(array.nbytes for array in executable.program.constants)
         self.loaded = time.time()
 
-    def _merge(self, endpoint: Endpoint) -> bool:
-        """Whether requests of this function may become one call; then calls have as many rows as that needs. Raises
+    def _merging(self, endpoint: Endpoint) -> Merging:
+        """Whether requests of this function may become one call, and why; then calls have as many rows as that needs. Raises
         ArgumentError where that is asked for and cannot be."""
         wanted = self.config.batching
         if wanted is False or self.config.max_batch == 1:
-            return False
-        if wanted and rows_of(endpoint) is None:
-            if endpoint.function != self.main:
-                return False
+            return Merging(
+                None, "its configuration says so: " + ("batching is false" if wanted is False else "max_batch is 1")
+            )
+        if wanted and endpoint.function == self.main and rows_of(endpoint) is None:
             raise ArgumentError(
                 f"{self.name}: batching is asked for, but not all inputs and outputs of {endpoint.function!r} begin with one "
                 "symbolic dimension; compile it with one, for instance shapes={'x': ('n', …)}"
             )
-        least = least_rows(endpoint, self.config.max_batch)
-        endpoint.least_rows = least or 1
-        return least is not None or wanted is True
+        found = merging(endpoint, self.config.max_batch)
+        endpoint.least_rows, endpoint.least_small_rows = found.least or 1, found.least_small
+        if wanted and found.least is None and rows_of(endpoint) is not None:
+            return Merging(1, f"its configuration says so, although {found.reason}")
+        return found
 
     def name_of(self, function: str) -> str:
         """What clients call a function: the main one has the model's name."""
@@ -69,3 +80,19 @@ class Model:
                 f"model {self.name!r} has no function {function!r} for clients; it has {', '.join(self.endpoints)}"
             )
         return found
+
+
+def _read(path: Path, opt_level: int) -> tuple[Executable, str]:
+    """The executable in a file, or of the model in it, and the file's SHA-256. Raises TreadleError."""
+    stamp = stamp_of(path)
+    if path.suffix == ONNX:
+        from ..compiler.driver import compile
+
+        executable = compile(path, opt_level=opt_level, progress=False, embed_native=False)
+    else:
+        executable = load(path, mapped=False)  # whoever writes over the file must not end the server
+        executable.check_constants()
+    digest = digest_of_file(str(path), stamp)
+    if stamp_of(path) != stamp:
+        raise FileError(f"{path.name} was replaced while it was read")
+    return executable, digest

@@ -2,6 +2,7 @@
 
     models/mobilenet.trdl               version 1 of "mobilenet"
     models/minilm/3/model.trdl          version 3 of "minilm"
+    models/tiny.onnx                    is compiled when it is loaded, and so is models/tiny/1/model.onnx
     models/mobilenet.json               how it is served (`config.py`), or models/minilm/config.json
 
 Names of requests are looked up among those that were found in the folder; no path is ever made of them. A file that is replaced
@@ -31,11 +32,12 @@ from .errors import (
     UnavailableError,
     as_serve_error,
 )
-from .model import Model
+from .model import ONNX, Model
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _VERSION = re.compile(r"[1-9][0-9]{0,8}")
-_SUFFIX = ".trdl"
+_SUFFIXES = (".trdl", ONNX)  # of two files of one name, the first is served
+_BESIDE = frozenset((".json", ".data", ".md", ".txt"))  # of files that may lie beside models
 _MOST_ASKING = 8  # clients that load or unload models, or wait until they may
 LOG = logging.getLogger("treadle.serve")
 
@@ -68,18 +70,28 @@ class Repository:
     """The models of a folder. Any thread may ask; one at a time loads."""
 
     def __init__(
-        self, folder: str | os.PathLike, config: ModelConfig | None = None, *, is_explicit: bool = False
+        self,
+        folder: str | os.PathLike,
+        config: ModelConfig | None = None,
+        *,
+        is_explicit: bool = False,
+        is_strict: bool = False,
+        opt_level: int = 2,
     ) -> None:
-        """With `is_explicit`, a model is loaded when a client asks for it, else all are, and the folder is followed. Raises
-        FileError."""
+        """With `is_explicit`, a model is loaded when a client asks for it, else all are, and the folder is followed. `is_strict`
+        is about `is_ready`, `opt_level` about ONNX models. Raises FileError."""
         self.folder = Path(folder)
         self.config = config or ModelConfig()
-        self.is_explicit = is_explicit
+        self.is_explicit, self.is_strict, self.opt_level = is_explicit, is_strict, opt_level
+        self.failures: dict[str, int] = {}  # by name, how often a file could not be loaded
+        self.loads: dict[str, int] = {}  # and how often one was
         self._loading = threading.Lock()
         self._asking = threading.BoundedSemaphore(_MOST_ASKING)
         self._models: dict[str, dict[int, _Loaded]] = {}  # replaced, never changed, so that readers need no lock
         self._problems: dict[str, str] = {}  # what cannot be read, and why; each is said once
         self._known: dict[tuple[str, str], tuple[Model, Endpoint]] = {}  # that were asked for; replaced with the models
+        self._left: dict[str, str] = {}  # files that are not served, and why
+        self._told: dict[str, str] = {}  # those of them that the log has
         self._unloaded: set[str] = set()  # by a client, until it loads them again
         self._configs: dict[str, ModelConfig] = {}  # that clients have given, until they load the models again
         self.scan()
@@ -147,8 +159,12 @@ class Repository:
 
     @property
     def is_ready(self) -> bool:
-        """Whether everything that should be served can be."""
-        return all(each.model is not None for versions in self._models.values() for each in versions.values())
+        """Whether the server answers for its folder: something of it is served, or there is nothing in it. A file that cannot be
+        loaded is not ready itself, and takes nothing from the others. When strict: every file that is there now is served."""
+        found = [each for versions in self._models.values() for each in versions.values()]
+        if self.is_strict:
+            return all(each.model is not None and not each.state.reason for each in found)
+        return not found or any(each.model is not None for each in found)
 
     # ---- the folder ----
 
@@ -160,17 +176,32 @@ class Repository:
                 entries = sorted(found_entries, key=lambda entry: entry.name)
         except OSError as error:
             raise FileError.of(error, f"cannot read the folder of models {self.folder}") from None
-        for entry in entries:
-            stem = entry.name.removesuffix(_SUFFIX)
-            if not _NAME.fullmatch(stem):
+        left: dict[str, str] = {}
+        for entry in sorted(entries, key=lambda entry: not entry.name.endswith(_SUFFIXES[0])):
+            stem, suffix = os.path.splitext(entry.name)
+            is_model = suffix in _SUFFIXES
+            stem = stem if is_model else entry.name
+            if entry.name.startswith(".") or (suffix in _BESIDE and not is_model):
                 continue
             try:
-                if entry.name != stem and entry.is_file():
-                    found[stem] = Found({1: Path(entry.path)}, self.folder / f"{stem}.json")
-                elif _NAME.fullmatch(entry.name) and entry.is_dir() and (files := _versions(Path(entry.path))):
-                    found[entry.name] = Found(files, Path(entry.path) / "config.json")
+                if entry.is_dir():
+                    is_model, files = False, _versions(Path(entry.path))
+                    each = Found(files, Path(entry.path) / "config.json") if files else None
+                else:
+                    each = Found({1: Path(entry.path)}, self.folder / f"{stem}.json") if entry.is_file() else None
+                    if each is not None and not is_model:
+                        each, left[entry.name] = None, "it is no executable and no ONNX model"
             except OSError as error:
-                found[stem] = Found({}, Path(), f"cannot read {entry.name}: {error.strerror}")
+                each = Found({}, Path(), f"cannot read {entry.name}: {error.strerror}")
+            if each is None:
+                continue
+            if not _NAME.fullmatch(stem):
+                left[entry.name] = f"{stem!r} is no name of a model"
+            elif stem in found:
+                left[entry.name] = f"{_first(found[stem])} is, under the same name"
+            else:
+                found[stem] = each
+        self._left = left
         return found
 
     def refresh(self) -> None:
@@ -185,6 +216,9 @@ class Repository:
             for name in problems.keys() - self._problems.keys():
                 LOG.error("%s", problems[name])
             self._problems = problems
+            for name in sorted(self._left.keys() - self._told.keys()):
+                LOG.warning("%s is not served: %s", name, self._left[name])
+            self._told = self._left
             for name, each in found.items():
                 if name not in self._unloaded and not each.problem:
                     self._load(name, each)
@@ -261,10 +295,12 @@ class Repository:
             serving = now.model if now is not None else None
             self._put(name, versions | {number: _Loaded((), serving, State("READY" if serving else "LOADING"))})
             try:
-                model = Model(name, number, path, ModelConfig.load(found.config, config or self.config))
+                settings = ModelConfig.load(found.config, config or self.config)
+                model = Model(name, number, path, settings, serving, self.opt_level)
             except Exception as error:  # whatever the file does to us, the others are served
                 reason = str(error) if isinstance(error, TreadleError) else str(as_serve_error(error))
                 failures.append(reason)
+                self.failures[name] = self.failures.get(name, 0) + 1
                 LOG.error("cannot load %s, version %d: %s", name, number, reason)
                 state = (
                     State("READY", f"the new file cannot be loaded: {reason}")
@@ -273,7 +309,10 @@ class Repository:
                 )
                 versions[number] = _Loaded(stamp, serving, state)
             else:
-                LOG.info("loaded %s, version %d", name, number)
+                self.loads[name] = self.loads.get(name, 0) + 1
+                LOG.info("loaded %s, version %d, sha256 %s", name, number, model.digest)
+                for function, found_out in model.merging.items():
+                    LOG.info("requests of %s are %s", model.name_of(function), found_out.text)
                 versions[number] = _Loaded(stamp, model, State("READY"))
             self._put(name, versions)
         self._put(name, versions)
@@ -291,8 +330,13 @@ def _versions(folder: Path) -> dict[int, Path]:
             names = [entry.name for entry in entries if _VERSION.fullmatch(entry.name) and entry.is_dir()]
     except (FileNotFoundError, NotADirectoryError):
         return {}
-    files = {int(name): folder / name / f"model{_SUFFIX}" for name in names}
-    return {number: path for number, path in sorted(files.items()) if path.is_file()}
+    files = {int(name): [folder / name / f"model{suffix}" for suffix in _SUFFIXES] for name in names}
+    there = ((number, next(filter(Path.is_file, paths), None)) for number, paths in sorted(files.items()))
+    return {number: path for number, path in there if path is not None}
+
+
+def _first(found: Found) -> str:
+    return next((path.name for path in found.files.values()), "another file")
 
 
 def _stamp(path: Path) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import errno
 import logging
 import socket
 import ssl
@@ -52,6 +53,8 @@ class ServerConfig:
     grpc_port: int | None = 8001
     model: ModelConfig = field(default_factory=ModelConfig)
     is_explicit: bool = False
+    is_strict: bool = False  # readiness: see `Repository.is_ready`
+    opt_level: int = 2  # that ONNX models in the folder are compiled with
     poll: float = 1.0  # between two looks at the folder
     limits: HttpLimits = field(default_factory=HttpLimits)
     drain: float = 30.0  # that running calls have when the server stops
@@ -92,7 +95,13 @@ class Server:
             raise ArgumentError("clients' certificates are asked for over TLS alone: give --tls-certificate, too")
         self.config = config
         self.regions = Regions(config.shared_memory, Room(config.limits.max_bodies * config.limits.max_body))
-        self.repository = Repository(config.folder, config.model, is_explicit=config.is_explicit)
+        self.repository = Repository(
+            config.folder,
+            config.model,
+            is_explicit=config.is_explicit,
+            is_strict=config.is_strict,
+            opt_level=config.opt_level,
+        )
         self.service = Service(self.repository)
         self.service.metrics.watch(self.service.scheduler.waiting, self.service.scheduler.running)
         self._tokens = Tokens.load(config.tokens) if config.tokens else None
@@ -102,12 +111,16 @@ class Server:
         self._http: _Http | None = None
         self._grpc: Any = None
         self.remote: Any = None  # the methods of the remote device
-        self.http_port = self.grpc_port = None
+        self.http_port: int | None = None
+        self.grpc_port: int | None = None
 
     # ---- running ----
 
     def run(self) -> None:
-        """Serves until `stop`. Raises OSError where a port cannot be opened."""
+        """Serves until `stop`. Raises FileError where a port cannot be opened, before anything is loaded."""
+        for name, port in (("HTTP", self.config.http_port), ("gRPC", self.config.grpc_port)):
+            if port:
+                _check_is_free(name, self.config.host, port)
         if not self._load():
             return
         self._start_grpc()
@@ -200,8 +213,6 @@ class Server:
         config = self.config
         if config.grpc_port is None:
             return
-        import grpc
-
         from .grpc_calls import STREAMS, Calls, Shares
         from .grpc_service import Methods, make_server
 
@@ -220,21 +231,31 @@ class Server:
             remote=self.remote,
         )
         address = f"{config.host}:{config.grpc_port}"
+        try:
+            self.grpc_port = self._grpc_port(address)
+        except RuntimeError as error:  # somebody took it while models were loaded
+            raise FileError(f"gRPC cannot listen on {address}: {error}") from None
+        self._grpc.start()
+        self._calls.start()
+        LOG.info("gRPC on %s:%d", config.host, self.grpc_port)
+
+    def _grpc_port(self, address: str) -> int:
+        """Opens the port, and gives its number."""
+        import grpc
+
+        config = self.config
         if config.certificate and config.key:
             pair = (_read(config.key), _read(config.certificate))
             root = _read(config.client_ca) if config.client_ca else None
             credentials = grpc.ssl_server_credentials([pair], root, root is not None)
-            self.grpc_port = self._grpc.add_secure_port(address, credentials)
-        else:
-            self.grpc_port = self._grpc.add_insecure_port(address)
-        self._grpc.start()
-        self._calls.start()
-        LOG.info("gRPC on %s:%d", config.host, self.grpc_port)
+            return self._grpc.add_secure_port(address, credentials)
+        return self._grpc.add_insecure_port(address)
 
     def _follow(self) -> None:
         """Looks at the folder again and again."""
         while not self._stopping.wait(self.config.poll):
             try:
+                self.service.history.look()
                 self.service.tidy()
                 self.repository.refresh()
             except Exception as error:  # the folder may come back
@@ -251,6 +272,23 @@ class Server:
         if not self.service.scheduler.close(self.config.drain):
             LOG.error("calls still run after %g s; they are given up", self.config.drain)
         self.regions.close()
+
+
+def _check_is_free(name: str, host: str, port: int) -> None:
+    """Raises FileError where nobody can listen there now."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, kind, protocol) as tried:
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            tried.bind(address)
+    except OSError as error:
+        option = f"--{name.lower()}-port"
+        hint = f"; {option} N takes another one, {option} 0 any that is free" if error.errno == errno.EADDRINUSE else ""
+        found = FileError(f"{name} cannot listen on {host}:{port}: {error.strerror or error}{hint}")
+        found.errno = error.errno
+        raise found from None
 
 
 def _run(main: Coroutine[Any, Any, None], make_loop: Callable[[], asyncio.AbstractEventLoop] | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ from .model import Model
 from .repository import Repository
 from .scheduler import Scheduler
 from .sequences import Sequence, Sequences
-from .statistics import Statistics
+from .statistics import History, Statistics
 from .tracing import Span
 
 NAME = "treadle"
@@ -113,7 +113,13 @@ class Service:
         self.repository = repository
         self.scheduler = scheduler or Scheduler()
         self.metrics = metrics or Metrics()
+        self.metrics.follow(repository)
+        self.history = History(self._counted)
         self.is_draining = False
+
+    def _counted(self) -> Iterator[Statistics]:
+        """Of all functions."""
+        return (each for model in self.repository.models() for each in model.statistics.values())
 
     # ---- calls ----
 
@@ -313,6 +319,7 @@ class Service:
             "platform": NAME,
             "inputs": list(map(_tensor_metadata, endpoint.inputs)),
             "outputs": list(map(_tensor_metadata, endpoint.outputs)),
+            "properties": {"sha256": model.digest, "batching": model.merging[endpoint.function].text},
         }
 
 

@@ -4,6 +4,8 @@
     TYPE                        sizes and an element type, joined by x: 2x3xf32, i64 (a scalar); 2x3 for the program's own type
     SOURCE                      @FILE.npy, random:SEED, one number for all elements, or all of them: 1,2,3,4
                                 @FILE.npz without a name gives each input the array of its name
+                                of a data type: JSON, or @FILE.json, as tree='{"Node": ["Leaf", 1.5, "Leaf"]}': a constructor's
+                                name, with a list of its fields if it has any; tensors are numbers or lists of them
 
 A name may be left out where the position says it; a type where the program's signature or the file says it.
 """
@@ -16,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,7 +27,11 @@ from ..formats.dtypes import DType
 from ..formats.errors import TreadleError
 from ..formats.file_kinds import HEAD_BYTES, kind_of, told
 from ..formats.names import near
+from ..formats.text_files import read_text
 from ..formats.types import TensorType, Type
+
+if TYPE_CHECKING:
+    from ..vm.data_types import DataTypes
 
 
 class UsageError(TreadleError, ValueError):
@@ -42,6 +48,7 @@ _ELEMENT_TYPES = _SHORT_NAMES | {dtype.name: dtype for dtype in DType}
 _TYPE = re.compile(rf"(?P<shape>(?:\d+x)*)(?P<dtype>{'|'.join(sorted(_ELEMENT_TYPES, key=len, reverse=True))})")
 _SHAPE = re.compile(r"\d+(x\d+)*")  # without an element type; one number alone, in front of any =, is a name
 _FILE = re.compile(r".+\.(npy|npz)")
+_JSON = re.compile(r"""(?:(?P<head>[^{}\[\]"]*)=)?(?P<source>[{\["].*|null)""", re.DOTALL)
 _RANDOM = re.compile(r"random(?::(\d+))?")
 
 
@@ -59,6 +66,18 @@ class TensorArgument:
     def is_file(self) -> bool:
         """Whether a file holds the elements."""
         return self.source.startswith("@")
+
+    def load_value(self, declared: Type, types: DataTypes) -> Any:
+        """A value that is no tensor, as a call takes it. Raises UsageError."""
+        from .json_values import how, value_of
+
+        text = self.source
+        if self.dtype is not None or self.shape is not None or text.startswith(("random", "@")):
+            if not text.startswith("@") or text.endswith((".npy", ".npz")):
+                raise UsageError(f"{self.text!r}: expected {declared} as JSON, {how(declared, types)}")
+            require_file(text[1:])
+            text = read_text(text[1:])
+        return value_of(text, declared, types, repr(self.text))
 
     def load(self, declared: Type | None = None, sizes: Mapping[str, int] | None = None) -> np.ndarray:
         """The tensor. What the argument leaves open is taken from the type that the program declares, whose symbolic dimensions
@@ -173,6 +192,8 @@ def parse(text: str) -> TensorArgument:
     at = text.find("@")
     if at == 0 or (at > 0 and text[at - 1] == "="):  # a file's name may contain "=" too
         head, source = text[: max(at - 1, 0)], text[at:]
+    elif json_ := _JSON.fullmatch(text):
+        head, source = json_["head"] or "", json_["source"]
     else:
         head, _, source = text.rpartition("=")
     if not source or source == "@":

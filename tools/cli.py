@@ -33,6 +33,7 @@ _COMMANDS = {  # by module, in the order of `treadle --help`
     ".execute": ("compile", "run"),
     ".inspect": ("info", "stats", "verify", "dis", "as"),
     ".operators": ("ops",),
+    ".map": ("map",),
     ".profile": ("profile",),
     ".debugging": ("compare", "nonfinite", "dump", "step", "source", "diff", "graph"),
     ".serve": ("serve",),

@@ -17,6 +17,7 @@ import numpy as np
 from ..formats import tuning
 from ..formats.errors import UnknownPassError
 from ..formats.names import near
+from ..formats.types import TensorType
 from . import arguments
 from .arguments import UsageError
 from .program_files import HELP, STANDARD_INPUT, ProgramFile, add_opt_level, program_file, write_executable
@@ -36,6 +37,7 @@ _BUDGETS = {
     "max_depth": (int, "frames that it may have"),
 }
 _SHOWN_ELEMENTS = 16
+_SHOWN_CHARACTERS = 2000  # of a result that is no tensor
 
 
 def add_commands(commands: Any) -> None:
@@ -344,6 +346,13 @@ def prepare_call(
     missing = [name for name in params if name not in given]
     if missing and default is None:
         first = missing[0]
+        if not isinstance(params[first], TensorType):
+            from .json_values import how
+
+            raise UsageError(
+                f"no --input for {', '.join(map(repr, missing))}; {first} is {params[first]}: write it as JSON, --input "
+                f"{first}=JSON, {how(params[first], executable.types)}, or --input {first}=@FILE.json"
+            )
         arguments.dimensions(options.dim, list(params.values()))  # a name that there is not is told first
         raise UsageError(
             f"no --input for {', '.join(map(repr, missing))}; {first} is {params[first]}: --input {first}=@FILE.npy, or "
@@ -352,6 +361,9 @@ def prepare_call(
     sizes = arguments.dimensions(options.dim, list(params.values()))
     values = {}
     for name in sorted(given, key=lambda name: given[name].shape is None and not given[name].is_file):
+        if not isinstance(params[name], TensorType):
+            values[name] = given[name].load_value(params[name], executable.types)
+            continue
         values[name] = given[name].load(params[name], sizes)
         arguments.learn(sizes, params[name], values[name].shape)
     for name in missing:
@@ -378,15 +390,24 @@ def _compare(name: str, value: Any, argument: arguments.TensorArgument, options:
     if not isinstance(value, np.ndarray):
         return f"output {name!r}: a tensor was expected, but {type(value).__name__} came"
     from ..formats.dtypes import DType
-    from ..formats.types import TensorType
 
     expected = argument.load(TensorType(DType.of(value.dtype), value.shape))
     return arguments.mismatch(name, value, expected, options.rtol, options.atol)
 
 
+def _json_of(value: Any) -> Any:
+    """A result that is no tensor, as inputs are written; its text where it is nested too deeply for that."""
+    from .json_values import as_json
+
+    try:
+        return as_json(value)
+    except RecursionError:
+        return repr(value)
+
+
 def _described(value: Any) -> Mapping[str, Any]:
     if not isinstance(value, np.ndarray):
-        return {"value": repr(value)}
+        return {"value": _json_of(value)}
     return {"dtype": value.dtype.name, "shape": list(value.shape)} | (
         {"elements": value.tolist()} if value.size <= _SHOWN_ELEMENTS else {}
     )
@@ -394,7 +415,8 @@ def _described(value: Any) -> Mapping[str, Any]:
 
 def _summary(value: Any) -> str:
     if not isinstance(value, np.ndarray):
-        return repr(value)
+        text = json.dumps(_json_of(value))
+        return text if len(text) <= _SHOWN_CHARACTERS else repr(value)
     head = f"{value.dtype}{list(value.shape)}"
     if value.size <= _SHOWN_ELEMENTS:
         return f"{head} {np.array2string(value, precision=6, separator=', ').replace(chr(10), '')}"

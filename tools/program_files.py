@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..formats.container import LIBRARIES
+from ..formats.container import LIBRARIES, target_of
 from ..formats.file_kinds import HEAD_BYTES, FileKind, is_text, kind_of, kind_of_whole, told
 from .arguments import UsageError, require_file
 
@@ -30,6 +30,7 @@ STANDARD_INPUT = "-"
 HELP = "a .onnx model, a text of the IR (.ir), assembly (.tasm) or an executable (.trdl); - is standard input"
 
 EXECUTABLE, ASSEMBLY, IR, ONNX = "executable", "assembly", "ir", "onnx"
+_CONVERTED = ("lightgbm", "xgboost")  # files that converters make ONNX models of
 _LIBRARY = "library"  # that export_library or TVM made
 _ENDINGS = {".trdl": EXECUTABLE, ".tasm": ASSEMBLY, ".ir": IR, ".onnx": ONNX}
 _OF_TVM = ("relay or relax", _LIBRARY, "gzip")  # kinds that may hold an executable of TVM's machines
@@ -107,10 +108,11 @@ class ProgramFile:
             if option := next((name for name, value in given.items() if value), None):
                 raise UsageError(f"{option} is for ONNX models; {self.name} is a text of the IR, which has its own")
             return parse_module(self.text(), folder=self.folder)
+        from ..compiler.frontend.converters import as_onnx
         from ..compiler.frontend.onnx import from_onnx
 
         return from_onnx(
-            self.source,
+            as_onnx(self.source),
             shapes=dict(map(_shape_argument, shapes)),
             dtypes=dict(map(_dtype_argument, dtypes)),
             outputs=[name for text in outputs for name in text.split(",")] or None,
@@ -175,8 +177,10 @@ class ProgramFile:
 
     def output(self, given: Path | None) -> Path:
         """Where the executable goes that is made of it: in the working directory, under its own name. Raises UsageError where
-        that would be the file itself, or standard input has no name."""
+        that would be the file itself, or standard input has no name, and FileError where nothing can be written."""
         if given is not None:
+            if str(given) != STANDARD_INPUT:
+                target_of(given)  # before what goes there is computed
             return given
         if isinstance(self.source, bytes):
             raise UsageError(
@@ -221,6 +225,8 @@ def program_file(name: str | os.PathLike, *, takes_foreign: bool = False) -> Pro
             if kind is not None and kind.name == IR:  # a text may tell only further on
                 kind = kind_of_whole(head + file.read())
     known = _LIBRARY if ending in LIBRARIES else kind.name if kind is not None else _ENDINGS.get(ending)
+    if known in _CONVERTED and isinstance(source, Path):
+        return ProgramFile(text, source, ONNX)
     if known == "json" and ending in _ENDINGS:  # any text may begin so
         known = _ENDINGS[ending]
     if known is not None and (known in _NEXT or ending in LIBRARIES or (takes_foreign and known in _OF_TVM)):

@@ -8,9 +8,11 @@ The pages are made for the site alone (`make docs`), and git does not know them.
 from __future__ import annotations
 
 import argparse
+import inspect
 import os
 from pathlib import Path
 
+from ..compiler.draws import FUNCTIONS
 from ..compiler.operator_functions import LOWERED, documentation, signature
 from ..compiler.operators import TABLE
 from ..formats.extensions import EXTENSIONS
@@ -60,6 +62,19 @@ def operators_page() -> str:
                 "```",
                 "",
             ]
+    for name, function in FUNCTIONS.items():
+        found = inspect.signature(function)
+        written = found.replace(parameters=list(found.parameters.values())[1:], return_annotation=found.empty)
+        parts += [
+            f"## {name}",
+            "",
+            "```text",
+            f"op.{name}{written}",
+            "",
+            inspect.cleandoc(function.__doc__ or ""),
+            "```",
+            "",
+        ]
     return "\n".join(parts)
 
 

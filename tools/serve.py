@@ -27,7 +27,7 @@ _NEEDED = ("uvicorn", "starlette", "prometheus_client", "grpc", "google.protobuf
 def add_commands(commands: Any) -> None:
     """Adds `serve` to the command line."""
     serve = commands.add_parser("serve", help="serve a folder of executables, or one program, over HTTP and gRPC")
-    serve.add_argument("models", help=f"a folder with NAME.trdl, or NAME/VERSION/model.trdl; or {HELP}")
+    serve.add_argument("models", help=f"a folder with NAME.trdl or .onnx, or NAME/VERSION/model.trdl; or {HELP}")
     add_opt_level(serve)
     serve.add_argument(
         "--host", default="127.0.0.1", help="the address to listen on (default: 127.0.0.1, this host alone)"
@@ -38,6 +38,11 @@ def add_commands(commands: Any) -> None:
         "--config", type=Path, help="JSON: how all models are served that have no configuration of their own"
     )
     serve.add_argument("--explicit", action="store_true", help="load a model only when a client asks for it")
+    serve.add_argument(
+        "--strict-readiness",
+        action="store_true",
+        help="ready only while each file in the folder is served as it is; else one that cannot be loaded is not ready itself",
+    )
     serve.add_argument(
         "--poll", type=float, default=1.0, metavar="SECONDS", help="between two looks at the folder (default: 1)"
     )
@@ -71,6 +76,8 @@ def add_commands(commands: Any) -> None:
 
 
 def _serve(options: argparse.Namespace) -> None:
+    if options.models != STANDARD_INPUT and not os.path.exists(options.models):
+        raise UsageError(f"there is no file or folder {options.models!r}; expected a folder of models, or a program")
     missing = [name for name in _NEEDED if _is_missing(name)]
     if missing:
         raise UsageError(f"{', '.join(missing)} is not installed: pip install 'treadle[serve]'")
@@ -87,6 +94,8 @@ def _serve(options: argparse.Namespace) -> None:
         grpc_port=_port(options.grpc_port),
         model=model,
         is_explicit=options.explicit,
+        is_strict=options.strict_readiness,
+        opt_level=options.opt_level,
         poll=options.poll,
         limits=replace(HttpLimits(), max_body=options.max_body),
         drain=options.drain,

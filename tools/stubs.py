@@ -11,9 +11,11 @@ import difflib
 import inspect
 import math
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ..compiler.draws import FUNCTIONS
 from ..compiler.operator_functions import LOWERED, documentation, signature
 from ..compiler.operators import TABLE, Attribute, Kind, Operator
 from ..formats.dtypes import DType
@@ -46,6 +48,12 @@ class ModelOperators:
 
     lowered: LoweredOperators
 '''
+_COMPOSED = {  # parameters of functions that are made of several operators
+    "shape": "Sequence[_Dimension]",
+    "seed": "int | None",
+    "dtype": "_ElementType | None",
+    **dict.fromkeys(("low", "high", "mean", "scale", "ratio"), "float"),
+}
 _WIDTH = 120  # of a line, as pyproject.toml has it
 _TYPES = {
     Kind.BOOL: "bool",
@@ -63,7 +71,26 @@ _TYPES = {
 def stubs() -> str:
     """The text of the file, without operators that a user has defined in this process."""
     operators = [TABLE[name] for name in sorted(TABLE) if name not in LOWERED and name not in EXTENSIONS]
-    return _HEAD + "".join(map(_method, operators))
+    return _HEAD + "".join(map(_method, operators)) + "".join(map(_composed, FUNCTIONS.values()))
+
+
+def _composed(function: Callable[..., Any]) -> str:
+    """One that is made of several operators."""
+    parts = ["self"]
+    kinds = []
+    for parameter in list(inspect.signature(function).parameters.values())[1:]:
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            parts.append(f"{parameter.name}: Operand")
+        else:
+            parts += ["/"] * (inspect.Parameter.KEYWORD_ONLY not in kinds and len(parts) > 1)
+            parts += ["*"] * (inspect.Parameter.KEYWORD_ONLY not in kinds)
+            default = "" if parameter.default is parameter.empty else f" = {_literal(parameter.default)}"
+            parts.append(f"{parameter.name}: {_COMPOSED[parameter.name]}{default}")
+        kinds.append(parameter.kind)
+    lines = inspect.cleandoc(function.__doc__ or "").splitlines()
+    doc = "\n".join(f"        {line}".rstrip() for line in ['"""' + lines[0], *lines[1:]])
+    end = '"""' if len(lines) == 1 else '\n        """'
+    return f"\n    def {function.__name__}({_wrapped(function.__name__, parts)}) -> Expression:\n{doc}{end}\n"
 
 
 def _method(operator: Operator) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..formats import limits, strings
-from ..formats.calling import BY_NAME, told
+from ..formats.calling import by_name, told
 from ..formats.errors import ArgumentError, BudgetExceededError, CancelledError, OutOfMemoryError, TreadleError, naming
 from ..formats.names import near
 from ..formats.strings import Texts
@@ -654,13 +654,18 @@ def arguments(function: str, values: Any) -> Sequence[Any]:
     array, which would be taken apart."""
     if isinstance(values, Sequence) and not isinstance(values, (str, bytes)):
         return values
-    how = _how_by_name([values]) or ("; a list of one is [x]" if hasattr(values, "__array__") else "")
+    if isinstance(values, Mapping):
+        how = "; arguments by name: machine." + (
+            "call(name, kwargs=feeds)" if function == "call" else "profile(name, **feeds)"
+        )
+    else:
+        how = "; a list of one is [x]" if hasattr(values, "__array__") else ""
     raise ArgumentError(f"{function}: args: expected a list of arguments, {told(values)} came{how}")
 
 
-def _how_by_name(args: Sequence[Any]) -> str:
+def _how_by_name(function: str, args: Sequence[Any]) -> str:
     """The end of the message where a mapping came among arguments that are tensors."""
-    return BY_NAME if any(isinstance(arg, Mapping) for arg in args) else ""
+    return by_name(function) if any(isinstance(arg, Mapping) for arg in args) else ""
 
 
 def _instead_of(function: str, name: str, names: Sequence[str]) -> str:
@@ -676,7 +681,9 @@ def bound(function: str, names: Sequence[str], args: Sequence[Any], kwargs: Mapp
         return args
     if len(args) > len(names):
         expected = f"{len(names)} argument{'s' * (len(names) != 1)} expected"
-        raise ArgumentError(f"{function}({', '.join(names)}): {expected}, {len(args)} came{_how_by_name(args)}")
+        raise ArgumentError(
+            f"{function}({', '.join(names)}): {expected}, {len(args)} came{_how_by_name(function, args)}"
+        )
     for name in kwargs:
         if name not in names[len(args) :]:
             reason = "is given twice" if name in names else f"is no parameter{_instead_of(function, name, names)}"

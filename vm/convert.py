@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..formats.calling import BY_NAME
+from ..formats.calling import by_name
 from ..formats.constants import aligned_copy
 from ..formats.dtypes import DType
 from ..formats.errors import (
@@ -196,7 +196,7 @@ class Arguments:
             return np.asarray(memoryview(value))
         except TypeError:
             kind = type(value).__name__
-            how = BY_NAME if isinstance(value, Mapping) else ""
+            how = by_name(self._function) if isinstance(value, Mapping) and self._function else ""
             raise ArgumentError(f"{self._place()}: expected {type_}, a value of type {kind} came{how}") from None
 
     def _known(self, array: np.ndarray, type_: TensorType) -> np.ndarray:

@@ -1,6 +1,6 @@
 """The dispatch loop: executes a program until it returns or traps.
 
-One native function over flat memory (`vm/layout.py`), compiled with what it calls by `vm/words.py` and kept as object code (`vm/core.py`).
+One native function over flat memory (`vm/layout.py`), compiled by `vm/words.py` and kept as object code (`vm/core.py`).
 It trusts the verifier: fields are in range and registers hold values of the types that instructions need. What only a run
 can tell (sizes, tags, shapes, divisors) is checked here, before anything is done: an instruction that traps has had no effect,
 and the program counter stands on it.

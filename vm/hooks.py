@@ -198,6 +198,10 @@ class Event(Suggesting):
         """The values of the dimension variables of a call of a primitive."""
         return tuple(map(self._place.integer, self.registers("dims")))
 
+    def integer(self, register: int) -> int:
+        """The value of an integer register that the instruction reads or has written."""
+        return self._place.integer(register)
+
     @property
     def parts(self) -> list[Part]:
         """After a call of a primitive that threads shared: which thread did which part. Else empty, and without `wants_parts`."""

@@ -9,6 +9,9 @@ This is what users see; `calls.py` says how a call goes.
 from __future__ import annotations
 
 import contextlib
+import contextvars
+import functools
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,12 +20,11 @@ import numpy as np
 
 from ..formats.calling import Suggesting, mapping, public_class, told
 from ..formats.constants import aligned_copy
-from ..formats.errors import ArgumentError, NotPicklableError, UnknownFunctionError, naming
+from ..formats.errors import ArgumentError, ExecutionError, NotPicklableError, UnknownFunctionError, naming
 from ..formats.executable import Executable
 from ..formats.names import near
 from ..formats.ports import Ports
 from ..formats.starting import Thread
-from ..formats.types import TensorType
 from . import knobs, library
 from .budgets import BOUNDS, DEFAULT_DEPTH, OF_A_CALL, Budget, CancelToken
 from .calls import Calls, arguments, bound
@@ -41,6 +43,7 @@ from .verify import verify
 
 if TYPE_CHECKING:
     from .profile import MetricCollector, Profile
+    from .weights import Weights
 
 __all__ = ["NO_OP", "SKIP_RUN", "CancelToken", "InstrumentAction", "Listener", "VirtualMachine"]
 
@@ -104,12 +107,12 @@ class VirtualMachine(Suggesting):
         ArgumentError, CompileError, BudgetExceededError.
         """
         if not isinstance(exe, Executable):
-            raise ArgumentError(
-                f"VirtualMachine(exe): expected an Executable, a {type(exe).__name__} came; see treadle.load"
-            )
+            raise ArgumentError(f"VirtualMachine(exe): expected an Executable, {told(exe)} came{_how_to_make(exe)}")
         self.device = self._own_device(device)
         self.executable = exe
         self._program, self._weights, self._swapping = exe.program, exe.weights, Lock()
+        self._weighing = Lock()
+        self._bases: dict[str, np.ndarray] = {}  # of the weights that have a delta, what they are without it
         self._budget = Budget(max_steps, max_seconds, max_memory, max_depth, threads=threads)
         self._listeners: tuple[Listener, ...] = ()
         self._instruments: tuple[Listener, ...] = ()  # that of `set_instrument`
@@ -170,7 +173,8 @@ class VirtualMachine(Suggesting):
             )
         budget = self._budget
         bounds = {name: getattr(budget, name) for name in BOUNDS}
-        return _made_again, (type(self), self.executable, {**self._options, **bounds}, self._replaced())
+        bases = [self._bases] if self._bases else []
+        return _made_again, (type(self), self.executable, {**self._options, **bounds}, self._replaced(), *bases)
 
     def _replaced(self) -> dict[int, np.ndarray]:
         """The constants that are others than the executable's, by their places."""
@@ -232,7 +236,15 @@ class VirtualMachine(Suggesting):
 
     def run(self, /, *args: Any, **kwargs: Any) -> Any:
         """Calls "main"."""
-        return self.invoke("main", *args, **kwargs)
+        try:
+            return self.invoke("main", *args, **kwargs)
+        except ExecutionError:
+            if len(args) != 2 or not (args[0] is None or isinstance(args[0], list)) or not isinstance(args[1], Mapping):
+                raise
+            raise ArgumentError(
+                "run(names, feeds) is ONNX Runtime's; here machine.run(**feeds) calls the function, and gives all results: "
+                "one as a tensor, several as a tuple with names"
+            ) from None
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Calls "main"."""
@@ -274,6 +286,32 @@ class VirtualMachine(Suggesting):
             args = self._stateful.inputs(name) or ()
         return self._calls.call(number, self._bind(number, args, kwargs or {}), budget)
 
+    async def call_async(
+        self,
+        name: str | Closure | SavedCall,
+        args: Sequence[Any] | None = (),
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        cancel: CancelToken | None = None,
+        **bounds: Any,
+    ) -> Any:
+        """`call`, in a thread of the running event loop's: the loop goes on meanwhile. When the task is cancelled, so is the
+        call, by its token: the task ends when the call has, whose arguments nobody reads any more then."""
+        import asyncio
+
+        token = CancelToken() if cancel is None else cancel
+        make = functools.partial(self.call, name, args, kwargs, cancel=token, **bounds)
+        running = asyncio.get_running_loop().run_in_executor(None, contextvars.copy_context().run, make)
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            token.cancel()
+            while not running.done():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wait([running])
+            running.exception()  # which nobody else asks for
+            raise
+
     def invoke_closure(self, closure: Closure, *args: Any) -> Any:
         """Calls a closure that this machine returned."""
         self._require_own(closure)
@@ -295,16 +333,41 @@ class VirtualMachine(Suggesting):
     def load_params(self, params: Mapping[str, Any]) -> None:
         """Takes other weights, by their names in the model, for an executable that was compiled with `named_weights`.
 
-        Results are to the bit those of a program that was compiled with them; nothing is compiled. Weights that are not given
-        stay as they are. Calls that run meanwhile in other threads may see old and new ones.
+        Results are to the bit those of a program that was compiled with them; nothing is compiled. Any of them may be given: the
+        others stay as they are. Calls that run meanwhile in other threads may see old and new ones.
 
-        Raises ArgumentError: for unknown names and other types, where weights that are made into one constant with these are not
-        given, and for one that decided about the program, as numbers do that are all alike.
+        Raises ArgumentError: for unknown names and other types, and for a weight that decided about the program, as numbers do
+        that are all alike.
         """
+        mapping("load_params", params, "arrays by name, as treadle.load_params gives them")
+        with self._weighing:
+            self._take(params)
+            self._bases = {name: base for name, base in self._bases.items() if name not in params}
+
+    def load_deltas(self, deltas: Mapping[str, Any], scale: float = 1.0) -> None:
+        """Adds to weights, by their names in the model, what an adapter says: `scale * delta`, or `scale * B @ A` of a pair
+        (B, A), as LoRA has them. Deltas are to the weights that were compiled in, or given to `load_params`, and take the place
+        of those before: `load_deltas({})` gives the weights back, to the bit. Raises ArgumentError, as `load_params` does."""
+        from .weights import changed
+
+        mapping("load_deltas", deltas, "arrays, or pairs of arrays B, A, by the names of weights")
+        if isinstance(scale, bool) or not isinstance(scale, (int, float, np.number)):
+            raise ArgumentError(f"load_deltas: scale: expected a number, {told(scale)} came")
+        with self._weighing:
+            weights = self.weights
+            bases = {name: self._bases[name] if name in self._bases else weights[name].array for name in deltas}
+            made = {name: changed(name, bases[name], delta, float(scale)) for name, delta in deltas.items()}
+            self._take({**{name: base for name, base in self._bases.items() if name not in deltas}, **made})
+            self._bases = bases
+
+    def _take(self, params: Mapping[str, Any]) -> None:
         from .weights import constants_of
 
-        mapping("load_params", params, "arrays by name, as treadle.load_params gives them")
-        self.load_constants(constants_of(self._weights, params))
+        self.load_constants(constants_of(self._weights, params, self._constant))
+
+    def _constant(self, place: int) -> np.ndarray:
+        """What a constant of the program holds now."""
+        return self._calls.image.arrays[place]
 
     def load_constants(self, constants: Mapping[int, Any]) -> None:
         """Takes other constants, by their places, of those that are made of named weights; `load_params` makes them. Raises
@@ -330,11 +393,15 @@ class VirtualMachine(Suggesting):
         arrays = {place: calls.image.arrays[place] for place, _ in self._weights.constants}
         with self._swapping:
             self._calls.replace_constants(arrays)
+        self._bases = other._bases
 
     @property
-    def weights(self) -> dict[str, TensorType]:
-        """The weights that `load_params` takes: name → type."""
-        return {weight.name: weight.type for weight in self._weights.weights}
+    def weights(self) -> Weights:
+        """The weights that `load_params` takes, by their names in the model: `machine.weights[name]` are the elements that are
+        there now, read-only, and `machine.weights.types` says of each what it is."""
+        from .weights import Weights
+
+        return Weights(self._weights, self._constant)
 
     # ---- stateful calls ----
 
@@ -495,12 +562,17 @@ class VirtualMachine(Suggesting):
 
 
 def _made_again(
-    kind: type[VirtualMachine], exe: Executable, options: Mapping[str, Any], constants: Mapping[int, np.ndarray]
+    kind: type[VirtualMachine],
+    exe: Executable,
+    options: Mapping[str, Any],
+    constants: Mapping[int, np.ndarray],
+    bases: Mapping[str, np.ndarray] | None = None,
 ) -> VirtualMachine:
     """The machine that was pickled."""
     machine = kind(exe, **options)
     if constants:
         machine.load_constants(constants)
+    machine._bases = dict(bases or {})
     return machine
 
 
@@ -528,6 +600,18 @@ def _meanwhile(work: Callable[[], None]) -> Iterator[None]:
         thread.join()
     if raised:
         raise raised.pop()  # else it would hold the frame that holds it
+
+
+def _how_to_make(given: Any) -> str:
+    """What makes an executable of what came in its place."""
+    if isinstance(given, (str, os.PathLike)):
+        is_model = os.fspath(given).endswith((".onnx", ".ir"))
+        return f"; treadle.{'compile' if is_model else 'load'}({os.fspath(given)!r}) makes one"
+    if isinstance(given, (bytes, bytearray, memoryview)):
+        return "; treadle.load(data) makes one of a .trdl file's bytes, treadle.compile(data) of an ONNX file's"
+    if isinstance(given, VirtualMachine):
+        return "; machine.executable is that of a machine"
+    return "; treadle.compile(model) makes one of a model, and treadle.load(path) reads one"
 
 
 def _build_seconds(seconds: float | None) -> float:

@@ -94,6 +94,7 @@ class RemoteMachine(VirtualMachine):
                 f"{self.device.address}: the server did not keep the executable; it may be too large for it"
             )
         self._owner = Handle(connection, answer["handle"])
+        self._given: Mapping[int, np.ndarray] = {}  # the weights that are others than the program's, by their places
         self._remote = RemoteCalls(connection, self._owner, exe, self._budget)
 
     def __reduce__(self) -> NoReturn:
@@ -171,6 +172,13 @@ class RemoteMachine(VirtualMachine):
         """Takes other constants, by their places. `load_params` makes them here; they lie at the server."""
         check_constants(self._weights, self._program.constants, constants)
         self._remote.request("constants", Budget(), list(constants.values()), places=list(constants))
+        held = set(self._weights.held.values())
+        given = {place: array.copy() for place, array in constants.items() if place in held}
+        self._given = {**self._given, **given}
+
+    def _constant(self, place: int) -> np.ndarray:
+        """What a constant of the program holds now: weights are known here as well."""
+        return self._given.get(place, self._program.constants[place])
 
     def share_params(self, other: VirtualMachine) -> None:
         """Takes the weights that another machine of the same session and program has now, without a copy."""
@@ -184,6 +192,7 @@ class RemoteMachine(VirtualMachine):
                 f"{other!r} came"
             )
         self._remote.request("share", Budget(), (), other=other._remote.handle.number)
+        self._given, self._bases = other._given, other._bases
 
     # ---- stateful calls ----
 

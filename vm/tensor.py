@@ -73,6 +73,9 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin, Suggesting):
 
     __slots__ = ("_array",)
 
+    def _instead_of(self, name: str) -> str:
+        return super()._instead_of(name) or "; a function with one result gives the tensor itself, without a name"
+
     def __init__(self, array: np.ndarray) -> None:
         """The elements of an array, where they lie. Raises ArgumentError for anything else."""
         if not isinstance(array, np.ndarray):

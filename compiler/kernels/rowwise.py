@@ -8,7 +8,8 @@ two layouts, and a program is written for both in the same lines:
     across   the innermost axis is kept: a vector holds the same place of neighbouring rows; rows are taken in strips
 
 Short rows along the innermost axis are taken in groups: a pass does the same vector of each, so that neither an accumulator
-nor a horizontal sum is waited for, and what all rows share (a scale, a bias) is loaded once.
+nor a horizontal sum is waited for, and what all rows share (a scale, a bias) is loaded once. Rows that are left are groups of
+one: a row's sums are made in the same order wherever it is, and however many there are.
 
 The second pass over a row, or group, asks for the next one: it computes more than the first, which would wait for the memory, or
 for another thread's cache.
@@ -365,25 +366,31 @@ class RowProgram:
         return not (self.across or self.outer_reduced or is_long or is_few)
 
     def _write_group(self, program: Callable[[], None]) -> None:
-        """A group's rows side by side, or one after the other where they are too few or too long."""
-        write, length = self.write, self.axes[self.inner].size
-        count = dims.product([self.axes[axis].size for axis in self.outer_kept])
-        conditions = []
-        if not isinstance(length, int):
-            conditions.append(f"n{self.inner} <= {_BLOCK}")
-        if not isinstance(count, int) or count % _GROUP:
-            conditions.append(f"row + {_GROUP} <= rows")
-        if not conditions:
-            self._write_together(program)
+        """A group's rows side by side, or one after the other where they are too long."""
+        write = self.write
+        if isinstance(self.axes[self.inner].size, int):
+            self._write_short_group(program)
             return
-        with write.block(f"if {' and '.join(conditions)}"):
-            self._write_together(program)
+        with write.block(f"if n{self.inner} <= {_BLOCK}"):
+            self._write_short_group(program)
         with write.block("else"), write.block(f"for _ in range(min({_GROUP}, rows - row))"):
             self._write_unit(program, 0)
             self._advance()
 
-    def _write_together(self, program: Callable[[], None]) -> None:
-        self.rows = [f"_r{k}" for k in range(_GROUP)]
+    def _write_short_group(self, program: Callable[[], None]) -> None:
+        """A group's rows side by side; of the last one, rows that are too few one after the other, each as in a group."""
+        write = self.write
+        count = dims.product([self.axes[axis].size for axis in self.outer_kept])
+        if isinstance(count, int) and not count % _GROUP:
+            self._write_together(program, _GROUP)
+            return
+        with write.block(f"if row + {_GROUP} <= rows"):
+            self._write_together(program, _GROUP)
+        with write.block("else"), write.block("for _ in range(rows - row)"):
+            self._write_together(program, 1)
+
+    def _write_together(self, program: Callable[[], None], count: int) -> None:
+        self.rows = [f"_r{k}" for k in range(count)]
         for k in range(len(self.tensors)):
             if not self.mark(k, "row"):
                 self._load_scalar(k) if self._is_of_row(k) else self._point(k, f"p{k}")

@@ -29,7 +29,7 @@ from treadle.compiler.structure import structurally_equal
 from treadle.compiler.text import parse_module, print_module
 from treadle.formats import dims
 from treadle.formats.dtypes import DType
-from treadle.formats.errors import InferenceError
+from treadle.formats.errors import InferenceError, TreadleError
 from treadle.formats.types import FunctionType, TensorType
 
 from .samples import floats
@@ -284,3 +284,68 @@ def test_types_tell_a_module_what_they_are_of():
         InferenceError, match=r"data type 'Shape' is data Shape = Circle.* and data Shape = Line; a name has"
     ):
         Module(main=function([item], item), other=function([var("item", other())], 1.0))
+
+
+# ---- draws ----
+
+
+def drawing(seed=None):
+    x = var("x", ("n", 4))
+    draws = (
+        op.random_normal(shape=("n", 4), mean=1, scale=2, seed=seed),
+        op.random_uniform(shape=x.shape, low=2, high=3, seed=seed),
+    )
+    return function([x], (*draws, op.bernoulli(x * 0.25, seed=seed), op.dropout(x, ratio=0.25, seed=seed)))
+
+
+def test_draws_are_others_in_each_call_unless_a_seed_says_which():
+    x = np.ones((2000, 4), np.float32)
+    machine, seeded = (treadle.VirtualMachine(treadle.compile(drawing(seed), progress=False)) for seed in (None, 7))
+    first, second = machine["main"](x), machine["main"](x)
+    assert not any(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
+    assert all(np.array_equal(a, b) for a, b in zip(seeded["main"](x), seeded["main"](x), strict=True))
+    for normal, uniform, ones, dropped in (first, seeded["main"](x)):
+        assert abs(normal.numpy().mean() - 1) < 0.1
+        assert abs(normal.numpy().std() - 2) < 0.1
+        assert 2 <= uniform.numpy().min() < 2.01
+        assert 2.99 < uniform.numpy().max() < 3
+        assert set(np.unique(ones)) == {0, 1}
+        assert abs(ones.numpy().mean() - 0.25) < 0.02
+        assert set(np.unique(dropped)) == {np.float32(0), np.float32(1 / 0.75)}
+        assert abs(dropped.numpy().mean() - 1) < 0.02
+
+
+def test_each_draw_is_its_own_and_equal_programs_have_equal_bytes():
+    one, other = (treadle.compile(drawing(), progress=False, embed_native=False) for _ in range(2))
+    assert one.as_bytes() == other.as_bytes()
+    x = var("x", (4,))
+    twice = function([x], (op.random_normal(shape=(4,)), op.random_normal(shape=(4,))))
+    a, b = treadle.VirtualMachine(treadle.compile(twice, progress=False))["main"](np.ones(4, np.float32))
+    assert not np.array_equal(a, b)
+
+
+@pytest.mark.filterwarnings("ignore:the host evaluates")
+def test_a_draw_in_a_loop_is_another_one_in_each_round():
+    n = var("n", (), "int64")
+    body = lambda i, total, last: (total, op.random_uniform(shape=(), seed=None) * 0 + op.random_uniform(shape=()))  # noqa: E731
+    start = [np.float32(0), np.float32(0)]
+    machine = treadle.VirtualMachine(treadle.compile(function([n], treadle.for_loop(n, body, start)), progress=False))
+    assert len({float(machine["main"](np.int64(rounds))[1].numpy()) for rounds in (1, 2, 3)}) == 3
+
+
+@pytest.mark.parametrize(
+    ("draw", "message"),
+    [
+        (lambda x: op.random_normal(shape=("?",)), "shape: a size is"),
+        (lambda x: op.random_normal(shape=(2,), dtype="int64"), "expected an element type of floats"),
+        (lambda x: op.random_uniform(shape=(2,), low="a"), "low: expected a finite number"),
+        (lambda x: op.random_uniform(shape=(2,), seed=-1), "seed: expected None, or an integer of 64 bits"),
+        (lambda x: op.dropout(x, ratio=1), "ratio=1: expected 0 or more, and less than 1"),
+        (lambda x: op.dropout(x.astype("int64")), "expected floats"),
+        (lambda x: op.bernoulli(3), "expected a tensor whose shape is known"),
+        (lambda x: op.dropout(x, rate=1), "'rate' is no parameter"),
+    ],
+)
+def test_draws_that_do_not_fit_are_told(draw, message):
+    with pytest.raises(TreadleError, match=message):
+        draw(var("x", (2,)))

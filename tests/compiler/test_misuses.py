@@ -3,7 +3,9 @@
 The table is what users read: a changed message is changed here.
 """
 
+import asyncio
 import functools
+import inspect
 import random
 
 import numpy as np
@@ -209,9 +211,12 @@ MISUSES = [
     ('load_params(3)', 'load_params: path: expected a path, a value of type int came'),
     ('load_params("a")', "'a': parameters are in files that end in .params, .npz, .safetensors"),
     ('save_params({"a": np.ones(2)}, 3)', 'save_params: path: expected a path, a value of type int came'),
-    ('VirtualMachine(3)', 'VirtualMachine(exe): expected an Executable, a int came; see treadle.load'),
-    ('VirtualMachine(M)', 'VirtualMachine(exe): expected an Executable, a Module came; see treadle.load'),
-    ('VirtualMachine("a.trdl")', 'VirtualMachine(exe): expected an Executable, a str came; see treadle.load'),
+    ('VirtualMachine(3)', 'VirtualMachine(exe): expected an Executable, an int came; '
+     'treadle.compile(model) makes one of a model, and treadle.load(path) reads one'),
+    ('VirtualMachine(M)', 'VirtualMachine(exe): expected an Executable, a Module came; '
+     'treadle.compile(model) makes one of a model, and treadle.load(path) reads one'),
+    ('VirtualMachine("a.trdl")', "VirtualMachine(exe): expected an Executable, a str came; "
+     "treadle.load('a.trdl') makes one"),
     ('dis(3)', 'dis(executable): expected an Executable, an int came; treadle.load reads a file'),
     ('list(dis(3))', 'dis(executable): expected an Executable, an int came; treadle.load reads a file'),
     ('Executable(3)', 'Executable(program): expected a Program, a int came; treadle.load reads a file'),
@@ -346,7 +351,9 @@ def bare_errors(seed, count):
         if name == "compile":
             kwargs.setdefault("embed_native", False)
         try:
-            (CALLED.get(name) or methods()[name])(*args, **kwargs)
+            result = (CALLED.get(name) or methods()[name])(*args, **kwargs)
+            if inspect.iscoroutine(result):
+                asyncio.run(result)
         except TreadleError:
             pass
         except Exception as error:

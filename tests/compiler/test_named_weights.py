@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 import weakref
 from collections.abc import Callable, Mapping
@@ -81,7 +82,6 @@ def test_some_weights_stay_as_they_are():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"w": weights(2)["w"]}, "made into one constant with those that came are missing: 'scale', 'variance'"),
         ({"v": weights(2)["w"]}, "there is no weight 'v'; the program has 'w', 'scale'"),
         ({"d": weights(2)["d"].T}, r"weight 'd': expected float32\[32, 10\], but float32\[10, 32\] came"),
         ({"d": weights(2)["d"].astype(np.float64)}, "but float64 came"),
@@ -92,6 +92,75 @@ def test_what_does_not_suit_is_refused_by_name(given: Mapping[str, np.ndarray], 
     before = machine["main"](X).numpy().tobytes()
     with pytest.raises(ArgumentError, match=message):
         machine.load_params(given)
+    assert machine["main"](X).numpy().tobytes() == before
+
+
+@pytest.mark.parametrize("names", [["w"], ["scale"], ["mean", "d"], ["variance", "b"], list(SHAPES)])
+def test_any_of_the_weights_may_be_others(names: list[str]):
+    """`w`, `scale` and `variance` are made into one constant."""
+    machine, given = VirtualMachine(treadle.load(compiled(1).as_bytes())), {name: weights(2)[name] for name in names}
+    machine.load_params(given)
+    wanted = VirtualMachine(treadle.compile(network(), params=weights(1) | given, named_weights=True))
+    assert machine["main"](X).numpy().tobytes() == wanted["main"](X).numpy().tobytes()
+    machine.load_params({"scale": weights(3)["scale"]})  # which is made into one constant with what was given before
+    given["scale"] = weights(3)["scale"]
+    assert {name: value.tobytes() for name, value in (weights(1) | given).items()} == {
+        name: value.numpy().tobytes() for name, value in machine.weights.items()
+    }
+    wanted.load_params(weights(1) | given)
+    assert machine["main"](X).numpy().tobytes() == wanted["main"](X).numpy().tobytes()
+    again = pickle.loads(pickle.dumps(machine))
+    assert again.weights["scale"].numpy().tobytes() == given["scale"].tobytes()
+
+
+def test_weights_are_values_by_name_which_nobody_changes():
+    machine = VirtualMachine(treadle.load(compiled(1).as_bytes()))
+    assert list(machine.weights) == list(SHAPES)
+    assert str(machine.weights.types["d"]) == "float32[32, 10]"
+    assert np.array_equal(machine.weights["d"], weights(1)["d"])
+    assert not machine.weights["d"].numpy().flags.writeable
+    with pytest.raises(KeyError, match=r"there is no weight 'D'.*did you mean d"):
+        _ = machine.weights["D"]
+    settled = treadle.compile(scaled_by_its_first_number(), params={"factor": np.float32(3)}, named_weights=True)
+    assert VirtualMachine(settled).weights["factor"].numpy() == 3
+
+
+def test_deltas_are_added_to_the_weights_and_taken_away_again():
+    machine, rng = VirtualMachine(compiled(1)), np.random.default_rng(5)
+    b, a, whole = (rng.standard_normal(shape).astype(np.float32) for shape in ((32, 2), (2, 10), (32,)))
+    before = machine["main"](X).numpy().tobytes()
+    for scale in (0.5, 2):  # the second in the place of the first
+        machine.load_deltas({"d": (b, a), "scale": whole}, scale)
+        given = {
+            "d": weights(1)["d"] + np.float32(scale) * (b @ a),
+            "scale": weights(1)["scale"] + np.float32(scale) * whole,
+        }
+        wanted = VirtualMachine(treadle.compile(network(), params=weights(1) | given, named_weights=True))
+        assert machine["main"](X).numpy().tobytes() == wanted["main"](X).numpy().tobytes()
+    again = pickle.loads(pickle.dumps(machine))
+    again.load_deltas({})
+    assert again["main"](X).numpy().tobytes() == before
+    machine.load_deltas({"scale": whole})  # `d` is as it was
+    assert np.array_equal(machine.weights["d"], weights(1)["d"])
+    machine.load_params({"scale": weights(1)["scale"]})  # which has no delta any more
+    assert machine["main"](X).numpy().tobytes() == before
+
+
+@pytest.mark.parametrize(
+    ("delta", "message"),
+    [
+        ({"d": (np.zeros((10, 2)), np.zeros((2, 32)))}, r"'d': the weight is \[32, 10\].*transposed: give A.T, B.T"),
+        ({"d": (np.zeros((32, 2)), np.zeros((3, 10)))}, "give no product"),
+        ({"d": np.zeros(10)}, r"the weight is \[32, 10\], and the delta \[10\]"),
+        ({"e": np.zeros(10)}, "there is no weight 'e'"),
+        ({"d": np.array(["a"])}, "expected an array, or a pair of arrays B, A"),
+    ],
+)
+def test_deltas_that_do_not_suit_are_refused(delta: Mapping, message: str):
+    machine = VirtualMachine(compiled(1))
+    before = machine["main"](X).numpy().tobytes()
+    with pytest.raises(TreadleError, match=message):
+        machine.load_deltas(delta)
     assert machine["main"](X).numpy().tobytes() == before
 
 
@@ -365,7 +434,9 @@ def test_a_hostile_node_is_an_error_and_no_more(node: PrimitiveNode):
         node,
         PrimitiveNode("reshape", (count,), (TensorType(DType.float32, (10,)),), (("shape", (10,)),)),
     )
-    bad = replace(table, nodes=nodes, constants=(*table.constants[:-1], (table.constants[-1][0], count + 1)))
+    place = next(place for place, number in table.constants if table.values[number].shape == (10,))
+    constants = tuple((at, count + 1 if at == place else number) for at, number in table.constants)
+    bad = replace(table, nodes=nodes, constants=constants)
     loaded = treadle.load(Executable(executable.program, weights=bad).as_bytes())
     with pytest.raises(TreadleError):
         VirtualMachine(loaded).load_params(weights(2))

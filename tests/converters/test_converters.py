@@ -6,6 +6,7 @@ They run in an environment of their own: `make converters-test`.
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -294,6 +295,25 @@ def test_boosted_trees_of_other_libraries(library: str, classes: int) -> None:
         assert [list(row) for row in scores] == [list(range(classes))] * len(x)
         scores = [list(row.values()) for row in scores]
     np.testing.assert_allclose(np.asarray(scores), model.predict_proba(x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["scikit-learn", "lightgbm", "xgboost"])
+def test_fitted_models_and_their_files_are_compiled_as_they_are(kind: str, tmp_path: Path) -> None:
+    if kind == "scikit-learn":
+        model = linear_model.LogisticRegression(max_iter=500).fit(X, Y)
+        models: list[Any] = [model]
+    elif kind == "lightgbm":
+        model = lightgbm.LGBMClassifier(n_estimators=4, verbose=-1).fit(X, Y)
+        models = [model, model.booster_, tmp_path / "model.txt"]
+        model.booster_.save_model(models[-1])
+    else:
+        model = xgboost.XGBClassifier(n_estimators=4).fit(X, Y)
+        models = [model, tmp_path / "model.json", tmp_path / "model.ubj"]
+        for path in models[1:]:
+            model.get_booster().save_model(path)
+    for each in models:
+        assert run(each, X)[0].numpy().tolist() == model.predict(X).tolist()
 
 
 @pytest.mark.filterwarnings("ignore")

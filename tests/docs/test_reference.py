@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+import runpy
+import shutil
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,6 +37,23 @@ def test_what_is_in_the_reference_is_there(name: str) -> None:
     for part in name.split(".")[1:]:
         value = getattr(value, part)
     assert isinstance(value, str) or value.__doc__
+
+
+def test_each_row_of_a_table_in_a_docstring_is_a_row_of_the_site() -> None:
+    conf = runpy.run_path(str(reference.FOLDER.parent / "conf.py"))
+    lines = inspect.cleandoc(treadle.compile.__doc__ or "").splitlines()
+    conf["_as_markup"](None, "function", "treadle.compile", None, None, lines)
+    names = [name for line in lines if (found := re.fullmatch("``(.+)``", line)) for name in found[1].split(", ")]
+    assert sorted(names) == sorted(set(inspect.signature(treadle.compile).parameters) - {"model"})
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
+def test_the_site_needs_its_own_packages_alone_and_says_where_it_is(tmp_path: Path) -> None:
+    command = ["make", "--dry-run", f"VENV={tmp_path}", "docs"]
+    done = subprocess.run(command, cwd=reference.FOLDER.parent.parent, capture_output=True, text=True, check=True)
+    assert "[dev]" not in done.stdout
+    assert "[docs-test]" in done.stdout
+    assert "build/docs/index.html" in done.stdout.splitlines()[-1]
 
 
 def test_each_operator_is_in_the_reference() -> None:

@@ -37,6 +37,8 @@ def files(tmp_path_factory):
     with zipfile.ZipFile(folder / "zip", "w") as archive:
         archive.writestr("archive/data.pkl", "x")
     (folder / "graph json").write_text('{\n  "nodes": [], "arg_nodes": []}')
+    (folder / "xgboost").write_text('{"learner":{"attributes":{}},"version":[3,0,0]}')
+    (folder / "lightgbm").write_text("tree\nversion=v4\nnum_class=1\n")
     (folder / "json").write_text('{"a": 1}')
     (folder / "script").write_text("import torch\n")
     (folder / "relay text").write_text('#[version = "0.0.5"]\ndef @main(%x: int64) { %x }')

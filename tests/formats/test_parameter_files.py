@@ -176,8 +176,9 @@ def test_other_suffixes_are_refused() -> None:
 
 def test_without_the_package_the_error_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "safetensors.numpy", None)
-    with pytest.raises(FormatError, match="need the package safetensors"):
-        save_params(PARAMS, tmp_path / "x.safetensors")
+    for use in (lambda path: save_params(PARAMS, path), load_params):
+        with pytest.raises(FormatError, match=r'^files of safetensors need .*: pip install "treadle\[safetensors\]"'):
+            use(tmp_path / "x.safetensors")
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names")

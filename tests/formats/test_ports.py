@@ -38,6 +38,36 @@ def test_results_of_a_graph_have_the_names_of_its_operators():
     assert [port.name for port in executable.outputs()] == ["exp", "exp_1", "x"]
 
 
+def test_a_result_has_the_very_name_that_it_is_given_whatever_it_is():
+    x, y, k = var("x", (2,)), var("y", (2,)), treadle.constant(1.0)
+    named, shared = treadle.named, op.exp(x)
+    (scores,) = treadle.for_loop(3, lambda i, scores: scores + 1, [x])
+    results = {
+        "scores": named("scores", scores),  # which is what the loop's variable is called
+        "y": named("y", x),  # a parameter, under the name of another
+        "k": named("k", k),
+        "exp_1": named("exp_1", shared),
+        "exp": named("exp", shared),  # one value by two names
+        "x": named("x", op.exp(y)),
+        "tanh": op.tanh(x),
+    }
+    executable = treadle.compile(function([x, y], tuple(results.values())), progress=False, embed_native=False)
+    assert executable.outputs().names == tuple(results)
+    assert executable.inputs().names == ("x", "y")
+    alone = treadle.compile(function([x], named("scores", x)), progress=False, embed_native=False)
+    assert alone.outputs().names == ("scores",)
+    twice = function([x], (op.exp(x), named("exp", op.tanh(x)), named("exp", x)))
+    assert treadle.compile(twice, embed_native=False).outputs().names == ("exp_2", "exp", "exp_1")
+
+
+def test_a_name_changes_neither_a_value_nor_a_function():
+    x = var("x", (2,))
+    double = treadle.named("double", function([x], treadle.named("twice", x + x)))
+    pair = treadle.named("pair", treadle.tuple_(treadle.named("a", x), 1.0))
+    executable = treadle.compile(Module(main=function([x], (double(pair[0]), pair[1]))), progress=False)
+    assert treadle.VirtualMachine(executable)["main"](np.float32([1, 2]))[0].numpy().tolist() == [2, 4]
+
+
 def test_results_without_names_are_counted():
     x = var("x", (4,))
     program = treadle.compile(Module(main=function([x], op.exp(x)))).program

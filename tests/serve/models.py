@@ -65,3 +65,38 @@ def folder(path: Path, **executables: treadle.Executable) -> Path:
     for name, executable in executables.items():
         executable.export_library(path / f"{name}.trdl")
     return path
+
+
+ENCODER = """<ir_version: 8, opset_import: ["" : 17]>
+encoder (int64[b, s] ids, int64[b, s] mask) => (float[b, s, 8] y) {
+    one = Constant <value = int64 {1}> ()
+    axis = Constant <value_ints = [1]> ()
+    words = Gather (table, ids)
+    turned = Transpose <perm = [0, 2, 1]> (words)
+    scores = MatMul (words, turned)
+    least = ReduceMin <keepdims = 0> (mask)
+    whole = Equal (least, one)
+    bias = If (whole) <
+        then_branch = nothing () => (zero) { zero = Constant <value = float[1, 1, 1] {0}> () },
+        else_branch = hidden () => (far) {
+            out = Sub (one, mask)
+            numbers = Cast <to = 1> (out)
+            low = Constant <value = float {-10000}> ()
+            each = Mul (numbers, low)
+            far = Unsqueeze (each, axis)
+        }
+    >
+    seen = Add (scores, bias)
+    shares = Softmax <axis = 2> (seen)
+    y = MatMul (shares, words)
+}"""
+
+
+def encoder() -> treadle.Executable:
+    """Attention over words, whose exporter has left an `if` in the mask: nothing is added where all words are there."""
+    from onnx import numpy_helper, parser
+
+    model = parser.parse_model(ENCODER)
+    table = np.random.default_rng(0).standard_normal((16, 8)).astype(np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(table, "table"))
+    return treadle.compile(model, progress=False)

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import treadle
-from treadle import Module, VirtualMachine, function, op, var
+from treadle import Module, VirtualMachine, function, if_, op, var
 from treadle.formats.errors import FormatError
-from treadle.serve.batching import BatchLine, Pending, least_rows, rows_of
+from treadle.serve.batching import BatchLine, Pending
 from treadle.serve.config import ModelConfig
 from treadle.serve.endpoint import Endpoint, endpoints
+from treadle.serve.independence import merging, rows_of
 from treadle.serve.scheduler import Scheduler
 from treadle.tools.zoo.mlp import mlp
 
@@ -37,7 +38,7 @@ def test_rows_are_the_first_dimension_of_everything():
     ("executable", "is_merged"), [(models.rows, True), (models.mixed, False), (models.branching, False)]
 )
 def test_only_functions_whose_rows_are_independent_take_several_requests(executable: Any, is_merged: bool):
-    assert (least_rows(endpoint(executable()), 32) is not None) is is_merged
+    assert (merging(endpoint(executable()), 32).least is not None) is is_merged
 
 
 @pytest.mark.parametrize("operator", ["running", "reversed", "largest", "shifted"])
@@ -49,7 +50,57 @@ def test_operators_along_the_rows_are_found_out(operator: str):
         "shifted": lambda: op.matmul(op.softmax(op.matmul(x, op.permute_dims(x)), axis=1), x),
         "largest": lambda: x * 0 + op.max(x, axes=(0,), keepdims=True),
     }[operator]()
-    assert least_rows(endpoint(treadle.compile(Module(main=function([x], result)))), 32) is None
+    assert merging(endpoint(treadle.compile(Module(main=function([x], result)))), 32).least is None
+
+
+def test_code_that_branches_is_merged_where_each_result_is_the_same_to_the_bit():
+    waiting = Waiting(ModelConfig(), models.encoder())
+    found = merging(waiting.endpoint, 32)
+    assert found.least == 1
+    assert "branch" in found.reason
+    rng, asked = np.random.default_rng(0), []
+    for number, (length, words) in enumerate(
+        [(5, 5), (5, 3), (9, 9), (5, 5), (9, 1)]
+    ):  # some of them padded by their clients
+        ids, mask = rng.integers(0, 16, (1, length)), np.int64([[1] * words + [0] * (length - words)])
+        asked.append(waiting.endpoint.run([ids, mask])[0])
+        waiting.line.waiting.append(waiting.pending(number, ids, mask))
+    waiting.calls = 0
+    while waiting.line.waiting:
+        waiting.line.take().run()
+    assert waiting.calls == 2  # one for each length
+    assert all(waiting.results[number].tobytes() == alone.tobytes() for number, alone in enumerate(asked))
+
+
+def test_a_merged_call_that_takes_a_branch_which_was_not_tried_is_made_one_by_one():
+    x = var("x", ("n", 2))
+    among = x - op.max(x, axes=(0,), keepdims=True)  # which makes rows depend on each other
+    waiting = Waiting(ModelConfig(), treadle.compile(Module(main=function([x], if_((x == 7.25).any(), among, x + x)))))
+    assert merging(waiting.endpoint, 32).least == 1
+    waiting.calls = 0
+    for number, value in enumerate((1.0, 7.25, 3.0)):
+        waiting.line.waiting.append(waiting.pending(number, np.full((1, 2), value, np.float32)))
+    waiting.line.take().run()
+    assert {number: array.tolist() for number, array in waiting.results.items()} == {
+        0: [[2, 2]],
+        1: [[0, 0]],
+        2: [[6, 6]],
+    }
+    assert waiting.calls == 4
+
+
+def test_each_function_that_is_not_merged_says_why():
+    x, y = var("x", ("n", 2)), var("y", (3, 2))
+    rows = treadle.for_loop(op.cast(op.max(x), dtype="int64"), lambda i, rows: rows + 1, [x])[0]
+    for result, params, reason in (
+        (rows, [x], "it has a loop at node 'test_batching.py:"),
+        (x + op.max(y), [x, y], r"y is float32[3, 2], and does not begin with the dimension 'n'"),
+        (op.matmul(x, op.permute_dims(x)), [x], "'n' is not its first dimension alone"),
+        (op.softmax(x, axis=0), [x], "a row's result depends on other rows"),
+    ):
+        found = merging(endpoint(treadle.compile(Module(main=function(params, result)))), 32)
+        assert found.least is None
+        assert reason in found.text
 
 
 class Waiting:
@@ -59,13 +110,13 @@ class Waiting:
         self.line, self.endpoint = BatchLine("m", config), endpoint(executable, config)
         self.results: dict[int, Any] = {}
         self.calls = 0
-        run = self.endpoint.run
+        run = self.endpoint._run
 
         def counted(*args: Any, **kwargs: Any) -> Any:
             self.calls += 1
             return run(*args, **kwargs)
 
-        self.endpoint.run = counted  # type: ignore[method-assign]
+        self.endpoint._run = counted  # type: ignore[method-assign]
 
     def pending(self, number: int, *arguments: np.ndarray, **settings: Any) -> Pending:
         def done(outputs: Any, error: Any) -> None:
@@ -169,7 +220,7 @@ def test_a_configuration_says_what_it_cannot_be():
 
 @pytest.mark.parametrize("sizes", [(16, 64, 64, 4), (300, 149), (2048, 1000)])
 def test_one_row_is_called_alone_where_layers_are_dense(sizes: tuple[int, ...]):
-    assert least_rows(endpoint(treadle.compile(mlp(sizes, batch="b"))), 32) == 1
+    assert merging(endpoint(treadle.compile(mlp(sizes, batch="b"))), 32).least == 1
 
 
 def test_one_row_is_called_as_two_where_alone_it_is_computed_in_another_order():
@@ -180,15 +231,36 @@ def test_one_row_is_called_as_two_where_alone_it_is_computed_in_another_order():
         return call(name, [x * 2 for x in arguments] if len(arguments[0]) == 1 else arguments, **bounds)
 
     found._machine.call = otherwise  # type: ignore[method-assign, assignment]
-    found.least_rows = least_rows(found, 32) or 0
+    found.least_rows = merging(found, 32).least or 0
     assert found.least_rows == 2
     x = np.random.default_rng(0).standard_normal((3, 8)).astype(np.float32)
     assert found.run([x[:1]])[0].tobytes() == found.run([x])[0][:1].tobytes()
 
 
+def test_few_rows_of_short_texts_are_called_as_more_where_they_are_computed_in_another_order():
+    x = var("x", ("n", "m"))
+    found = endpoint(treadle.compile(Module(main=function([x], x + 1))))
+    call = found._machine.call
+
+    def otherwise(name: str, arguments: list[np.ndarray], **bounds: Any) -> Any:
+        (x,) = arguments
+        return call(name, [x * 2] if x.size < 4 else arguments, **bounds)
+
+    found._machine.call = otherwise  # type: ignore[method-assign, assignment]
+    tried = merging(found, 32)
+    assert (tried.least, tried.least_small) == (1, 4)
+    assert "few rows are called as 4" in tried.reason
+    found.least_rows, found.least_small_rows = tried.least, tried.least_small
+    for size in (1, 2, 3, 4, 9):
+        (together,) = found.run([np.ones((6, size), np.float32)])
+        for rows in (0, 1, 2, 3, 4, 5):
+            (few,) = found.run([np.ones((rows, size), np.float32)])
+            assert few.tobytes() == together[:rows].tobytes()
+
+
 def test_an_answer_does_not_depend_on_what_else_is_asked():
     found = endpoint(models.rows())
-    found.least_rows = least_rows(found, 32) or 0
+    found.least_rows = merging(found, 32).least or 0
     assert found.least_rows == 1
     x = np.random.default_rng(0).standard_normal((32, 8)).astype(np.float32)
     (together,) = found.run([x])

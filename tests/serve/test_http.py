@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import http.client
 import io
 import json
@@ -17,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from treadle.formats.errors import FileError
 
 from . import models
 
@@ -367,6 +369,40 @@ def test_that_wish_may_come_in_pieces(folder: Path, start: Callable[..., Any]):
                 connection.sendall(part)
                 time.sleep(0.02)
             assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200"), cut
+
+
+def test_each_function_says_whether_it_is_merged_and_why(client: Client, folder: Path):
+    digest = hashlib.sha256((folder / "rows.trdl").read_bytes()).hexdigest()
+    for model, begins in (
+        ("rows", "merged: a row's result is the same"),
+        ("mixed", "not merged: a row's result depends"),
+    ):
+        config = client.ask("GET", f"/v2/models/{model}/config")[1]["parameters"]
+        metadata = client.ask("GET", f"/v2/models/{model}")[1]["properties"]
+        (counted,) = client.ask("GET", f"/v2/models/{model}/stats")[1]["model_stats"]
+        (shown,) = [each for each in client.ask("GET", "/overview")[1]["functions"] if each["name"] == model]
+        told = {config["batching"]["string_value"], metadata["batching"], counted["batching"], shown["batching"]}
+        assert len(told) == 1
+        assert told.pop().startswith(begins)
+        if model == "rows":
+            assert config["sha256"]["string_value"] == metadata["sha256"] == shown["sha256"] == digest
+
+
+@pytest.mark.parametrize("transport", ["http", "grpc"])
+def test_a_port_that_is_taken_is_told_before_anything_is_loaded(folder: Path, transport: str, monkeypatch: Any):
+    from treadle.serve.server import Server, ServerConfig
+
+    monkeypatch.setattr("treadle.serve.repository.Model", lambda *_: pytest.fail("loaded"))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        ports = {"http_port": 0, "grpc_port": 0, f"{transport}_port": port}
+        server = Server(ServerConfig(folder=folder, **ports))
+        with pytest.raises(
+            FileError, match=rf"cannot listen on 127.0.0.1:{port}: .*; --{transport}-port N takes another"
+        ):
+            server.run()
 
 
 def test_a_server_that_stops_finishes_what_runs(folder: Path, start: Callable[..., Any]):

@@ -98,7 +98,7 @@ METHODS: dict[str, Callable[[Any], Any]] = {
     "saved_call": lambda m: (m.saved_call("main", X)(), m.call(m.saved_call("main", X), max_seconds=20)),
     "set_input": lambda m: m.set_input("main", X),
     "share_params": shared,
-    "weights": lambda m: {name: str(type_) for name, type_ in m.weights.items()},
+    "weights": lambda m: {name: (str(m.weights.types[name]), bits(value)) for name, value in m.weights.items()},
     **{name: operator.attrgetter(name) for name in BOUNDS},
 }
 

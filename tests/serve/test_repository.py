@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import os
 import weakref
 from pathlib import Path
@@ -75,12 +76,80 @@ def test_a_broken_model_is_unavailable_and_others_are_served(folder: Path):
     (folder / "broken.trdl").write_bytes(b"no executable")
     repository = Repository(folder)
     repository.refresh()
-    assert not repository.is_ready
     assert repository.find("rows")
     with pytest.raises(UnavailableError, match="not ready"):
         repository.find("broken")
     with pytest.raises(BadRequestError, match="cannot be loaded"):
         repository.load("broken")
+
+
+def test_a_file_that_cannot_be_loaded_holds_up_no_other_unless_readiness_is_strict(folder: Path):
+    lenient, strict = Repository(folder), Repository(folder, is_strict=True)
+    for repository in (lenient, strict):
+        repository.refresh()
+        assert repository.is_ready
+    (folder / "broken.trdl").write_bytes(b"no executable")  # a new one
+    for repository in (lenient, strict):
+        repository.refresh()
+    assert (lenient.is_ready, strict.is_ready) == (True, False)
+    os.remove(folder / "broken.trdl")
+    (folder / "rows.trdl").write_bytes(b"no executable")  # in the place of one that is served
+    for repository in (lenient, strict):
+        repository.refresh()
+    assert (lenient.is_ready, strict.is_ready) == (True, False)
+    assert lenient.failures == {"broken": 1, "rows": 1}
+    alone = folder / "alone"
+    alone.mkdir()
+    (alone / "broken.trdl").write_bytes(b"no executable")
+    nothing = Repository(alone)
+    nothing.refresh()
+    assert not nothing.is_ready
+
+
+def test_an_onnx_model_is_compiled_and_what_is_not_served_is_named(folder: Path, caplog: pytest.LogCaptureFixture):
+    from onnx import TensorProto, helper, save
+
+    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 2]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Add", ["x", "x"], ["y"])], "g", infos[:1], infos[1:])
+    (folder / "deep" / "3").mkdir(parents=True)
+    for path in ("twice.onnx", "rows.onnx", "deep/3/model.onnx", "my model.onnx"):
+        save(helper.make_model(graph), folder / path)
+    (folder / "weights.pt").write_bytes(b"PK")
+    (folder / "README.md").write_text("Models.")
+    repository = Repository(folder)
+    with caplog.at_level("INFO", "treadle.serve"):
+        repository.refresh()
+        repository.refresh()
+    assert [(model.name, model.version) for model in repository.models()] == [
+        ("deep", 3),
+        ("mixed", 1),
+        ("rows", 1),
+        ("twice", 1),
+    ]
+    assert repository.endpoint("twice")[1].run([np.ones((1, 2), np.float32)])[0].tolist() == [[2, 2]]
+    left = [message for message in caplog.messages if "is not served" in message]
+    assert left == [
+        "my model.onnx is not served: 'my model' is no name of a model",
+        "rows.onnx is not served: rows.trdl is, under the same name",
+        "weights.pt is not served: it is no executable and no ONNX model",
+    ]
+    digest = hashlib.sha256((folder / "rows.trdl").read_bytes()).hexdigest()
+    assert f"loaded rows, version 1, sha256 {digest}" in caplog.messages
+    assert any(message.startswith("requests of rows:double are merged: ") for message in caplog.messages)
+    assert any(
+        message.startswith("requests of mixed are not merged: a row's result depends") for message in caplog.messages
+    )
+
+
+def test_what_was_counted_goes_on_when_a_file_is_replaced(repository: Repository, folder: Path):
+    before = repository.find("rows")
+    before.endpoint("").run([np.ones((2, 8), np.float32)])
+    models.folder(folder, rows=models.mixed())
+    repository.refresh()
+    after = repository.find("rows")
+    assert after.digest != before.digest
+    after.endpoint("").run([np.ones((2, 4), np.float32)])
+    assert after.statistics["main"].calls == 2
 
 
 def test_what_is_gone_or_unloaded_is_not_served(repository: Repository, folder: Path):

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 from . import models
 
 pytest.importorskip("prometheus_client")
-from treadle.serve.descriptions import model_statistics
+from treadle.serve.descriptions import model_statistics, overview
 from treadle.serve.repository import Repository
 from treadle.serve.scheduler import Scheduler
 from treadle.serve.service import Request, Service
@@ -125,3 +126,40 @@ def test_triton_clients_see_batch_statistics(folder: Path, start: Callable[..., 
     (batch,) = found.batch_stats
     assert (batch.batch_size, batch.compute_infer.count) == (5, 1)
     client.close()
+
+
+def test_the_metrics_tell_of_calls_files_and_memory(service: Service, tmp_path: Path):
+    held_up(service, "rows", np.zeros((2, 8), np.float32), 3)
+    (tmp_path / "broken.trdl").write_bytes(b"no executable")
+    service.repository.refresh()
+    page = service.metrics.text().decode()
+    labels = 'function="main",model="rows"'
+    assert 'treadle_batch_rows_bucket{function="main",le="4",model="rows"} 0.0' in page
+    assert 'treadle_batch_rows_bucket{function="main",le="8",model="rows"} 1.0' in page
+    assert f"treadle_batch_rows_sum{{{labels}}} 6.0" in page
+    assert f"treadle_compute_seconds_count{{{labels}}} 1.0" in page
+    assert f"treadle_queue_seconds_count{{{labels}}} 3.0" in page
+    assert f"treadle_merged{{{labels}}} 1.0" in page
+    assert 'treadle_merged{function="main",model="mixed"} 0.0' in page
+    assert 'treadle_load_failures_total{model="broken"} 1.0' in page
+    assert (
+        f'treadle_model_info{{model="rows",sha256="{service.repository.find("rows").digest}",version="1"}} 1.0' in page
+    )
+    assert 'treadle_model_bytes{model="rows",version="1"} ' in page
+
+
+def test_the_page_has_a_row_a_look(service: Service, monkeypatch: pytest.MonkeyPatch):
+    clock = [100.0]
+    monkeypatch.setattr("treadle.serve.statistics.time", SimpleNamespace(monotonic=lambda: clock[0], time=time.time))
+    service.history.look()
+    held_up(service, "rows", np.zeros((2, 8), np.float32), 3)
+    service.history.look()  # too soon
+    clock[0] += 2
+    service.history.look()
+    (row,) = overview(service)["history"]
+    assert (row["answered"], row["refused"], row["together"]) == (1.5, 0, 3)
+    assert WAIT <= row["half"] <= row["most"]
+    assert row["memory"] >= 0
+    clock[0] += 2
+    service.history.look()
+    assert overview(service)["history"][-1]["half"] is None

@@ -98,7 +98,11 @@ def test_json(folder: Path, capsys: pytest.CaptureFixture) -> None:
         (["run", "{}/loop.trdl", "--max-seconds", "0.05"], 5, "more than 0.05 s; raise --max-seconds"),
         (["info", "{}/nowhere.trdl"], 2, "there is no file"),
         (["as", "{}/nowhere.tasm"], 2, "there is no file"),
-        (["compile", "{}/add.onnx", "-o", "{}/no/such/folder.trdl", "--no-kernels"], 4, "No such file or directory"),
+        (
+            ["compile", "{}/add.onnx", "-o", "{}/no/such/folder.trdl", "--no-kernels"],
+            4,
+            "cannot be written: there is no folder",
+        ),
         (
             ["run", "{}/add.trdl", "--kernels", "cached", "--input", "1x3xf32=1", "--input", "1"],
             4,
@@ -300,6 +304,17 @@ def test_a_missing_package_is_named(
     monkeypatch.setattr("treadle.compiler.frontend.onnx.from_onnx", fail)
     assert main(["info", f"{folder}/add.onnx"]) == 4
     assert "the package onnx is needed: pip install 'treadle[onnx]'\n" in capsys.readouterr().err
+
+
+def test_a_folder_that_there_is_not_is_told_before_anything_is_done(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr("treadle.compile", lambda *_, **__: pytest.fail("compiled"))
+    assert main(["compile", f"{folder}/add.onnx", "-o", f"{folder}/no/x.trdl"]) == 4
+    assert f"x.trdl' cannot be written: there is no folder '{folder}/no'" in capsys.readouterr().err
+    monkeypatch.setattr("treadle.tools.serve._is_missing", lambda _: pytest.fail("packages were looked for"))
+    assert main(["serve", f"{folder}/x.onnx"]) == 2
+    assert "there is no file or folder" in capsys.readouterr().err
 
 
 def test_a_reader_that_goes_is_no_error(folder: Path) -> None:

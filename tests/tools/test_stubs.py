@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from treadle import op
+from treadle.compiler.draws import FUNCTIONS
 from treadle.compiler.operators import TABLE
 from treadle.formats.extensions import EXTENSIONS
 from treadle.tools import stubs
@@ -55,7 +56,7 @@ def test_mypy_refuses_wrong_names_of_operators_and_attributes(tmp_path):
 def test_editors_are_told_each_operator_of_models_and_no_other():
     declared = {line.split("(")[0].split()[1] for line in stubs.stubs().splitlines() if line.startswith("    def ")}
     assert declared - {"__getattr__"} == set(dir(op)) - set(EXTENSIONS)
-    assert set(dir(op)) | set(dir(op.lowered)) == set(TABLE)
+    assert set(dir(op)) | set(dir(op.lowered)) == set(TABLE) | set(FUNCTIONS)
 
 
 def test_signatures_are_those_of_the_table():

@@ -4,8 +4,10 @@ import math
 
 import numpy as np
 import pytest
+import treadle
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from treadle import op
 from treadle.formats.types import tensor
 
 from .harness import NARROW, TARGET, Builder, check, check_random, definition_of, random_array, run_kernel
@@ -177,3 +179,24 @@ def test_normalization_with_epilogue():
     build = Builder(tensor("float32", (6, 40)), tensor("float32", (40,)), tensor("float32", (6, 40)))
     normal = build("layer_normalization", 0, 1)
     check_random(build.definition(build("gelu", build("add", normal, 2)), normal))
+
+
+OF_ROWS = {
+    "sum": lambda x: op.sum(x, axes=(-1,)),
+    "mean": lambda x: op.mean(x * 2, axes=(-1,), keepdims=True),
+    "softmax": lambda x: op.softmax(x, axis=-1),
+    "layer_normalization": lambda x: op.layer_normalization(x + 1, np.ones(67, np.float32), np.ones(67, np.float32)),
+}
+
+
+@pytest.mark.parametrize("name", OF_ROWS)
+def test_a_row_has_the_same_bits_wherever_it_is_and_however_many_there_are(name: str) -> None:
+    """Rows are worked on in groups: those that are left over are added up in the same order."""
+    x = treadle.var("x", ("n", 67))
+    machine = treadle.VirtualMachine(treadle.compile(treadle.function([x], OF_ROWS[name](x)), progress=False))
+    rows = np.random.default_rng(0).standard_normal((11, 67)).astype(np.float32)
+    together = machine["main"](rows).numpy()
+    for count in range(1, 11):
+        for first in (0, 11 - count):
+            few = machine["main"](rows[first : first + count]).numpy()
+            assert few.tobytes() == together[first : first + count].tobytes()
