@@ -14,7 +14,7 @@ from .conftest import pytest_collection_modifyitems, turn
 @pytest.mark.serial
 def test_serial_tests_come_last(request: pytest.FixtureRequest) -> None:
     items = [request.node, *(item for item in request.session.items if item is not request.node)]
-    pytest_collection_modifyitems(items)
+    pytest_collection_modifyitems(request.config, items)
     serial = [item.get_closest_marker("serial") is not None for item in items]
     assert serial == sorted(serial)
     assert serial[-1]
