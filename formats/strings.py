@@ -47,6 +47,11 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
+def tensor_of(numbers: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The string tensor of numbers that `Texts.number` and `numbers_of` gave, uint64."""
+    return numbers.view(ELEMENT).reshape(shape)
+
+
 class Texts:
     """Holds texts: `number` of those that it has met are theirs until it is gone. `nbytes` is what they take, about."""
 
@@ -98,7 +103,7 @@ class Texts:
             found = np.empty(array.size, np.uint64)
             for span in spans(array.size):
                 found[span] = self._taken(flat[span].tolist())
-        return found.view(ELEMENT).reshape(array.shape)
+        return tensor_of(found, array.shape)
 
     def numbers_of(self, texts: list[str]) -> np.ndarray:
         """The numbers of so many texts as a piece has, uint64. Raises DTypeError, LimitError."""

@@ -49,6 +49,7 @@ MEMORIES = {
     "compiler/kernels/tile.py: tiles": "one for each CPU that users compile for",
     "compiler/operators/patterns.py: _other_cases": "4,096 characters",
     "compiler/operators/patterns.py: pattern_problem": "64 expressions of 10,000 characters, and a line each",
+    "compiler/operators/recall.py: _kept": "one for each operator that keeps something, with which it goes",
     "compiler/operators/table.py: TABLE": "operators of the package's and of users'",
     "compiler/operators/winograd.py: transforms": "one for each size of tile in a table",
     "compiler/passes/patterns.py: parse": "patterns of the package's",
@@ -201,21 +202,21 @@ def test_every_memory_of_the_process_is_known() -> None:
 
 
 def test_an_operator_keeps_what_it_made_of_its_last_inputs() -> None:
-    before, made = recall._kept, list[int]()
+    before, made = recall.kept_in_all(), list[int]()
     operator, keys = recall.Recall(), np.array([1.0, np.nan])
     for array in (keys, keys.copy(), keys[:1], keys):
         operator.of((array, "name"), lambda _: 1000, lambda: made.append(1))
     assert len(made) == 3
-    assert recall._kept == before + 1000
+    assert recall.kept_in_all() == before + 1000
     operator.of((keys, "other"), lambda _: recall.MOST + 1, lambda: made.append(1))
     assert operator.of((keys, "name"), lambda _: 1000, lambda: "made") is None  # of before: the other was too large
     others = [recall.Recall() for _ in range(2 * recall.IN_ALL // recall.MOST)]
     for other in others:
         other.of((), lambda _: recall.MOST, int)
-    assert recall._kept <= recall.IN_ALL
+    assert recall.kept_in_all() <= recall.IN_ALL
     del operator, other, others
     gc.collect()
-    assert recall._kept == before
+    assert recall.kept_in_all() == before
 
 
 def test_what_a_machine_keeps_of_its_calls_goes_with_it() -> None:
@@ -225,15 +226,15 @@ def test_what_a_machine_keeps_of_its_calls_goes_with_it() -> None:
       y
     }
     """
-    before = recall._kept
+    before = recall.kept_in_all()
     vm = treadle.VirtualMachine(treadle.compile(parse_module(program)))
     for count in range(1, 6):
         keys = np.arange(count)[::-1].copy()
         assert vm["main"](keys, keys, keys.astype(np.float32)).numpy().tolist() == keys.tolist()
-        assert recall._kept == before + 2 * keys.nbytes
+        assert recall.kept_in_all() == before + 2 * keys.nbytes
     del vm
     gc.collect()
-    assert recall._kept == before
+    assert recall.kept_in_all() == before
 
 
 def test_names_of_results_are_kept_as_long_as_results() -> None:

@@ -20,17 +20,16 @@ _T = TypeVar("_T")
 Key = Sequence[Union[np.ndarray, Hashable]]
 
 _lock = Lock()
-_kept = 0
+_kept: dict[int, int] = {}  # bytes, by the identity of what keeps them
 
 
 class Recall:
     """Of one operator. Any number of threads may use it."""
 
-    __slots__ = ("_last", "_nbytes")
+    __slots__ = ("_last",)
 
     def __init__(self) -> None:
         self._last: tuple[Key, Any] | None = None
-        self._nbytes = 0
 
     def of(self, key: Key, nbytes: Callable[[_T], int], make: Callable[[], _T]) -> _T:
         """What `make` gives for these inputs; with copies of them it takes about `nbytes` of it."""
@@ -44,17 +43,20 @@ class Recall:
 
     def _takes(self, nbytes: int) -> bool:
         """Whether there is room for so many bytes in place of those that are kept."""
-        global _kept
         with _lock:
-            if nbytes > MOST or _kept - self._nbytes + nbytes > IN_ALL:
+            if nbytes > MOST or kept_in_all() - _kept.get(id(self), 0) + nbytes > IN_ALL:
                 return False
-            _kept += nbytes - self._nbytes
-            self._nbytes = nbytes
+            _kept[id(self)] = nbytes
             return True
 
     def __del__(self) -> None:
-        if _lock is not None:  # it is where Python ends
-            self._takes(0)
+        if _kept is not None:  # it is where Python ends
+            _kept.pop(id(self), None)
+
+
+def kept_in_all() -> int:
+    """Bytes that operators of this process keep."""
+    return sum(list(_kept.values()))
 
 
 def recalled(recall: Recall | None, key: Key, nbytes: Callable[[_T], int], make: Callable[[], _T]) -> _T:

@@ -18,7 +18,7 @@ from ...formats import limits
 from ...formats.dtypes import DType
 from ...formats.errors import ExecutionError, InferenceError, LimitError
 from ...formats.metering import CHARACTERS, ITEMS, OBJECT, STEPS, Row, look, pay, rows, spans, step
-from ...formats.strings import ELEMENT, holder
+from ...formats.strings import holder, tensor_of
 from ...formats.text_entries import CASES, encoded, in_case
 from ...formats.types import UNKNOWN, TensorType
 from .patterns import Pattern, PatternError, pattern_problem
@@ -60,7 +60,7 @@ class _Tensor:
 
     def of_shape(self, shape: tuple[int, ...]) -> np.ndarray:
         self._flush()
-        return self._numbers.view(ELEMENT).reshape(shape)
+        return tensor_of(self._numbers, shape)
 
 
 Line = list[list[str]]  # texts in a row, in pieces

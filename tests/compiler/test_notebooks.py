@@ -51,7 +51,7 @@ def test_an_executable_and_a_machine_show_their_ports() -> None:
     made = executable("main")
     rows = [["function", "", "name", "type"], ["main", "in", "main", "float32[n, 4]"]]
     shown = Shown(made)
-    assert shown.rows[:3] == [*rows, ["", "out", "main_1", "float32[n, 4]"]]
+    assert shown.rows[:3] == [*rows, ["", "out", "main", "float32[n, 4]"]]
     assert ["primitives", "1"] in shown.rows
     assert Shown(treadle.VirtualMachine(made)).rows == shown.rows[:3]
 

@@ -60,7 +60,7 @@ def test_a_difference_of_constants_names_the_nodes_that_read_them(given):
 def test_a_mapping_among_arguments_says_how_names_are_given(given):
     machine = given[2]
     for wrong in (lambda: machine(FEEDS), lambda: machine(None, FEEDS), lambda: machine.call("main", FEEDS)):
-        with pytest.raises(ArgumentError, match=r"arguments by name are given as f\(\*\*feeds\)"):
+        with pytest.raises(ArgumentError, match=r"arguments by name: machine.*feeds\)"):
             wrong()
     with pytest.raises(ArgumentError, match=r"a list of one is \[x\]"):
         machine.call("main", FEEDS["x"])

@@ -49,7 +49,7 @@ def test_each_row_of_a_table_in_a_docstring_is_a_row_of_the_site() -> None:
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
 def test_the_site_needs_its_own_packages_alone_and_says_where_it_is(tmp_path: Path) -> None:
-    command = ["make", "--dry-run", f"VENV={tmp_path}", "docs"]
+    command = ["make", "--dry-run", "--no-print-directory", f"VENV={tmp_path}", "docs"]
     done = subprocess.run(command, cwd=reference.FOLDER.parent.parent, capture_output=True, text=True, check=True)
     assert "[dev]" not in done.stdout
     assert "[docs-test]" in done.stdout

@@ -390,6 +390,7 @@ def test_each_function_says_whether_it_is_merged_and_why(client: Client, folder:
 
 @pytest.mark.parametrize("transport", ["http", "grpc"])
 def test_a_port_that_is_taken_is_told_before_anything_is_loaded(folder: Path, transport: str, monkeypatch: Any):
+    pytest.importorskip("uvicorn")
     from treadle.serve.server import Server, ServerConfig
 
     monkeypatch.setattr("treadle.serve.repository.Model", lambda *_: pytest.fail("loaded"))
