@@ -123,7 +123,7 @@ class Executable(Suggesting):
         return self._weights
 
     @property
-    def from_file(self) -> bool:
+    def was_loaded(self) -> bool:
         """Whether `load` made it: then it reaches no function of this process but those that it is handed."""
         return self._container is not None
 

@@ -26,8 +26,8 @@ from typing import Any
 TABLE = Path(__file__).with_name("tier1.txt")
 ROOT = Path(__file__).parents[1]
 
-SHARE = 0.25  # seconds of CPU that a function's cases may take together in tier 1
-LONGEST = 1.2  # seconds of CPU of the one case that is run of a function, at most; longer ones are left to tier 2
+SHARE = 0.1  # seconds of CPU that a function's cases may take together in tier 1
+LONGEST = 0.5  # seconds of CPU of the one case that is run of a function, at most; longer ones are left to tier 2
 _FEWER = 5  # properties draw one example of so many in tier 1 …
 _FEWEST = 8  # … and at least these
 

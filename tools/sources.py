@@ -176,4 +176,5 @@ def lists() -> str:
 
 
 if __name__ == "__main__":
-    LISTS.write_text(lists(), encoding="utf-8")
+    if LISTS.read_text(encoding="utf-8") != lists():  # other processes may be reading it
+        LISTS.write_text(lists(), encoding="utf-8")

@@ -34,7 +34,7 @@ def reached(executable: Executable, given: Callable[[str], Callable[..., Any] | 
     for entry in executable.program.imports:
         name = registered_name(entry.name)
         own = given(name)
-        function = reachable(name, {} if own is None else {name: own}, executable.from_file)
+        function = reachable(name, {} if own is None else {name: own}, executable.was_loaded)
         if function is not None:
             found[entry.name] = function
     return found
