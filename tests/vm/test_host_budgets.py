@@ -36,6 +36,15 @@ func @main(x: float32[1, 4, 256, 256]) -> float32[1, 4, 226, 226] {
 X = np.ones((1, 4, 256, 256), np.float32)
 
 
+_before = 0  # helpers that another test has left at work, or idle for good by a Ctrl-C at the wrong time
+
+
+@pytest.fixture(autouse=True)
+def helpers_of_others() -> None:
+    global _before
+    _before = at_work()
+
+
 @pytest.fixture
 def slow(machine, monkeypatch):
     """A machine whose operator takes a second, most of it in one call of NumPy's, and then some."""
@@ -55,12 +64,16 @@ def slow(machine, monkeypatch):
     await_helpers()
 
 
+def at_work() -> int:
+    """How many helpers are not idle."""
+    return sum(thread.name == "treadle-host" for thread in threading.enumerate()) - len(aside._idle)
+
+
 def await_helpers() -> None:
-    """Until nobody works on what was left behind."""
+    """Until no more are at work than when the test began."""
     end = time.monotonic() + 30
     while time.monotonic() < end:
-        helpers = [thread for thread in threading.enumerate() if thread.name == "treadle-host"]
-        if len(helpers) == len(aside._idle):
+        if at_work() <= _before:
             return
         time.sleep(0.01)
     raise AssertionError("a helper is still at work")
