@@ -99,6 +99,18 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+_states: dict[int, tuple[Any, Any]] = {}  # of generators of test modules: what they are, and how they began
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """What a test draws does not depend on which tests ran before it: generators of its module begin anew."""
+    for value in vars(getattr(item, "module", item)).values():
+        if type(value).__name__ == "Generator" and hasattr(value, "bit_generator"):
+            _, state = _states.setdefault(id(value), (value, value.bit_generator.state))
+            value.bit_generator.state = state
+
+
 def is_serial(item: pytest.Item) -> bool:
     return item.get_closest_marker("serial") is not None
 

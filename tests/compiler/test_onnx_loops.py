@@ -254,8 +254,8 @@ def test_scans_of_a_batch_as_they_were_before_opset_9():
     first, x = normal(2, 3), normal(2, 4, 3)
     last, sums = treadle.VirtualMachine(treadle.compile(model, progress=False))["main"](first, x)
     wanted = first[:, None] + np.cumsum(x[:, ::-1], 1)
-    np.testing.assert_allclose(sums, wanted, rtol=1e-5)
-    np.testing.assert_allclose(last, wanted[:, -1], rtol=1e-5)
+    np.testing.assert_allclose(sums, wanted, rtol=1e-5, atol=1e-6)  # sums may be near 0
+    np.testing.assert_allclose(last, wanted[:, -1], rtol=1e-5, atol=1e-6)
 
 
 def test_the_tensors_of_a_scan_are_of_one_length() -> None:
