@@ -31,19 +31,22 @@ _CLAIMS = ".claims"
 _LEFT_OVER = 3600.0  # seconds after which a temporary file is nobody's: writing one takes milliseconds
 _FRESH = 3600.0  # seconds for which a use need not be noted again: noting it writes to the disk
 _BLOCK = 4096  # bytes that file systems give to a file at once
+_IN_MEMORY = 64 << 20  # bytes that are held where the folder takes none: a thousand kernels
 _SWEEPS = 64  # of the limit, the share that is written between two looks at the whole, on average: 1 in so many
 _SPARED = 7 / 8  # of the limit, what is kept when some of it must go: not every file that comes is the next one's end
 
 
 class ObjectCache:
     """Blobs by key (hexadecimal digits). The folder may vanish, be read-only or full at any time: then it keeps nothing, and says
-    so once. It holds about `limit` bytes; beyond that, what was not used for longest is removed.
+    so once, and what this process makes stays in its memory. It holds about `limit` bytes; beyond that, what was not used for
+    longest is removed.
 
     A file is the SHA-256 of its key and content, then the content: what a crash or a bad disk left is found, and made anew.
     """
 
     def __init__(self, folder: Path | None, limit: int | None = None) -> None:
         self._warned = self._tidied = False
+        self._unwritten: dict[str, bytes] = {}  # what the folder did not take
         try:
             self.folder = None if folder is None else Path(os.path.abspath(folder))
         except OSError as error:
@@ -58,6 +61,8 @@ class ObjectCache:
         """The blob of that key, or None."""
         if self._store is None:
             return None
+        if key in self._unwritten:
+            return self._unwritten[key]
         try:
             data = self._store.read(key[:2], key[2:])
         except _Distrusted as error:
@@ -76,9 +81,16 @@ class ObjectCache:
             self._store.write(key[:2], key[2:], _digest(key, content) + content)
             self._keep_in_bounds(len(content))
         except _Distrusted as error:
+            self._hold(key, content)
             self._warn(str(error))
         except OSError as error:
+            self._hold(key, content)
             self._warn(f"{error}; set TREADLE_CACHE to a writable folder")
+
+    def _hold(self, key: str, content: bytes) -> None:
+        """Keeps a blob for this process alone, which made it."""
+        if sum(map(len, self._unwritten.values())) + len(content) <= _IN_MEMORY:
+            self._unwritten[key] = content
 
     def claims(self) -> Claims:
         """What says who makes what this lacks."""

@@ -285,8 +285,8 @@ def _progress(total: int, is_wanted: bool) -> Iterator[Callable[[], None]]:
             and sys.stderr is not None
         ):
             is_told = True
-            where = native.cache().folder
-            kept = f"; they are kept in {where}" if where is not None else ""
+            cache = native.cache()
+            kept = f"; they are kept in {cache.folder}" if cache.folder is not None and not cache.problem() else ""
             print(f"treadle: compiling {total} kernels{kept}", file=sys.stderr, flush=True)
 
     with tqdm(
