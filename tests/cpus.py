@@ -81,7 +81,9 @@ def environment(cpu: Cpu) -> dict[str, str]:
     }
     # a cache of its own: the CPU that the system's files describe is not the one that is emulated
     found["TREADLE_CACHE"] = str(PARTS / "cache" / cpu.name)
-    found.pop("TREADLE_TARGET", None)
+    # what is set for this CPU: NumPy's own choice of kernels is that of the emulated one
+    for name in ("TREADLE_TARGET", "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):
+        found.pop(name, None)
     if cpu.target:
         found["TREADLE_TARGET"] = cpu.target
     if cpu.path:
