@@ -92,6 +92,15 @@ def test_primitives_run_as_one_function_of_the_machine(executable: Executable) -
     assert [step.function for step in executor._plan.steps] == ["main"]
 
 
+def test_nodes_that_call_one_primitive_have_names_of_their_own() -> None:
+    text = PRIMITIVES + "func @main(x: float32[4, 8]) -> float32[4, 8] {\n"
+    for register in (1, 2, 3):
+        text += f"  alloc_tensor r{register}, float32[4, 8]\n  call add (r{register - 1}, r0) -> (r{register})\n"
+    graph = graph_of(Executable(parse_assembly(text + "  ret r3\n}\n"))).graph
+    names = [node.name for node in graph.nodes]
+    assert len(names) == len(set(names)) == 4
+
+
 def test_a_result_that_is_reshaped_before_a_primitive_writes_it_is_a_view_of_what_it_writes() -> None:
     x = treadle.var("x", (2, 4), "float32")
     product = treadle.op.matmul(x, np.arange(12, dtype=np.float32).reshape(4, 3))
