@@ -91,7 +91,7 @@ class Handle:
             if found is None:
                 executable = self.load()
                 found = executable, VirtualMachine(executable, **dict(self.options))
-                if len(_opened) >= MOST_OPENED:  # whoever works with the oldest one keeps it meanwhile
+                if len(_opened) >= MOST_OPENED:  # calls that use the oldest one keep it alive
                     del _opened[next(iter(_opened))]
                 _opened[self.digest, self.options] = found
             return found

@@ -49,7 +49,7 @@ class Source:
 
 
 def source_of(value: Any, signature: Signature) -> Source:
-    """The source that a user has named. Raises ArgumentError for what is none."""
+    """The source that a user has named. Raises ArgumentError for any other object."""
     if is_of(value, "ray.data") and hasattr(value, "iter_batches"):
         return Pieces(lambda size: value.iter_batches(batch_size=size, batch_format="numpy"), signature)
     if isinstance(value, (str, os.PathLike)):

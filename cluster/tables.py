@@ -29,7 +29,7 @@ def is_of(value: object, module: str) -> bool:
 
 
 def columns_of(value: Any) -> Mapping[str, Any] | None:
-    """The columns of a table, by name, as arrays that are made when they are asked for; None for what is none."""
+    """The columns of a table, by name, as arrays made on first use; None for any other object."""
     if is_of(value, "polars") and hasattr(value, "collect"):  # a query
         value = value.collect()
     if is_of(value, "pandas") and hasattr(value, "columns"):
@@ -133,7 +133,7 @@ def rows_in(path: Path) -> int | None:
 
 
 def pieces_of(path: Path, size: int) -> Iterator[Mapping[str, Any]]:
-    """The columns of a file's rows, of so many rows at once, or of as many as lie together. Raises FileError,
+    """The columns of a file, piece by piece: a number of rows each, or the file's own row groups. Raises FileError,
     MissingPackageError."""
     try:
         if path.suffix == ".csv":

@@ -95,8 +95,8 @@ def layout(contents: Mapping[str, list[Buffer]], required: Mapping[str, bool]) -
 
 
 def target_of(path: str | os.PathLike) -> Path:
-    """Where a file of that name is written. Raises FileError where it cannot be: in a folder that there is not, or in the place
-    of what is no regular file, since a device would be replaced by one."""
+    """Where a file of that name is written. Raises FileError for a folder that does not exist, and for a path that is anything
+    but a regular file: a device would be replaced by one."""
     target = Path(os.path.realpath(named(path)))
     if os.path.exists(target) and not os.path.isfile(target):  # these do not raise
         raise FileError(f"{str(path)!r} cannot be written: it is a folder, a pipe or a device")

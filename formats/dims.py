@@ -441,7 +441,7 @@ _NAME = re.compile(NAME)
 
 
 def named(name: object) -> SymbolicDim:
-    """The variable of a name that a user or a file gives. Raises ParseError for what is none."""
+    """The variable of a name that a user or a file gives. Raises ParseError for text that is no name."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ParseError(
             f"{str(name)[:40]!r} is no name of a dimension: expected a letter or _, then letters, digits, _ and ."

@@ -1,13 +1,13 @@
 """Work of Python's on the host, which is cut into pieces and pays for what it makes.
 
 One call of C's ends when it is done: nobody can stop it, and all threads of Python's wait while it holds the interpreter's lock.
-Python's objects, and what a library allocates, are seen by no allocator of ours (`vm/array_memory.py` sees NumPy's). So whoever
-works on texts, on arrays of objects or by a library does both of this, in every thread and whoever calls:
+Python's objects, and what a library allocates, are seen by no allocator of ours (`vm/array_memory.py` sees NumPy's). So code that
+works on texts, on arrays of objects or by a library does two things, in every thread:
 
-- takes so many at a time that a piece takes some milliseconds (`spans`, `rows`, `CHARACTERS`), and has `look` called between two,
-- calls `pay` with the bytes of what a piece makes before it makes it.
+- it works in pieces of some milliseconds (`spans`, `rows`, `CHARACTERS`), with a call of `look` between two,
+- it calls `pay` with the bytes of what a piece makes before it makes it.
 
-What they do is a `Meter`'s, which whoever bounds the work sets (`metered`); without one nothing is bounded, but all is in pieces.
+The caller sets a `Meter` that bounds the work (`metered`); without one nothing is bounded, but all is in pieces.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def step(count: int) -> None:
 
 
 def spans(count: int, most: int = ITEMS) -> Iterator[slice]:
-    """What so many things are done in; between two of these, it is looked at whether to go on."""
+    """Slices of a range, a piece each; between two of them `look` may end the work."""
     for begin in range(0, count, most):
         if begin:
             look()

@@ -127,7 +127,7 @@ _OVERHEAD = _PLACES + 50  # and of its object
 
 
 def _forget(most: int) -> None:
-    """Takes away texts that nobody holds any more, so many at most: others wait meanwhile. The lock is held."""
+    """Removes at most `most` texts that nobody holds any more; other threads wait meanwhile. The lock is held."""
     while _gone and most > 0:
         held = _gone[0]
         while held and most > 0:

@@ -143,7 +143,7 @@ def in_case(texts: Row, case: str) -> list[str]:
 
 
 def encoded(text: str, most: int = CHARACTERS) -> Iterator[bytes]:
-    """The bytes of a text in UTF-8, of so many characters at a time. Raises UnicodeEncodeError for lone surrogates."""
+    """The bytes of a text in UTF-8, encoded in pieces. Raises UnicodeEncodeError for lone surrogates."""
     for span in spans(len(text), most):
         yield text[span].encode()
 

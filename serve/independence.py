@@ -154,7 +154,7 @@ def _result(
     rng: np.random.Generator,
     deadline: float,
 ) -> list[bytes]:
-    """The bits of the row's result in a call of so many rows, in the middle of which it is."""
+    """The bits of the row's result in the middle of a call of `count` rows."""
     before, arguments = count // 2, []
     for port, own in zip(endpoint.inputs, row, strict=True):
         others = [_filled(_row(port, size, rng), fill) for _ in range(count - 1)]

@@ -90,7 +90,7 @@ def _read(path: Path, opt_level: int) -> tuple[Executable, str]:
 
         executable = compile(path, opt_level=opt_level, progress=False, embed_native=False)
     else:
-        executable = load(path, mapped=False)  # whoever writes over the file must not end the server
+        executable = load(path, mapped=False)  # overwriting the file must not end the server
         executable.check_constants()
     digest = digest_of_file(str(path), stamp)
     if stamp_of(path) != stamp:

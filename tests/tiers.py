@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 TABLE = Path(__file__).with_name("tier1.txt")
-ROOT = Path(__file__).parents[1]
 
 SHARE = 0.1  # seconds of CPU that a function's cases may take together in tier 1
 LONGEST = 0.5  # seconds of CPU of the one case that is run of a function, at most; longer ones are left to tier 2
@@ -41,9 +40,7 @@ def parted(items: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     kept: list[Any] = []
     for name, cases in groups.items():
         count = counts.get(name, len(cases))
-        kept += (
-            cases if count >= len(cases) else sorted(cases, key=lambda item: zlib.crc32(item.nodeid.encode()))[:count]
-        )
+        kept += sorted(cases, key=lambda item: zlib.crc32(item.nodeid.encode()))[:count]
     kept += [item for item in items if item.nodeid in named]
     kept = [item for item in kept if item.get_closest_marker("thorough") is None]
     chosen = set(kept)

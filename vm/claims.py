@@ -16,9 +16,8 @@ from typing import Any
 
 _LOCK = struct.Struct("hhqqi0q")  # Linux's struct flock
 _POLL = 0.02  # seconds between two looks at what another process makes
-_PATIENCE = (
-    120.0  # seconds after which another process is taken to be stopped; kernels take a tenth of one, texts 25 at most
-)
+# Seconds without a new blob after which another process is taken to be stopped: a kernel takes a tenth of one, 25 at most
+_PATIENCE = 120.0
 
 
 class Claims:
@@ -26,6 +25,7 @@ class Claims:
 
     def __init__(self, descriptor: int | None, get: Callable[[str], bytes | None]) -> None:
         self._descriptor, self._get = descriptor, get
+        self._gives_up: float | None = None  # by the monotonic clock; None while nothing is waited for
 
     def __enter__(self) -> Claims:
         return self
@@ -45,10 +45,14 @@ class Claims:
     def await_other(self, key: str, until: float = float("inf")) -> bytes | None:
         """The blob that another one makes, once it is in the cache. None where nobody makes it, and this one is to, or when the
         monotonic clock shows `until`."""
-        until = min(until, time.monotonic() + _PATIENCE)
+        if self._gives_up is None:
+            self._gives_up = time.monotonic() + _PATIENCE
+        until = min(until, self._gives_up)
         while True:
             is_ours = self.take(key)
             found = self._get(key)
+            if found is not None:
+                self._gives_up = None  # the other one is at work
             if found is not None or is_ours or time.monotonic() > until:
                 return found
             time.sleep(_POLL)

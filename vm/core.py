@@ -76,8 +76,8 @@ def _released() -> bytes | None:
         data = (ENGINES / f"{platform.machine()}-{sys.platform}").read_bytes()
     except OSError:
         return None
-    is_current = data.startswith(_release_head())
-    return data[len(_release_head()) :] if is_current else None
+    head = _release_head()
+    return data[len(head) :] if data.startswith(head) else None
 
 
 def _release_head() -> bytes:

@@ -1,4 +1,4 @@
-"""The data types of an executable, by name, with their constructors: whoever has the file can make values of them.
+"""The data types of an executable, by name, with their constructors: the file is enough to make values of them.
 
 Tree = executable.types.Tree
 machine["main"](Tree.Node(Tree.Leaf(), 1.5, Tree.Leaf()))

@@ -113,7 +113,7 @@ class Roles:
 
     def empty(self, name: str, batch: Any) -> list[Any] | None:
         """The shape of a cache of no tokens: of its symbolic sizes, that of the ids' first axis (else its own first one) is the
-        batch, others are known by the outputs, and the rest is the length, 0. None for what is no tensor or has no length."""
+        batch, others are known by the outputs, and the rest is the length, 0. None for anything but a tensor with a length."""
         ids, type_ = self.ports[self.ids].type, self.ports[name].type
         if not isinstance(type_, TensorType) or not isinstance(ids, TensorType):
             return None
@@ -276,7 +276,7 @@ def _is_list(row: Any) -> bool:
 
 
 def _tokens_of(prompt: np.ndarray, name: str) -> np.ndarray:
-    """A prompt. Raises ArgumentError for what is none, which `name` says the place of."""
+    """A prompt. Raises ArgumentError for anything else; `name` says where it was given."""
     if not prompt.size:
         raise ArgumentError(
             f"generate: {name}: the prompt has no token; a decoder begins with one, such as the tokenizer's bos"

@@ -155,7 +155,7 @@ class Image(InProcess):
         self.arrays = now
 
     def forget_replaced(self) -> None:
-        """Lets go of constants that were replaced: whoever may have seen them holds them."""
+        """Releases replaced constants: calls that may still read them hold them."""
         del self._held[:-1]
 
     def takes_arrays(self, function: int) -> bool:

@@ -92,13 +92,13 @@ def library_of_file(path: str | os.PathLike) -> Library | None:
             return None
         with Path(path).open("rb") as file:
             kind = kind_of(file.read(HEAD_BYTES))
-    except (OSError, ValueError):  # whoever reads it says so
+    except (OSError, ValueError):  # the reader reports it
         return None
     return None if kind is None else next((each for each in libraries if each.file == kind.name), None)
 
 
 def as_onnx(model: Any) -> Any:
-    """The ONNX model that a converter makes of another library's object or file; what is none of these stays as it is.
+    """The ONNX model that a converter makes of another library's object or file; anything else is returned unchanged.
 
     Raises CompileError, which names the converter where that is not installed, and what to write where there is none.
     """

@@ -239,21 +239,32 @@ def _compile(
     if not waiting:
         return
     with cache.claims() as claims, _progress(len(waiting), progress) as count:
-        mine = [key for key in waiting if claims.take(key)]
-        for key, code in _compile_claimed(waiting, mine, claims, target, jobs, until):
+        for key, code in _compile_or_await(waiting, claims, target, jobs, until):
             yield key, code
             count()
-        for key in waiting.keys() - set(mine):
-            known = claims.await_other(key, until)
-            found = [(key, known)] if known else _compile_claimed(waiting, [key], claims, target, jobs, until)
-            for key, code in found:
-                yield key, code
-                count()
+
+
+def _compile_or_await(
+    waiting: Mapping[str, Kernel], claims: Claims, target: Target, jobs: int | None, until: float
+) -> Iterator[tuple[str, Result]]:
+    """Compiles what no other process compiles, then takes what others have made, and compiles what they have not."""
+    mine = [key for key in waiting if claims.take(key)]
+    yield from _compile_claimed(waiting, mine, claims, target, jobs, until)
+    left = []
+    for key in waiting.keys() - set(mine):
+        known = claims.await_other(key, until)
+        if known is None:
+            left.append(key)
+        else:
+            yield key, known
+    yield from _compile_claimed(waiting, left, claims, target, jobs, until)
 
 
 def _compile_claimed(
     kernels: Mapping[str, Kernel], keys: Sequence[str], claims: Claims, target: Target, jobs: int | None, until: float
 ) -> Iterator[tuple[str, Result]]:
+    if not keys:
+        return
     texts = [Text(f"{_SYMBOL}{key}", kernels[key].source, kernels[key].lanes) for key in keys]
     for text, code in try_texts(texts, target.native, jobs, until):
         key = text.symbol.removeprefix(_SYMBOL)
@@ -272,19 +283,14 @@ def _progress(total: int, is_wanted: bool) -> Iterator[Callable[[], None]]:
     from tqdm import tqdm
 
     is_terminal = sys.stderr is not None and sys.stderr.isatty()
-    begin, is_told = time.monotonic(), False
+    tells = is_wanted and not is_terminal and sys.stderr is not None
+    begin = time.monotonic()
 
     def count() -> None:
-        nonlocal is_told
+        nonlocal tells
         bar.update()
-        if (
-            is_wanted
-            and not is_terminal
-            and not is_told
-            and time.monotonic() > begin + _SILENCE
-            and sys.stderr is not None
-        ):
-            is_told = True
+        if tells and time.monotonic() > begin + _SILENCE:
+            tells = False
             cache = native.cache()
             kept = f"; they are kept in {cache.folder}" if cache.folder is not None and not cache.problem() else ""
             print(f"treadle: compiling {total} kernels{kept}", file=sys.stderr, flush=True)

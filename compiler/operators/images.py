@@ -94,7 +94,7 @@ class _File(io.BytesIO):
 
 
 def _webp_size(data: bytes) -> tuple[int, int] | None:
-    """Width and height of a WebP's canvas (RFC 9649); None of what is none."""
+    """Width and height of a WebP's canvas (RFC 9649); None for other formats."""
     if data[:4] != b"RIFF" or data[8:12] != b"WEBP" or len(data) < 30:
         return None
     if data[12:16] == b"VP8X":

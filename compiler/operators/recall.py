@@ -42,7 +42,7 @@ class Recall:
         return made
 
     def _takes(self, nbytes: int) -> bool:
-        """Whether there is room for so many bytes in place of those that are kept."""
+        """Whether there is room for `nbytes` in place of what is kept now."""
         with _lock:
             if nbytes > MOST or kept_in_all() - _kept.get(id(self), 0) + nbytes > IN_ALL:
                 return False

@@ -45,7 +45,7 @@ class _Tensor:
             self._flush()
 
     def fill(self, text: str, count: int) -> None:
-        """Puts a text behind those before, so many times."""
+        """Appends a text `count` times."""
         if count < ITEMS:
             self.add([text] * count)
         else:

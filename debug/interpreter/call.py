@@ -339,7 +339,7 @@ def _names(text: str) -> list[str]:
 
 @lru_cache(maxsize=16)
 def _code(source: str, file: str) -> tuple[CodeType, frozenset[str]]:
-    """The code of a kernel's text, and the names of others that it uses. Raises KernelFaultError for what is no Python."""
+    """The code of a kernel's text, and the names of others that it uses. Raises KernelFaultError for a syntax error."""
     try:
         tree = ast.parse(source)
     except SyntaxError as error:

@@ -17,7 +17,7 @@ from .vectors import BOOL, WORD, Value, Vector, dtype_of, element, is_lost, scal
 
 
 class Access:
-    """The loads and stores of kernels whose vectors have so many lanes, on a memory."""
+    """The loads and stores of kernels with `lanes` elements in a vector, on a memory."""
 
     def __init__(self, memory: Memory, lanes: int) -> None:
         self.memory, self.lanes = memory, lanes
@@ -144,7 +144,7 @@ class Access:
         target_step: int,
         *counts: int,
     ) -> None:
-        """A square of rows and columns turned; with counts, of so many rows and columns."""
+        """A square of rows and columns turned; with counts, only that number of rows and columns."""
         rows, columns = (min(most, max(0, count)) for most, count in zip(shape, counts or shape, strict=True))
         if not rows or not columns:
             return
@@ -183,7 +183,7 @@ def _parts_for(nanoseconds: int, units: int, threads: int) -> int:
 
 @cache
 def vocabulary(lanes: int) -> dict[str, Callable[[Access], Any]]:
-    """What each global name of a kernel with so many lanes stands for, given the memory. A test compares the names with those of
+    """What each global name of a kernel stands for, given the memory. A test compares the names with those of
     `simd.namespace`."""
     names: dict[str, Callable[[Access], Any]] = {}
 

@@ -82,6 +82,21 @@ def test_patience_has_an_end(cache, monkeypatch):
         assert other.await_other(KEY, until=0.0) is None
 
 
+def test_a_process_that_is_stopped_is_waited_for_once_and_one_at_work_for_each_blob(cache, monkeypatch):
+    monkeypatch.setattr(claims, "_PATIENCE", 0.2)
+    with cache.claims() as maker, cache.claims() as other:
+        assert maker.take(KEY)
+        assert maker.take(OTHER)
+        assert other.await_other(KEY) is None
+        assert other._gives_up is not None
+        end = other._gives_up
+        assert other.await_other(OTHER) is None
+        assert other._gives_up == end
+        cache.put(KEY, b"made")
+        assert other.await_other(KEY) == b"made"
+        assert other._gives_up is None
+
+
 def test_without_a_folder_each_makes_its_own(tmp_path):
     (tmp_path / "file").write_text("in the way")
     for cache in (ObjectCache(None), ObjectCache(tmp_path / "file")):
