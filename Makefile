@@ -64,7 +64,7 @@ lint: $(VENV)/ready
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	mkdir -p $(VENV)/src && ln -sfn ../.. $(VENV)/src/treadle  # whatever the folder of this checkout is called
-	MYPYPATH=$(VENV)/src $(VENV)/bin/mypy -m treadle -p treadle.formats -p treadle.vm -p treadle.compiler -p treadle.serve -p treadle.tools -p treadle.tvm -p treadle.cluster
+	MYPYPATH=$(VENV)/src $(VENV)/bin/mypy -m treadle $(foreach room,formats native vm compiler decode remote serve cluster debug tvm tools,-p treadle.$(room))
 	MYPYPATH=$(VENV)/src $(VENV)/bin/mypy --strict --follow-imports=silent $(addprefix $(VENV)/src/treadle/,$(filter-out examples/quick_start.py,$(wildcard examples/*.py)))  # TVM's names have no types
 
 # dist/treadle-*.whl, with the engine's object code
@@ -81,19 +81,19 @@ bench: $(VENV)/rivals
 	$(VENV)/bin/treadle bench layers --report docs/benchmarks.md
 
 fuzz: $(VENV)/ready
-	$(RUN) -m treadle.tools.fuzz
-	$(RUN) -m treadle.tools.fuzz_readers
-	$(RUN) -m treadle.tools.fuzz_programs --count 10000
-	$(RUN) -m treadle.tools.fuzz_programs --count 2000 --off
-	$(RUN) -m treadle.tools.fuzz_onnx --count 20000 --off
+	$(RUN) -m treadle.tools.dev.fuzz.executables
+	$(RUN) -m treadle.tools.dev.fuzz.readers
+	$(RUN) -m treadle.tools.dev.fuzz.programs --count 10000
+	$(RUN) -m treadle.tools.dev.fuzz.programs --count 2000 --off
+	$(RUN) -m treadle.tools.dev.fuzz.onnx --count 20000 --off
 
 READERS := file sections assembly module definition onnx argument array constants params graph modules
 coverage-fuzz: $(VENV)/fuzzers
-	for reader in $(READERS); do $(RUN) -m treadle.tools.coverage_fuzz $$reader --seconds 60 --state .fuzz || exit 1; done
+	for reader in $(READERS); do $(RUN) -m treadle.tools.dev.fuzz.coverage $$reader --seconds 60 --state .fuzz || exit 1; done
 
 # Each check of the verifier taken out in turn: its tests must notice.
 verifier: $(VENV)/ready
-	$(RUN) -m treadle.tools.verifier_mutants
+	$(RUN) -m treadle.tools.dev.fuzz.verifier_mutants
 
 # Accepts what the compiler makes: hashes of kernels and programs. `.venv/bin/python -m tests.compiler.golden --diff` shows the changes.
 golden: $(VENV)/ready
@@ -101,10 +101,10 @@ golden: $(VENV)/ready
 
 # what is derived of tables, and build/docs/index.html, the site; a warning is an error
 docs: $(VENV)/docs/ready
-	$(VENV)/docs/bin/python -m treadle.tools.docs
-	$(VENV)/docs/bin/python -m treadle.tools.sources
-	$(VENV)/docs/bin/python -m treadle.tools.stubs
-	$(VENV)/docs/bin/python -m treadle.tools.reference
+	$(VENV)/docs/bin/python -m treadle.tools.dev.derive.docs
+	$(VENV)/docs/bin/python -m treadle.tools.dev.derive.sources
+	$(VENV)/docs/bin/python -m treadle.tools.dev.derive.stubs
+	$(VENV)/docs/bin/python -m treadle.tools.dev.derive.reference
 	$(VENV)/docs/bin/sphinx-build --fail-on-warning --keep-going --quiet --doctree-dir build/doctrees docs build/docs
 	@echo "the site is $(CURDIR)/build/docs/index.html"
 

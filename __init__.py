@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from . import debug
     from .cluster.batches import map_batches
     from .compiler.batch import Batch
-    from .compiler.builder import (
+    from .compiler.builder.extension import onnx_operator, operator
+    from .compiler.builder.programs import (
         Module,
         constant,
         data_type,
@@ -38,73 +39,72 @@ if TYPE_CHECKING:
         while_loop,
     )
     from .compiler.driver import compile
-    from .compiler.extension import onnx_operator, operator
     from .compiler.passes.placed import after, before
-    from .formats import errors
-    from .formats.disassembly import dis
+    from .decode.generation import Sampler, generate
     from .formats.dtypes import DType
-    from .formats.errors import TreadleError
     from .formats.executable import Executable, load
+    from .formats.messages import errors
+    from .formats.messages.errors import TreadleError
     from .formats.parameter_files import load_params, save_params
+    from .formats.text.disassembly import dis
     from .formats.types import TensorType
+    from .remote.device import remote
     from .vm.device import Device, cpu
-    from .vm.generation import Sampler, generate
-    from .vm.hooks import Event, InstrumentAction, Listener
     from .vm.machine import CancelToken, VirtualMachine
-    from .vm.remote import remote
+    from .vm.observe.hooks import Event, InstrumentAction, Listener
     from .vm.tensor import Tensor
     from .vm.threads import get_num_threads, set_num_threads
 
-vm.compiler_name = f"{__name__}.compiler.kernels.build"
-formats.library_writer = f"{__name__}.vm.module_kinds"
-formats.kernel_sources = f"{__name__}.compiler.kernels.source"
+vm.compiler_name = f"{__name__}.compiler.targets.cpu.toolchain.kernels"
+formats.library_writer = f"{__name__}.tvm.modules.kinds"
+formats.kernel_sources = f"{__name__}.compiler.targets.cpu.kernels.source"
 formats.data_types = f"{__name__}.vm.data_types"
 
 __version__ = "0.1.0"
 formats.producer = f"treadle {__version__}"
 
 _HOMES = {
-    "Module": ".compiler.builder",
-    "constant": ".compiler.builder",
-    "data_type": ".compiler.builder",
-    "for_loop": ".compiler.builder",
-    "function": ".compiler.builder",
-    "global_function": ".compiler.builder",
-    "if_": ".compiler.builder",
-    "import_": ".compiler.builder",
-    "match_": ".compiler.builder",
-    "match_shape": ".compiler.builder",
-    "named": ".compiler.builder",
-    "op": ".compiler.builder",
-    "tuple_": ".compiler.builder",
-    "var": ".compiler.builder",
-    "while_loop": ".compiler.builder",
+    "Module": ".compiler.builder.programs",
+    "constant": ".compiler.builder.programs",
+    "data_type": ".compiler.builder.programs",
+    "for_loop": ".compiler.builder.programs",
+    "function": ".compiler.builder.programs",
+    "global_function": ".compiler.builder.programs",
+    "if_": ".compiler.builder.programs",
+    "import_": ".compiler.builder.programs",
+    "match_": ".compiler.builder.programs",
+    "match_shape": ".compiler.builder.programs",
+    "named": ".compiler.builder.programs",
+    "op": ".compiler.builder.programs",
+    "tuple_": ".compiler.builder.programs",
+    "var": ".compiler.builder.programs",
+    "while_loop": ".compiler.builder.programs",
     "Batch": ".compiler.batch",
     "compile": ".compiler.driver",
-    "onnx_operator": ".compiler.extension",
-    "operator": ".compiler.extension",
+    "onnx_operator": ".compiler.builder.extension",
+    "operator": ".compiler.builder.extension",
     "after": ".compiler.passes.placed",
     "before": ".compiler.passes.placed",
     "debug": ".debug",
     "errors": ".formats",
-    "dis": ".formats.disassembly",
+    "dis": ".formats.text.disassembly",
     "DType": ".formats.dtypes",
     "TensorType": ".formats.types",
-    "TreadleError": ".formats.errors",
+    "TreadleError": ".formats.messages.errors",
     "Executable": ".formats.executable",
     "load": ".formats.executable",
     "load_params": ".formats.parameter_files",
     "save_params": ".formats.parameter_files",
     "Device": ".vm.device",
     "cpu": ".vm.device",
-    "Sampler": ".vm.generation",
-    "generate": ".vm.generation",
-    "Event": ".vm.hooks",
-    "InstrumentAction": ".vm.hooks",
-    "Listener": ".vm.hooks",
+    "Sampler": ".decode.generation",
+    "generate": ".decode.generation",
+    "Event": ".vm.observe.hooks",
+    "InstrumentAction": ".vm.observe.hooks",
+    "Listener": ".vm.observe.hooks",
     "CancelToken": ".vm.machine",
     "VirtualMachine": ".vm.machine",
-    "remote": ".vm.remote",
+    "remote": ".remote.device",
     "map_batches": ".cluster.batches",
     "Tensor": ".vm.tensor",
     "get_num_threads": ".vm.threads",
@@ -166,7 +166,7 @@ if not TYPE_CHECKING:  # a checker is to refuse what there is not
     def __getattr__(name: str) -> object:
         home = _HOMES.get(name)
         if home is None:
-            from .formats.errors import UnknownAttributeError
+            from .formats.messages.errors import UnknownAttributeError
 
             raise UnknownAttributeError(f"module {__name__!r} has no attribute {name!r}", lambda: _instead_of(name))
         module = importlib.import_module(home, __name__)
@@ -178,8 +178,8 @@ if not TYPE_CHECKING:  # a checker is to refuse what there is not
 def _instead_of(name: str) -> str:
     """The end of a message about a name that there is not here: where it is, or which is like it. Submodules are asked for here
     before they are imported."""
-    from .formats.elsewhere import elsewhere
-    from .formats.names import near
+    from .formats.messages.elsewhere import elsewhere
+    from .formats.messages.names import near
 
     if meant := elsewhere("treadle", name):
         return meant

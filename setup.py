@@ -1,12 +1,6 @@
-"""What an installed Treadle has: all that runs and compiles programs, and of `tools` what its users need.
+"""What an installed Treadle has: all packages but the workshop (tools/dev). The rest is in pyproject.toml."""
 
-That is what the command line and the demo import (tools/sources.py). Benchmarks, fuzzers, the zoo and what derives files of the
-repository stay there. The rest is in pyproject.toml.
-"""
-
-import functools
 import os
-import runpy
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -15,26 +9,26 @@ from pathlib import Path
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-SOURCES = "tools/sources.py"  # imports nothing of Treadle
+ROOT = Path(__file__).parent
+MODULES = {"__init__", "__main__", "errors"}  # of the root, where this file lies too
 
 
-@functools.cache
-def installed() -> dict[str, set[str]]:
-    """The modules of packages that are not installed whole."""
-    tools = runpy.run_path(str(Path(__file__).parent / SOURCES))["shipped"]()
-    return {"treadle": {"__init__", "__main__", "errors"}, "treadle.tools": {Path(each).stem for each in tools}}
+def packages() -> list[str]:
+    """The folders below the root that have an `__init__.py`, and whose parents have one."""
+    waiting, found = [ROOT], []
+    while waiting:
+        folder = waiting.pop()
+        found.append(".".join(("treadle", *folder.relative_to(ROOT).parts)))
+        waiting += [file.parent for file in folder.glob("*/__init__.py") if file.parent != ROOT / "tools" / "dev"]
+    return sorted(found)
 
 
 class BuildPy(build_py):
-    """Leaves out modules that an installed package does not have."""
+    """Leaves out what lies beside the root's modules, and writes the engine."""
 
     def find_package_modules(self, package: str, package_dir: str) -> list:
         modules = super().find_package_modules(package, package_dir)
-        return [each for each in modules if each[1] in installed().get(package, {each[1]})]
-
-    def get_source_files(self) -> list:
-        """What the sdist has besides: this file runs there, too."""
-        return [*super().get_source_files(), SOURCES]
+        return [each for each in modules if package != "treadle" or each[1] in MODULES]
 
     def run(self) -> None:
         super().run()
@@ -59,4 +53,4 @@ def write_engines(package: Path) -> None:
         print("the engine could not be compiled here: its first user will compile it", file=sys.stderr)
 
 
-setup(cmdclass={"build_py": BuildPy})
+setup(packages=packages(), cmdclass={"build_py": BuildPy})

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ..formats.calling import public
-from ..formats.errors import ArgumentError
-from ..vm.processors import cpu_count
+from ..formats.messages.calling import public
+from ..formats.messages.errors import ArgumentError
+from ..native.processors import cpu_count
 from .checkpoint import Checkpoint
 from .handle import Exe, Handle
 from .runner import Signature, join, nothing

@@ -21,7 +21,7 @@ from typing import Any
 import msgpack
 import numpy as np
 
-from ..formats.errors import CheckpointError, FileError
+from ..formats.messages.errors import CheckpointError, FileError
 from .wire import end_of, flatten, places, read, unflatten, write
 
 _WORK = "work.json"

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..formats.errors import ArgumentError, MissingPackageError
+from ..formats.messages.errors import ArgumentError, MissingPackageError
 from ..formats.types import TensorType
 from .handle import MOST_OPENED, Exe, Handle
 from .runner import Runner, Signature

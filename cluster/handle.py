@@ -18,13 +18,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Union
 
-from ..formats.errors import ArgumentError, FileError
 from ..formats.executable import Executable, load_same
+from ..formats.messages.errors import ArgumentError, FileError
 from ..formats.origin import Stamp, stamp_of
 from ..formats.same_file import SameFile, digest_of, digest_of_file
-from ..vm import cache
+from ..native import cache
+from ..native.once import Lock, once
 from ..vm.machine import VirtualMachine
-from ..vm.once import Lock, once
 
 Exe = Union["Handle", Executable, str, os.PathLike]
 

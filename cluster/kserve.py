@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..formats.dtypes import DType
-from ..formats.errors import ArgumentError, MissingPackageError, TreadleError
+from ..formats.messages.errors import ArgumentError, MissingPackageError, TreadleError
 from ..formats.types import TensorType
 from .handle import Exe, Handle
 from .runner import Runner

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..formats.errors import MissingPackageError
+from ..formats.messages.errors import MissingPackageError
 from .handle import Exe, Handle
 from .ray_serve import answers
 from .runner import Runner

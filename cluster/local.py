@@ -21,8 +21,8 @@ from typing import Any
 import msgpack
 import numpy as np
 
-from ..formats.errors import FileError, WorkerError, naming
-from ..vm import processes
+from ..formats.messages.errors import FileError, WorkerError, naming
+from ..native import processes
 from . import worker as worker_process
 from .handle import Handle
 from .schedule import DEPTH, Engine, Event, Worker

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from ..formats.errors import ArgumentError, MissingPackageError
+from ..formats.messages.errors import ArgumentError, MissingPackageError
 from .runner import Runner
 
 try:

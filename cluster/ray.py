@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..formats.errors import ArgumentError, MissingPackageError, WorkerError
+from ..formats.messages.errors import ArgumentError, MissingPackageError, WorkerError
 from .handle import Exe, Handle
 from .runner import Runner
 from .schedule import Engine, Event, Worker

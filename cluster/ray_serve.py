@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..formats.errors import ArgumentError, MissingPackageError, TreadleError
+from ..formats.messages.errors import ArgumentError, MissingPackageError, TreadleError
 from .handle import Exe, Handle
 from .ray import given_threads
 from .runner import Runner

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ..formats.errors import ArgumentError, ShapeError
 from ..formats.executable import Executable
+from ..formats.messages.errors import ArgumentError, ShapeError
 from ..formats.types import FunctionType, TensorType, TupleType, Type
 from ..vm.tensor import Tensor
 from ..vm.threads import set_num_threads

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from ..formats.errors import BatchError, TreadleError, WorkerError
+from ..formats.messages.errors import BatchError, TreadleError, WorkerError
 from .sources import Arrays, Batch
 from .wire import may_pass
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..formats.dtypes import DType
-from ..formats.errors import ArgumentError, MissingFileError
+from ..formats.messages.errors import ArgumentError, MissingFileError
 from .runner import Signature, row_count
 from .tables import FILES, arguments_of, columns_of, is_of, pieces_of, rows_in
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from ..formats.errors import ArgumentError, DTypeError, FileError, FormatError, MissingPackageError
-from ..formats.names import near
+from ..formats.messages.errors import ArgumentError, DTypeError, FileError, FormatError, MissingPackageError
+from ..formats.messages.names import near
 from ..formats.types import TensorType
 
 FILES = (".parquet", ".csv", ".arrow", ".feather", ".ipc", ".npy")  # that are read piece by piece

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ..formats import errors
-from ..formats.errors import BudgetExceededError, ExecutionError, OutOfMemoryError, TreadleError
+from ..formats.messages import errors
+from ..formats.messages.errors import BudgetExceededError, ExecutionError, OutOfMemoryError, TreadleError
 
 # Of an array: its type's name, its shape, and where in the memory it begins.
 Place = tuple[str, tuple[int, ...], int]

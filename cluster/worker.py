@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 
 import msgpack
 
-from ..formats.errors import naming
+from ..formats.messages.errors import naming
 from ..formats.starting import Thread
 from .handle import Handle
 from .runner import Runner

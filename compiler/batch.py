@@ -1,6 +1,6 @@
 """What a compilation with a symbolic batch is asked, and what it reports: `treadle.compile(model, batch="n")`.
 
-The work is done while a model is imported: `frontend/onnx_batch.py` follows the batch through the graph.
+The work is done while a model is imported: `onnx/batch.py` follows the batch through the graph.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..formats import dims
-from ..formats.calling import Suggesting, public_class
-from ..formats.errors import CompileError, ParseError
+from ..formats.messages.calling import Suggesting, public_class
+from ..formats.messages.errors import CompileError, ParseError
 
 
 @dataclass(frozen=True)

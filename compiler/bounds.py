@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-from ..formats.errors import BudgetExceededError, CompileBudgetError, CompileError
+from ..formats.messages.errors import BudgetExceededError, CompileBudgetError, CompileError
 from ..formats.starting import Thread
 
 _SAMPLE_SECONDS = 0.01  # between two looks at the memory that is in use: one takes some 10 us

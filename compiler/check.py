@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..formats.dims import SymbolicDim
-from ..formats.errors import InferenceError, LimitError
+from ..formats.messages.errors import InferenceError, LimitError
 from ..formats.primitive import PrimitiveDefinition, form_problem
 from ..formats.types import TensorType
 from .operators import lookup

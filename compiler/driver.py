@@ -21,39 +21,39 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import formats
+from ..decode.decode_loop import NAME as LOOP
+from ..decode.decode_loop import with_decode_loop
 from ..formats import text_entries
-from ..formats.calling import public, told, warn_user
 from ..formats.dtypes import DType
-from ..formats.errors import CompileError, InferenceError, MiscompilationError, VerificationError, naming
 from ..formats.executable import Executable
 from ..formats.extensions import needs
 from ..formats.host_work import note
-from ..formats.names import near
+from ..formats.messages.calling import public, told, warn_user
+from ..formats.messages.errors import CompileError, InferenceError, MiscompilationError, VerificationError, naming
+from ..formats.messages.names import near
 from ..formats.primitive import PrimitiveDefinition
 from ..formats.program import NativeKernel, Program
 from ..formats.types import TensorType
 from ..vm.library import variant_keys
 from . import bounds, effort, ir
-from .analysis import atoms_in, constant_bytes
-from .anf import Node, distinct
 from .batch import Batch
-from .codegen import Generated, generate
-from .decode_loop import NAME as LOOP
-from .decode_loop import with_decode_loop
+from .builder.anf import Node, distinct
+from .codegen.functions import Generated, generate
 from .forced_sizes import forced_text
-from .frontend.onnx_choice import check_choice
-from .host_work import host_primitives, loop_warning
-from .kernels.lower import supports
-from .kernels.target import Target, host
+from .ir.analysis import atoms_in, constant_bytes
+from .onnx.choice import check_choice
 from .operators.winograd import WinogradChoice, best_tiles
 from .passes import Options, Timings, pipeline, run
 from .passes.placed import Placed, with_placed
 from .passes.rewriting import Rewriter
 from .passes.text_entries import entries_of
+from .targets.cpu.host_work import host_primitives, loop_warning
+from .targets.cpu.kernels.lower import supports
+from .targets.cpu.target import Target, host
 from .weights import Weights
 
 if TYPE_CHECKING:
-    from .tune import Session
+    from .targets.cpu.tune import Session
 
 OPT_LEVEL = 2
 
@@ -129,7 +129,7 @@ def compile(
     max_seconds, max_memory  what compiling may take: seconds, and bytes that this process holds at once above what it held before
                   (processes that build kernels aside). What passes one ends in an error that names the pass and the node; kernels
                   that were built by then stay in the cache
-    decode_loop   of a decoder with a cache: a function "generate" too, which makes a whole text (`compiler/decode_loop.py`)
+    decode_loop   of a decoder with a cache: a function "generate" too, which makes a whole text (`decode/decode_loop.py`)
 
     Raises CompileError (InferenceError, UnsupportedOperatorError, ModelError, CompileBudgetError).
     """
@@ -172,7 +172,7 @@ def _built(model: Any, entry: str | Sequence[str] | None) -> ir.Module | None:
     """The module of what was built in Python; None for a model."""
     if isinstance(model, (ir.Module, str, os.PathLike, bytes, bytearray, memoryview)):
         return model if isinstance(model, ir.Module) else None
-    from .builder import FunctionExpression, Module
+    from .builder.programs import FunctionExpression, Module
 
     if isinstance(model, FunctionExpression):
         return Module({entry if isinstance(entry, str) else "main": model})
@@ -277,7 +277,7 @@ def _executable(generated: Generated) -> Executable:
 
 def check_made(program: Program) -> None:
     """Verifies a program that the compiler made, as the machine will. Raises MiscompilationError, which names the node."""
-    from ..vm.verify import verify
+    from ..vm.verify.verifier import verify
     from .check import check_definition
 
     function, node = None, None
@@ -408,7 +408,7 @@ def _import(
     batch: Batch | None,
     **choice: Any,
 ) -> ir.Module:
-    from .frontend.converters import as_onnx
+    from .onnx.converters import as_onnx
 
     model = as_onnx(model)
     if not (isinstance(model, (str, os.PathLike, bytes, bytearray, memoryview)) or hasattr(model, "graph")):
@@ -424,7 +424,7 @@ def _import(
             )
         return read_module(model)
     try:
-        from .frontend.onnx import from_onnx
+        from .onnx.importer import from_onnx
 
         module = from_onnx(model, entry=entry, weights=weights, batch=batch, **choice)
     except ModuleNotFoundError as error:
@@ -441,8 +441,8 @@ IR_SUFFIX = ".ir"  # of files that hold a text of the IR
 
 def read_module(path: str | os.PathLike) -> ir.Module:
     """The module in a file of the IR's text. Raises ParseError, FormatError for a file that is no text, FileError."""
-    from ..formats.text_files import read_text
-    from .text import parse_module
+    from ..formats.text.text_files import read_text
+    from .ir.text import parse_module
 
     return parse_module(read_text(path), folder=Path(path).parent)
 
@@ -460,9 +460,9 @@ def _tuned(
 ) -> Executable:
     """What `generated` gives, by the fastest algorithms and with the fastest variants of kernels: measured now, if `tune` gives
     time for it, and, if `tuned`, as this machine remembers from before."""
-    from .timing import Memory
-    from .tune import Session
-    from .tune_algorithms import Asked, choice, measure
+    from .targets.cpu.timing import Memory
+    from .targets.cpu.tune import Session
+    from .targets.cpu.tune_algorithms import Asked, choice, measure
 
     session = Session(tune, progress) if isinstance(tune, (int, float)) else tune
     measured = {}
@@ -478,7 +478,7 @@ def _tuned(
 
 def with_known_variants(executable: Executable, target: Target | None = None) -> Executable:
     """`executable` with the variants of its kernels that this machine remembers from tuning."""
-    from .tune import known
+    from .targets.cpu.tune import known
 
     target = target or host()
     return _with_variants(executable, target, known(executable.program, target))
@@ -486,7 +486,7 @@ def with_known_variants(executable: Executable, target: Target | None = None) ->
 
 def tune_kernels(executable: Executable, target: Target | None = None, session: Session | None = None) -> Executable:
     """`executable` with the fastest variants of its kernels, as far as the session's time allows to measure them."""
-    from .tune import Session, tune
+    from .targets.cpu.tune import Session, tune
 
     target = target or host()
     found = tune(executable.program, target, session or Session())
@@ -503,7 +503,7 @@ def _with_variants(executable: Executable, target: Target, variants: Mapping[str
 
 def with_kernels(executable: Executable, target: Target | None = None, progress: bool = True) -> Executable:
     """`executable` with the native code of its primitives; those without a native lowering will be host operators."""
-    from .kernels.build import build
+    from .targets.cpu.toolchain.kernels import build
 
     target = target or host()
     definitions = [primitive.definition for primitive in executable.program.primitives]

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..formats import limits, strings
-from ..formats.errors import CompileError
+from ..formats.messages.errors import CompileError
 from ..formats.types import TensorType
 from . import bounds
 from .operators.table import Operator

@@ -14,7 +14,7 @@ from ..formats import dims
 from ..formats.dims import SymbolicDim
 from ..formats.types import UNKNOWN, ShapeDim, TensorType
 from . import ir
-from .analysis import dimension_names
+from .ir.analysis import dimension_names
 
 _TOLD_NODES = 3
 

@@ -18,13 +18,14 @@ import numpy as np
 
 from ..formats import mapped
 from ..formats.dtypes import DType
-from ..formats.errors import ArgumentError, CompileError, ExecutionError, InferenceError
+from ..formats.messages.errors import ArgumentError, CompileError, ExecutionError, InferenceError
 from ..formats.primitive import PrimitiveNode
 from ..formats.program import Program
 from ..formats.types import TensorType
 from ..formats.weights import NamedWeight, WeightTable, digest
-from . import effort, ir, spill
-from .evaluate import apply_operator
+from . import effort, ir
+from .codegen import spill
+from .ir.evaluate import apply_operator
 from .operators.table import lookup
 
 

@@ -3,7 +3,8 @@
     report = treadle.debug.compare("model.onnx", feeds)       # node by node, against onnxruntime
     print(report.table())
 
-All of it listens to calls (`vm/hooks.py`): a machine that nobody listens to pays nothing. Names are imported when they are used.
+All of it listens to calls (`observe/hooks.py`): a machine that nobody listens to pays nothing. Names are imported when they
+are used.
 """
 
 from __future__ import annotations
@@ -61,9 +62,9 @@ __all__ = [
 def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
     if home is None:
-        from ..formats.elsewhere import elsewhere
-        from ..formats.errors import UnknownAttributeError
-        from ..formats.names import near
+        from ..formats.messages.elsewhere import elsewhere
+        from ..formats.messages.errors import UnknownAttributeError
+        from ..formats.messages.names import near
 
         raise UnknownAttributeError(
             f"module {__name__!r} has no attribute {name!r}", lambda: elsewhere("debug", name) or near(name, __all__)

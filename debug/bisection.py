@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..formats.terminal import showing
+from ..formats.messages.terminal import showing
 from .comparison import DIFFERS, result_rows
 from .flow import Flow
 from .kernels import LeftOut
@@ -83,7 +83,7 @@ def _least(names: Sequence[str], is_right_without: Callable[[Sequence[str]], boo
 
 def _variants(of: Subject, names: Sequence[str]) -> dict[str, str]:
     """Of primitives whose kernels were tuned, the variants that run here."""
-    from ..compiler.kernels.target import host
+    from ..compiler.targets.cpu.target import host
     from ..vm.library import definition_key
 
     target = host().key
@@ -118,8 +118,8 @@ class _Search:
 
     def passes(self) -> Bisection:
         from ..compiler import driver
-        from ..compiler.kernels.target import host
         from ..compiler.passes import Options, optional_passes, pipeline
+        from ..compiler.targets.cpu.target import host
 
         options = Options((self.of.function,), driver._supports(host()))
         steps = pipeline(self.of.opt_level, options, self.of.without)
@@ -152,7 +152,7 @@ class _Search:
 
     def _is_right(self, module: object) -> bool:
         """Whether the reference evaluator finds a module right."""
-        from ..compiler.evaluate import evaluate
+        from ..compiler.ir.evaluate import evaluate
 
         self.runs += 1
         with np.errstate(all="ignore"):

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..formats.calling import public
-from ..formats.errors import FormatError, naming
 from ..formats.executable import Executable, load
+from ..formats.messages.calling import public
+from ..formats.messages.errors import FormatError, naming
 from .files import new_folder, safe_name
 from .references import Reference
 from .subject import Subject

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..formats.calling import Suggesting, public, public_class
-from ..formats.terminal import showing
-from ..vm.hooks import Event
+from ..formats.messages.calling import Suggesting, public, public_class
+from ..formats.messages.terminal import showing
+from ..vm.observe.hooks import Event
 from .flow import Flow, Step, spread
 from .references import Reference, Tensor, reference
 from .subject import OPT_LEVEL, Subject, arguments, subject
@@ -93,7 +93,7 @@ class Comparison(Suggesting):
         return f"{head}; first divergence at {self.first.node!r}>"
 
     def _repr_html_(self) -> str:
-        from ..formats.html import heading, preformatted, table, together
+        from ..formats.text.html import heading, preformatted, table, together
 
         head, *cells = self._cells(shown := self._shown(_ROWS))
         meanings = [(name, _MEANINGS[name]) for name in dict.fromkeys(row.status for row in shown)]

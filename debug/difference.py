@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from ..formats.calling import public
-from ..formats.disassembly import dis
 from ..formats.executable import Executable
+from ..formats.messages.calling import public
+from ..formats.messages.terminal import showing
 from ..formats.sections import encode_definition
-from ..formats.terminal import showing
+from ..formats.text.disassembly import dis
 from .subject import executable_of
 
 _DIGITS = 12  # of a digest, in the text
@@ -42,7 +42,7 @@ class Difference:
         return f"<Difference: {', '.join(f'{count} in {name}' for name, count in counts.items()) or 'none'}>"
 
     def _repr_html_(self) -> str:
-        from ..formats.html import preformatted
+        from ..formats.text.html import preformatted
 
         return preformatted(str(self))
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ..formats.calling import public
-from ..formats.errors import naming
-from ..vm.hooks import Event
+from ..formats.messages.calling import public
+from ..formats.messages.errors import naming
+from ..vm.observe.hooks import Event
 from .files import new_folder, safe_name
 from .flow import Flow, Step
 from .subject import arguments, subject

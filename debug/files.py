@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ..formats.calling import told
-from ..formats.errors import ArgumentError, naming
+from ..formats.messages.calling import told
+from ..formats.messages.errors import ArgumentError, naming
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.+-]+")
 _LONGEST = 80  # characters of a name of a file, of the 255 bytes that file systems take

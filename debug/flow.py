@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..vm.hooks import Event, InstrumentAction, Listener
+from ..vm.observe.hooks import Event, InstrumentAction, Listener
 
 _SEPARATOR = " + "  # between the nodes of a fused primitive, as the passes join them
 

@@ -19,13 +19,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..formats.bytecode import Decoded, function_words, jump_target, scan
-from ..formats.calling import public
-from ..formats.disassembly import OperandPrinter
 from ..formats.dtypes import DType
-from ..formats.errors import ArgumentError, naming
 from ..formats.executable import Executable
 from ..formats.isa import Kind, Role
+from ..formats.messages.calling import public
+from ..formats.messages.errors import ArgumentError, naming
 from ..formats.program import Function
+from ..formats.text.disassembly import OperandPrinter
 from ..formats.types import TensorType, Type
 from .files import path_of
 from .subject import executable_of

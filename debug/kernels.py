@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..compiler.evaluate import apply_operator, evaluate_definition
+from ..compiler.ir.evaluate import apply_operator, evaluate_definition
 from ..formats.primitive import PrimitiveDefinition
-from ..vm.hooks import NO_OP, SKIP_RUN, Event, InstrumentAction
+from ..vm.observe.hooks import NO_OP, SKIP_RUN, Event, InstrumentAction
 from .flow import Flow, Step, nodes_of
 from .subject import Subject
 from .tensors import bound, error

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ..formats.calling import Suggesting, public, public_class
-from ..formats.terminal import showing
-from ..vm.hooks import Event, InstrumentAction
+from ..formats.messages.calling import Suggesting, public, public_class
+from ..formats.messages.terminal import showing
+from ..vm.observe.hooks import Event, InstrumentAction
 from .flow import Flow, Step
 from .kernels import inside
 from .subject import arguments, subject

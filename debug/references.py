@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..formats.errors import ArgumentError, MissingPackageError
 from ..formats.executable import Executable
+from ..formats.messages.errors import ArgumentError, MissingPackageError
 from .flow import Flow, Step, nodes_of
 from .subject import Subject, is_executable, subject
 from .tensors import forms
@@ -19,7 +19,7 @@ from .tensors import forms
 if TYPE_CHECKING:
     import onnx
 
-    from ..vm.hooks import Event
+    from ..vm.observe.hooks import Event
 
 _ONNXRUNTIME, _REFERENCE = "onnxruntime", "reference"
 
@@ -105,7 +105,7 @@ def reference(of: Subject, feeds: Mapping[str, np.ndarray], against: Any) -> Ref
 
 def _of_onnxruntime(model: Any, feeds: Mapping[str, np.ndarray]) -> Reference:
     """Every value of the graph, without optimisations, which would take nodes away."""
-    from ..compiler.frontend.onnx import node_name
+    from ..compiler.onnx.importer import node_name
 
     try:
         import onnxruntime
@@ -171,7 +171,7 @@ def _of_evaluator(of: Subject, feeds: Mapping[str, np.ndarray]) -> Reference:
         found.results = _arrays(of.run(feeds, Evaluated(found)))
         return found
     from ..compiler import ir
-    from ..compiler.observe import observe
+    from ..compiler.ir.observe import observe
 
     def seen(binding: ir.Binding, value: Any) -> None:
         found.add(binding.var.name, binding.origin or binding.var.name, value)

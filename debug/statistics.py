@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ..formats.calling import Suggesting, public, public_class
-from ..formats.terminal import showing
-from ..vm.hooks import Event, InstrumentAction
+from ..formats.messages.calling import Suggesting, public, public_class
+from ..formats.messages.terminal import showing
+from ..vm.observe.hooks import Event, InstrumentAction
 from .flow import Flow, Step
 from .subject import arguments, subject
 
@@ -70,7 +70,7 @@ class Stats(Suggesting):
         )
 
     def _repr_html_(self) -> str:
-        from ..formats.html import heading, table, together
+        from ..formats.text.html import heading, table, together
 
         head, *cells = self._cells()
         return together(

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ..formats.calling import public
-from ..formats.errors import ArgumentError
+from ..formats.messages.calling import public
+from ..formats.messages.errors import ArgumentError
 from ..formats.primitive import PrimitiveDefinition
-from ..vm.hooks import Event, InstrumentAction
+from ..vm.observe.hooks import Event, InstrumentAction
 from .flow import Flow, Step
 from .interpreter.call import Ran, Watch, run_kernel
 from .subject import arguments, subject
@@ -37,7 +37,7 @@ def step(
     Raises KernelFaultError for a kernel that leaves its memory, races, or uses what nobody wrote, CompileError for a primitive
     that has no kernel, UnknownFunctionError, ArgumentError for one that the call does not reach.
     """
-    from ..compiler.kernels.source import get_kernel
+    from ..compiler.targets.cpu.kernels.source import get_kernel
 
     if isinstance(parts, bool) or not isinstance(parts, int) or parts < 1:
         raise ArgumentError(f"parts: expected an integer from 1 on, got {parts!r}")

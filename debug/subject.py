@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..formats import dims
-from ..formats.calling import told
-from ..formats.errors import ArgumentError
 from ..formats.executable import SUFFIX, Executable, load
-from ..formats.names import near
+from ..formats.messages.calling import told
+from ..formats.messages.errors import ArgumentError
+from ..formats.messages.names import near
 from ..formats.types import TensorType, Type
 
 if TYPE_CHECKING:
     from ..compiler import ir
-    from ..vm.hooks import Listener
+    from ..vm.observe.hooks import Listener
 
 OPT_LEVEL = 2
 SYMBOLIC_SIZE = 16  # of a symbolic dimension of arguments that nobody gave
@@ -47,8 +47,8 @@ class Subject:
     def module(self) -> ir.Module:
         """The typed program before any pass. Raises ArgumentError where the model is not known."""
         from ..compiler import ir
-        from ..compiler.frontend.onnx import from_onnx
-        from ..compiler.infer import infer_types
+        from ..compiler.ir.infer import infer_types
+        from ..compiler.onnx.importer import from_onnx
 
         if self.model is None:
             raise ArgumentError("an executable alone says nothing of the program before the passes; give the model")

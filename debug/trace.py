@@ -18,10 +18,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..formats.calling import public
-from ..formats.errors import ArgumentError, naming
-from ..vm.hooks import Event, InstrumentAction
-from ..vm.parts_log import Part, TickClock
+from ..formats.messages.calling import public
+from ..formats.messages.errors import ArgumentError, naming
+from ..vm.observe.hooks import Event, InstrumentAction
+from ..vm.observe.parts_log import Part, TickClock
 from ..vm.threads import pool
 from .files import path_of
 from .flow import Step

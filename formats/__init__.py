@@ -1,6 +1,6 @@
 """Everything that is bytes or text. It knows nothing else of Treadle, and of the compiler and of the linker only names."""
 
-from . import errors as errors  # treadle.errors
+from .messages import errors as errors  # treadle.errors
 
 library_writer = ""  # the module whose `export_executable(executable, path)` links a library; the package says which
 producer = ""  # what executables say made them; the package says its name and version

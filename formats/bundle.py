@@ -24,7 +24,7 @@ from .codec import Buffer, Integer, Text, row
 from .codec import Sequence as List
 from .constants import aligned, aligned_empty
 from .container import crc32, open_mapped
-from .errors import ChecksumError, FileError, FormatError, LimitError
+from .messages.errors import ChecksumError, FileError, FormatError, LimitError
 
 MARKER = b"\0Treadle modules" + bytes.fromhex("d2b1c09e7f354ac8965a13e8fd0272b4")
 _HEADER = struct.Struct("<32sQII")

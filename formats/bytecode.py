@@ -1,6 +1,6 @@
 """Bytecode: words to instructions and back, derived from the table in `isa.py`.
 
-`scan` is the checked walk over a function's words; `encode` and `CodeBuilder` write them. `disassembly.py` shows
+`scan` is the checked walk over a function's words; `encode` and `CodeBuilder` write them. `text/disassembly.py` shows
 instructions to people.
 """
 
@@ -15,8 +15,8 @@ import numpy as np
 
 from . import limits
 from .dtypes import DType
-from .errors import FormatError, LimitError
 from .isa import BY_NAME, BY_OPCODE, Field, Kind, Operation
+from .messages.errors import FormatError, LimitError
 from .program import Function, Program
 
 Value = Union[int, tuple[int, ...]]  # a field's word, or a list's words

@@ -17,7 +17,7 @@ from typing import Any, Union
 import msgpack
 
 from . import limits
-from .errors import FormatError, LimitError
+from .messages.errors import FormatError, LimitError
 
 Buffer = Union[bytes, memoryview]
 

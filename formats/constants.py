@@ -11,8 +11,8 @@ import numpy as np
 from . import limits, strings
 from .codec import Buffer
 from .dtypes import DType
-from .errors import ArgumentError, FormatError, LimitError
 from .mapped import is_private, owner, release
+from .messages.errors import ArgumentError, FormatError, LimitError
 from .types import TensorType, size_problem
 
 _LARGE = 16 << 20  # bytes

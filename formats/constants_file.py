@@ -15,7 +15,7 @@ import numpy as np
 from . import container, limits
 from .codec import Buffer, Sequence, row
 from .constants import constant_bytes, constant_pieces, constant_type, split_constants
-from .errors import FormatError
+from .messages.errors import FormatError
 from .schema import TENSOR_TYPE, TEXT
 
 KEYS = Sequence(row("shared_constant", key=TEXT, type=TENSOR_TYPE), limits.CONSTANTS)

@@ -36,8 +36,8 @@ from typing import BinaryIO, Union
 from . import limits
 from .codec import Buffer, Integer, Scalar, Sequence, Text, row
 from .constants import aligned, aligned_empty
-from .errors import ArgumentError, ChecksumError, FileError, FormatError, LimitError, VersionError
 from .mapped import read_once
+from .messages.errors import ArgumentError, ChecksumError, FileError, FormatError, LimitError, VersionError
 from .starting import Thread
 
 MAGIC = b"\x89TRDL\r\n\x1a"
@@ -350,7 +350,7 @@ def _copy(file: BinaryIO) -> memoryview:
 def _read_header(data: memoryview, name: str) -> bytes:
     """The checked bytes of the index."""
     if bytes(data[:8]) != MAGIC[: len(data)]:
-        from .file_kinds import HEAD_BYTES, kind_of, told  # whoever loads a good file does not pay for it
+        from .messages.file_kinds import HEAD_BYTES, kind_of, told  # whoever loads a good file does not pay for it
 
         head = bytes(data[:HEAD_BYTES])
         hint = f"; {told(head)}" if kind_of(head) else ""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .dtypes import DType
-from .errors import FormatError, MissingPackageError
+from .messages.errors import FormatError, MissingPackageError
 
 
 class DataTypeCode:

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Union
 import numpy as np
 
 from . import limits
-from .calling import Suggesting, told
-from .errors import InferenceError, LimitError, ParseError
-from .names import NAME
+from .messages.calling import Suggesting, told
+from .messages.errors import InferenceError, LimitError, ParseError
+from .messages.names import NAME
 
 
 @dataclass(frozen=True)

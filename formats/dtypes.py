@@ -16,9 +16,9 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from .choices import Choices
-from .errors import DTypeError, MissingPackageError
-from .names import near
+from .messages.choices import Choices
+from .messages.errors import DTypeError, MissingPackageError
+from .messages.names import near
 
 
 @dataclass(frozen=True)

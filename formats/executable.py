@@ -23,20 +23,20 @@ import numpy as np
 
 from .. import formats
 from . import container, host_work, limits, schema, sections
-from .calling import Suggesting, mapping, public, public_class, told
 from .codec import Buffer
 from .constants import aligned_copy, constant_bytes, constant_type
 from .constants_file import ConstantsFile, add_constants, beside
 from .container import Container, Source
 from .dtypes import DType
-from .errors import ArgumentError, ChecksumError, FileError, FormatError, TreadleError, UnknownFunctionError
 from .library import Library
 from .mapped import is_private, release
-from .names import near
+from .messages.calling import Suggesting, mapping, public, public_class, told
+from .messages.errors import ArgumentError, ChecksumError, FileError, FormatError, TreadleError, UnknownFunctionError
+from .messages.names import near
+from .messages.readable import Words
 from .origin import Origin, Stamp, absolute, stamp_of_file
 from .ports import Ports, inputs_of, outputs_of
 from .program import Function, LateBoundConstant, Native, NativeKernel, Program, SourceLocation
-from .readable import Words
 from .tuning import Tuning
 from .types import TensorType
 from .weights import WeightTable
@@ -359,14 +359,14 @@ class Executable(Suggesting):
     @property
     def bytecode(self) -> Words:
         """The instructions of all functions, for people; `as_text` is the form that can be assembled again."""
-        from .disassembly import print_bytecode
+        from .text.disassembly import print_bytecode
 
         return Words(print_bytecode(self._program))
 
     @property
     def stats(self) -> Words:
         """What the executable consists of, for people."""
-        from .report import statistics_text
+        from .text.report import statistics_text
 
         return Words(statistics_text(self))
 
@@ -374,7 +374,7 @@ class Executable(Suggesting):
     def from_text(cls, text: str, *, folder: str | os.PathLike | None = None) -> Executable:
         """The executable of assembly, as `as_text` and `treadle dis` write it; `folder` is where files lie that the text names.
         It has no native code yet. Raises ParseError; a machine, which verifies, raises VerificationError."""
-        from .assembly import parse_assembly
+        from .text.assembly import parse_assembly
 
         if not isinstance(text, str):
             raise ArgumentError(f"Executable.from_text: expected assembly, {told(text)} came")
@@ -383,13 +383,13 @@ class Executable(Suggesting):
     def as_text(self, *, constants_file: str | os.PathLike | None = None, elide: bool = False) -> str:
         """The program as assembly, which `assembly.parse_assembly` reads back. Large constants are written as base64, into
         `constants_file`, or, with `elide`, not at all."""
-        from .assembly_printer import print_assembly
+        from .text.assembly_printer import print_assembly
 
         return print_assembly(self._program, constants_file=constants_file, elide=elide)
 
     def _repr_html_(self) -> str:
-        from .html import heading, port_table, table, together
-        from .report import held_texts, information
+        from .text.html import heading, port_table, table, together
+        from .text.report import held_texts, information
 
         facts = information(self)
         metadata = {name: value for name, value in facts["metadata"].items() if name != host_work.NOTE}

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from .errors import UnknownOperatorError
+from .messages.errors import UnknownOperatorError
 from .primitive import Primitive
 
 _KEY = "operator "  # what comes before an operator's name in the metadata

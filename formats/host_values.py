@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import ExecutionError
+from .messages.errors import ExecutionError
 from .strings import ELEMENT, listed, to_texts
 from .types import Constructor, DataType, DataTypeDefinition, TensorType, TypeVariable
 

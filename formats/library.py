@@ -6,10 +6,10 @@ import importlib
 from collections.abc import Iterator, Mapping
 
 from .. import formats
-from .calling import Suggesting, public_class
-from .errors import FormatError, TreadleError, UnknownFunctionError
 from .extensions import check_present
-from .names import near
+from .messages.calling import Suggesting, public_class
+from .messages.errors import FormatError, TreadleError, UnknownFunctionError
+from .messages.names import near
 from .primitive import Primitive, PrimitiveDefinition
 from .tuning import Tuning
 

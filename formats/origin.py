@@ -9,7 +9,7 @@ import os
 import stat
 from dataclasses import dataclass
 
-from .errors import FileError
+from .messages.errors import FileError
 
 Stamp = tuple[int, ...]
 

@@ -24,7 +24,7 @@ from .codec import Buffer
 from .constants import aligned_copy
 from .container import open_mapped, save
 from .data_type import DataTypeCode, bfloat16
-from .errors import FileError, FormatError, LimitError
+from .messages.errors import FileError, FormatError, LimitError
 
 LIST_MAGIC = 0xF7E58D4F05049CB7
 TENSOR_MAGIC = 0xDD5E40F096B4A13F
@@ -153,7 +153,7 @@ class TensorReader:
         """The head of a list, and its names."""
         magic, _ = self.unpack(_HEAD, "the head of the list")
         if magic != LIST_MAGIC:
-            from .file_kinds import HEAD_BYTES, told  # whoever loads good ones does not pay for it
+            from .messages.file_kinds import HEAD_BYTES, told  # whoever loads good ones does not pay for it
 
             raise self.error(f"not TVM's parameters: {told(bytes(self._data[:HEAD_BYTES]))}")
         count = self.count("names", _U64.size)

@@ -17,11 +17,11 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from .calling import public
 from .container import named, open_ending, save
 from .data_type import bfloat16
-from .errors import ArgumentError, FileError, FormatError, LimitError
-from .file_kinds import HEAD_BYTES, kind_of, told
+from .messages.calling import public
+from .messages.errors import ArgumentError, FileError, FormatError, LimitError
+from .messages.file_kinds import HEAD_BYTES, kind_of, told
 from .param_dict import load_param_dict_from_file, save_param_dict_to_file
 
 Parameters = dict[str, np.ndarray]

@@ -7,11 +7,11 @@ from typing import Any, SupportsIndex, overload
 
 import numpy as np
 
-from .calling import Suggesting
-from .errors import UnknownPortError
-from .names import near
+from .messages.calling import Suggesting
+from .messages.errors import UnknownPortError
+from .messages.names import near
+from .messages.readable import Readable
 from .program import Function
-from .readable import Readable
 from .types import TensorType, TupleType, Type
 
 

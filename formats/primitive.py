@@ -19,7 +19,7 @@ from typing import Union
 from . import dims, limits
 from .dims import Dim, SymbolicDim
 from .dtypes import DType
-from .readable import Readable, brief
+from .messages.readable import Readable, brief
 from .types import TensorType
 
 AttributeValue = Union[

@@ -1,6 +1,6 @@
 """The program: the decoded sections of an executable, plain data.
 
-`sections.py` encodes it, `container.py` lays the sections out in a file, `assembly.py` prints and parses it as text, and
+`sections.py` encodes it, `container.py` lays the sections out in a file, `text/assembly.py` prints and parses it as text, and
 `executable.py` is the public value around it.
 """
 
@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .messages.readable import Readable, brief
 from .primitive import Primitive
-from .readable import Readable, brief
 from .types import DataTypeDefinition, FunctionType, TensorType, Type
 
 

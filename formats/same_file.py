@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from .errors import FileError
+from .messages.errors import FileError
 from .origin import Stamp, stamp_of
 
 _BLOCK = 1 << 20  # bytes read at once

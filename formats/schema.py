@@ -28,7 +28,7 @@ from .codec import (
 from .constants import constant_bytes, constant_type
 from .dims import SymbolicDim
 from .dtypes import DType
-from .errors import FormatError, LimitError
+from .messages.errors import FormatError, LimitError
 from .primitive import PrimitiveDefinition, PrimitiveNode
 from .program import Import
 from .tuning import check_variant

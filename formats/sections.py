@@ -16,7 +16,7 @@ import numpy as np
 from . import limits, strings
 from .codec import Allowance, Buffer, Codec
 from .constants import check_constant_type, constant_bytes, constant_pieces, constant_type, split_constants
-from .errors import FormatError, LimitError
+from .messages.errors import FormatError, LimitError
 from .primitive import Primitive, PrimitiveDefinition, PrimitiveNode
 from .program import Function, Import, LateBoundConstant, Native, NativeKernel, Program, SourceLocation
 from .schema import DEFINITION, NATIVE, SECTIONS, SOURCE_MAP, WEIGHTS

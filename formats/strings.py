@@ -23,7 +23,7 @@ import numpy as np
 
 from . import limits
 from .dtypes import DType
-from .errors import DTypeError, ExecutionError, LimitError
+from .messages.errors import DTypeError, ExecutionError, LimitError
 from .metering import CHARACTERS, ITEMS, pay, spans
 
 ELEMENT = DType.string.numpy

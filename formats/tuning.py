@@ -1,7 +1,7 @@
 """Tuning: which variant of its kernel each primitive shall have on a target, as text.
 
 A variant is a list of choices, "band=4 tile=6x4", in order of their names. What the names mean, and what may be chosen, only the
-kernel templates know (`compiler/kernels/variants.py`), who refuse what is not on their lists.
+kernel templates know (`kernels/variants.py`), who refuse what is not on their lists.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from .errors import FormatError
+from .messages.errors import FormatError
 
 Tuning = Mapping[str, Mapping[str, str]]  # target key → definition key, hex → variant
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from typing import Union
 
 from . import dims, limits
-from .calling import Suggesting, public_class
 from .dims import Dim
 from .dtypes import DType
-from .errors import ShapeError
+from .messages.calling import Suggesting, public_class
+from .messages.errors import ShapeError
 
 
 class _Unknown:

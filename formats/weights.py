@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .constants import constant_bytes, constant_type, from_bytes
-from .errors import FormatError
+from .messages.errors import FormatError
 from .primitive import PrimitiveNode
 from .types import TensorType
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import IO, Any
 
-from ..formats.errors import ArgumentError, FileError
+from ..formats.messages.errors import ArgumentError, FileError
 from .errors import UnauthenticatedError
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..formats.errors import TreadleError
+from ..formats.messages.errors import TreadleError
 from ..vm.budgets import CancelToken
 from .batch_sizes import BatchSizes
 from .config import ModelConfig

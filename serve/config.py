@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from ..formats.errors import FileError, FormatError
+from ..formats.messages.errors import FileError, FormatError
 
 MAX_FILE = 1 << 20  # bytes of a configuration
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..formats import dims
-from ..formats.errors import ExecutionError
 from ..formats.executable import Executable
+from ..formats.messages.errors import ExecutionError
 from ..formats.ports import Port, inputs_of, outputs_of
 from ..formats.program import Function
 from ..formats.types import TensorType, TupleType, Type

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from ..formats.errors import (
+from ..formats.messages.errors import (
     BudgetExceededError,
     CancelledError,
     ExecutionError,

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..formats import dims
-from ..formats.errors import TreadleError
+from ..formats.messages.errors import TreadleError
 from ..formats.ports import Port
 from ..formats.types import UNKNOWN, TensorType
 from .branches import Sides

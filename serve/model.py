@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from ..formats.errors import ArgumentError, FileError
 from ..formats.executable import Executable, load
+from ..formats.messages.errors import ArgumentError, FileError
 from ..formats.origin import stamp_of
 from ..formats.same_file import digest_of_file
 from ..vm.machine import VirtualMachine

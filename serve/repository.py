@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..formats.errors import FileError, TreadleError
+from ..formats.messages.errors import FileError, TreadleError
 from .config import ModelConfig
 from .endpoint import Endpoint
 from .errors import (

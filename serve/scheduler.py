@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ..formats.starting import Thread
-from ..vm.processors import allowed_count
+from ..native.processors import allowed_count
 from .errors import LOG, OverloadedError, UnavailableError
 
 _IDLE_SECONDS = 10.0  # after which a thread that has nothing to do ends

@@ -22,8 +22,9 @@ from typing import IO, Any
 
 import uvicorn
 
-from ..formats.errors import ArgumentError, FileError
+from ..formats.messages.errors import ArgumentError, FileError
 from ..formats.starting import Thread
+from ..remote.server.sessions import RemoteLimits
 from .access import AccessLog, Tokens
 from .config import ModelConfig
 from .descriptors import most_connections
@@ -31,7 +32,6 @@ from .http_app import HttpApp, HttpLimits
 from .http_body import Room
 from .http_pages import Pages
 from .http_protocol import Connection, sweep
-from .remote_sessions import RemoteLimits
 from .repository import Repository
 from .service import Service
 from .shared_memory import Regions
@@ -63,8 +63,8 @@ class ServerConfig:
     client_ca: str | None = None  # then clients must show a certificate that it has signed
     tokens: str | None = None  # a file
     shared_memory: bool = False
-    remote: RemoteLimits | None = None  # then clients may bring executables of their own; see remote_service.py
-    functions: Mapping[str, Any] = field(default_factory=dict)  # that these clients may call; see remote_functions.py
+    remote: RemoteLimits | None = None  # then clients may bring executables of their own; see server/service.py
+    functions: Mapping[str, Any] = field(default_factory=dict)  # that these clients may call; see server/functions.py
 
 
 class _Http(uvicorn.Server):
@@ -217,7 +217,7 @@ class Server:
         from .grpc_service import Methods, make_server
 
         if config.remote is not None:
-            from .remote_service import RemoteMethods
+            from ..remote.server.service import RemoteMethods
 
             self.remote = RemoteMethods(config.remote, config.functions, self.service.scheduler)
         self._calls = Calls(Room(config.limits.max_bodies * config.limits.max_body), config.limits.max_body)

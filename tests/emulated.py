@@ -13,16 +13,17 @@ import subprocess
 from typing import Any
 
 from hypothesis import HealthCheck, settings
-from treadle.compiler.kernels import compile_pool, worker
-from treadle.tools import forbidden_pages
-from treadle.vm import core, entries, native, processes
+from treadle.compiler.targets.cpu.toolchain import compile_pool, worker
+from treadle.native import platform, processes
+from treadle.tools.dev.fuzz import forbidden_pages
+from treadle.vm import core, entries
 
 from . import workers
 
 BUILD_ENGINE = """
 import sys
-from treadle.tools import forbidden_pages
-from treadle.vm import entries, llvm
+from treadle.tools.dev.fuzz import forbidden_pages
+from treadle.vm import entries; from treadle.native import llvm
 sys.stdout.buffer.write(entries.compiled(llvm.NativeTarget(*sys.argv[1:])))
 """
 
@@ -39,7 +40,7 @@ def begin() -> None:
         )
 
     def engine(*_: Any) -> bytes:
-        target = native.host_target()
+        target = platform.host_target()
         arguments = [*native_python, "-c", BUILD_ENGINE, target.triple, target.cpu, target.features]
         return subprocess.run(arguments, check=True, stdout=subprocess.PIPE).stdout
 

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from treadle.tools import cli, digits, sources
+from treadle.tools import cli, digits
 from treadle.vm import core
 
 ROOT = Path(__file__).parents[1]
@@ -119,7 +119,7 @@ def test_the_wheel_is_what_users_need(built: dict[str, Path]) -> None:
     found = names(built["wheel"])
     assert {
         f"treadle/{name}"
-        for name in ("__main__.py", "py.typed", "compiler/operator_types.pyi", "tools/models/digits.onnx")
+        for name in ("__main__.py", "py.typed", "compiler/builder/operator_types.pyi", "tools/models/digits.onnx")
     } <= found
     for name in ("zoo", "fuzz", "bench", "race", "mutate", "tests", "setup.py"):
         assert not [each for each in found if f"treadle/{name}" in each or f"/tools/{name}" in each], name
@@ -248,30 +248,12 @@ def test_errors_are_imported_from_one_module_by_either_name() -> None:
     import treadle.errors
     from treadle.errors import FormatError
 
-    assert treadle.errors is treadle.formats.errors
-    assert FormatError is treadle.formats.errors.FormatError
+    assert treadle.errors is treadle.formats.messages.errors
+    assert FormatError is treadle.formats.messages.errors.FormatError
 
 
 def test_all_commands_are_installed_but_those_for_developers(site: Path, tmp_path: Path) -> None:
     """`--help` imports the modules of all commands."""
     listed = python(site, "-m", "treadle", "--help", cwd=tmp_path)
     missing = re.findall(r"^    (\S+) +for developers: in a clone", listed, re.MULTILINE)
-    assert missing == [word for name in cli._FOR_DEVELOPERS for word in cli._COMMANDS[name]]
-
-
-def test_a_tool_that_a_command_imports_is_installed(tmp_path: Path) -> None:
-    files = {
-        "__init__.py": "",
-        "tools/__init__.py": "",
-        "tools/cli.py": '_COMMANDS = {".run": ("run",), ".bench": ("bench",)}\n_FOR_DEVELOPERS = (".bench",)',
-        "tools/run.py": "def run():\n    from .used import use",
-        "tools/used.py": "",
-        "tools/bench.py": "from . import race",
-        "tools/race.py": "",
-        "tools/demo.py": "",
-    }
-    for path, text in files.items():
-        (tmp_path / path).parent.mkdir(exist_ok=True)
-        (tmp_path / path).write_text(text)
-    names = ("__init__", "cli", "run", "used", "demo")
-    assert sources.shipped(tmp_path) == {f"tools/{name}.py" for name in names}
+    assert missing == [word for name, words in cli._COMMANDS.items() if name.startswith(".dev.") for word in words]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 
-from treadle.compiler.kernels.compile_pool import Result, Text, _Client
-from treadle.formats.errors import CompileError
-from treadle.vm.llvm import NativeTarget
+from treadle.compiler.targets.cpu.toolchain.compile_pool import Result, Text, _Client
+from treadle.formats.messages.errors import CompileError
+from treadle.native.llvm import NativeTarget
 
 
 @functools.cache

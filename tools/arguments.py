@@ -24,10 +24,10 @@ import numpy as np
 
 from ..formats import dims, limits
 from ..formats.dtypes import DType
-from ..formats.errors import TreadleError
-from ..formats.file_kinds import HEAD_BYTES, kind_of, told
-from ..formats.names import near
-from ..formats.text_files import read_text
+from ..formats.messages.errors import TreadleError
+from ..formats.messages.file_kinds import HEAD_BYTES, kind_of, told
+from ..formats.messages.names import near
+from ..formats.text.text_files import read_text
 from ..formats.types import TensorType, Type
 
 if TYPE_CHECKING:

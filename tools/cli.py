@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TextIO, cast
 
-from ..formats.errors import (
+from ..formats.messages.errors import (
     BudgetExceededError,
     CompileBudgetError,
     CompileError,
@@ -25,11 +25,11 @@ from ..formats.errors import (
     UnknownOperatorError,
     UnsupportedOperatorError,
 )
-from ..formats.terminal import Shown, showing
+from ..formats.messages.terminal import Shown, showing
 
 OK, MISMATCH, USAGE, INVALID, FAILED, EXHAUSTED = range(6)
 
-_COMMANDS = {  # by module, in the order of `treadle --help`
+_COMMANDS = {  # by module, in the order of `treadle --help`; an installed package has no tools/dev
     ".execute": ("compile", "run"),
     ".inspect": ("info", "stats", "verify", "dis", "as"),
     ".operators": ("ops",),
@@ -37,11 +37,10 @@ _COMMANDS = {  # by module, in the order of `treadle --help`
     ".profile": ("profile",),
     ".debugging": ("compare", "nonfinite", "dump", "step", "source", "diff", "graph"),
     ".serve": ("serve",),
-    ".bench": ("bench",),
+    ".dev.bench.commands": ("bench",),
     ".maintenance": ("warmup", "cache"),
     ".doctor": ("doctor", "knobs"),
 }
-_FOR_DEVELOPERS = (".bench",)  # not in an installed package: setup.py leaves them out
 _DESCRIPTION = "Compile tensor programs to executables, run them, and look inside."
 
 
@@ -112,8 +111,8 @@ def _import(names: Iterable[str]) -> None:
 
 def _no_command(word: str, commands: Iterable[str]) -> str:
     """What to say of a first word that is none: often the file is given without one."""
-    from ..formats.elsewhere import elsewhere
-    from ..formats.names import near
+    from ..formats.messages.elsewhere import elsewhere
+    from ..formats.messages.names import near
 
     if os.path.isfile(word):
         return f"the command is missing: `treadle run {word}` runs the program, `treadle info {word}` shows it"
@@ -124,7 +123,7 @@ def _no_command(word: str, commands: Iterable[str]) -> str:
 
 def _no_option(word: str, command: argparse.ArgumentParser) -> str:
     """What to say of a word that a command does not take."""
-    from ..formats.names import near
+    from ..formats.messages.names import near
 
     if not word.startswith("-"):
         return f"{word!r} is one argument too many; `{command.prog} --help` shows them"
@@ -192,7 +191,7 @@ def _parser(word: str | None = None) -> argparse.ArgumentParser:
         try:
             module = importlib.import_module(name, __package__)
         except ModuleNotFoundError as error:
-            if error.name != f"{__package__}{name}":
+            if not f"{__package__}{name}".startswith(error.name or "?"):
                 raise
             for missing in _COMMANDS[name]:
                 _add_missing(commands, missing)
@@ -216,7 +215,7 @@ def _parser(word: str | None = None) -> argparse.ArgumentParser:
 
 
 def _add_missing(commands: Any, name: str) -> None:
-    """A command whose module is not installed (`_FOR_DEVELOPERS`): it says where it is."""
+    """A command whose module is not installed (tools/dev): it says where it is."""
 
     def command(_: argparse.Namespace) -> int:
         print(

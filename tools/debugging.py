@@ -171,8 +171,8 @@ def step_command(options: argparse.Namespace) -> int:
 
     from ..debug.interpreter.call import Step
     from ..debug.stepping import step
-    from ..formats.names import near
-    from ..vm.convention import STOPPED
+    from ..formats.messages.names import near
+    from ..native.convention import STOPPED
 
     of, values = prepare(options)
     names = of.executable.lib.names
@@ -216,7 +216,7 @@ def step_command(options: argparse.Namespace) -> int:
 
 
 def source_command(options: argparse.Namespace) -> int:
-    from ..formats.names import near
+    from ..formats.messages.names import near
 
     library = _opened(options.file, options).lib
     if options.primitive is None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..vm import processes
+from ..native import processes
 from . import digits
 
 _SHOWN = 5

@@ -1,6 +1,6 @@
 """The handwritten digits of scikit-learn, split once and for all into images to train on and images held out.
 
-`train_digits.py` trains on the first part alone, so that `demo.py` classifies images that the model has never seen.
+`dev/train_digits.py` trains on the first part alone, so that `demo.py` classifies images that the model has never seen.
 """
 
 from pathlib import Path
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..formats.errors import TreadleError
+from ..formats.messages.errors import TreadleError
 
 MODEL = Path(__file__).parent / "models" / "digits.onnx"
 HELD_OUT = 360

@@ -80,7 +80,7 @@ def _package(name: str) -> Finding:
 
 
 def _processor() -> Iterator[Finding]:
-    from ..compiler.kernels.target import host
+    from ..compiler.targets.cpu.target import host
     from ..vm.threads import get_num_threads
 
     target = host()
@@ -94,7 +94,7 @@ def _processor() -> Iterator[Finding]:
 
 def _cpus() -> str:
     """How many this process has, and what of the machine's it was denied."""
-    from ..vm.processors import allowed_count, cpu_count, cpu_quota
+    from ..native.processors import allowed_count, cpu_count, cpu_quota
 
     told = [f"{cpu_count()} for this process"]
     if allowed_count() != (os.cpu_count() or 1):
@@ -107,10 +107,10 @@ def _cpus() -> str:
 
 def _variables() -> Iterator[Finding]:
     """The environment variables that are set: unknown ones, and values that do not parse."""
-    from ..formats.errors import TreadleError
-    from ..formats.names import near
-    from ..vm import native
-    from ..vm.knobs import KNOBS
+    from ..formats.messages.errors import TreadleError
+    from ..formats.messages.names import near
+    from ..native import platform as native
+    from ..native.knobs import KNOBS
 
     for name in sorted(name for name in os.environ if name.upper().startswith(_PREFIX)):
         problem = ""
@@ -127,7 +127,7 @@ def _variables() -> Iterator[Finding]:
 
 
 def _cache() -> Finding:
-    from ..vm import native
+    from ..native import platform as native
 
     cache = native.cache()
     if cache.folder is None:
@@ -155,7 +155,7 @@ def _internals() -> Iterator[Finding]:
 
 
 def knobs_command(options: argparse.Namespace) -> int:
-    from ..vm.knobs import KNOBS
+    from ..native.knobs import KNOBS
 
     if options.json:
         print(json.dumps([{"name": k.name, "value": os.environ.get(k.name), "doc": k.doc} for k in KNOBS.values()]))

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..formats import tuning
-from ..formats.errors import UnknownPassError
-from ..formats.names import near
+from ..formats.messages.errors import UnknownPassError
+from ..formats.messages.names import near
 from ..formats.types import TensorType
 from . import arguments
 from .arguments import UsageError
 from .program_files import HELP, STANDARD_INPUT, ProgramFile, add_opt_level, program_file, write_executable
 
 if TYPE_CHECKING:
-    from ..compiler.tune import Session, Tuned
+    from ..compiler.targets.cpu.tune import Session, Tuned
     from ..formats.executable import Executable
     from ..formats.program import Function
     from ..formats.types import Type
@@ -161,7 +161,7 @@ def add_call_options(parser: argparse.ArgumentParser) -> None:
 
 def compile_command(options: argparse.Namespace) -> int:
     from ..compiler import bounds
-    from ..compiler.tune import Session
+    from ..compiler.targets.cpu.tune import Session
 
     start = time.perf_counter()
     session = None if options.tune is None else Session(options.tune, progress=not options.json)
@@ -181,7 +181,7 @@ def compile_command(options: argparse.Namespace) -> int:
     }
     if session is not None:
         report["tuning"] = asdict(session.found)
-    from ..formats.report import size_text
+    from ..formats.text.report import size_text
 
     told = sys.stderr if str(output) == STANDARD_INPUT else sys.stdout
     if options.json:
@@ -199,7 +199,7 @@ def compile_command(options: argparse.Namespace) -> int:
 
 def _spilling(output: Path) -> contextlib.AbstractContextManager[None]:
     """Large constants lie in the output's folder meanwhile, if it has one."""
-    from ..compiler.spill import spilling
+    from ..compiler.codegen.spill import spilling
 
     return contextlib.nullcontext() if str(output) == STANDARD_INPUT else spilling(output.parent)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..formats import relax_executable, relay_executable, tvm_files
-from ..formats.errors import UnknownFunctionError
-from ..formats.relax_program import RelaxProgram, check, statistics
+from ..formats.messages.errors import UnknownFunctionError
+from ..tvm.files import executables, relax_executable, relay_executable
+from ..tvm.files.relax_program import RelaxProgram, check, statistics
 
 
 class RelaxFile:
@@ -51,7 +51,7 @@ class RelayFile:
 
     def program(self) -> RelaxProgram:
         """What would run, checked. Raises VerificationError."""
-        from ..vm.relay_program import make_program
+        from ..tvm.machines.relay.program import make_program
 
         program = make_program(self._executable)
         check(program)
@@ -70,10 +70,10 @@ def _chosen(parts: list[str], before: str, after: str, function: str | None, bet
 
 def read_foreign(source: Path | bytes) -> RelaxFile | RelayFile | None:
     """The executable of one of TVM's machines in a file, or in a library; None for a file of something else."""
-    found = tvm_files.find_executable(tvm_files.open_file(source))
+    found = executables.find_executable(executables.open_file(source))
     if found is None:
         return None
-    return RelayFile(found.data) if found.machine == tvm_files.RELAY else RelaxFile(found.data)
+    return RelayFile(found.data) if found.machine == executables.RELAY else RelaxFile(found.data)
 
 
 def verified_facts(foreign: RelaxFile | RelayFile) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..formats.host_work import noted
-from ..formats.report import size_text
+from ..formats.text.report import size_text
 from .program_files import (
     ASSEMBLY,
     EXECUTABLE,
@@ -75,7 +75,7 @@ def _print_json(value: Any) -> None:
 
 
 def _info(options: argparse.Namespace) -> None:
-    from ..formats.report import information, information_text
+    from ..formats.text.report import information, information_text
 
     file = program_file(options.file, takes_foreign=True)
     foreign = file.foreign()
@@ -99,14 +99,14 @@ def _host_facts(executable: Executable) -> list[dict[str, Any]]:
     """The primitives that have no native kernel. The compiler is asked where it has not said so when it made the program."""
     found = noted(executable.program)
     if found is None:
-        from ..compiler.host_work import host_primitives
+        from ..compiler.targets.cpu.host_work import host_primitives
 
         found = host_primitives(executable.program)
     return [asdict(each) for each in found]
 
 
 def _stats(options: argparse.Namespace) -> None:
-    from ..formats.report import statistics
+    from ..formats.text.report import statistics
 
     file = program_file(options.file, takes_foreign=True)
     foreign = file.foreign()
@@ -184,7 +184,7 @@ def _assembly(executable: Executable, constants: str) -> str:
 
 
 def _listing(executable: Executable, function: str | None) -> str:
-    from ..formats.disassembly import dis
+    from ..formats.text.disassembly import dis
 
     if function is None:
         return executable.bytecode
@@ -192,7 +192,7 @@ def _listing(executable: Executable, function: str | None) -> str:
 
 
 def _json_listing(executable: Executable, function: str | None) -> str:
-    from ..formats.disassembly import dis
+    from ..formats.text.disassembly import dis
 
     rows = [
         {

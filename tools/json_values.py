@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..formats.host_values import form_of
-from ..formats.names import near
+from ..formats.messages.names import near
 from ..formats.types import DataType, DataTypeDefinition, FunctionType, TensorType, TupleType, Type
 from ..vm.data_types import DataTypes
 from ..vm.values import DataValue

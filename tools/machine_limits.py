@@ -22,12 +22,13 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from ..compiler.kernels.target import Target, host
-from ..compiler.kernels.tile import multiply_add
-from ..compiler.kernels.worker import compile_kernel
-from ..compiler.timing import PROTOTYPE
+from ..compiler.targets.cpu.products.tile import multiply_add
+from ..compiler.targets.cpu.target import Target, host
+from ..compiler.targets.cpu.timing import PROTOTYPE
+from ..compiler.targets.cpu.toolchain.worker import compile_kernel
 from ..formats.dtypes import DType
-from ..vm import native, sources
+from ..native import platform as native
+from ..native import sources
 from .steady import Measured, seconds_of_a_round
 
 _PEAKS = ("float32", "float64", "int8")  # whose multiply-adds are measured
@@ -139,7 +140,7 @@ def _outside(what: str, rate: float, least: float, most: float) -> str:
     return f"{rate / 1e9:.3g}e9 {what} a second are none of the {least / 1e9:.3g}e9 to {most / 1e9:.3g}e9 that can be"
 
 
-# ---- kernels, by the convention of compiler/kernels/kernel.py; words are their arguments ----
+# ---- kernels, by the convention of kernels/kernel.py; words are their arguments ----
 
 
 def _multiply_text(name: str, target: Target) -> str:

@@ -150,6 +150,6 @@ def _engine_is_built() -> bool:
 
 
 def _cache() -> Any:
-    from ..vm import native
+    from ..native import platform
 
-    return native.cache()
+    return platform.cache()

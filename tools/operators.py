@@ -3,7 +3,7 @@
     treadle ops                          the operators that can be imported
     treadle ops --model model.onnx       those of a model, and whatever of it is not supported
 
-Which operators there are says the table of importers (`compiler/frontend/onnx_table.py`) beside ONNX's own of all operators.
+Which operators there are says the table of importers (`onnx/table.py`) beside ONNX's own of all operators.
 How they run cannot be read off a table: an importer makes what it likes of an operator, and templates take some element types
 and not others. So it is tried, on the cases that ONNX keeps for tests of backends, in each element type that the standard allows.
 What was found is kept in `operators.json`, which `python -m treadle.tools.operators` writes anew in a minute or two.
@@ -22,7 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..formats.errors import TreadleError, UnsupportedOperatorError
+from ..formats.messages.errors import TreadleError, UnsupportedOperatorError
 from .program_files import ONNX, program_file
 
 if TYPE_CHECKING:
@@ -75,8 +75,8 @@ def operators(*, by_users: bool = True) -> list[Operator]:
         Operator(domain, name, *_split(domain, name, sinces), found.get(f"{domain}.{name}".lstrip("."), {}))
         for (domain, name), sinces in _standard().items()
     ]
-    from ..compiler.frontend import onnx as _  # noqa: F401  (its parts register importers)
-    from ..compiler.frontend.onnx_table import _TABLE
+    from ..compiler.onnx import importer as _  # noqa: F401  (its parts register importers)
+    from ..compiler.onnx.table import _TABLE
 
     others = [
         Operator(domain, name, tuple(sorted(version.since for version in versions)))
@@ -104,7 +104,7 @@ def _standard() -> dict[tuple[str, str], tuple[int, ...]]:
 
 def _split(domain: str, name: str, sinces: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The versions that are imported, and the others."""
-    from ..compiler.frontend.onnx import is_known
+    from ..compiler.onnx.importer import is_known
 
     known = tuple(since for since in sinces if is_known(domain, name, since))
     return known, tuple(since for since in sinces if since not in known)
@@ -148,7 +148,7 @@ def _model(case: Any) -> onnx.ModelProto:
 def _way(model: onnx.ModelProto) -> str:
     """How a model runs; "" for one that is refused."""
     from .. import compile
-    from ..compiler.host_work import host_primitives
+    from ..compiler.targets.cpu.host_work import host_primitives
 
     try:
         program = compile(model, embed_native=False, progress=False).program
@@ -296,7 +296,7 @@ def _command(options: argparse.Namespace) -> int:
 def _model_command(options: argparse.Namespace) -> int:
     """0 for a model that can be compiled, 3, as of a model that is refused, for another."""
     from .. import compile
-    from ..compiler.host_work import host_primitives
+    from ..compiler.targets.cpu.host_work import host_primitives
     from .cli import INVALID, OK
 
     file = program_file(options.model)
@@ -333,7 +333,7 @@ def _model_command(options: argparse.Namespace) -> int:
 
 def _needed(source: Path | bytes) -> dict[tuple[str, int | None], int]:
     """How often a model has each operator, its functions and the graphs in nodes included, with its domain's version."""
-    from ..compiler.frontend.onnx_file import read_model
+    from ..compiler.onnx.file import read_model
 
     model = read_model(source).model
     versions = {"" if each.domain == "ai.onnx" else each.domain: each.version for each in model.opset_import}

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..formats.container import LIBRARIES, target_of
-from ..formats.file_kinds import HEAD_BYTES, FileKind, is_text, kind_of, kind_of_whole, told
+from ..formats.messages.file_kinds import HEAD_BYTES, FileKind, is_text, kind_of, kind_of_whole, told
 from .arguments import UsageError, require_file
 
 if TYPE_CHECKING:
     from ..compiler import ir
     from ..compiler.batch import Batch
     from ..formats.executable import Executable
-    from ..vm.verify import Verified
+    from ..vm.verify.verifier import Verified
     from .foreign import RelaxFile, RelayFile
 
 STANDARD_INPUT = "-"
@@ -81,7 +81,7 @@ class ProgramFile:
 
     def text(self) -> str:
         """Of assembly and the IR. Raises FormatError, FileError."""
-        from ..formats.text_files import decoded, read_text
+        from ..formats.text.text_files import decoded, read_text
 
         return decoded(self.source, self.name) if isinstance(self.source, bytes) else read_text(self.source)
 
@@ -103,13 +103,13 @@ class ProgramFile:
         Raises UsageError, ParseError, ModelError, UnsupportedOperatorError, CompileError."""
         given = {"--shape": shapes, "--batch": batch, "--dtype": dtypes, "--outputs": outputs}
         if self.kind == IR:
-            from ..compiler.text import parse_module
+            from ..compiler.ir.text import parse_module
 
             if option := next((name for name, value in given.items() if value), None):
                 raise UsageError(f"{option} is for ONNX models; {self.name} is a text of the IR, which has its own")
             return parse_module(self.text(), folder=self.folder)
-        from ..compiler.frontend.converters import as_onnx
-        from ..compiler.frontend.onnx import from_onnx
+        from ..compiler.onnx.converters import as_onnx
+        from ..compiler.onnx.importer import from_onnx
 
         return from_onnx(
             as_onnx(self.source),
@@ -147,16 +147,16 @@ class ProgramFile:
         )
 
     def _assembled(self) -> Executable:
-        from ..formats.assembly import parse_assembly
         from ..formats.executable import Executable
+        from ..formats.text.assembly import parse_assembly
 
         return Executable(parse_assembly(self.text(), folder=self.folder))
 
     def verified(self, executable: Executable) -> Verified:
         """What the verifier finds out of this file's executable. Raises VerificationError, which of assembly has the line."""
-        from ..formats.assembly import naming_lines
+        from ..formats.text.assembly import naming_lines
         from ..vm.library import check_definitions
-        from ..vm.verify import verify
+        from ..vm.verify.verifier import verify
 
         is_text = self.kind == ASSEMBLY
         with naming_lines(self.text(), folder=self.folder) if is_text else contextlib.nullcontext():
@@ -202,7 +202,7 @@ _NEXT = {  # kinds of programs, and which command takes a program, where another
 
 def kind_named(name: str) -> FileKind:
     """The entry of the table of kinds."""
-    from ..formats.file_kinds import KINDS
+    from ..formats.messages.file_kinds import KINDS
 
     return next(kind for kind in KINDS if kind.name == name)
 

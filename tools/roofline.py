@@ -13,12 +13,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..compiler.demand import Demand, demand_of
-from ..compiler.kernels.anchor import anchor_of
+from ..compiler.targets.cpu.demand import Demand, demand_of
+from ..compiler.targets.cpu.kernels.anchor import anchor_of
 from ..formats.dtypes import DType
 from ..formats.primitive import PrimitiveDefinition
-from ..vm.hooks import CALLS, Event, InstrumentAction
-from ..vm.profile import Profiler
+from ..vm.observe.hooks import CALLS, Event, InstrumentAction
+from ..vm.observe.profile import Profiler
 
 if TYPE_CHECKING:
     from ..vm.machine import VirtualMachine
@@ -162,8 +162,8 @@ def trap_seconds() -> float:
     """What a listener adds to the time of a call, by calls of the least kernel that there is."""
     import numpy as np
 
-    from ..formats.assembly import parse_assembly
     from ..formats.executable import Executable
+    from ..formats.text.assembly import parse_assembly
     from ..vm.machine import VirtualMachine
     from .least_calls import dispatch_text
 

@@ -168,7 +168,7 @@ def _link(path: Path, place: Path) -> None:
 def _remote(options: argparse.Namespace) -> Any:
     if not options.remote:
         return None
-    from ..serve.remote_sessions import RemoteLimits
+    from ..remote.server.sessions import RemoteLimits
 
     return RemoteLimits(
         idle=options.remote_idle,

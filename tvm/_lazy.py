@@ -14,8 +14,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from ..formats.errors import UnknownAttributeError, UnsupportedImportError, UnsupportedNameError
-from ..formats.names import near
+from ..formats.messages.errors import UnknownAttributeError, UnsupportedImportError, UnsupportedNameError
+from ..formats.messages.names import near
 
 _ALIASES: dict[str, str] = {}  # a module's other name, in full → the module
 _ABSENT: dict[str, str] = {}  # a name that is left out, in full → why, and what does its job

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..formats.errors import TreadleError
+from ..formats.messages.errors import TreadleError
 
 TVMError = TreadleError
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..vm.registry import PackedFunc
+from .modules.registry import PackedFunc
 from .runtime.module import Module
 
 

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from ..formats.errors import ArgumentError, FormatError
+from ..formats.messages.errors import ArgumentError, FormatError
 from ..vm.device import device
 
 # kind → the keys that say which operators' strategies TVM takes

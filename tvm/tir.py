@@ -6,7 +6,7 @@ import sys
 
 from ..formats import dims
 from ..formats.dims import SymbolicDim
-from ..vm.containers import FloatImm, IntImm
+from .modules.containers import FloatImm, IntImm
 
 
 class Any:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..formats.errors import ArgumentError
+from ..formats.messages.errors import ArgumentError
 
 if TYPE_CHECKING:
     from .relay.module import IRModule

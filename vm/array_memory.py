@@ -11,10 +11,10 @@ import ctypes
 from collections.abc import Iterator
 from typing import Any
 
+from ..native.once import Lock, kept, once
 from . import core
 from .layout import ARRAYS
 from .memory import word
-from .once import Lock, kept, once
 from .python_layout import numpy_functions
 
 # Places in the table of NumPy's functions, the same in all its versions that have them

@@ -6,6 +6,7 @@ objects. All of this runs in a thread that holds the GIL. A result that needs a 
 
 from __future__ import annotations
 
+from ..native.intrinsics import call_function, call_python, copy, load, load32, store
 from .heap import (
     counted,
     described,
@@ -16,7 +17,6 @@ from .heap import (
     release,
     size_of,
 )
-from .intrinsics import call_function, call_python, copy, load, load32, store
 from .layout import (
     CAPSULE,
     CONTEXT,

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
-from ..formats.errors import ExecutionError
+from ..formats.messages.errors import ExecutionError
 from ..formats.starting import Thread
-from .once import Lock
+from ..native.once import Lock
 
 MOST_LEFT = 16  # jobs of a process that nobody waits for, from which on no other begins; those that run then may still join them
 _PERIOD = 0.01  # seconds between two looks whether the work is still wanted

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..formats.dtypes import DType
-from ..formats.errors import ArgumentError
+from ..formats.messages.errors import ArgumentError
 from ..formats.program import Function
 from ..formats.types import TensorType, TupleType, Type
 from .calls import Calls

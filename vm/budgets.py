@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..formats.calling import Suggesting, public_class, told
-from ..formats.errors import ArgumentError
+from ..formats.messages.calling import Suggesting, public_class, told
+from ..formats.messages.errors import ArgumentError
 from .layout import MAX_THREADS
 
 DEFAULT_DEPTH = 200_000  # frames

@@ -16,9 +16,16 @@ from typing import Any
 import numpy as np
 
 from ..formats import limits, strings
-from ..formats.calling import by_name, told
-from ..formats.errors import ArgumentError, BudgetExceededError, CancelledError, OutOfMemoryError, TreadleError, naming
-from ..formats.names import near
+from ..formats.messages.calling import by_name, told
+from ..formats.messages.errors import (
+    ArgumentError,
+    BudgetExceededError,
+    CancelledError,
+    OutOfMemoryError,
+    TreadleError,
+    naming,
+)
+from ..formats.messages.names import near
 from ..formats.strings import Texts
 from ..formats.text_entries import TextParameter, bytes_of, entry_of
 from ..formats.types import TensorType
@@ -28,13 +35,13 @@ from .budgets import OF_A_CALL, Budget
 from .context import KEPT_BYTES, SLICE_SECONDS, SLICE_TICKS, UNLIMITED, Context, abandon_contexts, contexts_of
 from .convert import Arguments, Results
 from .failures import Place, error
-from .hooks import HookedCode, Listener
 from .host import HostCall, go_on, perform
 from .image import Image
 from .imports import Imported, call_imported
 from .in_process import InProcess
 from .layout import CONTEXT, OBJECT, TRAP
 from .memory import word
+from .observe.hooks import HookedCode, Listener
 from .python_layout import python_layout
 from .tensor import tensor_of
 from .values import Closure

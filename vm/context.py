@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from ..formats.strings import Texts
+from ..native.convention import ARGUMENT_HEAD, STOP_WORD
+from ..native.once import kept, once
 from . import core, threads
-from .convention import ARGUMENT_HEAD, STOP_WORD
 from .image import Image
 from .in_process import InProcess
 from .layout import CONTEXT, CONTEXT_WORDS, FRAME, FRAME_HEAD, FUNCTION, MAX_THREADS, PYTHON, WORD
 from .memory import word
-from .once import kept, once
-from .parts_log import PartsLog
+from .observe.parts_log import PartsLog
 from .python_layout import python_layout
 
 _Words = ctypes.c_int64 * CONTEXT_WORDS

@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from ..formats.calling import by_name
 from ..formats.constants import aligned_copy
 from ..formats.dtypes import DType
-from ..formats.errors import (
+from ..formats.host_values import as_dicts
+from ..formats.messages.calling import by_name
+from ..formats.messages.errors import (
     ArgumentError,
     BudgetExceededError,
     CancelledError,
@@ -25,9 +26,8 @@ from ..formats.errors import (
     ShapeError,
     TreadleError,
 )
-from ..formats.host_values import as_dicts
+from ..formats.messages.names import near
 from ..formats.metering import UNBOUNDED, Meter, free, metered
-from ..formats.names import near
 from ..formats.program import Program
 from ..formats.strings import ELEMENT, Texts, is_text, to_numbers, to_texts
 from ..formats.types import DataType, DataTypeDefinition, FunctionType, TensorType, TupleType, Type, erase_dims

@@ -14,10 +14,12 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
-from ..formats.errors import CompileError
-from . import entries, native, sources
-from .llvm import NativeTarget
-from .once import is_forked, once
+from ..formats.messages.errors import CompileError
+from ..native import platform as native
+from ..native import sources
+from ..native.llvm import NativeTarget
+from ..native.once import is_forked, once
+from . import entries
 
 # What releases bring the engine for: the names of the files, `platform.machine()` and `sys.platform`, and what LLVM calls that
 RELEASED = {"x86_64-linux": "x86_64-unknown-linux-gnu", "aarch64-linux": "aarch64-unknown-linux-gnu"}
@@ -93,7 +95,7 @@ def write_released(folder: Path) -> None:
 
 def _compiled_elsewhere(target: NativeTarget) -> bytes:
     """In a child of fork, another thread of the parent may hold LLVM's lock for ever."""
-    from . import processes
+    from ..native import processes
 
     program = f"""
 import sys

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..formats.calling import Suggesting, public_class
-from ..formats.errors import ArgumentError, UnknownTypeError
-from ..formats.names import near
+from ..formats.messages.calling import Suggesting, public_class
+from ..formats.messages.errors import ArgumentError, UnknownTypeError
+from ..formats.messages.names import near
 from ..formats.types import Constructor, DataTypeDefinition
 from .values import DataValue
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..formats.calling import Suggesting, public, public_class
-from ..formats.errors import ArgumentError, DeviceNumberError, ExecutionError, FormatError
-from .processors import cpu_count, memory_left, memory_limit
+from ..formats.messages.calling import Suggesting, public, public_class
+from ..formats.messages.errors import ArgumentError, DeviceNumberError, ExecutionError, FormatError
+from ..native.processors import cpu_count, memory_left, memory_limit
 
 REMOTE = 128  # DLPack's codes end below; TVM counts the device types of its n-th remote from n times this on
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..formats.errors import ArgumentError
+from ..formats.messages.errors import ArgumentError
 
 _CPU = (1, 0)
 _OLD = b"dltensor"  # the name of a capsule of DLPack before 1.0

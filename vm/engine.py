@@ -1,6 +1,6 @@
 """The dispatch loop: executes a program until it returns or traps.
 
-One native function over flat memory (`vm/layout.py`), compiled by `vm/words.py` and kept as object code (`vm/core.py`).
+One native function over flat memory (`vm/layout.py`), compiled by `native/words.py` and kept as object code (`vm/core.py`).
 It trusts the verifier: fields are in range and registers hold values of the types that instructions need. What only a run
 can tell (sizes, tags, shapes, divisors) is checked here, before anything is done: an instruction that traps has had no effect,
 and the program counter stands on it.
@@ -8,8 +8,23 @@ and the program counter stands on it.
 
 from __future__ import annotations
 
+from ..native.convention import STOP_WORD, STOPPED
+from ..native.intrinsics import (
+    add_overflows,
+    atomic_add,
+    call_kernel,
+    call_python,
+    copy,
+    load,
+    load8,
+    load16,
+    load32,
+    multiply_overflows,
+    store,
+    subtract_overflows,
+)
+from ..native.words import inlined
 from .arrays import bind_array, pin_array, unpin_arrays
-from .convention import STOP_WORD, STOPPED
 from .heap import (
     REGISTER,
     described,
@@ -26,20 +41,6 @@ from .heap import (
     release,
     retain,
     size_of,
-)
-from .intrinsics import (
-    add_overflows,
-    atomic_add,
-    call_kernel,
-    call_python,
-    copy,
-    load,
-    load8,
-    load16,
-    load32,
-    multiply_overflows,
-    store,
-    subtract_overflows,
 )
 from .layout import (
     AT,
@@ -63,7 +64,6 @@ from .layout import (
     WORD,
 )
 from .parallel import free_threads, run_parts, see_more_processors
-from .words import inlined
 
 COPY_PIECE = 8 << 20  # bytes that are copied between two looks at the stop word: about a millisecond
 NO_ROOM = -2  # a kernel's scratch memory passes the call's memory budget

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any, NamedTuple
 
-from .llvm import NativeTarget
+from ..native.llvm import NativeTarget
 
 WORD = ctypes.c_int64
 
@@ -60,9 +60,9 @@ def least(triple: str) -> NativeTarget:
 
 def compiled(target: NativeTarget) -> bytes:
     """The engine's object code. Imports LLVM. Raises CompileError."""
+    from ..native.object_code import compile_object
+    from ..native.words import source_of
     from . import arrays, engine, heap, parallel
-    from .object_code import compile_object
-    from .words import source_of
 
     modules: dict[str, Any] = {"arrays": arrays, "engine": engine, "heap": heap, "parallel": parallel}
     functions = {name: getattr(modules[entry.module], name) for name, entry in ENTRIES.items()}

@@ -14,7 +14,7 @@ import numpy as np
 from ..formats import dims
 from ..formats.bytecode import Decoded, function_words, scan
 from ..formats.dtypes import DType
-from ..formats.errors import (
+from ..formats.messages.errors import (
     BudgetExceededError,
     ExecutionError,
     FormatError,

@@ -7,7 +7,7 @@ place of an address. Nothing here recurses: a list of a million cells is release
 from __future__ import annotations
 
 from ..formats.limits import DIMENSION
-from .intrinsics import (
+from ..native.intrinsics import (
     advise_large_pages,
     atomic_add,
     atomic_load,
@@ -21,6 +21,7 @@ from .intrinsics import (
     multiply_overflows,
     store,
 )
+from ..native.words import inlined
 from .layout import (
     ARRAYS,
     CHUNKS,
@@ -41,7 +42,6 @@ from .layout import (
     TRAP,
     WORD,
 )
-from .words import inlined
 
 FIRST_CHUNK = 1 << 16
 REGISTER = 2 * WORD

@@ -17,7 +17,7 @@ from typing import Any, Union
 import numpy as np
 
 from ..formats import dims
-from ..formats.errors import (
+from ..formats.messages.errors import (
     BudgetExceededError,
     CancelledError,
     ExecutionError,

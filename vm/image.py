@@ -15,19 +15,19 @@ import numpy as np
 from ..formats.bytecode import Decoded, function_words, jump_target, scan
 from ..formats.constants import check_replacements
 from ..formats.dtypes import DType
-from ..formats.errors import ArgumentError
 from ..formats.host_values import form_of
 from ..formats.isa import Kind, Role, with_role
 from ..formats.limits import ALIGNMENT
+from ..formats.messages.errors import ArgumentError
 from ..formats.program import Function, Program
 from ..formats.types import TensorType, TupleType, Type, erase_dims
-from .convention import NOTE_WORDS
+from ..native.convention import NOTE_WORDS
+from ..native.once import Lock
 from .in_process import InProcess
 from .layout import FRAME_HEAD, FUNCTION, KIND, LARGE, MANNER, OBJECT, PARAMETER, PRIMITIVE, WORD
 from .library import LinkedPrimitive
 from .memory import pinned
-from .once import Lock
-from .verify import Verified, VerifiedFunction
+from .verify.verifier import Verified, VerifiedFunction
 
 TICK_NANOSECONDS = 4  # what one instruction is taken to cost
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from ..formats import dims
 from ..formats.dims import Dim, SymbolicDim
-from ..formats.errors import ArgumentError, DTypeError, ShapeError, TreadleError, UnknownFunctionError
+from ..formats.messages.errors import ArgumentError, DTypeError, ShapeError, TreadleError, UnknownFunctionError
 from ..formats.program import Import, Program
 from ..formats.types import ShapeDim, TensorType, TupleType, Type
 from .context import Context

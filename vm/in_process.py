@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, NoReturn, SupportsIndex
 
-from ..formats.errors import NotPicklableError
+from ..formats.messages.errors import NotPicklableError
 
 
 class InProcess:

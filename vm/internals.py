@@ -13,8 +13,8 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..formats.errors import TreadleError
-from .native import ADVICE
+from ..formats.messages.errors import TreadleError
+from ..native.platform import ADVICE
 
 # Modules and what is taken of them
 NAMES = {
@@ -96,13 +96,13 @@ def missing_names() -> str:
 
 def _compiles() -> str:
     """A function is made the way the engine is made, and runs."""
-    from . import native, object_code, words
+    from ..native import object_code, platform, words
 
     try:
         code = object_code.compile_object(
-            words.source_of({"treadle_probe": _successor}), ["treadle_probe"], native.host_target()
+            words.source_of({"treadle_probe": _successor}), ["treadle_probe"], platform.host_target()
         )
-        address = native.load_object(code)["treadle_probe"]
+        address = platform.load_object(code)["treadle_probe"]
     except TreadleError as error:
         return str(error)
     found = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(address)(41)

@@ -199,7 +199,7 @@ SLEEPER = _names("SLEEPER", """
     APART       the processor that the worker keeps off, + 1; 0 for none
 """, start=8)  # fmt: skip
 
-# What threads note of the parts of a call's kernels, for who looks (`parts_log.py`). Behind these words: an entry a part.
+# What threads note of the parts of a call's kernels, for who looks (`observe/parts_log.py`). Behind these words: an entry a part.
 LOG = _names("LOG", """
     COUNT       parts that were done; those that the entries have no room for count too
     ROOM        number of entries

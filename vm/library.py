@@ -1,9 +1,9 @@
 """Primitives to native code: finds the kernels of a program in the cache, has missing ones built, loads them.
 
 What the cache keeps of a definition is a record, whose key is a hash of the definition, the target and the compiler's own sources
-(`sources.py`). It names the object code, whose key is a hash of the kernel's text and of the translator's sources alone: where a
-record is missing, the definition is lowered anew, and its code may be there. A warm start computes keys and reads files, and
-imports no compiler. What only that can do (build, evaluate) is asked of the module that `vm.compiler_name`
+(`native/sources.py`). It names the object code, whose key is a hash of the kernel's text and of the translator's sources alone:
+where a record is missing, the definition is lowered anew, and its code may be there. A warm start computes keys and reads files,
+and imports no compiler. What only that can do (build, evaluate) is asked of the module that `vm.compiler_name`
 names.
 """
 
@@ -19,14 +19,14 @@ import numpy as np
 
 from .. import vm
 from ..formats import dims, extensions
-from ..formats.errors import ArgumentError, InferenceError, TreadleError
+from ..formats.messages.errors import ArgumentError, InferenceError, TreadleError
 from ..formats.primitive import PrimitiveDefinition
 from ..formats.program import NativeKernel, Program
 from ..formats.sections import encode_definition
 from ..formats.tuning import Tuning
 from ..formats.weights import WeightTable
-from . import native, sources
-from .once import Lock, once
+from ..native import platform, sources
+from ..native.once import Lock, once
 
 Evaluate = Callable[[list[np.ndarray], list[int]], Sequence[np.ndarray]]  # inputs, dimension variables → results
 
@@ -125,7 +125,7 @@ def store_record(key: str, kernel: BuiltKernel | None) -> None:
 
     Only for definitions that the compiler has checked: `link` takes a record as proof that one was.
     """
-    cache = native.cache()
+    cache = platform.cache()
     if kernel is None:
         cache.put(key, b"")
         return
@@ -135,7 +135,7 @@ def store_record(key: str, kernel: BuiltKernel | None) -> None:
 
 def find_kernels(keys: Sequence[str]) -> dict[str, BuiltKernel | None]:
     """Those of the keys that the cache knows, with their kernels; None for what has no native lowering."""
-    cache = native.cache()
+    cache = platform.cache()
     codes: dict[str, bytes | None] = {}
     found: dict[str, BuiltKernel | None] = {}
     for key in dict.fromkeys(keys):
@@ -181,7 +181,7 @@ def link(
     if not definitions:
         return linked
     target = compiler().target_key()
-    native.check_runnable()
+    platform.check_runnable()
     keys, variants = variant_keys(definitions, target, (tuning or {}).get(target, {}))
     found = find_kernels(keys)
     for key in keys:
@@ -254,6 +254,6 @@ _loading, _building = Lock(), Lock()
 def _load(codes: Mapping[str, bytes]) -> Mapping[str, int]:
     with _loading:
         new = {key: code for key, code in codes.items() if key not in _loaded}
-        for key, symbols in zip(new, native.load_objects(list(new.values())), strict=True):
+        for key, symbols in zip(new, platform.load_objects(list(new.values())), strict=True):
             _loaded[key] = next(iter(symbols.values()))
         return _loaded

@@ -18,31 +18,32 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..formats.calling import Suggesting, mapping, public_class, told
 from ..formats.constants import aligned_copy
-from ..formats.errors import ArgumentError, ExecutionError, NotPicklableError, UnknownFunctionError, naming
 from ..formats.executable import Executable
-from ..formats.names import near
+from ..formats.messages.calling import Suggesting, mapping, public_class, told
+from ..formats.messages.errors import ArgumentError, ExecutionError, NotPicklableError, UnknownFunctionError, naming
+from ..formats.messages.names import near
 from ..formats.ports import Ports
 from ..formats.starting import Thread
-from . import knobs, library
+from ..native import knobs
+from ..native.once import Lock
+from . import library
 from .budgets import BOUNDS, DEFAULT_DEPTH, OF_A_CALL, Budget, CancelToken
 from .calls import Calls, arguments, bound
 from .device import Device, cpu
 from .device import device as device_of
-from .hooks import NO_OP, SKIP_RUN, Instrument, InstrumentAction, Listener, wanted
 from .image import Image
 from .imports import find_imports
 from .layout import MAX_THREADS
-from .once import Lock
+from .observe.hooks import NO_OP, SKIP_RUN, Instrument, InstrumentAction, Listener, wanted
 from .outputs import describe, output_number
 from .stateful import SavedCall, Stateful
 from .threads import get_num_threads
 from .values import Closure
-from .verify import verify
+from .verify.verifier import verify
 
 if TYPE_CHECKING:
-    from .profile import MetricCollector, Profile
+    from .observe.profile import MetricCollector, Profile
     from .weights import Weights
 
 __all__ = ["NO_OP", "SKIP_RUN", "CancelToken", "InstrumentAction", "Listener", "VirtualMachine"]
@@ -187,7 +188,7 @@ class VirtualMachine(Suggesting):
         return f"<{type(self).__name__} on {self.device!r}: {', '.join(self._functions)}>"
 
     def _repr_html_(self) -> str:
-        from ..formats.html import heading, port_table, together
+        from ..formats.text.html import heading, port_table, together
 
         functions = self.executable.program.functions
         return together(heading(f"{type(self).__name__} on {self.device!r}"), port_table(functions))
@@ -512,7 +513,7 @@ class VirtualMachine(Suggesting):
         self, number: int, values: Sequence[Any], budget: Budget, collectors: Sequence[MetricCollector]
     ) -> Profile:
         self._calls.call(number, values, budget)
-        from .profile import Profile, Profiler  # who runs a model does not pay for these
+        from .observe.profile import Profile, Profiler  # who runs a model does not pay for these
 
         profiler = Profiler(collectors)
         start = time.perf_counter()

@@ -10,9 +10,9 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, SupportsIndex
 
-from ..formats.calling import public
-from ..formats.errors import ArgumentError, CheckError, IndexOutOfRangeError, UnknownOutputError
-from ..formats.names import near
+from ..formats.messages.calling import public
+from ..formats.messages.errors import ArgumentError, CheckError, IndexOutOfRangeError, UnknownOutputError
+from ..formats.messages.names import near
 from ..formats.ports import inputs_of, outputs_of
 from ..formats.program import Function
 from ..formats.types import TupleType
@@ -94,7 +94,7 @@ class Outputs(tuple):
         return f"Outputs({', '.join(f'{name}={value!r}' for name, value in self._asdict().items())})"
 
     def _repr_html_(self) -> str:
-        from ..formats.html import heading, preformatted, together
+        from ..formats.text.html import heading, preformatted, together
 
         shown = []
         for name, value in self._asdict().items():

@@ -15,8 +15,8 @@ each, and the caller waits. Who has waited so for a worker does without it for s
 
 from __future__ import annotations
 
-from .convention import STOP_WORD, STOPPED
-from .intrinsics import (
+from ..native.convention import STOP_WORD, STOPPED
+from ..native.intrinsics import (
     atomic_add,
     atomic_load,
     atomic_replace,
@@ -32,8 +32,8 @@ from .intrinsics import (
     relax,
     store,
 )
+from ..native.words import inlined
 from .layout import CONTEXT, LOG, LOG_ENTRY, MAX_PROCESSORS, MEMBER, MEMBER_WORDS, POOL, PRIMITIVE, SLEEPER, WORD
-from .words import inlined
 
 EPOCHS = 0x7FFFFFFF
 MAX_PARTS = 0xFFFF

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from ..formats.dtypes import DType
+from ..native.once import once
 from . import core
 from .layout import CAPSULE, OWNER, PYTHON, READABLE, WORD
 from .memory import word, words
-from .once import once
 
 # Places in the table of NumPy's functions, the same in all its versions
 _NEW_FROM_DESCRIPTOR, _SET_BASE_OBJECT = 94, 282

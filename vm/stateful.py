@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..formats import dims
-from ..formats.errors import ArgumentError, ShapeError
+from ..formats.messages.errors import ArgumentError, ShapeError
 from ..formats.program import Function
 from ..formats.types import TensorType
 from .calls import Calls

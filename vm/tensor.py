@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..formats import limits
-from ..formats.calling import Suggesting, public_class
 from ..formats.constants import aligned_copy, aligned_empty
 from ..formats.dtypes import DType
-from ..formats.errors import (
+from ..formats.messages.calling import Suggesting, public_class
+from ..formats.messages.errors import (
     ArgumentError,
     CheckError,
     DTypeError,
@@ -295,7 +295,7 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin, Suggesting):
         return len(self._array)
 
     def _repr_html_(self) -> str:
-        from ..formats.html import heading, preformatted, table, together
+        from ..formats.text.html import heading, preformatted, table, together
 
         array = self._array
         head = heading(f"{self.dtype.name}{list(self.shape)} on {self.device!r}{_summary(array)}")

@@ -14,13 +14,14 @@ import threading
 import time
 from typing import Any
 
-from ..formats.calling import public, warn_user
+from ..formats.messages.calling import public, warn_user
 from ..formats.starting import Thread
-from . import core, knobs
+from ..native import knobs
+from ..native.once import Lock, once, uninterrupted
+from ..native.processors import allowed, allowed_count, cpu_count
+from . import core
 from .budgets import check_threads
 from .layout import MAX_PROCESSORS, MAX_THREADS, MEMBER, MEMBER_WORDS, POOL, SLEEPER, WORD
-from .once import Lock, once, uninterrupted
-from .processors import allowed, allowed_count, cpu_count
 
 _IDLE_SECONDS = 0.001  # between two looks for work, where a thread has nothing to sleep on
 _WORKER_SECONDS = 200e-6  # that a worker spins: from one parallel kernel to the next, also across a call from Python

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..formats.calling import Suggesting
+from ..formats.messages.calling import Suggesting
 from ..formats.types import FunctionType
 from .in_process import InProcess
 

@@ -19,10 +19,10 @@ from collections.abc import Callable
 from types import CodeType
 from typing import Any, TypeVar
 
-from ..formats.errors import ExecutionError
+from ..formats.messages.errors import ExecutionError
 from ..formats.starting import Thread
+from ..native.once import Lock, uninterrupted
 from .context import Context
-from .once import Lock, uninterrupted
 
 _PERIOD = 0.01  # seconds between two looks at the deadlines while there are any
 # Seconds without deadlines after which nobody looks until the next one comes: waking the thread takes a system call

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ..formats.calling import told
 from ..formats.constants import check_replacements
-from ..formats.errors import ArgumentError, UnknownWeightError
-from ..formats.names import near
+from ..formats.messages.calling import told
+from ..formats.messages.errors import ArgumentError, UnknownWeightError
+from ..formats.messages.names import near
 from ..formats.types import TensorType
 from ..formats.weights import NamedWeight, WeightTable, digest
 from . import library

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...formats import dims
 from ...formats.dtypes import DType
-from ...formats.errors import ExecutionError, InferenceError
+from ...formats.messages.errors import ExecutionError, InferenceError
 from ...formats.types import TensorType
 from .linear import conv, matmul
 from .normalization import EPSILON, group_normalization

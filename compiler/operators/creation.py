@@ -9,7 +9,7 @@ import numpy as np
 from ...formats import dims, limits
 from ...formats.dims import Dim
 from ...formats.dtypes import DType
-from ...formats.errors import ShapeError
+from ...formats.messages.errors import ShapeError
 from ...formats.types import UNKNOWN, TensorType
 from .shapes import INTEGER, maximum, mismatch, require, require_rank, require_value
 from .table import Attribute, Fusion, Kind, register

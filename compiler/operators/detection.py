@@ -8,7 +8,7 @@ import numpy as np
 
 from ...formats.dims import Dim
 from ...formats.dtypes import DType
-from ...formats.errors import IndexOutOfRangeError
+from ...formats.messages.errors import IndexOutOfRangeError
 from ...formats.types import UNKNOWN, TensorType
 from .creation import counted
 from .shapes import FLOAT32, match_dim, mismatch, require, require_rank

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...formats.dtypes import DType
-from ...formats.errors import ExecutionError
+from ...formats.messages.errors import ExecutionError
 from ...formats.types import TensorType
 from .shapes import ANY, BOOL, FLOAT, INTEGER, NUMERIC, SIGNED, broadcast, mismatch, require, same_dtype
 from .table import Attribute, Fusion, Kind, register

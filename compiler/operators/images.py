@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from ...formats.dtypes import DType
-from ...formats.errors import ExecutionError
+from ...formats.messages.errors import ExecutionError
 from ...formats.metering import STEPS, look, pay, step
 from ...formats.types import UNKNOWN, TensorType
-from ...vm import processes
+from ...native import processes
 from .shapes import mismatch
 from .table import Attribute, Fusion, Kind, register
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...formats.dims import Dim
 from ...formats.dtypes import DType
-from ...formats.errors import IndexOutOfRangeError
+from ...formats.messages.errors import IndexOutOfRangeError
 from ...formats.metering import CHARACTERS, spans
 from ...formats.types import TensorType
 from .movement import from_front

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...formats import dims
-from ...formats.errors import ExecutionError
+from ...formats.messages.errors import ExecutionError
 from ...formats.metering import look, spans
 from ...formats.types import ShapeDim, TensorType
 from .shapes import (

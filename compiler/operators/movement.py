@@ -9,7 +9,7 @@ import numpy as np
 
 from ...formats import dims, limits
 from ...formats.dims import Dim
-from ...formats.errors import IndexOutOfRangeError
+from ...formats.messages.errors import IndexOutOfRangeError
 from ...formats.types import UNKNOWN, ShapeDim, TensorType
 from .shapes import (
     INDEX,

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...formats.dtypes import DType
 from ...formats.types import TensorType
-from ...vm import knobs
+from ...native import knobs
 from .table import Attribute, Fusion, Kind, register
 
 _calls = itertools.count()  # how often a seed was asked for in this process; next() is atomic

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, Union
 
 import numpy as np
 
-from ...vm.once import Lock
+from ...native.once import Lock
 
 MOST = 1 << 25  # bytes that one operator keeps
 IN_ALL = 1 << 27  # bytes that all of a process keep

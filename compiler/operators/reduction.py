@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...formats.dtypes import DType
-from ...formats.errors import ExecutionError
+from ...formats.messages.errors import ExecutionError
 from ...formats.types import TensorType
 from .shapes import BOOL, FLOAT, NUMERIC, Shape, axes_of, axis_of, mismatch, require
 from .table import Attribute, Fusion, Kind, register

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...formats.dims import Dim
-from ...formats.errors import IndexOutOfRangeError
+from ...formats.messages.errors import IndexOutOfRangeError
 from ...formats.types import TensorType
 from .shapes import FLOAT, axis_of, mismatch, replace_axis, require
 from .table import Attribute, Fusion, Kind, register

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from ...formats import dims
 from ...formats.dims import Atom, Dim, SymbolicDim, Variable
 from ...formats.dtypes import DType
-from ...formats.errors import InferenceError
+from ...formats.messages.errors import InferenceError
 from ...formats.types import UNKNOWN, ShapeDim, TensorType
 
 Shape = tuple[ShapeDim, ...]

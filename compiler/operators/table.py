@@ -19,9 +19,9 @@ from ...formats import dims, limits
 from ...formats.constants import aligned_copy
 from ...formats.dims import SymbolicDim
 from ...formats.dtypes import DType
-from ...formats.elsewhere import elsewhere
-from ...formats.errors import InferenceError, LimitError
-from ...formats.names import near
+from ...formats.messages.elsewhere import elsewhere
+from ...formats.messages.errors import InferenceError, LimitError
+from ...formats.messages.names import near
 from ...formats.primitive import Attributes
 from ...formats.strings import ELEMENT, is_text, to_numbers, to_texts
 from ...formats.types import TensorType, size_problem

@@ -1,7 +1,7 @@
 """How often each text has each n-gram of a vocabulary, of texts as bytes: tokens are never texts of their own.
 
 What `tokenize_texts` and `count_ngrams` do one behind the other is one walk over bytes in UTF-8, by tables that
-`compiler/text_tables.py` makes of a regular expression and a vocabulary:
+`cpu/text_tables.py` makes of a regular expression and a vocabulary:
 
     table     shape           what
     moves     [states, 256]   by the byte that comes: one more than the next state, times two (0 or 1: none), plus whether a match
@@ -25,7 +25,7 @@ from enum import IntEnum
 import numpy as np
 
 from ...formats.dtypes import DType
-from ...formats.errors import IndexOutOfRangeError
+from ...formats.messages.errors import IndexOutOfRangeError
 from ...formats.text_entries import bytes_of
 from ...formats.types import UNKNOWN, TensorType
 from .shapes import mismatch, same_dtype

@@ -16,7 +16,7 @@ import numpy as np
 
 from ...formats import limits
 from ...formats.dtypes import DType
-from ...formats.errors import ExecutionError, InferenceError, LimitError
+from ...formats.messages.errors import ExecutionError, InferenceError, LimitError
 from ...formats.metering import CHARACTERS, ITEMS, OBJECT, STEPS, Row, look, pay, rows, spans, step
 from ...formats.strings import holder, tensor_of
 from ...formats.text_entries import CASES, encoded, in_case

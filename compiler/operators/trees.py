@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from ...formats.dtypes import DType
-from ...formats.errors import IndexOutOfRangeError
+from ...formats.messages.errors import IndexOutOfRangeError
 from ...formats.types import TensorType
 from .shapes import mismatch, require, require_rank
 from .table import Attribute, Fusion, Kind, register

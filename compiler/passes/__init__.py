@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ...formats.errors import CompileError, UnknownPassError
-from ...formats.names import near
+from ...formats.messages.errors import CompileError, UnknownPassError
+from ...formats.messages.names import near
 from .. import bounds, ir
 from ..operators.winograd import WinogradChoice, best_tiles
 from .common_subexpressions import CommonSubexpressions
@@ -90,7 +90,7 @@ class InferTypes:
     name: str = "infer_types"
 
     def __call__(self, module: ir.Module) -> ir.Module:
-        from ..infer import infer_types
+        from ..ir.infer import infer_types
 
         return infer_types(module)
 
@@ -201,7 +201,7 @@ def run(
         if timings is not None:
             timings.seconds.append((step.name, time.perf_counter() - start))
         if step.name in wanted or "all" in wanted:
-            from ..text import print_module
+            from ..ir.text import print_module
 
             show(f"# after {step.name}\n{print_module(module, elide=True)}")
     return module

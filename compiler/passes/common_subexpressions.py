@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ...formats.primitive import exactly
 from .. import ir
-from ..effects import Effects
+from ..ir.effects import Effects
 from .rewriting import Rewriter
 
 _SMALL_BYTES = 64  # constants up to this size are compared by value

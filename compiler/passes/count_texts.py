@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 from ...formats import dims, strings
 from ...formats.dtypes import DType
 from ...formats.types import TensorType, TupleType
-from .. import ir, text_tables
-from ..analysis import dimension_uses, expressions
+from .. import ir
+from ..ir.analysis import dimension_uses, expressions
 from ..operators.table import lookup
 from ..operators.text_counts import MOST_TOKENS
+from ..targets.cpu import text_tables
 from .rewriting import Emitter, constant, operator_call, tensor_type
 
 

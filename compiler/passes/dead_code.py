@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from ...formats.types import FunctionType
 from .. import ir
-from ..analysis import atoms_in, expressions
-from ..effects import Effects
+from ..ir.analysis import atoms_in, expressions
+from ..ir.effects import Effects
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...formats import limits
-from ...formats.errors import ExecutionError, InferenceError
+from ...formats.messages.errors import ExecutionError, InferenceError
 from ...formats.primitive import PrimitiveDefinition
 from ...formats.types import TensorType, TupleType
 from .. import effort, ir
-from ..analysis import expressions
+from ..ir.analysis import expressions
 from ..operators.table import Fusion, Operator, lookup
 from ..weights import results_of
 from .rewriting import Rewriter, constant

@@ -17,9 +17,9 @@ from ...formats import dims
 from ...formats.primitive import PrimitiveDefinition
 from ...formats.types import UNKNOWN, TensorType, TupleType, Type
 from .. import bounds, ir
-from ..analysis import atoms_in, dimension_uses, tensors_in, type_of
-from ..definitions import define
-from ..effects import Effects
+from ..codegen.definitions import define
+from ..ir.analysis import atoms_in, dimension_uses, tensors_in, type_of
+from ..ir.effects import Effects
 from ..operators.table import Fusion, lookup
 
 Supports = Callable[[PrimitiveDefinition], bool]

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ...formats import dims
-from ...formats.errors import CompileError
+from ...formats.messages.errors import CompileError
 from ...formats.types import ShapeDim, TensorType, TupleType, Type
 from .. import ir
-from ..analysis import bound_vars, dimension_names, dimension_uses, expressions, free_vars
+from ..ir.analysis import bound_vars, dimension_names, dimension_uses, expressions, free_vars
 from .rewriting import Rewriter
 
 

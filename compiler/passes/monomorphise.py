@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...formats.errors import CompileError, InferenceError
+from ...formats.messages.errors import CompileError, InferenceError
 from ...formats.types import (
     UNKNOWN,
     Constructor,
@@ -26,8 +26,8 @@ from ...formats.types import (
     erase_dims,
 )
 from .. import ir
-from ..analysis import function_type
-from ..unify import Unifier, leaves, replace_variables
+from ..ir.analysis import function_type
+from ..ir.unify import Unifier, leaves, replace_variables
 
 # A program that needs more instances, or types that take more to write down, needs infinitely many.
 _MAX_INSTANCES = 1000

@@ -28,11 +28,11 @@ import numpy as np
 from ...formats import dims
 from ...formats.dims import Dim, SymbolicDim
 from ...formats.dtypes import DType
-from ...formats.errors import InferenceError
+from ...formats.messages.errors import InferenceError
 from ...formats.primitive import Attributes, PrimitiveDefinition
 from ...formats.types import UNKNOWN, ShapeDim, TensorType, TupleType, Type
 from .. import ir
-from ..analysis import dimension_uses
+from ..ir.analysis import dimension_uses
 from ..operators.table import lookup
 from .rewriting import Emitter, constant, tensor_type
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...formats.dtypes import DType
-from ...formats.errors import ExecutionError
+from ...formats.messages.errors import ExecutionError
 from ...formats.types import UNKNOWN
 from .. import ir
-from ..analysis import expressions
+from ..ir.analysis import expressions
 from ..weights import computed
 from . import pack_integers
 from .rewriting import Emitter, constant, operator_call, order_of, tensor_type

@@ -9,9 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from ...formats.calling import public, raised, told
-from ...formats.errors import ArgumentError, CompileBudgetError, CompileError, TreadleError, UnknownAttributeError
-from ...formats.names import near
+from ...formats.messages.calling import public, raised, told
+from ...formats.messages.errors import (
+    ArgumentError,
+    CompileBudgetError,
+    CompileError,
+    TreadleError,
+    UnknownAttributeError,
+)
+from ...formats.messages.names import near
 from .. import ir
 
 
@@ -38,7 +44,7 @@ class Placed:
         return _name(self.run) or ""
 
     def __call__(self, module: ir.Module) -> ir.Module:
-        from ..infer import infer_types
+        from ..ir.infer import infer_types
 
         try:
             made = self.run(module)

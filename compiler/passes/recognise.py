@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Union
 
-from ...formats.errors import InferenceError
+from ...formats.messages.errors import InferenceError
 from .. import ir
 from ..operators.table import lookup
 from ..weights import computed

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...formats.types import TensorType, TupleType, Type
 from .. import bounds, ir
-from ..analysis import atoms_in
+from ..ir.analysis import atoms_in
 from ..operators.table import lookup
 
 

@@ -18,7 +18,7 @@ from typing import TypeGuard
 
 from ...formats.types import UNKNOWN, ShapeDim
 from .. import ir
-from ..analysis import atoms_in
+from ..ir.analysis import atoms_in
 from ..operators.shapes import axis_of
 from ..operators.table import lookup
 from ..weights import computed

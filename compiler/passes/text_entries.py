@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ...formats.text_entries import SUFFIX, TextEntry, TextParameter
 from ...formats.types import TensorType
 from .. import ir
-from ..analysis import bound_vars, dimension_names, dimension_uses, expressions
+from ..ir.analysis import bound_vars, dimension_names, dimension_uses, expressions
 from ..operators.table import lookup
 from .rewriting import Rewriter
 

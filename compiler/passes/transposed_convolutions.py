@@ -22,7 +22,7 @@ from typing import Any
 from ...formats import dims
 from ...formats.types import UNKNOWN, TensorType
 from .. import ir
-from ..analysis import expressions
+from ..ir.analysis import expressions
 from ..operators.packing import BLOCK
 from ..operators.shapes import integer
 from ..operators.table import lookup

@@ -1,4 +1,4 @@
-"""An interpreter of kernels' texts, which checks all that `compiler/kernels/kernel.py` says a kernel does.
+"""An interpreter of kernels' texts, which checks all that `kernels/kernel.py` says a kernel does.
 
 memory.py      tensors, scratch memory and words at addresses; what was written, and who raced for it
 vectors.py     vectors and scalars, their conversions and operators

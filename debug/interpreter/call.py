@@ -25,10 +25,10 @@ from typing import Any, Union
 
 import numpy as np
 
-from ...compiler.kernels.kernel import Kernel
+from ...compiler.targets.cpu.kernels.kernel import Kernel
 from ...formats import dims
 from ...formats.primitive import PrimitiveDefinition
-from ...vm.convention import ARGUMENT_HEAD, NOTE_WORDS, STOPPED
+from ...native.convention import ARGUMENT_HEAD, NOTE_WORDS, STOPPED
 from ...vm.layout import WORD
 from .memory import DEFINED, NOBODY, UNWRITTEN, Fault, KernelFaultError, Memory, Region
 from .vectors import divided, quotient, rest, wrapped
@@ -325,7 +325,7 @@ def _reason(error: Exception) -> str:
     if isinstance(error, UnboundLocalError):
         return f"a variable is read before it is assigned: {error}"
     if isinstance(error, NameError):
-        return f"{error}: neither a variable nor of the vocabulary of kernels (compiler/kernels/simd.py)"
+        return f"{error}: neither a variable nor of the vocabulary of kernels (vectors/simd.py)"
     return f"{type(error).__name__}: {error}"
 
 

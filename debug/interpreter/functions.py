@@ -1,4 +1,4 @@
-"""The functions of lanes that kernels may call (`FUNCTIONS` of `compiler/kernels/simd.py`), in NumPy.
+"""The functions of lanes that kernels may call (`FUNCTIONS` of `vectors/simd.py`), in NumPy.
 
 Elementary functions are NumPy's in double precision, rounded once; all else gives the bits of native code on a CPU with
 fused multiply-add.

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...formats.errors import ExecutionError
+from ...formats.messages.errors import ExecutionError
 
 _WINDOW = (
     40  # bits of the addresses that belong to one region: what runs out of it by less than 2^39 bytes is still named
@@ -28,7 +28,7 @@ NOBODY, SEVERAL = -1, -2
 
 
 class KernelFaultError(ExecutionError):
-    """A kernel's text breaks the convention of `compiler/kernels/kernel.py`: it leaves its memory, uses what nobody wrote, races,
+    """A kernel's text breaks the convention of `kernels/kernel.py`: it leaves its memory, uses what nobody wrote, races,
     or does not end. `kernel`, `line`, `text`, `part` say where, `variables` what the line's variables hold, `reason` what."""
 
     def __init__(

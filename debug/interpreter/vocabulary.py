@@ -1,4 +1,4 @@
-"""The vocabulary of kernels (`compiler/kernels/simd.py`) on memory that checks each access: what a text's global names are."""
+"""The vocabulary of kernels (`vectors/simd.py`) on memory that checks each access: what a text's global names are."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...formats.dtypes import DType
-from ...vm.convention import FEW, PART_NANOSECONDS, STREAM_ALIGNMENT
+from ...native.convention import FEW, PART_NANOSECONDS, STREAM_ALIGNMENT
 from .functions import FUNCTIONS, convert, saturate, splat
 from .memory import MOST_ALIGNMENT, Fault, Memory
 from .vectors import BOOL, WORD, Value, Vector, dtype_of, element, is_lost, scalar, wrapped

@@ -15,7 +15,7 @@ import pytest
 import treadle
 from treadle import Module, function, map_batches, var
 from treadle.cluster.checkpoint import Checkpoint
-from treadle.formats.errors import CheckpointError, FileError
+from treadle.formats.messages.errors import CheckpointError, FileError
 
 
 def test_finished_batches_are_not_computed_again(exe: treadle.Executable, rows: np.ndarray, tmp_path: Path) -> None:

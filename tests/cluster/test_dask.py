@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import treadle
 from treadle import Module, function, map_batches, op, var, while_loop
-from treadle.formats.errors import ArgumentError, BatchError
+from treadle.formats.messages.errors import ArgumentError, BatchError
 
 dask = pytest.importorskip("dask")
 distributed = pytest.importorskip("distributed")

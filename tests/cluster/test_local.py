@@ -18,7 +18,7 @@ import pytest
 import treadle
 from treadle import Module, function, map_batches, op, var, while_loop
 from treadle.cluster import Handle
-from treadle.formats.errors import (
+from treadle.formats.messages.errors import (
     ArgumentError,
     BatchError,
     FileError,

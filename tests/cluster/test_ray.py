@@ -16,7 +16,7 @@ import psutil
 import pytest
 import treadle
 from treadle import map_batches
-from treadle.formats.errors import ArgumentError, BatchError
+from treadle.formats.messages.errors import ArgumentError, BatchError
 
 ray = pytest.importorskip("ray")
 

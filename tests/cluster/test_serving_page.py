@@ -122,7 +122,7 @@ def test_a_script_uses_a_remote_device(folder: Path) -> None:
                 assert time.monotonic() < end
                 time.sleep(0.2)
             done = subprocess.run(
-                python(folder, script, "remote.py"), cwd=folder, capture_output=True, text=True, timeout=300
+                python(folder, script, "remote/device.py"), cwd=folder, capture_output=True, text=True, timeout=300
             )
         finally:
             server.terminate()

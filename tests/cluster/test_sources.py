@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from treadle import Module, function, var
 from treadle.cluster.runner import Signature
 from treadle.cluster.sources import source_of
-from treadle.formats.errors import ArgumentError
+from treadle.formats.messages.errors import ArgumentError
 
 X, Y = var("x", ("n",)), var("y", ("n",))
 SIGNATURE = Signature(treadle.compile(Module(main=function([X, Y], X + Y))), "main")

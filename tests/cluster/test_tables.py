@@ -12,7 +12,7 @@ import treadle
 from treadle import Module, function, op, var
 from treadle.cluster.runner import Signature
 from treadle.cluster.sources import source_of
-from treadle.formats.errors import ArgumentError, DTypeError, FileError, MissingFileError, TreadleError
+from treadle.formats.messages.errors import ArgumentError, DTypeError, FileError, MissingFileError, TreadleError
 from treadle.tools.cli import main
 
 X, Y = var("x", ("n",)), var("y", ("n", 2))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from treadle.compiler.kernels.lower import TEMPLATES
 from treadle.compiler.operators import lookup
+from treadle.compiler.targets.cpu.kernels.lower import TEMPLATES
 from treadle.formats.primitive import PrimitiveDefinition, PrimitiveNode
 from treadle.formats.types import TensorType, tensor
 

@@ -22,13 +22,13 @@ from pathlib import Path
 
 import numpy as np
 import treadle
-from treadle.compiler.kernels.kernel import Kernel
-from treadle.compiler.kernels.lower import lower
-from treadle.compiler.kernels.target import Target, of
+from treadle.compiler.targets.cpu.kernels.kernel import Kernel
+from treadle.compiler.targets.cpu.kernels.lower import lower
+from treadle.compiler.targets.cpu.target import Target, of
 from treadle.formats import sections
 from treadle.formats.executable import Executable
 from treadle.formats.primitive import PrimitiveDefinition
-from treadle.tools.zoo.catalogue import CATALOGUE
+from treadle.tools.dev.zoo.catalogue import CATALOGUE
 
 from .kernels import instruction_sets
 from .kernels.examples import OPERANDS, examples

@@ -11,10 +11,10 @@ import onnx
 import treadle
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
-from treadle.compiler.evaluate import evaluate
-from treadle.compiler.frontend.onnx import from_onnx
-from treadle.compiler.kernels.lower import supports
-from treadle.compiler.kernels.target import host
+from treadle.compiler.ir.evaluate import evaluate
+from treadle.compiler.onnx.importer import from_onnx
+from treadle.compiler.targets.cpu.kernels.lower import supports
+from treadle.compiler.targets.cpu.target import host
 
 
 class Node:

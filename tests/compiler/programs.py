@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 from treadle.compiler import ir
-from treadle.compiler.builder import (
+from treadle.compiler.builder.programs import (
     Expression,
     FunctionExpression,
     Module,
@@ -31,8 +31,8 @@ from treadle.compiler.builder import (
     var,
     while_loop,
 )
-from treadle.compiler.builder import field as item
-from treadle.compiler.prelude import with_prelude
+from treadle.compiler.builder.programs import field as item
+from treadle.compiler.ir.prelude import with_prelude
 from treadle.formats.types import DataType, FunctionType, TensorType, TupleType, Type, tensor
 
 List = data_type("List[a] = Nil | Cons(a, List[a])")

@@ -9,9 +9,9 @@ import numpy as np
 import onnx
 import treadle
 from onnx import helper, numpy_helper
-from treadle.compiler.evaluate import evaluate
-from treadle.compiler.frontend.onnx import from_onnx
-from treadle.tools.random_onnx.judges import exact_session
+from treadle.compiler.ir.evaluate import evaluate
+from treadle.compiler.onnx.importer import from_onnx
+from treadle.tools.dev.fuzz.random_onnx.judges import exact_session
 
 RUNTIME = "com.microsoft"
 Arrays = dict[str, np.ndarray]

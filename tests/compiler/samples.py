@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from treadle.compiler import ir
-from treadle.compiler.builder import (
+from treadle.compiler.builder.programs import (
     Module,
     constant,
     data_type,

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import treadle
 from treadle import Module, function, op, var
-from treadle.compiler.array_methods import SAME_UFUNCS, UFUNCS
-from treadle.compiler.evaluate import evaluate
-from treadle.compiler.infer import infer_types
+from treadle.compiler.builder.array_methods import SAME_UFUNCS, UFUNCS
+from treadle.compiler.ir.evaluate import evaluate
+from treadle.compiler.ir.infer import infer_types
 from treadle.compiler.operators import TABLE
 from treadle.formats.dtypes import DType
-from treadle.formats.errors import InferenceError, UnsupportedOperatorError
+from treadle.formats.messages.errors import InferenceError, UnsupportedOperatorError
 
 X = np.array([[0.5, 1.0, -2.0], [3.0, 0.25, 1.5]], np.float32)
 I = np.array([[1, 2, 3], [4, 5, 6]], np.int32)  # noqa: E741
@@ -116,7 +116,9 @@ def test_sums_over_symbolic_sizes():
         lambda x, n: n * x + 2 * n,
         lambda x, n: n > x,
         lambda x, n: np.maximum(x, n),
-        lambda x, n: op.greater(n, 2) if isinstance(x, treadle.compiler.builder.Expression) else np.bool_(n > 2),
+        lambda x, n: (
+            op.greater(n, 2) if isinstance(x, treadle.compiler.builder.programs.Expression) else np.bool_(n > 2)
+        ),
         lambda x, n: x[n - 1],
         lambda x, n: (x > 1) & (x < n),
     ],

@@ -11,7 +11,7 @@ import sys
 import numpy as np
 import pytest
 import treadle
-from treadle.compiler.builder import Module, function, op, var
+from treadle.compiler.builder.programs import Module, function, op, var
 
 _PROGRAM = """
 import sys, threading, time, warnings

@@ -7,13 +7,13 @@ import onnx
 import pytest
 import treadle
 from onnx import TensorProto, helper, numpy_helper
-from treadle.compiler.frontend.onnx import from_onnx
-from treadle.formats.errors import CompileError, ModelError, UnsupportedOperatorError
-from treadle.tools.random_onnx.judges import exact_session
-from treadle.tools.zoo.bert import bert
-from treadle.tools.zoo.catalogue import CATALOGUE, Entry, inputs
-from treadle.tools.zoo.recurrent import recurrent
-from treadle.tools.zoo.vit import vit
+from treadle.compiler.onnx.importer import from_onnx
+from treadle.formats.messages.errors import CompileError, ModelError, UnsupportedOperatorError
+from treadle.tools.dev.fuzz.random_onnx.judges import exact_session
+from treadle.tools.dev.zoo.bert import bert
+from treadle.tools.dev.zoo.catalogue import CATALOGUE, Entry, inputs
+from treadle.tools.dev.zoo.recurrent import recurrent
+from treadle.tools.dev.zoo.vit import vit
 
 BATCHES = (1, 2, 3, 7)
 _RNG = np.random.default_rng(21)

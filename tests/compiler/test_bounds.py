@@ -19,9 +19,9 @@ from treadle.compiler import bounds, ir
 from treadle.compiler.passes import PIPELINE, Options
 from treadle.compiler.weights import computed
 from treadle.formats import limits
-from treadle.formats.errors import CompileBudgetError, CompileError
-from treadle.tools import zoo
+from treadle.formats.messages.errors import CompileBudgetError, CompileError
 from treadle.tools.cli import main
+from treadle.tools.dev import zoo
 
 PASSES = list(dict.fromkeys(make(Options()).name for _, make in PIPELINE))
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import treadle
 from treadle.compiler import ir
-from treadle.compiler.builder import (
+from treadle.compiler.builder.programs import (
     Module,
     data_type,
     field,
@@ -23,13 +23,13 @@ from treadle.compiler.builder import (
     var,
     while_loop,
 )
-from treadle.compiler.evaluate import evaluate
-from treadle.compiler.infer import infer_types
-from treadle.compiler.structure import structurally_equal
-from treadle.compiler.text import parse_module, print_module
+from treadle.compiler.ir.evaluate import evaluate
+from treadle.compiler.ir.infer import infer_types
+from treadle.compiler.ir.structure import structurally_equal
+from treadle.compiler.ir.text import parse_module, print_module
 from treadle.formats import dims
 from treadle.formats.dtypes import DType
-from treadle.formats.errors import InferenceError, TreadleError
+from treadle.formats.messages.errors import InferenceError, TreadleError
 from treadle.formats.types import FunctionType, TensorType
 
 from .samples import floats

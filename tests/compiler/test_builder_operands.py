@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import treadle
 from treadle import Module, data_type, function, global_function, if_, match_, op, tuple_, var
-from treadle.formats.errors import InferenceError, UnknownFunctionError
+from treadle.formats.messages.errors import InferenceError, UnknownFunctionError
 
 x = var("x", ("n",))
 n = x.shape[0]

@@ -6,10 +6,10 @@ import textwrap
 
 import pytest
 from treadle.compiler.driver import compile_module
-from treadle.compiler.text import parse_module
-from treadle.formats.disassembly import dis
-from treadle.formats.errors import CompileError
-from treadle.vm.verify import verify
+from treadle.compiler.ir.text import parse_module
+from treadle.formats.messages.errors import CompileError
+from treadle.formats.text.disassembly import dis
+from treadle.vm.verify.verifier import verify
 
 
 def listing(text: str, function: str = "main", level: int = 2) -> list[str]:

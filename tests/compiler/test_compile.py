@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 from treadle.compiler import ir
-from treadle.compiler.builder import Module, constant, function, op, var
+from treadle.compiler.builder.programs import Module, constant, function, op, var
 from treadle.compiler.driver import compile_module
-from treadle.compiler.evaluate import evaluate
-from treadle.compiler.infer import infer_types
+from treadle.compiler.ir.evaluate import evaluate
+from treadle.compiler.ir.infer import infer_types
 from treadle.formats.executable import Executable, load
 from treadle.vm.machine import VirtualMachine
 

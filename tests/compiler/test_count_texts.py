@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 from treadle.compiler.operators.patterns import Pattern
-from treadle.formats.errors import ArgumentError
 from treadle.formats.executable import Executable
 from treadle.formats.host_work import noted
+from treadle.formats.messages.errors import ArgumentError
 from treadle.formats.text_entries import NOTE, entry_of
-from treadle.vm.graph_of_program import graph_of
+from treadle.tvm.graphs.of_program import graph_of
 
 OPSETS = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
 

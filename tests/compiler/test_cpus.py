@@ -10,8 +10,9 @@ import onnx
 import pytest
 import treadle
 from onnx import numpy_helper
-from treadle.tools import demo, digits, zoo
-from treadle.tools.zoo.light import light_path
+from treadle.tools import demo, digits
+from treadle.tools.dev import zoo
+from treadle.tools.dev.zoo.light import light_path
 
 
 def test_the_demo_recognises_digits(capfd: pytest.CaptureFixture) -> None:

@@ -10,16 +10,16 @@ import pytest
 from treadle import VirtualMachine
 from treadle.compiler.check import check_definition
 from treadle.compiler.driver import compile
-from treadle.compiler.kernels.lower import TEMPLATES
-from treadle.compiler.text import parse_module
-from treadle.formats.assembly import parse_assembly
-from treadle.formats.errors import InferenceError, ParseError, VerificationError
+from treadle.compiler.ir.text import parse_module
+from treadle.compiler.targets.cpu.kernels.lower import TEMPLATES
 from treadle.formats.executable import Executable, load
+from treadle.formats.messages.errors import InferenceError, ParseError, VerificationError
 from treadle.formats.primitive import Primitive, PrimitiveDefinition, PrimitiveNode, form_problem
 from treadle.formats.program import Program
+from treadle.formats.text.assembly import parse_assembly
 from treadle.formats.types import tensor
 from treadle.vm import library
-from treadle.vm.verify import verify
+from treadle.vm.verify.verifier import verify
 
 from .definitions import of_templates, rewired
 from .samples import SAMPLES

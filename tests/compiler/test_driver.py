@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import treadle
-from treadle.compiler.builder import Module, function, op, var
-from treadle.formats.errors import CompileError
+from treadle.compiler.builder.programs import Module, function, op, var
+from treadle.formats.messages.errors import CompileError
 
 from .samples import SAMPLES, floats
 from .test_compile import assert_equal

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from treadle.compiler.builder import (
+from treadle.compiler.builder.programs import (
     Expression,
     Module,
     data_type,
@@ -22,11 +22,11 @@ from treadle.compiler.builder import (
     var,
     while_loop,
 )
-from treadle.compiler.evaluate import evaluate
-from treadle.compiler.infer import infer_types
-from treadle.compiler.prelude import with_prelude
-from treadle.compiler.text import parse_module
-from treadle.formats.errors import (
+from treadle.compiler.ir.evaluate import evaluate
+from treadle.compiler.ir.infer import infer_types
+from treadle.compiler.ir.prelude import with_prelude
+from treadle.compiler.ir.text import parse_module
+from treadle.formats.messages.errors import (
     ArgumentError,
     BudgetExceededError,
     ExecutionError,

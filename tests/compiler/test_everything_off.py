@@ -8,27 +8,27 @@ import sys
 from random import Random
 
 import pytest
-from treadle.compiler.builder import Module, function, op, var
+from treadle.compiler.builder.programs import Module, function, op, var
 from treadle.compiler.driver import compile_module
-from treadle.compiler.evaluate import evaluate_definition
-from treadle.compiler.kernels.target import Target
+from treadle.compiler.ir.evaluate import evaluate_definition
 from treadle.compiler.passes import optional_passes
-from treadle.formats.errors import TreadleError
-from treadle.tools.fuzz_batches import TARGETS
-from treadle.tools.fuzz_programs import Setting, sample_of, try_program, try_sample, using
-from treadle.tools.fuzz_state import is_bad
+from treadle.compiler.targets.cpu.target import Target
+from treadle.formats.messages.errors import TreadleError
+from treadle.tools.dev.fuzz.batches import TARGETS
+from treadle.tools.dev.fuzz.programs import Setting, sample_of, try_program, try_sample, using
+from treadle.tools.dev.fuzz.state import is_bad
 
 from .kernels import harness
 from .kernels.harness import ON_X86
 
-# Of seed 1, for each pass; `python -m treadle.tools.fuzz_programs --off` tries as many as it is told.
+# Of seed 1, for each pass; `python -m treadle.tools.dev.fuzz.programs --off` tries as many as it is told.
 PROGRAMS = range(12)
 KERNELS = range(6)
 
 CHILD = """
 from random import Random
-from treadle.formats.errors import TreadleError
-from treadle.tools.fuzz_programs import Setting, sample_of, try_sample
+from treadle.formats.messages.errors import TreadleError
+from treadle.tools.dev.fuzz.programs import Setting, sample_of, try_sample
 for number in range(2):
     print(number, try_sample(sample_of(2, number), Setting(native=True), Random(number)))
 """

@@ -15,12 +15,13 @@ import pytest
 import treadle
 from treadle import DType, TensorType, op
 from treadle.compiler import ir
-from treadle.compiler.extension import onnx_operator, operator
-from treadle.compiler.kernels.own import OWN
+from treadle.compiler.builder.extension import onnx_operator, operator
 from treadle.compiler.operators import TABLE
 from treadle.compiler.passes.placed import after, before
 from treadle.compiler.passes.rewriting import Emitter
-from treadle.formats.errors import (
+from treadle.compiler.targets.cpu.kernels.own import OWN
+from treadle.formats.extensions import EXTENSIONS
+from treadle.formats.messages.errors import (
     ArgumentError,
     CompileError,
     IndexOutOfRangeError,
@@ -28,7 +29,6 @@ from treadle.formats.errors import (
     ModelError,
     UnsupportedOperatorError,
 )
-from treadle.formats.extensions import EXTENSIONS
 from treadle.vm.library import definition_key
 
 prange = range  # what the kernels below share among threads
@@ -362,7 +362,7 @@ def _my_gelu(x, bias=None, *, scale=1.0):
 
 
 def test_an_importer_of_a_node_of_ones_own():
-    from treadle.compiler.frontend.onnx_table import importers_of
+    from treadle.compiler.onnx.table import importers_of
 
     onnx_operator("MyGelu", domain="my.domain")(_my_gelu)
     try:

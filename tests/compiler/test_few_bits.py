@@ -13,8 +13,8 @@ import pytest
 import treadle
 from onnx import TensorProto, helper, numpy_helper
 from onnx.backend.test.loader import load_model_tests
-from treadle.formats.errors import ModelError, UnsupportedOperatorError
-from treadle.tools.onnx_backend import run
+from treadle.formats.messages.errors import ModelError, UnsupportedOperatorError
+from treadle.tools.dev.onnx_backend import run
 
 Constants = dict[str, Any]  # by name: arrays, or tensors of ONNX's narrow types
 CONSTANTS = ("b", "scales", "zero_points", "g_idx", "bias")
@@ -332,7 +332,7 @@ def test_rows_of_tables_in_blocks(form: str) -> None:
 )
 def test_views_of_weights_are_weights_whatever_their_size(views: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Embedding and head that share a table, as onnxruntime's model builder ties them: nothing is small enough to be folded."""
-    monkeypatch.setattr("treadle.compiler.frontend.onnx_values.FOLD_BYTES", 15)
+    monkeypatch.setattr("treadle.compiler.onnx.values.FOLD_BYTES", 15)
     rows, columns, block = 40, 64, 16
     constants = weights(columns, rows, block) | {"shape": np.int64([rows, columns // 2])}
     table = constants["b"].reshape(rows, columns // 2)

@@ -11,7 +11,7 @@ import pytest
 import treadle
 from onnx import TensorProto, helper
 from treadle import Module, data_type, function, match_, op, tuple_, var
-from treadle.formats.errors import ArgumentError, CompileError, InferenceError
+from treadle.formats.messages.errors import ArgumentError, CompileError, InferenceError
 from treadle.formats.types import FunctionType, tensor
 
 X = np.array([1, 2], np.float32)

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from treadle.compiler.prelude import with_prelude
-from treadle.compiler.text import parse_module
-from treadle.formats.errors import ExecutionError
+from treadle.compiler.ir.prelude import with_prelude
+from treadle.compiler.ir.text import parse_module
 from treadle.formats.executable import load
+from treadle.formats.messages.errors import ExecutionError
 from treadle.vm.machine import VirtualMachine
 
 from .test_compile import run, saved

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from treadle.compiler.effects import Effects
+from treadle.compiler.ir.effects import Effects
+from treadle.compiler.ir.text import parse_module
 from treadle.compiler.passes import Fuse, InferTypes, fuse
-from treadle.compiler.text import parse_module
 
 
 def searched(fusion: Any, producer: Any, consumer: Any) -> bool:

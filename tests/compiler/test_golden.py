@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import treadle
-from treadle.tools.zoo.catalogue import CATALOGUE
+from treadle.tools.dev.zoo.catalogue import CATALOGUE
 
 from . import golden
 

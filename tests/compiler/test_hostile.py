@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from treadle.compiler.evaluate import apply_operator
+from treadle.compiler.ir.evaluate import apply_operator
+from treadle.compiler.ir.text import parse_module
 from treadle.compiler.operators import TABLE, Kind
-from treadle.compiler.text import parse_module
 from treadle.formats import dims
 from treadle.formats.dtypes import DType
-from treadle.formats.errors import FormatError, IndexOutOfRangeError, InferenceError, ShapeError
+from treadle.formats.messages.errors import FormatError, IndexOutOfRangeError, InferenceError, ShapeError
 from treadle.formats.types import UNKNOWN, TensorType
 
 from .test_text import PROGRAM

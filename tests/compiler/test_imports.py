@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import treadle
-from treadle.compiler.builder import (
+from treadle.compiler.builder.programs import (
     Module,
     constant,
     function,
@@ -20,11 +20,11 @@ from treadle.compiler.builder import (
     var,
     while_loop,
 )
-from treadle.compiler.evaluate import evaluate
-from treadle.compiler.infer import infer_types
-from treadle.compiler.structure import structurally_equal
-from treadle.compiler.text import parse_module, print_module
-from treadle.formats.errors import InferenceError, ParseError, ShapeError, UnknownFunctionError
+from treadle.compiler.ir.evaluate import evaluate
+from treadle.compiler.ir.infer import infer_types
+from treadle.compiler.ir.structure import structurally_equal
+from treadle.compiler.ir.text import parse_module, print_module
+from treadle.formats.messages.errors import InferenceError, ParseError, ShapeError, UnknownFunctionError
 from treadle.formats.types import FunctionType, TupleType, tensor
 from treadle.vm.values import DataValue
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from treadle.compiler.builder import Module, function, global_function, if_, var
+from treadle.compiler.builder.programs import Module, function, global_function, if_, var
 from treadle.compiler.check import check_definition
-from treadle.compiler.infer import infer_types
-from treadle.compiler.prelude import TEXT, prelude
-from treadle.compiler.text import parse_module
+from treadle.compiler.ir.infer import infer_types
+from treadle.compiler.ir.prelude import TEXT, prelude
+from treadle.compiler.ir.text import parse_module
 from treadle.formats import dims
-from treadle.formats.errors import InferenceError
+from treadle.formats.messages.errors import InferenceError
 from treadle.formats.primitive import PrimitiveDefinition, PrimitiveNode
 from treadle.formats.types import tensor
 

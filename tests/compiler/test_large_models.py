@@ -11,18 +11,19 @@ import onnx
 import pytest
 import treadle
 from onnx import helper, numpy_helper
-from treadle.compiler import ir, spill
-from treadle.compiler.tables import Tables
+from treadle.compiler import ir
+from treadle.compiler.codegen.functions import spill
+from treadle.compiler.codegen.tables import Tables
 from treadle.compiler.weights import computed
 from treadle.formats import constants, mapped
-from treadle.formats.errors import FileError, ModelError
-from treadle.tools.zoo.llama import llama
+from treadle.formats.messages.errors import FileError, ModelError
+from treadle.tools.dev.zoo.llama import llama
 
 PEAK = """
 lines = open("/proc/self/status").read().splitlines()
 print(next(line.split()[1] for line in lines if line.startswith("VmHWM")))
 """
-NOTHING = "import treadle, treadle.compiler.driver, treadle.compiler.frontend.onnx"
+NOTHING = "import treadle, treadle.compiler.driver, treadle.compiler.onnx.importer"
 IN_MEMORY = "import sys, treadle; made = treadle.compile(sys.argv[1], embed_native=False)"
 TO_A_FILE = """
 import contextlib, os, sys

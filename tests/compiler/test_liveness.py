@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from treadle.compiler import spans
-from treadle.compiler.liveness import analyse
-from treadle.compiler.memory import _best_gap, _Buffer, _Placed, plan
-from treadle.compiler.registers import _Numbers, allocate
-from treadle.compiler.virtual import Instruction, Label, Register, VirtualFunction, instruction
+from treadle.compiler.codegen.functions import spans
+from treadle.compiler.codegen.liveness import analyse
+from treadle.compiler.codegen.memory import _best_gap, _Buffer, _Placed, plan
+from treadle.compiler.codegen.registers import _Numbers, allocate
+from treadle.compiler.codegen.virtual import Instruction, Label, Register, VirtualFunction, instruction
 from treadle.formats.dtypes import DType
 from treadle.formats.isa import Kind
 from treadle.formats.primitive import PrimitiveDefinition, PrimitiveNode

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from treadle.compiler import ir, memory
-from treadle.compiler.builder import (
+from treadle.compiler import ir
+from treadle.compiler.builder.programs import (
     Module,
     constant,
     function,
@@ -20,13 +20,14 @@ from treadle.compiler.builder import (
     var,
     while_loop,
 )
+from treadle.compiler.codegen.functions import memory
 from treadle.compiler.driver import compile_module
-from treadle.compiler.evaluate import evaluate
-from treadle.compiler.infer import infer_types
+from treadle.compiler.ir.evaluate import evaluate
+from treadle.compiler.ir.infer import infer_types
 from treadle.formats import dims
-from treadle.formats.errors import CompileError, ExecutionError, MiscompilationError, TreadleError
-from treadle.tools.zoo.catalogue import CATALOGUE
-from treadle.vm.verify import verify
+from treadle.formats.messages.errors import CompileError, ExecutionError, MiscompilationError, TreadleError
+from treadle.tools.dev.zoo.catalogue import CATALOGUE
+from treadle.vm.verify.verifier import verify
 
 from .samples import floats
 from .test_compile import assert_equal, run, saved
@@ -227,7 +228,7 @@ def test_what_can_only_fail_fails_when_the_program_comes_to_it(found: str, use: 
 
 @pytest.mark.parametrize("name", ["unet", "swin", "efficientnet-b0", "convnext-atto", "gpt2-decode"])
 def test_models_with_a_symbolic_batch(name: str) -> None:
-    from treadle.compiler.frontend.onnx import from_onnx
+    from treadle.compiler.onnx.importer import from_onnx
 
     model = CATALOGUE[name].build()
     shapes = {}

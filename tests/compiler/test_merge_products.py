@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from treadle.compiler import ir
-from treadle.compiler.analysis import expressions
-from treadle.compiler.builder import Expression, Module, constant, function, op, tuple_, var
-from treadle.compiler.evaluate import evaluate
-from treadle.compiler.infer import infer_types
+from treadle.compiler.builder.programs import Expression, Module, constant, function, op, tuple_, var
+from treadle.compiler.ir.analysis import expressions
+from treadle.compiler.ir.evaluate import evaluate
+from treadle.compiler.ir.infer import infer_types
 from treadle.compiler.passes import DeadCode, MergeProducts
 
 from .test_compile import assert_equal, run, saved

@@ -13,7 +13,7 @@ import pytest
 import treadle
 from treadle import *  # noqa: F403
 from treadle import Module, data_type, function, op, tuple_, var
-from treadle.formats.errors import TreadleError
+from treadle.formats.messages.errors import TreadleError
 
 x = var("x", (2, 3))
 L = data_type("List = Nil | Cons(float32[], List)")

@@ -14,20 +14,20 @@ import pytest
 import treadle
 from onnx import numpy_helper
 from treadle import Executable, Module, VirtualMachine, function, op, var
-from treadle.compiler.codegen import Generated
+from treadle.compiler.codegen.functions import Generated
 from treadle.compiler.driver import compile_module
-from treadle.compiler.frontend.onnx import from_onnx
-from treadle.compiler.kernels import compile_pool
+from treadle.compiler.onnx.importer import from_onnx
+from treadle.compiler.targets.cpu.toolchain import compile_pool
 from treadle.compiler.weights import Weights
-from treadle.formats.assembly import parse_assembly
 from treadle.formats.constants import constant_type
 from treadle.formats.dtypes import DType
-from treadle.formats.errors import ArgumentError, FormatError, TreadleError
+from treadle.formats.messages.errors import ArgumentError, FormatError, TreadleError
 from treadle.formats.primitive import PrimitiveNode
+from treadle.formats.text.assembly import parse_assembly
 from treadle.formats.types import TensorType
 from treadle.formats.weights import NamedWeight, WeightTable
-from treadle.tools.zoo.catalogue import CATALOGUE
-from treadle.vm.hooks import Listener
+from treadle.tools.dev.zoo.catalogue import CATALOGUE
+from treadle.vm.observe.hooks import Listener
 from treadle.vm.weights import constants_of
 
 SHAPES = {

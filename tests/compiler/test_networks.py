@@ -15,8 +15,9 @@ import onnxruntime
 import pytest
 import treadle
 from onnx import numpy_helper
-from treadle.tools import digits, zoo
-from treadle.tools.zoo.light import light_path
+from treadle.tools import digits
+from treadle.tools.dev import zoo
+from treadle.tools.dev.zoo.light import light_path
 
 SMALL = ("squeezenet",)  # what the default run can afford
 LIGHT = [pytest.param(name, marks=() if name in SMALL else pytest.mark.slow) for name in zoo.LIGHT_NETWORKS]

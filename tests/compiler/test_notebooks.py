@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 import numpy as np
 import treadle
 from treadle import debug, function, named, op, var
-from treadle.vm.report import NAME, Report
+from treadle.vm.observe.report import NAME, Report
 
 HOSTILE = "<script>alert('x')</script>"
 _TAGS = {"br", "div", "pre", "strong", "table", "td", "th", "tr"}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import treadle
 from treadle import Sampler, data_type, op, var
-from treadle.formats.errors import ArgumentError, InferenceError
+from treadle.formats.messages.errors import ArgumentError, InferenceError
 
 X = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
 

@@ -11,9 +11,9 @@ import pytest
 import treadle
 from onnx import TensorProto, numpy_helper, parser
 from treadle.compiler import ir
-from treadle.compiler.evaluate import evaluate
-from treadle.compiler.frontend.onnx import from_onnx
-from treadle.formats.errors import InferenceError, ModelError, ShapeError, UnsupportedOperatorError
+from treadle.compiler.ir.evaluate import evaluate
+from treadle.compiler.onnx.importer import from_onnx
+from treadle.formats.messages.errors import InferenceError, ModelError, ShapeError, UnsupportedOperatorError
 
 from .test_compile import run
 from .test_compile import saved as compiled

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import treadle
 from onnx import TensorProto, helper, numpy_helper, parser
-from treadle.formats.errors import CompileError, InferenceError, ModelError
+from treadle.formats.messages.errors import CompileError, InferenceError, ModelError
 from treadle.tools.cli import main
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17, "own" : 1]>

@@ -8,9 +8,10 @@ from collections.abc import Callable
 import onnx
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from treadle.compiler.frontend.onnx import from_onnx
-from treadle.formats.errors import TreadleError
-from treadle.tools import digits, zoo
+from treadle.compiler.onnx.importer import from_onnx
+from treadle.formats.messages.errors import TreadleError
+from treadle.tools import digits
+from treadle.tools.dev import zoo
 
 MODELS = [onnx.load(digits.MODEL), zoo.bert(1, 16, 2, vocabulary=8, batch="b", length="s"), zoo.mlp((4, 3))]
 BYTES = [model.SerializeToString() for model in MODELS]

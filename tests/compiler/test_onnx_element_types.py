@@ -8,10 +8,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import ValueInfoProto, helper, numpy_helper
-from treadle.compiler.evaluate import evaluate
-from treadle.compiler.frontend.onnx import from_onnx
-from treadle.tools.random_onnx.judges import by_onnxruntime, by_reference, type_of
-from treadle.tools.random_onnx.walk import make_model
+from treadle.compiler.ir.evaluate import evaluate
+from treadle.compiler.onnx.importer import from_onnx
+from treadle.tools.dev.fuzz.random_onnx.judges import by_onnxruntime, by_reference, type_of
+from treadle.tools.dev.fuzz.random_onnx.walk import make_model
 
 
 def model_of(op: str, *inputs: np.ndarray, opset: int = 18, **attributes: Any) -> Any:

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
-from treadle.compiler.frontend.onnx import from_onnx
-from treadle.compiler.frontend.onnx_file import read_model, without_weights
-from treadle.compiler.text import print_module
-from treadle.formats.errors import ModelError
-from treadle.tools import zoo
+from treadle.compiler.ir.text import print_module
+from treadle.compiler.onnx.file import read_model, without_weights
+from treadle.compiler.onnx.importer import from_onnx
+from treadle.formats.messages.errors import ModelError
+from treadle.tools.dev import zoo
 
 MODEL = zoo.mlp((64, 48, 32))
 BYTES = MODEL.SerializeToString()

@@ -5,7 +5,7 @@ import treadle
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from onnx import parser
-from treadle.formats.errors import CompileError, ModelError
+from treadle.formats.messages.errors import CompileError, ModelError
 
 MODEL = parser.parse_model(
     '<ir_version: 8, opset_import: ["" : 17]> agraph '

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import parser
 from onnx.reference import ReferenceEvaluator
-from treadle.formats.errors import (
+from treadle.formats.messages.errors import (
     ArgumentError,
     ExecutionError,
     ModelError,

@@ -11,9 +11,15 @@ import pytest
 import treadle
 from onnx import TensorProto as T
 from onnx import helper
-from treadle.formats.assembly import parse_assembly
-from treadle.formats.errors import ArgumentError, DTypeError, ExecutionError, TreadleError, UnsupportedOperatorError
 from treadle.formats.executable import Executable
+from treadle.formats.messages.errors import (
+    ArgumentError,
+    DTypeError,
+    ExecutionError,
+    TreadleError,
+    UnsupportedOperatorError,
+)
+from treadle.formats.text.assembly import parse_assembly
 from treadle.vm import context
 
 ML = "ai.onnx.ml"

@@ -13,11 +13,11 @@ import pytest
 import treadle
 from onnx import TensorProto, helper, numpy_helper
 from treadle.compiler import effort
-from treadle.compiler.frontend import onnx_table
-from treadle.compiler.frontend.onnx import from_onnx
+from treadle.compiler.onnx import table
+from treadle.compiler.onnx.importer import from_onnx
 from treadle.compiler.operators import lookup
 from treadle.formats.dtypes import DType
-from treadle.formats.errors import CompileError, FileError, LimitError, ModelError, TreadleError
+from treadle.formats.messages.errors import CompileError, FileError, LimitError, ModelError, TreadleError
 from treadle.formats.types import TensorType
 
 from ..timing import soon
@@ -330,7 +330,7 @@ def test_whatever_an_importer_raises_becomes_an_error_of_ours(error: Exception, 
 
 def test_importers_are_found_in_the_table() -> None:
     """Else the test above would replace nothing."""
-    assert onnx_table.find("", "Relu", 17) is not None
+    assert table.find("", "Relu", 17) is not None
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Any) -> None:

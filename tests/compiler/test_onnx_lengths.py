@@ -10,7 +10,7 @@ import pytest
 import treadle
 from onnx import parser
 from onnx.reference import ReferenceEvaluator
-from treadle.formats.errors import ModelError, ShapeError, TreadleError
+from treadle.formats.messages.errors import ModelError, ShapeError, TreadleError
 
 HEAD = '<ir_version: 10, opset_import: ["" : 21]> agraph '
 pytestmark = pytest.mark.filterwarnings("ignore:(?s).* can only be ")  # a node that suits one length says so

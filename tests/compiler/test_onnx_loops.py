@@ -6,9 +6,9 @@ import onnxruntime
 import pytest
 import treadle
 from treadle.compiler import ir
-from treadle.compiler.evaluate import evaluate
-from treadle.compiler.frontend.onnx import from_onnx
-from treadle.formats.errors import ShapeError, UnsupportedOperatorError
+from treadle.compiler.ir.evaluate import evaluate
+from treadle.compiler.onnx.importer import from_onnx
+from treadle.formats.messages.errors import ShapeError, UnsupportedOperatorError
 
 onnxruntime.set_default_logger_severity(4)
 RNG = np.random.default_rng(5)

@@ -10,9 +10,9 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
-from treadle.compiler.evaluate import evaluate
-from treadle.compiler.frontend.onnx import from_onnx
-from treadle.tools.random_onnx.judges import exact_session
+from treadle.compiler.ir.evaluate import evaluate
+from treadle.compiler.onnx.importer import from_onnx
+from treadle.tools.dev.fuzz.random_onnx.judges import exact_session
 
 onnxruntime.set_default_logger_severity(4)
 rng = np.random.default_rng(0)

@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from treadle.compiler.evaluate import evaluate
-from treadle.compiler.frontend.onnx import from_onnx
-from treadle.compiler.frontend.onnx_table import find, supported
-from treadle.formats.errors import CompileError, UnsupportedOperatorError
+from treadle.compiler.ir.evaluate import evaluate
+from treadle.compiler.onnx.importer import from_onnx
+from treadle.compiler.onnx.table import find, supported
 from treadle.formats.host_values import OPTIONAL, SEQUENCE
+from treadle.formats.messages.errors import CompileError, UnsupportedOperatorError
 from treadle.formats.strings import ELEMENT, to_numbers, to_texts
 from treadle.formats.types import DataType, Type
-from treadle.tools.fuzz_onnx import try_sample
-from treadle.tools.fuzz_programs import REFUSED, Setting
-from treadle.tools.fuzz_state import is_bad
-from treadle.tools.random_onnx.graphs import CONTROL, OWN, Sample, single
-from treadle.tools.random_onnx.judges import difference
-from treadle.tools.random_onnx.walk import STEPS
+from treadle.tools.dev.fuzz.onnx import try_sample
+from treadle.tools.dev.fuzz.programs import REFUSED, Setting
+from treadle.tools.dev.fuzz.random_onnx.graphs import CONTROL, OWN, Sample, single
+from treadle.tools.dev.fuzz.random_onnx.judges import difference
+from treadle.tools.dev.fuzz.random_onnx.walk import STEPS
+from treadle.tools.dev.fuzz.state import is_bad
 from treadle.vm.values import DataValue
 
 GRAPHS = 6  # of each operator

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import treadle
 from onnx import parser
-from treadle.formats.errors import ShapeError
+from treadle.formats.messages.errors import ShapeError
 
 ort = pytest.importorskip("onnxruntime")
 HEAD = '<ir_version: 10, opset_import: ["" : 21]> agraph '

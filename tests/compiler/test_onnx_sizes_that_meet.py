@@ -10,10 +10,10 @@ import pytest
 import treadle
 from onnx import helper
 from treadle.compiler import ir
-from treadle.compiler.evaluate import evaluate
-from treadle.compiler.frontend.onnx import from_onnx
-from treadle.formats.errors import ShapeError
-from treadle.tools.random_onnx.judges import exact_session
+from treadle.compiler.ir.evaluate import evaluate
+from treadle.compiler.onnx.importer import from_onnx
+from treadle.formats.messages.errors import ShapeError
+from treadle.tools.dev.fuzz.random_onnx.judges import exact_session
 
 Shape = list["int | str"]
 

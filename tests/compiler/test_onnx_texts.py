@@ -11,9 +11,9 @@ import pytest
 import treadle
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
-from treadle.compiler.evaluate import evaluate
-from treadle.compiler.frontend.onnx import from_onnx
-from treadle.formats.errors import ExecutionError, ModelError, TreadleError
+from treadle.compiler.ir.evaluate import evaluate
+from treadle.compiler.onnx.importer import from_onnx
+from treadle.formats.messages.errors import ExecutionError, ModelError, TreadleError
 
 ML = "ai.onnx.ml"
 CODES = {"O": 8, "f": 1, "d": 11, "i": 7, "b": 9, "e": 10}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from treadle.formats.errors import ShapeError
+from treadle.formats.messages.errors import ShapeError
 from treadle.tests.compiler.onnx_nodes import Node
 
 DOMAIN = "ai.onnx.preview.training"

@@ -9,8 +9,8 @@ import onnx
 import pytest
 import treadle
 from onnx import TensorProto, helper, numpy_helper
-from treadle.formats.errors import CompileError, ModelError, UnsupportedOperatorError
-from treadle.tools.random_onnx.judges import exact_session
+from treadle.formats.messages.errors import CompileError, ModelError, UnsupportedOperatorError
+from treadle.tools.dev.fuzz.random_onnx.judges import exact_session
 
 ML = "ai.onnx.ml"
 X = np.random.default_rng(0).standard_normal((2, 3, 4), np.float32)

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import treadle
 from treadle import op, var
-from treadle.compiler import builder
-from treadle.compiler.operator_functions import LOWERED
+from treadle.compiler.builder import programs
+from treadle.compiler.builder.operator_functions import LOWERED
 from treadle.compiler.operators import TABLE
 
 COMPILER = Path(treadle.__file__).parent / "compiler"
@@ -27,9 +27,9 @@ def test_operators_of_layouts_and_packing_are_in_a_namespace_of_their_own():
 
 def test_editors_and_checkers_see_types_without_running_anything():
     """Editors follow declarations, but no casts to a name."""
-    assert builder.__annotations__["op"] == "ModelOperators"
+    assert programs.__annotations__["op"] == "ModelOperators"
     for name in ("sum", "reshape", "astype", "clip", "squeeze"):
-        assert getattr(builder.Expression, name).__annotations__["return"] == "Expression"
+        assert getattr(programs.Expression, name).__annotations__["return"] == "Expression"
 
 
 def test_a_wrong_name_suggests_operators_of_models_only():

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from treadle.compiler.evaluate import apply_operator
+from treadle.compiler.ir.evaluate import apply_operator
 from treadle.compiler.operators import TABLE, Fusion, lookup
 from treadle.formats import dims
 from treadle.formats.dtypes import DType
-from treadle.formats.errors import ExecutionError, IndexOutOfRangeError, InferenceError, ShapeError
+from treadle.formats.messages.errors import ExecutionError, IndexOutOfRangeError, InferenceError, ShapeError
 from treadle.formats.strings import to_numbers
 from treadle.formats.types import UNKNOWN, TensorType, substitute_dims, tensor
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from treadle.compiler import ir
-from treadle.compiler.builder import Module, function, op, tuple_, var
+from treadle.compiler.builder.programs import Module, function, op, tuple_, var
 from treadle.compiler.driver import compile_module
-from treadle.compiler.evaluate import evaluate
-from treadle.compiler.infer import infer_types
+from treadle.compiler.ir.evaluate import evaluate
+from treadle.compiler.ir.infer import infer_types
 
 from .test_codegen import listing
 from .test_compile import assert_equal, run, saved
@@ -49,7 +49,7 @@ def test_parts_of_a_split_stay_where_they_are() -> None:
 
 
 def _parse(text: str) -> ir.Module:
-    from treadle.compiler.text import parse_module
+    from treadle.compiler.ir.text import parse_module
 
     return parse_module(text)
 

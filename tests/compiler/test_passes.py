@@ -6,7 +6,8 @@ import textwrap
 
 import pytest
 from treadle.compiler import ir
-from treadle.compiler.evaluate import evaluate
+from treadle.compiler.ir.evaluate import evaluate
+from treadle.compiler.ir.text import parse_module, print_module
 from treadle.compiler.passes import (
     CommonSubexpressions,
     DeadCode,
@@ -24,8 +25,7 @@ from treadle.compiler.passes import (
     pipeline,
     run,
 )
-from treadle.compiler.text import parse_module, print_module
-from treadle.formats.errors import CompileError
+from treadle.formats.messages.errors import CompileError
 
 from .samples import SAMPLES
 from .test_compile import assert_equal
@@ -336,7 +336,7 @@ def test_name_shapes_counts_what_an_operator_finds() -> None:
 def primitives(text: str, signature: str = "x: float32[4, 8], y: float32[4, 8], c: bool[]") -> list[str]:
     """The operators of each primitive after fusion, in the order of execution."""
     from treadle.compiler import ir
-    from treadle.compiler.analysis import expressions
+    from treadle.compiler.ir.analysis import expressions
 
     module = Fuse()(InferTypes()(parse_module(f"func @main({signature}) {{\n{textwrap.dedent(text)}\nr\n}}")))
     calls = [b.value for b in expressions(module.functions["main"].body) if isinstance(b.value, ir.PrimitiveCall)]

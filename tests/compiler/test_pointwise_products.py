@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from treadle import VirtualMachine, compile
 from treadle.compiler import ir
-from treadle.compiler.builder import Module, constant, function, op, var
-from treadle.compiler.evaluate import evaluate
-from treadle.compiler.infer import infer_types
+from treadle.compiler.builder.programs import Module, constant, function, op, var
+from treadle.compiler.ir.evaluate import evaluate
+from treadle.compiler.ir.infer import infer_types
 from treadle.compiler.passes import DeadCode, PointwiseProducts
 
 RNG = np.random.default_rng(7)

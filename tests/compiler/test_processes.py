@@ -178,7 +178,7 @@ assert same(MACHINE)
 def test_a_process_may_fork_in_the_middle_of_its_own_call(model, tmp_path):
     """In a listener: both go on."""
     body = """
-class Fork(treadle.vm.hooks.Listener):
+class Fork(treadle.vm.observe.hooks.Listener):
     operations = frozenset({"call"})
     child = None
     def before(self, event):
@@ -192,7 +192,7 @@ if fork.child == 0:
     os._exit(0 if good else 1)
 assert good and is_well(fork.child)
 """
-    run("import treadle.vm.hooks\n" + _HEAD + _MACHINE + body, model, tmp_path)
+    run("import treadle.vm.observe.hooks\n" + _HEAD + _MACHINE + body, model, tmp_path)
 
 
 def test_a_server_that_forks_its_workers(model, tmp_path):

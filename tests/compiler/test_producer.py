@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 import treadle
-from treadle.compiler.builder import Module, function, op, var
-from treadle.formats.assembly import parse_assembly
+from treadle.compiler.builder.programs import Module, function, op, var
 from treadle.formats.executable import Executable
+from treadle.formats.text.assembly import parse_assembly
+from treadle.native import processes
 from treadle.tools.cli import main
-from treadle.vm import processes
 
 PRODUCER = f"treadle {treadle.__version__}"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 from hypothesis import HealthCheck, given, settings
-from treadle.compiler.evaluate import evaluate
-from treadle.compiler.infer import infer_types
-from treadle.compiler.structure import structurally_equal
-from treadle.compiler.text import parse_module, print_module
+from treadle.compiler.ir.evaluate import evaluate
+from treadle.compiler.ir.infer import infer_types
+from treadle.compiler.ir.structure import structurally_equal
+from treadle.compiler.ir.text import parse_module, print_module
 from treadle.vm.values import DataValue
 
 from .programs import Program, programs

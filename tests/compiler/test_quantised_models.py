@@ -12,7 +12,7 @@ import pytest
 import treadle
 from onnx import helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
-from treadle.tools.random_onnx.judges import exact_session
+from treadle.tools.dev.fuzz.random_onnx.judges import exact_session
 
 STEPS = 2 / 255  # of the range of the result, where one rounding may have gone the other way
 

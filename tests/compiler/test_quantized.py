@@ -7,9 +7,9 @@ import onnx
 import pytest
 import treadle
 from onnx import TensorProto, helper, numpy_helper
-from treadle.compiler.evaluate import evaluate
-from treadle.compiler.frontend.onnx import from_onnx
-from treadle.tools.random_onnx.judges import exact_session
+from treadle.compiler.ir.evaluate import evaluate
+from treadle.compiler.onnx.importer import from_onnx
+from treadle.tools.dev.fuzz.random_onnx.judges import exact_session
 
 RANDOM = np.random.default_rng(7)
 

@@ -9,15 +9,15 @@ import numpy as np
 import onnx
 import pytest
 from treadle.compiler.passes import optional_passes
-from treadle.tools.fuzz_onnx import judged, sample_of, try_graph, try_sample
-from treadle.tools.fuzz_programs import Setting, using
-from treadle.tools.fuzz_state import is_bad
-from treadle.tools.random_onnx.gradients import derivatives
-from treadle.tools.random_onnx.graphs import FAMILIES, OWN
-from treadle.tools.random_onnx.judges import by_onnxruntime, difference, unsaid
-from treadle.tools.random_onnx.walk import Walk
+from treadle.tools.dev.fuzz.onnx import judged, sample_of, try_graph, try_sample
+from treadle.tools.dev.fuzz.programs import Setting, using
+from treadle.tools.dev.fuzz.random_onnx.gradients import derivatives
+from treadle.tools.dev.fuzz.random_onnx.graphs import FAMILIES, OWN
+from treadle.tools.dev.fuzz.random_onnx.judges import by_onnxruntime, difference, unsaid
+from treadle.tools.dev.fuzz.random_onnx.walk import Walk
+from treadle.tools.dev.fuzz.state import is_bad
 
-# Of seed 0; `python -m treadle.tools.fuzz_onnx` tries as many as it is told.
+# Of seed 0; `python -m treadle.tools.dev.fuzz.onnx` tries as many as it is told.
 
 
 @pytest.mark.parametrize("first", [1, 26])

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from treadle.compiler import ir
-from treadle.compiler.builder import Module, function, op, tuple_, var
+from treadle.compiler.builder.programs import Module, function, op, tuple_, var
 from treadle.compiler.driver import compile_module
-from treadle.compiler.evaluate import evaluate
-from treadle.compiler.infer import infer_types
-from treadle.compiler.text import parse_module, print_module
-from treadle.tools.fuzz_programs import try_program
-from treadle.tools.fuzz_state import is_bad
+from treadle.compiler.ir.evaluate import evaluate
+from treadle.compiler.ir.infer import infer_types
+from treadle.compiler.ir.text import parse_module, print_module
+from treadle.tools.dev.fuzz.programs import try_program
+from treadle.tools.dev.fuzz.state import is_bad
 
 from .programs import Program, programs
 from .samples import floats
@@ -103,7 +103,7 @@ def test_float16_is_rounded_at_the_end_alone(modules: list[ir.Module]) -> None:
 
 @pytest.mark.parametrize("first", range(0, 100, 20))
 def test_programs_of_static_and_symbolic_sizes_keep_their_value(first: int) -> None:
-    """A hundred of those that `python -m treadle.tools.fuzz_programs` tries; it tries as many as it is told."""
+    """A hundred of those that `python -m treadle.tools.dev.fuzz.programs` tries; it tries as many as it is told."""
     outcomes = [try_program(0, number) for number in range(first + 1, first + 20)]
     assert not [outcome for outcome in outcomes if is_bad(outcome)]
     assert sum(outcome.endswith("equal") for outcome in outcomes) > 12

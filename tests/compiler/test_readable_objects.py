@@ -11,7 +11,7 @@ import treadle
 from treadle import Module, debug, function, named, op, tuple_, var, while_loop
 from treadle.compiler import ir
 from treadle.formats import primitive, program
-from treadle.formats.readable import WIDTH, Readable
+from treadle.formats.messages.readable import WIDTH, Readable
 
 LAYERS = 30
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from treadle.compiler import ir
-from treadle.compiler.builder import Module, constant, function, op, var
-from treadle.compiler.evaluate import evaluate
-from treadle.compiler.infer import infer_types
+from treadle.compiler.builder.programs import Module, constant, function, op, var
+from treadle.compiler.ir.evaluate import evaluate
+from treadle.compiler.ir.infer import infer_types
+from treadle.compiler.ir.text import parse_module, print_module
 from treadle.compiler.passes import DeadCode, InferTypes, Recognise, SplitBatches
-from treadle.compiler.text import parse_module, print_module
 from treadle.formats.dtypes import DType
 from treadle.formats.types import TensorType
 

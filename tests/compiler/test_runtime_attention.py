@@ -7,7 +7,7 @@ import onnx
 import pytest
 import treadle
 from onnx import helper
-from treadle.formats.errors import ModelError, UnsupportedOperatorError
+from treadle.formats.messages.errors import ModelError, UnsupportedOperatorError
 
 from .runtime_models import RUNTIME, Arrays, by_onnxruntime, by_reference, check, compiled, floats, model_of
 

@@ -12,11 +12,11 @@ import onnxruntime
 import pytest
 import treadle
 from onnx import helper
-from treadle.formats.errors import ModelError, UnsupportedOperatorError
-from treadle.tools.zoo.bert import bert
-from treadle.tools.zoo.gpt import gpt
-from treadle.tools.zoo.llama import llama
-from treadle.tools.zoo.whisper import whisper
+from treadle.formats.messages.errors import ModelError, UnsupportedOperatorError
+from treadle.tools.dev.zoo.bert import bert
+from treadle.tools.dev.zoo.gpt import gpt
+from treadle.tools.dev.zoo.llama import llama
+from treadle.tools.dev.zoo.whisper import whisper
 
 from .runtime_models import RUNTIME, by_onnxruntime, check, compiled, floats, model_of
 

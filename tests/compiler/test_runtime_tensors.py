@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import treadle
 from onnx import helper
-from treadle.formats.errors import ModelError, UnsupportedOperatorError
+from treadle.formats.messages.errors import ModelError, UnsupportedOperatorError
 
 from .runtime_models import RUNTIME, check, compiled, floats, model_of
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from treadle.compiler.evaluate import evaluate
+from treadle.compiler.ir.evaluate import evaluate
+from treadle.compiler.ir.text import parse_module, print_module
 from treadle.compiler.passes import DeadCode, InferTypes, SplitRows
-from treadle.compiler.text import parse_module, print_module
 
 SIGNATURE = "x: float32[{n}, 3, 4], w: float32[4, 6], b: float32[6], r: float32[{n}, 3, 6], q: float32[{m}, 6]"
 FLAT = "f = reshape(x) {{shape=({m}, 4)}}\np = matmul(f, w)"

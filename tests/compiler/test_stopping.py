@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 import treadle
 from treadle import CancelToken, Module, VirtualMachine, function, op, var
-from treadle.compiler.builder import field
-from treadle.formats.errors import BudgetExceededError, CancelledError
+from treadle.compiler.builder.programs import field
+from treadle.formats.messages.errors import BudgetExceededError, CancelledError
 
 pytestmark = pytest.mark.serial
 

@@ -7,11 +7,11 @@ from textwrap import dedent
 
 import numpy as np
 import pytest
-from treadle.compiler.builder import Module, constant, data_type, function, named, op, var
-from treadle.compiler.infer import infer_types
-from treadle.compiler.structure import structurally_equal
-from treadle.compiler.text import parse_module, print_module
-from treadle.formats.errors import ParseError
+from treadle.compiler.builder.programs import Module, constant, data_type, function, named, op, var
+from treadle.compiler.ir.infer import infer_types
+from treadle.compiler.ir.structure import structurally_equal
+from treadle.compiler.ir.text import parse_module, print_module
+from treadle.formats.messages.errors import ParseError
 
 PROGRAM = dedent("""\
     data List[a] = Nil | Cons(a, List[a])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import treadle
 from treadle import tools
-from treadle.compiler.builder import Module, function, op, var
+from treadle.compiler.builder.programs import Module, function, op, var
 
 DIGITS = Path(tools.__file__).parent / "models" / "digits.onnx"
 

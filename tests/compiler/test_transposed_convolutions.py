@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 from treadle.compiler import ir
-from treadle.compiler.builder import Module, constant, function, op, var
-from treadle.compiler.evaluate import evaluate
-from treadle.compiler.infer import infer_types
+from treadle.compiler.builder.programs import Module, constant, function, op, var
+from treadle.compiler.ir.evaluate import evaluate
+from treadle.compiler.ir.infer import infer_types
 from treadle.compiler.passes.dead_code import DeadCode
 from treadle.compiler.passes.fold_constants import FoldConstants
 from treadle.compiler.passes.layout import BlockChannels

@@ -10,15 +10,17 @@ import onnx
 import pytest
 import treadle
 from onnx import numpy_helper, parser
-from treadle.compiler import driver, timing, tune, tune_algorithms
+from treadle.compiler import driver
 from treadle.compiler.driver import compile, tune_kernels, with_kernels, with_known_variants
-from treadle.compiler.kernels.target import host, of
 from treadle.compiler.operators import winograd
-from treadle.compiler.tune import Session
+from treadle.compiler.targets.cpu import timing, tune, tune_algorithms
+from treadle.compiler.targets.cpu.target import host, of
+from treadle.compiler.targets.cpu.tune import Session
 from treadle.formats.executable import Executable, load
+from treadle.native import platform
+from treadle.native.llvm import NativeTarget
 from treadle.tools.cli import main
-from treadle.vm import library, native
-from treadle.vm.llvm import NativeTarget
+from treadle.vm import library
 from treadle.vm.machine import VirtualMachine
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>
@@ -34,18 +36,18 @@ def executable() -> Executable:
 def no_memory_of_other_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels may come from the user's cache; choices may not."""
     kept: dict[str, bytes] = {}
-    original = native.ObjectCache.get, native.ObjectCache.put
+    original = platform.ObjectCache.get, platform.ObjectCache.put
     choices = lambda key: f"choice {key}"  # noqa: E731
     monkeypatch.setattr(tune, "_choice_key", choices)
 
-    def get(cache: native.ObjectCache, key: str) -> bytes | None:
+    def get(cache: platform.ObjectCache, key: str) -> bytes | None:
         return kept.get(key) if key.startswith("choice ") else original[0](cache, key)
 
-    def put(cache: native.ObjectCache, key: str, content: bytes) -> None:
+    def put(cache: platform.ObjectCache, key: str, content: bytes) -> None:
         kept.__setitem__(key, content) if key.startswith("choice ") else original[1](cache, key, content)
 
-    monkeypatch.setattr(native.ObjectCache, "get", get)
-    monkeypatch.setattr(native.ObjectCache, "put", put)
+    monkeypatch.setattr(platform.ObjectCache, "get", get)
+    monkeypatch.setattr(platform.ObjectCache, "put", put)
 
 
 @pytest.fixture
@@ -192,7 +194,7 @@ def test_what_has_no_size_to_measure_at_is_left_alone() -> None:
 
 def test_the_source_that_is_shown_is_the_variant_that_runs(executable):
     """Of the kernel with a tile other than the default's."""
-    from treadle.compiler.kernels.lower import lower, space
+    from treadle.compiler.targets.cpu.kernels.lower import lower, space
 
     (primitive,) = executable.program.primitives
     options = space(primitive.definition, host())

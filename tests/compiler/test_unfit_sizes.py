@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import treadle
-from treadle.compiler.builder import Module, function, op, var
-from treadle.formats.errors import ShapeError
+from treadle.compiler.builder.programs import Module, function, op, var
+from treadle.formats.messages.errors import ShapeError
 
 
 def called(make: Callable[..., Any], shapes: list[tuple], *arrays: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import treadle
 from treadle import Module, function, named, op, var
-from treadle.compiler import user_lines
+from treadle.compiler.builder import user_lines
 
 FILE = Path(__file__).name
 
@@ -21,7 +21,9 @@ def here(offset: int = 0) -> str:
     return f"{FILE}:{frame.f_back.f_lineno + offset}"
 
 
-def origins(result: treadle.compiler.builder.Expression, *parameters: treadle.compiler.builder.Expression) -> list[str]:
+def origins(
+    result: treadle.compiler.builder.programs.Expression, *parameters: treadle.compiler.builder.programs.Expression
+) -> list[str]:
     return [binding.origin for binding in Module(main=function(parameters, result)).functions["main"].body.bindings]
 
 
@@ -46,7 +48,7 @@ def test_each_way_to_build_an_expression_names_the_line_that_asks_for_it() -> No
 
 
 def test_a_line_is_that_of_the_nearest_function_of_the_user() -> None:
-    def dense(x: treadle.compiler.builder.Expression) -> treadle.compiler.builder.Expression:
+    def dense(x: treadle.compiler.builder.programs.Expression) -> treadle.compiler.builder.programs.Expression:
         return x @ np.ones((4, 4), np.float32)
 
     x = var("x", ("n", 4))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from treadle.tools.conformance import cases, check
-from treadle.tools.onnx_backend import run
+from treadle.tools.dev.conformance import cases, check
+from treadle.tools.dev.onnx_backend import run
 
 CASES = cases()
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(120)]

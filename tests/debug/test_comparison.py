@@ -14,9 +14,9 @@ from treadle.compiler import passes
 from treadle.compiler.passes import PIPELINE
 from treadle.debug import references
 from treadle.debug.tensors import error, forms
-from treadle.formats.errors import ArgumentError, FormatError, TreadleError
-from treadle.tools import planted
+from treadle.formats.messages.errors import ArgumentError, FormatError, TreadleError
 from treadle.tools.cli import main
+from treadle.tools.dev import planted
 
 CONVOLUTIONS = """<ir_version: 8, opset_import: ["" : 17]>
 agraph (float[1, 3, 9, 9] x, float[20, 3, 3, 3] w, float[20] s, float[20] b, float[20] m, float[20] v, float[6, 20, 3, 3] u)
@@ -132,7 +132,7 @@ class _Wrong:
     name = "wrong"
 
     def __call__(self, module: object) -> object:
-        from treadle.compiler.text import parse_module, print_module
+        from treadle.compiler.ir.text import parse_module, print_module
 
         return passes.InferTypes()(parse_module(print_module(module).replace("sigmoid(", "tanh(")))
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import treadle
 from treadle import debug
-from treadle.formats.errors import ArgumentError
-from treadle.tools import planted
+from treadle.formats.messages.errors import ArgumentError
 from treadle.tools.cli import main
+from treadle.tools.dev import planted
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import json
 import pytest
 import treadle
 from treadle.debug.graph import graphs
-from treadle.formats.errors import ArgumentError, MissingFileError, UnknownFunctionError
+from treadle.formats.messages.errors import ArgumentError, MissingFileError, UnknownFunctionError
 from treadle.tools.cli import main
 
 

@@ -15,10 +15,10 @@ import treadle
 from treadle import debug
 from treadle.debug import trace
 from treadle.debug.dumping import INDEX
-from treadle.formats.errors import ArgumentError, FileError
 from treadle.formats.executable import Executable
-from treadle.tools import planted
+from treadle.formats.messages.errors import ArgumentError, FileError
 from treadle.tools.cli import main
+from treadle.tools.dev import planted
 
 
 @pytest.fixture(scope="module")

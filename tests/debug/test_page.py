@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import treadle
-from treadle.tools.planted import PAGE, WRONG_ROWS, model, page, with_wrong_kernel, without_numbers
+from treadle.tools.dev.planted import PAGE, WRONG_ROWS, model, page, with_wrong_kernel, without_numbers
 
 
 def test_the_page_shows_what_its_commands_print() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    assert without_numbers(page(text)) == without_numbers(text), "run python -m treadle.tools.planted"
+    assert without_numbers(page(text)) == without_numbers(text), "run python -m treadle.tools.dev.planted"
 
 
 def test_a_planted_kernel_is_wrong_also_where_the_right_one_was_built(tmp_path: Path) -> None:

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import treadle
-from treadle.compiler.kernels.own import OWN
 from treadle.compiler.operators.table import TABLE
+from treadle.compiler.targets.cpu.kernels.own import OWN
 from treadle.debug.interpreter.call import Step
-from treadle.formats.errors import ArgumentError, UnknownFunctionError
 from treadle.formats.extensions import EXTENSIONS
+from treadle.formats.messages.errors import ArgumentError, UnknownFunctionError
+from treadle.native.convention import STOPPED
 from treadle.tools.cli import OK, USAGE, main
-from treadle.vm.convention import STOPPED
 
 prange = range
 x = treadle.var("x", ("n", 70))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import treadle
 from treadle import function, op, var
-from treadle.formats.errors import ArgumentError
+from treadle.formats.messages.errors import ArgumentError
 
 x = var("x", ("n", 4))
 CONSTANT = np.arange(8, dtype=np.float32).reshape(4, 2)

@@ -6,9 +6,9 @@ import json
 import re
 import shlex
 
-from treadle.tools import pages
+from treadle.native.knobs import KNOBS
 from treadle.tools.cli import _parser
-from treadle.vm.knobs import KNOBS
+from treadle.tools.dev.derive import pages
 
 FILES = [
     text

@@ -6,12 +6,12 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from treadle.compiler.kernels.lower import TEMPLATES
 from treadle.compiler.operators.table import TABLE, Fusion
-from treadle.tools import pages
+from treadle.compiler.targets.cpu.kernels.lower import TEMPLATES
+from treadle.tools.dev.derive import pages
 
 TEXT = (pages.ROOT / "docs/kernels.md").read_text(encoding="utf-8")
-TABLE_ROW = re.compile(r"^\| ?(.*?) \| `(\w+)\.py` \|", re.MULTILINE)
+TABLE_ROW = re.compile(r"^\| ?(.*?) \| `((?:\w+/)?\w+)\.py` \|", re.MULTILINE)
 
 
 def told() -> dict[str, list[str]]:
@@ -34,7 +34,7 @@ def files(template: Callable[..., Any]) -> list[str]:
     }
     if cells:
         return [*files(cells["special"]), *files(cells["general"])]
-    return [template.__module__.rpartition(".")[2]]
+    return ["/".join(template.__module__.split(".")[-2:])]
 
 
 def test_the_table_has_every_template_in_the_order_of_asking() -> None:
@@ -42,9 +42,9 @@ def test_the_table_has_every_template_in_the_order_of_asking() -> None:
 
 
 def test_every_file_that_the_page_names_is_there() -> None:
-    folder = pages.ROOT / "compiler/kernels"
+    folder = pages.ROOT / "compiler/targets/cpu"
     named = set(re.findall(r"`((?:\w+/)*\w+\.py)`", TEXT))
-    places = (folder, folder.parent, pages.ROOT)
+    places = (folder, pages.ROOT / "compiler", pages.ROOT)
     assert [name for name in sorted(named) if not any((place / name).exists() for place in places)] == []
 
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from treadle.tools import pages
+from treadle.tools.dev.derive import pages
 
 OF_THEIR_OWN = {
     "docs/debugging.md": "tests/debug/test_page.py",
@@ -20,9 +20,14 @@ OF_THEIR_OWN = {
 @pytest.mark.parametrize("page", [page for page in pages.PAGES if page not in OF_THEIR_OWN])
 def test_what_a_page_shows_is_what_its_blocks_print(page: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "treadle.tools.pages", "--check", page], capture_output=True, text=True, timeout=500
+        [sys.executable, "-m", "treadle.tools.dev.derive.pages", "--check", page],
+        capture_output=True,
+        text=True,
+        timeout=500,
     )
-    assert done.returncode == 0, f"run python -m treadle.tools.pages {page}\n{done.stdout}{done.stderr[-5000:]}"
+    assert done.returncode == 0, (
+        f"run python -m treadle.tools.dev.derive.pages {page}\n{done.stdout}{done.stderr[-5000:]}"
+    )
 
 
 @pytest.mark.parametrize("test", OF_THEIR_OWN.values())

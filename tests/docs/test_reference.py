@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import treadle
 from treadle import debug, op
-from treadle.tools import reference
+from treadle.native.knobs import KNOBS
 from treadle.tools.cli import _parser
-from treadle.vm.knobs import KNOBS
+from treadle.tools.dev.derive import reference
 
 API = (reference.FOLDER.parent / "api.md").read_text(encoding="utf-8")
 DOCUMENTED = set(re.findall(r"^\.\. auto\w+:: (\S+)$", API, re.MULTILINE)) | set(re.findall(r"`(treadle\.\w+)`", API))

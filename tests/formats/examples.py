@@ -1,10 +1,10 @@
 """A small executable that has something in every section."""
 
 import numpy as np
-from treadle.formats.assembly import parse_assembly
 from treadle.formats.dtypes import DType
 from treadle.formats.executable import Executable, NativeKernel
 from treadle.formats.primitive import PrimitiveNode
+from treadle.formats.text.assembly import parse_assembly
 from treadle.formats.types import TensorType
 from treadle.formats.weights import NamedWeight, WeightTable
 

@@ -4,8 +4,8 @@ import struct
 
 import numpy as np
 from treadle.formats.param_dict import tensor_pieces
-from treadle.formats.relay_executable import instruction_hash
-from treadle.formats.tvm_files import MAGIC
+from treadle.tvm.files.executables import MAGIC
+from treadle.tvm.files.relay_executable import instruction_hash
 
 
 def u64(value):

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 import treadle.tvm
 from treadle.formats.param_dict import load_param_dict_from_file, save_param_dict, save_param_dict_to_file
-from treadle.formats.relax_executable import load_relax_executable, pieces
-from treadle.formats.relax_program import as_text, check, statistics
 from treadle.tools.cli import main
 from treadle.tvm import relax
+from treadle.tvm.files.relax_executable import load_relax_executable, pieces
+from treadle.tvm.files.relax_program import as_text, check, statistics
 
 PYTHON = os.environ.get("TREADLE_TEST_TVM", sys.executable)
 ARRAYS = {

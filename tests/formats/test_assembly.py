@@ -4,11 +4,11 @@ import textwrap
 
 import numpy as np
 import pytest
-from treadle.formats import assembly
-from treadle.formats.assembly import parse_assembly, print_assembly
-from treadle.formats.errors import FormatError, ParseError
+from treadle.formats.messages.errors import FormatError, ParseError
 from treadle.formats.program import Program
-from treadle.vm.verify import verify
+from treadle.formats.text import assembly
+from treadle.formats.text.assembly import parse_assembly, print_assembly
+from treadle.vm.verify.verifier import verify
 
 from . import examples
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from treadle.formats import bundle
 from treadle.formats.bundle import MARKER, Part, pack, unpack
-from treadle.formats.errors import ChecksumError, FormatError
-from treadle.tools.mutate import mutate_bytes
+from treadle.formats.messages.errors import ChecksumError, FormatError
+from treadle.tools.dev.fuzz.changes import mutate_bytes
 
 PARTS = [Part("one", [b"first", b"part"], (1, 2)), Part("two", [b""], (2,)), Part("three", [bytes(range(256))])]
 PACKED = b"".join(pack(PARTS))

@@ -1,13 +1,13 @@
 """Instructions as words, and as Python's `dis` would show them."""
 
 import pytest
-from treadle.formats.assembly import parse_assembly
 from treadle.formats.bytecode import CodeBuilder, encode, int_register, scan
-from treadle.formats.disassembly import dis
 from treadle.formats.dtypes import DType
-from treadle.formats.errors import FormatError, LimitError, UnknownFunctionError
 from treadle.formats.isa import OPERATIONS
+from treadle.formats.messages.errors import FormatError, LimitError, UnknownFunctionError
 from treadle.formats.program import Program
+from treadle.formats.text.assembly import parse_assembly
+from treadle.formats.text.disassembly import dis
 
 from . import examples
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import treadle
 from treadle import debug, errors
-from treadle.formats import calling, choices
-from treadle.formats.calling import public, public_class, warn_user
+from treadle.formats.messages import calling, choices
+from treadle.formats.messages.calling import public, public_class, warn_user
 
 
 @public

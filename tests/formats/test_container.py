@@ -15,8 +15,8 @@ import pytest
 import treadle
 from treadle.formats import container, limits, schema
 from treadle.formats.container import Container, save
-from treadle.formats.errors import ChecksumError, FileError, FormatError, LimitError, VersionError
 from treadle.formats.executable import Executable, load
+from treadle.formats.messages.errors import ChecksumError, FileError, FormatError, LimitError, VersionError
 from treadle.formats.program import Program
 
 from . import examples

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from treadle.formats import dtypes
 from treadle.formats.data_type import DataType, DataTypeCode
 from treadle.formats.dtypes import DType
-from treadle.formats.errors import DTypeError, FormatError
+from treadle.formats.messages.errors import DTypeError, FormatError
 
 
 @pytest.mark.parametrize(

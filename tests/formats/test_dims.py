@@ -4,10 +4,10 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from treadle.formats import dims, limits
-from treadle.formats.assembly import parse_assembly
 from treadle.formats.dims import parse
-from treadle.formats.errors import ParseError
 from treadle.formats.executable import Executable, load
+from treadle.formats.messages.errors import ParseError
+from treadle.formats.text.assembly import parse_assembly
 from treadle.tests.formats.strategies import symbolic_dims
 
 few = settings(max_examples=100, deadline=None, derandomize=True)

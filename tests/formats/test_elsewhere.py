@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import treadle
 import treadle.debug
-from treadle.formats import elsewhere
-from treadle.formats.errors import ArgumentError, UnknownAttributeError, UnknownNameError
-from treadle.formats.names import near
+from treadle.formats.messages import elsewhere
+from treadle.formats.messages.errors import ArgumentError, UnknownAttributeError, UnknownNameError
+from treadle.formats.messages.names import near
 from treadle.tools import cli
 
 X = treadle.var("x", (2,))

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from treadle.formats.assembly import parse_assembly
 from treadle.formats.constants import aligned_copy, gather
 from treadle.formats.dtypes import DType
-from treadle.formats.errors import ChecksumError, FormatError, UnknownFunctionError
 from treadle.formats.executable import Executable, load
+from treadle.formats.messages.errors import ChecksumError, FormatError, UnknownFunctionError
 from treadle.formats.primitive import Primitive, PrimitiveDefinition, PrimitiveNode
 from treadle.formats.program import Function, Program
+from treadle.formats.text.assembly import parse_assembly
 from treadle.formats.types import FunctionType, TensorType
 
 from . import examples

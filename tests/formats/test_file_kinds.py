@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import treadle
 from treadle import Module, function, var
-from treadle.formats.errors import FormatError, ModelError
-from treadle.formats.file_kinds import HEAD_BYTES, KINDS, kind_of
+from treadle.formats.messages.errors import FormatError, ModelError
+from treadle.formats.messages.file_kinds import HEAD_BYTES, KINDS, kind_of
 
 
 @pytest.fixture(scope="module")

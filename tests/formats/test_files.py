@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import treadle
-from treadle.formats.errors import FileError, FormatError, TreadleError
 from treadle.formats.executable import Executable, load
+from treadle.formats.messages.errors import FileError, FormatError, TreadleError
 from treadle.formats.program import Program
-from treadle.vm import processes
+from treadle.native import processes
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="links, pipes and modes are POSIX's")
 

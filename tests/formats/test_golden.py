@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from treadle.formats.assembly import parse_assembly
 from treadle.formats.executable import NativeKernel, load
+from treadle.formats.text.assembly import parse_assembly
 
 GOLDEN = Path(__file__).parent / "golden"
 NATIVE = {"x86-64": {"00ff": NativeKernel(b"object", (1, -2), 64, 1000), "0100": NativeKernel(b"object", (), 0, 0)}}

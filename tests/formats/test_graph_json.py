@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from treadle.formats.dtypes import DType
-from treadle.formats.errors import DTypeError, FormatError, LimitError, TreadleError
-from treadle.formats.graph_json import COPY, NOP, Entry, Graph, Node, parse_graph
-from treadle.tools.fuzz_targets import graph as target
-from treadle.tools.mutate import mutate_bytes, mutate_json
+from treadle.formats.messages.errors import DTypeError, FormatError, LimitError, TreadleError
+from treadle.tools.dev.fuzz.changes import mutate_bytes, mutate_json
+from treadle.tools.dev.fuzz.targets import graph as target
+from treadle.tvm.files.graph_json import COPY, NOP, Entry, Graph, Node, parse_graph
 
 from .graphs import rich, simple, text
 

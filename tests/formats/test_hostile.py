@@ -5,12 +5,12 @@ import contextlib
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from treadle.formats import container, dims, schema
-from treadle.formats.assembly import parse_assembly, print_assembly
 from treadle.formats.container import Container
-from treadle.formats.disassembly import dis
-from treadle.formats.errors import FormatError
 from treadle.formats.executable import load
+from treadle.formats.messages.errors import FormatError
 from treadle.formats.program import Program
+from treadle.formats.text.assembly import parse_assembly, print_assembly
+from treadle.formats.text.disassembly import dis
 
 from . import examples, strategies
 

@@ -8,7 +8,8 @@ import pytest
 import treadle
 from treadle.formats import bytecode, isa
 from treadle.formats.isa import OPERATIONS, Kind, Role
-from treadle.vm import layout, verify_flow
+from treadle.vm import layout
+from treadle.vm.verify.verifier import flow
 
 HOUSE = Path(treadle.__file__).parent
 FIELDS = "99  blend  dst:r*! factor:d sources:r* label amount:imm"
@@ -59,7 +60,7 @@ def test_the_engine_finds_fields_where_the_encoder_puts_them():
 def test_the_verifiers_methods_take_the_fields_of_their_instruction_in_order():
     for operation in OPERATIONS:
         names = [field.name for field in operation.fields]
-        assert list(inspect.signature(verify_flow._HANDLERS[operation.opcode]).parameters)[1:] == names
+        assert list(inspect.signature(flow._HANDLERS[operation.opcode]).parameters)[1:] == names
 
 
 @pytest.mark.parametrize("folder", ["vm", "compiler", "tools", "tvm"])

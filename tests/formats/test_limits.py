@@ -3,7 +3,7 @@
 import msgpack
 import pytest
 from treadle.formats import dims, limits
-from treadle.formats.errors import LimitError
+from treadle.formats.messages.errors import LimitError
 from treadle.formats.schema import DEFINITIONS, PRIMITIVE_NAMES, TYPES
 from treadle.formats.types import TupleType
 

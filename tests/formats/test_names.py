@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import treadle
 from treadle import Module, function, op, var
-from treadle.formats.errors import TreadleError
-from treadle.formats.names import near
+from treadle.formats.messages.errors import TreadleError
+from treadle.formats.messages.names import near
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import json
 import numpy as np
 import pytest
 from treadle.formats.dims import variable
-from treadle.formats.errors import FormatError
-from treadle.formats.node_json import UnknownNode, dump, load
+from treadle.formats.messages.errors import FormatError
+from treadle.tvm.files.node_json import UnknownNode, dump, load
 
 RNG = np.random.default_rng(2)
 TEXT = dump(

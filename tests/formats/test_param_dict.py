@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from treadle.formats.errors import FormatError, LimitError
+from treadle.formats.messages.errors import FormatError, LimitError
 from treadle.formats.param_dict import (
     load_param_dict,
     load_param_dict_from_file,
     save_param_dict,
     save_param_dict_to_file,
 )
-from treadle.tools.mutate import mutate_bytes
+from treadle.tools.dev.fuzz.changes import mutate_bytes
 
 KINDS = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 KINDS += ["float16", "float32", "float64", "complex64", "complex128"]

@@ -12,9 +12,9 @@ from random import Random
 import numpy as np
 import pytest
 import treadle
-from treadle.formats.errors import FileError, FormatError, LimitError
+from treadle.formats.messages.errors import FileError, FormatError, LimitError
 from treadle.formats.parameter_files import load_params, save_params
-from treadle.tools.mutate import mutate_bytes
+from treadle.tools.dev.fuzz.changes import mutate_bytes
 
 PARAMS = {
     "file": np.arange(6, dtype=np.float32).reshape(2, 3),

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from treadle.formats.assembly import parse_assembly
-from treadle.formats.errors import ChecksumError, FileError
 from treadle.formats.executable import Executable, load
+from treadle.formats.messages.errors import ChecksumError, FileError
 from treadle.formats.program import NativeKernel
+from treadle.formats.text.assembly import parse_assembly
 
 LARGE = np.arange(4096, dtype=np.float32)
 TEXT = 'meta "note" = "{note}"\nfunc @main(x: float32[4096]) -> float32[4096] {{\n  ret r0\n}}\n'

@@ -7,12 +7,12 @@ import pytest
 import treadle
 from onnx import TensorProto, helper
 from treadle import Module, function, op, var
-from treadle.compiler.frontend.onnx import from_onnx
-from treadle.compiler.text import parse_module, print_module
+from treadle.compiler.ir.text import parse_module, print_module
+from treadle.compiler.onnx.importer import from_onnx
 from treadle.formats import sections
-from treadle.formats.assembly import parse_assembly, print_assembly
-from treadle.formats.errors import FormatError
+from treadle.formats.messages.errors import FormatError
 from treadle.formats.ports import outputs_of
+from treadle.formats.text.assembly import parse_assembly, print_assembly
 from treadle.formats.types import FunctionType, TupleType
 
 

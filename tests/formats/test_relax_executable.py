@@ -8,10 +8,12 @@ import tracemalloc
 import numpy as np
 import pytest
 from treadle.formats.data_type import DataType
-from treadle.formats.errors import FormatError, LimitError, VerificationError, VersionError
+from treadle.formats.messages.errors import FormatError, LimitError, VerificationError, VersionError
 from treadle.formats.param_dict import tensor_pieces
-from treadle.formats.relax_executable import information, load_relax_executable, pieces
-from treadle.formats.relax_program import (
+from treadle.tools.cli import main
+from treadle.tvm.files.executables import MAGIC, MAGIC_SCOPES, find_executable
+from treadle.tvm.files.relax_executable import information, load_relax_executable, pieces
+from treadle.tvm.files.relax_program import (
     MACHINE,
     VOID,
     Call,
@@ -26,8 +28,6 @@ from treadle.formats.relax_program import (
     check,
     statistics,
 )
-from treadle.formats.tvm_files import MAGIC, MAGIC_SCOPES, find_executable
-from treadle.tools.cli import main
 
 R, C = Kind.REGISTER, Kind.CONSTANT
 WEIGHTS = np.arange(4, dtype="float32")

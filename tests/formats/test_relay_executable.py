@@ -4,9 +4,9 @@ import random
 
 import numpy as np
 import pytest
-from treadle.formats.errors import FormatError, VersionError
-from treadle.formats.relay_executable import OPERATIONS, load_relay_executable
+from treadle.formats.messages.errors import FormatError, VersionError
 from treadle.tools.cli import main
+from treadle.tvm.files.relay_executable import OPERATIONS, load_relay_executable
 
 from .relay_files import everything, relay_file, u64
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from treadle.formats.assembly import parse_assembly, print_assembly
-from treadle.formats.disassembly import dis
-from treadle.formats.errors import ArgumentError
 from treadle.formats.executable import Executable, load
+from treadle.formats.messages.errors import ArgumentError
 from treadle.formats.program import Program
 from treadle.formats.sections import decode_definition, encode_definition
+from treadle.formats.text.assembly import parse_assembly, print_assembly
+from treadle.formats.text.disassembly import dis
 
 from . import strategies
 

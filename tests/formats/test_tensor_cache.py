@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from treadle.formats.errors import FileError, FormatError, TreadleError
-from treadle.formats.tensor_cache import INDEX, load, of_bfloat16, save, to_bfloat16
+from treadle.formats.messages.errors import FileError, FormatError, TreadleError
+from treadle.tvm.files.tensor_cache import INDEX, load, of_bfloat16, save, to_bfloat16
 
 TENSORS = {
     "x_0": np.array([1, 2, 3], np.int32),

@@ -17,11 +17,11 @@ import treadle
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
-from treadle.formats.calling import warn_user
-from treadle.formats.errors import BudgetExceededError, ParseError, TreadleError
-from treadle.formats.relax_program import VOID, RelaxFunction, RelaxProgram, Ret, as_text, statistics
-from treadle.formats.terminal import shown
+from treadle.formats.messages.calling import warn_user
+from treadle.formats.messages.errors import BudgetExceededError, ParseError, TreadleError
+from treadle.formats.messages.terminal import shown
 from treadle.tools.cli import main
+from treadle.tvm.files.relax_program import VOID, RelaxFunction, RelaxProgram, Ret, as_text, statistics
 
 HOSTILE = "a\x1b[2J\x9b31m\x07\r\u202eb\x7f"
 OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")

@@ -2,9 +2,9 @@
 
 import pytest
 from hypothesis import given
-from treadle.formats.assembly import parse_assembly
-from treadle.formats.errors import FormatError
 from treadle.formats.executable import Executable, load
+from treadle.formats.messages.errors import FormatError
+from treadle.formats.text.assembly import parse_assembly
 from treadle.formats.tuning import parse_variant, print_variant
 
 from . import strategies

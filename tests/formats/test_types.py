@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from treadle import DType, TensorType
-from treadle.formats.errors import DTypeError, ShapeError
+from treadle.formats.messages.errors import DTypeError, ShapeError
 from treadle.formats.types import tensor
 
 

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import treadle
 from treadle import Module, VirtualMachine, function, if_, op, var
-from treadle.formats.errors import FormatError
+from treadle.formats.messages.errors import FormatError
 from treadle.serve.batching import BatchLine, Pending
 from treadle.serve.config import ModelConfig
 from treadle.serve.endpoint import Endpoint, endpoints
 from treadle.serve.independence import merging, rows_of
 from treadle.serve.scheduler import Scheduler
-from treadle.tools.zoo.mlp import mlp
+from treadle.tools.dev.zoo.mlp import mlp
 
 from . import models
 

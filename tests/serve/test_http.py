@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from treadle.formats.errors import FileError
+from treadle.formats.messages.errors import FileError
 
 from . import models
 

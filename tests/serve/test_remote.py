@@ -20,8 +20,8 @@ import numpy as np
 import pytest
 import treadle
 from treadle import VirtualMachine, errors
-from treadle.formats.assembly import parse_assembly
-from treadle.vm.remote_wire import VERSION, pack, unpack
+from treadle.formats.text.assembly import parse_assembly
+from treadle.remote.wire import VERSION, pack, unpack
 from treadle.vm.values import Closure, DataValue
 
 from . import models
@@ -29,8 +29,8 @@ from .mutations import damaged, mutated
 
 pytest.importorskip("grpc")
 pytest.importorskip("prometheus_client")
-from treadle.serve.remote_functions import Functions
-from treadle.serve.remote_sessions import RemoteLimits
+from treadle.remote.server.functions import Functions
+from treadle.remote.server.sessions import RemoteLimits
 
 X = np.arange(16, dtype=np.float32).reshape(2, 8)
 LARGE = np.random.default_rng(1).standard_normal((100_000, 8)).astype(np.float32)

@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 import treadle
 from treadle import VirtualMachine, errors
-from treadle.formats.assembly import parse_assembly
+from treadle.formats.text.assembly import parse_assembly
+from treadle.remote.wire import VERSION, Steps, pack, unpack
 from treadle.vm.budgets import CancelToken
-from treadle.vm.remote_wire import VERSION, Steps, pack, unpack
 
 from ..timing import soon
 from . import models
@@ -28,8 +28,8 @@ from . import models
 pytest.importorskip("grpc")
 pytest.importorskip("prometheus_client")
 import grpc
-from treadle.serve.remote_sessions import RemoteLimits, Session
-from treadle.serve.remote_work import Work
+from treadle.remote.server.sessions import RemoteLimits, Session
+from treadle.remote.server.work import Work
 
 X = np.ones((2, 8), np.float32)
 MEGABYTES = np.ones((4, 1 << 20), np.uint8)

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 import treadle
 from treadle import Module, VirtualMachine, errors, function, op, var
+from treadle.remote.machine import REFUSED
+from treadle.tvm.graphs.executor import GraphExecutor
+from treadle.tvm.graphs.factory import GraphFactory
 from treadle.vm.budgets import BOUNDS
-from treadle.vm.graph_executor import GraphExecutor
-from treadle.vm.graph_factory import GraphFactory
-from treadle.vm.remote_machine import REFUSED
 
 from . import models
 
 pytest.importorskip("grpc")
 pytest.importorskip("prometheus_client")
-from treadle.serve.remote_sessions import RemoteLimits
+from treadle.remote.server.sessions import RemoteLimits
 
 X = np.arange(16, dtype=np.float32).reshape(2, 8)
 W = np.linspace(-1, 1, 32, dtype=np.float32).reshape(8, 4)

@@ -18,10 +18,10 @@ from . import models
 pytest.importorskip("grpc")
 pytest.importorskip("prometheus_client")
 import grpc
-from treadle.serve.remote_sessions import RemoteLimits, Session, Total
-from treadle.serve.remote_turns import Places, in_turn
+from treadle.remote.server.sessions import RemoteLimits, Session, Total
+from treadle.remote.server.turns import Places, in_turn
+from treadle.remote.wire import SESSION_KEY, pack, unpack
 from treadle.serve.scheduler import Line, Scheduler
-from treadle.vm.remote_wire import SESSION_KEY, pack, unpack
 
 X = np.ones((2, 8), np.float32)
 ONE = np.ones(1, np.float32)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from treadle.formats.errors import FileError
+from treadle.formats.messages.errors import FileError
 from treadle.serve.errors import BadRequestError, NotFoundError, UnavailableError
 from treadle.serve.repository import Repository
 

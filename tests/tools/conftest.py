@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from treadle.tools import engines
+from treadle.tools.dev.bench import engines
 
 
 @pytest.fixture

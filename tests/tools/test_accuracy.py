@@ -8,8 +8,8 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from treadle.tools import accuracy
 from treadle.tools.cli import USAGE, main
+from treadle.tools.dev.bench import accuracy
 
 
 def test_engines_are_compared_with_the_reference(capsys: pytest.CaptureFixture) -> None:

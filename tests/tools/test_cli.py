@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx import parser
+from treadle.native.platform import ObjectCache
 from treadle.tools import cli, digits, doctor
 from treadle.tools.cli import main
-from treadle.vm.native import ObjectCache
 
 MODEL = (
     '<ir_version: 8, opset_import: ["" : 17]> agraph (float[n, 2] x, float[2] w) => (float[n, 2] y) { y = Add(x, w) }'
@@ -301,7 +301,7 @@ def test_a_missing_package_is_named(
     def fail(*_: object, **__: object) -> None:
         raise ModuleNotFoundError("No module named 'onnx'", name="onnx")
 
-    monkeypatch.setattr("treadle.compiler.frontend.onnx.from_onnx", fail)
+    monkeypatch.setattr("treadle.compiler.onnx.importer.from_onnx", fail)
     assert main(["info", f"{folder}/add.onnx"]) == 4
     assert "the package onnx is needed: pip install 'treadle[onnx]'\n" in capsys.readouterr().err
 
@@ -374,7 +374,7 @@ def test_doctor_knows_which_variables_there_are(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_doctor_counts_the_cpus_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("treadle.vm.processors.cpu_quota", lambda: 0.5)
+    monkeypatch.setattr("treadle.native.processors.cpu_quota", lambda: 0.5)
     found = {finding.name: finding.value for finding in doctor.examine()}
     assert found["CPUs"].startswith("1 for this process")
     assert "the time of 0.5 (control group)" in found["CPUs"]

@@ -9,11 +9,18 @@ from random import Random
 
 import numpy as np
 import pytest
-from treadle.formats.errors import TreadleError
-from treadle.tools import fuzz_readers
-from treadle.tools.fuzz_definitions import try_definition
-from treadle.tools.fuzz_targets import CORPUS, TARGETS, is_fault, known_definitions, read_corpus, with_changed_section
-from treadle.tools.mutate_definitions import mended, mutate_definition
+from treadle.formats.messages.errors import TreadleError
+from treadle.tools.dev.fuzz import readers
+from treadle.tools.dev.fuzz.changed_definitions import mended, mutate_definition
+from treadle.tools.dev.fuzz.definitions import try_definition
+from treadle.tools.dev.fuzz.targets import (
+    CORPUS,
+    TARGETS,
+    is_fault,
+    known_definitions,
+    read_corpus,
+    with_changed_section,
+)
 
 from ..timing import soon
 
@@ -73,7 +80,7 @@ def test_a_changed_section_has_a_checksum_that_fits() -> None:
     assert with_changed_section(b"no container", 0, lambda section: section) == b"no container"
 
 
-@pytest.mark.parametrize("name", fuzz_readers.DEFAULT)
+@pytest.mark.parametrize("name", readers.DEFAULT)
 def test_changed_inputs_are_taken_or_refused_and_cost_little(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert fuzz_readers.main([name, "--count", "300"]) == 0, capsys.readouterr().out
-    assert fuzz_readers.make_input([b"abc"], 1, 2) == fuzz_readers.make_input([b"abc"], 1, 2)
+    assert readers.main([name, "--count", "300"]) == 0, capsys.readouterr().out
+    assert readers.make_input([b"abc"], 1, 2) == readers.make_input([b"abc"], 1, 2)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from treadle.tools import cli, decode
-from treadle.tools.zoo.gpt import gpt
+from treadle.tools import cli
+from treadle.tools.dev.bench import decode
+from treadle.tools.dev.zoo.gpt import gpt
 
 
 def test_the_weights_of_products_count_and_embeddings_do_not() -> None:

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from treadle.tools import race_report
 from treadle.tools.cli import main
+from treadle.tools.dev.bench import race_report
 
 
 def test_what_layers_take_is_a_table_of_a_page_that_has_others(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -7,12 +7,12 @@ import sys
 
 import numpy as np
 import pytest
-from treadle.tools.forbidden_pages import Fenced
+from treadle.tools.dev.fuzz.forbidden_pages import Fenced
 
 CHILD = """
 import ctypes, sys
 import numpy as np
-from treadle.tools.forbidden_pages import Fenced
+from treadle.tools.dev.fuzz.forbidden_pages import Fenced
 fenced = Fenced(np.zeros({count}, np.float32), at_start={at_start}, writable={writable})
 begin, size = fenced.address, fenced.array.nbytes
 ctypes.{action}

@@ -6,24 +6,24 @@ from random import Random
 
 import numpy as np
 import pytest
-from treadle.formats.assembly import parse_assembly
-from treadle.formats.errors import TreadleError
 from treadle.formats.executable import Executable, load
-from treadle.tools import fuzz
-from treadle.tools.fuzz_state import is_bad
-from treadle.tools.mutate import mutate_bytes, mutate_program, mutate_section, tweak
-from treadle.tools.random_program import random_program
-from treadle.tools.stand_ins import stand_ins
+from treadle.formats.messages.errors import TreadleError
+from treadle.formats.text.assembly import parse_assembly
+from treadle.tools.dev.fuzz import executables
+from treadle.tools.dev.fuzz.changes import mutate_bytes, mutate_program, mutate_section, tweak
+from treadle.tools.dev.fuzz.random_program import random_program
+from treadle.tools.dev.fuzz.stand_ins import stand_ins
+from treadle.tools.dev.fuzz.state import is_bad
 from treadle.vm.context import live_bytes
 from treadle.vm.machine import VirtualMachine
-from treadle.vm.verify import verify
+from treadle.vm.verify.verifier import verify
 
 PROGRAMS = Path(__file__).parent.parent / "vm" / "programs"
 
 
 def test_mutants_are_refused_or_run_within_bounds(tmp_path: Path) -> None:
     state = tmp_path / "state.json"
-    assert fuzz.main(["--count", "2000", "--corpus", str(PROGRAMS), "--state", str(state)]) == 0
+    assert executables.main(["--count", "2000", "--corpus", str(PROGRAMS), "--state", str(state)]) == 0
     saved = json.loads(state.read_text())
     assert saved["next"] == 2000 == sum(saved["tally"].values())
     assert saved["findings"] == []
@@ -31,17 +31,17 @@ def test_mutants_are_refused_or_run_within_bounds(tmp_path: Path) -> None:
 
 def test_a_mutant_is_a_function_of_seed_and_number() -> None:
     program = parse_assembly((PROGRAMS / "loop.tasm").read_text())
-    original = fuzz.Original("loop", program, Executable(program).as_bytes(), ())
+    original = executables.Original("loop", program, Executable(program).as_bytes(), ())
 
     def mutants(seed: int) -> list[bytes]:
-        made = [fuzz.make_mutant([original], seed, number)[2] for number in range(40)]
+        made = [executables.make_mutant([original], seed, number)[2] for number in range(40)]
         return [mutant for mutant in made if isinstance(mutant, bytes)]
 
     assert mutants(1) == mutants(1) != mutants(2)
 
 
 def test_a_dead_child_is_a_finding_and_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    child = fuzz.Child(tmp_path, 0, tmp_path / "log")
+    child = executables.Child(tmp_path, 0, tmp_path / "log")
     child._code = (
         "import os; print('ready', flush=True); input();"
         "print('0 program: ran, same result', flush=True); os.kill(os.getpid(), 11)"
@@ -53,8 +53,8 @@ def test_a_dead_child_is_a_finding_and_is_replaced(tmp_path: Path, monkeypatch: 
 
 
 def test_a_child_that_builds_a_kernel_may_take_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fuzz, "HANG_SECONDS", 0.1)
-    child = fuzz.Child(tmp_path, 0, tmp_path / "log")
+    monkeypatch.setattr(executables, "HANG_SECONDS", 0.1)
+    child = executables.Child(tmp_path, 0, tmp_path / "log")
     child._code = (
         "import time; print('ready', flush=True); input(); print('building', flush=True); time.sleep(1);"
         "print('5 definition: ran, same result', flush=True); time.sleep(60)"
@@ -64,24 +64,24 @@ def test_a_child_that_builds_a_kernel_may_take_longer(tmp_path: Path, monkeypatc
 
 
 def test_a_silent_child_is_a_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fuzz, "HANG_SECONDS", 0.2)
-    child = fuzz.Child(tmp_path, 0, tmp_path / "log")
+    monkeypatch.setattr(executables, "HANG_SECONDS", 0.2)
+    child = executables.Child(tmp_path, 0, tmp_path / "log")
     child._code = "import time; print('ready', flush=True); time.sleep(60)"
     assert list(child.run(5, 6)) == [(5, "hang")]
 
 
 def test_a_run_is_resumed(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
-    state = fuzz.State(seed=3)
+    state = executables.State(seed=3)
     state.add(0, "program: refused VerificationError")
     state.add(1, "program: crash -11")
     state.next = 2
     state.write(path)
-    again = fuzz.State.read(path, seed=3)
+    again = executables.State.read(path, seed=3)
     assert again == state
     assert again.findings == [{"number": 1, "outcome": "program: crash -11"}]
     with pytest.raises(SystemExit, match="seed 3"):
-        fuzz.State.read(path, seed=4)
+        executables.State.read(path, seed=4)
 
 
 def test_mutations_keep_kinds_and_change_something() -> None:
@@ -112,7 +112,7 @@ def test_random_programs_verify_round_trip_and_run(seed: int) -> None:
 
     def outcome() -> str:
         try:
-            return fuzz.describe(machine["main"](np.ones(2, np.float32), np.array(3)))
+            return executables.describe(machine["main"](np.ones(2, np.float32), np.array(3)))
         except TreadleError as error:
             return str(error)
 

@@ -1,18 +1,18 @@
-"""Hostile models: a small share of what `treadle.tools.fuzz_models` tries, and what it has found."""
+"""Hostile models: a small share of what `treadle.tools.dev.fuzz.models` tries, and what it has found."""
 
 from __future__ import annotations
 
 import pytest
 from treadle.compiler.operators.shapes import require_value
 from treadle.formats.dtypes import DType
-from treadle.formats.errors import InferenceError
-from treadle.tools import fuzz_models
+from treadle.formats.messages.errors import InferenceError
+from treadle.tools.dev.fuzz import models
 
 COUNT = 60
 
 
 def test_hostile_models_are_refused_or_compiled() -> None:
-    tally, findings = fuzz_models.run(seed=22, first=0, count=COUNT, told=lambda _: None, with_cases=False)
+    tally, findings = models.run(seed=22, first=0, count=COUNT, told=lambda _: None, with_cases=False)
     assert not findings
     assert sum(tally.values()) == COUNT
     assert tally["compiled"]
@@ -20,14 +20,14 @@ def test_hostile_models_are_refused_or_compiled() -> None:
 
 
 def test_a_model_is_a_function_of_its_number() -> None:
-    assert [fuzz_models.make_model(0, number, False) for number in range(9)] == [
-        fuzz_models.make_model(0, n, False) for n in range(9)
+    assert [models.make_model(0, number, False) for number in range(9)] == [
+        models.make_model(0, n, False) for n in range(9)
     ]
 
 
 def test_a_process_that_is_lost_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fuzz_models.sys, "executable", "false")
-    tally, findings = fuzz_models.run(seed=0, first=0, count=2, told=lambda _: None, with_cases=False)
+    monkeypatch.setattr(models.sys, "executable", "false")
+    tally, findings = models.run(seed=0, first=0, count=2, told=lambda _: None, with_cases=False)
     assert tally["finding"] == 2
     assert "exit status" in findings[0]
 

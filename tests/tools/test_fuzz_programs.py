@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 from treadle import Module, function, op, var
-from treadle.compiler.evaluate import evaluate
-from treadle.compiler.infer import infer_types
-from treadle.tools.fuzz_programs import TOLERANCE, jumps
+from treadle.compiler.ir.evaluate import evaluate
+from treadle.compiler.ir.infer import infer_types
+from treadle.tools.dev.fuzz.programs import TOLERANCE, jumps
 
 
 @pytest.mark.parametrize(("body", "does"), [(op.floor, True), (op.exp, False)])

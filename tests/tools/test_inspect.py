@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from treadle.formats.assembly import parse_assembly
-from treadle.formats.errors import FormatError, VerificationError
 from treadle.formats.executable import Executable, load
+from treadle.formats.messages.errors import FormatError, VerificationError
+from treadle.formats.text.assembly import parse_assembly
 from treadle.tools import inspect
 from treadle.tools.cli import main
 
@@ -105,7 +105,7 @@ def test_assembled_text_is_verified(tmp_path: Path) -> None:
 
 
 def test_looking_inside_imports_no_compiler() -> None:
-    code = "import sys, treadle.tools.inspect, treadle.formats.report, treadle.vm.verify; print(*sys.modules)"
+    code = "import sys, treadle.tools.inspect, treadle.formats.text.report, treadle.vm.verify.verifier; print(*sys.modules)"
     modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"numba", "llvmlite", "onnx", "treadle.compiler.ir"} & set(modules)
 

@@ -6,11 +6,11 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from treadle.compiler.kernels.target import host
+from treadle.compiler.targets.cpu.target import host
+from treadle.native import platform
 from treadle.tools import machine_limits, profile
 from treadle.tools.machine_limits import Level, Limits, implausible
 from treadle.tools.steady import Measured
-from treadle.vm import native
 
 TARGET = dataclasses.replace(host(), vector_bytes=32)
 LEVELS = (Level("L2", 1 << 20, 6e10), Level("L3", 1 << 24, 3e10), Level("memory", 1 << 28, 1e10))
@@ -83,5 +83,5 @@ def test_another_cpu_has_limits_of_its_own(monkeypatch: pytest.MonkeyPatch) -> N
     assert machine_limits.limits(1) == SOUND
     monkeypatch.setattr(machine_limits, "_measure", lambda threads, target: dataclasses.replace(SOUND, float32=2e11))
     assert machine_limits.limits(1) == SOUND
-    monkeypatch.setattr(native, "processor_identity", lambda: "another processor")
+    monkeypatch.setattr(platform, "processor_identity", lambda: "another processor")
     assert machine_limits.limits(1).float32 == 2e11

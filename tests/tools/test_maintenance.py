@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 import treadle
+from treadle.native import platform
 from treadle.tools.cli import main
-from treadle.vm import native
 
 # A first request, with what it builds counted: object code that is compiled here, and processes that would
 REQUEST = """
 import sys
 import numpy as np
 import treadle
-from treadle.vm import object_code, processes
+from treadle.native import object_code, processes
 builds = []
 compile_object, start = object_code.compile_object, processes.Process.__init__
 object_code.compile_object = lambda *a, **k: builds.append("here") or compile_object(*a, **k)
@@ -73,8 +73,8 @@ def test_warmup_of_a_folder_without_programs(tmp_path: Path, capsys: pytest.Capt
 def filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache with a blob of today and one of forty days ago."""
     monkeypatch.setenv("TREADLE_CACHE", str(tmp_path / "cache"))
-    native.cache().put("aa11", b"new")
-    native.cache().put("bb22", b"old")
+    platform.cache().put("aa11", b"new")
+    platform.cache().put("bb22", b"old")
     then = time.time() - 40 * 86400
     os.utime(tmp_path / "cache" / "bb" / "22", (then, then))
     return tmp_path / "cache"
@@ -94,14 +94,14 @@ def test_cache_shows_what_is_there(filled: Path, capsys: pytest.CaptureFixture) 
 def test_cache_forgets_what_was_not_used(filled: Path, capsys: pytest.CaptureFixture) -> None:
     assert main(["cache", "--older-than", "30d"]) == 0
     assert capsys.readouterr().out == "removed 1 files, 0.0 MB\n"
-    assert native.cache().get("aa11") == b"new"
-    assert native.cache().get("bb22") is None
+    assert platform.cache().get("aa11") == b"new"
+    assert platform.cache().get("bb22") is None
     assert main(["cache", "--clear"]) == 0
-    assert native.cache().entries() == []
+    assert platform.cache().entries() == []
 
 
 @pytest.mark.parametrize("age", ["30", "d", "-1d", "1y", ""])
 def test_an_age_has_a_unit(filled: Path, age: str, capsys: pytest.CaptureFixture) -> None:
     assert main(["cache", f"--older-than={age}"]) == 2
     assert "write a number and its unit, as in 90m, 12h, 30d or 8w" in capsys.readouterr().err
-    assert len(native.cache().entries()) == 2
+    assert len(platform.cache().entries()) == 2

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx import parser
-from treadle.formats.errors import UnsupportedOperatorError
-from treadle.tools.onnx_backend import run
+from treadle.formats.messages.errors import UnsupportedOperatorError
+from treadle.tools.dev.onnx_backend import run
 
 
 def saved(folder: Path, text: str) -> str:

@@ -9,8 +9,8 @@ import onnx
 import pytest
 import treadle
 from onnx import parser
-from treadle.compiler.frontend.onnx import is_known
-from treadle.formats.errors import UnsupportedOperatorError
+from treadle.compiler.onnx.importer import is_known
+from treadle.formats.messages.errors import UnsupportedOperatorError
 from treadle.tools import operators
 from treadle.tools.cli import main
 
@@ -116,4 +116,6 @@ def test_one_outside_of_loops_is_none_to_warn_of(recwarn: pytest.WarningsRecorde
 @pytest.mark.slow
 def test_what_was_tried_is_fresh() -> None:
     found = json.loads(operators.FOUND.read_text(encoding="utf-8"))
-    assert operators.measured() == found, "run python -m treadle.tools.operators, then python -m treadle.tools.docs"
+    assert operators.measured() == found, (
+        "run python -m treadle.tools.operators, then python -m treadle.tools.dev.derive.docs"
+    )

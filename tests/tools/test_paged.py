@@ -6,7 +6,8 @@ import json
 
 import pytest
 import treadle
-from treadle.tools import cli, paged
+from treadle.tools import cli
+from treadle.tools.dev.bench import paged
 
 
 def test_a_small_run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx import numpy_helper, parser
-from treadle.compiler.kernels.target import host
+from treadle.compiler.targets.cpu.target import host
 from treadle.formats.dtypes import DType
 from treadle.tools import machine_limits
 from treadle.tools.cli import main

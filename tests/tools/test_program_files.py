@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import treadle
 from onnx import parser
-from treadle.formats.file_kinds import kind_of_whole
+from treadle.formats.messages.file_kinds import kind_of_whole
 from treadle.tools.cli import main
 from treadle.tools.program_files import _shape_argument
 from treadle.tools.serve import served_folder

@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from treadle.tools import race
 from treadle.tools.cli import USAGE, main
+from treadle.tools.dev.bench import race
 
 
 @pytest.mark.serial

@@ -6,8 +6,8 @@ import json
 
 import pytest
 from treadle import get_num_threads
-from treadle.tools import scaling
 from treadle.tools.cli import main
+from treadle.tools.dev.bench import scaling
 
 
 @pytest.fixture(autouse=True)

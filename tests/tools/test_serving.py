@@ -7,7 +7,7 @@ import threading
 
 import numpy as np
 import pytest
-from treadle.tools.serving import http_client
+from treadle.tools.dev.bench.serving import http_client
 
 
 @pytest.mark.parametrize("sent", [b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf"])

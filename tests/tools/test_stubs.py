@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 from treadle import op
-from treadle.compiler.draws import FUNCTIONS
+from treadle.compiler.builder.draws import FUNCTIONS
 from treadle.compiler.operators import TABLE
 from treadle.formats.extensions import EXTENSIONS
-from treadle.tools import stubs
+from treadle.tools.dev.derive import stubs
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from treadle.errors import TreadleError
-from treadle.tools import throughput
+from treadle.tools.dev.bench import throughput
 
 
 def test_our_server_is_measured_alone(tmp_path: Path):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treadle.compiler.tune import Tuned
+from treadle.compiler.targets.cpu.tune import Tuned
 from treadle.tools.execute import _tuning_text
 
 

@@ -1,6 +1,6 @@
 """TVM's tests are run with `tvm` bound to Treadle's face; each gets a line that says why it cannot pass."""
 
-from treadle.tools import tvm_tests
+from treadle.tools.dev import tvm_tests
 
 FILE = """
 import numpy as np

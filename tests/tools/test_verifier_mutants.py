@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from treadle.tools import verifier_mutants
-from treadle.vm import processes
+from treadle.native import processes
+from treadle.tools.dev.fuzz import verifier_mutants
 
 
 def test_checks_are_found_in_all_layers() -> None:
@@ -15,7 +15,7 @@ def test_checks_are_found_in_all_layers() -> None:
 
 
 def test_a_mutant_is_gone_afterwards() -> None:
-    from treadle.vm.verify_flow import Flow
+    from treadle.vm.verify.flow import Flow
 
     mutant = next(each for each in verifier_mutants.mutants() if each.path == ("Flow", "fatal"))
     before = Flow.fatal.__code__
@@ -26,6 +26,8 @@ def test_a_mutant_is_gone_afterwards() -> None:
 
 @pytest.mark.parametrize("sample", [6])
 def test_no_check_of_a_sample_is_missed_wherever_one_stands(sample: int, tmp_path: Path) -> None:
-    code = f"import sys\nsys.argv = ['', '--sample', '{sample}']\n" + processes.module("treadle.tools.verifier_mutants")
+    code = f"import sys\nsys.argv = ['', '--sample', '{sample}']\n" + processes.module(
+        "treadle.tools.dev.fuzz.verifier_mutants"
+    )
     done = processes.run(code, stdout=processes.PIPE, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stdout

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from treadle.tools import engines
-from treadle.tools.zoo.catalogue import CATALOGUE, inputs
+from treadle.tools.dev.bench import engines
+from treadle.tools.dev.zoo.catalogue import CATALOGUE, inputs
 
 
 @pytest.mark.parametrize("name", CATALOGUE)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import treadle
 import treadle.tvm as tvm
-from treadle.compiler.builder import Module, function, op, var
-from treadle.formats.errors import FileError, FormatError
+from treadle.compiler.builder.programs import Module, function, op, var
+from treadle.formats.messages.errors import FileError, FormatError
 from treadle.tvm.contrib import cc, tar
-from treadle.vm.module_kinds import ExecutableModule
+from treadle.tvm.modules.kinds import ExecutableModule
 
 pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="there is no C compiler")
 

@@ -5,7 +5,7 @@ import onnx
 import pytest
 import treadle.tvm as tvm
 from onnx import TensorProto, helper, numpy_helper
-from treadle.formats.errors import UnsupportedNameError
+from treadle.formats.messages.errors import UnsupportedNameError
 from treadle.tvm import relax, relay
 from treadle.tvm.contrib import graph_executor
 

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 import treadle
 import treadle.tvm as tvm
-from treadle.compiler.kernels import compile_pool
-from treadle.formats.errors import ChecksumError, FormatError, UnknownFunctionError
+from treadle.compiler.targets.cpu.toolchain import compile_pool
 from treadle.formats.executable import Executable
-from treadle.formats.graph_json import parse_graph
+from treadle.formats.messages.errors import ChecksumError, FormatError, UnknownFunctionError
 from treadle.formats.param_dict import save_param_dict
 from treadle.tvm.contrib import graph_executor, graph_runtime
 from treadle.tvm.contrib.factory import GraphExecutorFactoryModule, graph_executor_factory
+from treadle.tvm.files.graph_json import parse_graph
 from treadle.tvm.runtime.container import ShapeTuple, String
 
 from ..formats.graphs import call, document, parameter, simple
@@ -26,7 +26,9 @@ from ..formats.graphs import call, document, parameter, simple
 RNG = np.random.default_rng(3)
 
 
-def compiled(result: treadle.compiler.builder.Expression, *params: treadle.compiler.builder.Expression) -> Executable:
+def compiled(
+    result: treadle.compiler.builder.programs.Expression, *params: treadle.compiler.builder.programs.Expression
+) -> Executable:
     return treadle.compile(treadle.Module(main=treadle.function(list(params), result)), progress=False)
 
 

@@ -7,7 +7,7 @@ import types
 
 import pytest
 import treadle.tvm as tvm
-from treadle.formats.errors import UnknownAttributeError, UnsupportedImportError, UnsupportedNameError
+from treadle.formats.messages.errors import UnknownAttributeError, UnsupportedImportError, UnsupportedNameError
 
 IMPORT = """
 import sys, time

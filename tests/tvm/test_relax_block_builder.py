@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import treadle.tvm as tvm
-from treadle.formats.errors import CheckError, CompileError
+from treadle.formats.messages.errors import CheckError, CompileError
 from treadle.tvm import relax
 from treadle.tvm.relax.testing import nn
 

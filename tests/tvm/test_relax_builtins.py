@@ -7,10 +7,10 @@ import contextlib
 import numpy as np
 import pytest
 import treadle.tvm as tvm
-from treadle.formats.errors import ArgumentError, FormatError, OutOfMemoryError, TreadleError
+from treadle.formats.messages.errors import ArgumentError, FormatError, OutOfMemoryError, TreadleError
+from treadle.tvm.modules.registry import contained_names
 from treadle.tvm.relax.testing.runtime_builtin import MakeShapeCode, MatchShapeCode
 from treadle.tvm.runtime import ShapeTuple
-from treadle.vm.registry import contained_names
 
 
 def builtin(name: str):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import treadle.tvm as tvm
-from treadle.formats.errors import ArgumentError, BudgetExceededError, CheckError, VerificationError
+from treadle.formats.messages.errors import ArgumentError, BudgetExceededError, CheckError, VerificationError
 from treadle.tvm import relax
 from treadle.tvm.relax.testing.vm import check_saved_func
 

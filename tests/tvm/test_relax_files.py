@@ -6,22 +6,22 @@ from random import Random
 import numpy as np
 import pytest
 import treadle.tvm as tvm
-from treadle.formats.errors import (
+from treadle.formats.messages.errors import (
     ArgumentError,
     FormatError,
     TreadleError,
     UnknownFunctionError,
     UnknownGlobalFunctionError,
 )
-from treadle.formats.relax_executable import save_relax_executable
-from treadle.formats.relax_program import VOID, Call, Kind, Operand, RelaxFunction, RelaxProgram, Ret
 from treadle.tools.cli import main
-from treadle.tools.fuzz_targets import read_corpus
-from treadle.tools.mutate import mutate_bytes
+from treadle.tools.dev.fuzz.changes import mutate_bytes
+from treadle.tools.dev.fuzz.targets import read_corpus
 from treadle.tvm import relax
-from treadle.vm.registry import contained_names, list_global_func_names
-from treadle.vm.relax_machine import RelaxMachine
-from treadle.vm.relax_module import load_relax_program
+from treadle.tvm.files.relax_executable import save_relax_executable
+from treadle.tvm.files.relax_program import VOID, Call, Kind, Operand, RelaxFunction, RelaxProgram, Ret
+from treadle.tvm.machines.relax.machine import RelaxMachine
+from treadle.tvm.machines.relax.module import load_relax_program
+from treadle.tvm.modules.registry import contained_names, list_global_func_names
 
 A = tvm.nd.array(np.arange(4.0))
 

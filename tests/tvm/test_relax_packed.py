@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import treadle
 import treadle.tvm as tvm
-from treadle.formats.errors import ArgumentError, ShapeError, UnknownFunctionError
+from treadle.formats.messages.errors import ArgumentError, ShapeError, UnknownFunctionError
 from treadle.tvm import relax
-from treadle.vm.registry import remove_global_func
+from treadle.tvm.modules.registry import remove_global_func
 
 X = np.arange(4, dtype=np.float32)
 

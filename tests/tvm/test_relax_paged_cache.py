@@ -7,9 +7,9 @@ import itertools
 import numpy as np
 import pytest
 import treadle.tvm as tvm
-from treadle.formats.errors import CacheFullError
+from treadle.decode.rotary import Rotary
+from treadle.formats.messages.errors import CacheFullError
 from treadle.tvm.runtime import ShapeTuple
-from treadle.vm.rotary import Rotary
 
 from ..vm.paged_reference import Reference
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import treadle
 import treadle.tvm as tvm
-from treadle.compiler.builder import Module, function, op, tuple_, var
-from treadle.formats.errors import ArgumentError, ShapeError
+from treadle.compiler.builder.programs import Module, function, op, tuple_, var
+from treadle.formats.messages.errors import ArgumentError, ShapeError
 from treadle.tvm import relax
 from treadle.tvm.relax.testing.lib_comparator import LibCompareVMInstrument
 from treadle.tvm.runtime.profiling import Report

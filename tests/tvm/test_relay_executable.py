@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import treadle.tvm as tvm
-from treadle.formats.errors import ArgumentError, BudgetExceededError, ExecutionError, UnknownFunctionError
+from treadle.formats.messages.errors import ArgumentError, BudgetExceededError, ExecutionError, UnknownFunctionError
 from treadle.tvm.runtime.container import ADT
 from treadle.tvm.runtime.vm import Executable, VirtualMachine
 

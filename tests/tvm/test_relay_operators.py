@@ -4,7 +4,7 @@ import inspect
 
 import numpy as np
 import pytest
-from treadle.formats.errors import InferenceError
+from treadle.formats.messages.errors import InferenceError
 from treadle.tvm import relay
 from treadle.tvm.relay.op.table import TABLE
 

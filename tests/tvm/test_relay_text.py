@@ -5,7 +5,7 @@ import contextlib
 import numpy as np
 import pytest
 import treadle.tvm as tvm
-from treadle.formats.errors import ParseError
+from treadle.formats.messages.errors import ParseError
 from treadle.tvm import relay
 from treadle.tvm.relay import testing
 from treadle.tvm.relay.loops import while_loop

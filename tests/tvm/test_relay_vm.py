@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import treadle.tvm as tvm
-from treadle.formats.errors import ArgumentError, ChecksumError, ExecutionError, ShapeError
+from treadle.formats.messages.errors import ArgumentError, ChecksumError, ExecutionError, ShapeError
 from treadle.tvm import relay
 from treadle.tvm.relay.loops import while_loop
 from treadle.tvm.relay.prelude import Prelude

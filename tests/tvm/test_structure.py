@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import treadle.tvm as tvm
-from treadle.formats.errors import FormatError
+from treadle.formats.messages.errors import FormatError
 from treadle.tvm import relay
 from treadle.tvm.ir import (
     assert_structural_equal,

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
-from treadle.compiler.evaluate import evaluate_definition
-from treadle.formats.assembly import parse_assembly
+from treadle.compiler.ir.evaluate import evaluate_definition
 from treadle.formats.executable import Executable
 from treadle.formats.primitive import PrimitiveDefinition
+from treadle.formats.text.assembly import parse_assembly
 from treadle.vm import context, library
 from treadle.vm.machine import VirtualMachine
 

@@ -151,7 +151,7 @@ blocks: set[int] = set()  # that the engine has
 
 def count_blocks() -> None:
     """Has native code that is loaded from now on take its memory from here."""
-    from treadle.vm import loader
+    from treadle.native import loader
 
     library = ctypes.CDLL(None)
     library.malloc.restype, library.malloc.argtypes = ctypes.c_size_t, [ctypes.c_size_t]
@@ -284,8 +284,8 @@ DEPTH = 12
 
 def call(folder: Path) -> None:
     """A deep recursion: every frame's tensors, the stack, and objects of the kinds that there are."""
-    from treadle.formats.assembly import parse_assembly
     from treadle.formats.executable import Executable
+    from treadle.formats.text.assembly import parse_assembly
     from treadle.vm.machine import VirtualMachine
 
     machine = VirtualMachine(Executable(parse_assembly(ASSEMBLY)))
@@ -303,7 +303,7 @@ def attempt(scene: str, folder: Path, arm: Callable[[], None] = lambda: None) ->
         try:
             arm()
             SCENES[scene](folder)
-        except (sys.modules["treadle.formats.errors"].TreadleError, MemoryError) as error:
+        except (sys.modules["treadle.formats.messages.errors"].TreadleError, MemoryError) as error:
             return f"{type(error).__name__}: {error}"
         except BaseException as error:
             where = "; ".join(
@@ -332,7 +332,8 @@ def is_library(path: str) -> bool:
 
 def child(scene: str, kind: str, number: int, folder: Path) -> dict[str, Any]:
     """Both attempts, in a process that has done nothing yet."""
-    from treadle.vm import context, library, once
+    from treadle.native import once
+    from treadle.vm import context, library
 
     once._is_forked = False  # the one thread of the process that forked is here
     library._loaded.clear()

@@ -11,14 +11,14 @@ import msgpack
 import numpy as np
 from treadle.compiler.operators.table import lookup
 from treadle.formats import container, dims
-from treadle.formats.assembly import parse_assembly
 from treadle.formats.dtypes import DType
-from treadle.formats.errors import InferenceError
 from treadle.formats.executable import Executable
 from treadle.formats.isa import BY_NAME
+from treadle.formats.messages.errors import InferenceError
 from treadle.formats.primitive import Primitive, PrimitiveDefinition, PrimitiveNode
 from treadle.formats.program import Import, Program
 from treadle.formats.schema import BY_NAME as SECTIONS
+from treadle.formats.text.assembly import parse_assembly
 from treadle.formats.types import FunctionType, TensorType, TupleType, tensor
 
 BIG, BIGGER = 1 << 40, 1 << 62

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from treadle.vm.rotary import Rotary
+from treadle.decode.rotary import Rotary
 
 
 def turned(x: np.ndarray, positions: Sequence[int], rotary: Rotary) -> np.ndarray:

@@ -4,8 +4,8 @@ import re
 from itertools import count
 
 import pytest
-from treadle.formats.errors import ArgumentError
-from treadle.vm.benchmark import BenchmarkResult, measure
+from treadle.formats.messages.errors import ArgumentError
+from treadle.vm.observe.benchmark import BenchmarkResult, measure
 
 
 class Clock:
@@ -57,7 +57,7 @@ def test_whole_numbers_may_be_floats_and_infinity_is_none() -> None:
 
 def test_each_repeat_is_prepared_and_cooled_down(monkeypatch: pytest.MonkeyPatch) -> None:
     slept, prepared = [], count()
-    monkeypatch.setattr("treadle.vm.benchmark.time.sleep", slept.append)
+    monkeypatch.setattr("treadle.vm.observe.benchmark.time.sleep", slept.append)
     measure(lambda: None, repeat=3, cooldown_interval_ms=500, repeats_to_cooldown=2, prepare=lambda: next(prepared))
     assert slept == [0.5, 0.5]
     assert next(prepared) == 3

@@ -8,12 +8,12 @@ import weakref
 
 import numpy as np
 import pytest
-from treadle.formats.assembly import parse_assembly
-from treadle.formats.errors import ArgumentError, BudgetExceededError, ExecutionError
 from treadle.formats.executable import Executable
+from treadle.formats.messages.errors import ArgumentError, BudgetExceededError, ExecutionError
+from treadle.formats.text.assembly import parse_assembly
 from treadle.vm.bound import bind
-from treadle.vm.hooks import Listener
 from treadle.vm.machine import VirtualMachine
+from treadle.vm.observe.hooks import Listener
 
 pytestmark = pytest.mark.usefixtures("no_leak")
 

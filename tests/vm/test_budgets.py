@@ -12,7 +12,7 @@ import time
 import numpy as np
 import pytest
 import treadle
-from treadle.formats.errors import ArgumentError, BudgetExceededError, CancelledError, OutOfMemoryError
+from treadle.formats.messages.errors import ArgumentError, BudgetExceededError, CancelledError, OutOfMemoryError
 from treadle.vm.budgets import CancelToken
 from treadle.vm.context import live_bytes
 from treadle.vm.convert import Results

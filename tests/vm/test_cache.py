@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from treadle.vm import knobs, native
-from treadle.vm.native import ObjectCache
+from treadle.native import knobs, platform
+from treadle.native.platform import ObjectCache
 
 KEY = "ab" + "cd" * 31
 posix = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="the system knows no owners and modes")
@@ -55,7 +55,7 @@ PLACES = {"root": lambda cache: cache.folder, "shelf": shelf, "file": lambda cac
 @pytest.mark.parametrize("umask", [0, 0o002, 0o022, 0o777])
 def test_folders_and_files_are_this_users_alone_whatever_the_umask(tmp_path, umask):
     folder = tmp_path / "cache"
-    code = "import os, sys, pathlib\nfrom treadle.vm.native import ObjectCache\nos.umask(int(sys.argv[2]))\n"
+    code = "import os, sys, pathlib\nfrom treadle.native.platform import ObjectCache\nos.umask(int(sys.argv[2]))\n"
     code += f"cache = ObjectCache(pathlib.Path(sys.argv[1]))\ncache.put({KEY!r}, b'content')\n"
     code += f"assert cache.get({KEY!r}) == b'content'"
     subprocess.run([sys.executable, "-W", "error", "-c", code, str(folder), str(umask)], check=True)
@@ -188,7 +188,7 @@ def test_files_of_others_in_the_folder_are_not_evicted(tmp_path):
 
 SHARE = """
     import sys, pathlib
-    from treadle.vm.native import ObjectCache
+    from treadle.native.platform import ObjectCache
     cache = ObjectCache(pathlib.Path(sys.argv[1]), 200_000)
     for turn in range(300):
         key = f"{(turn * 7 + int(sys.argv[2])) % 100:02x}" * 32
@@ -214,7 +214,7 @@ def test_processes_share_a_small_cache(tmp_path):
 def test_the_size_is_a_knob(text, size, monkeypatch, tmp_path):
     monkeypatch.setenv("TREADLE_CACHE", str(tmp_path))
     monkeypatch.setenv("TREADLE_CACHE_SIZE", text)
-    assert native.cache().limit == size
+    assert platform.cache().limit == size
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "1.5G", "G", "3T"])
@@ -232,7 +232,7 @@ def test_without_a_home_the_working_directory_is_not_one(monkeypatch, tmp_path):
     monkeypatch.setenv("TREADLE_CACHE_SIZE", "12345")  # made anew, and not remembered for other tests
     monkeypatch.setattr(platformdirs, "user_cache_dir", lambda *args, **options: "~/.cache/treadle")
     with pytest.warns(RuntimeWarning, match="set TREADLE_CACHE"):
-        assert native.cache().folder is None
+        assert platform.cache().folder is None
 
 
 @posix

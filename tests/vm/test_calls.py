@@ -9,7 +9,7 @@ import sys
 
 import numpy as np
 import pytest
-from treadle.formats.errors import ArgumentError, DTypeError, ExecutionError, ShapeError, UnknownFunctionError
+from treadle.formats.messages.errors import ArgumentError, DTypeError, ExecutionError, ShapeError, UnknownFunctionError
 from treadle.vm import context
 from treadle.vm.calls import Calls
 from treadle.vm.device import cpu
@@ -373,7 +373,7 @@ def test_the_engine_reads_arrays_of_a_pickle(vm, monkeypatch):
 def test_results_that_are_left_when_python_ends():
     script = f"""
 import numpy as np
-from treadle.formats.assembly import parse_assembly
+from treadle.formats.text.assembly import parse_assembly
 from treadle.formats.executable import Executable
 from treadle.vm.machine import VirtualMachine
 x = np.ones(100_000, np.float32)

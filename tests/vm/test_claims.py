@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from treadle.vm import claims
-from treadle.vm.cache import ObjectCache
+from treadle.native import claims
+from treadle.native.cache import ObjectCache
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems have no locks of open files")
 
@@ -58,7 +58,7 @@ def test_a_claim_ends_with_its_process(cache):
     code = f"""
 import sys
 from pathlib import Path
-from treadle.vm.cache import ObjectCache
+from treadle.native.cache import ObjectCache
 claims = ObjectCache(Path({str(cache.folder)!r})).claims()
 assert claims.take({KEY!r})
 print("taken", flush=True)
@@ -109,7 +109,7 @@ FIRST_CALL = """
 import sys
 import numpy as np
 import treadle
-from treadle.compiler.kernels import build
+from treadle.compiler.targets.cpu.toolchain import kernels as build
 from treadle.vm import entries
 made, try_texts, compiled = [], build.try_texts, entries.compiled
 build.try_texts = lambda texts, *a: made.extend(text.symbol for text in texts) or try_texts(texts, *a)

@@ -134,7 +134,7 @@ def test_a_forked_child_can_call(machine):
 
 def test_the_interpreter_ends_cleanly():
     source = f"""
-from treadle.formats.assembly import parse_assembly
+from treadle.formats.text.assembly import parse_assembly
 from treadle.formats.executable import Executable
 from treadle.vm.machine import VirtualMachine
 from treadle.vm.threads import set_num_threads

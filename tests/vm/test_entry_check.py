@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import treadle
 from treadle import Module, function, global_function, op, var
-from treadle.formats.errors import ArgumentError, BudgetExceededError, IndexOutOfRangeError, ShapeError
+from treadle.formats.messages.errors import ArgumentError, BudgetExceededError, IndexOutOfRangeError, ShapeError
 
 
 def machine_of(**functions):

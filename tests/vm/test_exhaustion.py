@@ -14,11 +14,11 @@ from treadle.formats.starting import Thread
 CHILD = """
 import resource
 import numpy as np
-from treadle.formats.assembly import parse_assembly
-from treadle.formats.errors import BudgetExceededError, OutOfMemoryError
+from treadle.formats.text.assembly import parse_assembly
+from treadle.formats.messages.errors import BudgetExceededError, OutOfMemoryError
 from treadle.formats.executable import Executable
 from treadle.vm import context
-from treadle.vm.hooks import Listener
+from treadle.vm.observe.hooks import Listener
 from treadle.vm.machine import VirtualMachine
 
 def machine(text, **options):

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import treadle
 from treadle import op
-from treadle.formats.errors import ArgumentError, CancelledError, CompileError
+from treadle.decode.generation import Roles, Sampler, generate
+from treadle.formats.messages.errors import ArgumentError, CancelledError, CompileError
 from treadle.formats.ports import Port
 from treadle.formats.types import tensor
-from treadle.vm.generation import Roles, Sampler, generate
 
 WORDS, WIDTH, LONGEST = 23, 8, 64
 PROMPT = [3, 1, 4, 1, 5]
@@ -87,7 +87,7 @@ def runtime_decoder(depth: str | int = 16) -> Any:
     """A decoder as onnxruntime's model builder writes it: GroupQueryAttention is told lengths alone, the sums of a mask, so that
     padding in front counts as tokens. `depth` is how the last axis of the caches is declared."""
     onnx = pytest.importorskip("onnx")
-    from treadle.tools.zoo.writer import GraphWriter
+    from treadle.tools.dev.zoo.writer import GraphWriter
 
     heads, size = 2, 16
     g = GraphWriter("decoder", seed=3)
@@ -363,7 +363,7 @@ def test_tokens_are_onnxruntimes(name: str):
     pytest.importorskip("onnx")
     from importlib import import_module
 
-    model = getattr(import_module(f"treadle.tools.zoo.{name}"), name)(layers=2, hidden=64, heads=4, vocabulary=300)
+    model = getattr(import_module(f"treadle.tools.dev.zoo.{name}"), name)(layers=2, hidden=64, heads=4, vocabulary=300)
     machine = treadle.VirtualMachine(treadle.compile(model, decode_loop=True, progress=False))
     session = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     ids, expected = np.array([PROMPT]), []

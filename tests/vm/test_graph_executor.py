@@ -14,15 +14,22 @@ import numpy as np
 import pytest
 import treadle
 from treadle.compiler.driver import compile
-from treadle.formats.assembly import parse_assembly
-from treadle.formats.errors import ArgumentError, DTypeError, ExecutionError, FormatError, ShapeError, TreadleError
 from treadle.formats.executable import Executable
-from treadle.formats.graph_json import NOP, parse_graph
+from treadle.formats.messages.errors import (
+    ArgumentError,
+    DTypeError,
+    ExecutionError,
+    FormatError,
+    ShapeError,
+    TreadleError,
+)
 from treadle.formats.param_dict import save_param_dict
-from treadle.tools.mutate import mutate_json
-from treadle.vm.graph_debugger import DebugExecutor
-from treadle.vm.graph_executor import GraphExecutor
-from treadle.vm.graph_of_program import graph_of
+from treadle.formats.text.assembly import parse_assembly
+from treadle.tools.dev.fuzz.changes import mutate_json
+from treadle.tvm.files.graph_json import NOP, parse_graph
+from treadle.tvm.graphs.debugger import DebugExecutor
+from treadle.tvm.graphs.executor import GraphExecutor
+from treadle.tvm.graphs.of_program import graph_of
 from treadle.vm.machine import VirtualMachine
 from treadle.vm.tensor import Tensor
 

@@ -6,8 +6,8 @@ import threading
 
 import numpy as np
 import pytest
-from treadle.formats.errors import ArgumentError, BudgetExceededError, ExecutionError, TreadleError
-from treadle.vm.hooks import CALLS, NO_OP, SKIP_RUN, Instrument, Listener
+from treadle.formats.messages.errors import ArgumentError, BudgetExceededError, ExecutionError, TreadleError
+from treadle.vm.observe.hooks import CALLS, NO_OP, SKIP_RUN, Instrument, Listener
 
 pytestmark = pytest.mark.usefixtures("no_leak")
 

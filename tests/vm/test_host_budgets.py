@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 import treadle
 from treadle import VirtualMachine
-from treadle.compiler.text import parse_module
-from treadle.formats.errors import BudgetExceededError, CancelledError, ExecutionError
+from treadle.compiler.ir.text import parse_module
+from treadle.formats.messages.errors import BudgetExceededError, CancelledError, ExecutionError
 from treadle.vm import aside, context, host, library
 from treadle.vm.budgets import CancelToken
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from treadle.formats.assembly import parse_assembly
-from treadle.formats.errors import BudgetExceededError, ExecutionError, LimitError, ShapeError
 from treadle.formats.executable import Executable, load
+from treadle.formats.messages.errors import BudgetExceededError, ExecutionError, LimitError, ShapeError
+from treadle.formats.text.assembly import parse_assembly
 from treadle.vm.machine import VirtualMachine
-from treadle.vm.verify import verify
+from treadle.vm.verify.verifier import verify
 
 from ..timing import soon
 

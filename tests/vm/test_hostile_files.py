@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from treadle.vm import processes
+from treadle.native import processes
 
 from .hostile_files import MAKERS, files
 
@@ -17,7 +17,8 @@ LOAD = """
 import json, resource, sys, time
 import numpy as np
 import treadle
-from treadle.compiler.kernels import build, lower  # honest imports do not count
+from treadle.compiler.targets.cpu.kernels import lower
+from treadle.compiler.targets.cpu.toolchain import kernels  # honest imports do not count
 from treadle.vm.core import engine
 
 treadle.VirtualMachine(treadle.load(sys.argv[1]), max_build_seconds=1e9)

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from treadle.formats.assembly import parse_assembly
-from treadle.formats.errors import (
+from treadle.formats.executable import Executable, load
+from treadle.formats.messages.errors import (
     ArgumentError,
     BudgetExceededError,
     CancelledError,
@@ -18,11 +18,11 @@ from treadle.formats.errors import (
     ShapeError,
     UnknownFunctionError,
 )
-from treadle.formats.executable import Executable, load
+from treadle.formats.text.assembly import parse_assembly
+from treadle.tvm.modules.registry import register_func, remove_global_func
 from treadle.vm.budgets import CancelToken
-from treadle.vm.hooks import Listener
 from treadle.vm.machine import VirtualMachine
-from treadle.vm.registry import register_func, remove_global_func
+from treadle.vm.observe.hooks import Listener
 from treadle.vm.values import DataValue
 
 TEXT = """

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from treadle.formats import errors
-from treadle.formats.assembly import parse_assembly
-from treadle.formats.disassembly import dis
 from treadle.formats.isa import BY_NAME
+from treadle.formats.messages import errors
+from treadle.formats.text.assembly import parse_assembly
+from treadle.formats.text.disassembly import dis
 from treadle.vm.tensor import Tensor
 from treadle.vm.values import Closure, DataValue
 

@@ -12,9 +12,10 @@ import numba.core.registry
 import pytest
 import treadle
 from packaging.specifiers import SpecifierSet
-from treadle.formats.errors import CompileError
+from treadle.formats.messages.errors import CompileError
+from treadle.native import platform
 from treadle.tools import doctor
-from treadle.vm import internals, native
+from treadle.vm import internals
 
 ROOT = Path(treadle.__file__).parent
 READS_OBJECTS = {"layout of arrays and tuples", "functions of numpy"}
@@ -75,8 +76,8 @@ def test_a_name_that_went_away_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     "broken", [AttributeError("no attribute 'add_pass'"), ImportError("no typed_passes"), TypeError("2 arguments")]
 )
 def test_a_compilation_that_numbas_change_breaks_says_so(broken: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    from treadle.compiler.kernels import translate, worker
-    from treadle.compiler.kernels.target import host
+    from treadle.compiler.targets.cpu.target import host
+    from treadle.compiler.targets.cpu.toolchain import translate, worker
 
     def lowering(*_: object) -> None:
         raise broken
@@ -97,5 +98,5 @@ def test_the_bound_of_numba_is_the_packages() -> None:
     import importlib.metadata
 
     (declared,) = (each for each in importlib.metadata.requires("treadle") or [] if each.startswith("numba"))
-    assert f"<{native.NUMBA_BELOW}" in declared
+    assert f"<{platform.NUMBA_BELOW}" in declared
     assert SpecifierSet(declared.removeprefix("numba")).contains(importlib.metadata.version("numba"))

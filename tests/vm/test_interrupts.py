@@ -26,12 +26,15 @@ import numpy as np
 import pytest
 import treadle
 from treadle.formats import same_file, strings
-from treadle.formats.assembly import parse_assembly
 from treadle.formats.constants import constant_type
 from treadle.formats.executable import Executable
 from treadle.formats.strings import Texts, to_texts
+from treadle.formats.text.assembly import parse_assembly
 from treadle.formats.weights import NamedWeight, WeightTable
-from treadle.vm import array_memory, aside, library, once, registry, relax_tensor_cache, threads
+from treadle.native import once
+from treadle.tvm.machines.relax import tensor_cache
+from treadle.tvm.modules import registry
+from treadle.vm import array_memory, aside, library, threads
 from treadle.vm.machine import VirtualMachine
 from treadle.vm.tensor import Tensor
 from treadle.vm.watch import _Watch
@@ -192,7 +195,7 @@ def test_constants_are_old_or_new_and_in_memory_that_is_there() -> None:
         assert first[0] in (value, value - 1) or first[0] == machine._calls.image.arrays[0][0]
         assert is_free(machine._swapping)
 
-    assert interrupt_everywhere(["vm/image.py", "vm/calls.py", "vm/once.py"], make, act, check) > 100
+    assert interrupt_everywhere(["vm/image.py", "vm/calls.py", "native/once.py"], make, act, check) > 100
     act(9.0)
     assert len(machine._calls.image._held) == 1
 
@@ -227,7 +230,7 @@ def test_locks_are_given_back() -> None:
     def make() -> Callable[[int], int]:
         return once.once(lambda number: made.append(number) or object())
 
-    interrupt_everywhere(["vm/once.py"], make, act, check)
+    interrupt_everywhere(["native/once.py"], make, act, check)
 
 
 def test_deadlines_are_watched_behind_whatever_was_interrupted() -> None:
@@ -321,7 +324,7 @@ def test_tables_of_one_operation_keep_what_they_had() -> None:
 
     def act(name: str) -> None:
         registry.register_func(name, lambda: name)
-        relax_tensor_cache.update(name, value)
+        tensor_cache.update(name, value)
         library._load({})
         same_file.digest_of_file(__file__, ())
 
@@ -331,11 +334,17 @@ def test_tables_of_one_operation_keep_what_they_had() -> None:
         assert found is not None
         assert found() == name
         registry.remove_global_func(name)
-        relax_tensor_cache.remove(name)
+        tensor_cache.remove(name)
         assert is_free(registry._changing)
         assert is_free(library._loading)
 
-    modules = ["vm/registry.py", "vm/relax_tensor_cache.py", "vm/library.py", "formats/same_file.py", "vm/once.py"]
+    modules = [
+        "tvm/modules/registry.py",
+        "tvm/machines/relax/tensor_cache.py",
+        "vm/library.py",
+        "formats/same_file.py",
+        "native/once.py",
+    ]
     names = itertools.count()
     interrupt_everywhere(modules, lambda: f"tests.interrupts.{next(names)}", act, check)
 
@@ -344,34 +353,34 @@ def test_tables_of_one_operation_keep_what_they_had() -> None:
 COVERED = {
     "formats/strings.py": "above",
     "formats/same_file.py": "above",
-    "compiler/draws.py": "filled when it is imported",
+    "compiler/builder/draws.py": "filled when it is imported",
     "compiler/operators/recall.py": "one assignment",
     "vm/outputs.py": "one assignment of what can be found again",
-    "vm/words.py": "filled when it is imported",
+    "native/words.py": "filled when it is imported",
     "formats/extensions.py": "one assignment, when an operator is defined",
-    "vm/registry.py": "above",
-    "vm/relax_tensor_cache.py": "above",
-    "vm/relax_devices.py": "one assignment",
+    "tvm/modules/registry.py": "above",
+    "tvm/machines/relax/tensor_cache.py": "above",
+    "tvm/machines/relax/devices.py": "one assignment",
     "vm/library.py": "above",
-    "vm/load_module.py": "one assignment, when a loader is registered",
-    "vm/frontend.py": "assignments of what can be found again",
-    "vm/once.py": "above",
+    "tvm/modules/load.py": "one assignment, when a loader is registered",
+    "native/numba_frontend.py": "assignments of what can be found again",
+    "native/once.py": "above",
     "vm/watch.py": "above",
     "vm/context.py": "above",
     "vm/calls.py": "above; machines add themselves",
     "vm/aside.py": "above",
     "vm/array_memory.py": "above",
     "vm/threads.py": "above",
-    "vm/relay_program.py": "filled when it is imported",
+    "tvm/machines/relay/program.py": "filled when it is imported",
     "cluster/handle.py": "one assignment",
     "cluster/dask.py": "one assignment",
     "serve/http_tensors.py": "assignments of what can be found again; signals come to no thread of theirs",
-    "compiler/kernels/build.py": "one addition",
-    "compiler/kernels/own.py": "filled when it is imported",
+    "compiler/targets/cpu/toolchain/kernels.py": "one addition",
+    "compiler/targets/cpu/kernels/own.py": "filled when it is imported",
     "compiler/operators/table.py": "one assignment, when an operator is defined",
-    "compiler/frontend/onnx_table.py": "filled when it is imported",
-    "compiler/frontend/onnx_gradient.py": "filled when it is imported",
-    "compiler/frontend/onnx_batch_rules.py": "filled when it is imported",
+    "compiler/onnx/table.py": "filled when it is imported",
+    "compiler/onnx/gradient.py": "filled when it is imported",
+    "compiler/onnx/batch_rules.py": "filled when it is imported",
     "tvm/_lazy.py": "filled when it is imported",
     "tvm/rpc/server.py": "one assignment, one removal",
     "tvm/relay/expr.py": "one assignment",

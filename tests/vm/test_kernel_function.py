@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import treadle
 from treadle.errors import ShapeError
-from treadle.formats.assembly import parse_assembly
 from treadle.formats.executable import Executable
-from treadle.vm.kernel_function import kernel_function
+from treadle.formats.text.assembly import parse_assembly
+from treadle.tvm.modules.kernel_function import kernel_function
 
 TEXT = """
 prim parts(%0: float32[n], %1: float32[m]) -> float32[n // m] {

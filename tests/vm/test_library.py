@@ -10,15 +10,16 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from treadle.formats.assembly import parse_assembly
-from treadle.formats.errors import ArgumentError
 from treadle.formats.executable import Executable, NativeKernel
+from treadle.formats.messages.errors import ArgumentError
 from treadle.formats.primitive import PrimitiveDefinition
-from treadle.vm import library, native, words
-from treadle.vm.intrinsics import load, store
+from treadle.formats.text.assembly import parse_assembly
+from treadle.native import platform, words
+from treadle.native.intrinsics import load, store
+from treadle.native.object_code import compile_object
+from treadle.vm import library
 from treadle.vm.layout import MAX_THREADS
 from treadle.vm.machine import VirtualMachine
-from treadle.vm.object_code import compile_object
 from treadle.vm.threads import cpu_count, get_num_threads, set_num_threads
 
 OBJECT_KEY = "ab" * 32
@@ -70,13 +71,13 @@ class KernelCompiler:
     ) -> list[library.BuiltKernel]:
         self.built += len(definitions)
         code = compile_object(
-            words.source_of({"test_library_kernel": kernel}), ["test_library_kernel"], native.host_target()
+            words.source_of({"test_library_kernel": kernel}), ["test_library_kernel"], platform.host_target()
         )
         made = []
         for definition, variant in zip(definitions, variants, strict=True):
             key = library.variant_key(library.definition_key(definition, self.target_key()), variant)
             made.append(library.BuiltKernel(key, OBJECT_KEY, code, self._words, 512, self._nanoseconds))
-            native.cache().put(OBJECT_KEY, code)
+            platform.cache().put(OBJECT_KEY, code)
             library.store_record(key, made[-1])
         return made
 
@@ -126,7 +127,7 @@ def test_native_code_of_a_file_needs_trust(compiler, tmp_path):
     exe = Executable(parse_assembly(PROGRAM))
     definition = exe.program.primitives[0].definition
     code = compile_object(
-        words.source_of({"test_library_trusted": kernel}), ["test_library_trusted"], native.host_target()
+        words.source_of({"test_library_trusted": kernel}), ["test_library_trusted"], platform.host_target()
     )
     key = library.definition_key(definition, "test")
     with_native = exe.with_native({"test": {key: NativeKernel(code, (1,), 512, 10)}})

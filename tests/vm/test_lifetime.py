@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from treadle.formats.assembly import parse_assembly
-from treadle.formats.errors import ChecksumError, TreadleError
 from treadle.formats.executable import Executable
+from treadle.formats.messages.errors import ChecksumError, TreadleError
+from treadle.formats.text.assembly import parse_assembly
+from treadle.tvm.graphs.executor import GraphExecutor
 from treadle.vm.budgets import CancelToken
 from treadle.vm.context import live_bytes
-from treadle.vm.graph_executor import GraphExecutor
-from treadle.vm.hooks import Listener
 from treadle.vm.machine import VirtualMachine
+from treadle.vm.observe.hooks import Listener
 
 from ..formats.graphs import call, document, parameter
 

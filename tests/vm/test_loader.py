@@ -12,9 +12,10 @@ import sys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from treadle.compiler.kernels.worker import compile_kernel
-from treadle.formats.errors import FormatError
-from treadle.vm import loader, native
+from treadle.compiler.targets.cpu.toolchain.worker import compile_kernel
+from treadle.formats.messages.errors import FormatError
+from treadle.native import loader
+from treadle.native import platform as native
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or platform.machine() != "x86_64", reason="other systems' objects are loaded by LLVM"

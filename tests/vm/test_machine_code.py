@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from treadle.vm import intrinsics, native, words
-from treadle.vm.llvm import NativeTarget
-from treadle.vm.object_code import compile_object, compile_text
+from treadle.native import intrinsics, platform, words
+from treadle.native.llvm import NativeTarget
+from treadle.native.object_code import compile_object, compile_text
 
 X86, ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
 
@@ -61,8 +61,8 @@ def test_large_pages_are_asked_of_linux(triple: str, is_asked: bool) -> None:
 def test_the_clock_of_this_process_runs() -> None:
     import ctypes
 
-    code = compile_object(words.source_of({"function": waits}), ["function"], native.host_target())
-    clock = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(native.load_object(code)["function"])
+    code = compile_object(words.source_of({"function": waits}), ["function"], platform.host_target())
+    clock = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(platform.load_object(code)["function"])
     assert 0 < clock(0, 0) < clock(0, 0)
 
 
@@ -74,8 +74,13 @@ BIG = "processor\t: 0\nFeatures\t: fp asimd\nCPU implementer\t: 0x41\nCPU part\t
 
 def test_a_processor_is_known_again_without_llvm() -> None:
     """Else every warm start imports LLVM. ARMs put cores of several kinds into one processor: all of them count."""
-    assert native._identity(INTEL, "x86_64") == native._identity(INTEL * 2, "x86_64")
-    assert native._identity(INTEL, "x86_64") != native._identity(INTEL.replace("avx2", "avx512f"), "x86_64")
-    assert native._identity(BIG, "aarch64") == native._identity(BIG * 2, "aarch64") != ""
-    assert native._identity(BIG, "aarch64") != native._identity(BIG + BIG.replace("0xd05", "0xd0a"), "aarch64")
-    assert native._identity(BIG, "x86_64") == native._identity("", "aarch64") == native._identity(BIG, "riscv64") == ""
+    assert platform._identity(INTEL, "x86_64") == platform._identity(INTEL * 2, "x86_64")
+    assert platform._identity(INTEL, "x86_64") != platform._identity(INTEL.replace("avx2", "avx512f"), "x86_64")
+    assert platform._identity(BIG, "aarch64") == platform._identity(BIG * 2, "aarch64") != ""
+    assert platform._identity(BIG, "aarch64") != platform._identity(BIG + BIG.replace("0xd05", "0xd0a"), "aarch64")
+    assert (
+        platform._identity(BIG, "x86_64")
+        == platform._identity("", "aarch64")
+        == platform._identity(BIG, "riscv64")
+        == ""
+    )

@@ -13,14 +13,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import treadle
-from treadle.compiler.builder import Module as Program
-from treadle.compiler.builder import function, op, var
+from treadle.compiler.builder.programs import Module as Program
+from treadle.compiler.builder.programs import function, op, var
 from treadle.formats import bundle
-from treadle.formats.errors import ArgumentError, ChecksumError, FormatError, LinkerError
-from treadle.vm import library, registry
-from treadle.vm.load_module import enabled, load_module, load_static_library, register_loader
-from treadle.vm.module import Module
-from treadle.vm.module_kinds import ExecutableModule, KernelModule, system_lib
+from treadle.formats.messages.errors import ArgumentError, ChecksumError, FormatError, LinkerError
+from treadle.tvm.modules import registry
+from treadle.tvm.modules.kinds import ExecutableModule, KernelModule, system_lib
+from treadle.tvm.modules.load import enabled, load_module, load_static_library, register_loader
+from treadle.tvm.modules.module import Module
+from treadle.vm import library
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
 LINKS = [".so", ".o", ".tar"]

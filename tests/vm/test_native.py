@@ -12,10 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from treadle.formats.errors import CompileError, FormatError
-from treadle.vm import native, words
-from treadle.vm.intrinsics import store
-from treadle.vm.object_code import compile_object, compile_text
+from treadle.formats.messages.errors import CompileError, FormatError
+from treadle.native import platform, words
+from treadle.native.intrinsics import store
+from treadle.native.object_code import compile_object, compile_text
 
 
 def kernel(result, exception, args, scratch, part, parts):
@@ -24,11 +24,11 @@ def kernel(result, exception, args, scratch, part, parts):
 
 
 def compiled(**functions: Callable[..., int]) -> bytes:
-    return compile_object(words.source_of(functions), list(functions), native.host_target())
+    return compile_object(words.source_of(functions), list(functions), platform.host_target())
 
 
 def text(form: str, **functions: Callable[..., int]) -> str:
-    return compile_text(words.source_of(functions), list(functions), native.host_target(), form)
+    return compile_text(words.source_of(functions), list(functions), platform.host_target(), form)
 
 
 def call(address: int, *arguments: int) -> tuple[int, int]:
@@ -50,7 +50,7 @@ def run_python(source: str, **environment: str) -> str:
 
 
 def test_compiled_function_runs():
-    addresses = native.load_object(compiled(answer=kernel))
+    addresses = platform.load_object(compiled(answer=kernel))
     assert call(addresses["answer"], 0, 0, 4, 2) == (0, 42)
 
 
@@ -59,7 +59,7 @@ def test_symbols_of_one_object_are_separate():
         store(result, 0, -part)
         return 0
 
-    addresses = native.load_object(compiled(first=kernel, second=other))
+    addresses = platform.load_object(compiled(first=kernel, second=other))
     assert call(addresses["first"], 0, 0, 1, 1) == (0, 11)
     assert call(addresses["second"], 0, 0, 1, 1) == (0, -1)
 
@@ -77,8 +77,8 @@ def test_kernels_with_loops_align_the_stack_for_vectors_that_wait_there():
 
 COMPILE = """
     import hashlib
-    from treadle.compiler.kernels.target import host
-    from treadle.compiler.kernels.worker import compile_kernel
+    from treadle.compiler.targets.cpu.target import host
+    from treadle.compiler.targets.cpu.toolchain.worker import compile_kernel
     source = "def kernel(args, scratch, part, parts):\\n    return parts * part // 3 + max(part, 7)\\n"
     {before}
     print(hashlib.sha256(compile_kernel("kernel_k", source, 4, host().native)).hexdigest())
@@ -97,7 +97,7 @@ def test_loading_imports_no_compiler(tmp_path: Path):
     path.write_bytes(compiled(k=kernel))
     source = f"""
         import sys
-        from treadle.vm import native
+        from treadle.native import platform as native
         native.load_object(open({str(path)!r}, "rb").read())
         print("numba" in sys.modules)
     """
@@ -144,19 +144,19 @@ def words_bad_statement(x):
 @pytest.mark.parametrize("code", [b"", b"TRDLOBJ1", b"TRDLOBJ1\xff\xff\xff\x7f"])
 def test_garbage_is_refused(code: bytes):
     with pytest.raises(FormatError):
-        native.load_object(code)
+        platform.load_object(code)
 
 
 def test_cache_keeps_and_finds(tmp_path: Path):
-    cache = native.ObjectCache(tmp_path / "new" / "folder")
+    cache = platform.ObjectCache(tmp_path / "new" / "folder")
     key = hashlib.sha256(b"key").hexdigest()
     assert cache.get(key) is None
     cache.put(key, b"content")
-    assert native.ObjectCache(cache.folder).get(key) == b"content"
+    assert platform.ObjectCache(cache.folder).get(key) == b"content"
 
 
 def test_damaged_cache_file_is_as_if_missing(tmp_path: Path):
-    cache = native.ObjectCache(tmp_path)
+    cache = platform.ObjectCache(tmp_path)
     cache.put("abcdef", b"content")
     path = tmp_path / "ab" / "cdef"
     path.write_bytes(path.read_bytes()[:-1])
@@ -165,9 +165,9 @@ def test_damaged_cache_file_is_as_if_missing(tmp_path: Path):
 
 def test_unwritable_cache_warns_once(tmp_path: Path):
     (tmp_path / "file").write_text("in the way")
-    cache = native.ObjectCache(tmp_path / "file")
+    cache = platform.ObjectCache(tmp_path / "file")
     with pytest.warns(RuntimeWarning, match="TREADLE_CACHE"):
         cache.put("abcdef", b"content")
     cache.put("abcdef", b"content")  # warnings are errors here: a second one would fail
     assert cache.get("abcdef") == b"content"  # for this process, which made it
-    assert native.ObjectCache(cache.folder).get("abcdef") is None
+    assert platform.ObjectCache(cache.folder).get("abcdef") is None

@@ -53,13 +53,13 @@ SNAPSHOT = """
         assert cpu_target.target_context.codegen()._get_host_cpu_name() == llvm.get_host_cpu_name()
 
     before((1.0, 2.0))
-    from treadle.vm import intrinsics
+    from treadle.native import intrinsics
     start = snapshot()
 """
 
 KERNELS = """
-    from treadle.compiler.kernels.compile_pool import Text, compile_texts
-    from treadle.compiler.kernels.target import host
+    from treadle.compiler.targets.cpu.toolchain.compile_pool import Text, compile_texts
+    from treadle.compiler.targets.cpu.target import host
     source = "def kernel(args, scratch, part, parts):\\n    vstore(args, 0, splat_float32(1.0) + exp(2.0))\\n    return 0\\n"
     for count in (1, 3):
         texts = [Text(f"kernel_{count}_{i}", source, 4) for i in range(count)]
@@ -68,7 +68,7 @@ KERNELS = """
 """
 
 ENGINE = """
-    from treadle.vm import entries, native
+    from treadle.vm import entries; from treadle.native import platform as native
     assert entries.compiled(entries.least(native.host_target().triple))
     check(start)
 """
@@ -92,9 +92,9 @@ def test_building_the_engine_changes_nothing_for_others_and_prints_nothing(tmp_p
 
 
 def test_one_process_builds_for_several_cpus():
-    from treadle.compiler.kernels.worker import compile_kernel
-    from treadle.vm.llvm import NativeTarget
-    from treadle.vm.native import host_target
+    from treadle.compiler.targets.cpu.toolchain.worker import compile_kernel
+    from treadle.native.llvm import NativeTarget
+    from treadle.native.platform import host_target
 
     source = "def kernel(args, scratch, part, parts):\n    vstore(word(args, 0), 0, splat_float32(1.0))\n    return 0\n"
     triple = host_target().triple

@@ -12,7 +12,7 @@ import os, threading, warnings
 import numpy as np
 import treadle
 from treadle import Module, VirtualMachine, function, op, var
-from treadle.formats.errors import ExecutionError
+from treadle.formats.messages.errors import ExecutionError
 
 x = var("x", ("n", 8))
 MODULE = Module(main=function([x], op.softmax(x)))
@@ -59,8 +59,8 @@ assert other.call("main", (X,), max_seconds=9).shape == (2, 8)
 
 def test_kernels_are_built_where_there_is_no_thread_to_wait_for_each_worker() -> None:
     run("""
-from treadle.compiler.kernels.compile_pool import Text, compile_texts
-from treadle.compiler.kernels.target import host
+from treadle.compiler.targets.cpu.toolchain.compile_pool import Text, compile_texts
+from treadle.compiler.targets.cpu.target import host
 source = "def kernel(args, scratch, part, parts):\\n    return part\\n"
 texts = [Text(f"kernel_{number}", source, 4) for number in range(3)]
 def refused(thread):
@@ -90,7 +90,7 @@ def test_a_cache_in_a_working_directory_that_is_gone(tmp_path: Path) -> None:
     stderr = run(
         """
 from pathlib import Path
-from treadle.vm.cache import ObjectCache
+from treadle.native.cache import ObjectCache
 os.chdir(os.environ["GONE"])
 os.rmdir(os.getcwd())
 cache = ObjectCache(Path("relative"))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from treadle import vm
-from treadle.vm.once import Lock, once
+from treadle.native.once import Lock, once
 
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 
@@ -92,4 +92,4 @@ def test_the_machine_makes_nothing_by_a_cache_that_two_threads_may_fill():
         text = path.read_text()
         assert not re.search(r"@(functools\.)?cache\b|lru_cache\(maxsize=None", text), path.name
         # nor by locks that stay taken in a child of fork
-        assert path.name == "once.py" or not re.search(r"threading\.R?Lock\(", text), path.name
+        assert path.name == "native/once.py" or not re.search(r"threading\.R?Lock\(", text), path.name

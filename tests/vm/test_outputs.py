@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import treadle
 from treadle import Module, function, op, tuple_, var
-from treadle.formats.errors import ArgumentError, UnknownOutputError
+from treadle.formats.messages.errors import ArgumentError, UnknownOutputError
 from treadle.vm.outputs import Outputs, outputs_class
 
 X = np.array([[0.0, 1.0]], np.float32)
@@ -38,7 +38,7 @@ def result(vm, request):
     if request.param == "bounded":
         return vm.call("main", [X], max_seconds=60)
     if request.param == "listening":
-        with vm.listening(treadle.vm.hooks.Listener()):
+        with vm.listening(treadle.vm.observe.hooks.Listener()):
             return vm["main"](X)
     vm.set_input("main", X)
     vm.invoke_stateful("main")

@@ -12,11 +12,11 @@ import pytest
 import treadle
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from treadle.formats.errors import CacheFullError, CompileError, TreadleError
+from treadle.decode.paged_cache import PagedCache
+from treadle.decode.paged_kernel import kernel_for
+from treadle.decode.rotary import Rotary
+from treadle.formats.messages.errors import CacheFullError, CompileError, TreadleError
 from treadle.vm import library
-from treadle.vm.paged_cache import PagedCache
-from treadle.vm.paged_kernel import kernel_for
-from treadle.vm.rotary import Rotary
 
 from .paged_reference import Reference
 

@@ -5,8 +5,8 @@ import pytest
 import treadle
 import treadle.tvm as tvm
 from treadle.errors import ArgumentError
-from treadle.formats import tensor_cache
-from treadle.vm.module import Module
+from treadle.tvm.files import tensor_cache
+from treadle.tvm.modules.module import Module
 
 TENSORS = {"a": np.zeros(1, np.float32)}
 READERS = {

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import treadle
-from treadle.compiler.builder import Module, function, op, var
-from treadle.formats.errors import NotPicklableError, UnknownFunctionError, VerificationError
+from treadle.compiler.builder.programs import Module, function, op, var
 from treadle.formats.executable import Executable
-from treadle.vm import processes
-from treadle.vm.hooks import Listener
+from treadle.formats.messages.errors import NotPicklableError, UnknownFunctionError, VerificationError
+from treadle.native import processes
 from treadle.vm.machine import VirtualMachine
+from treadle.vm.observe.hooks import Listener
 from treadle.vm.values import DataValue
 
 pytestmark = pytest.mark.usefixtures("no_leak")
@@ -147,7 +147,7 @@ def test_copies_of_a_machine_have_nothing_in_common_but_its_executable(exe: Exec
 
 
 def test_unpickling_verifies() -> None:
-    from treadle.formats.assembly import parse_assembly
+    from treadle.formats.text.assembly import parse_assembly
 
     wrong = Executable(parse_assembly("func @main(x: int64[]) -> int64[]  refs=2 ints=0 frame=0 {\n  ret r1\n}\n"))
     with pytest.raises(VerificationError) as expected:

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 import treadle
-from treadle.formats.errors import ExecutionError
-from treadle.vm import processes
+from treadle.formats.messages.errors import ExecutionError
+from treadle.native import processes
 
 PACKAGE = Path(treadle.__file__).parent
 BESIDE_THE_MODEL = ("msgpack", "numpy", "numba", "llvmlite", "tqdm", "platformdirs", "onnx", "yaml", "sitecustomize")
 
 BUILD = """
-from treadle.compiler.kernels.compile_pool import Text, compile_texts
-from treadle.compiler.kernels.target import host
+from treadle.compiler.targets.cpu.toolchain.compile_pool import Text, compile_texts
+from treadle.compiler.targets.cpu.target import host
 source = "def kernel(args, scratch, part, parts):\\n    return part\\n"
 print(len(list(compile_texts([Text(f"kernel_{i}", source, 4) for i in range(3)], host().native, jobs=1))))
 """
@@ -96,8 +96,8 @@ def test_a_process_that_cannot_be_started_is_a_named_error(monkeypatch):
 
 FAIL_IN_TURN = """
 import os, sys
-from treadle.formats.errors import ExecutionError
-from treadle.vm import processes
+from treadle.formats.messages.errors import ExecutionError
+from treadle.native import processes
 
 events, failing = 0, -1
 
@@ -160,4 +160,4 @@ def starters(tree: ast.AST) -> Iterator[str]:
 def test_one_place_starts_processes():
     sources = [path for name in ("formats", "vm", "compiler", "tools") for path in (PACKAGE / name).rglob("*.py")]
     found = {path.relative_to(PACKAGE).as_posix() for path in sources if any(starters(ast.parse(path.read_text())))}
-    assert found == {"vm/processes.py"}
+    assert found == {"native/processes.py"}

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import treadle
 from treadle import tools
+from treadle.native.processors import cpu_count, cpu_quota, memory_left, memory_limit
 from treadle.vm import device
-from treadle.vm.processors import cpu_count, cpu_quota, memory_left, memory_limit
 
 pytestmark = pytest.mark.serial
 confines = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="processors cannot be chosen here")
@@ -128,7 +128,7 @@ def test_systems_without_control_groups(tmp_path):
 
 @pytest.mark.parametrize(("quota", "count"), [(None, 4), (0.2, 1), (1.0, 1), (1.5, 2), (2.0, 2), (64.0, 4)])
 def test_a_quota_is_rounded_up(monkeypatch, quota, count):
-    monkeypatch.setattr("treadle.vm.processors.cpu_quota", lambda: quota)
+    monkeypatch.setattr("treadle.native.processors.cpu_quota", lambda: quota)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(4), raising=False)
     assert cpu_count() == count
 

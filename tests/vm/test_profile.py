@@ -5,10 +5,10 @@ import threading
 
 import numpy as np
 import pytest
-from treadle.formats.errors import ExecutionError
-from treadle.vm.hooks import CALLS, Listener
-from treadle.vm.profile import Profiler
-from treadle.vm.report import Count, Metric, Report
+from treadle.formats.messages.errors import ExecutionError
+from treadle.vm.observe.hooks import CALLS, Listener
+from treadle.vm.observe.profile import Profiler
+from treadle.vm.observe.report import Count, Metric, Report
 
 pytestmark = pytest.mark.usefixtures("no_leak")
 
@@ -61,7 +61,7 @@ def test_a_profile_is_a_report(machine) -> None:
 
 
 def test_a_loop_that_meets_ever_other_shapes_makes_no_endless_report(machine, monkeypatch) -> None:
-    monkeypatch.setattr("treadle.vm.profile._ENTRIES", 2)
+    monkeypatch.setattr("treadle.vm.observe.profile._ENTRIES", 2)
     report = machine(PROGRAM).profile("main", X)
     shapes = [(call["Name"], call["Argument Shapes"]) for call in report.calls if call["Name"] == "double"]
     assert shapes == [("double", "float32[3], float32[3]"), ("double", "…")]

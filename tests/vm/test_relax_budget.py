@@ -10,8 +10,8 @@ import pytest
 import treadle
 from treadle.errors import BudgetExceededError, CancelledError
 from treadle.tvm import relax
+from treadle.tvm.machines.relax.machine import RelaxMachine
 from treadle.vm.budgets import Budget, CancelToken
-from treadle.vm.relax_machine import RelaxMachine
 
 
 def endless() -> RelaxMachine:

@@ -7,8 +7,8 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from treadle.formats.errors import FormatError
-from treadle.vm.report import Count, Duration, Percent, Ratio, Report
+from treadle.formats.messages.errors import FormatError
+from treadle.vm.observe.report import Count, Duration, Percent, Ratio, Report
 
 
 def call(name: str, microseconds: float, percent: float, count: int = 1, **more: object) -> dict:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from treadle.formats.errors import ArgumentError, DTypeError, ExecutionError, ShapeError, UnknownFunctionError
+from treadle.formats.messages.errors import ArgumentError, DTypeError, ExecutionError, ShapeError, UnknownFunctionError
 from treadle.vm.device import Device, cpu
 from treadle.vm.tensor import Tensor
 from treadle.vm.values import DataValue

@@ -5,10 +5,11 @@ from __future__ import annotations
 import platform
 
 import pytest
-from treadle.compiler.kernels.target import host
-from treadle.formats.errors import TreadleError
-from treadle.vm import native, processes
-from treadle.vm.llvm import NativeTarget
+from treadle.compiler.targets.cpu.target import host
+from treadle.formats.messages.errors import TreadleError
+from treadle.native import platform as native
+from treadle.native import processes
+from treadle.native.llvm import NativeTarget
 
 pytestmark = pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"), reason="names of x86-64")
 

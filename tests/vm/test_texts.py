@@ -15,14 +15,14 @@ import numpy as np
 import onnx
 import pytest
 import treadle
-from treadle.compiler.evaluate import evaluate
-from treadle.compiler.frontend.onnx_tensors import to_array
-from treadle.compiler.text import parse_module
+from treadle.compiler.ir.evaluate import evaluate
+from treadle.compiler.ir.text import parse_module
+from treadle.compiler.onnx.tensors import to_array
 from treadle.formats import container, limits, schema, strings
-from treadle.formats.assembly import parse_assembly
 from treadle.formats.container import Container
 from treadle.formats.dtypes import DType
-from treadle.formats.errors import (
+from treadle.formats.executable import Executable, load
+from treadle.formats.messages.errors import (
     ArgumentError,
     BudgetExceededError,
     DTypeError,
@@ -32,15 +32,15 @@ from treadle.formats.errors import (
     ShapeError,
     VerificationError,
 )
-from treadle.formats.executable import Executable, load
-from treadle.formats.graph_json import dtype_of
-from treadle.formats.tensor_cache import load as load_tensor_cache
+from treadle.formats.text.assembly import parse_assembly
 from treadle.formats.types import TensorType
 from treadle.formats.weights import NamedWeight, WeightTable, literal
-from treadle.vm import relax_builtins  # noqa: F401  (registers them)
-from treadle.vm.containers import ShapeTuple
-from treadle.vm.registry import get_global_func
-from treadle.vm.remote_values import Reader
+from treadle.remote.values import Reader
+from treadle.tvm.files.graph_json import dtype_of
+from treadle.tvm.files.tensor_cache import load as load_tensor_cache
+from treadle.tvm.machines.relax import builtins  # noqa: F401  (registers them)
+from treadle.tvm.modules.containers import ShapeTuple
+from treadle.tvm.modules.registry import get_global_func
 from treadle.vm.tensor import Tensor
 
 CHOICE = """
@@ -374,7 +374,7 @@ BYTES_TO_ARRAYS = {
     "formats/param_dict.py": "TVM's types, among which there are no texts",
     "formats/parameter_files.py": "numbers alone: biufc",
     "serve/http_tensors.py": "BYTES have texts of their own",
-    "vm/remote_values.py": "read_type refuses texts",
+    "remote/values.py": "read_type refuses texts",
     "vm/tensor.py": "view refuses texts",
     "compiler/operators/texts.py": "back from bytes that are a cache's key, within one process",
     "cluster/sources.py": "what a .npy file says",

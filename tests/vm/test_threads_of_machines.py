@@ -9,13 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import treadle
-from treadle.compiler.builder import Module, function, op, var
-from treadle.formats.errors import ArgumentError
+from treadle.compiler.builder.programs import Module, function, op, var
 from treadle.formats.executable import Executable
-from treadle.vm import processes
-from treadle.vm.hooks import Event, Listener
+from treadle.formats.messages.errors import ArgumentError
+from treadle.native import processes
 from treadle.vm.layout import MAX_THREADS
 from treadle.vm.machine import VirtualMachine
+from treadle.vm.observe.hooks import Event, Listener
 
 IMAGE = np.random.default_rng(1).standard_normal((1, 16, 48, 48)).astype(np.float32)
 

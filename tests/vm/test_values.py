@@ -6,7 +6,7 @@ import gc
 
 import numpy as np
 import pytest
-from treadle.formats.errors import ArgumentError, DTypeError
+from treadle.formats.messages.errors import ArgumentError, DTypeError
 from treadle.vm import context
 from treadle.vm.tensor import Tensor
 from treadle.vm.values import Closure, DataValue

@@ -1,5 +1,5 @@
 """Checks of the verifier that the examples of its rules do not need: each is here because, taken out, nothing else failed
-(tools/verifier_mutants.py)."""
+(fuzz/verifier_mutants.py)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from treadle.formats import dims, limits
-from treadle.formats.assembly import parse_assembly
-from treadle.formats.errors import LimitError, VerificationError
+from treadle.formats.messages.errors import LimitError, VerificationError
 from treadle.formats.program import Program, SourceLocation
+from treadle.formats.text.assembly import parse_assembly
 from treadle.formats.types import (
     Constructor,
     DataType,
@@ -20,10 +20,10 @@ from treadle.formats.types import (
     TypeVariable,
     tensor,
 )
-from treadle.vm.verify import verify
-from treadle.vm.verify_flow import STORAGE, is_assignable
-from treadle.vm.verify_values import Values
-from treadle.vm.verify_work import Work
+from treadle.vm.verify.flow import STORAGE, is_assignable
+from treadle.vm.verify.integers import Values
+from treadle.vm.verify.verifier import verify
+from treadle.vm.verify.work import Work
 
 PRELUDE = """
 data List = Nil | Cons(float32[2], List)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from treadle.formats.assembly import parse_assembly
-from treadle.formats.errors import VerificationError
-from treadle.vm.verify import verify
+from treadle.formats.messages.errors import VerificationError
+from treadle.formats.text.assembly import parse_assembly
+from treadle.vm.verify.verifier import verify
 
 PRELUDE = """
 prim relu[n](%0: float32[n]) -> float32[n] {

@@ -4,9 +4,9 @@ Each attack shares memory under one name and writes into it under another; its t
 
 import numpy as np
 import pytest
-from treadle.formats.assembly import parse_assembly
-from treadle.formats.errors import VerificationError
-from treadle.vm.verify import verify
+from treadle.formats.messages.errors import VerificationError
+from treadle.formats.text.assembly import parse_assembly
+from treadle.vm.verify.verifier import verify
 
 PRELUDE = """
 const one float32[2] = [1.0, 1.0]

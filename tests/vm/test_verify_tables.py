@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from treadle.formats import dims, limits
-from treadle.formats.assembly import parse_assembly
-from treadle.formats.errors import LimitError, VerificationError
 from treadle.formats.isa import BY_NAME
+from treadle.formats.messages.errors import LimitError, VerificationError
 from treadle.formats.program import Import, Program
+from treadle.formats.text.assembly import parse_assembly
 from treadle.formats.types import (
     Constructor,
     DataType,
@@ -19,8 +19,8 @@ from treadle.formats.types import (
     TypeVariable,
     tensor,
 )
-from treadle.vm.verify import verify
-from treadle.vm.verify_work import Work
+from treadle.vm.verify.verifier import verify
+from treadle.vm.verify.work import Work
 
 GOOD = parse_assembly(
     """

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 import pytest
-from treadle.formats.assembly import parse_assembly
-from treadle.formats.errors import VerificationError
-from treadle.vm.verify import verify
+from treadle.formats.messages.errors import VerificationError
+from treadle.formats.text.assembly import parse_assembly
+from treadle.vm.verify.verifier import verify
 
 PRELUDE = """
 data List = Nil | Cons(float32[2], List)

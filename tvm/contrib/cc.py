@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...vm import linker
+from ..modules import linker
 
 Files = str | Sequence[str]
 

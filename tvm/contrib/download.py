@@ -10,7 +10,7 @@ from pathlib import Path
 
 import platformdirs
 
-from ...formats.errors import FileError
+from ...formats.messages.errors import FileError
 
 
 def download(

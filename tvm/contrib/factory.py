@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...vm.graph_factory import GraphFactory
+from ..graphs.factory import GraphFactory
 from ..runtime.ndarray import NDArray
 
 

@@ -1,15 +1,15 @@
-"""`tvm.contrib.graph_executor`: a graph JSON that runs. What it stands on: `vm/graph_executor.py`."""
+"""`tvm.contrib.graph_executor`: a graph JSON that runs. What it stands on: `graphs/executor.py`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from ...formats.errors import FormatError
-from ...vm.benchmark import BenchmarkResult
+from ...formats.messages.errors import FormatError
 from ...vm.device import REMOTE, Device
-from ...vm.graph_executor import GraphExecutor
-from ...vm.graph_factory import executable_of, find_function, weights_of
+from ...vm.observe.benchmark import BenchmarkResult
+from ..graphs.executor import GraphExecutor
+from ..graphs.factory import executable_of, find_function, weights_of
 from ..runtime.container import Map, ShapeTuple, String
 from ..runtime.ndarray import NDArray
 

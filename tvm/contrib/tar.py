@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ...formats.errors import FileError, FormatError
-from ...vm import linker
+from ...formats.messages.errors import FileError, FormatError
+from ..modules import linker
 
 _COMPRESSED: dict[bytes, Any] = {
     b"\x1f\x8b": gzip.open,

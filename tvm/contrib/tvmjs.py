@@ -1,4 +1,4 @@
-"""`tvm.contrib.tvmjs`: folders of tensors (`formats/tensor_cache.py`)."""
+"""`tvm.contrib.tvmjs`: folders of tensors (`files/tensor_cache.py`)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ...formats import tensor_cache
-from ...formats.errors import ArgumentError, FileError
+from ...formats.messages.errors import ArgumentError, FileError
 from ...vm.device import Device
 from ...vm.tensor import Tensor, require_cpu
+from ..files import tensor_cache
 from ..runtime.ndarray import NDArray
 
 _convert_f32_to_bf16, _convert_bf16_to_f32 = tensor_cache.to_bfloat16, tensor_cache.of_bfloat16

@@ -3,7 +3,7 @@
 from .._lazy import lazy
 
 _MODULES = {
-    "base": "..ir",
+    "base": ".",
     "container": "..runtime.container",
     "diagnostics": ".diagnostics",
     "expr": "..relay.expr",

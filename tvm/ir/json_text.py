@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from ...formats.dims import SymbolicDim, parse
-from ...formats.errors import FormatError
+from ...formats.messages.errors import FormatError
 from ...formats.param_dict import load_param_dict, save_param_dict
-from ...vm.containers import Array, FloatImm, IntImm, Map, String
+from ..modules.containers import Array, FloatImm, IntImm, Map, String
 from ..runtime.ndarray import NDArray
 from ..runtime.object_generic import convert
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ...vm.containers import FloatImm, IntImm, ShapeTuple
 from ...vm.tensor import Tensor
+from ..modules.containers import FloatImm, IntImm, ShapeTuple
 from ..runtime.object_path import ObjectPath
 
 Mismatch = tuple[ObjectPath, ObjectPath]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...vm.containers import FloatImm, IntImm
+from ..modules.containers import FloatImm, IntImm
 from ..relay.expr import Attrs
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...formats.errors import FormatError
-from ...vm.containers import Array, Map
+from ...formats.messages.errors import FormatError
+from ..modules.containers import Array, Map
 from ..relay import adt, expr, ty
 from ..relay.module import IRModule
 from ..relay.visit import Walk, run

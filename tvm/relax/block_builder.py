@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...compiler import builder, ir
-from ...compiler.builder import Expression, FunctionExpression, if_, tuple_
-from ...formats.errors import ArgumentError, CheckError
+from ...compiler import ir
+from ...compiler.builder import programs
+from ...compiler.builder.programs import Expression, FunctionExpression, if_, tuple_
+from ...formats.messages.errors import ArgumentError, CheckError
 from ...formats.types import UNKNOWN, TensorType, TupleType, Type, tensor
 from ...vm.tensor import Tensor
 
@@ -46,7 +47,7 @@ def const(value: Any, dtype: str | None = None) -> Expression:
     """A tensor known now; numbers are float32 and int32, as TVM has them, unless `dtype` says otherwise."""
     if dtype is None and isinstance(value, (bool, int, float)):
         dtype = {bool: "bool", int: "int32", float: "float32"}[type(value)]
-    return builder.constant(value.array if isinstance(value, Tensor) else np.asarray(value), dtype)
+    return programs.constant(value.array if isinstance(value, Tensor) else np.asarray(value), dtype)
 
 
 def Tuple(fields: Sequence[Expression], span: object = None) -> Expression:
@@ -56,7 +57,7 @@ def Tuple(fields: Sequence[Expression], span: object = None) -> Expression:
 
 def TupleGetItem(tuple_value: Expression, index: int, span: object = None) -> Expression:
     """A field of a tuple."""
-    return builder.field(tuple_value, index)
+    return programs.field(tuple_value, index)
 
 
 def If(cond: Expression, true_branch: Expression, false_branch: Expression, span: object = None) -> Expression:
@@ -108,17 +109,17 @@ class BlockBuilder:
 
     def emit(self, expr: Any, name_hint: str = "") -> Expression:
         """The value of an expression."""
-        value = builder.expression(expr)
+        value = programs.expression(expr)
         if value.imported is not None:
             self._calls.append(value)
-        return builder.named(self.unique(name_hint), value) if name_hint and value.atom is None else value
+        return programs.named(self.unique(name_hint), value) if name_hint and value.atom is None else value
 
     def emit_output(self, output: Any, name_hint: str = "") -> Expression:
         return self.emit(_value(output), name_hint)
 
     def match_cast(self, value: Expression, struct_info: TensorType, name_hint: str = "") -> Expression:
         """The value, whose shape is compared when the program runs."""
-        return builder.match_shape(value, struct_info.shape)  # type: ignore[arg-type]
+        return programs.match_shape(value, struct_info.shape)  # type: ignore[arg-type]
 
     def emit_func_output(self, output: Any, params: Any = None) -> None:
         """The function's result; its parameters, if `function` was not told them."""
@@ -131,12 +132,12 @@ class BlockBuilder:
             raise CheckError(f"the parameters of the function {self._name!r} are not known")
         result = _value(output)
         if self._calls:
-            result = builder.field(tuple_(*self._calls, result), len(self._calls))
-        self._functions[self._name] = builder.function(own, result, name=self._name)
+            result = programs.field(tuple_(*self._calls, result), len(self._calls))
+        self._functions[self._name] = programs.function(own, result, name=self._name)
 
     def get(self) -> ir.Module:
         """The module."""
-        return builder.Module(self._functions)
+        return programs.Module(self._functions)
 
     finalize = get
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...compiler import driver, ir
-from ...formats.errors import CheckError, CompileError
+from ...formats.messages.errors import CheckError, CompileError
 from ..relay.build_module import array_of, check_target
 from ..relay.build_module import compiled as relay_compiled
 from ..relay.expr import Expr as RelayExpr
@@ -33,7 +33,7 @@ def build(
     check_target(target)
     if not isinstance(mod, (ir.Module, IRModule, RelayExpr)):
         raise CompileError(
-            f"relax.build: expected a module of BlockBuilder, of treadle.compiler.builder or of tvm.relay, a "
+            f"relax.build: expected a module of BlockBuilder, of treadle.compiler.builder.programs or of tvm.relay, a "
             f"{type(mod).__name__} came; TVMScript is not read"
         )
     if not isinstance(mod, ir.Module):

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from ...formats.data_type import DataType
-from ...formats.errors import ArgumentError, CheckError
-from ...formats.relax_program import (
+from ...formats.messages.errors import ArgumentError, CheckError
+from ...vm.tensor import Tensor
+from ..files.relax_program import (
     MACHINE,
     VOID,
     Call,
@@ -24,8 +25,7 @@ from ...formats.relax_program import (
     RelaxProgram,
     Ret,
 )
-from ...vm.containers import ShapeTuple
-from ...vm.tensor import Tensor
+from ..modules.containers import ShapeTuple
 from .executable import Executable
 
 _IMMEDIATES = 1 << 55  # of this magnitude and more, integers are constants

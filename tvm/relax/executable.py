@@ -8,9 +8,9 @@ from typing import Any
 
 from ...formats.container import LIBRARIES, named
 from ...formats.executable import Executable as Program
-from ...formats.relax_program import RelaxProgram, as_text, statistics
-from ...vm.module_kinds import ExecutableModule
-from ...vm.relax_module import RelaxModule, save_relax_program
+from ..files.relax_program import RelaxProgram, as_text, statistics
+from ..machines.relax.module import RelaxModule, save_relax_program
+from ..modules.kinds import ExecutableModule
 from ..runtime.module import Module
 from ..runtime.vm_text import bytecode_text, constants_text
 

@@ -14,7 +14,7 @@ from ...formats import dims
 from ...formats.executable import Executable
 from ...formats.program import Import, Program
 from ...formats.types import TensorType, TupleType, Type
-from ...vm.registry import reachable
+from ..modules.registry import reachable
 from ..runtime.ndarray import NDArray
 from .results import given
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...vm.containers import Array
 from ...vm.tensor import Tensor
+from ..modules.containers import Array
 from ..runtime.ndarray import NDArray
 
 

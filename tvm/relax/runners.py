@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 
 from ...formats.constants import aligned_copy
-from ...formats.errors import ArgumentError
 from ...formats.executable import Executable as Program
-from ...formats.relax_program import RelaxProgram
+from ...formats.messages.errors import ArgumentError
 from ...vm import machine
 from ...vm.budgets import Budget
-from ...vm.containers import Array
 from ...vm.device import Device
-from ...vm.hooks import Event, InstrumentAction, Listener
-from ...vm.relax_machine import RelaxMachine
-from ...vm.report import Count, Duration, Metric, Percent, Report
+from ...vm.observe.hooks import Event, InstrumentAction, Listener
+from ...vm.observe.report import Count, Duration, Metric, Percent, Report
 from ...vm.tensor import Tensor
+from ..files.relax_program import RelaxProgram
+from ..machines.relax.machine import RelaxMachine
+from ..modules.containers import Array
 from ..runtime.arguments import argument
 from ..runtime.ndarray import NDArray
 from .packed import called, reached, registered_name
@@ -167,7 +167,7 @@ class _Function:
             return self._imported(*args)
         if self._definition is None:
             raise ArgumentError(f"{self.__name__}: a function of the program is called by the machine")
-        from ...compiler.evaluate import evaluate_definition
+        from ...compiler.ir.evaluate import evaluate_definition
 
         arrays = [value.array if isinstance(value, Tensor) else np.asarray(value) for value in args]
         count = len(self._definition.params)

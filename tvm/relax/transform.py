@@ -7,7 +7,7 @@ from typing import Any
 
 from ...compiler import ir
 from ...compiler.driver import bind_parameters
-from ...formats.errors import CheckError
+from ...formats.messages.errors import CheckError
 from ..relay.build_module import array_of
 from ..relay.transform import kept
 from ..transform import Pass, Sequential

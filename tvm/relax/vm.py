@@ -8,21 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from ...formats.errors import ArgumentError, CheckError, UnknownFunctionError, UnknownGlobalFunctionError
 from ...formats.executable import Executable as Program
-from ...formats.relax_program import RelaxProgram
-from ...vm import module_kinds
-from ...vm.benchmark import BenchmarkResult, measure
+from ...formats.messages.errors import ArgumentError, CheckError, UnknownFunctionError, UnknownGlobalFunctionError
 from ...vm.budgets import Budget
-from ...vm.containers import Array, Object, ShapeTuple
 from ...vm.device import Device
-from ...vm.hooks import InstrumentAction
-from ...vm.registry import PackedFunc, get_global_func
-from ...vm.relax_machine import VMClosure
-from ...vm.relax_module import RelaxModule
-from ...vm.report import Report
+from ...vm.observe.benchmark import BenchmarkResult, measure
+from ...vm.observe.hooks import InstrumentAction
+from ...vm.observe.report import Report
 from ...vm.tensor import Tensor, require_cpu
 from ...vm.values import Closure
+from ..files.relax_program import RelaxProgram
+from ..machines.relax.machine import VMClosure
+from ..machines.relax.module import RelaxModule
+from ..modules import kinds
+from ..modules.containers import Array, Object, ShapeTuple
+from ..modules.registry import PackedFunc, get_global_func
 from ..runtime.module import Module
 from .executable import Executable
 from .results import given
@@ -50,7 +50,7 @@ class VirtualMachine:
     ) -> None:
         """Raises CheckError for what is no program, ArgumentError, and UnknownFunctionError with all functions that a program
         calls and nobody has registered. `profile` changes nothing; `budget`, which TVM's has not, bounds each call."""
-        program: Any = rt_mod.executable if isinstance(rt_mod, module_kinds.ExecutableModule) else rt_mod
+        program: Any = rt_mod.executable if isinstance(rt_mod, kinds.ExecutableModule) else rt_mod
         program = program.program if isinstance(program, (Executable, RelaxModule)) else program
         if not isinstance(program, (Program, RelaxProgram)):
             raise CheckError(
@@ -251,7 +251,7 @@ class VirtualMachine:
         }
         made = Module({**others, **own}, "relax.VirtualMachine")
         if self._kernels is not None:
-            made.import_module(module_kinds.KernelModule(self._kernels))
+            made.import_module(kinds.KernelModule(self._kernels))
         return made
 
     def _part(self, name: str, indices: Sequence[int]) -> Any:

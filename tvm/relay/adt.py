@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...formats.errors import ArgumentError
+from ...formats.messages.errors import ArgumentError
 from .expr import Call, Expr, Var, as_expr
 from .ty import GlobalTypeVar, Type, TypeVar
 

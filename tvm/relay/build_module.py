@@ -11,8 +11,8 @@ import numpy as np
 from ...compiler import ir
 from ...compiler.driver import compile
 from ...compiler.passes import optional_passes
-from ...formats.errors import ArgumentError, CompileError
 from ...formats.executable import Executable
+from ...formats.messages.errors import ArgumentError, CompileError
 from ...formats.types import TensorType
 from ..transform import PassContext
 from .expr import Expr, Function, GlobalVar, as_expr

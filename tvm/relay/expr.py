@@ -15,7 +15,7 @@ from typing import Any, Union
 import numpy as np
 
 from ...formats.dtypes import DType
-from ...vm.containers import Object
+from ..modules.containers import Object
 from . import ty
 from .ty import Type
 

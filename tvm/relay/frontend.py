@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...formats.errors import UnsupportedNameError
+from ...formats.messages.errors import UnsupportedNameError
 from .module import IRModule
 
 __all__ = ["from_onnx"]
@@ -27,7 +27,7 @@ def from_onnx(
     types and the opset are the model's own. Raises what `treadle.compile` raises for a model.
     """
     from ...compiler.driver import unbind_weights
-    from ...compiler.frontend.onnx import from_onnx as read
+    from ...compiler.onnx.importer import from_onnx as read
     from ...compiler.weights import Weights
     from ..runtime.ndarray import array
 

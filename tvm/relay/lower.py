@@ -11,12 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...compiler import builder, ir
-from ...compiler.builder import Expression, FunctionExpression
-from ...compiler.infer import infer_types
-from ...compiler.unify import leaves
+from ...compiler import ir
+from ...compiler.builder import programs
+from ...compiler.builder.programs import Expression, FunctionExpression
+from ...compiler.ir.infer import infer_types
+from ...compiler.ir.unify import leaves
 from ...formats import types
-from ...formats.errors import InferenceError
+from ...formats.messages.errors import InferenceError
 from . import adt, ty
 from .expr import Call, Constant, Expr, Function, GlobalVar, If, Let, Op, Tuple, TupleGetItem, Var
 from .op.table import TABLE, fresh_dim, naming_dims
@@ -41,7 +42,7 @@ class Lowering:
     """The functions of a module as Treadle's, made as they are found to be needed."""
 
     functions: Mapping[str, Function | ir.Function]
-    data_types: Mapping[str, builder.DataTypeBuilder]
+    data_types: Mapping[str, programs.DataTypeBuilder]
     names_dims: bool = True  # whether a dimension of a parameter that is not known gets a name
     made: dict[str, FunctionExpression] = field(default_factory=dict)
     signatures: dict[str, types.FunctionType | None] = field(default_factory=dict)
@@ -104,7 +105,7 @@ def variable(source: Var, name: str = "", names_dims: bool = False, is_closure: 
     if names_dims and isinstance(type_, types.TensorType):
         shape = tuple(fresh_dim() if dim is types.UNKNOWN else dim for dim in type_.shape)
         type_ = types.TensorType(type_.dtype, shape)
-    return builder.var(name or source.name_hint, type_)
+    return programs.var(name or source.name_hint, type_)
 
 
 def _unique(names: Sequence[str]) -> list[str]:
@@ -139,7 +140,7 @@ class _Body:
         result = to_type(source.ret_type)
         if not name and result is not None and any(isinstance(each, types.TypeVariable) for each in leaves(result)):
             result = None
-        return builder.function(params, body, result, name)
+        return programs.function(params, body, result, name)
 
     def lower(self, expr: Expr) -> Walk:
         found = self.known.get(id(expr))
@@ -175,23 +176,23 @@ class _Body:
         yield
 
     def constant(self, expr: Constant) -> Walk:
-        return builder.constant(expr.array)
+        return programs.constant(expr.array)
         yield
 
     def global_var(self, expr: GlobalVar) -> Walk:
-        return builder.global_function(expr.name_hint, self.module.signature(expr.name_hint))
+        return programs.global_function(expr.name_hint, self.module.signature(expr.name_hint))
         yield
 
     def tuple(self, expr: Tuple) -> Walk:
-        return builder.tuple_(*(yield self._many(expr.fields)))
+        return programs.tuple_(*(yield self._many(expr.fields)))
 
     def item(self, expr: TupleGetItem) -> Walk:
         value = yield self.lower(expr.tuple_value)
-        return builder.field(value, expr.index)
+        return programs.field(value, expr.index)
 
     def if_(self, expr: If) -> Walk:
         condition, then, otherwise = yield self._many((expr.cond, expr.true_branch, expr.false_branch))
-        return builder.if_(condition, then, otherwise)
+        return programs.if_(condition, then, otherwise)
 
     def let(self, expr: Let) -> Walk:
         chain: Expr = expr
@@ -217,7 +218,7 @@ class _Body:
         if isinstance(expr.op, Var) and expr.op in self.locals:
             local = self.locals[expr.op]
             args = yield self._many(expr.args)
-            return builder.global_function(local.name)(*args, *local.free)
+            return programs.global_function(local.name)(*args, *local.free)
         callee, *args = yield self._many((expr.op, *expr.args))
         return callee(*args)
 
@@ -248,7 +249,7 @@ class _Body:
             pattern = self._pattern(clause.lhs)
             clauses.append((pattern, (yield self.lower(clause.rhs))))
         used = [c.lhs.constructor for c in expr.clauses if isinstance(c.lhs, adt.PatternConstructor)]
-        made = builder.match_(value, clauses)
+        made = programs.match_(value, clauses)
         if used:
             made.data_type = self._constructor(used[0]).definition
         return made
@@ -265,7 +266,7 @@ class _Body:
             return ir.TuplePattern(tuple(map(self._pattern, pattern.patterns)))
         return ir.Wildcard()
 
-    def _constructor(self, constructor: adt.Constructor) -> builder.ConstructorFunction:
+    def _constructor(self, constructor: adt.Constructor) -> programs.ConstructorFunction:
         name = constructor.belong_to.name_hint
         if name not in self.module.data_types:
             raise InferenceError(f"the data type {name!r} of {constructor.name_hint} is not in the module")
@@ -279,13 +280,13 @@ class _Body:
         reached = [(each, self.locals[each]) for each in outer if each in self.locals]
         values = [self.variables[each] for each in outer if each not in self.locals]
         variables = [each for each in outer if each not in self.locals]
-        inner_free = [builder.var(each.name_hint, value.type) for each, value in zip(variables, values, strict=True)]
+        inner_free = [programs.var(each.name_hint, value.type) for each, value in zip(variables, values, strict=True)]
         local = self.module.name(name.name_hint)
         self.module.made[local] = FunctionExpression()  # the name is taken
         body = _Body(self.module, dict(zip(variables, inner_free, strict=True)), local)
         extra: list[Expression] = []
         for other, called in reached:
-            handed = [builder.var(f"{called.name}_{place}", free.type) for place, free in enumerate(called.free)]
+            handed = [programs.var(f"{called.name}_{place}", free.type) for place, free in enumerate(called.free)]
             body.locals[other] = _Local(called.name, handed, called.count)
             extra += handed
             values += called.free
@@ -294,16 +295,16 @@ class _Body:
         params = [variable(param) for param in source.params]
         body.variables.update(zip(source.params, params, strict=True))
         result = yield body.lower(source.body)
-        self.module.made[local] = builder.function([*params, *free], result, to_type(source.ret_type), local)
+        self.module.made[local] = programs.function([*params, *free], result, to_type(source.ret_type), local)
         self.locals[name] = _Local(local, values, len(source.params))
 
     def _local_value(self, local: _Local) -> Expression:
         """Such a function as a value."""
-        callee = builder.global_function(local.name)
+        callee = programs.global_function(local.name)
         if not local.free:
             return callee
-        params = [builder.var(f"argument_{place}", None) for place in range(local.count)]
-        return builder.function(params, callee(*params, *local.free))
+        params = [programs.var(f"argument_{place}", None) for place in range(local.count)]
+        return programs.function(params, callee(*params, *local.free))
 
 
 _RULES: dict[type, Any] = {
@@ -362,7 +363,7 @@ def _module(
     label: bool,
     names_dims: bool,
 ) -> tuple[ir.Module, Lowering]:
-    builders = {name: builder.DataTypeBuilder(definition) for name, definition in data_types.items()}
+    builders = {name: programs.DataTypeBuilder(definition) for name, definition in data_types.items()}
     lowering = Lowering(functions, builders, names_dims)
     with naming_dims():
         for entry in entries:
@@ -371,7 +372,7 @@ def _module(
         if expression.type is None and expression.make is not None:
             expression.origin = f"#{number}"
     order = [name for name in dict.fromkeys([*entries, *lowering.made]) if name in lowering.made]
-    module = builder.Module({name: lowering.made[name] for name in order}, data_types=list(builders.values()))
+    module = programs.Module({name: lowering.made[name] for name in order}, data_types=list(builders.values()))
     native = {name: each for name, each in functions.items() if isinstance(each, ir.Function)}
     return _with_used(module, native, entries), lowering
 
@@ -380,7 +381,7 @@ def _with_used(module: ir.Module, library: Mapping[str, ir.Function], entries: S
     """The module with those functions of the library that it uses, and that are entries themselves, as a model's main is."""
     from dataclasses import replace
 
-    from ...compiler.prelude import called
+    from ...compiler.ir.prelude import called
 
     functions = dict(module.functions)
     waiting = [*entries, *(name for function in functions.values() for name in called(function.body))]

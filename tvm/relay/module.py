@@ -9,10 +9,10 @@ import numpy as np
 
 from ...compiler import ir
 from ...compiler.driver import bind_parameters
-from ...compiler.infer import infer_types
-from ...compiler.unify import leaves
+from ...compiler.ir.infer import infer_types
+from ...compiler.ir.unify import leaves
 from ...formats import types
-from ...vm.containers import Map, Object
+from ..modules.containers import Map, Object
 from . import adt, ty
 from .expr import Function, GlobalVar, Var, as_expr
 from .lower import lowered

@@ -89,7 +89,7 @@ func @nat_iterate(f: fn(a) -> a, num: nat) -> fn(a) -> a {
 @functools.cache
 def library() -> ir.Module:
     """The library, not typed yet."""
-    from ...compiler.text import parse_module
+    from ...compiler.ir.text import parse_module
     from . import prelude
 
     both = parse_module(prelude.TEXT + TEXT)

@@ -1,4 +1,4 @@
-"""`tvm.relay.parser`: programs from text, Relay's own or Treadle's (`treadle.compiler.text`)."""
+"""`tvm.relay.parser`: programs from text, Relay's own or Treadle's (`treadle.compiler.ir.text`)."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def parse_expr(source: str) -> Expr:
 
 
 def fromtext(data: str, source_name: str | None = None) -> IRModule:
-    """A module from the text that `astext` gives, or from what `treadle.compiler.text.print_module` wrote."""
+    """A module from the text that `astext` gives, or from what `treadle.compiler.ir.text.print_module` wrote."""
     if data.lstrip().startswith("#[version"):
         return parse(data)
     return _of_treadle(data)
 
 
 def _of_treadle(data: str) -> IRModule:
-    from ...compiler.text import parse_module
+    from ...compiler.ir.text import parse_module
 
     parsed = parse_module(data)
     module = IRModule()

@@ -316,7 +316,7 @@ func @iterate(f: fn(a) -> a, n: int32[]) -> fn(a) -> a {
 @functools.cache
 def library() -> ir.Module:
     """The library, not typed yet."""
-    from ...compiler.text import parse_module
+    from ...compiler.ir.text import parse_module
 
     return parse_module(TEXT)
 

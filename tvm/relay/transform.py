@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...compiler import ir
-from ...compiler.infer import infer_types
+from ...compiler.ir.infer import infer_types
 from ...formats import dims, types
 from ..transform import ModulePass, Pass, PassContext, PassInfo
 from ..transform import Sequential as _Sequential

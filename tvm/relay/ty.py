@@ -13,8 +13,8 @@ from typing import Union
 from ...formats import types
 from ...formats.dims import SymbolicDim
 from ...formats.dtypes import DType
-from ...formats.errors import DTypeError
-from ...vm.containers import Object
+from ...formats.messages.errors import DTypeError
+from ..modules.containers import Object
 from ..tir import Any, IntImm
 
 __all__ = [

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from ...formats.errors import ArgumentError, CheckError
+from ...formats.messages.errors import ArgumentError, CheckError
 from ...vm.device import device
 from ..runtime.container import ADT
 from ..runtime.ndarray import NDArray

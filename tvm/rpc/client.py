@@ -8,11 +8,17 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from ...formats.errors import ArgumentError, MissingPackageError, RemoteError, TreadleError, UnknownGlobalFunctionError
+from ...formats.messages.errors import (
+    ArgumentError,
+    MissingPackageError,
+    RemoteError,
+    TreadleError,
+    UnknownGlobalFunctionError,
+)
+from ...remote.device import RemoteDevice, remote
 from ...vm.device import Device, device
-from ...vm.registry import Imports, PackedFunc
-from ...vm.remote import RemoteDevice, remote
 from ..error import RPCError
+from ..modules.registry import Imports, PackedFunc
 from ..runtime.module import Module, load_module, system_lib
 from ..runtime.ndarray import cpu
 from ..runtime.registry import get_global_func
@@ -100,7 +106,7 @@ class RemoteSession(RPCSession):
 
     def get_function(self, name: str) -> PackedFunc:
         """A function that the server's owner has registered. Raises UnknownGlobalFunctionError."""
-        from ...vm.remote_tensor import call_registered, has_function
+        from ...remote.tensor import call_registered, has_function
         from ..runtime.remote_ndarray import as_ndarray
 
         if not has_function(self._connection, name):

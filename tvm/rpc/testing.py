@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...vm.registry import get_global_func, register_func
+from ..modules.registry import get_global_func, register_func
 from ..runtime.ndarray import array
 from ..testing.functions import object_use_count
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...formats.errors import ArgumentError
+from ...formats.messages.errors import ArgumentError
 from ...formats.types import TensorType, TupleType, Type
 from ...vm.tensor import Tensor
 from .container import ADT, tuple_object

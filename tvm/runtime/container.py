@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ...vm.containers import Array, Map, Object, ShapeTuple, String
 from ...vm.tensor import Tensor
 from ...vm.values import DataValue
+from ..modules.containers import Array, Map, Object, ShapeTuple, String
 from .ndarray import NDArray
 
 __all__ = ["ADT", "Array", "Map", "ShapeTuple", "String", "tuple_object", "wrapped"]

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...vm.device import Device, device
-from ...vm.registry import get_global_func, register_func
 from ...vm.threads import set_num_threads
 from ..contrib import graph_executor
 from ..contrib.debugger import debug_executor
+from ..modules.registry import get_global_func, register_func
 from . import module, params
 from .ndarray import NDArray
 

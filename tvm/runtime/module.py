@@ -1,10 +1,10 @@
 """`tvm.runtime.module`: modules, and files that hold them."""
 
-from ...vm.benchmark import BenchmarkResult
-from ...vm.load_module import enabled, load_module, load_static_library, register_loader
-from ...vm.module import Module, ModulePropertyMask
-from ...vm.module_kinds import system_lib
+from ...vm.observe.benchmark import BenchmarkResult
 from ...vm.threads import get_num_threads as num_threads
+from ..modules.kinds import system_lib
+from ..modules.load import enabled, load_module, load_static_library, register_loader
+from ..modules.module import Module, ModulePropertyMask
 
 register_loader("VMExecutable", f"{__package__}.vm:load_executable")
 register_loader("GraphExecutorFactory", f"{__package__.rpartition('.')[0]}.contrib.factory:load_factory")

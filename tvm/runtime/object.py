@@ -1,5 +1,5 @@
 """`tvm.runtime.Object`: what everything of TVM's own is."""
 
-from ...vm.containers import Object
+from ..modules.containers import Object
 
 __all__ = ["Object"]

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from ...formats.dims import SymbolicDim
-from ...formats.errors import FormatError, UnsupportedOperatorError
-from ...vm.containers import Array, FloatImm, IntImm, Map, Object, String
-from ...vm.registry import PackedFunc
+from ...formats.messages.errors import FormatError, UnsupportedOperatorError
 from ...vm.values import Closure, DataValue
+from ..modules.containers import Array, FloatImm, IntImm, Map, Object, String
+from ..modules.registry import PackedFunc
 from .ndarray import NDArray
 
 _FLOAT32 = float(np.finfo(np.float32).max)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...formats.errors import IndexOutOfRangeError
+from ...formats.messages.errors import IndexOutOfRangeError
 from .object import Object
 
 

@@ -1,6 +1,6 @@
 """`tvm.runtime.PackedFunc`."""
 
-from ...vm.registry import PackedFunc
+from ..modules.registry import PackedFunc
 
 __all__ = ["Function", "PackedFunc"]
 

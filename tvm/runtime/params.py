@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...formats import param_dict
-from ...formats.errors import ArgumentError
+from ...formats.messages.errors import ArgumentError
 from .ndarray import NDArray, Tensor
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...formats.bytecode import function_words, scan
 from ...formats.program import Program
-from ...vm.report import COUNT, DURATION, NAME, PERCENT, SHAPES, Count, Duration, Metric, Percent
+from ...vm.observe.report import COUNT, DURATION, NAME, PERCENT, SHAPES, Count, Duration, Metric, Percent
 from .profiling import MetricCollector, Report
 from .vm import PREFIX, VirtualMachine
 

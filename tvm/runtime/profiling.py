@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...vm.device import Device
-from ...vm.profile import MetricCollector
-from ...vm.report import Count, Duration, Metric, Percent, Ratio, Report
+from ...vm.observe.profile import MetricCollector
+from ...vm.observe.report import Count, Duration, Metric, Percent, Ratio, Report
 
 __all__ = [
     "Count",

@@ -6,8 +6,8 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from ...vm import registry
-from ...vm.registry import PackedFunc, register_crossing, register_func, remove_global_func
+from ..modules import registry
+from ..modules.registry import PackedFunc, register_crossing, register_func, remove_global_func
 
 __all__ = ["get_global_func", "list_global_func_names", "register_extension", "register_func", "remove_global_func"]
 
@@ -15,7 +15,7 @@ __all__ = ["get_global_func", "list_global_func_names", "register_extension", "r
 PROVIDERS: dict[str, str] = {
     **dict.fromkeys(("runtime.", "tvm.graph_", "tvm.relay._"), ".global_functions"),
     "testing.": "..testing.functions",
-    "vm.builtin.": "...vm.relax_builtins",
+    "vm.builtin.": "..machines.relax.builtins",
 }
 
 

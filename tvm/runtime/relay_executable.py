@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ...formats.errors import ArgumentError
 from ...formats.executable import Executable as Program
+from ...formats.messages.errors import ArgumentError
 from ...formats.param_dict import load_param_dict_from_file
 from ...formats.types import Type
 from ...vm.device import Device
-from ...vm.relay_module import RelayModule
 from ...vm.tensor import Tensor
+from ..machines.relay.module import RelayModule
 from .module import Module
 from .vm import Executable
 from .vm_text import constants_text, statistics_text

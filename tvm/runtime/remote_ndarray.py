@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...vm.remote_tensor import RemoteTensor
+from ...remote.tensor import RemoteTensor
 from ...vm.tensor import Tensor
 from .ndarray import NDArray
 
@@ -25,7 +25,7 @@ class RemoteNDArray(RemoteTensor, NDArray):  # type: ignore[misc]  # `handle` is
     def copyfrom(self, source: Any) -> RemoteNDArray:
         """Overwrites the elements, which go to the server. Raises ShapeError, ArgumentError for a tensor that was not put
         there, but computed."""
-        from ...vm.remote_tensor import write
+        from ...remote.tensor import write
 
         array = np.array(self._array)
         Tensor(array).copyfrom(source)

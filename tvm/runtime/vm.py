@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 
 from ...formats import executable as formats
-from ...formats import tvm_files
-from ...formats.errors import ArgumentError, UnknownFunctionError
 from ...formats.executable import Executable as Program
+from ...formats.messages.errors import ArgumentError, UnknownFunctionError
 from ...formats.param_dict import load_param_dict_from_file, save_param_dict_to_file
 from ...formats.types import Type
-from ...vm import machine, module_kinds
+from ...vm import machine
 from ...vm.device import Device, cpu
-from ...vm.relay_module import RelayModule
 from ...vm.tensor import Tensor, require_cpu
+from ..files import executables
+from ..machines.relay.module import RelayModule
+from ..modules import kinds
 from .arguments import argument
 from .container import ADT, wrapped
 from .module import Module
@@ -46,7 +47,7 @@ class Executable:
         self._program: Program | None = None
         self._waiting: bytes | None = None  # the file of a program that lacks constants
         self._names: dict[int, str] = {}  # of the constants that were taken away, by index
-        source = mod.executable if isinstance(mod, module_kinds.ExecutableModule) else mod
+        source = mod.executable if isinstance(mod, kinds.ExecutableModule) else mod
         if isinstance(source, VMExecutableModule):
             self.__dict__ = source.of.__dict__  # two faces of one program
         elif isinstance(source, Program):
@@ -132,13 +133,13 @@ class Executable:
         if lib is not None and not isinstance(lib, Module):
             raise ArgumentError(f"lib is expected to be the type of tvm.runtime.Module, but received {type(lib)}")
         data = memoryview(bytes(bytecode))
-        if tvm_files.find_executable(data, tvm_files.RELAY) is not None:
+        if executables.find_executable(data, executables.RELAY) is not None:
             module = RelayModule.load(data)
             if lib is not None:
                 module.import_module(lib)
             return Executable(module)
         made = Executable(bytes(data))
-        if isinstance(lib, module_kinds.KernelModule) and made._program is not None:
+        if isinstance(lib, kinds.KernelModule) and made._program is not None:
             made._program = made._program.with_native(lib.executable.native)
         return made
 
@@ -154,7 +155,7 @@ class Executable:
     @property
     def lib(self) -> Module:
         """The module of its kernels."""
-        return module_kinds.KernelModule(self._known())
+        return kinds.KernelModule(self._known())
 
     # ---- constants kept apart ----
 

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from ...formats.bytecode import Decoded, function_words, jump_target, scan
+from ...formats.messages.terminal import showing
 from ...formats.program import Function, Program
-from ...formats.terminal import showing
 from ...formats.types import TensorType
 
 _OWN = 64  # added to the opcodes of instructions that Relay's machine lacks

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ...vm.device import Device
-from ...vm.registry import PackedFunc, crossing, get_global_func, register_func
 from ...vm.tensor import Tensor
 from .. import error
+from ..modules.registry import PackedFunc, crossing, get_global_func, register_func
 
 
 def echo(value: Any, *rest: Any) -> Any:

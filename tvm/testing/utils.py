@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from ...vm.device import Device, device
-from ...vm.load_module import enabled
 from ...vm.tensor import Tensor
 from ..error import TVMError
+from ..modules.load import enabled
 
 
 def assert_allclose(actual: Any, desired: Any, rtol: float = 1e-7, atol: float = 1e-7) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from treadle.compiler.kernels.target import Target
 from treadle.compiler.operators import lookup
 from treadle.compiler.operators.winograd import Tiles
+from treadle.compiler.targets.cpu.target import Target
 from treadle.formats.types import tensor
 from treadle.vm.library import BuiltKernel
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from treadle.compiler.kernels.lower import TEMPLATES
 from treadle.compiler.operators.packing import NarrowGroups
+from treadle.compiler.targets.cpu.kernels.lower import TEMPLATES
 from treadle.formats import dims
 from treadle.formats.dims import Dim
-from treadle.formats.errors import InferenceError
+from treadle.formats.messages.errors import InferenceError
 from treadle.formats.primitive import PrimitiveDefinition
 from treadle.formats.types import TensorType, tensor
 

@@ -1,6 +1,6 @@
 """Runs the kernel of a definition on NumPy arrays, as the machine does, and compares it with the reference evaluator.
 
-Every tensor lies between forbidden pages (tools/forbidden_pages.py): a kernel that reads or writes out of bounds dies at once.
+Every tensor lies between forbidden pages (fuzz/forbidden_pages.py): a kernel that reads or writes out of bounds dies at once.
 What templates are given here need not have the form that definitions from outside must have.
 """
 
@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from treadle.compiler.evaluate import evaluate_definition
-from treadle.compiler.kernels.target import Target, host
+from treadle.compiler.ir.evaluate import evaluate_definition
 from treadle.compiler.operators import TABLE, lookup
+from treadle.compiler.targets.cpu.target import Target, host
 from treadle.formats import dims
 from treadle.formats.primitive import PrimitiveDefinition, PrimitiveNode
 from treadle.formats.types import TensorType
-from treadle.tools import forbidden_pages
-from treadle.tools.forbidden_pages import call, kernel_of
+from treadle.tools.dev.fuzz import forbidden_pages
+from treadle.tools.dev.fuzz.forbidden_pages import call, kernel_of
 from treadle.vm.library import BuiltKernel
 
 from . import instruction_sets

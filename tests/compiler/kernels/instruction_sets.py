@@ -8,8 +8,8 @@ from __future__ import annotations
 import functools
 
 import pytest
-from treadle.vm import native
-from treadle.vm.llvm import NativeTarget
+from treadle.native import platform
+from treadle.native.llvm import NativeTarget
 
 X86, ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
 _ARM_OF_ELF = 183  # EM_AARCH64
@@ -95,7 +95,7 @@ def needed(code: bytes) -> frozenset[str]:
     """The features that the instructions of a code blob need."""
     import llvmlite.binding as llvm
 
-    object_file = native._split(code)[1]
+    object_file = platform._split(code)[1]
     texts = [each.data() for each in llvm.ObjectFileRef.from_data(object_file).sections() if each.is_text()]
     machine = int.from_bytes(object_file[18:20], "little")  # of ELF's header
     return frozenset().union(*map(_of_arm if machine == _ARM_OF_ELF else _of_x86, texts))

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from treadle.formats.errors import InferenceError
+from treadle.formats.messages.errors import InferenceError
 from treadle.formats.types import tensor
 
 from .harness import NARROW, TARGET, check, check_random, definition_of, random_array

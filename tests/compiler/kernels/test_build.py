@@ -5,14 +5,14 @@ import sys
 import textwrap
 
 import pytest
-from treadle.compiler.kernels import build as builder
-from treadle.compiler.kernels import compile_pool
-from treadle.compiler.kernels.compile_pool import Text, compile_texts
-from treadle.compiler.kernels.target import host
-from treadle.formats.errors import BudgetExceededError, CompileError, InferenceError
+from treadle.compiler.targets.cpu.target import host
+from treadle.compiler.targets.cpu.toolchain import compile_pool
+from treadle.compiler.targets.cpu.toolchain import kernels as builder
+from treadle.compiler.targets.cpu.toolchain.compile_pool import Text, compile_texts
+from treadle.formats.messages.errors import BudgetExceededError, CompileError, InferenceError
 from treadle.formats.types import tensor
-from treadle.vm import processes
-from treadle.vm.native import load_object
+from treadle.native import processes
+from treadle.native.platform import load_object
 
 from .harness import Builder, definition_of
 
@@ -86,8 +86,8 @@ def test_a_script_without_a_main_guard_may_build(tmp_path):
     script.write_text(
         textwrap.dedent(
             """
-            from treadle.compiler.kernels.compile_pool import Text, compile_texts
-            from treadle.compiler.kernels.target import host
+            from treadle.compiler.targets.cpu.toolchain.compile_pool import Text, compile_texts
+            from treadle.compiler.targets.cpu.target import host
 
             source = "def kernel(args, scratch, part, parts):\\n    return part\\n"
             texts = [Text(f"kernel_{i}", source, 16) for i in range(3)]

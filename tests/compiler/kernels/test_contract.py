@@ -1,4 +1,4 @@
-"""The law of `kernel.py`: neither the number of parts nor where tensors lie changes a bit of the result."""
+"""The law of `kernels/kernel.py`: neither the number of parts nor where tensors lie changes a bit of the result."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from treadle.compiler.check import check_definition
-from treadle.compiler.evaluate import evaluate_definition
-from treadle.compiler.kernels.kernel import even_pieces
-from treadle.compiler.kernels.lower import TEMPLATES, lower
+from treadle.compiler.ir.evaluate import evaluate_definition
 from treadle.compiler.operators.table import TABLE, Fusion, Kind, lookup
-from treadle.formats.errors import InferenceError
+from treadle.compiler.targets.cpu.kernels.kernel import even_pieces
+from treadle.compiler.targets.cpu.kernels.lower import TEMPLATES, lower
+from treadle.formats.messages.errors import InferenceError
 from treadle.formats.primitive import PrimitiveDefinition
 from treadle.formats.types import TensorType, tensor
-from treadle.tools.mutate_definitions import mended
+from treadle.tools.dev.fuzz.changed_definitions import mended
 
 from ..definitions import of_templates
 from ..test_operators import DIMS, array, concrete

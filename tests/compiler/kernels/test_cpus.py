@@ -6,12 +6,12 @@ Under emulation other CPUs run the kernels' contract, the demo and networks: `ma
 from __future__ import annotations
 
 import pytest
-from treadle.compiler.kernels.build import build
-from treadle.compiler.kernels.target import of
+from treadle.compiler.targets.cpu.target import of
+from treadle.compiler.targets.cpu.toolchain.kernels import build
 from treadle.formats.dtypes import DType
 from treadle.formats.types import tensor
-from treadle.vm.llvm import NativeTarget
-from treadle.vm.object_code import compile_object
+from treadle.native.llvm import NativeTarget
+from treadle.native.object_code import compile_object
 
 from . import instruction_sets
 from .harness import ON_X86, TARGET, Builder, definition_of, random_array, run_kernel

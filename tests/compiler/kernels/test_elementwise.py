@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from treadle.compiler.kernels import writer
-from treadle.compiler.kernels.lower import lower
-from treadle.compiler.kernels.target import of
+from treadle.compiler.targets.cpu.kernels import writer
+from treadle.compiler.targets.cpu.kernels.lower import lower
+from treadle.compiler.targets.cpu.target import of
 from treadle.formats.dtypes import DType
 from treadle.formats.types import tensor
 

@@ -8,9 +8,10 @@ import warnings
 import numpy as np
 import pytest
 import treadle
-from treadle.compiler.kernels import build, compile_pool, lower
-from treadle.formats.errors import CompileError, ExecutionError
-from treadle.vm import processes
+from treadle.compiler.targets.cpu.kernels import lower
+from treadle.compiler.targets.cpu.toolchain import compile_pool, kernels
+from treadle.formats.messages.errors import CompileError, ExecutionError
+from treadle.native import processes
 
 X = np.linspace(0, 1, 24, dtype=np.float32).reshape(4, 6)
 
@@ -22,7 +23,7 @@ def model(monkeypatch, tmp_path):
 
     core.engine()  # stays where it is
     monkeypatch.setenv("TREADLE_CACHE", str(tmp_path))
-    monkeypatch.setattr(build, "_failed", set())
+    monkeypatch.setattr(kernels, "_failed", set())
 
     def make(count: int) -> treadle.Module:
         x = treadle.var("x", (4, 6), "float32")
@@ -96,7 +97,7 @@ def test_a_kernel_that_failed_may_be_built_by_the_next_process(model, monkeypatc
         now.setattr(compile_pool.worker, "compile_kernel", lambda *_: (_ for _ in ()).throw(CompileError("no memory")))
         with pytest.warns(RuntimeWarning, match="no memory"):
             run(executable, 1)
-    monkeypatch.setattr(build, "_failed", set())
+    monkeypatch.setattr(kernels, "_failed", set())
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         run(executable, 1)

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from treadle.compiler.kernels.lower import TEMPLATES
+from treadle.compiler.targets.cpu.kernels.lower import TEMPLATES
 from treadle.formats import dims
 from treadle.formats.dims import Dim
-from treadle.formats.errors import InferenceError
+from treadle.formats.messages.errors import InferenceError
 from treadle.formats.primitive import PrimitiveDefinition
 from treadle.formats.types import TensorType, tensor
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from treadle.compiler.kernels.lower import lower, space
-from treadle.compiler.kernels.target import of
 from treadle.compiler.operators import lookup
-from treadle.formats.errors import CompileError
+from treadle.compiler.targets.cpu.kernels.lower import lower, space
+from treadle.compiler.targets.cpu.target import of
+from treadle.formats.messages.errors import CompileError
 from treadle.formats.types import tensor
 
 from . import instruction_sets

@@ -33,7 +33,7 @@ def test_any_window(data):
     weight = normal(data.draw(st.sampled_from([1, 16, 40])), channels, *kernel)
     window = {"strides": tuple(draw(1, 3) for _ in range(axes)), "pads": pads, "dilations": dilations}
     if axes == 4:
-        window["symbolic"] = ()  # fewer axes of known sizes are a matter for conv.py
+        window["symbolic"] = ()  # fewer axes of known sizes are a matter for convolutions/blocked.py
     convolve(normal(draw(1, 2), channels, *spatial), weight, parts=draw(1, 4), **window)
 
 

@@ -8,18 +8,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from treadle.compiler.evaluate import evaluate_definition
-from treadle.compiler.kernels.kernel import Kernel
-from treadle.compiler.kernels.lower import TEMPLATES, lower
-from treadle.compiler.kernels.simd import namespace
+from treadle.compiler.ir.evaluate import evaluate_definition
 from treadle.compiler.operators.table import Fusion, lookup
+from treadle.compiler.targets.cpu.kernels.kernel import Kernel
+from treadle.compiler.targets.cpu.kernels.lower import TEMPLATES, lower
+from treadle.compiler.targets.cpu.vectors.simd import namespace
 from treadle.debug.interpreter.call import Ran, run_kernel
 from treadle.debug.interpreter.functions import ELEMENTARY
 from treadle.debug.interpreter.memory import KernelFaultError
 from treadle.debug.interpreter.vectors import converted
 from treadle.debug.interpreter.vocabulary import vocabulary
 from treadle.formats.dtypes import DType
-from treadle.formats.errors import TreadleError
+from treadle.formats.messages.errors import TreadleError
 from treadle.formats.types import tensor
 
 from ..definitions import alone, of_templates

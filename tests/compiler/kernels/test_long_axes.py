@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from treadle.compiler.kernels.target import Target
+from treadle.compiler.targets.cpu.target import Target
 from treadle.formats.types import tensor
-from treadle.vm.convention import ARGUMENT_HEAD, NOTE_WORDS
+from treadle.native.convention import ARGUMENT_HEAD, NOTE_WORDS
 
 from .harness import NARROW, TARGET, Builder, call
 from .trial import failures, kernels

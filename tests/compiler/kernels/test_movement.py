@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from treadle.compiler.evaluate import evaluate_definition
+from treadle.compiler.ir.evaluate import evaluate_definition
 from treadle.formats import dims
 from treadle.formats.dtypes import DType
 from treadle.formats.types import tensor
-from treadle.vm.convention import FEW
+from treadle.native.convention import FEW
 
 from .harness import NARROW, TARGET, Builder, check, check_random, definition_of, random_array, run_kernel
 

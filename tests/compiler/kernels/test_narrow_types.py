@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from treadle.compiler.evaluate import evaluate_definition
+from treadle.compiler.ir.evaluate import evaluate_definition
 from treadle.formats.dtypes import DType
 from treadle.formats.types import tensor
 

@@ -7,8 +7,8 @@ import re
 from dataclasses import replace
 
 import pytest
-from treadle.compiler.kernels.kernel import Kernel
-from treadle.compiler.kernels.lower import lower
+from treadle.compiler.targets.cpu.kernels.kernel import Kernel
+from treadle.compiler.targets.cpu.kernels.lower import lower
 from treadle.debug.interpreter import call
 from treadle.debug.interpreter.memory import KernelFaultError
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from treadle.compiler.kernels.target import of
+from treadle.compiler.targets.cpu.target import of
 from treadle.formats import dims
 from treadle.formats.dtypes import DType
 from treadle.formats.types import tensor

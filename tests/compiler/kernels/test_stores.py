@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
-from treadle.compiler.kernels.simd import namespace
-from treadle.compiler.kernels.target import Target
-from treadle.compiler.kernels.translate import translate
+from treadle.compiler.targets.cpu.target import Target
+from treadle.compiler.targets.cpu.toolchain.translate import translate
+from treadle.compiler.targets.cpu.vectors.simd import namespace
 from treadle.formats.dtypes import DType
 from treadle.formats.primitive import PrimitiveDefinition, PrimitiveNode
 from treadle.formats.types import TensorType

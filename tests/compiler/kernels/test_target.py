@@ -3,14 +3,14 @@
 import dataclasses
 
 import pytest
-from treadle.compiler.kernels.lower import lower
-from treadle.compiler.kernels.target import of
-from treadle.compiler.kernels.tile import Tile, symbolic_tiles
-from treadle.compiler.kernels.translate import kernel_text
+from treadle.compiler.targets.cpu.kernels.lower import lower
+from treadle.compiler.targets.cpu.products.tile import Tile, symbolic_tiles
+from treadle.compiler.targets.cpu.target import of
+from treadle.compiler.targets.cpu.toolchain.translate import kernel_text
 from treadle.formats.dtypes import DType
 from treadle.formats.primitive import PrimitiveDefinition
 from treadle.formats.types import TensorType
-from treadle.vm.llvm import NativeTarget
+from treadle.native.llvm import NativeTarget
 
 from .harness import definition_of
 

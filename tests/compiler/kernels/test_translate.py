@@ -7,11 +7,11 @@ import textwrap
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from treadle.compiler.kernels.target import host
-from treadle.compiler.kernels.worker import compile_kernel
-from treadle.formats.errors import CompileError
-from treadle.vm.convention import ARGUMENT_HEAD, STOP_WORD, STOPPED
-from treadle.vm.native import load_object
+from treadle.compiler.targets.cpu.target import host
+from treadle.compiler.targets.cpu.toolchain.worker import compile_kernel
+from treadle.formats.messages.errors import CompileError
+from treadle.native.convention import ARGUMENT_HEAD, STOP_WORD, STOPPED
+from treadle.native.platform import load_object
 
 NATIVE = host().native
 SMALL = st.integers(-20, 20)

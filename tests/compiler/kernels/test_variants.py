@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from treadle.compiler.kernels import build as building
-from treadle.compiler.kernels.lower import lower, space
 from treadle.compiler.operators import TABLE
-from treadle.formats.assembly import parse_assembly
-from treadle.formats.assembly_printer import print_primitive
+from treadle.compiler.targets.cpu.kernels.lower import lower, space
+from treadle.compiler.targets.cpu.toolchain import kernels as building
 from treadle.formats.dtypes import DType
-from treadle.formats.errors import CompileError
 from treadle.formats.executable import Executable
+from treadle.formats.messages.errors import CompileError
 from treadle.formats.primitive import Primitive, PrimitiveDefinition
+from treadle.formats.text.assembly import parse_assembly
+from treadle.formats.text.assembly_printer import print_primitive
 from treadle.formats.types import TensorType
 from treadle.vm import library
 from treadle.vm.machine import VirtualMachine

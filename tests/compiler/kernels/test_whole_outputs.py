@@ -6,8 +6,8 @@ from functools import partial
 
 import numpy as np
 import pytest
-from treadle.compiler.kernels.kernel import UNFIT
-from treadle.compiler.kernels.lower import TEMPLATES, lower
+from treadle.compiler.targets.cpu.kernels.kernel import UNFIT
+from treadle.compiler.targets.cpu.kernels.lower import TEMPLATES, lower
 from treadle.formats import dims
 from treadle.formats.types import tensor
 from treadle.vm.library import BuiltKernel

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from treadle.compiler.kernels.lower import TEMPLATES, lower, supports
-from treadle.formats.errors import InferenceError
+from treadle.compiler.targets.cpu.kernels.lower import TEMPLATES, lower, supports
+from treadle.formats.messages.errors import InferenceError
 from treadle.formats.primitive import PrimitiveDefinition
 from treadle.formats.types import TensorType, tensor
 

@@ -11,9 +11,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from treadle.compiler.evaluate import evaluate_definition
-from treadle.compiler.kernels.build import compiled
-from treadle.compiler.kernels.target import Target
+from treadle.compiler.ir.evaluate import evaluate_definition
+from treadle.compiler.targets.cpu.target import Target
+from treadle.compiler.targets.cpu.toolchain.kernels import compiled
 from treadle.formats.primitive import PrimitiveDefinition
 from treadle.vm.library import BuiltKernel
 

@@ -10,8 +10,8 @@ import onnx
 import onnxruntime
 import treadle
 from onnx import helper
-from treadle.compiler.evaluate import evaluate
-from treadle.compiler.frontend.onnx import from_onnx
+from treadle.compiler.ir.evaluate import evaluate
+from treadle.compiler.onnx.importer import from_onnx
 
 onnxruntime.set_default_logger_severity(4)
 MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")

@@ -10,8 +10,8 @@ import treadle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
-from treadle.compiler.frontend.onnx import from_onnx
-from treadle.formats.errors import TreadleError
+from treadle.compiler.onnx.importer import from_onnx
+from treadle.formats.messages.errors import TreadleError
 
 from . import forests
 from .forests import by_evaluator, by_machine, by_onnxruntime

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from treadle.tools.hosts import compare, page
-from treadle.tools.hosts.costs import Costs
-from treadle.tools.hosts.simulation import Fleet, Simulation
+from treadle.tools.dev.hosts import compare, page
+from treadle.tools.dev.hosts.costs import Costs
+from treadle.tools.dev.hosts.simulation import Fleet, Simulation
 
 
 def test_the_page_is_fresh() -> None:
     assert page.PAGE.read_text() == page.page(Costs.read(), compare.saved()), (
-        "run python -m treadle.tools.hosts --write"
+        "run python -m treadle.tools.dev.hosts --write"
     )
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from treadle.tools.hosts import queueing
-from treadle.tools.hosts.simulation import Fleet, Model, Outcome, Simulation
+from treadle.tools.dev.hosts import queueing
+from treadle.tools.dev.hosts.simulation import Fleet, Model, Outcome, Simulation
 
 # Of the mean wait: what 200,000 requests of one seed come within at a load of 0.7, where neighbours' waits are alike.
 ERROR = 0.05

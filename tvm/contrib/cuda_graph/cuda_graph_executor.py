@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from ....formats.errors import ArgumentError
+from ....formats.messages.errors import ArgumentError
 
 _REASON = "there is no CUDA device here; use tvm.contrib.graph_executor, which allocates nothing in a run either"
 

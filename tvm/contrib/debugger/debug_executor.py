@@ -1,4 +1,4 @@
-"""`tvm.contrib.debugger.debug_executor`: a graph node by node. What it stands on: `vm/graph_debugger.py`, `vm/graph_dump.py`."""
+"""`tvm.contrib.debugger.debug_executor`: a graph node by node. What it stands on: `graphs/debugger.py`, `graphs/dump.py`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import tempfile
 from collections.abc import Sequence
 from typing import Any
 
-from ....vm.benchmark import BenchmarkResult
 from ....vm.device import Device
-from ....vm.graph_debugger import DebugExecutor
-from ....vm.graph_dump import DebugResult
-from ....vm.graph_factory import executable_of, find_function
-from ....vm.profile import MetricCollector
-from ....vm.report import Report
+from ....vm.observe.benchmark import BenchmarkResult
+from ....vm.observe.profile import MetricCollector
+from ....vm.observe.report import Report
+from ...graphs.debugger import DebugExecutor
+from ...graphs.dump import DebugResult
+from ...graphs.factory import executable_of, find_function
 from ...runtime.ndarray import NDArray
 from ..graph_executor import GraphModule, get_device
 

@@ -1,7 +1,7 @@
 """`tvm.contrib.debugger.debug_result`: what a debug executor found."""
 
 from ....formats.param_dict import save_param_dict as save_tensors
-from ....vm.graph_dump import GRAPH_FILE, TRACE_FILE, DebugResult
+from ...graphs.dump import GRAPH_FILE, TRACE_FILE, DebugResult
 
 GRAPH_DUMP_FILE_NAME, CHROME_TRACE_FILE_NAME = GRAPH_FILE, TRACE_FILE
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ....compiler import ir
 from ....compiler.driver import unbind_weights
-from ....compiler.frontend.onnx import from_onnx as read
+from ....compiler.onnx.importer import from_onnx as read
 from ....compiler.weights import Weights
 from ...relay.frontend import shapes_of
 from ...runtime.ndarray import NDArray, array

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ....compiler.builder import Expression, constant
-from ....compiler.builder import op as own
+from ....compiler.builder.programs import Expression, constant
+from ....compiler.builder.programs import op as own
 from . import nn
 from .nn import flattened as _flattened
 from .packed import call_dps_packed, call_packed, call_pure_packed

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....compiler.builder import Expression
-from ....compiler.builder import op as own
+from ....compiler.builder.programs import Expression
+from ....compiler.builder.programs import op as own
 
 __all__ = ["flattened", "gelu", "layer_norm", "log_softmax", "relu", "silu", "softmax"]
 

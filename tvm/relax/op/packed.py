@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ....compiler.builder import Expression, expression, import_
-from ....formats.errors import ArgumentError
+from ....compiler.builder.programs import Expression, expression, import_
+from ....formats.messages.errors import ArgumentError
 from ....formats.types import FunctionType, TensorType, TupleType, Type
 from ..packed import DPS, PACKED
 

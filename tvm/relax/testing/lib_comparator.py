@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ....vm.module import Module
+from ...modules.module import Module
 from ...runtime.ndarray import NDArray, array, empty
 from ...testing.utils import assert_allclose
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ....compiler.builder import Expression
+from ....compiler.builder.programs import Expression
 from .. import op
 from ..block_builder import BlockBuilder, TensorStructInfo, Var
 

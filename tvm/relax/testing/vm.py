@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ....vm.registry import register_func
 from ....vm.tensor import Tensor
+from ...modules.registry import register_func
 from ...runtime.ndarray import NDArray
 from ..vm import VirtualMachine
 

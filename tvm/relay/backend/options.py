@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from ....formats.errors import ArgumentError
+from ....formats.messages.errors import ArgumentError
 
 _KINDS = {"IntImm": (bool, int), "runtime.String": (str,)}  # TVM's name of an option's type → Python's
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from ....formats.errors import UnsupportedNameError
+from ....formats.messages.errors import UnsupportedNameError
 
 
 class TECompiler:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....compiler import builder
-from ....compiler.builder import Expression, op
+from ....compiler.builder import programs
+from ....compiler.builder.programs import Expression, op
 from ..ty import dtype_name
 from .table import Tensor, as_dims, axis_of, operator, shape_of, type_of
 
@@ -51,14 +51,14 @@ def topk(
             count = shape[along]
         values, places = op.top_k(data, k=count, axis=along, largest=not is_ascend)
     places = op.cast(places, dtype=dtype_name(dtype))
-    return {"values": values, "indices": places}.get(ret_type, builder.tuple_(values, places))
+    return {"values": values, "indices": places}.get(ret_type, programs.tuple_(values, places))
 
 
 def _few(data: Expression, waits: list[Expression], count: Any, axis: int, ascending: bool) -> list[Expression]:
     from .table import behind
 
     values, places = _sorted(data, axis, ascending)
-    ones = behind("broadcast_to", builder.constant(1), waits, shape=(count,))
+    ones = behind("broadcast_to", programs.constant(1), waits, shape=(count,))
     first = op.cumulative_sum(ones, axis=0, exclusive=True)
     return [op.take(each, first, axis=axis) for each in (values, places)]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....compiler.builder import Expression
+from ....compiler.builder.programs import Expression
 from .table import Tensor, operator
 
 

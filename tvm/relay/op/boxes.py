@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ....compiler import builder
-from ....compiler.builder import Expression, op
+from ....compiler.builder import programs
+from ....compiler.builder.programs import Expression, op
 from ....formats.dtypes import DType
-from ....formats.errors import InferenceError
+from ....formats.messages.errors import InferenceError
 from .layouts import transformed
 from .table import Tensor, known, like, operator, pair, scalar, shape_of, type_of
 
@@ -26,7 +26,7 @@ def _column(data: Expression, place: int) -> Expression:
 
 def _places(like_: Expression) -> Expression:
     """The number of each column of a matrix, int64, in its shape: any sizes."""
-    ones = op.add(op.multiply(op.cast(like_, dtype="int64"), builder.constant(0)), builder.constant(1))
+    ones = op.add(op.multiply(op.cast(like_, dtype="int64"), programs.constant(0)), programs.constant(1))
     return op.cumulative_sum(ones, axis=1, exclusive=True)
 
 
@@ -39,11 +39,11 @@ def _compacted(valid: Expression, data: Expression) -> tuple[Expression, Express
     total = op.sum(ones, axes=(1,), keepdims=True)
     behind = op.subtract(op.add(total, place), before)
     target = op.where(valid, before, behind)
-    rows = op.put_along_axis(op.multiply(target, builder.constant(0)), target, place, axis=1)
+    rows = op.put_along_axis(op.multiply(target, programs.constant(0)), target, place, axis=1)
     kept = op.less(place, total)
     taken = op.gather_nd(data, op.expand_dims(rows, axes=(2,)), batch_axes=1)
     inside = op.expand_dims(kept, axes=tuple(range(2, len(type_of(data).shape)))) if data.type.rank > 2 else kept  # type: ignore[union-attr]
-    numbers = op.where(kept, rows, builder.constant(-1))
+    numbers = op.where(kept, rows, programs.constant(-1))
     count_ = op.cast(op.squeeze(total, axes=(1,)), dtype="int32")
     return count_, op.where(inside, taken, like(data, -1)), op.cast(numbers, dtype="int32")
 
@@ -56,7 +56,7 @@ def get_valid_counts(data: Tensor, score_threshold: Any = 0.0, id_index: int = 0
     valid = op.greater(_column(data, int(score_index)), op.cast(scalar(score_threshold, kind), dtype=kind))
     if id_index >= 0:
         valid = op.logical_and(valid, op.greater_equal(_column(data, int(id_index)), like(data, 0)))
-    return builder.tuple_(*_compacted(valid, data))
+    return programs.tuple_(*_compacted(valid, data))
 
 
 @operator("vision.multibox_prior")
@@ -79,7 +79,7 @@ def multibox_prior(
     halves += [(sizes[0] * square * math.sqrt(r) / 2, sizes[0] / math.sqrt(r) / 2) for r in ratios[1:]]
     boxes = [np.stack([x - w, y - h, x + w, y + h], axis=-1) for w, h in halves]
     made = np.stack(boxes, axis=2).reshape(1, -1, 4).astype(type_of(data).dtype.numpy)
-    return builder.constant(np.clip(made, 0, 1) if clip else made)
+    return programs.constant(np.clip(made, 0, 1) if clip else made)
 
 
 @operator("vision.multibox_transform_loc", results=2)
@@ -111,7 +111,7 @@ def multibox_transform_loc(
     rows = op.stack(kind, best, *sides, axis=2)
     valid = op.greater_equal(best, like(best, threshold))
     counts, boxes, _ = _compacted(valid, rows)
-    return builder.tuple_(boxes, counts)
+    return programs.tuple_(boxes, counts)
 
 
 def _nms_results(bound: dict[str, Any]) -> int | None:
@@ -146,7 +146,7 @@ def non_max_suppression(
     rows = op.gather_nd(data, op.expand_dims(order, axes=(2,)), batch_axes=1)
     candidates = op.take_along_axis(is_in, order, axis=1)
     if top_k > 0:
-        candidates = op.logical_and(candidates, op.less(places, builder.constant(int(top_k))))
+        candidates = op.logical_and(candidates, op.less(places, programs.constant(int(top_k))))
     candidates = op.logical_and(candidates, op.greater(_column(rows, score_index), like(data, 0)))
     if id_index >= 0:
         candidates = op.logical_and(candidates, op.greater_equal(_column(rows, id_index), like(data, 0)))
@@ -156,7 +156,7 @@ def non_max_suppression(
     if return_indices:
         numbers = op.take_along_axis(op.cast(indices, dtype="int32"), order, axis=1)
         counts, found, _ = _compacted(keep, numbers)
-        return builder.tuple_(found, op.expand_dims(counts, axes=(1,)))
+        return programs.tuple_(found, op.expand_dims(counts, axes=(1,)))
     if invalid_to_bottom:
         return _compacted(keep, rows)[1]
     return op.where(op.expand_dims(keep, axes=(2,)), rows, like(data, -1))
@@ -187,16 +187,16 @@ def _kept(
         out = op.logical_and(op.greater_equal(share, overlap), op.greater(places, place))
         if kinds is not None:
             out = op.logical_and(out, op.equal(kinds, own(kinds, place)))
-        full = op.logical_and(op.greater_equal(number, most), op.greater(most, builder.constant(0)))  # [N, 1]
+        full = op.logical_and(op.greater_equal(number, most), op.greater(most, programs.constant(0)))  # [N, 1]
         alive = op.logical_and(own(keep, place), op.logical_not(full))
         here = op.equal(places, place)
         keep = op.logical_and(keep, op.logical_not(op.logical_and(alive, out)))
         keep = op.logical_and(keep, op.logical_or(op.logical_not(here), alive))
         return keep, op.add(number, op.cast(alive, dtype="int64"))
 
-    none = op.multiply(op.sum(op.cast(candidates, dtype="int64"), axes=(1,), keepdims=True), builder.constant(0))
-    count = op.take(op.shape(candidates), builder.constant(1), axis=0)
-    return builder.for_loop(count, step, [candidates, none])[0]
+    none = op.multiply(op.sum(op.cast(candidates, dtype="int64"), axes=(1,), keepdims=True), programs.constant(0))
+    count = op.take(op.shape(candidates), programs.constant(1), axis=0)
+    return programs.for_loop(count, step, [candidates, none])[0]
 
 
 @operator("vision.all_class_non_max_suppression", results=lambda bound: 2 if bound["output_format"] == "onnx" else 3)
@@ -215,18 +215,18 @@ def all_class_non_max_suppression(
         )
     n, classes, count = known("vision.all_class_non_max_suppression: the shapes", *type_of(scores).shape)
     most = op.cast(scalar(max_output_boxes_per_class, _INT64), dtype="int64")
-    most = op.where(op.less(most, builder.constant(0)), builder.constant(count), most)
+    most = op.where(op.less(most, programs.constant(0)), programs.constant(count), most)
     numbers = [op.cast(scalar(each, _FLOAT), dtype="float32") for each in (iou_threshold, score_threshold)]
     most, *numbers = (op.reshape(each, shape=()) for each in (most, *numbers))
     best = op.best_boxes(boxes, scores, most, *numbers, centred=False, room=count)
     total = n * classes * count
     image, kind, _ = np.indices((n, classes, count))
-    columns = [builder.constant(each.reshape(1, total).astype("int64")) for each in (image, kind)]
+    columns = [programs.constant(each.reshape(1, total).astype("int64")) for each in (image, kind)]
     flat = op.reshape(best, shape=(1, total))
     rows = op.stack(*columns, flat, axis=2)
-    counts, found, _ = _compacted(op.greater_equal(flat, builder.constant(0)), rows)
-    found = op.maximum(found, builder.constant(0))
-    return builder.tuple_(op.reshape(found, shape=(total, 3)), op.cast(counts, dtype="int64"))
+    counts, found, _ = _compacted(op.greater_equal(flat, programs.constant(0)), rows)
+    found = op.maximum(found, programs.constant(0))
+    return programs.tuple_(op.reshape(found, shape=(total, 3)), op.cast(counts, dtype="int64"))
 
 
 @operator("vision.roi_pool")
@@ -243,12 +243,12 @@ def roi_pool(data: Tensor, rois: Tensor, pooled_size: Any, spatial_scale: float,
             for each in (place, place + 2)
         )
         span = op.maximum(op.add(op.subtract(end, start), like(rois, 1)), like(rois, 1))
-        bins = builder.constant(np.arange(size, dtype="float32"))
+        bins = programs.constant(np.arange(size, dtype="float32"))
         step = op.expand_dims(op.divide(span, like(rois, size)), axes=(1,))
         start = op.expand_dims(start, axes=(1,))
         first = op.add(op.floor(op.multiply(step, bins)), start)
         last = op.add(op.ceil(op.multiply(step, op.add(bins, like(rois, 1)))), start)
-        pixels = builder.constant(np.arange(length, dtype="float32"))
+        pixels = programs.constant(np.arange(length, dtype="float32"))
         inside = op.logical_and(
             op.greater_equal(pixels, op.expand_dims(first, axes=(2,))), op.less(pixels, op.expand_dims(last, axes=(2,)))
         )  # [R, bins, length]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ....compiler.builder import Expression, op
+from ....compiler.builder.programs import Expression, op
 from ....formats import dims
 from ....formats.dtypes import DType
-from ....formats.errors import InferenceError
+from ....formats.messages.errors import InferenceError
 from ..ty import dtype_name
 from .layouts import transformed
 from .table import Tensor, operator, pair, rank_of, type_of

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....compiler import builder
-from ....compiler.builder import Expression, op
+from ....compiler.builder import programs
+from ....compiler.builder.programs import Expression, op
 from ....formats.dims import Dim
-from ....formats.errors import InferenceError
+from ....formats.messages.errors import InferenceError
 from .table import as_dims, axis_of, behind, fresh_dim, rank_of, shape_of, type_of
 
 
@@ -18,9 +18,9 @@ def sizes_of(shape: Expression) -> tuple[list[Expression], tuple[Dim, ...]]:
         raise InferenceError("a shape must be a vector of known length")
     waits, made = [], []
     for place in range(length[0]):
-        number = op.take(op.cast(shape, dtype="int64"), builder.constant(place), axis=0)
+        number = op.take(op.cast(shape, dtype="int64"), programs.constant(place), axis=0)
         dim = fresh_dim()
-        waits.append(builder.match_shape(op.extent(number), (dim,)))
+        waits.append(programs.match_shape(op.extent(number), (dim,)))
         made.append(dim)
     return waits, tuple(made)
 
@@ -46,11 +46,11 @@ def reshaped_to(data: Expression, shape: Expression) -> Expression:
         own = op.pad(own, pads=(0, wanted - rank), value=1)
     elif rank > wanted:
         own = op.slice(own, starts=(0,), ends=(wanted,))
-    zero, minus = builder.constant(0), builder.constant(-1)
+    zero, minus = programs.constant(0), programs.constant(-1)
     sizes = op.where(op.equal(sizes, zero), own, sizes)
     open_ = op.equal(sizes, minus)
-    known = op.prod(op.where(open_, builder.constant(1), sizes))
-    rest = op.floor_divide(op.prod(op.shape(data)), op.maximum(known, builder.constant(1)))
+    known = op.prod(op.where(open_, programs.constant(1), sizes))
+    rest = op.floor_divide(op.prod(op.shape(data)), op.maximum(known, programs.constant(1)))
     waits, named = sizes_of(op.where(open_, rest, sizes))
     return behind("reshape", data, waits, shape=named)
 
@@ -64,15 +64,15 @@ def broadcast_to_like(data: Expression, other: Expression) -> Expression:
 def sliced_by(data: Expression, begin: Any, end: Any, strides: Expression, axes: Any) -> Expression:
     """A slice of which only a run knows the strides: as Python's, but that a stride of 0 takes nothing."""
     firsts, lasts, steps = map(_scalars, (begin, end, strides))
-    zero, one = builder.constant(0), builder.constant(1)
+    zero, one = programs.constant(0), programs.constant(1)
     count = max(len(firsts), len(lasts), len(steps)) if axes is None else len(axes)
     steps = steps * count if len(steps) == 1 else steps + [one] * (count - len(steps))
     sizes = op.shape(data)
     for place, step in enumerate(steps):
         axis = place if axes is None else axis_of(data, int(axes[place]))
-        size = op.take(sizes, builder.constant(axis), axis=0)
+        size = op.take(sizes, programs.constant(axis), axis=0)
         is_back = op.less(step, zero)
-        lowest = op.where(is_back, builder.constant(-1), zero)
+        lowest = op.where(is_back, programs.constant(-1), zero)
         highest = op.where(is_back, op.subtract(size, one), size)
         first, last = (
             op.minimum(op.maximum(op.where(op.less(at, zero), op.add(at, size), at), lowest), highest)
@@ -98,9 +98,9 @@ def _scalars(numbers: Any) -> list[Any]:
     """The elements of a vector of known length, int64 scalars; None where there are none."""
     known = as_dims(numbers) if isinstance(numbers, Expression) else numbers
     if known is not None:
-        return [None if each is None else builder.constant(int(each)) for each in known]
+        return [None if each is None else programs.constant(int(each)) for each in known]
     length = type_of(numbers).shape
     if len(length) != 1 or not isinstance(length[0], int):
         raise InferenceError("bounds and strides of a slice must be vectors of known length")
     wide = op.cast(numbers, dtype="int64")
-    return [op.take(wide, builder.constant(place), axis=0) for place in range(length[0])]
+    return [op.take(wide, programs.constant(place), axis=0) for place in range(length[0])]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ....compiler.builder import Expression, op
+from ....compiler.builder.programs import Expression, op
 from ....formats.dims import Dim
-from ....formats.errors import InferenceError
+from ....formats.messages.errors import InferenceError
 from ..ty import dtype_name
 from .layouts import transformed
 from .sampling import affine_grid, crop_and_resize, dilation2d, grid_sample  # noqa: F401  (TVM has them here too)

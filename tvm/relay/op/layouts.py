@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from ....compiler.builder import Expression, op
+from ....compiler.builder.programs import Expression, op
 from ....formats.dims import Dim, floordiv, multiply
-from ....formats.errors import InferenceError
+from ....formats.messages.errors import InferenceError
 from .table import shape_of
 
 _AXES = re.compile(r"(\d*)([A-Za-z])")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ....compiler.builder import Expression, op
-from ....formats.errors import InferenceError
+from ....compiler.builder.programs import Expression, op
+from ....formats.messages.errors import InferenceError
 from .table import Tensor, like, operator, shape_of, type_of
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ....compiler import builder
-from ....compiler.builder import Expression, op
+from ....compiler.builder import programs
+from ....compiler.builder.programs import Expression, op
 from ....formats import dims, types
 from ....formats.dtypes import DType
-from ....formats.errors import InferenceError
+from ....formats.messages.errors import InferenceError
 from ..._lazy import lazy
 from ..expr import TupleGetItem
 from .absent import NN
@@ -160,7 +160,7 @@ def _truths(data: Expression) -> Expression:
     """Truths in the shape of `data`."""
     from .tensor import filled
 
-    return filled(data, builder.constant(True))
+    return filled(data, programs.constant(True))
 
 
 def _padded_by(data: Expression, width: Expression, value: Any, mode: str) -> Expression:
@@ -189,7 +189,7 @@ def mirror_pad(data: Tensor, pad_width: Any, mode: str = "SYMMETRIC") -> Express
             if not isinstance(length, int):
                 raise NotImplementedError("nn.mirror_pad: SYMMETRIC needs a shape that is known")
             places = np.pad(np.arange(length), (int(before), int(after)), mode="symmetric")
-            data = op.take(data, builder.constant(places), axis=axis)
+            data = op.take(data, programs.constant(places), axis=axis)
     return data
 
 
@@ -351,7 +351,7 @@ def batch_norm(
         offset = op.negative(op.multiply(moving_mean, factor))
         offset = op.add(beta, offset) if center else offset
         result = op.add(op.multiply(data, _channel(data, factor, axis)), _channel(data, offset, axis))
-    return builder.tuple_(result, moving_mean, moving_var)
+    return programs.tuple_(result, moving_mean, moving_var)
 
 
 def _normalised(data: Expression, axes: Sequence[int], epsilon: float) -> Expression:
@@ -440,7 +440,7 @@ def l2_normalize(data: Tensor, eps: float, axis: Any = None) -> Expression:
 @operator("nn.dropout", results=2)
 def dropout_raw(data: Tensor, rate: float = 0.5) -> Expression:
     """`data`, and a mask of ones: nothing is dropped when a model is run."""
-    return builder.tuple_(data, op.add(op.subtract(data, data), like(data, 1)))
+    return programs.tuple_(data, op.add(op.subtract(data, data), like(data, 1)))
 
 
 def dropout(data: Any, rate: float = 0.5) -> TupleGetItem:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ....compiler import builder
-from ....compiler.builder import Expression, op
+from ....compiler.builder import programs
+from ....compiler.builder.programs import Expression, op
 from .convolution import LETTERS, named, pads
 from .layouts import transformed
 from .table import Tensor, known, pair, type_of
@@ -104,7 +104,7 @@ def _adaptive(kind: str, count: int, fixed: bool) -> Callable[..., Any]:
         is_whole = (
             kind == "avg" and not dtype.is_float
         )  # integers: the mean of a window is cut off once, not axis by axis
-        data, counts = (op.cast(data, dtype="int64"), builder.constant(1)) if is_whole else (data, None)
+        data, counts = (op.cast(data, dtype="int64"), programs.constant(1)) if is_whole else (data, None)
         for axis, (length, size) in enumerate(zip(shape, sizes, strict=True), 2):
             wanted = length if size is None and output_size is not None else size
             data = _pooled_along(data, axis, length, wanted, op.sum if is_whole else reduce)
@@ -137,10 +137,10 @@ def _windows(length: int, size: int) -> list[tuple[int, int]]:
 def _counts(length: Any, size: Any, behind: int) -> Expression:
     """How many elements each window along an axis has, with so many axes behind it."""
     if size is None or size == length:
-        return builder.constant(1)
+        return programs.constant(1)
     (length,) = known("adaptive pooling of integers: the shape", length)
     counts = np.array([end - start for start, end in _windows(length, size)])
-    return builder.constant(counts.reshape(-1, *(1,) * behind))
+    return programs.constant(counts.reshape(-1, *(1,) * behind))
 
 
 def _pooled_along(data: Expression, axis: int, length: Any, size: Any, reduce: Any) -> Expression:

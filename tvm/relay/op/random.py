@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from ....compiler import builder
-from ....compiler.builder import Expression, op
+from ....compiler.builder import programs
+from ....compiler.builder.programs import Expression, op
 from ....formats import types
 from ....formats.dtypes import DType
-from ....formats.errors import ArgumentError, InferenceError
+from ....formats.messages.errors import ArgumentError, InferenceError
 from ..expr import Constant, const
 from ..ty import dtype_name
 from .table import Tensor, known, like, operator, pair, type_of
@@ -36,7 +36,7 @@ _Words = list[Expression]  # scalars, or vectors of one length
 
 
 def _word(value: int) -> Expression:
-    return builder.constant(np.uint64(value))
+    return programs.constant(np.uint64(value))
 
 
 def threefry_key(seed: int) -> Constant:
@@ -51,7 +51,7 @@ def _words(key: Expression) -> _Words:
     """The ten words of a key. Raises InferenceError for what is none."""
     if type_of(key) != _KEY:
         raise InferenceError(f"expected a key, {_KEY}, {type_of(key)} came; threefry_key makes one")
-    return [op.take(key, builder.constant(place), axis=0) for place in range(10)]
+    return [op.take(key, programs.constant(place), axis=0) for place in range(10)]
 
 
 def _key(words: Sequence[Expression]) -> Expression:
@@ -115,7 +115,7 @@ def _generated(key: Expression, shape: Any) -> tuple[Expression, Expression]:
     steps = [numbers] * 4
     if rest:  # a last block, whose counter alone goes on
         steps = [np.append(numbers, np.uint64(4 * whole if place == 3 else 0)) for place in range(4)]
-    made = _hashed(now[:4], [op.add(word, builder.constant(step)) for word, step in zip(now[4:8], steps, strict=True)])
+    made = _hashed(now[:4], [op.add(word, programs.constant(step)) for word, step in zip(now[4:8], steps, strict=True)])
     flat = op.reshape(op.stack(*made, axis=1), shape=(4 * len(steps[0]),))
     bits = op.reshape(op.slice(flat, starts=(0,), ends=(count,), axes=(0,)), shape=sizes)
     counted = op.add(now[7], _word(4 * len(steps[0])))
@@ -125,7 +125,7 @@ def _generated(key: Expression, shape: Any) -> tuple[Expression, Expression]:
 @operator("random.threefry_generate")
 def threefry_generate(key: Tensor, shape: Any) -> Expression:
     """The next key, and random bits, a uint64 tensor of this shape."""
-    return builder.tuple_(*_generated(key, shape))
+    return programs.tuple_(*_generated(key, shape))
 
 
 @operator("random.threefry_split")
@@ -141,7 +141,7 @@ def threefry_split(key: Tensor) -> Expression:
         [*renewed, _word(_FIRST_BIT), *[zero] * 3, second, zero],
         [*words[:4], *_one_more(words), *words[6:8], *bits],
     )
-    return builder.tuple_(_key(left), _key(right))
+    return programs.tuple_(_key(left), _key(right))
 
 
 def _uniform(key: Expression, shape: Any, dtype: str) -> tuple[Expression, Expression]:
@@ -152,7 +152,7 @@ def _uniform(key: Expression, shape: Any, dtype: str) -> tuple[Expression, Expre
     key, bits = _generated(key, shape)
     digits, width = (23, DType.uint32) if kind is DType.float32 else (52, DType.uint64)
     own = op.cast(bits, dtype=width)
-    fraction = op.shift_right(own, builder.constant(width.itemsize * 8 - digits, width))
+    fraction = op.shift_right(own, programs.constant(width.itemsize * 8 - digits, width))
     numbers = op.cast(fraction, dtype=kind)
     return key, op.multiply(numbers, like(numbers, 2.0**-digits))
 
@@ -170,7 +170,7 @@ def uniform(key: Tensor, shape: Any, dtype: str = "float32", low: Any = 0.0, hig
     """The next key, and numbers of `low` to less than `high`, each as likely as another."""
     key, numbers = _uniform(key, shape, dtype)
     low, high = (each if isinstance(each, Expression) else like(numbers, each) for each in (low, high))
-    return builder.tuple_(key, _moved(numbers, op.subtract(high, low), low))
+    return programs.tuple_(key, _moved(numbers, op.subtract(high, low), low))
 
 
 @operator("random.normal")
@@ -178,9 +178,9 @@ def normal(key: Tensor, shape: Any, dtype: str = "float32", mean: Any = 0.0, sca
     """The next key, and numbers of a normal distribution, by Box and Muller's transformation."""
     sizes = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
     key, both = _uniform(key, (2, *sizes), dtype)
-    first, second = (op.take(both, builder.constant(place), axis=0) for place in range(2))
+    first, second = (op.take(both, programs.constant(place), axis=0) for place in range(2))
     far = op.sqrt(op.multiply(like(first, -2), op.log(op.subtract(like(first, 1), first))))
-    return builder.tuple_(
+    return programs.tuple_(
         key, _moved(op.multiply(far, op.sin(op.multiply(second, like(second, 2 * math.pi)))), scale, mean)
     )
 
@@ -201,4 +201,4 @@ def multinomial(key: Tensor, probs: Tensor, num_samples: int) -> Expression:
     last = op.argmax(
         totals, axis=len(shape) - 1, keepdims=True
     )  # of those that can be chosen, where the product is rounded up
-    return builder.tuple_(key, op.minimum(places, op.cast(last, dtype="int32")))
+    return programs.tuple_(key, op.minimum(places, op.cast(last, dtype="int32")))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ....compiler import builder
-from ....compiler.builder import Expression, op
+from ....compiler.builder import programs
+from ....compiler.builder.programs import Expression, op
 from ....formats.dims import product
 from .table import Tensor, axis_of, like, operator, rank_of, shape_of, type_of
 
@@ -80,7 +80,7 @@ def _moments(
         if isinstance(number, int):
             count = like(data, number)
         else:
-            sizes = [op.take(op.shape(data), builder.constant(axis), axis=0) for axis in axes]
+            sizes = [op.take(op.shape(data), programs.constant(axis), axis=0) for axis in axes]
             count = op.cast(op.prod(op.stack(*sizes, axis=0)), dtype=type_of(data).dtype)
         spread = op.multiply(spread, op.divide(count, op.subtract(count, like(data, 1))))
     return middle, spread
@@ -119,7 +119,7 @@ def mean_variance(
 ) -> Expression:
     """Mean and variance over axes."""
     axes = axes_of(data, axis, exclude)
-    return builder.tuple_(*(_squeezed(each, axes, keepdims) for each in _moments(data, axes, unbiased, None)))
+    return programs.tuple_(*(_squeezed(each, axes, keepdims) for each in _moments(data, axes, unbiased, None)))
 
 
 @operator("mean_std", results=2)
@@ -127,4 +127,4 @@ def mean_std(data: Tensor, axis: Any = None, keepdims: bool = False, exclude: bo
     """Mean and standard deviation over axes."""
     axes = axes_of(data, axis, exclude)
     middle, spread = _moments(data, axes, False, None)
-    return builder.tuple_(_squeezed(middle, axes, keepdims), op.sqrt(_squeezed(spread, axes, keepdims)))
+    return programs.tuple_(_squeezed(middle, axes, keepdims), op.sqrt(_squeezed(spread, axes, keepdims)))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ....formats import dims
 from ....formats.dims import Dim
-from ....formats.errors import InferenceError
+from ....formats.messages.errors import InferenceError
 
 
 def new_shape(shape: Sequence[Dim], wanted: Sequence[Dim], allow_zero: bool = False) -> tuple[Dim, ...]:

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ....compiler import builder
-from ....compiler.builder import Expression, op
-from ....formats.errors import InferenceError
+from ....compiler.builder import programs
+from ....compiler.builder.programs import Expression, op
+from ....formats.messages.errors import InferenceError
 from .layouts import transformed
 from .table import Tensor, known, like, operator, pair, type_of
 
@@ -37,7 +37,7 @@ def sampled(
     for chosen in itertools.product(*taps):
         number, weight = chosen[0]
         for (following, factor), length in zip(chosen[1:], lengths[1:], strict=True):
-            number = op.add(op.multiply(number, builder.constant(length)), following)
+            number = op.add(op.multiply(number, programs.constant(length)), following)
             weight = op.multiply(weight, factor)
         found = op.gather_nd(pixels, op.expand_dims(number, axes=(2,)), batch_axes=1)
         term = op.multiply(found, op.expand_dims(weight, axes=(2,)))
@@ -125,7 +125,7 @@ def affine_grid(data: Tensor, target_shape: Any = None) -> Expression:
     height, width = pair(target_shape, 2)
     y, x = np.meshgrid(np.linspace(-1, 1, height), np.linspace(-1, 1, width), indexing="ij")
     points = np.stack([x, y, np.ones_like(x)]).reshape(3, -1)
-    made = op.matmul(data, builder.constant(points.astype(type_of(data).dtype.numpy)))
+    made = op.matmul(data, programs.constant(points.astype(type_of(data).dtype.numpy)))
     return op.reshape(made, shape=(type_of(data).shape[0], 2, height, width))
 
 
@@ -152,7 +152,7 @@ def crop_and_resize(
         start = op.multiply(first, like(boxes, scale))
         if size == 1:
             start = op.multiply(op.add(first, last), like(boxes, scale / 2))
-        place = op.add(start, op.multiply(share, builder.constant(steps)))
+        place = op.add(start, op.multiply(share, programs.constant(steps)))
         along.append(place)
         inside.append(op.logical_and(op.greater_equal(place, like(place, 0)), op.less_equal(place, like(place, scale))))
     shape = (count, sizes[0], sizes[1])
@@ -202,7 +202,7 @@ def deformable_conv2d(
         for axis in (0, 1):
             move = op.slice(moves, starts=(part, axis), ends=(part + 1, axis + 1), axes=(1, 3))
             move = op.reshape(move, shape=(n, taps * height * width))
-            moved.append(op.add(move, builder.constant(places[axis].astype("float32"))))
+            moved.append(op.add(move, programs.constant(places[axis].astype("float32"))))
         inside: Any = True
         for place, length in zip(moved, type_of(data).shape[2:], strict=True):
             is_in = op.logical_and(op.greater_equal(place, like(place, 0)), op.less(place, like(place, _known(length))))

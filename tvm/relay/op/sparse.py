@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ....compiler import builder
-from ....compiler.builder import Expression, op
+from ....compiler.builder import programs
+from ....compiler.builder.programs import Expression, op
 from ....formats import dims
 from ..expr import as_expr
 from .dynamic import full_of, sizes_of
@@ -86,12 +86,12 @@ def _sparse_transpose(data: Tensor, indices: Tensor, indptr: Tensor) -> Expressi
     rows, columns = _rows(indices, indptr), op.cast(indices, dtype="int64")
     columns, (count,) = shape_of(columns)
     order = op.top_k(columns, k=count, axis=0, largest=False)[1]  # stable: rows stay in order
-    ones = op.broadcast_to(builder.constant(1), shape=(count,))
-    zeros = op.broadcast_to(builder.constant(0), shape=(size,))
+    ones = op.broadcast_to(programs.constant(1), shape=(count,))
+    zeros = op.broadcast_to(programs.constant(0), shape=(size,))
     many = op.scatter_nd(zeros, op.expand_dims(columns, axes=(1,)), ones, reduction="add")
     ends = op.pad(op.cumulative_sum(many, axis=0), pads=(1, 0))
     moved = [op.take(each, order, axis=0) for each in (data, op.cast(rows, dtype=type_of(indices).dtype))]
-    return builder.tuple_(*moved, op.cast(ends, dtype=kind))
+    return programs.tuple_(*moved, op.cast(ends, dtype=kind))
 
 
 def sparse_transpose(x: Any) -> Any:
@@ -131,7 +131,7 @@ def segment_sum(data: Tensor, segment_ids: Tensor, num_segments: Any = None) -> 
     known = as_dims(num_segments) if num_segments is not None else None
     waits: list[Expression] = []
     if known is None:
-        many = op.add(op.max(places), builder.constant(1)) if num_segments is None else num_segments
+        many = op.add(op.max(places), programs.constant(1)) if num_segments is None else num_segments
         waits, known = sizes_of(op.reshape(op.cast(many, dtype="int64"), shape=(1,)))
     zeros = behind("broadcast_to", like(data, 0), [data, *waits], shape=(known[0], *shape[1:]))
     return op.scatter_nd(zeros, op.expand_dims(places, axes=(1,)), data, reduction="add")
@@ -179,9 +179,9 @@ def matrix_set_diag(data: Tensor, diagonal: Tensor, k: Any = 0, align: str = "RI
     flat = np.where(inside, (last - number) * longest + place, 0)
     lead = type_of(data).shape[:-2]
     values = op.reshape(diagonal, shape=(*lead, -1))
-    taken = op.take(values, builder.constant(flat.reshape(-1).astype("int64")), axis=len(lead))
+    taken = op.take(values, programs.constant(flat.reshape(-1).astype("int64")), axis=len(lead))
     taken = op.reshape(taken, shape=(*lead, rows, columns))
-    return op.where(builder.constant(inside), taken, data)
+    return op.where(programs.constant(inside), taken, data)
 
 
 @operator("unique", results=lambda bound: 5 if bound["return_counts"] else 4)
@@ -189,30 +189,30 @@ def unique(data: Tensor, is_sorted: bool = True, return_counts: bool = False) ->
     """The values of a vector, each once, in order or as they come first; of each the first place; of each element the number of
     its value; how many values; how often each. What lies behind the values has no meaning."""
     data, (count,) = shape_of(data)
-    length = op.take(op.shape(data), builder.constant(0), axis=0)
+    length = op.take(op.shape(data), programs.constant(0), axis=0)
     ordered, order = op.top_k(data, k=count, axis=0, largest=False)
     place = op.arange(stop=count)
-    before = op.take(ordered, op.maximum(op.subtract(place, builder.constant(1)), builder.constant(0)), axis=0)
-    changed = op.logical_or(op.not_equal(ordered, before), op.equal(place, builder.constant(0)))
-    group = op.subtract(op.cumulative_sum(op.cast(changed, dtype="int64"), axis=0), builder.constant(1))
-    many = op.add(op.max(group), builder.constant(1))
+    before = op.take(ordered, op.maximum(op.subtract(place, programs.constant(1)), programs.constant(0)), axis=0)
+    changed = op.logical_or(op.not_equal(ordered, before), op.equal(place, programs.constant(0)))
+    group = op.subtract(op.cumulative_sum(op.cast(changed, dtype="int64"), axis=0), programs.constant(1))
+    many = op.add(op.max(group), programs.constant(1))
     rows = op.expand_dims(group, axes=(1,))
     last = op.broadcast_to(length, shape=(count,))
     first = op.scatter_nd(last, rows, order, reduction="min")  # of each value the first place
     if not is_sorted:
         first, places = op.top_k(first, k=count, axis=0, largest=False)
-        zeros = op.multiply(places, builder.constant(0))
+        zeros = op.multiply(places, programs.constant(0))
         number = op.put_along_axis(zeros, places, op.arange(stop=count), axis=0)
         group = op.take(number, group, axis=0)
         rows = op.expand_dims(group, axes=(1,))
-    inverse = op.put_along_axis(op.multiply(order, builder.constant(0)), order, group, axis=0)
-    values = op.take(data, op.minimum(first, op.subtract(length, builder.constant(1))), axis=0)
+    inverse = op.put_along_axis(op.multiply(order, programs.constant(0)), order, group, axis=0)
+    values = op.take(data, op.minimum(first, op.subtract(length, programs.constant(1))), axis=0)
     found = [values, *(op.cast(each, dtype="int32") for each in (first, inverse, op.reshape(many, shape=(1,))))]
     if return_counts:
-        zeros = op.broadcast_to(builder.constant(np.int32(0)), shape=(count,))
-        ones = op.broadcast_to(builder.constant(np.int32(1)), shape=(count,))
+        zeros = op.broadcast_to(programs.constant(np.int32(0)), shape=(count,))
+        ones = op.broadcast_to(programs.constant(np.int32(1)), shape=(count,))
         found.append(op.scatter_nd(zeros, rows, ones, reduction="add"))
-    return builder.tuple_(*found)
+    return programs.tuple_(*found)
 
 
 # ---- Fourier transforms ----
@@ -225,8 +225,8 @@ def dft(re_data: Tensor, im_data: Tensor, inverse: bool = False) -> Expression:
     turns = np.outer(np.arange(size), np.arange(size)) % size / size
     factors = np.exp((2j if inverse else -2j) * np.pi * turns) / (size if inverse else 1)
     kind = type_of(re_data).dtype.numpy
-    real, imaginary = (builder.constant(part.astype(kind)) for part in (factors.real, factors.imag))
-    return builder.tuple_(
+    real, imaginary = (programs.constant(part.astype(kind)) for part in (factors.real, factors.imag))
+    return programs.tuple_(
         op.subtract(op.matmul(re_data, real), op.matmul(im_data, imaginary)),
         op.add(op.matmul(re_data, imaginary), op.matmul(im_data, real)),
     )
@@ -247,8 +247,8 @@ def stft(
     batched = data if type_of(data).rank == 2 else op.expand_dims(data, axes=(0,))
     batched, (_, length) = shape_of(batched)
     count = dims.add(dims.floordiv(minus(length, n_fft), hop), 1)
-    starts = op.multiply(op.expand_dims(op.arange(stop=count), axes=(1,)), builder.constant(hop))
-    frames = op.take(batched, op.add(starts, builder.constant(np.arange(n_fft))), axis=1)
+    starts = op.multiply(op.expand_dims(op.arange(stop=count), axes=(1,)), programs.constant(hop))
+    frames = op.take(batched, op.add(starts, programs.constant(np.arange(n_fft))), axis=1)
     if window is not None:
         side = (n_fft - width) // 2
         window = op.cast(window, dtype=type_of(data).dtype)
@@ -257,5 +257,5 @@ def stft(
     factors = np.exp(-2j * np.pi * (np.outer(np.arange(n_fft), np.arange(bins)) % n_fft / n_fft))
     factors = factors / np.sqrt(n_fft) if normalized else factors
     kind = type_of(data).dtype.numpy
-    parts = [op.matmul(frames, builder.constant(part.astype(kind))) for part in (factors.real, factors.imag)]
+    parts = [op.matmul(frames, programs.constant(part.astype(kind))) for part in (factors.real, factors.imag)]
     return op.permute_dims(op.stack(*parts, axis=3), axes=(0, 2, 1, 3))

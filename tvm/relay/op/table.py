@@ -22,12 +22,12 @@ from typing import Any, Union
 
 import numpy as np
 
-from ....compiler import builder
-from ....compiler.builder import Expression, op
+from ....compiler.builder import programs
+from ....compiler.builder.programs import Expression, op
 from ....formats import dims, types
 from ....formats.dims import Dim, SymbolicDim
 from ....formats.dtypes import DType
-from ....formats.errors import InferenceError
+from ....formats.messages.errors import InferenceError
 from ..expr import Call, Expr, Op, TupleWrapper, as_expr
 
 __all__ = [
@@ -238,7 +238,7 @@ def shape_of(x: Expression) -> tuple[Expression, tuple[Dim, ...]]:
     if not any(dim is types.UNKNOWN for dim in shape):
         return x, shape  # type: ignore[return-value]
     named: tuple[Any, ...] = tuple(fresh_dim() if dim is types.UNKNOWN else dim for dim in shape)
-    return builder.match_shape(x, named), named
+    return programs.match_shape(x, named), named
 
 
 def behind(operator_name: str, x: Expression, waits: Sequence[Expression], **attributes: Any) -> Expression:
@@ -266,7 +266,7 @@ def cut_to(data: Expression, lengths: Mapping[int, Dim], waits: Sequence[Express
     ends = [lengths[axis] for axis in axes]
     part = behind("slice", data, waits, starts=[0] * len(axes), ends=ends, axes=axes, steps=[1] * len(axes))
     whole = tuple(lengths.get(axis, length) for axis, length in enumerate(shape))
-    return part if type_of(part).shape == whole else builder.match_shape(part, whole)
+    return part if type_of(part).shape == whole else programs.match_shape(part, whole)
 
 
 def as_dims(value: Any) -> tuple[Any, ...] | None:
@@ -289,11 +289,11 @@ def pair(value: Any, count: int) -> tuple[int, ...]:
 
 def like(x: Expression, value: float) -> Expression:
     """A number as a scalar of the tensor's element type."""
-    return builder.constant(value, type_of(x).dtype)
+    return programs.constant(value, type_of(x).dtype)
 
 
 def scalar(value: Any, dtype: DType) -> Expression:
-    return value if isinstance(value, Expression) else builder.constant(value, dtype)
+    return value if isinstance(value, Expression) else programs.constant(value, dtype)
 
 
 def get(name: str) -> Op:

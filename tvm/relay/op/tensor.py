@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ....compiler import builder
-from ....compiler.builder import Expression, op
-from ....formats.errors import InferenceError
+from ....compiler.builder import programs
+from ....compiler.builder.programs import Expression, op
+from ....formats.messages.errors import InferenceError
 from ..ty import dtype_name
 from . import table
 from .table import Tensor, Tensors, like, operator, type_of
@@ -183,7 +183,7 @@ def zeros(shape: Any, dtype: str) -> Expression:
     """Zeros of this shape, which may be a tensor."""
     from .dynamic import full_of
 
-    return full_of(builder.constant(0, dtype_name(dtype)), shape)
+    return full_of(programs.constant(0, dtype_name(dtype)), shape)
 
 
 @operator("ones")
@@ -191,7 +191,7 @@ def ones(shape: Any, dtype: str) -> Expression:
     """Ones of this shape, which may be a tensor."""
     from .dynamic import full_of
 
-    return full_of(builder.constant(1, dtype_name(dtype)), shape)
+    return full_of(programs.constant(1, dtype_name(dtype)), shape)
 
 
 def filled(data: Expression, value: Expression) -> Expression:
@@ -275,10 +275,10 @@ def einsum(data: Tensors, equation: str) -> Expression:
 @operator("fixed_point_multiply")
 def fixed_point_multiply(data: Tensor, multiplier: int, shift: int) -> Expression:
     """data · multiplier · 2 to the (shift - 31), rounded half up."""
-    wide = op.multiply(op.cast(data, dtype="int64"), builder.constant(int(multiplier), "int64"))
+    wide = op.multiply(op.cast(data, dtype="int64"), programs.constant(int(multiplier), "int64"))
     places = 31 - int(shift)
     rounded = op.floor_divide(
-        op.add(wide, builder.constant(1 << (places - 1), "int64")), builder.constant(1 << places, "int64")
+        op.add(wide, programs.constant(1 << (places - 1), "int64")), programs.constant(1 << places, "int64")
     )
     return op.cast(rounded, dtype=type_of(data).dtype)
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ....compiler import builder
-from ....compiler.builder import Expression, op
+from ....compiler.builder import programs
+from ....compiler.builder.programs import Expression, op
 from ....formats import dims
 from ....formats.dtypes import DType
-from ....formats.errors import InferenceError
+from ....formats.messages.errors import InferenceError
 from ..ty import dtype_name
 from .dynamic import broadcast_to_like as _broadcast_to_like
 from .dynamic import full_of, reshaped_to, sizes_of, sliced_by
@@ -205,11 +205,11 @@ def take(data: Tensor, indices: Tensor, axis: int | None = None, batch_dims: int
         data, axis = op.reshape(data, shape=(dims.product(shape),)), 0
     axis = axis_of(data, axis)
     length = type_of(data).shape[axis]
-    count = op.take(op.shape(data), builder.constant(axis), axis=0)
-    count = builder.constant(length) if isinstance(length, int) else count
+    count = op.take(op.shape(data), programs.constant(axis), axis=0)
+    count = programs.constant(length) if isinstance(length, int) else count
     whole = op.cast(indices, dtype="int64")
     if mode == "clip":
-        indices = op.minimum(op.maximum(whole, builder.constant(0)), op.subtract(count, builder.constant(1)))
+        indices = op.minimum(op.maximum(whole, programs.constant(0)), op.subtract(count, programs.constant(1)))
     elif mode == "wrap":
         indices = op.remainder(whole, count)
     elif mode == "fast":
@@ -258,11 +258,11 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: str = "float32
     first, last, by = (_number(each) for each in (start, stop, 1 if step is None else step))
     kind = DType[dtype_name(dtype)]
     if not any(isinstance(each, Expression) for each in (first, last, by)):
-        return builder.constant(np.arange(first, last, by, dtype=kind.numpy))
+        return programs.constant(np.arange(first, last, by, dtype=kind.numpy))
     first, last, by = (op.cast(scalar(each, kind), dtype="float64") for each in (first, last, by))
     count = op.cast(op.ceil(op.divide(op.subtract(last, first), by)), dtype="int64")
-    waits, (length,) = sizes_of(op.reshape(op.maximum(count, builder.constant(0)), shape=(1,)))
-    ones = behind("broadcast_to", builder.constant(1, "int64"), waits, shape=(length,))
+    waits, (length,) = sizes_of(op.reshape(op.maximum(count, programs.constant(0)), shape=(1,)))
+    ones = behind("broadcast_to", programs.constant(1, "int64"), waits, shape=(length,))
     places = op.cast(op.cumulative_sum(ones, axis=0, exclusive=True), dtype="float64")
     return op.cast(op.add(first, op.multiply(places, by)), dtype=kind)
 
@@ -280,7 +280,7 @@ def meshgrid(data: Tensors, indexing: str = "ij") -> Expression:
         form: list[Any] = [1] * len(data)
         form[order.index(place)] = sizes[place]
         made.append(op.broadcast_to(op.reshape(vector, shape=form), shape=shape))
-    return builder.tuple_(*made)
+    return programs.tuple_(*made)
 
 
 @operator("repeat")
@@ -382,11 +382,11 @@ def split(data: Tensor, indices_or_sections: Any, axis: int = 0) -> Expression:
         places = [0, *map(int, indices_or_sections), length]
     bounds = list(itertools.pairwise(places))
     if len(bounds) == 1:
-        return builder.tuple_(data)
+        return programs.tuple_(data)
     if isinstance(length, int):
         return op.split(data, axis=axis, sizes=[end - start for start, end in bounds])
     along = {"axes": (axis,), "steps": (1,)}
-    return builder.tuple_(*(op.slice(data, starts=(start,), ends=(end,), **along) for start, end in bounds))
+    return programs.tuple_(*(op.slice(data, starts=(start,), ends=(end,), **along) for start, end in bounds))
 
 
 @operator("strided_slice")
@@ -447,7 +447,7 @@ def strided_set(data: Tensor, v: Tensor, begin: Any, end: Any, strides: Any = No
     axes = [np.arange(dim)[a:b:c] for dim, a, b, c in zip(lengths, first, last, steps)]  # noqa: B905
     axes += [np.arange(dim) for dim in lengths[len(axes) :]]
     places = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
-    return op.scatter_nd(data, builder.constant(places), v)
+    return op.scatter_nd(data, programs.constant(places), v)
 
 
 @operator("slice_like")
@@ -507,9 +507,9 @@ def reverse_sequence(data: Tensor, seq_lengths: Tensor, seq_axis: int = 1, batch
     places = op.reshape(op.arange(stop=shape[along]), shape=form)
     form = [1] * len(shape)
     form[batch] = shape[batch]
-    longest = op.take(op.shape(data), builder.constant(along), axis=0)
+    longest = op.take(op.shape(data), programs.constant(along), axis=0)
     lengths = op.minimum(op.reshape(op.cast(seq_lengths, dtype="int64"), shape=form), longest)
-    turned = op.subtract(op.subtract(lengths, builder.constant(1)), places)
+    turned = op.subtract(op.subtract(lengths, programs.constant(1)), places)
     indices = op.where(op.less(places, lengths), turned, places)
     return op.take_along_axis(data, op.broadcast_to(indices, shape=shape), axis=along)
 
@@ -522,7 +522,7 @@ def one_hot(indices: Tensor, on_value: Tensor, off_value: Tensor, depth: Any, ax
     if known is None:
         waits, known = sizes_of(op.reshape(depth, shape=(1,)))
     along = rank_of(indices) if axis == -1 else axis
-    ones = behind("broadcast_to", builder.constant(1, "int64"), waits, shape=(known[0],))
+    ones = behind("broadcast_to", programs.constant(1, "int64"), waits, shape=(known[0],))
     places = op.cumulative_sum(ones, axis=0, exclusive=True)
     form = [known[0], *[1] * (rank_of(indices) - along)]
     places = behind("reshape", places, waits, shape=form)
@@ -540,7 +540,7 @@ def unravel_index(indices: Tensor, shape: Tensor) -> Expression:
     sizes = op.cast(shape, dtype=type_of(indices).dtype)
     rest, found = indices, []
     for place in reversed(range(count)):
-        size = op.take(sizes, builder.constant(place), axis=0)
+        size = op.take(sizes, programs.constant(place), axis=0)
         found.append(op.remainder(rest, size))
         rest = op.floor_divide(rest, size)
     return op.stack(*found[::-1], axis=0)
@@ -574,7 +574,7 @@ def cumsum(
 def trilu(data: Tensor, k: Any, upper: bool = True) -> Expression:
     """The upper or lower triangle of matrices, with the diagonal `k`; zero elsewhere."""
     data, shape = shape_of(data)
-    diagonal = k if isinstance(k, Expression) else builder.constant(int(k))
+    diagonal = k if isinstance(k, Expression) else programs.constant(int(k))
     rows = op.reshape(op.arange(stop=shape[-2]), shape=(-1, 1))
     columns = op.subtract(op.arange(stop=shape[-1]), op.cast(diagonal, dtype="int64"))
     kept = (op.less_equal if upper else op.greater_equal)(rows, columns)
@@ -603,7 +603,7 @@ def sliding_window(data: Tensor, axis: int, window_shape: Any, strides: Any) -> 
         starts = np.arange(0, length - size + 1, step)
         # the axis becomes two: starts, and places in a window, which go behind what the others have become
         indices = starts[:, None] + np.arange(size)[None]
-        data = op.take(data, builder.constant(indices), axis=axis + place)
+        data = op.take(data, programs.constant(indices), axis=axis + place)
         rank = rank_of(data)
         moved = axis + place + 1
         data = op.permute_dims(data, axes=[*(a for a in range(rank) if a != moved), moved])

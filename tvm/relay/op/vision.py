@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....compiler.builder import Expression, op
-from ....formats.errors import InferenceError
+from ....compiler.builder.programs import Expression, op
+from ....formats.messages.errors import InferenceError
 from ..._lazy import lazy
 from .absent import VISION
 from .boxes import (  # noqa: F401  (TVM has them here too)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ....compiler.builder import Expression
+from ....compiler.builder.programs import Expression
 from ....formats.dims import add, floordiv
 from ....formats.types import TensorType
 from .layouts import parse

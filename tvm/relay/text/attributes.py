@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ....formats.dims import SymbolicDim
-from ....formats.errors import TreadleError
+from ....formats.messages.errors import TreadleError
 from .. import ty
 from ..expr import Expr, GlobalVar, Op
 from .scalars import float_text

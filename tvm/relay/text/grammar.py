@@ -21,8 +21,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ....formats.dims import SymbolicDim
-from ....formats.errors import FormatError, TreadleError
-from ....formats.node_json import UnknownNode, load
+from ....formats.messages.errors import FormatError, TreadleError
+from ...files.node_json import UnknownNode, load
 from .. import adt, ty
 from ..expr import Call, Constant, Expr, Function, GlobalVar, If, Let, Tuple, TupleGetItem, Var
 from ..module import IRModule

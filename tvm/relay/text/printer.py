@@ -11,8 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ....formats import dims, node_json
+from ....formats import dims
 from ....formats.dims import SymbolicDim
+from ...files import node_json
 from .. import adt, ty
 from ..expr import Call, Constant, Expr, Function, GlobalVar, If, Let, Op, Tuple, TupleGetItem, Var
 from ..op.table import ALWAYS_SHOWN, TABLE, operands_by_name

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ....formats.errors import ParseError
+from ....formats.messages.errors import ParseError
 from ...error import DiagnosticError
 from .scalars import NUMBER
 

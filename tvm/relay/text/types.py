@@ -7,7 +7,7 @@ from typing import Any
 
 from ....formats import limits
 from ....formats.dims import SymbolicDim
-from ....formats.errors import FormatError
+from ....formats.messages.errors import FormatError
 from .. import ty
 from .scopes import Scope
 from .stream import Stream

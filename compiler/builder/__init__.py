@@ -1,0 +1,1 @@
+"""Programs that users write in Python: expressions over variables, operators of their own."""

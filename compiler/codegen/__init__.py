@@ -1,0 +1,1 @@
+"""The IR to bytecode: linear code, registers, memory."""

@@ -1,0 +1,1 @@
+"""Importers of onnxruntime's own operators (com.microsoft)."""

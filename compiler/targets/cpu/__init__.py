@@ -1,0 +1,1 @@
+"""The CPU: its passes, layouts, kernels, costs and tuning."""

@@ -1,0 +1,1 @@
+"""Templates of convolutions and of what else slides windows over images."""

@@ -1,0 +1,53 @@
+"""Convolutions of channel-blocked images of 8-bit numbers, with int32 sums: a pixel is a word for each four of its channels, and
+a step of the sum takes one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from .....formats.primitive import PrimitiveDefinition
+from ....operators.shapes import integer
+from ..kernels.anchor import Anchored
+from ..kernels.kernel import Kernel
+from ..kernels.writer import write_copy
+from ..products.epilogue import Epilogue
+from ..products.tile import VECTOR_BYTES, Tile, write_step
+from ..target import Target
+from .blocked import Conv
+from .sizes import problem_of
+
+
+def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
+    """The template of conv_integer_blocked, with an elementwise epilogue."""
+    found = Anchored.of(definition)
+    problem = problem_of(found) if found else None
+    if found is None or problem is None or not Epilogue.takes(found):
+        return None
+    words = integer(definition.params[found.node.inputs[1]].shape[-3])
+    return lambda: _ConvInteger(found, replace(problem, words=words), target).kernel()
+
+
+class _ConvInteger(Conv):
+    def choose_tile(self) -> Tile:
+        return replace(super().choose_tile(), sums="int32")
+
+    @property
+    def tap_bytes(self) -> int:
+        return self.problem.words * VECTOR_BYTES
+
+    def write_taps(self, tile: Tile) -> None:
+        write, problem = self.write, self.problem
+        with write.block("for tap_across in range(window_width)"):
+            write(f"x = x_tap + tap_across * dilation_across * {problem.pixel}")
+            with write.block(f"for step in range({problem.words})"):
+                write_step(write, tile, self.target)
+
+    def write_copy(self) -> None:
+        """One line: zeros for its margin, then its pixels."""
+        write, pixel = self.write, self.problem.pixel
+        for columns in ("min(margin, reach)", "margin + copied, reach"):
+            with write.block(f"for column in range({columns})"):
+                write(f"vstore(target, column * {pixel}, splat_uint8(0))")
+        write(f"inside = target + margin * {pixel}")
+        write_copy(write, 4, "inside", "source", "0", f"copied * {pixel // 4}")

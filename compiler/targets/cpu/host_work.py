@@ -1,0 +1,35 @@
+"""What of a program runs on the host because no template takes it, and the warning where that stands in a loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from ....formats import host_work
+from ....formats.host_work import HostPrimitive
+from ....formats.messages.errors import TreadleError
+from ....formats.primitive import Primitive, PrimitiveDefinition
+from ....formats.program import Program
+from .kernels.lower import supports
+from .target import host
+
+
+def host_primitives(
+    program: Program, has_kernel: Callable[[PrimitiveDefinition], bool] | None = None
+) -> list[HostPrimitive]:
+    """Those of a program, in its order. `has_kernel` may remember what passes asked; by default templates say it for this CPU."""
+    asked = has_kernel or partial(supports, target=host())
+    return host_work.host_primitives(program, lambda primitive: _answer(asked, primitive))
+
+
+def loop_warning(found: list[HostPrimitive]) -> str:
+    """What to tell of host operators in loops; "" if there are none."""
+    slow = [str(each) for each in found if each.in_loop]
+    return f"the host evaluates in each round of a loop, which may be slow: {'; '.join(slow)}" if slow else ""
+
+
+def _answer(has_kernel: Callable[[PrimitiveDefinition], bool], primitive: Primitive) -> bool:
+    try:
+        return has_kernel(primitive.definition)
+    except TreadleError:  # an operator that is not defined here, a template's fault
+        return False

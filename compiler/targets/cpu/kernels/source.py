@@ -1,0 +1,38 @@
+"""The source of a primitive's kernel, as `Executable.lib.get_source` shows it."""
+
+from __future__ import annotations
+
+from .....formats.messages.errors import CompileError
+from .....formats.primitive import PrimitiveDefinition
+from .....formats.tuning import Tuning
+from .....vm import library
+from ....check import check_definition
+from ..target import host
+from .kernel import Kernel
+from .lower import lower
+
+
+def get_source(definition: PrimitiveDefinition, form: str, tuning: Tuning) -> str:
+    """What this machine runs, by an executable's tuning: the generated "python", its "llvm" IR after optimisation, its "asm".
+
+    Raises InferenceError for a malformed definition, CompileError for one that has no kernel, or not in the variant that
+    is asked for.
+    """
+    kernel = get_kernel(definition, tuning)
+    if form == "python":
+        return kernel.source
+    from ..toolchain.translate import kernel_text
+
+    return kernel_text(kernel.source, kernel.lanes, host().native, form)
+
+
+def get_kernel(definition: PrimitiveDefinition, tuning: Tuning) -> Kernel:
+    """The kernel itself. Raises as `get_source`."""
+    check_definition(definition)
+    target = host()
+    _, (variant,) = library.variant_keys([definition], target.key, tuning.get(target.key, {}))
+    kernel = lower(definition, target, variant)
+    if kernel is None:
+        operators = ", ".join(node.operator for node in definition.nodes)
+        raise CompileError(f"the primitive has no kernel; the reference implementations of {operators} evaluate it")
+    return kernel

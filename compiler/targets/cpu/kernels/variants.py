@@ -1,0 +1,70 @@
+"""Variants of a kernel: the ways that its template could have taken, and by which one machine or another may gain.
+
+A template takes each decision of speed alone by `decide`, which knows the default and all that is possible. The text of a variant
+says which of them are taken otherwise, "band=4 tile=6x4", and means nothing but a choice from these lists: one that comes from
+a file can make a kernel slow, not wrong. All variants of a kernel give the same bits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from typing import TypeVar
+
+from .....formats.messages.errors import CompileError
+from .....formats.tuning import parse_variant
+
+_T = TypeVar("_T")
+
+
+class Decisions:
+    """The decisions of one lowering. `space`: by name the texts of what was possible, the default first."""
+
+    def __init__(self, variant: str = "") -> None:
+        self._wanted = parse_variant(variant)
+        self.space: dict[str, tuple[str, ...]] = {}
+
+    def decide(self, name: str, default: _T, options: Callable[[], Sequence[_T]]) -> _T:
+        found = {str(option): option for option in (default, *options())}
+        self.space.setdefault(name, tuple(found))
+        text = self._wanted.get(name)
+        if text is None:
+            return default
+        if text not in found:
+            raise CompileError(f"the variant {name}={text} is none of the template's: {', '.join(found)}")
+        return found[text]
+
+    def check(self) -> None:
+        """Raises CompileError for a choice that the template does not know."""
+        for name in self._wanted:
+            if name not in self.space:
+                known = ", ".join(self.space) or "nothing"
+                raise CompileError(f"the variant decides {name!r}; the template decides {known}")
+
+
+_decisions: ContextVar[Decisions | None] = ContextVar("decisions", default=None)
+
+
+def decide(name: str, default: _T, options: Callable[[], Sequence[_T]]) -> _T:
+    """What a template does: the default, unless a variant that is being lowered says otherwise.
+
+    What is possible is told apart by its text. A decision may be asked for more than once.
+    """
+    decisions = _decisions.get()
+    return default if decisions is None else decisions.decide(name, default, options)
+
+
+@contextlib.contextmanager
+def deciding(decisions: Decisions) -> Iterator[None]:
+    """Within this, `decide` asks `decisions`."""
+    token = _decisions.set(decisions)
+    try:
+        yield
+    finally:
+        _decisions.reset(token)
+
+
+def nearby(size: int) -> Callable[[], Sequence[int]]:
+    """Halves and doubles of a size, as what else is possible."""
+    return lambda: sorted({max(1, size // 4), max(1, size // 2), size, 2 * size, 4 * size})

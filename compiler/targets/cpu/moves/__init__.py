@@ -1,0 +1,1 @@
+"""Templates that move elements and compute nothing."""

@@ -1,0 +1,239 @@
+"""Products with numbers of a few bits by the processor's instructions for products of bytes. As floats, the numbers would take
+it longer than memory needs to give them. So rows become integers, of 24 bits, in units of their own for each group; and their
+digits, three of 8 bits with sign, meet four numbers at a time. Sums of a group are exact. A unit is the group's largest element
+divided by 2**23, about: what an element is rounded by is less than what sums of float32 are, above 1e-31.
+
+    x ≈ unit · (d0 + 2**8 · d1 + 2**16 · d2)
+    Σ x · (n - zero) · scale  =  scale · (unit · Σ d · (n - half) - (zero - half) · Σ x)
+
+A thread makes the digits of a band of rows once. Infinities give infinities; where they meet others of the other sign, or 0, not
+always NaN.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from .....formats.dims import Dim
+from .....formats.primitive import PrimitiveDefinition
+from ....operators.dequantized import QUAD
+from ..kernels.anchor import Anchored
+from ..kernels.kernel import Kernel
+from ..kernels.writer import Writer
+from ..target import Target
+from .dequantized import Numbers
+from .epilogue import Epilogue
+from .few_rows import MOST_ROWS, STREAMS, FewRows, lower_as
+from .tile import BLOCK, VECTOR_BYTES, multiply_add
+
+_DIGITS = 3
+_LARGEST = 127 << 16  # of a number of so many digits that never become one more when the lower ones are rounded
+_MIDDLES = 0x808080  # which make digits with sign of those without: added, then taken away digit by digit
+_LARGEST_FACTOR = 3e38
+_FACTS = 4 * (_DIGITS + 2)  # bytes: of each digit the sum over a group times -half; the unit; the sum of the elements
+_WHOLE = 256  # elements of a group, times the largest number, of which sums of all digits together are an int32
+_SHORT = 64  # elements of a group
+# Bytes of the weights, which are fetched so long before they are read: processors look less far ahead where they also compute
+# much, and memory gave a third less.
+_AHEAD = 4096
+_LONGEST = 256  # elements of a group of which sums of two digits are an int32
+
+
+def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
+    """The kernel of matmul_dequantized by products of bytes, where these are fast or rows few; else None."""
+    return lower_as(RowsOfDigits, definition, target)
+
+
+class RowsOfDigits(FewRows):
+    title = "by digits"
+    steps = "word_count"
+    prepares = True
+
+    def __init__(self, write: Writer, found: Anchored, rows: Dim) -> None:
+        self.rows = rows
+        most = _most_rows(write.target)
+        super().__init__(write, found, min(rows, most) if isinstance(rows, int) else most)
+        self.numbers = Numbers(found)
+        self.streams = STREAMS
+        bytes_a_row = _DIGITS * self._plane + _FACTS * self.numbers.groups
+        self.band = max(self.tile.rows, write.target.l2_bytes // 2 // bytes_a_row // most * most)
+        if isinstance(rows, int):
+            self.band = min(self.band, rows)
+
+    @staticmethod
+    def takes(found: Anchored, rows: Dim, target: Target) -> bool:
+        numbers = Numbers(found)
+        if not isinstance(numbers.depth, int) or numbers.group > _LONGEST or rows == 0:
+            return False
+        return target.multiplies_bytes or (isinstance(rows, int) and rows <= MOST_ROWS)
+
+    @property
+    def depth(self) -> Dim:
+        return self.numbers.depth
+
+    @property
+    def scratch_bytes(self) -> int:
+        return super().scratch_bytes + self.band * (_DIGITS * self._plane + _FACTS * self.numbers.groups)
+
+    @property
+    def _plane(self) -> int:
+        """Bytes of a row's digits of one kind, and of as many as are written behind the last one."""
+        return -(-(self.numbers.words * self.numbers.packing.each + BLOCK) // VECTOR_BYTES) * VECTOR_BYTES
+
+    def write_sizes(self) -> None:
+        self.numbers.write_sizes(self.write)
+        self.write.sizes(plane=self._plane, rows=self.rows, band=self.band)
+
+    def write_split(self, nanoseconds: str) -> None:
+        self.write("bands = (rows + band - 1) // band")
+        self.write.split("bands * blocks", f"rows * {nanoseconds}")
+
+    def write_all(self, epilogue: Epilogue) -> None:
+        self.epilogue, write = epilogue, self.write
+        write("a_row = 4 * depth", f"panel = {VECTOR_BYTES} * word_count")
+        write("place = first", "last_place = last")
+        write(f"digits = sums + {super().scratch_bytes}", f"facts = digits + band * {_DIGITS} * plane")
+        with write.block("while place < last_place"):
+            write("at_band = place // blocks", "first = place - at_band * blocks")
+            write("last = min(blocks, first + last_place - place)", "place += last - first")
+            write("first_row = at_band * band", "end_row = min(first_row + band, rows)")
+            with write.block("if prepared != at_band"):
+                write("prepared = at_band")
+                self._write_band()
+            self.write_panels()
+
+    def write_tiles(self, streams: int) -> None:
+        heights = [self.tile.rows]
+        if not isinstance(self.rows, int) or self.rows % self.tile.rows:
+            heights.append(1)
+        self.write("row = first_row")
+        for height in dict.fromkeys(heights):
+            tile = replace(self.tile, rows=height)
+            with self.write.block(f"while row + {height} <= end_row"):
+                self.write(f"row_digits = digits + (row - first_row) * {_DIGITS} * plane")
+                self.write(f"row_facts = facts + (row - first_row) * group_count * {_FACTS}")
+                self.write_tile(tile, streams)
+                self.write(f"row += {height}")
+
+    # ---- digits ----
+
+    def _write_band(self) -> None:
+        """The digits of the rows of a band, and what is known of each of their groups."""
+        write = self.write
+        with write.block("for number in range((end_row - first_row) * group_count)"):
+            write("digit_row = number // group_count", "group = number - digit_row * group_count")
+            write("x_at = a_at + (first_row + digit_row) * a_row", f"planes = digits + digit_row * {_DIGITS} * plane")
+            write(f"begin = group * group_words * {self.numbers.packing.each}", f"fact = facts + number * {_FACTS}")
+            write(
+                f"stop = {self.numbers.packing.each} * min((group + 1) * group_words, word_count)",
+                "end = min(stop, depth)",
+            )
+            self._write_unit()
+            self._write_digits()
+            self._write_facts()
+
+    def _write_unit(self) -> None:
+        """What the group's elements are multiplied with, and what one is worth then."""
+        write = self.write
+        write("most = splat_float32(0)")
+        with write.block(f"for k in range(begin, end, {BLOCK})"):
+            write("most = maximum(most, absolute(vload_float32(x_at, k * 4, end - k)))")
+        write(f"largest = splat_float32({_LARGEST})", "most = splat_float32(horizontal_maximum(most))")
+        write(f"factor = minimum({_LARGEST_FACTOR}, largest / most)", "worth = 1.0 / factor")
+
+    def _write_digits(self) -> None:
+        write = self.write
+        write("total = splat_float32(0)")
+        with write.block(f"for k in range(begin, stop, {BLOCK})"):
+            write("elements = vload_float32(x_at, k * 4, end - k)")
+            write("scaled = select(isinf(elements), copysign(largest, elements), elements * factor)")
+            write("whole = convert_int32(round_even(scaled))", "total = total + convert_float32(whole)")
+            write(f"signed = (whole + {_MIDDLES}) ^ {_MIDDLES}")
+            for digit in range(_DIGITS):
+                shifted = f"signed >> {8 * digit}" if digit else "signed"
+                write(f"vstore(planes, {digit} * plane + k, convert_uint8({shifted}))")
+
+    def _write_facts(self) -> None:
+        write = self.write
+        for digit in range(_DIGITS):
+            write("eights = splat_int32(0)")
+            with write.block(f"for k in range(begin, stop, {VECTOR_BYTES})"):
+                loaded = f"vload_int32(planes, {digit} * plane + k, (stop - k) // 4)"
+                write(
+                    f"eights = {self.target.dot}(eights, splat_int32({self.numbers.packing.middle * 0x01010101}), {loaded})"
+                )
+            write(f"store_int32(fact, {4 * digit}, -horizontal_sum(eights))")
+        write(f"vstore(fact, {4 * _DIGITS}, worth, 1)")
+        write(f"vstore(fact, {4 * _DIGITS + 4}, splat_float32(horizontal_sum(total)) * worth, 1)")
+
+    # ---- sums ----
+
+    def write_totals(self, places: list[tuple[int, int]], streams: int) -> None:
+        write, numbers = self.write, self.numbers
+        # sums of each quad of a word; the next group's need not wait for those of a short one
+        turns = numbers.packing.quads if len(places) <= STREAMS and numbers.group > _SHORT else 1
+        sums = [(i, j, digit) for i, j in places for digit in range(_DIGITS)]
+        write(f"scales = scales_at + start * group_count * {VECTOR_BYTES}")
+        if numbers.has_zeros:
+            write(f"zeros = zeros_at + start * group_count * {BLOCK}")
+        with write.block("for group in range(group_count)"):
+            write(f"fact = row_facts + group * {_FACTS}")
+            for i, j, digit in sums:
+                write(f"sum_{i}_{j}_{digit}_0 = splat_int32(load_int32(fact, {_of_row(i)} + {4 * digit}))")
+                write(*(f"sum_{i}_{j}_{digit}_{turn} = splat_int32(0)" for turn in range(1, turns)))
+            with write.block("for step in range(group * group_words, min((group + 1) * group_words, word_count))"):
+                self._write_word(places, streams, turns)
+            for i, j, digit in sums:
+                parts = [f"sum_{i}_{j}_{digit}_{turn}" for turn in range(turns)]
+                write(f"sum_{i}_{j}_{digit} = {' + '.join(parts)}")
+            for j in range(streams):
+                at = f"(group + {j} * run * group_count)"
+                write(f"prefetch(scales, {at} * {VECTOR_BYTES} + {_AHEAD // 4})")
+                if numbers.has_zeros:
+                    write(f"prefetch(zeros, {at} * {BLOCK} + {_AHEAD // 16})")
+                numbers.write_scale(write, f"_{j}", f"scales, {at} * {VECTOR_BYTES}", f"zeros, {at} * {BLOCK}")
+            for i, j in places:
+                self._write_scaled(i, j)
+
+    def _write_word(self, places: list[tuple[int, int]], streams: int, turns: int) -> None:
+        """The elements of each row that meet one word, four of them at a time."""
+        write, packing = self.write, self.numbers.packing
+        lows = ((1 << packing.bits) - 1) * 0x01010101
+        for j in range(streams):
+            write(f"prefetch(w, step * {VECTOR_BYTES} + {j} * b_run + {_AHEAD})")
+            write(f"bits_{j} = vload_int32(w, step * {VECTOR_BYTES} + {j} * b_run)")
+            for quad in range(packing.quads):
+                shifted = f"(bits_{j} >> {packing.bits * quad}) & {lows}" if packing.quads > 1 else f"bits_{j}"
+                write(f"four_{j}_{quad} = {shifted}")
+        for i in sorted({i for i, _ in places}):
+            for quad in range(packing.quads):
+                for digit in range(_DIGITS):
+                    at = f"{i * _DIGITS + digit} * plane + step * {self.numbers.packing.each} + {QUAD * quad}"
+                    write(f"digit = splat_int32(load_int32(row_digits, {at}))")
+                    for j in range(streams):
+                        total = f"sum_{i}_{j}_{digit}_{quad % turns}"
+                        write(f"{total} = {self.target.dot}({total}, four_{j}_{quad}, digit)")
+
+    def _write_scaled(self, i: int, j: int) -> None:
+        """Adds a group's sums to the total."""
+        write, row = self.write, _of_row(i)
+        low = f"(sum_{i}_{j}_1 << 8) + sum_{i}_{j}_0"
+        if self.numbers.group * self.numbers.packing.middle <= _WHOLE:
+            write(f"result = convert_float32((sum_{i}_{j}_2 << 16) + {low})")
+        else:
+            write(f"result = convert_float32({low})", f"high = convert_float32(sum_{i}_{j}_2)")
+            write(multiply_add("result", "high", "splat_float32(65536.0)", self.target))
+        write(f"result = result * splat_float32(load_float32(fact, {row} + {4 * _DIGITS}))")
+        if self.numbers.has_zeros:
+            write(f"result = result - zero_{j} * splat_float32(load_float32(fact, {row} + {4 * _DIGITS + 4}))")
+        write(multiply_add(f"total_{i}_{j}", f"scale_{j}", "result", self.target))
+
+
+def _most_rows(target: Target) -> int:
+    """Of which the sums of all digits and streams stay in registers."""
+    return max(1, target.block_registers * 3 // 4 // (_DIGITS * STREAMS))
+
+
+def _of_row(i: int) -> str:
+    """The facts of a tile's row, from those of the first one on."""
+    return f"{i} * {_FACTS} * group_count"

@@ -1,0 +1,181 @@
+"""Products of a few rows with a packed matrix, as in decoding: the matrix is read once, as fast as the memory gives it.
+
+Memory is fastest when it is read along a few streams, each as long as possible, and some neighbours of each at a time: two
+streams of four lines are faster than one stream alone, than four of two lines, and than either with prefetches. So a part
+takes a run of panels [depth, 16], cuts it into as many runs as there are streams, and reads a panel of each side by side.
+"""
+
+from __future__ import annotations
+
+from .....formats import dims
+from .....formats.dims import Dim
+from .....formats.primitive import PrimitiveDefinition
+from ..kernels.anchor import Anchored
+from ..kernels.kernel import Kernel
+from ..kernels.writer import Writer, estimate, shape_of
+from ..target import Target
+from .epilogue import Epilogue, Grid, merged_shape
+from .tile import BLOCK, CHUNK, VECTOR_BYTES, Tile, multiply_add
+
+MOST_ROWS = 4
+STREAMS, _STREAM_BYTES = 2, 256  # that are read of each at a time
+_STREAMS_IN_ORDER = 3  # where each has one sum only: with two, the processor would wait for the last multiply-add
+_BYTES_A_NANOSECOND = 40
+
+
+def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
+    """The kernel of a product of a few rows, of a known number, with a packed matrix; else None."""
+    return lower_as(FewRows, definition, target)
+
+
+def lower_as(kind: type[FewRows], definition: PrimitiveDefinition, target: Target) -> Kernel | None:
+    """The kernel of rows of such a kind; else None."""
+    found = Anchored.of(definition)
+    if found is None or not Epilogue.takes(found) or not found.takes_parameters:
+        return None
+    a, panels = (definition.values[number] for number in found.node.inputs[:2])
+    result = definition.values[found.number]
+    rows, merged = dims.product(shape_of(result)[:-1]), result.rank - 1
+    operands = [definition.values[number] for number in found.epilogue.inputs]
+    if a.rank < 2 or not kind.takes(found, rows, target):
+        return None
+    if any(merged_shape(type_, result, merged) is None for type_ in operands):
+        return None
+    write = Writer(definition, target, f"{found.title}, {kind.title}")
+    write.lanes = BLOCK
+    few = kind(write, found, rows)
+    if few.prepares:
+        write.prepare("prepared")
+    write.input("a_at", found.node.inputs[0])
+    write.input("b_at", found.node.inputs[1])
+    write.size("columns", shape_of(result)[-1])
+    write.size("depth", few.depth)
+    few.write_sizes()
+    epilogue = Epilogue(write, found, Grid(("row", f"block * {BLOCK}"), 0, 1, BLOCK, merged))
+    write(f"blocks = (columns + {BLOCK - 1}) // {BLOCK}")
+    few.write_split(f"columns * {few.steps} * {panels.dtype.itemsize} // {_BYTES_A_NANOSECOND}")
+    write("buffer = scratch", f"sums = scratch + {epilogue.buffer_bytes}")
+    few.write_all(epilogue)
+    times = max(1, estimate(rows) // MOST_ROWS)
+    nanoseconds = times * panels.dtype.itemsize * estimate(dims.product(shape_of(panels))) / _BYTES_A_NANOSECOND
+    return write.kernel(nanoseconds, epilogue.buffer_bytes + few.scratch_bytes)
+
+
+class FewRows:
+    """Writes panels of the product of so many rows, all that there are, panel by panel.
+
+    Variables that the text uses: `a_at`, `b_at`, `columns`, `depth`, `sums`; its epilogue's place is given by `row` and `block`.
+    """
+
+    title = "few rows"
+    steps = "depth"  # the variable that says how many vectors a panel has
+    prepares = False  # something for a thread's later parts; `prepared` is then -1 in its first one
+
+    def __init__(self, write: Writer, found: Anchored, rows: Dim, chunk: int | None = None) -> None:
+        """`chunk`: sums are made step by step, so many of them apart, or all at once (0), as a kernel for more rows makes them:
+        then a row's result is the same to the bit in both. If None, in the order that takes the least time."""
+        assert isinstance(rows, int)
+        self.write, self.found, self.target = write, found, write.target
+        self.tile = Tile(rows, 1, found.sums, found.narrow)
+        sums = max(1, self.target.block_registers * 3 // 4 // rows)  # of a row that there is room for
+        # steps that are taken together, each with sums of its own unless they are added up in order
+        most = _STREAM_BYTES // self.tile.w_bytes
+        self.chunk = chunk
+        if chunk is None:
+            self.streams = min(STREAMS, sums)
+            self.turns = next(turns for turns in (most, most // 2, 2, 1) if turns * self.streams <= sums)
+        else:
+            self.streams, self.turns = min(_STREAMS_IN_ORDER, sums), most
+
+    @staticmethod
+    def takes(found: Anchored, rows: Dim, target: Target) -> bool:
+        """Whether there is a kernel of the product of so many rows."""
+        return isinstance(rows, int) and 0 < rows <= MOST_ROWS
+
+    @property
+    def depth(self) -> Dim:
+        """How long sums are, in elements, or words of them: see `tile.py`."""
+        return shape_of(self.found.definition.values[self.found.node.inputs[1]])[1]
+
+    @property
+    def scratch_bytes(self) -> int:
+        """The memory that is needed at `sums`."""
+        return max(STREAMS, self.streams) * self.tile.rows * VECTOR_BYTES
+
+    def write_sizes(self) -> None:
+        """Defines what else the text uses, behind `depth`."""
+
+    def write_split(self, nanoseconds: str) -> None:
+        """Takes this part's share of the work."""
+        self.write.split("blocks", nanoseconds)
+
+    def write_all(self, epilogue: Epilogue) -> None:
+        """The part's share."""
+        self.epilogue = epilogue
+        self.write("row = 0", "a_row = 4 * depth", f"panel = {self.tile.w_bytes} * {self.steps}")
+        self.write_panels()
+
+    def write_panels(self) -> None:
+        """The panels `first` to `last`, side by side as many of them as make whole rounds of streams."""
+        for streams in dict.fromkeys((self.streams, 1)):
+            self.write(f"run = (last - first) // {streams}", "b_run = run * panel")
+            with self.write.block("for start in range(first, first + run)"):
+                self.write("w = b_at + start * panel")
+                self.write_tiles(streams)
+            self.write(f"first += run * {streams}")
+
+    def write_tiles(self, streams: int) -> None:
+        """All rows of so many panels."""
+        self.write_tile(self.tile, streams)
+
+    def write_tile(self, tile: Tile, streams: int) -> None:
+        """The rows of a tile from `row` on."""
+        write, places = self.write, [(i, j) for i in range(tile.rows) for j in range(streams)]
+        write(*(f"total_{i}_{j} = {tile.zero}" for i, j in places))
+        self.write_totals(places, streams)
+        write(*(f"vstore(sums, {(j * tile.rows + i) * VECTOR_BYTES}, total_{i}_{j})" for i, j in places))
+        with write.block(f"for stream in range({streams})"):
+            self._write_end(tile)
+
+    def write_totals(self, places: list[tuple[int, int]], streams: int) -> None:
+        """Makes the totals of the places: rows, and panels side by side."""
+        if self.chunk == 0:
+            self.write("begin = 0")
+            self._write_sums(places, streams, "depth")
+            return
+        chunk = self.chunk or self.turns * CHUNK
+        with self.write.block(f"for begin in range(0, depth, {chunk})"):
+            self._write_sums(places, streams, f"min(begin + {chunk}, depth)")
+
+    def _write_sums(self, places: list[tuple[int, int]], streams: int, end: str) -> None:
+        """Adds the sums of the steps from `begin` to the end to the totals."""
+        write, turns = self.write, range(self.turns)
+        write(f"end = {end}", f"whole = end - (end - begin) % {self.turns}")
+        sums = turns if self.chunk is None else range(1)
+        write(*(f"sum_{i}_{j}_{each} = {self.tile.zero}" for i, j in places for each in sums))
+        with write.block(f"for step in range(begin, whole, {self.turns})"):
+            for turn in turns:
+                self._write_step(streams, turn)
+        with write.block("for step in range(whole, end)"):
+            self._write_step(streams, 0)
+        for i, j in places:
+            write(f"total_{i}_{j} = total_{i}_{j} + ({' + '.join(f'sum_{i}_{j}_{each}' for each in sums)})")
+
+    def _write_step(self, streams: int, turn: int) -> None:
+        write, sums, w_bytes = self.write, self.tile.sums, self.tile.w_bytes
+        for i in range(self.tile.rows):
+            write(f"x_{i} = splat_{sums}(load_{sums}(a_at, step * 4 + {4 * turn} + {i} * a_row))")
+        for j in range(streams):
+            write(f"w_{j} = {self.tile.load(f'step * {w_bytes} + {turn * w_bytes} + {j} * b_run')}")
+            for i in range(self.tile.rows):
+                each = turn if self.chunk is None else 0
+                write(multiply_add(f"sum_{i}_{j}_{each}", f"x_{i}", f"w_{j}", self.target, sums))
+
+    def _write_end(self, tile: Tile) -> None:
+        """The epilogue of one stream's panel."""
+        write = self.write
+        write("block = start + stream * run", f"count = min({BLOCK}, columns - block * {BLOCK})")
+        self.epilogue.begin()
+        write(f"source = sums + stream * {tile.rows * VECTOR_BYTES}")
+        write(*(f"{tile.accumulator(i, 0)} = vload_{tile.sums}(source, {i * VECTOR_BYTES})" for i in range(tile.rows)))
+        self.epilogue.tile(tile, columns="count")

@@ -1,0 +1,570 @@
+"""Matrix products of float32: batched and broadcast, any size, operands transposed or packed, an elementwise epilogue. Also
+products of 8-bit integers with packed ones, as words of four neighbours along the sum (`tile.py`), which is as much shorter.
+
+Rows of the result are broadcast elements of `a`, columns are vectors of `b`; see `tile.py`. Where b is packed, or has contiguous
+rows and is small or used by few rows, it is read in place. Else a stripe of it, as many blocks of columns as half of the second
+cache holds, is first copied to the scratch memory as panels [depth, 16], turned if b is transposed. Rows of `a` that would fall
+into the same few sets of the first cache are copied apart.
+
+The work is cut into units: a matrix of the batch, a band of rows, and blocks of columns, the last varying fastest, so that a
+band of `a` stays in the second cache while b streams by; or, where b is copied, a stripe and a band, the band varying fastest,
+so that a thread copies a stripe once. Where sums are short, storing them takes longest: a unit is a band of whole rows, tile by
+tile along the columns, so that lines of the result are written one after the other. Long sums are made chunk by chunk, for all
+rows of the band before the next chunk: a chunk of b then stays in the first cache, and where b comes from memory, no thread
+waits for more than a chunk.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from enum import Enum
+
+from .....formats import dims
+from .....formats.dims import Dim
+from .....formats.dtypes import DType
+from .....formats.primitive import PrimitiveDefinition
+from ..kernels.anchor import Anchored
+from ..kernels.kernel import Kernel, even_pieces
+from ..kernels.variants import decide, nearby
+from ..kernels.writer import Writer, estimate, leaves_cache, shape_of
+from ..target import Target
+from .dequantized import Numbers
+from .epilogue import Epilogue, Grid, merged_shape
+from .few_rows import FewRows
+from .tile import (
+    BLOCK,
+    CHUNK,
+    VECTOR_BYTES,
+    Tile,
+    choose,
+    chunk_of,
+    symbolic_tiles,
+    write_chunks,
+    write_start,
+    write_step,
+)
+
+_SYMBOLIC_ROWS = (8, 4, 1)  # rows of the tiles of which a kernel makes any number of rows
+_EVEN = 1.02  # from what three blocks a tile may lose where two threads share the tiles unevenly
+_WIDEST = 2  # blocks of a tile where results leave the second cache: three are up to a twentieth slower
+_SYMBOLIC_STEP = 4  # bands of such multiples of rows leave few rows to be computed twice
+_FEW_ROWS = 16  # up to so many, copying b costs more than it saves
+_SHALLOW = 16  # steps of a sum up to which results are stored row by row
+_MANY_ROWS = 384  # from so many on, copying a large b pays, since its rows lie on many pages
+_ROWS_AHEAD = 16  # that are fetched while rows of b are copied
+_STRIP_TILES = 32  # of which the sums are gathered at a time
+_WAY_BYTES = 4096  # of the first cache: a page, on most CPUs
+_SET_BYTES = 2048  # rows at multiples of this distance share few sets of the first cache
+_MACS_A_NANOSECOND = 100
+_BYTES_A_NANOSECOND = 16
+
+
+_Rows = Callable[[Sequence[Tile], str], None]  # writes the rows of tiles; of the last block so many columns
+
+_PACKED = frozenset({"matmul_packed", "matmul_integer_packed", "matmul_dequantized"})
+
+
+class _Panels(Enum):
+    """How the vectors of b are read."""
+
+    PACKED = "packed"  # made of panels by the compiler
+    UNPACKED = "unpacked"  # made of such panels of numbers of a few bits, a chunk at a time
+    DIRECT = "direct"  # in place, from contiguous rows
+    COPIED = "copied"
+    TURNED = "turned"  # copied from contiguous columns
+
+
+def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
+    """The template of matmul, matmul_packed, matmul_transposed and matmul_integer_packed."""
+    found = Anchored.of(definition)
+    if found is None or not Epilogue.takes(found):
+        return None
+    operands = [definition.values[number] for number in found.node.inputs[:2]]
+    if any(type_.rank < 2 for type_ in operands) or not found.takes_parameters:
+        return None
+    if found.node.operator not in _PACKED and any(type_.dtype is not DType.float32 for type_ in operands):
+        return None
+    product = _Product(found, target)
+    return product.kernel if product.is_possible else None
+
+
+class _Product:
+    """Writes one matrix product."""
+
+    def __init__(self, found: Anchored, target: Target) -> None:
+        self.found, self.target, self.node = found, target, found.node
+        a, b = (shape_of(found.definition.values[number]) for number in self.node.inputs[:2])
+        result = shape_of(found.definition.values[found.number])
+        self.is_packed = self.node.operator in _PACKED
+        self.turns_a = bool(found.attributes.get("transpose_a"))
+        self.turns_b = bool(found.attributes.get("transpose_b"))
+        self.numbers = Numbers.of(found)
+        self.depth = (
+            self.numbers.depth if self.numbers else b[1] if self.is_packed else a[-2] if self.turns_a else a[-1]
+        )
+        self.columns = result[-1]
+        self.a_batch, self.b_batch, self.batch = a[:-2], () if self.is_packed else b[:-2], result[:-2]
+        self.rows = result[-2]
+        self.merged = self._merged()
+        if self.merged > 1:
+            self.rows = dims.product(result[:-1])
+            self.a_batch, self.b_batch, self.batch = (), (), ()
+        self.panels = self._choose_panels()
+        if not self.is_possible:
+            return
+        self.tiles = [replace(tile, sums=found.sums, narrow=found.narrow) for tile in self._choose_tiles()]
+        self.blocks = self.tiles[0].blocks
+        self.copies_rows = self._is_copying_rows()
+        self.band = self._band()
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether a unit has all columns of its rows: sums are short, and columns more than a tile's."""
+        is_shallow = isinstance(self.depth, int) and self.depth <= _SHALLOW
+        return (
+            is_shallow and not self.copies_panels and not self.numbers and estimate(self.columns) > BLOCK * self.blocks
+        )
+
+    @property
+    def copies_panels(self) -> bool:
+        return self.panels in (_Panels.COPIED, _Panels.TURNED)
+
+    @property
+    def is_possible(self) -> bool:
+        """Panels that are turned have their depth in the size of the scratch memory, numbers of a few bits in that of words."""
+        return not (self.panels is _Panels.TURNED or self.numbers) or isinstance(self.depth, int)
+
+    def _merged(self) -> int:
+        """How many leading axes of the result are as good as one: all but the last if b is one matrix and no operand of the
+        epilogue minds, else 1 (none)."""
+        definition, result = self.found.definition, self.found.definition.values[self.found.number]
+        count = result.rank - 1
+        if self.turns_a or any(dim != 1 for dim in self.b_batch):
+            return 1
+        operands = [definition.values[number] for number in self.found.epilogue.inputs]
+        return count if all(merged_shape(type_, result, count) is not None for type_ in operands) else 1
+
+    def _choose_panels(self) -> _Panels:
+        if self.is_packed:
+            return _Panels.UNPACKED if self.numbers else _Panels.PACKED
+        if self.turns_b:
+            return _Panels.TURNED
+        if not isinstance(self.rows, int) or not isinstance(self.depth, int):
+            return _Panels.DIRECT
+        if self.rows <= _FEW_ROWS or self.depth <= _SHALLOW:
+            return _Panels.DIRECT
+        is_apart = not isinstance(self.columns, int) or 4 * self.columns % _SET_BYTES == 0
+        is_large = 4 * self.depth * estimate(self.columns) > self.target.l2_bytes // 4
+        return _Panels.COPIED if is_apart or (is_large and self.rows >= _MANY_ROWS) else _Panels.DIRECT
+
+    def _choose_tiles(self) -> list[Tile]:
+        """The one tile for known rows; else, falling, tiles that fill up what the ones before leave over."""
+        blocks = max(1, -(-estimate(self.columns) // BLOCK))
+        if isinstance(self.rows, int):
+            widest = _WIDEST if self._is_large else None
+            is_apart = self.rows > _FEW_ROWS and not self.turns_a
+            return [choose(max(1, self.rows), blocks, self.target, widest=widest, is_apart=is_apart)]
+        pair = 2 * 3  # blocks of two threads' tiles
+        width = 3 if -(-blocks // pair) * pair <= _EVEN * blocks else min(2, blocks)
+        return symbolic_tiles(_SYMBOLIC_ROWS, width, self.target)
+
+    def _is_copying_rows(self) -> bool:
+        """More rows of a tile in the same sets of the first cache than these hold, and many columns that use them."""
+        ways = self.target.l1_bytes // _WAY_BYTES
+        if self.turns_a or self.copies_panels or not isinstance(self.depth, int) or self.tiles[0].rows <= 2 * ways // 3:
+            return False
+        # rows fall into so many sets that none of the others is used by them
+        sets = _WAY_BYTES // max(VECTOR_BYTES, math.gcd(4 * self.depth, _WAY_BYTES))
+        is_worth = self.tiles[0].rows > 2 * ways // 3 * sets and estimate(self.columns) >= 8 * BLOCK
+        return decide("copies_rows", is_worth, lambda: (True, False) if self.depth % BLOCK == 0 else ())
+
+    def _band(self) -> int:
+        """Tiles of a band: the most, or fewer that threads share evenly."""
+        most = decide("band", self._most_tiles, nearby(self._most_tiles))
+        if not isinstance(self.rows, int):
+            return most
+        count = max(1, -(-self.rows // self.tiles[0].rows))
+        columns = BLOCK * (self.stripe if self.copies_panels else self.blocks)
+        groups = 1 if self.is_flat else -(-estimate(self.columns) // columns)
+        others = max(1, estimate(dims.product(self.batch)) * groups)
+        return -(-count // even_pieces(count, -(-count // most), others))
+
+    @property
+    def _most_tiles(self) -> int:
+        """Of a band: as many as fill most of the second cache, since each band reads b anew, half of it where the result goes
+        through it too, or a quarter beside panels of b."""
+        quarters = 1 if self.copies_panels else 2 if self._is_large else 3
+        rows = self.target.l2_bytes * quarters // 4 // max(1, 4 * estimate(self.depth))
+        return max(1, rows // self.tiles[0].rows)
+
+    @property
+    def stripe(self) -> int:
+        """Blocks whose panels are copied at a time: as many as fill half of the second cache, since rows of a band are read once
+        for all of them. Where all rows stay there, a few, which are still near when they are used."""
+        has_bands = not isinstance(self.rows, int) or self.rows > self._most_tiles * self.tiles[0].rows
+        space = self.target.l2_bytes // (2 if has_bands else 8)
+        most = max(1, space // max(1, VECTOR_BYTES * self.blocks * self._copied_depth))
+        if isinstance(self.columns, int):
+            most = min(most, max(1, -(-self.columns // (BLOCK * self.blocks))))
+        return most * self.blocks
+
+    @property
+    def gathers(self) -> bool:
+        """Whether sums are gathered in the scratch memory, a chunk of all tiles after the other: the part of b that they use
+        stays in the first cache meanwhile, and the first ones of a unit need not wait for all of its weights.
+
+        Not where results leave the second cache: with the last chunks they would all be due at once."""
+        return self.panels is _Panels.UNPACKED or (self._chunk > 0 and not self._is_large)
+
+    @property
+    def strip(self) -> int:
+        """Rows whose sums are gathered at a time: those of a band, of a long one as many as fit the second cache."""
+        return self.tiles[0].rows * min(self.band, _STRIP_TILES)
+
+    # ---- text ----
+
+    def kernel(self) -> Kernel:
+        write = self.write = Writer(self.found.definition, self.target, self.found.title)
+        write.lanes = BLOCK
+        self.one_row = FewRows(write, self.found, 1, self._chunk) if self._may_be_one_row else None
+        self._write_sizes()
+        self._write_steps()
+        self._write_split()
+        if self.one_row:
+            self._write_one_row(self.one_row)
+        with write.block("for unit in range(first, last)"):
+            self._write_unit()
+        work = estimate(dims.product([*self.batch, self.rows, self.columns, self.depth])) / _MACS_A_NANOSECOND
+        traffic = 4 * estimate(dims.multiply(self.columns, self.depth)) / _BYTES_A_NANOSECOND
+        sums = self.one_row.scratch_bytes if self.one_row else 0
+        return write.kernel(work + traffic, self._scratch_bytes + sums)
+
+    @property
+    def _may_be_one_row(self) -> bool:
+        return self.panels is _Panels.PACKED and not self.batch and not isinstance(self.rows, int)
+
+    def _write_one_row(self, one_row: FewRows) -> None:
+        """What decoding asks of a kernel that serves for a prompt too."""
+        with self.write.block("if rows == 1"):
+            self.write(f"sums = scratch + {self._scratch_bytes}")
+            self.write.share("blocks")
+            one_row.write_all(self.epilogue)
+            self.write("return 0")
+
+    def _write_sizes(self) -> None:
+        write = self.write
+        write.input("a_at", self.node.inputs[0])
+        write.input("b_at", self.node.inputs[1])
+        for axis, dim in enumerate(self.batch):
+            write.size(f"batch_{axis}", dim)
+        write.size("rows", self.rows)
+        write.size("columns", self.columns)
+        write.size("depth", self.depth)
+        if self.numbers:
+            self.numbers.write_sizes(write)
+        write.size("band", self.band * self.tiles[0].rows)
+        if self.gathers:
+            write.size("strip", self.strip)
+        if self.copies_panels:
+            write.size("stripe", self.stripe)
+        coordinates = [f"at_{axis}" for axis in range(len(self.batch))]
+        if self.merged > 1:
+            grid = Grid(("row", f"block * {BLOCK}"), 0, 1, BLOCK, self.merged)
+        else:
+            grid = Grid((*coordinates, "row", f"block * {BLOCK}"), len(coordinates), len(coordinates) + 1, BLOCK)
+        self.epilogue = Epilogue(write, self.found, grid)
+
+    def _write_steps(self) -> None:
+        """Distances in bytes, where the tile expects them."""
+        write = self.write
+        if self.copies_rows or self.copies_panels:
+            write.prepare("copied")
+        write("a_row = 4 * rows" if self.turns_a else "a_row = 4 * depth")
+        write("a_matrix = 4 * rows * depth", "b_matrix = 4 * depth * columns")
+        if self.panels is _Panels.DIRECT:
+            write(f"w_block = {VECTOR_BYTES}", "w_step = 4 * columns")
+        elif self.panels is _Panels.UNPACKED:
+            write(f"w_block = {CHUNK * VECTOR_BYTES}", f"w_step = {VECTOR_BYTES}")
+            write(f"unpacked = scratch + {self._scratch_bytes - self._gathered_bytes - self._unpacked_bytes}")
+        else:
+            write(f"w_block = {self.tiles[0].w_bytes} * depth", f"w_step = {self.tiles[0].w_bytes}")
+        if self.turns_a:
+            write("x_row = 4", "x_step = a_row")
+        else:
+            write("x_row = a_row + 64" if self.copies_rows else "x_row = a_row", "x_step = 4")
+        if self.epilogue.buffer_bytes:
+            write("buffer = scratch")
+        if self.copies_panels:
+            write(f"panels = scratch + {self.epilogue.buffer_bytes}")
+        if self.copies_rows:
+            write(f"apart = scratch + {self.epilogue.buffer_bytes + self._panel_bytes}")
+        if self.gathers:
+            write(f"gathered = scratch + {self._scratch_bytes - self._gathered_bytes}")
+
+    def _write_split(self) -> None:
+        write = self.write
+        if not isinstance(self.rows, int):
+            self._write_even_bands()
+        write("bands = (rows + band - 1) // band")
+        write(f"blocks = (columns + {BLOCK - 1}) // {BLOCK}", f"groups = (blocks + {self.blocks - 1}) // {self.blocks}")
+        write("batch = " + (" * ".join(f"batch_{axis}" for axis in range(len(self.batch))) or "1"))
+        work = f"batch * rows * columns * depth // {_MACS_A_NANOSECOND} + b_matrix // {_BYTES_A_NANOSECOND}"
+        if self.copies_panels:
+            write("stripes = (blocks + stripe - 1) // stripe")
+        if self.is_flat:
+            write("groups = 1")
+            work += f" + batch * rows * columns * 4 // {_BYTES_A_NANOSECOND}"
+        write.split(f"batch * bands * {'stripes' if self.copies_panels else 'groups'}", work)
+
+    def _write_even_bands(self) -> None:
+        """Makes bands that are about as long as each other, for threads to share; none shorter than the largest tile."""
+        least, step = self.tiles[0].rows, min(_SYMBOLIC_STEP, self.tiles[0].rows)
+        self.write("bands = max(1, (rows + band - 1) // band)", "even = (rows + bands - 1) // bands")
+        self.write(f"band = min(band, max({least}, (even + {step - 1}) // {step} * {step}))")
+
+    def _write_unit(self) -> None:
+        write = self.write
+        if self.copies_panels:
+            write("place = unit // bands", "first_row = (unit - place * bands) * band")
+            write("matrix = place // stripes", "first_block = (place - matrix * stripes) * stripe")
+        else:
+            write("place = unit // groups", f"block = (unit - place * groups) * {self.blocks}")
+            write("matrix = place // bands", "first_row = (place - matrix * bands) * band")
+        write("end_row = min(first_row + band, rows)")
+        rest = "matrix"
+        for axis in reversed(range(len(self.batch))):
+            write(f"at_{axis} = {rest} % batch_{axis}", f"rest_{axis} = {rest} // batch_{axis}")
+            rest = f"rest_{axis}"
+        write(f"a = a_at{self._matrix_offset(self.a_batch, 'a_matrix')}")
+        write(f"b = b_at{self._matrix_offset(self.b_batch, 'b_matrix')}")
+        if self.copies_rows:
+            self._write_copied_rows()
+        if self.is_flat:
+            write("strip_row = first_row", "last_row = end_row")
+            self._write_strip(self.tiles, self._write_tile_row)
+            return
+        if not self.copies_panels:
+            write("w_unit = b + block * w_block")
+            self._write_tiles(self.tiles, self._write_rows)
+            return
+        write("end_block = min(first_block + stripe, blocks)")
+        with write.block("if place != copied"):
+            write("copied = place")
+            self._write_panels()
+        with write.block(f"for block in range(first_block, end_block, {self.blocks})"):
+            write("w_unit = panels + (block - first_block) * w_block")
+            self._write_tiles(self.tiles, self._write_rows)
+
+    def _matrix_offset(self, shape: Sequence[Dim], matrix: str) -> str:
+        """What leads from the first matrix of an operand to that of the unit."""
+        terms, steps = [], [matrix]
+        missing = len(self.batch) - len(shape)
+        for axis in reversed(range(len(shape))):
+            if shape[axis] != 1:
+                terms.append(" * ".join([f"at_{axis + missing}", *steps]))
+                steps.append(f"batch_{axis + missing}")
+        return "".join(f" + {term}" for term in terms)
+
+    def _write_copied_rows(self) -> None:
+        """Puts the band's rows, and those before it that its last tile may overlap, into the scratch memory."""
+        write = self.write
+        write(f"first_copy = max(0, min(first_row, end_row - {self.tiles[0].rows}))")
+        with write.block("if place != copied"):
+            write("copied = place")
+            with write.block("for row in range(first_copy, end_row)"):
+                write("source = a + row * a_row", "target = apart + (row - first_copy) * x_row")
+                with write.block(f"for at in range(0, depth, {BLOCK})"):  # a multiple of it, or rows were not copied
+                    write("vstore(target, at * 4, vload_uint32(source, at * 4))")
+        write("a = apart - first_copy * x_row")
+
+    def _write_panels(self) -> None:
+        """Puts the stripe's blocks of b into the scratch memory. Lanes behind the last column hold anything."""
+        write = self.write
+        if self.panels is _Panels.TURNED:
+            self._write_turned_panels()
+            return
+        write(f"whole = min(end_block, columns // {BLOCK})")
+        with write.block("for step in range(depth)"):
+            write(f"source = b + step * columns * 4 + first_block * {VECTOR_BYTES}", "target = panels + step * w_step")
+            with write.block("for block in range(first_block, whole)"):
+                write(f"prefetch(source, {_ROWS_AHEAD} * columns * 4)")
+                write("vstore(target, 0, vload_float32(source, 0))")
+                write(f"source += {VECTOR_BYTES}", "target += w_block")
+            with write.block("if whole < end_block"):
+                write(f"vstore(target, 0, vload_float32(source, 0, columns - whole * {BLOCK}))")
+
+    def _write_turned_panels(self) -> None:
+        write = self.write
+        with write.block("for block in range(first_block, end_block)"):
+            write(
+                f"count = min({BLOCK}, columns - block * {BLOCK})", "target = panels + (block - first_block) * w_block"
+            )
+            write(f"source = b + block * {BLOCK} * depth * 4", "source_step = depth * 4")
+            with write.block(f"for step in range(0, depth, {BLOCK})"):
+                write("from_square = source + step * 4", f"to_square = target + step * {VECTOR_BYTES}")
+                write(f"steps = min({BLOCK}, depth - step)")
+                write(f"transpose_uint32(from_square, source_step, to_square, {VECTOR_BYTES}, count, steps)")
+
+    def _write_tiles(self, tiles: Sequence[Tile], write_rows: _Rows) -> None:
+        """The blocks from `block` on: as many as tiles have, with the last one if it is not whole, but no other is left over."""
+        write, width = self.write, BLOCK * self.blocks
+        write(f"columns_left = columns - block * {BLOCK}")
+        if isinstance(self.columns, int) and self.columns % width == 0:
+            write_rows(tiles, "")
+        elif not isinstance(self.columns, int) or self.columns >= width:
+            with write.block(f"if columns_left >= {width}"):
+                write_rows(tiles, "")
+            with write.block("else"):
+                self._write_last_blocks(tiles, write_rows)
+        else:
+            self._write_last_blocks(tiles, write_rows)
+
+    def _write_last_blocks(self, tiles: Sequence[Tile], write_rows: _Rows) -> None:
+        """Those at the end, of which one is not whole."""
+        if isinstance(self.columns, int) and -(-self.columns // BLOCK) % self.blocks == 0:
+            self.write(f"count = columns_left - {BLOCK * (self.blocks - 1)}")
+            write_rows(tiles, "count")
+            return
+        with self.write.block("for block in range(block, blocks)"):
+            self.write(f"count = min({BLOCK}, columns - block * {BLOCK})")
+            write_rows([tile.single() for tile in tiles], "count")
+            self.write("w_unit += w_block")
+
+    def _write_rows(self, tiles: Sequence[Tile], columns: str) -> None:
+        """The band's rows, each with all of its sum; or, strip by strip, all rows with a chunk of their sums after the other."""
+        write = self.write
+        if not self.gathers:
+            write("strip_row = first_row", "last_row = end_row")
+            self._write_strip(tiles, lambda tile: self._write_tile(tile, columns))
+            return
+        with write.block("for strip_row in range(first_row, end_row, strip)"):
+            write("last_row = min(strip_row + strip, end_row)")
+            depth = (
+                "depth" if isinstance(self.depth, int) and self.depth > 0 else "max(depth, 1)"
+            )  # empty sums are stored, too
+            with write.block(f"for begin in range(0, {depth}, {CHUNK})"):
+                write(f"end = min(begin + {CHUNK}, depth)")
+                if self.numbers:
+                    self.numbers.write_unpacked(write, f"min({tiles[0].blocks}, blocks - block)")
+                self._write_strip(tiles, lambda tile: self._write_tile(tile, columns))
+
+    def _write_strip(self, tiles: Sequence[Tile], write_tile: Callable[[Tile], None]) -> None:
+        """The strip's rows: each tile goes on until a smaller one can do the rest."""
+        write = self.write
+        write("next_row = strip_row", "turn = 0")
+        for tile, rest in zip(tiles, (*(tile.rows for tile in tiles[1:]), 0), strict=True):
+            rest = 0 if rest == 1 else rest  # where there are enough rows, a larger one that overlaps takes less time
+            condition = f"last_row - next_row > {rest}" if rest else "next_row < last_row"
+            if len(tiles) > 1 and tile.rows > 1:
+                condition = f"rows >= {tile.rows} and {condition}"
+            with write.block(f"while {condition}"):
+                write_tile(tile)
+                write(f"next_row += {tile.rows}")
+
+    def _write_tile_row(self, tile: Tile) -> None:
+        """A tile of rows, all its columns."""
+        write = self.write
+        write("w_unit = b")
+        with write.block(f"for block in range(0, blocks, {self.blocks})"):
+            self._write_tiles([tile], lambda tiles, columns: self._write_tile(tiles[0], columns))
+            write(f"w_unit += {self.blocks} * w_block")
+
+    def _write_tile(self, tile: Tile, columns: str) -> None:
+        write = self.write
+        write(f"row = min(next_row, last_row - {tile.rows})", "skip = next_row - row")
+        if self.gathers:
+            write(f"so_far = gathered + (next_row - strip_row) * {VECTOR_BYTES * tile.blocks}")
+        self.epilogue.begin()
+        write_start(write, tile)
+        if self.gathers:
+            self._write_chunk(tile, columns)
+            return
+        write("x = a + row * x_row", "w = w_unit")
+        self._write_ahead(tile, f"w_unit + {tile.blocks} * w_block")
+        with write_chunks(write, tile, "depth", self._chunk) as steps:
+            self.epilogue.fetch(tile, f"begin + {self._chunk} >= depth" if self._chunk else "", self._is_large)
+            self._write_sum(tile, steps, columns)
+        self.epilogue.tile(tile, skip=self._skip(tile), columns=columns)
+
+    def _write_chunk(self, tile: Tile, columns: str) -> None:
+        """The steps from `begin` to `end` of a tile's sum, which is gathered in memory up to the last ones."""
+        write = self.write
+        places = [(i * tile.blocks + j, tile.accumulator(i, j)) for i in range(tile.rows) for j in range(tile.blocks)]
+        write("x = a + row * x_row + begin * x_step")
+        write("w = unpacked" if self.numbers else "w = w_unit + begin * w_step")
+        self._write_ahead(tile, f"w_unit + (end * w_step if end < depth else {tile.blocks} * w_block)")
+        self.epilogue.fetch(tile, "end == depth")
+        self._write_sum(tile, "range(begin, end)", columns)
+        with write.block("if begin > 0"):
+            write(*(f"{total} = {total} + vload_{tile.sums}(so_far, {at * VECTOR_BYTES})" for at, total in places))
+        with write.block("if end < depth"):
+            write(*(f"vstore(so_far, {at * VECTOR_BYTES}, {total})" for at, total in places))
+        with write.block("else"):
+            self.epilogue.tile(tile, skip=self._skip(tile), columns=columns)
+
+    def _write_ahead(self, tile: Tile, following: str) -> None:
+        """What of the vectors from `following` on, read when the strip's tiles are done, this tile brings nearer."""
+        if self.is_flat or self.numbers:
+            return
+        self.write(
+            f"ahead = {following} + turn * w_block", f"turn = (turn + {self._lines_ahead(tile)}) % {tile.blocks}"
+        )
+
+    def _write_sum(self, tile: Tile, steps: str, columns: str) -> None:
+        with self.write.block(f"for step in {steps}"):
+            in_place = columns if self.panels is _Panels.DIRECT else ""
+            write_step(self.write, tile, self.target, in_place, self._lines_ahead(tile))
+
+    @property
+    def _is_large(self) -> bool:
+        """A result that leaves the second cache before it is complete, of sums that are long beside bringing it nearer."""
+        return leaves_cache([*self.batch, self.rows, self.columns], self.target) and self._chunk > 0
+
+    def _lines_ahead(self, tile: Tile) -> int:
+        """Vectors that a tile brings nearer at each step, so that a band's tiles together bring all of the next blocks."""
+        if self.is_flat or self.numbers:
+            return 0
+        count = self.band if isinstance(self.rows, int) else 2 if tile is self.tiles[0] else 1  # there may be no more
+        return -(-tile.blocks // count)
+
+    @property
+    def _chunk(self) -> int:
+        return chunk_of(self.depth) if isinstance(self.depth, int) else CHUNK
+
+    def _skip(self, tile: Tile) -> str:
+        """The rows of a tile that another one has stored, where there can be any."""
+        return "" if isinstance(self.rows, int) and self.rows % tile.rows == 0 else "skip"
+
+    @property
+    def _panel_bytes(self) -> int:
+        if not self.copies_panels:
+            return 0
+        return VECTOR_BYTES * self.stripe * self._copied_depth
+
+    @property
+    def _copied_depth(self) -> int:
+        """Of panels or rows that are copied, which they only are where it is known: see `_choose_panels`, `is_possible` and
+        `_is_copying_rows`. The scratch memory's size is that of the copies."""
+        assert isinstance(self.depth, int)
+        return self.depth
+
+    @property
+    def _gathered_bytes(self) -> int:
+        """Sums of a strip, and of what its last tile, which may be any, has more."""
+        return (self.strip + self.tiles[0].rows) * self.blocks * VECTOR_BYTES if self.gathers else 0
+
+    @property
+    def _unpacked_bytes(self) -> int:
+        return self.numbers.unpacked_bytes(self.blocks) if self.numbers else 0
+
+    @property
+    def _scratch_bytes(self) -> int:
+        rows = 0
+        if self.copies_rows:
+            held = self.band * self.tiles[0].rows
+            rows = (min(held, self.rows) if isinstance(self.rows, int) else held) * (
+                4 * self._copied_depth + VECTOR_BYTES
+            )
+        return self.epilogue.buffer_bytes + self._panel_bytes + rows + self._unpacked_bytes + self._gathered_bytes

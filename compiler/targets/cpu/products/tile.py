@@ -1,0 +1,239 @@
+"""The register tile: what matrix products and convolutions have in common.
+
+A tile is `rows` elements of one operand (rows of a matrix, pixels of an image), each broadcast to a vector, times `blocks`
+vectors of BLOCK columns (output channels) of the other. Its rows x blocks accumulators stay in registers while the
+inner loop runs over what is summed. All distances in memory are run-time values, so one text serves many layouts:
+
+    x + i * x_row          the element of tile row i               x += x_step    each step of the sum
+    w + j * w_block        the vector of tile block j              w += w_step
+
+Elements are float32, or words of four 8-bit numbers: of these, each step adds four products to every int32 sum, exactly.
+Vectors of the second operand that 16 bits hold exactly may lie in memory as float16, or as the upper halves of float32.
+
+Tiles of the last rows overlap the tiles before them, and the rows that were done already are not stored again.
+
+Long sums are made of the sums of chunks: the rounding errors of a sum grow with the sums before them, so that one of
+n steps in chunks of c errs about as much as one of c + n / c steps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+from .....formats.dtypes import DType
+from ..kernels.variants import decide
+from ..kernels.writer import Writer
+from ..target import Target
+
+BLOCK = 16  # elements of a vector, on every CPU: where registers are shorter, LLVM uses several for one
+VECTOR_BYTES = 4 * BLOCK
+TALLEST = 14  # rows that a tile may have
+GIGAHERTZ = 4.0  # of the machine that estimates of time are for
+CHUNK = 128  # steps of a sum, about, that are added up apart: fewer would cost time, more precision
+
+# What is left of loads and bookkeeping beside the multiply-adds, in cycles a step: a row's element is in the first cache, a
+# block's vector comes from the second. A second loop for blocks that are left over, and the test which rows of an overlapping
+# tile are new, make the text longer.
+_ROW_COST, _BLOCK_COST, _STEP_COST, _REST_COST = 0.05, 0.3, 0.3, 1.02
+
+# Rows of matrices are so far apart that more than some share sets of the first cache, with each other, with the result's rows and
+# with the weights: by each of them a tile takes so much longer, where their distances are powers of two much more.
+_TALL, _TALL_COST = 8, 0.02
+
+_BESIDE = 8  # vectors of 16 floats, for each block beside others, that registers hold where it is worth it
+
+_LIKELY = 6  # tiles that are worth measuring: the model's best ones
+
+
+_WIDENED = {DType.float16.name: "convert_float32", DType.uint16.name: "from_upper_halves"}
+
+
+@dataclass(frozen=True)
+class Tile:
+    rows: int
+    blocks: int
+    sums: str = "float32"  # their type; that of words too, which int32 sums are made of
+    narrow: str = ""  # that of the second operand in memory, where it is a narrower one
+
+    def __str__(self) -> str:
+        return f"{self.rows}x{self.blocks}"
+
+    def accumulator(self, row: int, block: int) -> str:
+        return f"sum_{row}_{block}"
+
+    @property
+    def zero(self) -> str:
+        return f"splat_{self.sums}(0)"
+
+    @property
+    def w_bytes(self) -> int:
+        """Of a vector of the second operand in memory."""
+        return VECTOR_BYTES // 2 if self.narrow else VECTOR_BYTES
+
+    def load(self, offset: str, columns: str = "") -> str:
+        """A vector of the second operand, or some columns of it, behind `w`."""
+        loaded = f"vload_{self.narrow or self.sums}(w, {offset}{f', {columns}' if columns else ''})"
+        return f"{_WIDENED[self.narrow]}({loaded})" if self.narrow else loaded
+
+    def single(self) -> Tile:
+        """The tile of as many rows and one block."""
+        return replace(self, blocks=1)
+
+
+@cache
+def tiles(target: Target) -> tuple[Tile, ...]:
+    """All tiles whose accumulators, one row of vectors and one broadcast element fit into the registers."""
+    each = VECTOR_BYTES // target.vector_bytes
+    found = [
+        Tile(rows, blocks)
+        for blocks in (1, 2, 3, 4, 5, 8)
+        for rows in range(1, TALLEST + 1)
+        if (rows + 1) * blocks * each + 1 <= target.vector_registers
+    ]
+    return tuple(found)
+
+
+def step_cost(tile: Tile) -> float:
+    """Cycles of one step of the sum, by a model: two multiply-adds a cycle, four cycles until one's result is there."""
+    busy = max(tile.rows * tile.blocks / 2, 4)
+    return busy + _ROW_COST * tile.rows + _BLOCK_COST * tile.blocks + _STEP_COST
+
+
+def choose(
+    rows: int,
+    blocks: int,
+    target: Target,
+    *,
+    widest: int | None = None,
+    is_apart: bool = False,
+    is_nested: bool = False,
+) -> Tile:
+    """The tile that computes `rows` x `blocks` in the least time. It has at most so many rows and blocks, and no more blocks
+    than the `widest`.
+
+    `is_apart`: the rows, of which there are many, are far from each other in memory.
+
+    `is_nested`: the sum is a nest of loops. LLVM makes one step of two in the innermost, and where the registers do not hold the
+    vectors of both, it moves all accumulators about: 9x3 then takes up to twice as long.
+    """
+    registers = target.block_registers
+    rows, blocks = max(1, rows), max(1, blocks)  # of nothing, there is a tile, too
+
+    def cost(tile: Tile) -> float:
+        whole, rest = divmod(blocks, tile.blocks)
+        down = math.ceil(rows / tile.rows)
+        across = whole * step_cost(tile) + rest * step_cost(Tile(tile.rows, 1))
+        tall = 1 + _TALL_COST * max(0, tile.rows - _TALL) if is_apart else 1
+        return down * across * tall * (_REST_COST if rest else 1) * (_REST_COST if rows % tile.rows else 1)
+
+    def fits(tile: Tile) -> bool:
+        is_tight = is_nested and target.vector_bytes == VECTOR_BYTES and (tile.rows + 2) * tile.blocks > registers
+        return tile.rows <= rows and tile.blocks <= min(blocks, widest or blocks) and not is_tight
+
+    possible = sorted(filter(fits, tiles(target)), key=cost)
+    return decide("tile", possible[0], lambda: possible[:_LIKELY])
+
+
+def symbolic_tiles(rows: Sequence[int], blocks: int, target: Target) -> list[Tile]:
+    """Tiles of so many rows, or as many as there can be, among which a kernel chooses when it knows how many rows there are.
+    All have so many blocks, or one where the registers are few."""
+    blocks = max(1, blocks if target.block_registers >= _BESIDE * blocks else 1)  # of no channels, there are no blocks
+    most = max(tile.rows for tile in tiles(target) if tile.blocks == blocks)
+    return list(dict.fromkeys(Tile(min(count, most), blocks) for count in rows))
+
+
+def write_blocks(write: Writer, blocks: int, tile: Tile, write_tiles: Callable[[Tile], None]) -> None:
+    """The tiles of a unit of work: for as many blocks of output channels as a tile has, from `block` on; one by one, where
+    fewer of the `blocks` are left."""
+    if not blocks % tile.blocks:
+        write_tiles(tile)
+        return
+    with write.block(f"if block + {tile.blocks} <= blocks"):
+        write_tiles(tile)
+    with write.block("else"), write.block("for block in range(block, blocks)"):
+        write_tiles(tile.single())
+
+
+def write_step(
+    write: Writer,
+    tile: Tile,
+    target: Target,
+    columns: str = "",
+    lines: int = 1,
+    element: str = "",
+    mask: str = "",
+) -> None:
+    """One step of the sum. `columns`: an expression for how many lanes of the last block's vector there are. `element`: how the
+    vector that a row is multiplied with is loaded from its place, if not as one element for all lanes. `mask`: the lanes that the
+    step is for, if not all.
+
+    Meanwhile, `lines` vectors that a later tile needs are brought nearer, from `ahead` on: weights are read once in an
+    inference, and the memory is slower than the tile. None are where what is read is in the caches.
+    """
+    if lines:
+        write_ahead(write, [times(i, "w_block") for i in range(lines)], tile.w_bytes)
+    element = element or f"splat_{tile.sums}(load_{tile.sums}({{}}))"
+    for j in range(tile.blocks):
+        write(f"w_{j} = {tile.load(times(j, 'w_block'), columns if j == tile.blocks - 1 else '')}")
+    for i in range(tile.rows):
+        write(f"x_{i} = {element.format('x, ' + times(i, 'x_row'))}")
+        for j in range(tile.blocks):
+            total = tile.accumulator(i, j)
+            write(multiply_add("more" if mask else total, f"x_{i}", f"w_{j}", target, tile.sums, total))
+            if mask:
+                write(f"{total} = select({mask}, more, {total})")
+    write("x += x_step", "w += w_step")
+
+
+def write_ahead(write: Writer, places: Iterable[str | int], step: int) -> None:
+    """Brings the vectors at these places behind `ahead` nearer, and moves it on by so many bytes."""
+    if decide("prefetch", True, lambda: (True, False)):
+        write(*(f"prefetch(ahead, {place})" for place in places), f"ahead += {step}")
+
+
+def chunk_of(size: int, steps: int = 1, most: int = CHUNK) -> int:
+    """Into chunks of how many rounds, each of `steps` steps, a sum of `size` rounds is cut; 0 if it is short enough."""
+    chunk = max(1, most // steps)
+    return chunk if size > 3 * chunk // 2 else 0
+
+
+@contextlib.contextmanager
+def write_chunks(write: Writer, tile: Tile, size: str, chunk: str | int) -> Iterator[str]:
+    """`with write_chunks(…) as rounds:` adds to the accumulators what the block, a loop over `rounds`, sums up from zero.
+
+    `chunk` rounds at a time; all at once, and without a sum of their own, if there is no `chunk`.
+    """
+    if not chunk:
+        yield f"range({size})"
+        return
+    places = [(i, j) for i in range(tile.rows) for j in range(tile.blocks)]
+    with write.block(f"for begin in range(0, {size}, {chunk})"):
+        # the inner loop needs all registers: the totals wait in memory meanwhile
+        write(*(f"total_{i}_{j} = {tile.accumulator(i, j)}" for i, j in places))
+        write(*(f"{tile.accumulator(i, j)} = {tile.zero}" for i, j in places))
+        yield f"range(begin, min(begin + {chunk}, {size}))"
+        write(*(f"{tile.accumulator(i, j)} = {tile.accumulator(i, j)} + total_{i}_{j}" for i, j in places))
+
+
+def times(count: int, distance: str) -> str:
+    return f"{count} * {distance}" if count > 1 else distance if count else "0"
+
+
+def multiply_add(result: str, x: str, w: str, target: Target, sums: str = "float32", total: str = "") -> str:
+    """The line that makes the result of a sum of that type, if not itself of the `total`, to which x times w is added."""
+    total = total or result
+    if sums == "int32":
+        return f"{result} = {target.dot}({total}, {x}, {w})"
+    return f"{result} = fma({x}, {w}, {total})" if target.has_fma else f"{result} = {total} + {x} * {w}"
+
+
+def write_start(write: Writer, tile: Tile, bias: str = "") -> None:
+    """The accumulators before the sum: zero, or the bias, whose vector of block j is at `bias` + j * VECTOR_BYTES."""
+    for j in range(tile.blocks):
+        start = f"vload_{tile.sums}({bias}, {j * VECTOR_BYTES})" if bias else tile.zero
+        write(f"start_{j} = {start}")
+        write(*(f"{tile.accumulator(i, j)} = start_{j}" for i in range(tile.rows)))

@@ -1,0 +1,1 @@
+"""Templates that work row by row: reductions, normalisations, attention, recurrent layers."""

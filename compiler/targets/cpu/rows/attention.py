@@ -1,0 +1,692 @@
+"""Attention in one kernel: softmax(q kᵀ scale + mask) v without a matrix of scores in memory.
+
+The work is cut into units: a matrix of the batch (a head), and a band of queries. Keys come in spans that fit the first
+caches. For each span the scores of a tile of queries are computed (keys turned into panels, as in `products/gemm.py`), become
+exponentials relative to the greatest score so far, and multiply the values; what was gathered from earlier spans is scaled
+when a greater score appears (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018). A band of very
+few queries, as in decoding, takes products of rows instead, which reads keys and values once and turns nothing.
+
+The last keys of a span that a mask hides from all queries of a tile, as causal masks do, are left out where that gives the
+same bits: where their weights come out as 0, and 0 times their values is 0.
+
+Scratch memory of a unit, in bytes from `scratch`: see `_Layout`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+from .....formats import dims
+from .....formats.dtypes import DType
+from .....formats.primitive import PrimitiveDefinition
+from ....operators.attention import part_of, permuted
+from ..kernels.expression import bound_attributes, literal
+from ..kernels.kernel import Kernel
+from ..kernels.writer import Writer, estimate, shape_of
+from ..products.tile import BLOCK, VECTOR_BYTES, Tile, choose, write_start, write_step
+from ..target import Target
+
+_SPAN = 256  # keys at once: a multiple of two vectors
+_BAND = 256  # queries of a unit where their number is not known
+_UNITS = 8  # for threads to share, if bands of that many queries are worth it:
+_LEAST_BAND = 128
+_FEW = 4  # queries for which tiles do not pay
+_MOST = 256  # elements of a row of queries, keys or values
+_GROUP = 4096  # scores that a group of tiles has, in the first cache
+_GROUP_ROWS = 64
+_PITCH = 64  # that keeps rows in the scratch memory out of one set of the first cache
+_MACS_A_NANOSECOND = 80
+_LEAST = -3.4028234663852886e38  # the first greatest score: -∞ - (-∞) would be no number
+_HIDING = -1000.0  # a mask's value from which on it is worth looking which keys are hidden
+_VANISHING = 120.0  # so far below the greatest score, a weight comes out as 0
+
+
+def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
+    """The template of attention, alone in its definition, of float32 rows of known length that are contiguous."""
+    if len(definition.nodes) != 1:
+        return None
+    attention = _Attention(definition, target)
+    return attention.kernel if attention.is_possible else None
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Where a unit keeps things in the scratch memory: starts, in bytes."""
+
+    rows: int  # queries of a unit
+    tile: int
+    depth: int
+    width: int
+
+    @property
+    def query_row(self) -> int:
+        return VECTOR_BYTES * -(-self.depth // BLOCK) + _PITCH
+
+    @property
+    def group(self) -> int:
+        """Rows of the greatest group of tiles."""
+        return min(self.rows, -(-_GROUP_ROWS // self.tile) * self.tile)
+
+    @property
+    def score_row(self) -> int:
+        return 4 * _SPAN + _PITCH
+
+    @property
+    def sum_row(self) -> int:
+        return VECTOR_BYTES * -(-self.width // BLOCK)
+
+    @property
+    def parts(self) -> dict[str, int]:
+        """The bytes of each part, in their order."""
+        sizes = {
+            "queries_at": self.rows * self.query_row,  # scaled
+            "panels": 4 * _SPAN * self.depth,  # keys, [span / 16, depth, 16]
+            "values": _SPAN * self.sum_row,
+            "scores": self.group * self.score_row,
+            "counts": 8 * self.group,  # of the span's keys that each row of the group sees
+            "greatest": self.group * VECTOR_BYTES,  # scores of each row of the group in this span, lane by lane
+            "factors": self.group * VECTOR_BYTES,  # of what was gathered before
+            "norms": self.group * VECTOR_BYTES,  # what the sums are multiplied by in the end
+            "sums": self.rows * self.sum_row,  # of values, weighted
+            "peaks": self.rows * VECTOR_BYTES,  # the greatest score of each row so far
+            "totals": self.rows * VECTOR_BYTES,  # of exponentials, lane by lane
+        }
+        return {name: -(-size // VECTOR_BYTES) * VECTOR_BYTES for name, size in sizes.items()}
+
+
+class _Attention:
+    """Writes one attention. Operands and result are known by their logical axes: batch …, row, depth."""
+
+    def __init__(self, definition: PrimitiveDefinition, target: Target) -> None:
+        self.definition, self.target = definition, target
+        self.node = definition.nodes[0]
+        self.attributes = bound_attributes(self.node)
+        self.tensors = {name: definition.params[number] for name, number in zip("qkv", self.node.inputs, strict=False)}
+        masks = zip(("mask", "bias"), self.node.inputs[3:], strict=False)
+        self.masks = {name: definition.params[number] for name, number in masks}
+        self.mask = self.masks.get("mask")
+        rank = definition.results[0].rank
+        self.orders = {name: self._order(f"{name}_axes", rank) for name in "qkv"}
+        stored = self._order("result_axes", rank)
+        self.orders["out"] = tuple(stored.index(axis) for axis in range(rank))
+        self.tensors["out"] = definition.results[0]
+        self.parts = {name: self.attributes.get(f"{name}_part") for name in self.tensors}
+        shapes = {
+            name: permuted(part_of(shape_of(self.tensors[name]), self.parts[name]), self.orders[name]) for name in "qkv"
+        }
+        (*self.batch, self.queries, self.depth), self.keys, self.width = shapes["q"], shapes["k"][-2], shapes["v"][-1]
+
+    def _order(self, attribute: str, rank: int) -> tuple[int, ...]:
+        """Axes counted from the front; an attribute may count them from the back."""
+        axes = self.attributes[attribute]
+        return tuple(range(rank)) if axes is None else tuple(axis % rank for axis in axes)
+
+    @property
+    def is_possible(self) -> bool:
+        rank = len(self.batch) + 2
+        return (
+            len(self.definition.outputs) == 1
+            and all(type_.dtype is DType.float32 for type_ in self.tensors.values())
+            and all(isinstance(size, int) and 0 < size <= _MOST for size in (self.depth, self.width))
+            and all(order[-1] == rank - 1 for order in self.orders.values())
+            and all(part is None or part[0] < rank for part in self.parts.values())
+        )
+
+    @cached_property
+    def rows(self) -> int:
+        """Queries of a unit: few bands of equal size, since each turns all keys, whose sums stay in the second cache."""
+        if not isinstance(self.queries, int):
+            return _BAND
+        matrices, row = max(1, estimate(dims.product(self.batch))), _Layout(1, 1, self.depth, self.width)
+        most = max(_LEAST_BAND, self.target.l2_bytes // 2 // (row.query_row + row.sum_row))
+        bands = max(1, -(-self.queries // most), min(_UNITS // matrices, self.queries // _LEAST_BAND))
+        if matrices * bands % 2 and matrices * bands < _UNITS and self.queries >= 2 * _FEW:
+            bands += 1  # two threads would not share an odd number of units evenly
+        return -(-self.queries // bands) or 1
+
+    @property
+    def is_online(self) -> bool:
+        """Whether keys may come in several spans, so that what was gathered of the earlier ones must be kept."""
+        return not isinstance(self.keys, int) or not 0 < self.keys <= _SPAN
+
+    @property
+    def has_rest(self) -> bool:
+        """Whether keys may leave a block half full."""
+        return not isinstance(self.keys, int) or self.keys % BLOCK != 0
+
+    @cached_property
+    def tile(self) -> Tile:
+        return choose(self.rows, 2, self.target)
+
+    @cached_property
+    def layout(self) -> _Layout:
+        band = -(-self.rows // self.tile.rows) * self.tile.rows
+        return _Layout(band, self.tile.rows, self.depth, self.width)
+
+    # ---- text ----
+
+    def kernel(self) -> Kernel:
+        write = self.write = Writer(self.definition, self.target, "attention")
+        write.lanes = BLOCK
+        self._write_sizes()
+        scores = dims.product([*self.batch, self.queries, self.keys])
+        work = f"matrices * queries * keys * {self.depth + self.width} // {_MACS_A_NANOSECOND}"
+        write(f"matrices = {' * '.join(f'batch_{axis}' for axis in range(len(self.batch))) or '1'}")
+        write(
+            f"bands = max(1, (queries + {self.layout.rows - 1}) // {self.layout.rows})",
+            "band = (queries + bands - 1) // bands",
+        )
+        write.split("matrices * bands", work)
+        self._write_units()
+        nanoseconds = estimate(scores) * (self.depth + self.width) / _MACS_A_NANOSECOND
+        return write.kernel(nanoseconds, sum(self.layout.parts.values()))
+
+    def _write_sizes(self) -> None:
+        write = self.write
+        for name, number in zip(("q", "k", "v", "mask", "bias"), self.node.inputs, strict=False):
+            write.input(f"{name}_at", number)
+        write.output("out_at", 0)
+        for axis, dim in enumerate(self.batch):
+            write.size(f"batch_{axis}", dim)
+        write.size("queries", self.queries)
+        write.size("keys", self.keys)
+        for name, type_ in self.tensors.items():
+            shape, (part, index) = shape_of(type_), self.parts[name] or (type_.rank, 0)
+            for axis, left in enumerate(self.orders[name][:-1]):
+                stored = left + (left >= part)
+                write.size(f"{name}_step_{axis}", dims.multiply(4, dims.product(shape[stored + 1 :])))
+            if index:
+                write.size(f"{name}_start", dims.multiply(4 * index, dims.product(shape[part + 1 :])))
+                write(f"{name}_at = {name}_at + {name}_start")
+        for name, type_ in self.masks.items():
+            shape = shape_of(type_)
+            for axis, dim in enumerate(shape, len(self.batch) + 2 - len(shape)):
+                inner = dims.product(shape[axis - len(self.batch) - 2 + len(shape) + 1 :])
+                write.size(f"{name}_step_{axis}", 0 if dim == 1 else dims.multiply(type_.dtype.itemsize, inner))
+        start = 0
+        for name, size in self.layout.parts.items():
+            write(f"{name} = scratch + {start}")
+            start += size
+
+    def _write_units(self) -> None:
+        """Each unit knows the place of the next one, whose operands it may ask for, and which keys are `turned` already, of all
+        those that have a number, `held`."""
+        write, names = self.write, [*self.tensors, *self.masks]
+        write("next_begin = 0", "matrix = 0", "turned = -1", *(f"next_{name} = {name}_at" for name in names))
+        with write.block("for unit in range(first - 1, last)"):
+            write("begin = next_begin", *(f"{name} = next_{name}" for name in names))
+            write(f"held = matrix // {self.attributes['repeat']}" if self.attributes["repeat"] > 1 else "held = matrix")
+            self._write_next()
+            with write.block("if unit >= first"):
+                self._write_unit()
+
+    def _write_next(self) -> None:
+        """Where the operands of the next unit are; of the last one, if there is no next."""
+        write, row = self.write, len(self.batch)
+        write("following = min(unit + 1, last - 1)", "matrix = following // bands")
+        write("next_begin = (following - matrix * bands) * band")
+        rest = "matrix"
+        for axis in reversed(range(row)):
+            write(f"at_{axis} = {rest} % batch_{axis}", f"rest_{axis} = {rest} // batch_{axis}")
+            rest = f"rest_{axis}"
+        if self.attributes["repeat"] > 1:
+            write(f"shared = at_{row - 1} // {self.attributes['repeat']}")
+        for name in self.tensors:
+            places = [f"at_{axis}" for axis in range(row)]
+            if name in ("k", "v") and self.attributes["repeat"] > 1:
+                places[-1] = "shared"
+            terms = [f"{place} * {name}_step_{axis}" for axis, place in enumerate(places)]
+            terms += [f"next_begin * {name}_step_{row}"] if name in ("q", "out") else []
+            write(" + ".join([f"next_{name} = {name}_at", *terms]))
+        for name, type_ in self.masks.items():
+            first = row + 2 - type_.rank
+            terms = [f"{place} * {name}_step_{axis}" for axis, place in self._mask_places() if axis >= first]
+            write(" + ".join([f"next_{name} = {name}_at", *terms]))
+
+    def _write_unit(self) -> None:
+        self.write("rows = min(band, queries - begin)")
+        self._write_queries()
+        if isinstance(self.queries, int):
+            (self._write_rows if self.queries < _FEW else self._write_tiles)()
+            return
+        with self.write.block(f"if rows < {_FEW}"):
+            self._write_rows()
+        with self.write.block("else"):
+            self._write_tiles()
+
+    def _mask_places(self) -> list[tuple[int, str]]:
+        return [*((axis, f"at_{axis}") for axis in range(len(self.batch))), (len(self.batch), "next_begin")]
+
+    def _step(self, name: str) -> str:
+        """The bytes from one row of an operand to the next."""
+        return f"{name}_step_{len(self.batch)}"
+
+    def _write_queries(self) -> None:
+        """The band's queries, scaled; behind each, up to a whole vector, zeros."""
+        write, scale = self.write, literal(self.attributes["scale"], DType.float32)
+        with write.block("for row in range(rows)"):
+            write(f"source = q + row * {self._step('q')}", f"target = queries_at + row * {self.layout.query_row}")
+            for at in range(0, self.depth, BLOCK):
+                write(
+                    f"vstore(target, {4 * at}, vload_float32(source, {4 * at}{self._lanes(at, self.depth)}) * {scale})"
+                )
+
+    @staticmethod
+    def _lanes(at: int, length: int) -> str:
+        """The ending of a load or store of the vector at that element of a row."""
+        return f", {length - at}" if length - at < BLOCK else ""
+
+    # ---- few queries: row by row ----
+
+    def _write_rows(self) -> None:
+        write = self.write
+        depths, widths = range(0, self.depth, BLOCK), range(0, self.width, BLOCK)
+        with write.block("for row in range(rows)"):
+            for at in depths:
+                write(f"q_{at} = vload_float32(queries_at + row * {self.layout.query_row}, {4 * at})")
+            write(*(f"sum_{at} = splat_float32(0.0)" for at in widths))
+            write(f"peak = splat_float32({_LEAST})", "total = splat_float32(0.0)", "scores_at = scores")
+            with write.block(f"for key in range(0, keys, {_SPAN})"):
+                write(f"count = min({_SPAN}, keys - key)")
+                with write.block("for at in range(count)"):
+                    write(f"source = k + (key + at) * {self._step('k')}")
+                    terms = [f"q_{at} * vload_float32(source, {4 * at}{self._lanes(at, self.depth)})" for at in depths]
+                    write(f"store_float32(scores, at * 4, horizontal_sum({' + '.join(terms)}))")
+                self._write_greatest()
+                write("known = peak", "peak = splat_float32(horizontal_maximum(most))")
+                self._write_factor()
+                write(*(f"sum_{at} = sum_{at} * factor" for at in widths), "total = total * factor")
+                self._write_weights()
+                with write.block("for at in range(count)"):
+                    write(f"source = v + (key + at) * {self._step('v')}")
+                    write("weight = splat_float32(load_float32(scores, at * 4))")
+                    for at in widths:
+                        value = f"vload_float32(source, {4 * at}{self._lanes(at, self.width)})"
+                        write(f"sum_{at} = sum_{at} + weight * {value}")
+            write("norm = splat_float32(1.0 / horizontal_sum(total) if keys > 0 else 0.0)")
+            for at in widths:
+                place = f"out + row * {self._step('out')}, {4 * at}"
+                write(f"vstore({place}, {self._normal(f'sum_{at}')}{self._lanes(at, self.width)})")
+
+    def _write_greatest(self) -> None:
+        """Masks a row of scores; `most` is the greatest, lane by lane. Behind the last key there are no scores but -∞."""
+        write = self.write
+        write(f"most = splat_float32({_LEAST})")
+        if self.mask is not None:
+            self._write_mask_line("row")
+        with write.block(f"for at in range(0, count, {BLOCK})"):
+            write("left = count - at", "score = vload_float32(scores, at * 4)")
+            if self.mask is not None:
+                write(f"score = {self._masked_score('score', 'at', ', left')}")
+            write("score = select(inside(left), score, splat_float32(-math.inf))", "vstore(scores, at * 4, score)")
+            write("most = select(score > most, score, most)")
+
+    # ---- many: tile by tile ----
+
+    def _write_tiles(self) -> None:
+        write, layout = self.write, self.layout
+        if not self.is_online:
+            write("key = 0", "length = keys")
+            self._write_span()
+            return
+        with write.block("for row in range(rows)"):
+            write(f"vstore(peaks, row * {VECTOR_BYTES}, splat_float32({_LEAST}))")
+            write(f"vstore(totals, row * {VECTOR_BYTES}, splat_float32(0.0))")
+            for at in range(0, layout.sum_row, VECTOR_BYTES):
+                write(f"vstore(sums, row * {layout.sum_row} + {at}, splat_float32(0.0))")
+        with write.block(f"for key in range(0, keys, {_SPAN})"):
+            write(f"length = min({_SPAN}, keys - key)")
+            self._write_span()
+        with write.block("if keys == 0"), write.block("for row in range(rows)"):
+            for at in range(0, self.width, BLOCK):
+                ending = self._lanes(at, self.width)
+                write(f"vstore(out + row * {self._step('out')}, {4 * at}, splat_float32(0.0){ending})")
+
+    def _write_span(self) -> None:
+        """A span of keys, by groups of tiles: first all scores of a group, then all exponentials, then all sums of values. Rows
+        of exponentials, each of which is a chain of dependent steps, overlap then."""
+        write, step = self.write, self.tile.rows
+        if self.is_online:
+            write(f"turned = turned if keys <= {_SPAN} else -1")
+        write(f"group_rows = min({self.layout.group}, max(1, {_GROUP // step} // length) * {step})")
+        if self.may_hide:
+            write("bound = -1.0")
+        with write.block("for group in range(0, rows, group_rows)"):
+            write("group_end = min(group + group_rows, rows)")
+            with write.block(f"for top in range(group, group_end, {step})"):
+                self._write_place()
+                self._fetch_queries()
+                self._write_scores()
+            self._write_exponentials()
+            with write.block(f"for top in range(group, group_end, {step})"):
+                self._write_place()
+                self._fetch_keys()
+                self._write_sums()
+
+    def _fetch_queries(self) -> None:
+        """Brings nearer the next unit's rows that have the tile's numbers: of its queries, its result and its mask."""
+        if self.is_online:
+            return
+        write = self.write
+        with write.block("for row in range(top, top + lines)"):
+            self._fetch("q", self.depth)
+            self._fetch("out", self.width)
+            for name, type_ in self.masks.items():
+                if type_.rank > 1 and 1 not in shape_of(type_)[-2:]:
+                    write(f"source = next_{name} + row * {self._mask_step(name, len(self.batch))}")
+                    with write.block(f"for at in range(0, keys * {type_.dtype.itemsize}, {VECTOR_BYTES})"):
+                        write("prefetch(source, at)")
+
+    def _fetch_keys(self) -> None:
+        """The same for its keys and values, as far as they go."""
+        if self.is_online:
+            return
+        with self.write.block("for row in range(top, min(top + lines, keys))"):
+            self._fetch("k", self.depth)
+            self._fetch("v", self.width)
+
+    def _fetch(self, name: str, length: int) -> None:
+        """Asks for a row of an operand of the next unit."""
+        self.write(f"source = next_{name} + row * {self._step(name)}")
+        self.write(*(f"prefetch(source, {at})" for at in range(0, 4 * length, VECTOR_BYTES)))
+
+    def _write_place(self) -> None:
+        """Where the tile is that begins at `top`: its number of rows, its place in the group, and its scores."""
+        self.write(f"lines = min({self.tile.rows}, group_end - top)", "place = top - group")
+        self.write(f"scores_at = scores + place * {self.layout.score_row}")
+
+    def _write_panels(self) -> None:
+        """Turns the span's keys, square by square; where rows end with half a square, the last one overlaps the one before."""
+        write, step, depth = self.write, self._step("k"), self.depth
+        deep = min(BLOCK, depth)
+        with write.block(f"for block in range((length + {BLOCK - 1}) // {BLOCK})"):
+            write(f"left = min({BLOCK}, length - block * {BLOCK})")
+            with write.block(f"for corner in range(0, {depth}, {BLOCK})"):
+                write(f"at = min(corner, {depth - deep})", f"source = k + (key + block * {BLOCK}) * {step} + at * 4")
+                write(f"target = panels + block * {VECTOR_BYTES * depth} + at * {VECTOR_BYTES}")
+                with write.block(f"if left + {deep} == {2 * BLOCK}"):
+                    write(f"transpose_uint32(source, {step}, target, {VECTOR_BYTES})")
+                with write.block("else"):
+                    write(f"transpose_uint32(source, {step}, target, {VECTOR_BYTES}, left, {deep})")
+
+    def _write_values(self) -> None:
+        """Puts the span's values side by side: heads that lie far apart share few sets of the first cache."""
+        write, width = self.write, self.layout.sum_row
+        with write.block("for at in range(length)"):
+            write(f"source = v + (key + at) * {self._step('v')}", f"target = values + at * {width}")
+            for at in range(0, self.width, BLOCK):
+                write(f"vstore(target, {4 * at}, vload_float32(source, {4 * at}{self._lanes(at, self.width)}))")
+
+    def _write_scores(self) -> None:
+        """The tile's products with the span's keys, masked, and the greatest of each row; what stands behind the last key is no
+        score."""
+        write, tile = self.write, self.tile
+        write("count = length")
+        if self.may_hide:
+            self._write_seen()
+            with write.block("for line in range(lines)"):
+                write("store_int64(counts, (place + line) * 8, count)")
+        with write.block("if turned != held and count > 0"):
+            self._write_panels()
+            self._write_values()
+            write("turned = held")
+        write(
+            "x_step = 4",
+            f"x_row = {self.layout.query_row}",
+            f"w_step = {VECTOR_BYTES}",
+            f"w_block = {VECTOR_BYTES * self.depth}",
+        )
+        write(f"blocks = (count + {BLOCK - 1}) // {BLOCK}", f"greatest_at = greatest + place * {VECTOR_BYTES}")
+        for line in range(tile.rows):
+            write(f"vstore(greatest_at, {line * VECTOR_BYTES}, splat_float32({_LEAST}))")
+        with write.block(f"for block in range(0, blocks - blocks % {tile.blocks}, {tile.blocks})"):
+            self._write_score(tile)
+        if tile.blocks > 1 and (
+            self.may_hide or not isinstance(self.keys, int) or -(-self.keys // BLOCK) % tile.blocks
+        ):
+            with write.block(f"for block in range(blocks - blocks % {tile.blocks}, blocks)"):
+                self._write_score(Tile(tile.rows, 1))
+
+    def _write_score(self, tile: Tile) -> None:
+        """The tile's products with the keys of its blocks."""
+        write, layout = self.write, self.layout
+        write(f"x = queries_at + top * {layout.query_row}", "w = panels + block * w_block")
+        write_start(write, tile)
+        with write.block(f"for step in range({self.depth})"):
+            write_step(write, tile, self.target, lines=0)
+        write(f"at = block * {BLOCK}", f"score_at = scores_at + block * {VECTOR_BYTES}")
+        if self.has_rest:
+            for j in range(tile.blocks):
+                write(f"left_{j} = count - at - {j * BLOCK}", f"is_key_{j} = inside(left_{j})")
+        for i in range(tile.rows):
+            if self.mask is not None:
+                self._write_mask_line(f"(top + min({i}, lines - 1))")
+            write(f"most = vload_float32(greatest_at, {i * VECTOR_BYTES})")
+            for j in range(tile.blocks):
+                self._write_masked(tile.accumulator(i, j), j)
+                write(f"vstore(score_at, {i * layout.score_row + j * VECTOR_BYTES}, score)")
+                write("most = select(score > most, score, most)")
+            write(f"vstore(greatest_at, {i * VECTOR_BYTES}, most)")
+
+    def _write_masked(self, total: str, block: int) -> None:
+        """Makes a sum of products the score of the keys of a block of the tile."""
+        ending = f", left_{block}" if self.has_rest else ""
+        if self.mask is not None:
+            total = self._masked_score(total, f"(at + {block * BLOCK})" if block else "at", ending)
+        if self.has_rest:
+            total = f"select(is_key_{block}, {total}, splat_float32(-math.inf))"
+        self.write(f"score = {total}")
+
+    def _write_sums(self) -> None:
+        """Adds the tile's products with the span's values to what was gathered; in the end, stores them."""
+        write, tile, blocks = self.write, self.tile, -(-self.width // BLOCK)
+        if self.may_hide:
+            write("count = load_int64(counts, place * 8)")
+        write(f"x_row = {self.layout.score_row}", f"w_step = {self.layout.sum_row}", f"w_block = {VECTOR_BYTES}")
+        whole = blocks - blocks % tile.blocks
+        if whole:
+            with write.block(f"for block in range(0, {whole}, {tile.blocks})"):
+                self._write_sum(tile)
+        if whole < blocks:
+            with write.block(f"for block in range({whole}, {blocks})"):
+                self._write_sum(Tile(tile.rows, 1))
+
+    def _write_sum(self, tile: Tile) -> None:
+        write, layout = self.write, self.layout
+        write(f"w = values + block * {VECTOR_BYTES}", "x = scores_at")
+        write(f"sum = sums + top * {layout.sum_row} + block * {VECTOR_BYTES}")
+        if self.is_online:
+            for i in range(tile.rows):
+                write(f"factor = vload_float32(factors, (place + {i}) * {VECTOR_BYTES})")
+                for j in range(tile.blocks):
+                    at = i * layout.sum_row + j * VECTOR_BYTES
+                    write(f"{tile.accumulator(i, j)} = vload_float32(sum, {at}) * factor")
+        else:
+            write_start(write, tile)
+        with write.block("for step in range(count)"):
+            write_step(write, tile, self.target, lines=0)
+        if not self.is_online:
+            self._write_result(tile)
+            return
+        with write.block(f"if key + {_SPAN} < keys"):
+            for i in range(tile.rows):
+                for j in range(tile.blocks):
+                    write(f"vstore(sum, {i * layout.sum_row + j * VECTOR_BYTES}, {tile.accumulator(i, j)})")
+        with write.block("else"):
+            self._write_result(tile)
+
+    def _write_result(self, tile: Tile) -> None:
+        write = self.write
+        write(f"target = out + top * {self._step('out')} + block * {VECTOR_BYTES}")
+        for i in range(tile.rows):
+            with write.block(f"if {i} < lines"):
+                write(f"norm = vload_float32(norms, (place + {i}) * {VECTOR_BYTES})")
+                for j in range(tile.blocks):
+                    ending = f", {self.width} - (block + {j}) * {BLOCK}" if self.width % BLOCK else ""
+                    at = f"{i} * {self._step('out')} + {j * VECTOR_BYTES}"
+                    write(f"vstore(target, {at}, {self._normal(tile.accumulator(i, j))}{ending})")
+
+    def _normal(self, total: str) -> str:
+        """A sum of values, divided by the sum of their weights, whose reciprocal is the `norm`. Where weights are no numbers,
+        that is none or infinite."""
+        if self.attributes["nan_to_zero"]:
+            return f"select(norm < splat_float32(math.inf), {total} * norm, splat_float32(0.0))"
+        return f"{total} * norm"
+
+    # ---- the softmax of a span ----
+
+    def _write_exponentials(self) -> None:
+        """Makes the group's scores exponentials; notes the factors for what there was, and at the end those for the sums.
+
+        Row after row three times, so that the rows, each of which is a chain of dependent steps, overlap.
+        """
+        write = self.write
+        place = f"(row - group) * {VECTOR_BYTES}"
+        with write.block("for row in range(group, group_end)"):
+            write(f"peak = splat_float32(horizontal_maximum(vload_float32(greatest, {place})))")
+            if self.is_online:
+                write(f"known = vload_float32(peaks, row * {VECTOR_BYTES})")
+                self._write_factor()
+                write(f"vstore(peaks, row * {VECTOR_BYTES}, peak)", f"vstore(factors, {place}, factor)")
+            write(f"vstore(greatest, {place}, peak)")
+        with write.block("for row in range(group, group_end)"):
+            write(f"scores_at = scores + (row - group) * {self.layout.score_row}")
+            if self.may_hide:
+                write("count = load_int64(counts, (row - group) * 8)")
+            write(f"peak = vload_float32(greatest, {place})", "total = splat_float32(0.0)")
+            if self.is_online:
+                write(f"total = vload_float32(totals, row * {VECTOR_BYTES}) * vload_float32(factors, {place})")
+            self._write_weights()
+            write(f"vstore(totals, row * {VECTOR_BYTES}, total)")
+        with write.block(f"for row in range(group, group_end if key + {_SPAN} >= keys else group)"):
+            write(f"total = vload_float32(totals, row * {VECTOR_BYTES})")
+            write(f"vstore(norms, {place}, splat_float32(1.0 / horizontal_sum(total)))")
+
+    def _write_factor(self) -> None:
+        """The greatest score of a row so far, of which that of earlier spans is `known`, and what these are multiplied by."""
+        self.write("peak = select(peak > known, peak, known)", "factor = weight_of(known - peak)")
+
+    def _write_weights(self) -> None:
+        """Makes scores exponentials, relative to the greatest, and adds them to `total`."""
+        write = self.write
+        with write.block(f"for at in range(0, count, {BLOCK})"):
+            write(
+                "weight = weight_of(vload_float32(scores_at, at * 4) - peak)",
+                "vstore(scores_at, at * 4, weight)",
+                "total = total + weight",
+            )
+
+    # ---- the mask ----
+
+    def _mask_step(self, name: str, axis: int) -> str:
+        """The bytes from one place of a mask to the next on one of the scores' axes."""
+        return f"{name}_step_{axis}" if axis >= len(self.batch) + 2 - self.masks[name].rank else "0"
+
+    def _write_mask_line(self, query: str) -> None:
+        rows, columns = len(self.batch), len(self.batch) + 1
+        for name in self.masks:
+            steps = self._mask_step(name, rows), self._mask_step(name, columns)
+            self.write(f"{name}_line = {name} + {query} * {steps[0]} + key * {steps[1]}")
+
+    def _masked_score(self, score: str, place: str, ending: str) -> str:
+        """The score of the keys from `place` on, as an expression."""
+        assert self.mask is not None
+        held = self._held("mask", place, ending)
+        if self.mask.dtype is not DType.bool:
+            return f"{score} + {held}"
+        bias = f" + {self._held('bias', place, ending)}" if "bias" in self.masks else ""
+        before, behind = ("", bias) if self.attributes["bias_last"] else (bias, "")
+        return f"select({held}, {score}{before}, splat_float32({self._masked})){behind}"
+
+    def _held(self, name: str, place: str, ending: str) -> str:
+        """A mask's vector from `place` on."""
+        type_ = self.masks[name]
+        dtype = type_.dtype
+        if type_.rank and type_.shape[-1] != 1:
+            return f"vload_{dtype.name}({name}_line, {place} * {dtype.itemsize}{ending})"
+        return f"splat_{dtype.name}(load_{dtype.name}({name}_line, 0))"
+
+    @property
+    def _masked(self) -> str:
+        return literal(self.attributes["masked"], DType.float32)
+
+    # ---- keys that no query of a tile sees ----
+
+    @property
+    def may_hide(self) -> bool:
+        """Whether the mask may hide keys from all queries of a tile."""
+        if self.mask is None or not self.mask.rank or self.mask.shape[-1] == 1:
+            return False
+        return self.mask.dtype is DType.float32 or self.attributes["masked"] < _HIDING
+
+    def _write_seen(self) -> None:
+        """Makes `count` the number of the span's keys without the last ones that are hidden from the whole tile.
+
+        Most masks show the last query the last keys, or show that they do not hide: these cost one look. It is the last
+        query of causal masks that sees most, so that the others' keys need not be searched.
+        """
+        write = self.write
+        write("count = length", f"at = (length - 1) // {BLOCK} * {BLOCK}")
+        self._write_mask_line("(top + lines - 1)")
+        with write.block(f"if {self._is_hidden}"):
+            with write.block("if bound < 0.0"):
+                self._write_bound()
+            write("count = 0")
+            with write.block("for row in range(top + lines - 1, top - 1, -1)"):
+                self._write_mask_line("row")
+                self._write_limit()
+                write(f"at = (length - 1) // {BLOCK} * {BLOCK}")
+                with write.block("while at >= count"):
+                    write("left = length - at", f"shift = {self._shift}")
+                    with write.block("if any_lane(inside(left) & ~(shift < limit))"):
+                        write(f"count = min(length, at + {BLOCK})")
+                    write(f"at -= {BLOCK}")
+
+    @property
+    def _is_hidden(self) -> str:
+        assert self.mask is not None
+        if self.mask.dtype is DType.bool:
+            return "not load_bool(mask_line, at)"
+        return f"load_float32(mask_line, at * 4) < {_HIDING}"
+
+    @property
+    def _shift(self) -> str:
+        """What the masks add to scores at least, in sight; at most, where they hide. `left` keys are left."""
+        assert self.mask is not None
+        ending = f", min({BLOCK}, left)"
+        if self.mask.dtype is DType.bool:
+            return self._masked_score("splat_float32(0.0)", "at", ending)
+        return self._held("mask", "at", ending)
+
+    def _write_bound(self) -> None:
+        """No product of the band's queries and the span's keys is greater than `bound` (Cauchy and Schwarz). It is no number, or
+        infinite, where there are such queries, keys or values: then nothing counts as hidden."""
+        write = self.write
+        for name, rows, first, step, length in (
+            ("queries", "rows", "queries_at", str(self.layout.query_row), self.depth),
+            ("keys", "length", f"k + key * {self._step('k')}", self._step("k"), self.depth),
+            ("values", "length", f"v + key * {self._step('v')}", self._step("v"), self.width),
+        ):
+            squares = [f"square_of_{name}_{at}" for at in range(0, length, BLOCK)]
+            write(*(f"{square} = splat_float32(0.0)" for square in squares))
+            with write.block(f"for row in range({rows})"):
+                write(f"source = {first} + row * {step}")
+                for at, square in zip(range(0, length, BLOCK), squares, strict=True):
+                    write(f"part_of_row = vload_float32(source, {4 * at}{self._lanes(at, length)})")
+                    write(f"{square} = {square} + part_of_row * part_of_row")
+            write(f"squares_of_{name} = horizontal_sum({' + '.join(squares)})")
+        write("product = sqrt(squares_of_queries) * sqrt(squares_of_keys)")
+        write("bound = product * 1.01 + squares_of_values * 0.0")
+
+    def _write_limit(self) -> None:
+        """Scores that the mask puts below `limit` have no weight, since the query's greatest score is `least` at least: that
+        of an earlier span, or one of this span's first keys."""
+        write = self.write
+        write("at = 0", "left = length", f"shift = {self._shift}")
+        write("least = horizontal_maximum(select(inside(left), shift, splat_float32(-math.inf))) - bound")
+        if self.is_online:
+            write(f"before = convert_float64(load_float32(peaks, row * {VECTOR_BYTES}))")
+            write("least = select(before > least, before, least)")
+        write(f"limit = least - absolute(least) * 0.000001 - bound - {_VANISHING}")

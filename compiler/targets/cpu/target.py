@@ -1,0 +1,152 @@
+"""What a kernel is made for: the CPU as LLVM names it, its vectors, its caches.
+
+Templates read it to choose register tiles and blocks; the code generator gets `native`. Nothing here imports Numba.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+
+from ....formats.messages.errors import OutOfMemoryError
+from ....native.llvm import NativeTarget
+from ....native.platform import host_target
+
+# LLVM's features, widest first, that give vectors of so many bytes, and so many vector registers
+_VECTORS = (("avx512f", 64, 32), ("avx2", 32, 16))
+
+# The same for CPUs that are asked for by name alone, without a list of features
+_NAMED = {
+    "x86-64-v4": (64, 32),
+    "x86-64-v3": (32, 16),
+    "haswell": (32, 16),
+    "skylake-avx512": (64, 32),
+    "icelake-server": (64, 32),
+    "sapphirerapids": (64, 32),
+    "znver2": (32, 16),
+    "znver3": (32, 16),
+    "znver4": (64, 32),
+    "znver5": (64, 32),
+}
+
+
+@dataclass(frozen=True)
+class Target:
+    """A CPU, as far as kernels care. Sizes are in bytes."""
+
+    native: NativeTarget
+    vector_bytes: int = 16
+    vector_registers: int = 16
+    l1_bytes: int = 32 << 10
+    l2_bytes: int = 512 << 10
+    l3_bytes: int = 4 << 20  # one core's fair share of the last level
+
+    @property
+    def key(self) -> str:
+        """Equal for two targets if and only if kernels for one are kernels for the other."""
+        return f"{self.native.key}-{self.vector_bytes}x{self.vector_registers}-{self.l1_bytes}-{self.l2_bytes}"
+
+    @property
+    def block_registers(self) -> int:
+        """How many vectors of 16 floats, of one register or several, the registers hold."""
+        return self.vector_registers * self.vector_bytes // 64
+
+    @property
+    def has_fma(self) -> bool:
+        """True if multiplying and adding is one instruction; without it, a fused one is a slow library call."""
+        return self.native.has("fma") or self.native.is_arm or self.native.cpu in _NAMED
+
+    @property
+    def looks_up(self) -> bool:
+        """True if any lanes of two vectors of `lanes()` elements can be chosen by an instruction or two."""
+        return (self.native.has("avx512f") and self.vector_bytes == 64) or (
+            self.native.has("avx2") and self.vector_bytes == 32
+        )
+
+    @property
+    def dot(self) -> str:
+        """The function of `vectors/lanes.py` that adds products of 8-bit numbers, four to a sum, best here."""
+        if self.vector_bytes == 64 and self.native.has("avx512vnni"):
+            return "dot_512"
+        if self.native.has("avx512vl") and self.native.has("avx512vnni"):
+            return f"dot_{8 * self.vector_bytes}"
+        if self.native.has("avxvnni"):
+            return f"dot_{8 * min(self.vector_bytes, 32)}"
+        if not self.native.is_x86:
+            return "dot_plain"
+        return f"dot_pairs_{8 * min(self.vector_bytes, self._pairs_bytes)}"
+
+    @property
+    def _pairs_bytes(self) -> int:
+        """The widest vectors whose 16-bit numbers x86 multiplies and adds in pairs. Kernels may be asked for wider ones."""
+        if self.native.has("avx512bw"):
+            return 64
+        is_named = not self.native.features and self.native.cpu in _NAMED
+        return 32 if self.native.has("avx2") or is_named else 16
+
+    @property
+    def multiplies_bytes(self) -> bool:
+        """True if `dot` is one instruction."""
+        return self.dot in ("dot_128", "dot_256", "dot_512")
+
+    @property
+    def nibbles(self) -> str:
+        """The function of `vectors/lanes.py` that makes numbers of the lowest four bits of words best here."""
+        return "nibbles_512" if self.native.has("avx512f") and self.vector_bytes == 64 else "nibbles"
+
+    def lanes(self, itemsize: int = 4) -> int:
+        """Elements of so many bytes in a vector."""
+        return self.vector_bytes // itemsize
+
+
+def host() -> Target:
+    """The CPU of this process, or the one that the knob TREADLE_TARGET names."""
+    return of(host_target())
+
+
+@functools.cache
+def of(native: NativeTarget) -> Target:
+    """The target of that CPU. Its caches are taken to be this machine's."""
+    vector_bytes, registers = _vectors(native)
+    l1, l2, l3 = _caches()
+    return Target(native, vector_bytes, registers, l1, l2, l3)
+
+
+def _vectors(native: NativeTarget) -> tuple[int, int]:
+    for feature, vector_bytes, registers in _VECTORS:
+        if native.has(feature):
+            return vector_bytes, registers
+    if not native.features and native.cpu in _NAMED:
+        return _NAMED[native.cpu]
+    return 16, 32 if native.is_arm else 16  # NEON is on every 64-bit ARM, also where LLVM lists no features
+
+
+@functools.cache
+def _caches() -> tuple[int, int, int]:
+    """Bytes of the first data cache, of the second, and of a core's share of the third, with modest guesses."""
+    sizes = {1: 32 << 10, 2: 512 << 10, 3: 4 << 20}
+    try:
+        found = sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index[0-9]*"))
+    except OSError:  # of a system that shows nothing of the kind
+        found = []
+    except MemoryError as error:
+        raise OutOfMemoryError("no memory to look at the processor's caches") from error
+    for index in found:
+        try:
+            level, kind = int((index / "level").read_text()), (index / "type").read_text().strip()
+            size = int((index / "size").read_text().strip().rstrip("K")) << 10
+            sharers = _count_cpus((index / "shared_cpu_list").read_text().strip())
+        except (OSError, ValueError):
+            continue
+        except MemoryError as error:  # a guess would stay for the process, and name other kernels
+            raise OutOfMemoryError("no memory to look at the processor's caches") from error
+        if kind != "Instruction" and level in sizes:
+            sizes[level] = size if level < 3 else size // sharers
+    return sizes[1], sizes[2], sizes[3]
+
+
+def _count_cpus(text: str) -> int:
+    """How many CPUs the kernel's list "0-3,8" names."""
+    ranges = [part.split("-") for part in text.split(",")]
+    return max(1, sum(int(part[-1]) - int(part[0]) + 1 for part in ranges))

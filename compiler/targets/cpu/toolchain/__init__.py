@@ -1,0 +1,1 @@
+"""Kernel texts to native code, in worker processes and through the cache."""

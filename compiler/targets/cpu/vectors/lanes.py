@@ -1,0 +1,733 @@
+"""Scalar and vector values while LLVM code is emitted, and the elementary functions of them.
+
+A function over `Lanes` is run once, when a kernel is compiled, and leaves instructions behind; it reads as the arithmetic
+it stands for. `simd.py` gives these functions to generated kernels.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any, Union
+
+from llvmlite import ir
+from numba.core import types
+
+from .....formats.dtypes import DType, FloatFormat
+from .....native.numba_frontend import active_target
+
+I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
+HALF, FLOAT, DOUBLE = ir.HalfType(), ir.FloatType(), ir.DoubleType()
+
+
+class Half(types.Number):
+    """float16 as an element of vectors; Numba has none for the CPU."""
+
+    bitwidth = 16
+
+
+float16 = Half("half")
+
+
+class Narrow(types.Number):
+    """A type of `ml_dtypes` as an element of vectors: bits in a byte or two, for loads, stores and conversions alone."""
+
+    def __init__(self, dtype: DType) -> None:
+        self.dtype, self.bitwidth = dtype, 8 * dtype.itemsize
+        self.bits = getattr(types, f"uint{self.bitwidth}")  # as which an element lies in memory
+        super().__init__(dtype.name)
+
+
+Kind = Any  # a type of Numba's: its attributes depend on its class
+Kinds = tuple[Kind, ...]
+
+# name in formats/dtypes.py → Numba's type, LLVM's type in a register
+ELEMENTS: dict[str, tuple[Kind, ir.Type]] = {
+    "bool": (types.boolean, I1),
+    **{
+        f"{sign}int{bits}": (getattr(types, f"{sign}int{bits}"), ir.IntType(bits))
+        for sign in ("", "u")
+        for bits in (8, 16, 32, 64)
+    },
+    "float16": (float16, HALF),
+    "float32": (types.float32, FLOAT),
+    "float64": (types.float64, DOUBLE),
+    "string": (types.uint64, ir.IntType(64)),  # the number of a text
+    **{
+        dtype.name: (Narrow(dtype), ir.IntType(8 * dtype.itemsize))
+        for dtype in DType
+        if not dtype.is_numpys and not dtype.is_string
+    },
+}
+IR_TYPES = dict(ELEMENTS.values())
+ITEMSIZES = {kind: max(1, getattr(kind, "bitwidth", 8) // 8) for kind in IR_TYPES}  # in memory
+
+
+_BIAS, _EXPONENT, _INFINITY, _NAN = 127, 8, 0x7F800000, 0x7FC00000  # of float32
+
+Number = Union["Lanes", int, float]
+
+
+class Lanes:
+    """A scalar or vector value while LLVM code is emitted: its operators emit instructions into `builder`.
+
+    Python numbers among the operands become constants of the type of the other operand.
+    """
+
+    def __init__(self, builder: ir.IRBuilder, value: ir.Value, dtype: Kind) -> None:
+        self.builder, self.value, self.dtype = builder, value, dtype
+
+    @property
+    def lanes(self) -> int:
+        """The number of lanes; 0 for a scalar."""
+        return self.value.type.count if isinstance(self.value.type, ir.VectorType) else 0
+
+    @property
+    def is_float(self) -> bool:
+        return isinstance(self.dtype, (types.Float, Half))
+
+    @property
+    def is_signed(self) -> bool:
+        return getattr(self.dtype, "signed", False)
+
+    def type_of(self, dtype: Kind) -> ir.Type:
+        """LLVM's type of as many elements of another type."""
+        return ir.VectorType(IR_TYPES[dtype], self.lanes) if self.lanes else IR_TYPES[dtype]
+
+    def like(self, value: ir.Value) -> Lanes:
+        return Lanes(self.builder, value, self.dtype)
+
+    def of(self, number: Number) -> Lanes:
+        """`number` in every lane, in this value's type."""
+        if isinstance(number, Lanes):
+            return number
+        number = float(number) if self.is_float else int(number)
+        constants = [number] * self.lanes if self.lanes else number
+        return self.like(ir.Constant(self.value.type, constants))
+
+    def call(self, name: str, *others: Number) -> Lanes:
+        """An LLVM intrinsic that takes and gives values of this one's type."""
+        values = [self.value, *(self.of(other).value for other in others)]
+        kind = self.value.type
+        return self.like(call_intrinsic(self.builder, f"{name}.{mangled(kind)}", kind, values))
+
+    def _arithmetic(self, other: Number, name: str) -> Lanes:
+        method = getattr(self.builder, ("f" if self.is_float else "") + name)
+        return self.like(method(self.value, self.of(other).value))
+
+    def __add__(self, other: Number) -> Lanes:
+        return self._arithmetic(other, "add")
+
+    def __sub__(self, other: Number) -> Lanes:
+        return self._arithmetic(other, "sub")
+
+    def __mul__(self, other: Number) -> Lanes:
+        return self._arithmetic(other, "mul")
+
+    def __radd__(self, other: Number) -> Lanes:
+        return self.of(other) + self
+
+    def __rsub__(self, other: Number) -> Lanes:
+        return self.of(other) - self
+
+    def __rmul__(self, other: Number) -> Lanes:
+        return self.of(other) * self
+
+    def __truediv__(self, other: Number) -> Lanes:
+        return self._arithmetic(other, "div")
+
+    def __rtruediv__(self, other: Number) -> Lanes:
+        return self.of(other) / self
+
+    def __neg__(self) -> Lanes:
+        return self.like(self.builder.fneg(self.value) if self.is_float else self.builder.neg(self.value))
+
+    def __and__(self, other: Number) -> Lanes:
+        return self.like(self.builder.and_(self.value, self.of(other).value))
+
+    def __or__(self, other: Number) -> Lanes:
+        return self.like(self.builder.or_(self.value, self.of(other).value))
+
+    def __xor__(self, other: Number) -> Lanes:
+        return self.like(self.builder.xor(self.value, self.of(other).value))
+
+    def __invert__(self) -> Lanes:
+        return self.like(self.builder.not_(self.value))
+
+    def __lshift__(self, other: Number) -> Lanes:
+        return self.like(self.builder.shl(self.value, self.of(other).value))
+
+    def __rshift__(self, other: Number) -> Lanes:
+        """Arithmetic for signed integers, logical for unsigned ones."""
+        shift = self.builder.ashr if self.is_signed else self.builder.lshr
+        return self.like(shift(self.value, self.of(other).value))
+
+    def _compare(self, other: Number, symbol: str) -> Lanes:
+        left, right = self.value, self.of(other).value
+        if self.is_float:
+            # != holds for NaN, every other comparison fails
+            compare = self.builder.fcmp_unordered if symbol == "!=" else self.builder.fcmp_ordered
+        else:
+            compare = self.builder.icmp_signed if self.is_signed else self.builder.icmp_unsigned
+        return Lanes(self.builder, compare(symbol, left, right), types.boolean)
+
+    def __lt__(self, other: Number) -> Lanes:
+        return self._compare(other, "<")
+
+    def __le__(self, other: Number) -> Lanes:
+        return self._compare(other, "<=")
+
+    def __gt__(self, other: Number) -> Lanes:
+        return self._compare(other, ">")
+
+    def __ge__(self, other: Number) -> Lanes:
+        return self._compare(other, ">=")
+
+    def __eq__(self, other: Number) -> Lanes:  # type: ignore[override]
+        return self._compare(other, "==")
+
+    def __ne__(self, other: Number) -> Lanes:  # type: ignore[override]
+        return self._compare(other, "!=")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def mangled(kind: ir.Type) -> str:
+    """LLVM's name of a type in the names of intrinsics: f32, v16f32."""
+    if isinstance(kind, ir.VectorType):
+        return f"v{kind.count}{mangled(kind.element)}"
+    if isinstance(kind, ir.IntType):
+        return f"i{kind.width}"
+    return {HALF: "f16", FLOAT: "f32", DOUBLE: "f64"}[kind]
+
+
+def call_intrinsic(builder: ir.IRBuilder, name: str, result: ir.Type, values: list[ir.Value]) -> ir.Value:
+    """Calls `llvm.NAME`, declared in the builder's module when it is not yet."""
+    name = f"llvm.{name}"
+    function = builder.module.globals.get(name)
+    if function is None:
+        function = ir.Function(builder.module, ir.FunctionType(result, [value.type for value in values]), name)
+    return builder.call(function, values)
+
+
+# ---- operations ----
+
+
+def fma(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
+    """a * b + c: one rounding where the CPU has an instruction for it, else two."""
+    return a.call("fmuladd", b, c)
+
+
+def select(mask: Lanes, a: Lanes, b: Lanes) -> Lanes:
+    """a where the mask is set, else b."""
+    return a.like(a.builder.select(mask.value, a.value, a.of(b).value))
+
+
+def isnan(a: Lanes) -> Lanes:
+    return a != a
+
+
+def isinf(a: Lanes) -> Lanes:
+    return absolute(a) == math.inf
+
+
+def isfinite(a: Lanes) -> Lanes:
+    return absolute(a) < math.inf
+
+
+def maximum(a: Lanes, b: Lanes) -> Lanes:
+    """NumPy's: NaN if either is. One instruction where `a` is a constant, so constants go first."""
+    if not a.is_float:
+        return select(a > b, a, b)
+    # The inner one is an instruction, which gives b where one is NaN; would the outer one give `a`, LLVM took both
+    # for a single choice, by masks, which is three times as long to wait for.
+    return select(isnan(a), a.of(math.nan), select(a > b, a, b))
+
+
+def minimum(a: Lanes, b: Lanes) -> Lanes:
+    """NumPy's: NaN if either is. One instruction where `a` is a constant, so constants go first."""
+    if not a.is_float:
+        return select(a < b, a, b)
+    return select(isnan(a), a.of(math.nan), select(a < b, a, b))
+
+
+def absolute(a: Lanes) -> Lanes:
+    if a.is_float:
+        return a.call("fabs")
+    return select(a < 0, -a, a) if a.is_signed else a
+
+
+def sqrt(a: Lanes) -> Lanes:
+    return a.call("sqrt")
+
+
+def floor(a: Lanes) -> Lanes:
+    return a.call("floor")
+
+
+def ceil(a: Lanes) -> Lanes:
+    return a.call("ceil")
+
+
+def trunc(a: Lanes) -> Lanes:
+    return a.call("trunc")
+
+
+def round_even(a: Lanes) -> Lanes:
+    """To the nearest integer, halves to the even one."""
+    return a.call("roundeven")
+
+
+def copysign(a: Lanes, b: Lanes) -> Lanes:
+    """The magnitude of a with the sign of b."""
+    return a.call("copysign", b)
+
+
+def convert(a: Lanes, dtype: Kind) -> Lanes:
+    """As NumPy's astype, but floats beyond an integer's range become its nearest value, and NaN becomes 0."""
+    builder, value, target = a.builder, a.value, a.type_of(dtype)
+    if dtype == a.dtype:
+        return a
+    if isinstance(a.dtype, Narrow):
+        return convert(_decoded(a), dtype)
+    if isinstance(dtype, Narrow):
+        return _encoded(a, dtype)
+    if dtype == types.boolean:
+        return a != a.of(0)
+    to_float = isinstance(dtype, (types.Float, Half))
+    if dtype == float16 and a.dtype != types.float32:
+        return convert(_as_float32(a), dtype)
+    if a.dtype == float16 and dtype != types.float32:
+        a = convert(a, types.float32)
+    if isinstance(a.dtype, (types.Float, Half)):
+        if float16 in (a.dtype, dtype) and not _converts_float16():
+            return _from_float16(a) if a.dtype == float16 else _to_float16(a)
+        if to_float:
+            wider = ITEMSIZES[dtype] > ITEMSIZES[a.dtype]
+            result = builder.fpext(value, target) if wider else builder.fptrunc(value, target)
+        else:
+            return _rounded_to_zero(a, dtype)
+    elif to_float:
+        result = builder.sitofp(value, target) if a.is_signed else builder.uitofp(value, target)
+    else:
+        result = _resize_integer(a, target)
+    return Lanes(builder, result, dtype)
+
+
+def _converts_float16() -> bool:
+    """Whether the CPU that is compiled for has instructions from float16 and to it. LLVM would call functions that nobody has."""
+    target = active_target()
+    return not target.is_x86 or target.has("f16c")
+
+
+def _from_float16(a: Lanes) -> Lanes:
+    """float16 as float32. Read as float32, behind the sign, the bits are those of a number 2**112 times as small."""
+    bits = convert(reinterpret(a, types.uint16), types.uint32)
+    magnitude = (bits & 0x7FFF) << 13
+    scaled = reinterpret(reinterpret(magnitude, types.float32) * 2.0**112, types.uint32)
+    special = magnitude | 0x7F800000
+    special = select((bits & 0x3FF) == 0, special, special | 0x400000)  # no signalling one
+    number = select((bits & 0x7C00) == 0x7C00, special, scaled)
+    return reinterpret(number | ((bits & 0x8000) << 16), types.float32)
+
+
+def _to_float16(a: Lanes) -> Lanes:
+    """float32 as float16, rounded to even. Below the least normal number, adding a half rounds to multiples of 2**-24, the
+    distance of float16's numbers there."""
+    bits = reinterpret(a, types.uint32)
+    magnitude = bits & 0x7FFFFFFF
+    rebased = magnitude - (112 << 23)
+    normal = (rebased + 0xFFF + ((rebased >> 13) & 1)) >> 13
+    half = a.of(0.5)
+    small = reinterpret(reinterpret(magnitude, types.float32) + half, types.uint32) - 0x3F000000
+    number = select(magnitude < 0x38800000, small, normal)
+    number = select(magnitude >= 0x47800000, number.of(0x7C00), number)
+    number = select(magnitude > 0x7F800000, ((magnitude >> 13) & 0x3FF) | 0x7E00, number)
+    return reinterpret(convert(number | ((bits >> 16) & 0x8000), types.uint16), float16)
+
+
+def _as_float32(a: Lanes) -> Lanes:
+    """A number on its way to a narrower float. What is no float32 becomes the nearer to zero of its neighbours, its last bit set,
+    so that rounding again gives what rounding once would."""
+    if a.dtype != types.float64:
+        return convert(a, types.float32)
+    near = convert(a, types.float32)
+    again = convert(near, types.float64)
+    bits = reinterpret(near, types.uint32)
+    bits = select(absolute(again) > absolute(a), bits - 1, bits)
+    exact = (again == a) | isnan(a)
+    return reinterpret(select(exact, bits, bits | 1), types.float32)
+
+
+def _decoded(a: Lanes) -> Lanes:
+    """A narrow element as it is computed with: float32, or 8 bits with the sign of what they hold."""
+    dtype = a.dtype.dtype
+    bits = Lanes(a.builder, a.value, a.dtype.bits)
+    if dtype.format is None:
+        whole, spare = ELEMENTS[dtype.computed.name][0], 8 - dtype.value.bits
+        return (Lanes(a.builder, bits.value, whole) << spare) >> spare
+    return _decoded_float(convert(bits, types.uint32), dtype.format)
+
+
+def _decoded_float(bits: Lanes, form: FloatFormat) -> Lanes:
+    """As float32. Read as float32, behind the sign, the bits are those of a number of the same mantissa and another exponent, of
+    which subnormal numbers are no exception: one multiplication mends it."""
+    sign = 1 << (form.exponent + form.mantissa)
+    magnitude = bits & (sign - 1)
+    number = magnitude << (23 - form.mantissa)
+    if form.bias != _BIAS:
+        number = reinterpret(reinterpret(number, types.float32) * 2.0 ** (_BIAS - form.bias), types.uint32)
+    if not form.has_sign and not form.mantissa:
+        number = select(
+            magnitude == 0, number.of(1 << 22), number
+        )  # powers of two have no zero: half the least normal one
+    if form.overflow == form.greatest + 1 and form.overflow != form.nan:
+        number = select(magnitude == form.overflow, number.of(_INFINITY), number)
+    if form.exponent == _EXPONENT:
+        number = number if form.mantissa else select(bits == form.nan, number.of(_NAN), number)
+    elif not form.has_negative_zero:
+        return reinterpret(select(bits == form.nan, number.of(_NAN), _signed(number, bits, sign)), types.float32)
+    elif form.greatest < sign - 1:
+        first = form.overflow if form.overflow == form.nan else form.overflow + 1
+        number = select(magnitude >= first, number.of(_NAN), number)
+    return reinterpret(_signed(number, bits, sign) if form.has_sign else number, types.float32)
+
+
+def _signed(number: Lanes, bits: Lanes, sign: int) -> Lanes:
+    return number | ((bits & sign) << (32 - sign.bit_length()))
+
+
+def _encoded(a: Lanes, kind: Narrow) -> Lanes:
+    """A number as a narrow element: floats to the nearest, halves to even; integers keep their lowest bits, and floats become the
+    nearest of the integers towards zero."""
+    dtype = kind.dtype
+    if dtype.format is not None:
+        bits = _encoded_float(_as_float32(a), dtype.format)
+    else:
+        if a.is_float:
+            least, greatest = dtype.bounds
+            inside = select(a < least, a.of(least), select(a > greatest, a.of(greatest), a))
+            a = convert(inside, types.int32)
+        bits = convert(a, types.uint8) & ((1 << dtype.value.bits) - 1)
+    return Lanes(a.builder, convert(bits, kind.bits).value, kind)
+
+
+def _encoded_float(a: Lanes, form: FloatFormat) -> Lanes:
+    """The bits, as uint32. Below the least normal number, adding a power of two rounds to multiples of the least number."""
+    bits = reinterpret(a, types.uint32)
+    magnitude = bits & 0x7FFFFFFF
+    cut, sign = 23 - form.mantissa, 1 << (form.exponent + form.mantissa)
+    rebased = magnitude - ((_BIAS - form.bias) << 23)
+    # between powers of two, of which none is even, half way goes up
+    number = (rebased + ((1 << (cut - 1)) - 1) + ((rebased >> cut) & 1 if form.mantissa else 1)) >> cut
+    if form.exponent < _EXPONENT:
+        step = 2.0 ** (1 - form.bias - form.mantissa + 23)
+        whole = reinterpret(a.of(step), types.uint32)
+        small = reinterpret(reinterpret(magnitude, types.float32) + a.of(step), types.uint32) - whole
+        number = select(magnitude < (_BIAS - form.bias + 1) << 23, small, number)
+        # what is far beyond the range would wrap around
+        number = select(magnitude >= (_BIAS - form.bias + (1 << form.exponent)) << 23, number.of(sign), number)
+    number = select((number > form.greatest) | (magnitude == _INFINITY), number.of(form.overflow), number)
+    number = select(magnitude > _INFINITY, number.of(form.nan), number)
+    if not form.has_sign:
+        number = select(
+            magnitude <= 1 << 22, number.of(0), number
+        )  # the least, a subnormal float32; more is rounded up
+        return select((bits == magnitude) & (magnitude != 0), number, number.of(form.nan))
+    if form.has_negative_zero:
+        return number | ((bits >> (32 - sign.bit_length())) & sign)
+    return select((number == 0) | (number == form.nan), number, number | ((bits >> (32 - sign.bit_length())) & sign))
+
+
+def _rounded_to_zero(a: Lanes, dtype: Kind) -> Lanes:
+    """A float as an integer: LLVM's own conversion that saturates takes vectors apart."""
+    bits, builder = dtype.bitwidth, a.builder
+    least, end = (-(2 ** (bits - 1)), 2 ** (bits - 1)) if dtype.signed else (0, 2**bits)
+    inside = select(a > least, a, a.of(least)).value  # of what is no number too
+    to_integer = builder.fptosi if dtype.signed else builder.fptoui
+    result = Lanes(builder, to_integer(inside, a.type_of(dtype)), dtype)
+    result = select(a >= end, result.of(end - 1), result)
+    return select(isnan(a), result.of(0), result) if dtype.signed else result
+
+
+def saturated(a: Lanes, dtype: Kind) -> Lanes:
+    """Whole floats as integers of 8 or 16 bits, their nearest values; the least one for NaN."""
+    bits, builder = dtype.bitwidth, a.builder
+    least = -(1 << (bits - 1)) if dtype.signed else 0
+    most = least + (1 << bits) - 1
+    inside = select(a > least, a, a.of(least))
+    inside = select(inside < most, inside, a.of(most))
+    wide = Lanes(builder, builder.fptosi(inside.value, a.type_of(types.int32)), types.int32)
+    return Lanes(builder, _resize_integer(wide, a.type_of(dtype)), dtype)
+
+
+def _resize_integer(a: Lanes, target: ir.Type) -> ir.Value:
+    width, old = (getattr(kind, "element", kind).width for kind in (target, a.value.type))
+    if width == old:
+        return a.value
+    if (
+        isinstance(a.value, ir.Constant)
+        and isinstance(a.value.constant, int)
+        and abs(a.value.constant) < 1 << (width - 1)
+    ):
+        return ir.Constant(target, a.value.constant)  # which stays known
+    if width < old:
+        return a.builder.trunc(a.value, target)
+    return a.builder.sext(a.value, target) if a.is_signed else a.builder.zext(a.value, target)
+
+
+def reinterpret(a: Lanes, dtype: Kind) -> Lanes:
+    """The same bits as another type of the same size."""
+    return Lanes(a.builder, a.builder.bitcast(a.value, a.type_of(dtype)), dtype)
+
+
+def from_upper_halves(a: Lanes) -> Lanes:
+    """The float32 numbers of which the upper halves are a, integers of 16 bits, and the others zero."""
+    wide = convert(a, types.uint32)
+    return reinterpret(wide << 16, types.float32)
+
+
+def nibbles(words: Lanes) -> Lanes:
+    """The lowest four bits of each word, less 8, as float32."""
+    return convert(reinterpret(words & 15, types.int32), types.float32) - 8
+
+
+def nibbles_512(words: Lanes) -> Lanes:
+    """As `nibbles`, by one instruction of AVX-512, which takes no other bits to choose among 16 lanes."""
+    table = ir.Constant(ir.VectorType(FLOAT, 16), [float(number - 8) for number in range(16)])
+    found = call_intrinsic(words.builder, "x86.avx512.permvar.sf.512", table.type, [table, words.value])
+    return Lanes(words.builder, found, types.float32)
+
+
+def shuffle(a: Lanes, b: Lanes, indices: list[int]) -> Lanes:
+    """Lanes chosen from those of a (0 … lanes-1) and of b (lanes …)."""
+    mask = ir.Constant(ir.VectorType(I32, len(indices)), indices)
+    return a.like(a.builder.shuffle_vector(a.value, b.value, mask))
+
+
+def even_lanes(a: Lanes, b: Lanes) -> Lanes:
+    """Every second lane of a, then of b."""
+    return shuffle(a, b, list(range(0, 2 * a.lanes, 2)))
+
+
+def interleaved(a: Lanes, b: Lanes) -> Lanes:
+    """The lanes of the first halves of a and b in turns."""
+    return shuffle(a, b, [lane // 2 + lane % 2 * a.lanes for lane in range(a.lanes)])
+
+
+def _repeater(place: int, count: int) -> Callable[[Lanes], Lanes]:
+    def repeated(a: Lanes) -> Lanes:
+        return shuffle(a, a, [lane - lane % count + place for lane in range(a.lanes)])
+
+    repeated.__name__ = f"repeated_{place}_of_{count}"
+    return repeated
+
+
+# Of each group of so many neighbouring lanes, the one at this place in all of them.
+REPEATERS = tuple(_repeater(place, count) for count in (2, 4, 8) for place in range(count))
+
+
+def looked_up(a: Lanes, b: Lanes, indices: Lanes) -> Lanes:
+    """Of elements of 4 bytes, lane number `indices` of a, or behind its last one of b, on a CPU with AVX-512 or AVX2."""
+    builder, kind = a.builder, ir.VectorType(I32, a.lanes)
+    low, high = (builder.bitcast(each.value, kind) for each in (a, b))
+    at = builder.trunc(indices.value, kind)
+    if a.lanes == 16:
+        found = call_intrinsic(builder, "x86.avx512.vpermi2var.d.512", kind, [low, at, high])
+    else:
+        low, high = (call_intrinsic(builder, "x86.avx2.permd", kind, [each, at]) for each in (low, high))
+        found = builder.select((indices < a.lanes).value, low, high)
+    return a.like(builder.bitcast(found, a.value.type))
+
+
+def transposed(rows: list[Lanes]) -> list[Lanes]:
+    """The columns of a square of rows, or of several squares side by side, each by itself: in round k, every second block of 2**k
+    lanes changes places between two rows."""
+    rows, lanes, width = list(rows), rows[0].lanes, 1
+    while width < len(rows):
+        low = [lane if not lane & width else lanes + lane - width for lane in range(lanes)]
+        high = [lane + width if not lane & width else lanes + lane for lane in range(lanes)]
+        for i in range(len(rows)):
+            if not i & width:
+                a, b = rows[i], rows[i + width]
+                rows[i], rows[i + width] = shuffle(a, b, low), shuffle(a, b, high)
+        width *= 2
+    return rows
+
+
+def side_by_side(vectors: list[Lanes]) -> Lanes:
+    """The lanes of all vectors, whose number is a power of two, in one."""
+    while len(vectors) > 1:
+        lanes = list(range(2 * vectors[0].lanes))
+        vectors = [shuffle(a, b, lanes) for a, b in zip(vectors[::2], vectors[1::2], strict=True)]
+    return vectors[0]
+
+
+def parted(vectors: list[Lanes]) -> list[Lanes]:
+    """Groups of so many neighbours as there are vectors: the first ones of all, the second ones …"""
+    count, lanes = len(vectors), vectors[0].lanes
+    places = [[lane * count + i for lane in range(lanes)] for i in range(count)]
+    return [_picked(vectors, [divmod(place, lanes) for place in wanted]) for wanted in places]
+
+
+def joined(vectors: list[Lanes]) -> list[Lanes]:
+    """The inverse of `parted`."""
+    count, lanes = len(vectors), vectors[0].lanes
+    groups = [[divmod(i * lanes + lane, count) for lane in range(lanes)] for i in range(count)]
+    return [_picked(vectors, [(vector, lane) for lane, vector in wanted]) for wanted in groups]
+
+
+def _picked(vectors: list[Lanes], wanted: list[tuple[int, int]]) -> Lanes:
+    """Lanes of several vectors, each told by the vector's number and its own."""
+    lanes = len(wanted)
+    first = [lane + (lanes if vector == 1 else 0) for vector, lane in wanted]
+    result = shuffle(vectors[0], vectors[1], first)
+    for number, vector in enumerate(vectors[2:], 2):
+        result = shuffle(result, vector, [lanes + lane if v == number else i for i, (v, lane) in enumerate(wanted)])
+    return result
+
+
+def _horizontal(a: Lanes, combine: Callable[[Lanes, Lanes], Lanes]) -> Lanes:
+    """One scalar of all lanes: halves are combined until one lane is left."""
+    while a.lanes > 1:
+        half = a.lanes // 2
+        a = combine(shuffle(a, a, list(range(half))), shuffle(a, a, list(range(half, 2 * half))))
+    return a.like(a.builder.extract_element(a.value, ir.Constant(I32, 0)))
+
+
+def horizontal_sum(a: Lanes) -> Lanes:
+    return _horizontal(a, operator.add)
+
+
+def horizontal_sums(*vectors: Lanes) -> Lanes:
+    """The sum of all lanes of each vector, in the lanes of one; zeros behind them. A power of two that many lanes are."""
+    first, width = vectors[0], vectors[0].lanes
+    zeros = first.like(ir.Constant(first.value.type, None))
+    rows = [*vectors, *[zeros] * ((1 << (len(vectors) - 1).bit_length()) - len(vectors))]
+    while len(rows) > 1:  # each row holds some vectors' partial sums, of each `width`
+        low = [lane for lane in range(2 * first.lanes) if lane % width < width // 2]
+        high = [lane + width // 2 for lane in low]
+        rows = [shuffle(a, b, low) + shuffle(a, b, high) for a, b in zip(rows[::2], rows[1::2], strict=True)]
+        width //= 2
+    (total,), apart = rows, width
+    while width > 1:
+        width //= 2
+        total = total + shuffle(total, total, [lane ^ width for lane in range(total.lanes)])
+    places = [number * apart for number in range(len(vectors))]
+    return shuffle(total, total.of(0), places + [total.lanes] * (total.lanes - len(places)))
+
+
+# ---- products of 8-bit numbers ----
+
+
+def _in_registers(bits: int, emit: Callable[..., ir.Value], operands: list[Lanes]) -> Lanes:
+    """The vector that `emit` makes of the operands, applied to parts of so many bits."""
+    whole, width = operands[0].lanes, bits // operands[0].dtype.bitwidth
+    parts = []
+    for begin in range(0, whole, width):
+        lanes = list(range(begin, begin + width))
+        parts.append(emit(*(each if width == whole else shuffle(each, each, lanes) for each in operands)))
+    while len(parts) > 1:
+        both = list(range(2 * parts[0].lanes))
+        parts = [shuffle(a, b, both) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+    return parts[0]
+
+
+def _dot_instruction(bits: int) -> Callable[[Lanes, Lanes, Lanes], Lanes]:
+    def dot(total: Lanes, x: Lanes, w: Lanes) -> Lanes:
+        """total + four products in each lane of int32: bytes of x without sign by bytes of w with one. By one instruction."""
+        name = f"x86.avx512.vpdpbusd.{bits}"
+
+        def emit(*parts: Lanes) -> Lanes:
+            values = [part.value for part in parts]
+            return total.like(call_intrinsic(total.builder, name, values[0].type, values))
+
+        return _in_registers(bits, emit, [total, x, w])
+
+    dot.__name__ = f"dot_{bits}"
+    return dot
+
+
+_PAIRS = {128: "x86.sse2.pmadd.wd", 256: "x86.avx2.pmadd.wd", 512: "x86.avx512.pmaddw.d.512"}
+
+
+def _dot_of_pairs(bits: int) -> Callable[[Lanes, Lanes, Lanes], Lanes]:
+    def dot(total: Lanes, x: Lanes, w: Lanes) -> Lanes:
+        """As `dot_512`, by products of 16 bits: no sum of two of them is too large, as it might be with 8 bits at once."""
+        lanes = total.lanes
+
+        def words(a: Lanes) -> Lanes:
+            kind = types.int16
+            return Lanes(a.builder, a.builder.bitcast(a.value, ir.VectorType(I16, 2 * lanes)), kind)
+
+        def emit(a: Lanes, b: Lanes) -> Lanes:
+            kind = ir.VectorType(I32, a.lanes // 2)
+            return total.like(call_intrinsic(a.builder, _PAIRS[bits], kind, [a.value, b.value]))
+
+        numbers, weights = words(x), words(w)
+        even = _in_registers(bits, emit, [numbers & 255, (weights << 8) >> 8])
+        odd = _in_registers(bits, emit, [(numbers >> 8) & 255, weights >> 8])
+        return total + even + odd
+
+    dot.__name__ = f"dot_pairs_{bits}"
+    return dot
+
+
+def dot_plain(total: Lanes, x: Lanes, w: Lanes) -> Lanes:
+    """As `dot_512`, by what every CPU can."""
+    for shift in (0, 8, 16, 24):
+        total = total + ((x >> shift) & 255) * ((w << (24 - shift)) >> 24)
+    return total
+
+
+DOTS = (*map(_dot_instruction, (128, 256, 512)), *map(_dot_of_pairs, (128, 256, 512)), dot_plain)
+
+
+def horizontal_product(a: Lanes) -> Lanes:
+    return _horizontal(a, operator.mul)
+
+
+def horizontal_maximum(a: Lanes) -> Lanes:
+    return _horizontal(a, maximum)
+
+
+def horizontal_minimum(a: Lanes) -> Lanes:
+    return _horizontal(a, minimum)
+
+
+def any_lane(mask: Lanes) -> Lanes:
+    return mask.like(call_intrinsic(mask.builder, f"vector.reduce.or.{mangled(mask.value.type)}", I1, [mask.value]))
+
+
+def all_lanes(mask: Lanes) -> Lanes:
+    return mask.like(call_intrinsic(mask.builder, f"vector.reduce.and.{mangled(mask.value.type)}", I1, [mask.value]))
+
+
+def _bits(mask: Lanes) -> ir.Value:
+    """The lanes of a mask as the bits of an integer."""
+    return mask.builder.bitcast(mask.value, ir.IntType(mask.lanes))
+
+
+def first_lane(mask: Lanes) -> Lanes:
+    """The number of the first lane that is set; of lanes if none is."""
+    bits = _bits(mask)
+    count = call_intrinsic(mask.builder, f"cttz.{mangled(bits.type)}", bits.type, [bits, ir.Constant(I1, 0)])
+    return Lanes(mask.builder, mask.builder.zext(count, I64), types.int64)
+
+
+def last_lane(mask: Lanes) -> Lanes:
+    """The number of the last lane that is set; -1 if none is."""
+    bits = _bits(mask)
+    count = call_intrinsic(mask.builder, f"ctlz.{mangled(bits.type)}", bits.type, [bits, ir.Constant(I1, 0)])
+    return mask.lanes - 1 - Lanes(mask.builder, mask.builder.zext(count, I64), types.int64)
+
+
+def splat(scalar: Lanes, lanes: int) -> Lanes:
+    """The scalar in every lane."""
+    builder, kind = scalar.builder, ir.VectorType(scalar.value.type, lanes)
+    if isinstance(scalar.value, ir.Constant):
+        return scalar.like(ir.Constant(kind, [scalar.value.constant] * lanes))
+    undefined = ir.Constant(kind, ir.Undefined)
+    first = builder.insert_element(undefined, scalar.value, ir.Constant(I32, 0))
+    return scalar.like(builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(I32, lanes), [0] * lanes)))

@@ -1,0 +1,1 @@
+"""Generation: loops of decoders, and caches of keys, values and states."""

@@ -1,0 +1,473 @@
+"""Text, token by token, from a decoder: `treadle.generate`.
+
+A decoder takes token ids, and what it has computed of the tokens before, its cache, and gives logits and the longer cache. The
+names that exporters use tell what is what (`Roles`). The first call takes the whole prompt; each later one takes the newest token
+alone, and the tensors that the call before has made.
+
+Sampling: Fan et al., Hierarchical Neural Story Generation, 2018 (the k likeliest tokens); Holtzman et al., The Curious Case of
+Neural Text Degeneration, 2020 (the likeliest tokens that are p together).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Union
+
+import numpy as np
+
+from ..formats.executable import Executable
+from ..formats.messages.calling import Suggesting, public, public_class, told
+from ..formats.messages.errors import ArgumentError
+from ..formats.messages.names import near
+from ..formats.ports import Port
+from ..formats.types import ShapeDim, TensorType
+from ..vm.machine import CancelToken, VirtualMachine
+
+Choose = Callable[[np.ndarray], np.ndarray]  # float logits of a batch, [batch, vocabulary] → token ids, [batch]
+
+_PAST = re.compile(r"(past_key_values?|past|cache|mem)[._]?(?=.*\d|$)")
+_PRESENT = re.compile(r"(present_key_values?|present|new_cache|cache_out|out_mem)[._]?(?=.*\d|$)")
+_IDS = ("input_ids", "ids", "tokens", "token_ids", "decoder_input_ids", "input")
+_MASKS = ("attention_mask", "mask")
+_POSITIONS = ("position_ids", "positions")
+_COUNTER = "cache_position"  # the places of the new tokens in the cache
+_KEPT = "num_logits_to_keep"  # of how many of the last tokens there are to be logits
+_ZEROS = ("token_type_ids",)
+OF_ENCODERS = "encoder_"  # what inputs that an encoder makes are called begins so
+_SWITCH = "use_cache_branch"  # of decoders that have been merged from one with a cache and one without
+# The roles that a decoder may have besides, and the names of the inputs; all of them are made here.
+_OPTIONAL: dict[str, tuple[str, ...]] = {
+    "mask": _MASKS,
+    "positions": _POSITIONS,
+    "counter": (_COUNTER,),
+    "kept": (_KEPT,),
+    "zeros": _ZEROS,
+    "switch": (_SWITCH,),
+}
+_MADE = tuple(name for names in _OPTIONAL.values() for name in names)
+_LOGITS = ("logits", "lm_logits", "output", "scores")
+
+
+@dataclass(frozen=True)
+class Roles:
+    """What a decoder's inputs and outputs are, by their names; empty where there is none."""
+
+    ids: str
+    logits: int  # number of the output
+    mask: str = ""
+    positions: str = ""
+    counter: str = ""
+    kept: str = ""
+    zeros: str = ""
+    switch: str = ""
+    cache: tuple[tuple[str, int], ...] = ()  # an input, and the number of the output that it is in the next call
+    ports: dict[str, Port] = field(default_factory=dict)
+    sizes: dict[ShapeDim, int] = field(default_factory=dict)  # of symbols of caches, those that the outputs tell
+
+    @staticmethod
+    def of(inputs: Sequence[Port], outputs: Sequence[Port], function: str, fed: Collection[str] = ()) -> Roles:
+        """`fed` are inputs that the caller gives. Raises ArgumentError, which names what is not understood."""
+        names = {port.name: port for port in inputs}
+        made = (*_MADE, *fed)
+        rest = {name: port for name, port in names.items() if name not in made}
+        present = {
+            _PRESENT.sub("", port.name): number for number, port in enumerate(outputs) if _PRESENT.match(port.name)
+        }
+        cache, unpaired = [], []
+        for name in [name for name in rest if _PAST.match(name)]:
+            number = present.get(_PAST.sub("", name))
+            (unpaired.append(name) if number is None else cache.append((name, number)))
+        others = [name for name in rest if not _PAST.match(name)]
+        ids = next((name for name in _IDS if name in others), others[0] if len(others) == 1 else "")
+        if not ids or unpaired or len(others) > 1:
+            strange = unpaired or [name for name in others if name != ids] or list(names)
+            raise ArgumentError(
+                f"generate: {function}: cannot tell what {', '.join(map(repr, strange))} is; expected token ids "
+                f"({', '.join(_IDS[:3])} …), attention_mask, position_ids, and past… with a present… for each among the outputs: "
+                f"{', '.join(port.name for port in outputs)}; what is the same in every call, such as an encoder's results, is "
+                f"given by name: feeds={{{strange[0]!r}: …}}"
+            )
+        if (dtype := names[ids].dtype) is None or np.dtype(dtype).kind not in "iu":
+            raise ArgumentError(
+                f"generate: {function}({ids}): a decoder takes token ids, integers; {names[ids].type} is declared"
+            )
+        free = [number for number, port in enumerate(outputs) if not _PRESENT.match(port.name)]
+        logits = next(
+            (number for name in _LOGITS for number in free if outputs[number].name == name), free[0] if free else None
+        )
+        if logits is None:
+            raise ArgumentError(f"generate: {function} has no output that could be logits")
+        first = {role: next((name for name in known if name in names), "") for role, known in _OPTIONAL.items()}
+        pairs = [(names[name].type, outputs[number].type) for name, number in cache]
+        sizes: dict[ShapeDim, int] = {
+            have: made
+            for before, after in pairs
+            if isinstance(before, TensorType) and isinstance(after, TensorType) and before.rank == after.rank
+            for have, made in zip(before.shape, after.shape, strict=True)
+            if isinstance(made, int) and not isinstance(have, int)
+        }
+        return Roles(ids, logits, cache=tuple(cache), ports=names, sizes=sizes, **first)
+
+    def empty(self, name: str, batch: Any) -> list[Any] | None:
+        """The shape of a cache of no tokens: of its symbolic sizes, that of the ids' first axis (else its own first one) is the
+        batch, others are known by the outputs, and the rest is the length, 0. None for anything but a tensor with a length."""
+        ids, type_ = self.ports[self.ids].type, self.ports[name].type
+        if not isinstance(type_, TensorType) or not isinstance(ids, TensorType):
+            return None
+        symbols = [dim for dim in type_.shape if not isinstance(dim, int)]
+        rows = next((dim for dim in (*ids.shape[:1], *type_.shape[:1]) if dim in symbols), None)
+        shape = [
+            dim if isinstance(dim, int) else batch if dim == rows else self.sizes.get(dim, 0) for dim in type_.shape
+        ]
+        return shape if 0 in shape else None
+
+
+def _is_seed(value: object) -> bool:
+    return value is None or (isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= 0))
+
+
+@public_class
+@dataclass(frozen=True)
+class Sampler(Suggesting):
+    """Which token comes next. At a temperature of 0 the likeliest; else one by chance: of the `top_k` likeliest if that is not 0,
+    and of the fewest likeliest whose probabilities are `top_p` together. Equal seeds give equal texts."""
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, is_good, expected in (
+            ("temperature", _is_number(self.temperature) and 0 <= self.temperature < np.inf, "a number from 0 on"),
+            ("top_k", isinstance(self.top_k, int) and self.top_k >= 0, "a whole number from 0 on"),
+            ("top_p", _is_number(self.top_p) and 0 < self.top_p <= 1, "a number above 0, up to 1"),
+            ("seed", _is_seed(self.seed), "a whole number from 0 on, or None"),
+        ):
+            if not is_good:
+                raise ArgumentError(f"generate: {name}: expected {expected}, {getattr(self, name)!r} came")
+
+    def chooser(self) -> Choose:
+        """A function that draws, each time it is called."""
+        if self.temperature == 0:
+            return greedy
+        draw = np.random.default_rng(self.seed)
+        return lambda logits: np.array([self._one(row, draw) for row in logits])
+
+    def _one(self, logits: np.ndarray, draw: np.random.Generator) -> int:
+        order = np.argsort(-logits, kind="stable")
+        if self.top_k:
+            order = order[: self.top_k]
+        scaled = logits[order].astype(np.float64) / self.temperature
+        weights = np.exp(scaled - scaled[0])
+        sums = np.cumsum(weights / weights.sum())
+        count = int(np.searchsorted(sums, self.top_p)) + 1  # the last of them is the one that reaches it
+        sums = sums[: min(count, len(sums))]
+        return int(order[np.searchsorted(sums, draw.random() * sums[-1], side="right").clip(max=len(sums) - 1)])
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, np.integer, np.floating))
+
+
+def greedy(logits: np.ndarray) -> np.ndarray:
+    """The likeliest token of each row, of equal ones the first."""
+    return logits.argmax(axis=-1)
+
+
+@public
+def generate(
+    model: Union[VirtualMachine, Executable],
+    ids: Any,
+    *,
+    max_new_tokens: int,
+    sampler: Sampler | Choose | None = None,
+    temperature: float | None = None,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    seed: int | None = None,
+    stop: Sequence[int] | Sequence[Sequence[int]] = (),
+    attention_mask: Any = None,
+    feeds: Mapping[str, Any] | None = None,
+    function: str = "main",
+    cancel: CancelToken | None = None,
+) -> Iterator[Any]:
+    """The tokens that a decoder puts behind a prompt, one by one, as they are made.
+
+    ids       the prompt's token ids: a list, or integers [length], for which integers come; or integers [batch, length], or
+              a list of prompts of several lengths, for which arrays [batch] come. Prompts of one length are computed together,
+              others apart
+    sampler   a Sampler, or a function of logits [batch, vocabulary] that gives ids [batch]; without it the numbers behind it
+              make one: by default the likeliest token is taken. A temperature that is not given is 1 beside top_k, top_p or seed
+    stop      token ids, or sequences of them, behind any of which a text ends; the token that completes it is the last.
+              A row of a batch that has ended repeats its last token until all have
+    attention_mask  of the shape of ids, 0 where a prompt that is shorter than others is filled up: in front or behind
+    feeds     inputs that are the same in every call, by name: what an encoder has made, and its mask
+    cancel    ends the text from another thread; the machine's bounds hold for each token
+
+    A machine keeps nothing between two texts: calls from several threads do not disturb each other. Raises ArgumentError for a
+    function that is no decoder, and for what is no prompt, at once, not with the first token.
+    """
+    if not isinstance(model, (VirtualMachine, Executable)):
+        raise ArgumentError(
+            f"generate: model: expected a machine or an executable, {told(model)} came; treadle.compile and treadle.load give one"
+        )
+    machine = model if isinstance(model, VirtualMachine) else VirtualMachine(model)
+    fixed = _fed(feeds, machine.inputs(function), function)
+    roles = Roles.of(machine.inputs(function), machine.outputs(function), function, fixed)
+    prompts, is_single = _prompts(ids, attention_mask)
+    if isinstance(max_new_tokens, bool) or not isinstance(max_new_tokens, int) or max_new_tokens < 0:
+        raise ArgumentError(f"generate: max_new_tokens: expected a whole number from 0 on, {max_new_tokens!r} came")
+    choose = _chooser(sampler, temperature, top_k, top_p, seed)
+    call: Callable[..., Any] = machine[function]
+    if cancel is not None:
+        call = partial(_cancellable, machine, function, cancel)
+    groups = _of_equal_lengths(prompts)
+    if len(groups) > 1:
+        _check_groups(prompts, groups, roles, function)
+    decoders = [
+        _Decoder(call, roles, function, rows, np.stack([prompts[row] for row in rows]), given)
+        for rows, given in zip(groups, _fed_to(groups, fixed, roles), strict=True)
+    ]
+    return _tokens(decoders, choose, max_new_tokens, _stops(stop), is_single)
+
+
+def _prompts(ids: Any, attention_mask: Any) -> tuple[list[np.ndarray], bool]:
+    """The tokens of each prompt, without those that the mask leaves out, and whether there is one that is no batch. Raises
+    ArgumentError."""
+    array = _array(ids)
+    if array is None and isinstance(ids, Sequence) and all(map(_is_list, ids)):  # rows of several lengths
+        if attention_mask is not None:
+            raise ArgumentError(
+                "generate: attention_mask: expected none beside prompts of several lengths: these have nothing to leave out"
+            )
+        return [_tokens_of(np.asarray(row), f"ids: row {number}") for number, row in enumerate(ids)], False
+    if array is None or array.ndim not in (1, 2):
+        came = f"{array.dtype}{list(array.shape)}" if array is not None else told(ids)
+        text = "; a tokenizer makes them of text" if array is not None and array.dtype.kind in "US" else ""
+        raise ArgumentError(f"generate: ids: expected integers [length] or [batch, length], got {came}{text}")
+    rows = np.atleast_2d(array)
+    if attention_mask is None:
+        return [_tokens_of(row, "ids") for row in rows] or [_tokens_of(array.ravel(), "ids")], array.ndim == 1
+    mask = _array(attention_mask)
+    if mask is None:
+        raise ArgumentError("generate: attention_mask: its rows are of several lengths; expected the shape of ids")
+    if np.atleast_2d(mask).shape != rows.shape:
+        raise ArgumentError(
+            f"generate: attention_mask: expected the shape of ids, {list(array.shape)}, got {list(mask.shape)}"
+        )
+    seen = zip(rows, np.atleast_2d(mask) != 0, strict=True)
+    return [_tokens_of(row[kept], f"ids: row {n}") for n, (row, kept) in enumerate(seen)], array.ndim == 1
+
+
+def _array(value: Any) -> np.ndarray | None:
+    try:
+        return np.asarray(value)
+    except ValueError:  # NumPy makes no array of rows of several lengths
+        return None
+
+
+def _is_list(row: Any) -> bool:
+    array = _array(row)
+    return array is not None and array.ndim == 1
+
+
+def _tokens_of(prompt: np.ndarray, name: str) -> np.ndarray:
+    """A prompt. Raises ArgumentError for anything else; `name` says where it was given."""
+    if not prompt.size:
+        raise ArgumentError(
+            f"generate: {name}: the prompt has no token; a decoder begins with one, such as the tokenizer's bos"
+        )
+    if prompt.dtype.kind not in "iu":
+        text = "; a tokenizer makes them of text" if prompt.dtype.kind in "US" else ""
+        raise ArgumentError(f"generate: {name}: expected integers, got {prompt.dtype}{list(prompt.shape)}{text}")
+    if prompt.min() < 0:
+        raise ArgumentError(f"generate: {name}: expected token ids, which are not negative, got {prompt.min()}")
+    return prompt
+
+
+def _of_equal_lengths(prompts: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The numbers of the prompts of each length. Only these share a batch: nothing in a model's signature says whether it
+    leaves padding out in front, behind, or not at all (GroupQueryAttention wants it behind), so no model gets any."""
+    lengths = np.array([len(prompt) for prompt in prompts])
+    return [np.flatnonzero(lengths == length) for length in dict.fromkeys(lengths.tolist())]
+
+
+def _check_groups(prompts: Sequence[np.ndarray], groups: Sequence[np.ndarray], roles: Roles, function: str) -> None:
+    """Raises ArgumentError where prompts of several lengths do not suit a fixed size of the batch."""
+    size = (roles.ports[roles.ids].shape or (None,))[0]
+    if isinstance(size, int) and any(len(rows) != size for rows in groups):
+        counts = ", ".join(f"{len(rows)} of {len(prompts[rows[0]])} tokens" for rows in groups)
+        raise ArgumentError(
+            f"generate: ids: {function}({roles.ids}) takes batches of {size}, and only prompts of one length make a batch; got "
+            f"{counts}. Compile the model with a symbolic batch, batch='n', or give prompts of equal length"
+        )
+
+
+def _fed_to(groups: Sequence[np.ndarray], fixed: Mapping[str, Any], roles: Roles) -> Iterator[dict[str, Any]]:
+    """Of inputs that the caller gives, what each group of prompts takes: of those that have a row for each prompt, its rows."""
+    if len(groups) == 1:
+        yield dict(fixed)
+        return
+    batch = (roles.ports[roles.ids].shape or (None,))[0]
+    by_row = {name for name in fixed if (shape := roles.ports[name].shape) and shape[0] == batch}
+    arrays = {name: value.numpy() if hasattr(value, "numpy") else np.asarray(value) for name, value in fixed.items()}
+    for rows in groups:
+        yield {name: array[rows] if name in by_row else array for name, array in arrays.items()}
+
+
+def _fed(feeds: Any, inputs: Sequence[Port], function: str) -> dict[str, Any]:
+    """The inputs that the caller gives. Raises ArgumentError for what is no such input."""
+    if feeds is None:
+        return {}
+    if not isinstance(feeds, Mapping):
+        raise ArgumentError(f"generate: feeds: expected a dict from names to arrays, {told(feeds)} came")
+    names = [port.name for port in inputs]
+    for name in feeds:
+        if name not in names:
+            raise ArgumentError(f"generate: feeds: {function} has no input {name!r}{near(name, names)}")
+        if name in (*_IDS[:-1], *_MADE):
+            asked = "attention_mask" if name in (*_POSITIONS, *_MASKS) else "ids"
+            raise ArgumentError(
+                f"generate: feeds: {name!r} differs from call to call and is made of {asked}; give that"
+            )
+    return dict(feeds)
+
+
+def _chooser(sampler: Any, temperature: float | None, top_k: int, top_p: float, seed: int | None) -> Choose:
+    """What chooses the tokens. Raises ArgumentError."""
+    restricts = top_k != 0 or top_p != 1 or seed is not None
+    if sampler is None:
+        return Sampler(float(restricts) if temperature is None else temperature, top_k, top_p, seed).chooser()
+    if restricts or temperature is not None:
+        raise ArgumentError(
+            "generate: sampler: expected it alone; temperature, top_k, top_p and seed are a Sampler's own"
+        )
+    if isinstance(sampler, Sampler):
+        return sampler.chooser()
+    if isinstance(sampler, type) or not callable(sampler):
+        came = f"the class {sampler.__name__}" if isinstance(sampler, type) else told(sampler)
+        raise ArgumentError(f"generate: sampler: expected a treadle.Sampler, or a function of logits, {came} came")
+    return sampler
+
+
+def _cancellable(machine: VirtualMachine, function: str, cancel: CancelToken, **inputs: Any) -> Any:
+    return machine.call(function, (), inputs, cancel=cancel)
+
+
+def _stops(stop: Any) -> list[tuple[int, ...]]:
+    try:
+        sequences = [(int(each),) if isinstance(each, (int, np.integer)) else tuple(map(int, each)) for each in stop]
+    except (TypeError, ValueError):
+        raise ArgumentError(f"generate: stop: expected token ids, or lists of them, {stop!r} came") from None
+    if () in sequences:
+        raise ArgumentError("generate: stop: an empty sequence would end every text")
+    return sequences
+
+
+def _tokens(
+    decoders: Sequence[_Decoder], choose: Choose, count: int, stops: list[tuple[int, ...]], is_single: bool
+) -> Iterator[Any]:
+    longest = max(map(len, stops), default=0)
+    batch = sum(len(decoder.rows) for decoder in decoders)
+    recent: list[list[int]] = [[] for _ in range(batch)]
+    is_over = np.zeros(batch, bool)
+    last = np.zeros(batch, np.int64)
+    made: list[np.ndarray] = [np.empty(0)] * len(decoders)
+    order = np.argsort(np.concatenate([decoder.rows for decoder in decoders]))
+    for _ in range(count):
+        for number, decoder in enumerate(decoders):
+            if not is_over[decoder.rows].all():
+                made[number] = decoder.step()
+        logits = np.concatenate(made)[order] if len(made) > 1 else made[0]
+        tokens = np.where(is_over, last, np.asarray(choose(logits)))
+        if tokens.shape != last.shape or tokens.dtype.kind not in "iu":
+            got = f"{tokens.dtype}{list(tokens.shape)}"
+            raise ArgumentError(f"generate: the sampler gave {got}; expected integers {list(last.shape)}")
+        yield int(tokens[0]) if is_single else tokens
+        for row, token in enumerate(tokens.tolist()):
+            recent[row] = [*recent[row], token][-longest:] if longest else []
+            is_over[row] |= any(tuple(recent[row][-len(stop) :]) == stop for stop in stops)
+        if is_over.all():
+            return
+        last = tokens
+        for decoder in decoders:
+            decoder.take(tokens[decoder.rows])
+
+
+class _Decoder:
+    """A decoder of texts of one length, and its cache between two calls. `rows` are the numbers of the texts among all."""
+
+    def __init__(
+        self,
+        call: Callable[..., Any],
+        roles: Roles,
+        function: str,
+        rows: np.ndarray,
+        prompt: np.ndarray,
+        fixed: Mapping[str, Any],
+    ) -> None:
+        self.roles, self.rows = roles, rows
+        self.ids = prompt  # what the next call takes
+        self._call, self._function = call, function
+        self._fixed = fixed
+        self._cache: dict[str, Any] = {name: self._empty(roles.ports[name], len(rows)) for name, _ in roles.cache}
+        self._past = 0  # tokens in the cache
+
+    def take(self, tokens: np.ndarray) -> None:
+        """One more token of each text."""
+        column = tokens[:, None]
+        self.ids = column if self.roles.cache else np.concatenate([self.ids, column], axis=1)
+
+    def _empty(self, port: Port, batch: int) -> np.ndarray:
+        """A cache of no tokens."""
+        if port.shape is None or port.dtype is None:
+            raise ArgumentError(f"generate: {self._function}({port.name}): expected a tensor, {port.type} is declared")
+        shape = self.roles.empty(port.name, batch)
+        if shape is None:
+            shapes = f"shapes={{{port.name!r}: {(*port.shape[:-2], 'past', *port.shape[-1:])}, …}}"
+            raise ArgumentError(
+                f"generate: {self._function}({port.name}): the cache is {port.type}, of a fixed length; it must be empty before "
+                f"the first token, so one dimension is to be symbolic: compile the model with {shapes}"
+            )
+        return np.zeros(shape, port.dtype)
+
+    def _kept(self, name: str, made: Any) -> Any:
+        """The cache for the next call. Of an encoder's results a merged decoder makes it in the first call alone, and then gives
+        it empty."""
+        return self._cache[name] if self.roles.switch and self._past and 0 in made.shape else made
+
+    def _cast(self, name: str, array: np.ndarray) -> np.ndarray:
+        return np.ascontiguousarray(array, self.roles.ports[name].dtype)
+
+    def _one(self, name: str, value: int) -> np.ndarray:
+        """One number, a scalar or the only element of a tensor, as it is declared."""
+        port = self.roles.ports[name]
+        return np.full([size if isinstance(size, int) else 1 for size in port.shape or ()], value, port.dtype)
+
+    def step(self) -> np.ndarray:
+        """The logits behind the last token, [batch, vocabulary]."""
+        roles, (batch, length) = self.roles, self.ids.shape
+        inputs: dict[str, Any] = {roles.ids: self._cast(roles.ids, self.ids), **self._fixed, **self._cache}
+        total = self._past + length
+        if roles.mask:
+            inputs[roles.mask] = np.ones((batch, total), roles.ports[roles.mask].dtype)
+        for name in filter(None, (roles.positions, roles.counter)):
+            places = np.arange(self._past, total)
+            is_one_list = len(roles.ports[name].shape or ()) == 1  # for all rows
+            inputs[name] = self._cast(name, places if is_one_list else np.broadcast_to(places, self.ids.shape))
+        if roles.kept:
+            inputs[roles.kept] = self._one(roles.kept, 1)
+        if roles.zeros:
+            inputs[roles.zeros] = np.zeros(self.ids.shape, roles.ports[roles.zeros].dtype)
+        if roles.switch:
+            inputs[roles.switch] = self._one(roles.switch, self._past > 0)
+        results = self._call(**inputs)
+        results = results if isinstance(results, tuple) else (results,)
+        self._cache = {name: self._kept(name, results[number]) for name, number in roles.cache}
+        self._past += length if roles.cache else 0
+        logits = results[roles.logits].numpy()
+        return logits[:, -1] if logits.ndim == 3 else logits

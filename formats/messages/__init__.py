@@ -1,0 +1,1 @@
+"""Messages about names, calls and files, and the errors themselves."""

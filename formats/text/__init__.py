@@ -1,0 +1,1 @@
+"""Text forms of programs: assembly, disassembly, reports."""

@@ -1,0 +1,163 @@
+"""What an executable consists of: numbers for tools, and a text for people."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from .. import container, host_work, sections
+from ..bytecode import function_words, scan
+from ..constants import constant_type
+from ..program import Program
+from .disassembly import signature
+
+if TYPE_CHECKING:
+    from ..executable import Executable
+
+
+def information(executable: Executable) -> dict[str, Any]:
+    """What a user of an executable wants to know first, as JSON has it."""
+    files = {constant.file for constant in executable.late_bound_consts.values()}
+    return {
+        "format_version": container.FORMAT_VERSION,
+        "functions": [
+            {
+                "name": function.name,
+                "params": [
+                    {"name": name, "type": str(type_)}
+                    for name, type_ in zip(function.param_names, function.type.params, strict=True)
+                ],
+                "result": str(function.type.result),
+            }
+            for function in executable.program.functions
+            if not function.captured
+        ],
+        "outputs": {
+            name: [{"name": port.name, "type": str(port.type)} for port in executable.outputs(name)]
+            for name in executable.globals
+        },
+        "imports": [str(entry) for entry in executable.program.imports],
+        "data_types": [str(definition) for definition in executable.program.data_types],
+        "primitives": len(executable.primitive_ops),
+        "constants": len(executable.constants),
+        "constant_bytes": sum(array.nbytes for array in executable.constants),
+        "constants_files": sorted(files),
+        "native": {target: len(kernels) for target, kernels in executable.native.items()},
+        "tuned": {target: len(choices) for target, choices in executable.tuning.items()},
+        "metadata": dict(executable.program.metadata),
+    }
+
+
+def held_texts(facts: dict[str, Any]) -> dict[str, str]:
+    """What an executable holds, in few words each."""
+    files = f", in part in {', '.join(facts['constants_files'])}" if facts["constants_files"] else ""
+    native, tuned = (
+        ", ".join(f"{count} for {target}" for target, count in facts[name].items()) for name in ("native", "tuned")
+    )
+    held = {
+        "constants": f"{facts['constants']}, {size_text(facts['constant_bytes'])}{files}",
+        "primitives": str(facts["primitives"]),
+        "native kernels": native or "none",
+    }
+    return {**held, "tuned": tuned} if tuned else held
+
+
+def information_text(facts: dict[str, Any]) -> str:
+    kind = facts.get("kind", "Treadle executable")
+    lines = [f"{facts['file']}: {kind}, format {facts['format_version']}, {size_text(facts['bytes'])}"]
+    for function in facts["functions"]:
+        ports = [("in ", port) for port in function["params"]]
+        ports += [("out", port) for port in facts["outputs"][function["name"]]]
+        width = max((len(port["name"]) for _, port in ports), default=0)
+        lines.append(f"  {function['name']}")
+        lines += [f"    {way}  {port['name']:{width}}  {port['type']}" for way, port in ports]
+    lines += [f"  import {entry}" for entry in facts["imports"]]
+    lines += [f"  {definition}" for definition in facts["data_types"]]
+    held = held_texts(facts)
+    tuned = f"; tuned: {held['tuned']}" if "tuned" in held else ""
+    lines.append(f"  constants: {held['constants']}")
+    lines.append(f"  primitives: {held['primitives']}; native kernels: {held['native kernels']}{tuned}")
+    for each in facts.get("host", ()):
+        nodes = f", of {', '.join(each['nodes'][:3])}{' …' if len(each['nodes']) > 3 else ''}" if each["nodes"] else ""
+        loop = ", in a loop: this may be slow" if each["in_loop"] else ""
+        lines.append(f"    on the host: {each['name']} ({', '.join(dict.fromkeys(each['operators']))}){nodes}{loop}")
+    lines += [
+        f"  {key}: {value}" for key, value in facts["metadata"].items() if key != host_work.NOTE
+    ]  # the lines above say it
+    return "\n".join(lines)
+
+
+def statistics(executable: Executable) -> dict[str, Any]:
+    """Counts and sizes, as JSON has them. Keys are stable."""
+    program = executable.program
+    contents = sections.encode(
+        program, executable.late_bound_consts, executable.native, executable.tuning, executable.weights
+    )
+    return {
+        "format_version": container.FORMAT_VERSION,
+        "constants": [str(constant_type(array)) for array in program.constants],
+        "constant_bytes": sum(array.nbytes for array in program.constants),
+        "late_bound_constants": sorted(executable.late_bound_consts),
+        "functions": [
+            {
+                "name": function.name,
+                "signature": signature(function),
+                "is_closure": function.captured > 0,
+                "instructions": _instruction_count(program, number),
+                "ref_registers": function.ref_registers,
+                "int_registers": function.int_registers,
+                "frame_bytes": function.frame_bytes,
+            }
+            for number, function in enumerate(program.functions)
+        ],
+        "primitive_ops": executable.primitive_ops,
+        "imports": [str(entry) for entry in program.imports],
+        "code_words": len(program.code),
+        "native": {target: len(kernels) for target, kernels in executable.native.items()},
+        "sections": {name: sum(map(len, pieces)) for name, pieces in contents.items()},
+        "metadata": dict(program.metadata),
+    }
+
+
+def _instruction_count(program: Program, number: int) -> int:
+    function = program.functions[number]
+    return sum(1 for _ in scan(function_words(program, function), function.name))
+
+
+def statistics_text(executable: Executable) -> str:
+    facts = statistics(executable)
+    functions = facts["functions"]
+    late = len(facts["late_bound_constants"])
+    lines = [
+        "Executable statistics:",
+        f"  Constants (#{len(facts['constants'])}, {size_text(facts['constant_bytes'])}"
+        + (f", {late} in other files" if late else "")
+        + f"): {_counted(facts['constants'])}",
+        f"  Globals (#{len(executable.globals)}): {_listed(executable.globals)}",
+        f"  Primitive ops (#{len(facts['primitive_ops'])}): {_listed(facts['primitive_ops'])}",
+        *([f"  Imports (#{len(facts['imports'])}): {_listed(facts['imports'])}"] if facts["imports"] else []),
+        f"  Code: {sum(f['instructions'] for f in functions)} instructions, {facts['code_words']} words",
+        f"  Planned memory: {size_text(max((f['frame_bytes'] for f in functions), default=0))} in the largest frame",
+        f"  Native code: {_listed([f'{target} (#{n})' for target, n in facts['native'].items()])}",
+        "  Sections: " + ", ".join(f"{name} {size_text(size)}" for name, size in facts["sections"].items()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _counted(names: list[str]) -> str:
+    """Each name once, with the number of times when there are several."""
+    return _listed([name if count == 1 else f"{count}× {name}" for name, count in Counter(names).items()])
+
+
+def _listed(names: list[str]) -> str:
+    return f"[{', '.join(names)}]"
+
+
+def size_text(size: int) -> str:
+    """1234567 → "1.2 MB"."""
+    value, unit = float(size), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if value < 1000:
+            break
+        value, unit = value / 1000, larger
+    return f"{size} B" if unit == "B" else f"{value:.1f} {unit}"

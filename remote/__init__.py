@@ -1,0 +1,1 @@
+"""Devices in other processes and on other hosts: the client's side."""

@@ -1,0 +1,1 @@
+"""The server's side of remote devices, which `treadle serve --remote` mounts."""

@@ -1,0 +1,1 @@
+"""`treadle bench`: what Treadle promises, measured."""

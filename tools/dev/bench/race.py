@@ -1,0 +1,267 @@
+"""`treadle bench models`: the zoo, on Treadle and on the runtimes that people use today.
+
+All engines run in one process and take turns, so that a slow moment of the machine hits all of them; medians count. Outputs are
+compared, so that a fast wrong answer is seen. A model that an engine cannot run is reported with the reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import textwrap
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from ....formats.messages.errors import TreadleError
+from ...arguments import UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+
+    from ..zoo.catalogue import Entry
+    from .engines import Call
+
+_T = TypeVar("_T")
+
+OURS = "treadle"
+RIVALS = ("onnxruntime", "openvino")
+WRONG = 1e-3  # an error above this share of the largest element is marked
+
+_REASON_CHARACTERS = 160
+_ROUNDS = 15
+_BURST_SECONDS = 0.02  # an engine's turn lasts about so long: small models are called many times
+_MODEL_SECONDS = 20.0  # and all turns of a model together no longer than this, however slow an engine is
+_SPIN_SECONDS = 0.25  # threads that are busy for longer are not waited for
+_NAP_SECONDS = 0.02  # several ticks of the system's clock: by these it counts what a running thread has used
+_IDLE_SHARE = 0.1  # of one core
+_QUANTILES = {"p10": 10, "median": 50, "p90": 90}
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One engine on one model. Milliseconds; or why there are none."""
+
+    milliseconds: dict[str, float] = field(default_factory=dict)  # by the names of _QUANTILES
+    failure: str = ""
+    error: float | None = None  # the largest difference from the first rival's outputs, a share of the largest element
+
+    @property
+    def median(self) -> float:
+        """Not a number where the engine failed."""
+        return self.milliseconds.get("median", math.nan)
+
+
+@dataclass(frozen=True)
+class Race:
+    """All engines on one model, with so many threads."""
+
+    model: str
+    threads: int
+    engines: dict[str, Measurement]
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times the best rival's time is ours: above 1, we lead."""
+        rivals = [result.median for name, result in self.engines.items() if name != OURS and not result.failure]
+        ours = self.engines[OURS]
+        return None if ours.failure or not rivals else min(rivals) / ours.median
+
+
+def add_options(bench: argparse.ArgumentParser) -> None:
+    """What the command line takes for `models` besides what all benchmarks take."""
+    group = bench.add_argument_group("models, accuracy, memory and layers")
+    group.add_argument("--only", type=_names, default=(), metavar="MODEL,…", help="models of the zoo (default: all)")
+    group.add_argument("--against", type=_names, default=RIVALS, metavar="ENGINE,…", help="rivals (default: all)")
+    group.add_argument("--threads", type=counts, default=(1, 2), metavar="N,…", help="thread counts (default: 1,2)")
+    group.add_argument("--report", metavar="FILE", help="write a page in Markdown, or its part")
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name for name in text.split(",") if name)
+
+
+def counts(text: str) -> tuple[int, ...]:
+    counts = tuple(map(int, _names(text)))
+    if not counts or min(counts) < 1:
+        raise argparse.ArgumentTypeError("numbers from 1 on are expected")
+    return counts
+
+
+def race_command(options: argparse.Namespace) -> int:
+    """Prints each race when it is over."""
+    from . import race_report
+
+    races = told(
+        run_races(options.only, options.against, options.threads, options.repeat or _ROUNDS), race_report.line, options
+    )
+    if options.json:
+        print(json.dumps([asdict(race) | {"ratio": race.ratio} for race in races]))
+    else:
+        print("\n" + "\n".join(race_report.summary(races)))
+    if options.report:
+        race_report.write(options.report, races)
+    return 0
+
+
+def told(found: Iterable[_T], line: Callable[[_T], str], options: argparse.Namespace) -> list[_T]:
+    """All that is found. Prints a line for each when it is there, unless JSON is asked for."""
+    kept = []
+    for each in found:
+        kept.append(each)
+        if not options.json:
+            print(line(each), flush=True)
+    return kept
+
+
+def run_races(models: Sequence[str], rivals: Sequence[str], threadcounts: Iterable[int], rounds: int) -> Iterator[Race]:
+    """Races the models of these names, or all. Raises UsageError for a name that is not in the zoo, or no engine's."""
+    return each_count(zoo_entries(models), rivals, threadcounts, partial(_race, rounds=rounds))
+
+
+def each_count(
+    entries: Sequence[Entry],
+    rivals: Sequence[str],
+    threadcounts: Iterable[int],
+    measure: Callable[[Entry, Sequence[str], int], _T],
+) -> Iterator[_T]:
+    """What is measured of each model with us and the rivals on each count of threads, which is put back in the end."""
+    from .... import get_num_threads, set_num_threads
+
+    check_engines(rivals)
+    before = get_num_threads()
+    try:
+        for entry in entries:
+            for threads in threadcounts:
+                yield measure(entry, (OURS, *rivals), threads)
+    finally:
+        set_num_threads(before)
+
+
+def zoo_entries(models: Sequence[str]) -> list[Entry]:
+    """The models of these names, or all. Raises UsageError for a name that is not in the zoo."""
+    from ..zoo.catalogue import CATALOGUE
+
+    _check_names("model", models, CATALOGUE)
+    return [CATALOGUE[name] for name in models] or list(CATALOGUE.values())
+
+
+def check_engines(names: Sequence[str]) -> None:
+    """Raises UsageError for a name that is no engine's."""
+    from .engines import ENGINES
+
+    _check_names("engine", names, ENGINES)
+
+
+def _check_names(kind: str, given: Sequence[str], known: Iterable[str]) -> None:
+    if unknown := [name for name in given if name not in known]:
+        raise UsageError(f"there is no {kind} {unknown[0]!r}; there are {', '.join(known)}")
+
+
+def _race(entry: Entry, engines: Sequence[str], threads: int, rounds: int) -> Race:
+    """The engines' sessions live for this race only: their threads and memory must not burden the next."""
+    from ..zoo.catalogue import inputs
+
+    model = entry.build()
+    calls, outputs, failures = prepare(engines, model, inputs(entry, model), threads)
+    times = interleaved(calls, rounds)
+    reference = next((outputs[name] for name in engines if name != OURS and name in outputs), None)
+    results = {
+        name: Measurement(failure=failures[name])
+        if name in failures
+        else Measurement(_quantiles(times[name]), error=None if reference is None else _error(outputs[name], reference))
+        for name in engines
+    }
+    return Race(entry.name, threads, results)
+
+
+def prepare(
+    engines: Sequence[str], model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], threads: int
+) -> tuple[dict[str, Call], dict[str, list[np.ndarray]], dict[str, str]]:
+    """By engine: its call, what this gave, and, of those that cannot run the model, why."""
+    from .engines import ENGINES
+
+    calls: dict[str, Call] = {}
+    outputs: dict[str, list[np.ndarray]] = {}
+    failures: dict[str, str] = {}
+    for name in engines:
+        try:
+            call = ENGINES[name](model, feeds, threads)
+            outputs[name] = [array.copy() for array in call()]
+            calls[name] = call
+        except Exception as error:  # whatever a runtime raises: that it cannot run this model is a result
+            failures[name] = reason(error)
+    return calls, outputs, failures
+
+
+def interleaved(calls: dict[str, Call], rounds: int) -> dict[str, list[float]]:
+    """Seconds a call of each engine, a number for each round.
+
+    A turn begins when the engines' threads are idle, with a call that does not count: it wakes the engine's threads and brings
+    its data back into the caches.
+    """
+    once = {name: _seconds(call, 1) for name, call in calls.items()}
+    count = {name: max(1, int(_BURST_SECONDS / seconds)) for name, seconds in once.items()}
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    start = time.perf_counter()
+    for _ in range(rounds):
+        for name, call in calls.items():
+            await_idle_threads()
+            call()
+            times[name].append(_seconds(call, count[name]))
+        if time.perf_counter() - start > _MODEL_SECONDS:
+            break
+    return times
+
+
+def await_idle_threads() -> None:
+    """Waits until the threads of this process are idle: after a run they look for more work for a while, onnxruntime's for some
+    50 ms, and would take the cores from another engine's."""
+    deadline = time.perf_counter() + _SPIN_SECONDS
+    while time.perf_counter() < deadline:
+        busy, start = time.process_time(), time.perf_counter()
+        time.sleep(_NAP_SECONDS)
+        if time.process_time() - busy < _IDLE_SHARE * (time.perf_counter() - start):
+            return
+
+
+def _seconds(call: Call, count: int) -> float:
+    start = time.perf_counter()
+    for _ in range(count):
+        call()
+    return (time.perf_counter() - start) / count
+
+
+def _quantiles(seconds: Sequence[float]) -> dict[str, float]:
+    import numpy as np
+
+    return {name: float(np.percentile(seconds, share)) * 1e3 for name, share in _QUANTILES.items()}
+
+
+def _error(outputs: Sequence[np.ndarray], reference: Sequence[np.ndarray]) -> float:
+    """Infinite for outputs of other shapes, and where one has NaN or an infinity that the other has not."""
+    import numpy as np
+
+    if [array.shape for array in outputs] != [array.shape for array in reference]:
+        return math.inf
+    worst = 0.0
+    for a, b in zip(outputs, reference, strict=True):
+        finite = np.isfinite(b)
+        if not np.array_equal(finite, np.isfinite(a)) or not np.array_equal(a[~finite], b[~finite], equal_nan=True):
+            return math.inf
+        if finite.any():
+            difference = np.abs(a[finite].astype(np.float64) - b[finite]).max()
+            worst = max(worst, float(difference) / max(float(np.abs(b[finite]).max()), 1e-30))
+    return worst
+
+
+def reason(error: Exception) -> str:
+    """Why an engine fails, on one line, without the lists that some messages end with."""
+    if isinstance(error, ImportError):
+        return "not installed"
+    text = error.message if isinstance(error, TreadleError) else str(error)
+    return textwrap.shorten(text, _REASON_CHARACTERS, placeholder=" …") or type(error).__name__

@@ -1,0 +1,1 @@
+"""Pages, stubs and lists that are derived from tables."""

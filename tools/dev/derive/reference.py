@@ -1,0 +1,98 @@
+"""Writes docs/reference/: every command with its options, every operator, every environment variable.
+
+python -m treadle.tools.dev.derive.reference
+
+The pages are made for the site alone (`make docs`), and git does not know them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import os
+from pathlib import Path
+
+from ....compiler.builder.draws import FUNCTIONS
+from ....compiler.builder.operator_functions import LOWERED, documentation, signature
+from ....compiler.operators import TABLE
+from ....formats.extensions import EXTENSIONS
+from ....native.knobs import KNOBS
+from ... import cli
+
+FOLDER = Path(__file__).parents[3] / "docs" / "reference"
+_NOTICE = "<!-- Derived by tools/dev/derive/reference.py. -->\n"
+_COLUMNS = "110"  # of the options' texts
+
+
+def commands_page() -> str:
+    """The command line, as `--help` prints it."""
+    before, os.environ["COLUMNS"] = os.environ.get("COLUMNS"), _COLUMNS
+    try:
+        parser = cli._parser()
+        parts = [_NOTICE, "# Commands", "", *_text(parser)]
+        for action in parser._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                for name, command in action.choices.items():
+                    parts += ["", f"## treadle {name}", "", *_text(command)]
+    finally:
+        os.environ.pop("COLUMNS")
+        if before is not None:
+            os.environ["COLUMNS"] = before
+    return "\n".join(parts) + "\n"
+
+
+def _text(parser: argparse.ArgumentParser) -> list[str]:
+    return ["```text", parser.format_help().rstrip(), "```"]
+
+
+def operators_page() -> str:
+    """The functions of `treadle.op`."""
+    parts = [_NOTICE, "# Operators", ""]
+    parts += ["`treadle.op` has a function for each: tensors by position, attributes by name.", ""]
+    for name in sorted(TABLE):
+        if name not in LOWERED and name not in EXTENSIONS:
+            operator = TABLE[name]
+            parts += [
+                f"## {name}",
+                "",
+                "```text",
+                f"op.{name}{signature(operator)}",
+                "",
+                documentation(operator),
+                "```",
+                "",
+            ]
+    for name, function in FUNCTIONS.items():
+        found = inspect.signature(function)
+        written = found.replace(parameters=list(found.parameters.values())[1:], return_annotation=found.empty)
+        parts += [
+            f"## {name}",
+            "",
+            "```text",
+            f"op.{name}{written}",
+            "",
+            inspect.cleandoc(function.__doc__ or ""),
+            "```",
+            "",
+        ]
+    return "\n".join(parts)
+
+
+def variables_page() -> str:
+    """The environment variables that Treadle reads."""
+    parts = [_NOTICE, "# Environment variables", "", "`treadle knobs` prints them with their present values.", ""]
+    parts += ["| name | meaning |", "|--|--|", *(f"| `{knob.name}` | {knob.doc} |" for knob in KNOBS.values())]
+    return "\n".join(parts) + "\n"
+
+
+PAGES = {"commands.md": commands_page, "operators.md": operators_page, "variables.md": variables_page}
+
+
+def main() -> None:
+    FOLDER.mkdir(exist_ok=True)
+    for name, page in PAGES.items():
+        (FOLDER / name).write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

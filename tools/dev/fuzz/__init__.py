@@ -1,0 +1,1 @@
+"""Fuzzers, and what they are made of."""

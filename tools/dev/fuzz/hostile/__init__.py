@@ -1,0 +1,1 @@
+"""Hostile ONNX models: sound ones, and how they are changed. `fuzz/models.py` compiles what comes of it."""

@@ -1,0 +1,92 @@
+"""Changed files and texts for the readers of TVM's formats (parameters, graph JSON, executables), of modules, and of executables.
+
+    python -m treadle.tools.dev.fuzz.readers graph params --count 100000
+
+Inputs are those of `tests/corpus`, of those that are taken, changed at random: bytes anywhere, and of a JSON text its values.
+An input is a function of the seed and its number: `--only NUMBER` tries one again. What must not happen: a crash, an error that
+is not Treadle's, more than two seconds, more memory than a multiple of the input's size.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import sys
+import time
+import tracemalloc
+from collections import Counter
+from collections.abc import Sequence
+from random import Random
+
+from ....formats.messages.errors import TreadleError
+from .changes import mutate_bytes, mutate_json
+from .targets import TARGETS, is_fault, read_corpus
+
+DEFAULT = ("params", "graph", "relay", "relax", "modules", "file")
+SLOW_SECONDS = 2.0
+# Bytes of Python's and NumPy's memory: for a byte of the input, and besides, which the longest errors and imports take
+MEMORY_PER_BYTE, MEMORY = 256, 4 << 20
+
+
+def make_input(originals: Sequence[bytes], seed: int, number: int) -> bytes:
+    """A changed original."""
+    random = Random(f"{seed} {number}")
+    data = random.choice(originals)
+    if data[:1] == b"{" and random.random() < 0.7:
+        try:
+            return mutate_json(random, data.decode()).encode(errors="replace")
+        except (ValueError, AttributeError):  # the corpus has texts that are no JSON
+            pass
+    return mutate_bytes(random, data)
+
+
+def try_input(name: str, data: bytes) -> str:
+    """What comes of an input; a text that begins with "finding" is one."""
+    tracemalloc.reset_peak()
+    before, begin = tracemalloc.get_traced_memory()[0], time.process_time()
+    try:
+        TARGETS[name](data)
+        outcome = "taken"
+    except TreadleError as error:
+        outcome = f"finding: {error}" if is_fault(error) else f"refused {type(error).__name__}"
+    except Exception as error:
+        return f"finding: {type(error).__name__}: {error}"
+    seconds, taken = time.process_time() - begin, tracemalloc.get_traced_memory()[1] - before
+    if seconds > SLOW_SECONDS:
+        return f"finding: {seconds:.1f} s"
+    if taken > MEMORY + MEMORY_PER_BYTE * len(data):
+        return f"finding: {taken} bytes for an input of {len(data)}"
+    return outcome
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Prints what came of all inputs, by target. 1 if there is a finding."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("targets", nargs="*", default=list(DEFAULT), help=f"of {', '.join(TARGETS)}")
+    parser.add_argument("--count", type=int, default=100_000, help="inputs for each target")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", type=int, help="the number of one input")
+    options = parser.parse_args(argv)
+    found = False
+    for name in options.targets:
+        if name not in TARGETS:
+            parser.error(f"there is no target {name!r}; there are {', '.join(TARGETS)}")
+        tally = Counter[str]()
+        # what is imported once takes memory once, before it is counted
+        originals = [data for data in read_corpus(name) if try_input(name, data) == "taken"]
+        tracemalloc.start()
+        for number in range(options.count) if options.only is None else [options.only]:
+            outcome = try_input(name, make_input(originals, options.seed, number))
+            if outcome.startswith("finding"):
+                found = True
+                print(f"{name} {number}: {outcome[:300]}", flush=True)
+                outcome = "finding"
+            tally[outcome] += 1
+        tracemalloc.stop()
+        print(f"{name}: " + ", ".join(f"{count} {outcome}" for outcome, count in tally.most_common()), flush=True)
+    return int(found)
+
+
+if __name__ == "__main__":
+    faulthandler.enable()
+    sys.exit(main())

@@ -1,0 +1,263 @@
+"""What coverage-guided fuzzing feeds: one function of bytes for each reader of things from outside.
+
+A target returns, or raises an error of Treadle's; whatever else it raises is a finding, and so is more than two seconds.
+`tests/corpus/<target>.txt` holds a small corpus of each, one input in base64 on a line, which the tests replay.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import functools
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from ....formats.codec import Buffer
+from ....formats.container import Container, layout
+from ....formats.messages.errors import FormatError, InferenceError, TreadleError
+from ....formats.primitive import Primitive, PrimitiveDefinition
+from ....formats.schema import BY_NAME, SECTIONS
+from ....formats.sections import decode_definition
+
+CORPUS = Path(__file__).parents[3] / "tests" / "corpus"
+TEXT_BYTES = 1 << 14  # of an input: what is read is no longer than it takes to make a mistake
+
+Target = Callable[[bytes], object]
+
+
+def is_fault(error: TreadleError) -> bool:
+    """Whether the error says itself that it is a fault of Treadle's: a template or a pass that failed, whatever the input."""
+    return "Treadle's fault" in error.message
+
+
+def file(data: bytes) -> None:
+    """An executable: its container, its sections, the verifier."""
+    from ....formats.executable import load
+    from ....vm.verify.verifier import verify
+
+    executable = load(data)
+    executable.check_constants()
+    verify(executable.program)
+
+
+def sections(data: bytes) -> None:
+    """One section, which the first byte chooses, without a container's checksums around it."""
+    codecs = [section for section in SECTIONS if section.codec is not None]
+    section = codecs[data[0] % len(codecs)] if data else codecs[0]
+    assert section.codec is not None
+    section.codec.decode(data[1:], section.name)
+
+
+def assembly(data: bytes) -> None:
+    """The assembler's text, what it makes verified, printed and read again."""
+    from ....formats.text.assembly import parse_assembly, print_assembly
+    from ....vm.verify.verifier import verify
+
+    program = parse_assembly(data[:TEXT_BYTES].decode(errors="replace"))
+    verify(program)
+    again = print_assembly(program)
+    if print_assembly(parse_assembly(again)) != again:
+        raise AssertionError("a printed program reads back as another")
+
+
+def module(data: bytes) -> None:
+    """The text of the IR, typed."""
+    from ....compiler.ir.infer import infer_types
+    from ....compiler.ir.text import parse_module, print_module
+
+    typed = infer_types(parse_module(data[:TEXT_BYTES].decode(errors="replace")))
+    print_module(typed)
+
+
+def definition(data: bytes) -> None:
+    """A primitive's definition: decoded, checked, lowered to the text of a kernel."""
+    from ....compiler.check import check_definition
+    from ....compiler.targets.cpu.kernels.lower import lower
+    from ....compiler.targets.cpu.target import host
+
+    found = decode_definition(data)
+    check_definition(found)
+    lower(found, host())
+
+
+def onnx(data: bytes) -> None:
+    """A model in ONNX's format."""
+    from ....compiler.onnx.importer import from_onnx
+
+    from_onnx(data)
+
+
+def argument(data: bytes) -> None:
+    """A tensor on the command line: small ones are made."""
+    from ...arguments import parse
+
+    found = parse(data[:TEXT_BYTES].decode(errors="replace"))
+    elements = 1
+    for size in found.shape or ():
+        elements *= size
+    if not found.source.startswith("@") and elements < 1 << 20:
+        found.load()
+
+
+def array(data: bytes) -> None:
+    """A tensor in a file of NumPy's."""
+    from ...arguments import read_array
+
+    read_array(_saved(data, ".npy"))
+
+
+def constants(data: bytes) -> None:
+    """A file of late-bound constants."""
+    from ....formats.constants_file import ConstantsFile
+
+    ConstantsFile(_saved(data, ".constants")).check()
+
+
+def params(data: bytes) -> None:
+    """A parameter file of TVM's; what is read is written as it was, but for names of element types that have two codes."""
+    from ....formats.param_dict import load_param_dict, save_param_dict
+
+    found = load_param_dict(data)
+    again = load_param_dict(save_param_dict(found))
+    for name, array in found.items():
+        if again[name].dtype != array.dtype or again[name].tobytes() != array.tobytes():
+            raise AssertionError(f"{name!r} reads back as another")
+
+
+def relay(data: bytes) -> None:
+    """An executable of TVM's Relay VM: read, whatever the hashes of its instructions, shown, made a program, which is checked."""
+    from ....tvm.files.executables import open_file
+    from ....tvm.files.relax_program import check
+    from ....tvm.files.relay_executable import Reader, information_text, load_relay_executable
+    from ....tvm.machines.relay.program import make_program
+
+    class Careless(Reader):
+        def check_hash(self, what: str, found: int, expected: int) -> None:
+            pass
+
+    with contextlib.suppress(FormatError):
+        load_relay_executable(data)
+    found = Careless(open_file(data)).executable()
+    (found.bytecode + information_text(found)).encode()
+    check(make_program(found))
+
+
+def relax(data: bytes) -> None:
+    """An executable of the Relax VM: read, shown, checked, written and read again."""
+    from ....tvm.files.relax_executable import information_text, load_relax_executable, pieces
+    from ....tvm.files.relax_program import as_text, check, statistics
+
+    found = load_relax_executable(data)
+    (as_text(found) + statistics(found) + information_text(found)).encode()
+    check(found)
+    if as_text(load_relax_executable(b"".join(pieces(found)))) != as_text(found):
+        raise AssertionError("a written program reads back as another")
+
+
+def graph(data: bytes) -> None:
+    """A graph JSON: read, written, read again; as far as its functions are known here, made a program, which is verified."""
+    from ....tvm.files.graph_json import parse_graph
+    from ....tvm.graphs.program import make_program
+    from ....vm.verify.verifier import verify
+
+    found = parse_graph(data.decode(errors="replace"))
+    again = found.as_text()
+    if parse_graph(again) != found:
+        raise AssertionError("a printed graph reads back as another")
+    verify(make_program(found, _primitives(), python=("python",)).program)
+
+
+@functools.cache
+def _primitives() -> tuple[Primitive, ...]:
+    """What the graphs of the corpus call."""
+    from ....formats.text.assembly import parse_assembly
+
+    text = """
+    prim add(%0: float32[4, 8], %1: float32[4, 8]) -> float32[4, 8] {
+      %2 = add(%0, %1) : float32[4, 8]
+      return %2
+    }
+    prim scale[n](%0: float32[n, 8]) -> float32[n, 8] {
+      %1 = add(%0, %0) : float32[n, 8]
+      return %1
+    }
+    """
+    return parse_assembly(text).primitives
+
+
+def modules(data: bytes) -> None:
+    """Modules in a library, whatever is around them."""
+    from ....formats.bundle import unpack
+
+    for each in unpack(memoryview(data), "the data"):
+        each.check()
+
+
+def _saved(data: bytes, suffix: str) -> str:
+    """The path of a file that holds the bytes, the same one for each process and kind."""
+    import os
+    import tempfile
+
+    path = Path(tempfile.gettempdir()) / f"treadle-fuzz-{os.getpid()}{suffix}"
+    path.write_bytes(data)
+    return str(path)
+
+
+TARGETS: dict[str, Target] = {
+    target.__name__: target
+    for target in (
+        file,
+        sections,
+        assembly,
+        module,
+        definition,
+        onnx,
+        argument,
+        array,
+        constants,
+        params,
+        relay,
+        relax,
+        graph,
+        modules,
+    )
+}
+
+
+def read_corpus(name: str) -> list[bytes]:
+    """The inputs of a target that are kept in the repository."""
+    path = CORPUS / f"{name}.txt"
+    return [base64.b64decode(line) for line in path.read_text().split()] if path.exists() else []
+
+
+def known_definitions() -> list[PrimitiveDefinition]:
+    """The well-formed definitions of the corpus."""
+    from ....compiler.check import check_definition
+
+    found = []
+    for data in read_corpus("definition"):
+        with contextlib.suppress(FormatError, InferenceError):
+            definition = decode_definition(data)
+            check_definition(definition)
+            found.append(definition)
+    return found
+
+
+def write_corpus(name: str, inputs: Iterable[bytes]) -> None:
+    """Replaces them, the short ones first."""
+    lines = [base64.b64encode(data).decode() for data in sorted(set(inputs), key=lambda data: (len(data), data))]
+    (CORPUS / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines))
+
+
+def with_changed_section(data: bytes, number: int, change: Callable[[bytes], bytes]) -> bytes:
+    """A container's bytes with one section changed, and checksums that fit; `data` itself where it is no container."""
+    try:
+        opened = Container(data, frozenset(BY_NAME))
+    except (TreadleError, ValueError, OverflowError):
+        return data
+    contents: dict[str, list[Buffer]] = {name: [view] for name, view in opened.contents.items()}
+    if not contents:
+        return data
+    name = sorted(contents)[number % len(contents)]
+    contents[name] = [change(bytes(opened.contents[name]))]
+    return b"".join(layout(contents, {section.name: section.required for section in SECTIONS}))

@@ -1,1 +1,0 @@
-"""Hostile ONNX models: sound ones, and how they are changed. `fuzz_models.py` compiles what comes of it."""

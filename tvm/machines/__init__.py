@@ -1,0 +1,1 @@
+"""TVM's two virtual machines."""

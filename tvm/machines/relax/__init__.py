@@ -1,0 +1,1 @@
+"""The Relax VM and its builtins."""

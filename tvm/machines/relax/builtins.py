@@ -1,0 +1,365 @@
+"""The functions `vm.builtin.*` that programs of the Relay VM's successor call by name: shapes, checks, storage, tuples, closures.
+
+`registry.get_global_func` imports this module for the first of them.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ....formats.data_type import DataType
+from ....formats.dtypes import DType
+from ....formats.messages.errors import (
+    ArgumentError,
+    CheckError,
+    ExecutionError,
+    IndexOutOfRangeError,
+    OutOfMemoryError,
+    TreadleError,
+)
+from ....vm.device import Device
+from ....vm.tensor import Tensor, require_cpu
+from ...modules.containers import Array, Object, ShapeTuple
+from ...modules.registry import PackedFunc, get_global_func, register_contained, register_func
+from .machine import VMClosure
+from .values import like, parts, sizes, tensor, truth
+
+# what is done with a dimension: `match_shape`, then `make_shape`
+ASSERT_EQUAL_TO_IMM, STORE_TO_HEAP, NO_OP, ASSERT_EQUAL_TO_LOAD = range(4)
+USE_IMM, LOAD_SHAPE = range(2)
+
+
+def builtin(function: Callable[..., Any], name: str = "", contained: bool = True) -> Callable[..., Any]:
+    """Registers a function as vm.builtin. Programs call it with what they will: what Python says of a value that is none of a
+    function's is an ArgumentError. `contained` is one that works on its arguments alone, so that programs from files may name it
+    (`registry.register_contained`)."""
+    name = f"vm.builtin.{name or function.__name__.rstrip('_')}"
+
+    @functools.wraps(function)
+    def checked(*args: Any) -> Any:
+        try:
+            return function(*args)
+        except TreadleError:
+            raise
+        except MemoryError as error:
+            raise OutOfMemoryError(f"{name}: {error}") from error
+        except (TypeError, ValueError, IndexError, AttributeError, KeyError, OverflowError) as error:
+            raise ArgumentError(f"{name}: {error}") from error
+
+    _register(name, checked, contained)
+    return function
+
+
+def calling_builtin(function: Callable[..., Any], name: str = "", contained: bool = True) -> Callable[..., Any]:
+    """Registers a function that calls one of the user's, whose errors are its own: the number of arguments is all that is
+    checked for it."""
+    name = f"vm.builtin.{name or function.__name__}"
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def checked(*args: Any) -> Any:
+        try:
+            signature.bind(*args)
+        except TypeError as error:
+            raise ArgumentError(f"{name}: {error}") from None
+        return function(*args)
+
+    _register(name, checked, contained)
+    return function
+
+
+def _register(name: str, function: Callable[..., Any], contained: bool) -> None:
+    if contained:
+        register_contained(name, function)
+    else:
+        register_func(name, function, override=True)
+
+
+def size_of(dtype: Any) -> np.dtype:
+    """NumPy's name of an element type. Raises DTypeError, FormatError."""
+    return DType.of(DataType(str(dtype)).numpy).numpy
+
+
+def _codes(values: tuple, count: int, doing: str) -> list[tuple[int, int]]:
+    """Pairs (code, value), one for each dimension. Raises ArgumentError."""
+    if len(values) != 2 * count:
+        raise ArgumentError(f"{doing}: expected {count} pairs of a code and a value, {len(values)} values came")
+    return list(zip(values[::2], values[1::2], strict=True))
+
+
+def _slot(heap: Tensor, index: int, doing: str) -> int:
+    if not 0 <= index < heap.array.size:
+        raise IndexOutOfRangeError(f"{doing}: there is no slot {index} in a shape heap of {heap.array.size}")
+    return index
+
+
+# ---- shapes ----
+
+
+@builtin
+def alloc_shape_heap(machine: Any, size: int) -> Tensor:
+    """Slots for the dimensions that a function knows."""
+    return Tensor(np.zeros(sizes((size,), "alloc_shape_heap"), np.int64))
+
+
+@builtin
+def match_shape(value: Any, heap: Tensor, ndim: int, *codes: Any) -> None:
+    """Compares a tensor's shape, or a shape, with what codes say, and remembers dimensions. Raises ExecutionError."""
+    *pairs, context = codes
+    shape = value.shape if isinstance(value, Tensor) else sizes(value, f"{context} match_cast")
+    if len(shape) != ndim:
+        raise ExecutionError(
+            f"{context} match_cast shape size mismatch: {ndim} dimensions expected, {list(shape)} came."
+        )
+    for at, (code, given) in enumerate(_codes(tuple(pairs), ndim, "match_shape")):
+        _match(shape[at], heap, code, given, f"{context} match_cast error,  shape[{at}] mismatch to")
+
+
+@builtin
+def match_prim_value(value: int, heap: Tensor, code: int, given: int, context: str = "") -> None:
+    """`match_shape` for one integer."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ArgumentError(f"{context} match_cast expect an integer but get {type(value).__name__}")
+    _match(value, heap, code, given, f"{context} match_cast error, PrimValue mismatch to")
+
+
+def _match(value: int, heap: Tensor, code: int, given: int, error: str) -> None:
+    if not isinstance(code, int) or not ASSERT_EQUAL_TO_IMM <= code <= ASSERT_EQUAL_TO_LOAD:
+        raise ArgumentError(f"match_shape: there is no code {code!r}")
+    if code == ASSERT_EQUAL_TO_IMM and value != given:
+        raise ExecutionError(f"{error} specified constant: {given} expected, {value} came.")
+    if code == STORE_TO_HEAP:
+        heap.array[_slot(heap, given, "match_shape")] = value
+    if code == ASSERT_EQUAL_TO_LOAD and value != (known := heap.array[_slot(heap, given, "match_shape")]):
+        raise ExecutionError(f"{error} a previous populated value: {known} expected, {value} came.")
+
+
+@builtin
+def make_shape(heap: Tensor, ndim: int, *codes: int) -> ShapeTuple:
+    """A shape of constants and of remembered dimensions."""
+    return ShapeTuple(make_prim_value(heap, code, value) for code, value in _codes(codes, ndim, "make_shape"))
+
+
+@builtin
+def make_prim_value(heap: Tensor, code: int, value: int) -> int:
+    """A constant, or a remembered dimension."""
+    if code not in (USE_IMM, LOAD_SHAPE):
+        raise ArgumentError(f"make_shape: there is no code {code}")
+    return value if code == USE_IMM else int(heap.array[_slot(heap, value, "make_shape")])
+
+
+@builtin
+def shape_of(value: Tensor) -> ShapeTuple:
+    return ShapeTuple(tensor(value, "shape_of").shape)
+
+
+@builtin
+def tensor_to_shape(value: Tensor) -> ShapeTuple:
+    array = tensor(value, "tensor_to_shape").array
+    if array.ndim != 1 or array.dtype.kind != "i":
+        raise ArgumentError(f"tensor_to_shape: expected integers along one axis, {array.dtype}{list(array.shape)} came")
+    return ShapeTuple(array.tolist())
+
+
+@builtin
+def reshape(value: Tensor, shape: Any) -> Tensor:
+    """The same elements in another shape, not copied. Raises CheckError."""
+    array, wanted = tensor(value, "reshape").array, sizes(shape, "reshape")
+    if int(np.prod(wanted, dtype=object)) != array.size:
+        raise CheckError(f"reshape: {list(array.shape)} has not as many elements as {list(wanted)}")
+    return like(value, array.reshape(wanted))
+
+
+# ---- checks ----
+
+
+@builtin
+def check_tensor_info(value: Any, ndim: int, *rest: Any) -> None:
+    """`check_tensor_info(x, ndim, [dtype], context)`: -1 is any rank, "" any element type. Raises ArgumentError, CheckError."""
+    *dtypes, context = rest
+    where = f"check_tensor_info: {context}"
+    shape = tensor(value, where).shape
+    if ndim not in (-1, len(shape)):
+        raise CheckError(f"{where} expect Tensor with ndim {ndim} but get {len(shape)}")
+    dtype = str(dtypes[0]) if dtypes else ""
+    if dtype not in ("", "void") and dtype != str(value.array.dtype):
+        raise CheckError(f"{where} expect Tensor with dtype {dtype} but get {value.array.dtype}")
+
+
+@builtin
+def check_shape_info(value: Any, ndim: int, context: str = "") -> None:
+    where = f"check_shape_info: {context}"
+    if not isinstance(value, ShapeTuple):
+        raise ArgumentError(f"{where} expect a Shape but get {type(value).__name__}")
+    if ndim not in (-1, len(value)):
+        raise CheckError(f"{where} expect Shape with ndim {ndim} but get {len(value)}")
+
+
+@builtin
+def check_prim_value_info(value: Any, dtype: Any, context: str = "") -> None:
+    where, kind = f"check_prim_value_info: {context}", str(dtype)
+    if kind.startswith(("int", "uint")) or kind == "bool":
+        fits = isinstance(value, int)
+    elif kind.startswith(("float", "bfloat")):
+        fits = isinstance(value, (int, float)) and not isinstance(value, bool)
+    elif kind == "handle":
+        fits = value is None or isinstance(value, Object)
+    else:
+        raise ArgumentError(f"{where} there are no numbers of type {kind}")
+    if not fits:
+        raise ArgumentError(f"{where} expect a number of type {kind} but get {type(value).__name__}")
+
+
+@builtin
+def check_tuple_info(value: Any, size: int, context: str = "") -> None:
+    where = f"check_tuple_info: {context}"
+    if len(parts(value, where)) != size:
+        raise CheckError(f"{where} expect a Tuple with {size} elements,  but get a Tuple with {len(value)} elements.")
+
+
+@builtin
+def check_func_info(value: Any, context: str = "") -> None:
+    if not isinstance(value, (PackedFunc, VMClosure)):
+        raise ArgumentError(f"check_func_info: {context} expect a Function but get {type(value).__name__}")
+
+
+# ---- storage ----
+
+
+class Storage(Object):
+    """Bytes, in which tensors are made."""
+
+    def __init__(self, size: int) -> None:
+        self.bytes = np.zeros(size, np.uint8)  # memory that somebody else has used is nobody's to see
+
+
+@builtin
+def alloc_storage(machine: Any, shape: Any, device_index: int, dtype: Any, scope: str = "global") -> Storage:
+    """Memory: `shape` is that of elements, or the number of bytes alone. -1, and 0, is the host. Raises IndexOutOfRangeError."""
+    if device_index not in (-1, 0):
+        raise IndexOutOfRangeError(f"alloc_storage: there is no device {device_index}; the machine has one")
+    count, bytes_each = int(np.prod(sizes(shape, "alloc_storage"), dtype=object)), size_of(dtype).itemsize
+    try:
+        return Storage(count * bytes_each)
+    except (MemoryError, ValueError, OverflowError):
+        raise ExecutionError(f"alloc_storage: out of memory, {count} elements of {dtype} are asked for") from None
+
+
+@builtin
+def alloc_tensor(storage: Storage, offset: int, shape: Any, dtype: Any) -> Tensor:
+    """A tensor over a part of a storage, `offset` bytes from its beginning. Raises ArgumentError, CheckError."""
+    if not isinstance(storage, Storage):
+        raise ArgumentError(f"alloc_tensor: expected a storage, a {type(storage).__name__} came")
+    wanted, element = sizes(shape, "alloc_tensor"), size_of(dtype)
+    count = int(np.prod(wanted, dtype=object))
+    if offset < 0 or offset % element.itemsize or offset + count * element.itemsize > len(storage.bytes):
+        raise CheckError(
+            f"alloc_tensor: {count * element.itemsize} bytes at {offset} do not lie in a storage of {len(storage.bytes)}"
+        )
+    return Tensor(storage.bytes[offset : offset + count * element.itemsize].view(element).reshape(wanted))
+
+
+@builtin
+def copy(value: Any) -> Any:
+    """The same value under another name."""
+    return value
+
+
+@builtin
+def ensure_zero_offset(value: Any) -> Any:
+    return value
+
+
+@builtin
+def null_value(*_: Any) -> None:
+    """None: what a register is given that is not needed any more."""
+
+
+@builtin
+def to_device(value: Tensor, device_type: int, device_id: int) -> Tensor:
+    require_cpu(Device(device_type, device_id), "to_device")  # type: ignore[arg-type]
+    return tensor(value, "to_device")
+
+
+# ---- tuples, conditions, functions ----
+
+
+@builtin
+def read_if_cond(value: Any) -> bool:
+    return truth(value)
+
+
+@builtin
+def make_tuple(*values: Any) -> Array:
+    return Array(values)
+
+
+@builtin
+def tuple_getitem(value: Any, index: int) -> Any:
+    fields = parts(value, "tuple_getitem")
+    if not 0 <= index < len(fields):
+        raise IndexOutOfRangeError(f"tuple_getitem: there is no field {index} in a tuple of {len(fields)}")
+    return fields[index]
+
+
+@builtin
+def tuple_reset_item(value: Any, index: int) -> Array:
+    """The tuple without a field, in whose place is None."""
+    tuple_getitem(value, index)
+    return Array(None if at == index else field for at, field in enumerate(value))
+
+
+@builtin
+def make_closure(function: Any, *captured: Any) -> VMClosure:
+    """A function with values that come after its arguments."""
+    if not isinstance(function, (PackedFunc, VMClosure)):
+        raise ArgumentError(f"make_closure: expected a function, a {type(function).__name__} came")
+    name = function.func_name if isinstance(function, VMClosure) else function.__name__
+    return VMClosure(name, function, captured)
+
+
+@calling_builtin
+def invoke_closure(machine: Any, closure: Any, *args: Any) -> Any:
+    if not isinstance(closure, (PackedFunc, VMClosure)):
+        raise ArgumentError(f"invoke_closure: expected a closure, a {type(closure).__name__} came")
+    return closure(*args)
+
+
+@calling_builtin
+def call_tir_dyn(function: Any, first: Any, *rest: Any) -> None:
+    """Calls a function with tensors, and the sizes of a shape, the last argument, behind them."""
+    *tensors, shape = first, *rest
+    if not isinstance(function, (PackedFunc, VMClosure)):
+        raise ArgumentError(f"call_tir_dyn: expected a function, a {type(function).__name__} came")
+    function(*tensors, *sizes(shape, "call_tir_dyn"))
+
+
+def invoke_debug_func(machine: Any, name: str, line: str, *args: Any) -> None:
+    """Calls a registered function for what it tells. Raises UnknownGlobalFunctionError."""
+    function = get_global_func(name)
+    assert function is not None
+    function(line, *args)
+
+
+calling_builtin(invoke_debug_func, contained=False)
+
+
+@builtin
+def debug_print(value: Any) -> None:
+    print(value, file=sys.stderr)
+
+
+from . import (  # noqa: E402, F401  the rest of them, which `builtin` registers
+    caches,
+    devices,
+    paged_cache,
+    recurrent_state,
+    sampling,
+    tensor_cache,
+)

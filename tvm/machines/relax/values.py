@@ -1,0 +1,54 @@
+"""What the Relax VM's functions make of values: truth, shapes, and the errors that they have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ....formats.messages.errors import ArgumentError
+from ....vm.tensor import Tensor
+from ...modules.containers import ShapeTuple
+
+
+def truth(value: Any) -> bool:
+    """A condition: a truth value, an integer, or a tensor of one of them. Raises ArgumentError."""
+    if isinstance(value, Tensor):
+        array = value.array
+        if array.ndim or array.dtype.kind not in "biu":
+            raise ArgumentError(
+                f"read_if_cond: expected a scalar of truth values or integers, {array.dtype}{list(array.shape)} came"
+            )
+        return bool(array)
+    if isinstance(value, (bool, int, np.integer, np.bool_)):
+        return bool(value)
+    raise ArgumentError(f"read_if_cond: expected a truth value or a scalar tensor, a {type(value).__name__} came")
+
+
+def sizes(value: Any, doing: str) -> tuple[int, ...]:
+    """A shape's integers. Raises ArgumentError."""
+    if not isinstance(value, (ShapeTuple, tuple, list)) or any(
+        isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 0 for size in value
+    ):
+        raise ArgumentError(f"{doing}: expected a shape, {value!r} came")
+    return tuple(int(size) for size in value)
+
+
+def tensor(value: Any, doing: str) -> Tensor:
+    """The tensor itself. Raises ArgumentError."""
+    if not isinstance(value, Tensor):
+        raise ArgumentError(f"{doing} expect a Tensor but get {type(value).__name__}")
+    return value
+
+
+def like(value: Tensor, array: np.ndarray) -> Tensor:
+    """A tensor of the same class over other elements."""
+    return type(value)(array)
+
+
+def parts(value: Any, doing: str) -> Sequence[Any]:
+    """A tuple's fields. Raises ArgumentError."""
+    if not isinstance(value, (tuple, list)) or isinstance(value, ShapeTuple):
+        raise ArgumentError(f"{doing} expect a Tuple but get {type(value).__name__}")
+    return value

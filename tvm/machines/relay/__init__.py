@@ -1,0 +1,1 @@
+"""Executables of the Relay VM, as programs of the Relax VM."""

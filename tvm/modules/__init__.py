@@ -1,0 +1,1 @@
+"""Modules, registered functions, and their export to libraries and object files."""

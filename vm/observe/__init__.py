@@ -1,0 +1,1 @@
+"""Listeners, and what they measure: profiles, reports, logs of parts."""
