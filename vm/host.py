@@ -33,6 +33,7 @@ from ..formats.types import UNKNOWN, TensorType
 from . import library
 from .array_memory import bounded
 from .aside import Job, too_many_left
+from .blas import one_thread
 from .context import UNLIMITED, Context
 from .convert import new_tensor, release
 from .failures import Place, error, memory_error
@@ -41,6 +42,7 @@ from .memory import array_at, set_word, word, words
 
 # Elements of all tensors of an operator that is done at once, by the calling thread
 _TINY = 64  # even square loops of Python's are done within a millisecond
+_BLAS = 8192  # from which on threads of BLAS may share a product: OpenBLAS's do from matrices of 9216 elements on
 _FEW = 4096  # characters of the texts of such an operator: what may take steps for each pair of them looks whether it is to end
 _SHORT = 1 << 16  # where nothing but Ctrl-C can end the call
 
@@ -198,12 +200,13 @@ def _evaluate(
     is_bounded = most != UNLIMITED
     room = most - max(0, context.words[CONTEXT.LIVE]) - _text_bytes(context)
     look = context.clock.look
+    by_one = one_thread if elements > _BLAS else contextlib.nullcontext
 
     def evaluate() -> list[np.ndarray] | None:
         """None where arrays, or what is paid for, would pass the memory budget."""
         if call.has_texts:
             hold(context.holder())
-        with bounded(room) if is_bounded else contextlib.nullcontext() as account:
+        with bounded(room) if is_bounded else contextlib.nullcontext() as account, by_one():
             meter(Meter(look, free if account is None else account.pay))
             try:
                 return evaluators[call.number](arrays, sizes)
