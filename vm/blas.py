@@ -33,7 +33,7 @@ _before = 1  # how many threads BLAS had before the first of them
 def thread_functions() -> Functions | None:
     """What gives and sets the number of threads of the BLAS that NumPy has loaded; None for another than OpenBLAS."""
     try:
-        library = ctypes.CDLL(np.linalg._umath_linalg.__file__)  # type: ignore[attr-defined]  # with all that it has loaded
+        library = ctypes.CDLL(np.linalg._umath_linalg.__file__)  # with all that it has loaded
     except (AttributeError, OSError):
         return None
     for name in _NAMES:

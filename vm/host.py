@@ -209,7 +209,7 @@ def _evaluate(
         with bounded(room) if is_bounded else contextlib.nullcontext() as account, by_one():
             meter(Meter(look, free if account is None else account.pay))
             try:
-                return evaluators[call.number](arrays, sizes)
+                return list(evaluators[call.number](arrays, sizes))
             except MemoryError:
                 if account is not None and account.was_refused:
                     return None

@@ -40,7 +40,7 @@ def array_at(address: int, dtype: np.dtype, shape: tuple[int, ...], writeable: b
     return made
 
 
-_Memory = ctypes.c_char * (1 << 62)  # from an address on, however much is read: an array knows how far it goes
+_Memory: Any = ctypes.c_char * (1 << 62)  # from an address on, however much is read: an array knows how far it goes
 _OWN = 1  # `dtype.isbuiltin` of NumPy's own types: not of those that a package has registered, nor of texts' numbers
 
 
