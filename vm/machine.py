@@ -277,14 +277,15 @@ class VirtualMachine(Suggesting):
         name = self._saved.get(name, name) if isinstance(name, str) else name
         if isinstance(name, SavedCall):
             self._require_own_call(name, args, kwargs)
-            return self._calls.call(name.number, name.values, budget)
+            return name() if budget is self._budget else self._calls.call(name.number, name.values, budget)
         if isinstance(name, Closure):
             self._require_own(name)
             return self._calls.call_closure(name, args or (), budget)
-        number = self._number(name)
         if args is None:
             args = self._stateful.inputs(name) or ()
-        return self._calls.call(number, self._bind(number, args, kwargs or {}), budget)
+        number = self._number(name)
+        values = self._bind(number, args, kwargs or {})
+        return self[name](*values) if budget is self._budget else self._calls.call(number, values, budget)
 
     async def call_async(
         self,

@@ -11,8 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 from treadle.compiler.frontend.onnx import from_onnx
+from treadle.compiler.kernels.lower import lower
+from treadle.debug.interpreter.call import Step, run_kernel
 from treadle.formats.errors import TreadleError
+from treadle.formats.types import tensor
 
+from ..kernels.harness import TARGET, definition_of
 from . import forests
 from .forests import by_evaluator, by_machine, by_onnxruntime
 
@@ -90,8 +94,22 @@ def test_a_row_gives_the_same_alone_as_among_others(dense: bool, aggregate: str)
     x = forests.features(random, 11, columns)
     machine = treadle.VirtualMachine(treadle.compile(model, progress=False))["main"]
     expected = by_evaluator(model, x=x)[0]
-    for first, last in ((0, 11), (0, 1), (3, 5), (4, 7), (0, 4), (1, 10)):
+    for first, last in ((0, 11), (0, 1), (3, 5), (4, 7), (0, 6), (0, 7), (1, 10)):
         np.testing.assert_array_equal(machine(x[first:last]), expected[first:last])
+
+
+@pytest.mark.parametrize("nodes", [1, 2000])
+def test_a_row_alone_goes_down_eight_trees_together_whatever_their_size(nodes: int) -> None:
+    """2,000 nodes are more than a block of trees has."""
+    shapes = {"nodes": ("int32", (24 * nodes, 4)), "trees": ("int32", (24, 8)), "leaves": ("float32", (0, 1))}
+    types = [tensor("float32", (1, 3)), *(tensor(*type_) for type_ in shapes.values())]
+    definition = definition_of("tree_ensemble", types, targets=1)
+    kernel = lower(definition, TARGET)
+    assert kernel is not None
+    walks: list[Step] = []
+    arrays = [np.zeros(type_.shape, type_.dtype.numpy) for type_ in types]  # each tree is a leaf
+    run_kernel(kernel, definition, arrays, watch=lambda step: walks.append(step) if "n7 = 0" in step.text else None)
+    assert len(walks) == 3
 
 
 def classifier(labels: int, weights: list[list[float]], **attributes: Any) -> Any:
