@@ -20,15 +20,16 @@ def contains(spans: Spans, number: int) -> bool:
     return bisect_right(spans, number) % 2 == 1
 
 
-def union(left: Spans, right: Spans) -> Spans:
-    if not left or not right:
-        return left or right
-    if left[0] > right[0]:
-        left, right = right, left
-    if left[-1] < right[0]:
-        return left + right
+def union(*sets: Spans) -> Spans:
+    found = [each for each in sets if each]
+    if len(found) < 2:
+        return found[0] if found else ()
+    if len(found) == 2:
+        left, right = found if found[0][0] <= found[1][0] else reversed(found)
+        if left[-1] < right[0]:
+            return left + right
     borders: list[int] = []
-    for start, end in sorted((*runs(left), *runs(right))):
+    for start, end in sorted(run for each in found for run in runs(each)):
         if borders and start <= borders[-1]:
             borders[-1] = max(borders[-1], end)
         else:

@@ -304,7 +304,7 @@ class _Maker:
         of_tree = self.tree[node]
         columns = np.zeros(self.count, np.int64)
         columns[of_tree] = target
-        is_single = len(np.unique(node)) == len(node) and bool((columns[of_tree] == target).all())
+        is_single = bool((np.bincount(node) <= 1).all() and (columns[of_tree] == target).all())
         payload = np.full(len(forest.mode), neutral(self.aggregate), dtype)
         all_leaves = self.order[~forest.inner[self.order]]
         if is_single:
@@ -326,5 +326,6 @@ class _Maker:
         combine = {"min": np.minimum, "max": np.maximum}.get(self.aggregate, np.add)
         combine.at(leaves, (row[node], target), weight)
         payload[all_leaves] = np.arange(len(all_leaves))
-        filled = len(np.unique(row[node] * self.targets + target))
-        return payload, columns, leaves, filled < elements
+        is_filled = np.zeros((len(all_leaves), self.targets), bool)
+        is_filled[row[node], target] = True
+        return payload, columns, leaves, not is_filled.all()
