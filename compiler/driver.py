@@ -112,7 +112,7 @@ def compile(
     target        the CPU that kernels are made for, by default this one
     opt_level     0: what code generation needs, 1: simplification and fusion, 2: layouts too
     print_after   names of passes; the module behind each is printed, large constants left out
-    progress      a progress bar while kernels are built
+    progress      says on standard error what takes long: a progress bar while kernels are built, a line for another step
     embed_native  whether the executable carries the kernels' native code
     tune          seconds for measuring which variants of the kernels are the fastest here; the executable keeps the choices.
                   A Session says afterwards what was found
@@ -134,7 +134,11 @@ def compile(
     Raises CompileError (InferenceError, UnsupportedOperatorError, ModelError, CompileBudgetError).
     """
     weights = Weights() if named_weights else None
-    with naming("compiling"), bounds.bounded(max_seconds, max_memory):
+    with (
+        naming("compiling"),
+        bounds.bounded(max_seconds, max_memory),
+        bounds.telling(progress and tune is None),
+    ):  # a session tells of itself
         target = _target(target)
         built = _built(model, entry)
         if entry is None:

@@ -189,9 +189,7 @@ def _find_buffers(function: VirtualFunction, liveness: Liveness) -> tuple[list[_
     return buffers, {register: held for register, held in sources.items() if register not in foreign}
 
 
-def _spread(
-    buffers: Sequence[_Buffer], moves: Sequence[tuple[Register, Register]], foreign: set[Register]
-) -> _Sources:
+def _spread(buffers: Sequence[_Buffer], moves: Sequence[tuple[Register, Register]], foreign: set[Register]) -> _Sources:
     """Carries buffers (and foreignness) along moves until nothing changes."""
     group_of = _groups(moves)
     groups: dict[Register, list[_Buffer]] = {}
@@ -345,9 +343,7 @@ def _write_in_place(
     return count
 
 
-def _is_read_twice(
-    inputs: Sequence[Register], index: int, buffer: _Buffer, sources: _Sources
-) -> bool:
+def _is_read_twice(inputs: Sequence[Register], index: int, buffer: _Buffer, sources: _Sources) -> bool:
     """Whether another input lies in the same memory: the primitive may read it in another order."""
     others = (held for i, register in enumerate(inputs) if i != index for held in sources.get(register, _NOTHING))
     return any(held.root is buffer.root for held in others)
