@@ -137,8 +137,8 @@ def compile(
     with (
         naming("compiling"),
         bounds.bounded(max_seconds, max_memory),
-        bounds.telling(progress and tune is None),
-    ):  # a session tells of itself
+        bounds.telling(progress and tune is None),  # a session tells of itself
+    ):
         target = _target(target)
         built = _built(model, entry)
         if entry is None:
