@@ -395,34 +395,38 @@ def _place(buffers: Sequence[_Buffer]) -> int:
     return max((buffer.offset + buffer.size for buffer in buffers), default=0)
 
 
+_Place = tuple[int, int, int]  # where a buffer begins in the frame, its number, and where it ends
+
+
 class _Placed:
     """Buffers that have their offsets, by the positions of their lifetimes: a tree of halves, in which a run of positions is few
     nodes. Two runs meet where one begins in the other."""
 
     def __init__(self, positions: int) -> None:
         self._leaves = 1 << positions.bit_length()
-        self._covering: dict[int, list[_Buffer]] = {}  # by node, those that live in all of it
-        self._starts: list[tuple[int, int, _Buffer]] = []  # by position, a number that differs, whose run begins there
-        self._order: dict[_Buffer, int] = {}
+        self._covering: dict[int, list[_Place]] = {}  # by node, those that live in all of it
+        self._starts: list[tuple[int, _Place]] = []  # by position, those whose run begins there
+        self._count = 0
 
     def add(self, buffer: _Buffer) -> None:
-        self._order[buffer] = len(self._order)
+        place = (buffer.offset, self._count, buffer.offset + buffer.size)
+        self._count += 1
         for start, end in runs(buffer.lifetime):
-            insort(self._starts, (start, self._order[buffer], buffer))
+            insort(self._starts, (start, place))
             for node in self._nodes(start, end):
-                self._covering.setdefault(node, []).append(buffer)
+                self._covering.setdefault(node, []).append(place)
 
-    def rivals(self, buffer: _Buffer) -> list[_Buffer]:
+    def rivals(self, buffer: _Buffer) -> list[_Place]:
         """Those that live while it does, by offset, and in the order in which they were placed."""
-        found: set[_Buffer] = set()
+        found: set[_Place] = set()
         for start, end in runs(buffer.lifetime):
             first, last = bisect_left(self._starts, (start,)), bisect_left(self._starts, (end,))
-            found.update(each for _, _, each in self._starts[first:last])
+            found.update(place for _, place in self._starts[first:last])
             node = self._leaves + start
             while node:
                 found.update(self._covering.get(node, ()))
                 node //= 2
-        return sorted(found, key=lambda each: (each.offset, self._order[each]))
+        return sorted(found)
 
     def _nodes(self, start: int, end: int) -> Iterator[int]:
         """The largest nodes whose leaves are all in a run."""
@@ -437,15 +441,16 @@ class _Placed:
             first, last = first // 2, last // 2
 
 
-def _best_gap(rivals: Sequence[_Buffer], size: int) -> int:
+def _best_gap(rivals: Sequence[_Place], size: int) -> int:
     """The offset of the smallest gap of at least `size` bytes between `rivals`; behind them all when there is none."""
     best, best_size = -1, 0
     end = 0
-    for rival in rivals:
-        gap = rival.offset - end
+    for start, _, behind in rivals:
+        gap = start - end
         if gap >= size and (best < 0 or gap < best_size):
             best, best_size = end, gap
-        end = max(end, rival.offset + rival.size)
+        if behind > end:
+            end = behind
     return best if best >= 0 else end
 
 

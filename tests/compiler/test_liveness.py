@@ -148,11 +148,11 @@ def test_rivals_for_memory_are_all_that_live_at_the_same_time(lives: list[tuple[
     for lifetime, size in lives:
         register = Register(Kind.REF, 0, TensorType(DType.uint8, (64 * size,)))
         buffer = _Buffer(min(lifetime), register, lifetime=spans_of(lifetime))
-        rivals = sorted((each for each, lived in earlier if lived & lifetime), key=lambda each: each.offset)
+        rivals = sorted(place for place, lived in earlier if lived & lifetime)
         assert placed.rivals(buffer) == rivals
         buffer.offset = _best_gap(rivals, buffer.size)
         placed.add(buffer)
-        earlier.append((buffer, lifetime))
+        earlier.append(((buffer.offset, len(earlier), buffer.offset + buffer.size), lifetime))
 
 
 @given(st.lists(NUMBERS, max_size=4), st.lists(NUMBERS.filter(bool), max_size=12))
