@@ -243,16 +243,18 @@ def _joined_along(moves: Sequence[tuple[Register, Register]], spans: Sequence[Sp
     """By register's serial, the spans of all registers that its value is moved to, directly or not, and its own."""
     joined = list(spans)
     targets: dict[Register, list[Register]] = {}
+    sources: dict[Register, list[Register]] = {}
     for target, source in moves:
         targets.setdefault(source, []).append(target)
-    changed = True
-    while changed:
-        changed = False
-        for source in reversed(targets):  # in one round, but for moves that lead back
+        sources.setdefault(target, []).append(source)
+    stale = set(targets)
+    while stale:
+        for source in [each for each in reversed(targets) if each in stale]:  # in one round, but for moves that lead back
+            stale.discard(source)
             found = union(joined[source.serial], *(joined[target.serial] for target in targets[source]))
             if found != joined[source.serial]:
                 joined[source.serial] = found
-                changed = True
+                stale.update(sources.get(source, ()))
     return joined
 
 
