@@ -249,7 +249,9 @@ def _joined_along(moves: Sequence[tuple[Register, Register]], spans: Sequence[Sp
         sources.setdefault(target, []).append(source)
     stale = set(targets)
     while stale:
-        for source in [each for each in reversed(targets) if each in stale]:  # in one round, but for moves that lead back
+        for source in [
+            each for each in reversed(targets) if each in stale
+        ]:  # in one round, but for moves that lead back
             stale.discard(source)
             found = union(joined[source.serial], *(joined[target.serial] for target in targets[source]))
             if found != joined[source.serial]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gc
-import sys
 import tracemalloc
-from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
@@ -21,6 +19,7 @@ from treadle.formats.dtypes import DType
 from treadle.formats.isa import Kind
 from treadle.formats.primitive import PrimitiveDefinition, PrimitiveNode
 from treadle.formats.types import TensorType
+from treadle.tests import timing
 
 NUMBERS = st.frozensets(st.integers(0, 20))
 
@@ -270,15 +269,8 @@ def bytes_at_once(make: Make, count: int) -> int:
 
 
 def calls(make: Make, count: int) -> int:
-    """Calls of functions, C's too."""
     function = make(count)
-    found: Counter[str] = Counter()
-    sys.setprofile(lambda frame, event, argument: found.update((event,)))
-    try:
-        planned(function)
-    finally:
-        sys.setprofile(None)
-    return found["call"] + found["c_call"]
+    return timing.calls(lambda: planned(function))
 
 
 @pytest.mark.parametrize(
