@@ -9,12 +9,14 @@ import pytest
 import treadle
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import helper
+from onnx import helper, numpy_helper
+from treadle.compiler.frontend import onnx_forest
 from treadle.compiler.frontend.onnx import from_onnx
 from treadle.compiler.kernels.lower import lower
 from treadle.debug.interpreter.call import Step, run_kernel
 from treadle.formats.errors import TreadleError
 from treadle.formats.types import tensor
+from treadle.tests import timing
 
 from ..kernels.harness import TARGET, definition_of
 from . import forests
@@ -194,3 +196,48 @@ def test_a_machine_is_made_of_an_ensemble_whose_trees_have_many_sizes() -> None:
     vm = treadle.VirtualMachine(treadle.compile(model))["main"]
     np.testing.assert_allclose(np.asarray(vm(x)), by_onnxruntime(model, x=x)[0], rtol=1e-4, atol=1e-4)
     np.testing.assert_array_equal(np.asarray(vm(x[:5])), np.asarray(vm(x))[:5])
+
+
+def test_no_function_is_called_for_each_number_of_a_list() -> None:
+    """Of a classifier, whose leaves have weights for many classes."""
+    classes, leaves = 500, 8
+    weights = [[0.5] * classes] * leaves
+    inner = leaves - 1
+    model = classifier(
+        classes,
+        weights,
+        classlabels_int64s=list(range(classes)),
+        nodes_treeids=[0] * (inner + leaves),
+        nodes_nodeids=list(range(inner + leaves)),
+        nodes_featureids=[0] * (inner + leaves),
+        nodes_values=[0.5] * (inner + leaves),
+        nodes_modes=["BRANCH_LEQ"] * inner + ["LEAF"] * leaves,
+        nodes_truenodeids=[2 * i + 1 for i in range(inner)] + [0] * leaves,
+        nodes_falsenodeids=[2 * i + 2 for i in range(inner)] + [0] * leaves,
+        class_treeids=[0] * (classes * leaves),
+        class_nodeids=[inner + leaf for leaf in range(leaves) for _ in range(classes)],
+        class_ids=list(range(classes)) * leaves,
+    )
+    from_onnx(model)  # what is made at first use
+    assert timing.calls(lambda: from_onnx(model)) < classes * leaves
+
+
+def test_sets_of_many_nodes_become_nodes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    count, appended = 20, []
+    append = onnx_forest._append
+    monkeypatch.setattr(onnx_forest, "_append", lambda *given: (appended.append(given), append(*given)))
+    nodes = np.arange(count)
+    node = helper.make_node(
+        "TreeEnsemble", ["x"], ["y"], domain="ai.onnx.ml", tree_roots=[0], n_targets=1,
+        nodes_featureids=[0] * count, nodes_modes=numpy_helper.from_array(np.full(count, 6, np.uint8)),
+        nodes_splits=numpy_helper.from_array(np.zeros(count, np.float32)),
+        nodes_truenodeids=list(range(count)), nodes_trueleafs=[1] * count,
+        nodes_falsenodeids=[*range(1, count), count], nodes_falseleafs=[0] * (count - 1) + [1],
+        membership_values=numpy_helper.from_array(np.float32([[i, i + 0.5, np.nan] for i in nodes]).reshape(-1)),
+        leaf_targetids=[0] * (count + 1), leaf_weights=numpy_helper.from_array(np.arange(count + 1, dtype=np.float32)),
+    )  # fmt: skip
+    model = forests.model(node, {"x": ("float32", ("n", 1))}, ["y"], 5)
+    x = np.float32([*nodes, *(nodes + 0.5), -1, 3.25])[:, None]
+    (came,) = by_evaluator(model, x=x)
+    np.testing.assert_array_equal(came[:, 0], [*nodes, *nodes, count, count])
+    assert len(appended) == 2  # of all sets, and of all comparisons with one number
