@@ -9,7 +9,7 @@ import pytest
 from treadle.formats.errors import InferenceError
 from treadle.formats.types import tensor
 
-from .harness import NARROW, TARGET, check, check_random, definition_of, random_array
+from .harness import NARROW, TARGET, Builder, check, check_random, definition_of, random_array, run_kernel
 
 HEADS_LAST = (0, 2, 1, 3)
 
@@ -200,3 +200,31 @@ def test_rotary_with_narrow_vectors():
     types = [tensor("float32", shape) for shape in ((7, 24), (7, 24), (24,))]
     for target in NARROW:
         check(definition_of("rotary", types), [random_array(type_) for type_ in types], target=target)
+
+
+@pytest.mark.parametrize("turned", [True, False], ids=["tokens first", "heads first"])
+@pytest.mark.parametrize("queries", [1, 20])
+def test_keys_of_two_tensors_are_read_where_they_lie(queries: int, turned: bool):
+    """The same bits as of joined ones, wherever the first tensor ends: at a block of keys, within one, or at once."""
+    cache = ("first", "b", 2, 24) if turned else ("b", 2, "first", 24)
+    keys, masked = ("b", 2, "new", 24), tensor("bool", ("l", "first + new"))
+    query = tensor("float32", ("b", 4, "l", 24))
+    build = Builder(query, *[tensor("float32", cache), tensor("float32", keys)] * 2, masked)
+    whole = [
+        build("concat", build("permute_dims", number, axes=(1, 2, 0, 3)) if turned else number, number + 1, axis=2)
+        for number in (1, 3)
+    ]
+    apart = build.definition(build("attention", 0, *whole, 5, repeat=2))
+    known = ("b", 2, "n", 24)
+    types = [query, tensor("float32", known), tensor("float32", known), tensor("bool", ("l", "n"))]
+    together = definition_of("attention", types, repeat=2)
+    for first, new in ((300, queries), (256, 33), (5, 3), (0, 40), (40, 0)):
+        sizes = {"b": 2, "l": queries, "first": first, "new": new, "n": first + new}
+        q, *rows = (random_array(type_, seed, sizes) for seed, type_ in enumerate(apart.params[:5]))
+        mask = np.arange(first + new) <= np.arange(queries)[:, None] + first
+        code, got = run_kernel(apart, [q, *rows, mask], sizes, 3)
+        caches = [np.moveaxis(each, 0, 2) if turned else each for each in rows[::2]]
+        joined = [np.concatenate(pair, axis=2) for pair in zip(caches, rows[1::2], strict=True)]
+        other, wanted = run_kernel(together, [q, *joined, mask], sizes, 3)
+        assert code == other == 0
+        np.testing.assert_array_equal(got[0], wanted[0])
