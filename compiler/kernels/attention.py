@@ -49,8 +49,8 @@ _VANISHING = 120.0  # so far below the greatest score, a weight comes out as 0
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
-    """The template of attention of float32 rows of known length that are contiguous: alone in its definition, or behind what joins
-    two tensors along the keys, the first of which may have been transposed."""
+    """The template of attention of float32 rows of known length that are contiguous: alone in its definition, or behind what
+    joins two tensors along the keys, each of which may have been transposed."""
     operands = _operands(definition)
     if operands is None:
         return None
@@ -148,9 +148,7 @@ class _Layout:
 class _Attention:
     """Writes one attention. Operands and result are known by their logical axes: batch …, row, depth."""
 
-    def __init__(
-        self, definition: PrimitiveDefinition, operands: dict[str, list[_Operand]], target: Target
-    ) -> None:
+    def __init__(self, definition: PrimitiveDefinition, operands: dict[str, list[_Operand]], target: Target) -> None:
         self.definition, self.target = definition, target
         self.node = definition.nodes[-1]
         self.attributes = bound_attributes(self.node)
@@ -478,7 +476,7 @@ class _Attention:
                     write(f"transpose_uint32(source, {step}, target, {VECTOR_BYTES}, left, {deep})")
 
     def _write_block(self) -> str:
-        """Where a block of keys is, and the bytes from one of them to the next: side by side, where it has keys of both tensors."""
+        """Where a block of keys is, and the bytes from one to the next: side by side, where it has keys of both tensors."""
         write, begin = self.write, f"key + block * {BLOCK}"
         write(f"block_at = {self._row('k', begin)}")
         if "k" not in self.joined:

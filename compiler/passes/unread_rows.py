@@ -8,7 +8,6 @@ looks at. Attention stays whole: a row among few is summed in another order than
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, Union
@@ -81,6 +80,8 @@ class _Narrower(Emitter):
         for binding in reversed(block.bindings):
             call = binding.value
             if isinstance(call, ir.OperatorCall):
+                if binding.var not in self.read:
+                    continue
                 for atom, rows in zip(call.args, self._operands(call, binding.var, own), strict=True):
                     self._reads(atom, rows)
                 continue
@@ -138,7 +139,6 @@ class _Narrower(Emitter):
             else:
                 self.picked[key] = self.emit("slice", key[0], axes=(rows.axis,), **dict(rows.bounds))
         return self.picked[key]
-
 
     def _picked_by(self, call: ir.OperatorCall) -> _Rows | None:
         """The rows that an operator picks, if it does nothing else. One that picks a single row may leave its axis out."""
