@@ -10,6 +10,7 @@ that an encoder makes (`encoder_hidden_states`, `encoder_attention_mask`) are it
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from ..formats import dims
@@ -70,15 +71,18 @@ class _Loop:
     def __init__(self, step: ir.Function, roles: Roles, fed: int) -> None:
         self._step = builder.global_function(step.name, function_type(step))
         ids, *others = step.params
+        before = len(others) - len(roles.cache)
         self._ids_type: TensorType = ids.type  # type: ignore[assignment]
         self._batch: Dim = self._ids_type.shape[0]  # type: ignore[assignment]
-        self._fed = [builder.var(param.name, self._fed_type(param.type)) for param in others[:fed]]
-        self._caches: list[TensorType] = [param.type for param in others[fed:]]  # type: ignore[misc]
-        self._grows = [name.startswith(NEW_ROWS) for name in step.result_names[1:]]
-        self._empty = [
-            self._without_tokens(roles.empty(name, self._batch), grows)
-            for (name, _), grows in zip(roles.cache, self._grows, strict=True)
+        self._fed = [
+            builder.var(param.name, self._fed_type(param.type))
+            for param in others[-len(roles.cache) - fed : -len(roles.cache)]
         ]
+        self._caches = [tensor_of(roles, name) for name, _ in roles.cache]
+        self._grows = [name.startswith(NEW_ROWS) for name in step.result_names[1:]]
+        self._empty: list[Any] = [roles.empty(name, self._batch) for name, _ in roles.cache]
+        self._past: Any = self._caches[0].shape[self._empty[0].index(0)]
+        self._has_held = before > fed
 
     def _fed_type(self, type_: Any) -> Type:
         """That of an encoder's result here, where the names of sizes have meanings of their own; the batch is the same one."""
@@ -86,12 +90,6 @@ class _Loop:
         others = (f"{OF_ENCODERS}{name}" for name in names)
         short = (each if len(each) <= DIM_NAME else f"{OF_ENCODERS}{at}" for at, each in enumerate(others))
         return substitute_dims(type_, dict(zip(names, map(dims.named, short), strict=True)))
-
-    @staticmethod
-    def _without_tokens(shape: Any, grows: bool) -> list[Any]:
-        """The shape of an empty cache, its tokens in front if the step gives new rows of it."""
-        axis = shape.index(0)
-        return [0, *shape[:axis], *shape[axis + 1 :]] if grows else shape
 
     def function(self) -> builder.FunctionExpression:
         ids = builder.var("input_ids", (self._batch, "length"), "int64")
@@ -108,10 +106,12 @@ class _Loop:
             new = builder.match_shape(new, (self._batch, "new"))
             made = builder.match_shape(made, (self._batch, "made"))
             held = [builder.match_shape(each, type_.shape) for each, type_ in zip(caches, self._caches, strict=True)]  # type: ignore[arg-type]
-            logits, *after = self._step(op.cast(new, dtype=self._ids_type.dtype), *self._fed, *held)
+            count_held = [_behind(held[:1], op.full(shape=(self._past, 0), value=False, dtype="bool"))]
+            called = [*(count_held if self._has_held else []), *self._fed, *held]
+            logits, *after = self._step(op.cast(new, dtype=self._ids_type.dtype), *called)
             after = [
-                op.concat(before, each, axis=0) if grows else each
-                for before, each, grows in zip(held, after, self._grows, strict=True)
+                op.concat(before, each, axis=empty.index(0)) if grows else each
+                for before, each, empty, grows in zip(held, after, self._empty, self._grows, strict=True)
             ]
             token = op.cast(op.argmax(logits, axis=-1), dtype="int64")
             token = op.where(over, op.take(new, builder.constant(-1), axis=1), token)
@@ -132,3 +132,10 @@ class _Loop:
         last = builder.while_loop(goes_on, body, initial)
         made = builder.match_shape(last[3], (self._batch, "made"))
         return builder.function([ids, count, stop, *self._fed], builder.named("generated_ids", made))
+
+
+def _behind(sized: Sequence[Expression], made: Expression) -> Expression:
+    """A tensor that is made of sizes alone, computed behind the values that these are sizes of."""
+    make = made.make
+    assert make is not None
+    return Expression(lambda atoms, blocks: make((), blocks), tuple(sized), type=made.type, name=made.name)

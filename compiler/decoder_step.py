@@ -1,18 +1,20 @@
 """A decoder's step: what is called for each token of a text, by `treadle.generate` and by the loop in the executable.
 
-    main.step(input_ids, …, past_key_values.0.key: float32[past, batch, heads, size], …)
-        -> (logits: float32[batch, words], new.past_key_values.0.key: float32[new, batch, heads, size], …)
+    main.step(input_ids, held: bool[past, 0], …, past_key_values.0.key: float32[batch, heads, past + room, size], …)
+        -> (logits: float32[batch, words], new.past_key_values.0.key: float32[batch, heads, length, size], …)
 
 It is the decoder with what its callers know: nobody asks for logits but those behind the last token, no token is masked, and
 places are counted from the cache's length on. Of a cache behind which the decoder puts new rows, and does no more, the step gives
-these rows alone, and takes it with its tokens in front: whoever holds it has room behind the last one, and copies nothing. Other
-caches are taken and given whole. What an encoder has made follows the ids, the same in each call.
+these rows alone, and takes it with room behind its last row: whoever holds it puts them there, and copies nothing. `held`, which
+has no elements, says how many rows there are. Other caches are taken and given whole. What an encoder has made stands before the
+caches, the same in each call.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Union
 
 from ..formats import dims
@@ -21,8 +23,9 @@ from ..formats.dtypes import DType
 from ..formats.errors import ArgumentError, CompileError
 from ..formats.ports import Port
 from ..formats.types import FunctionType, TensorType, TupleType
-from ..vm.generation import NEW_ROWS, OF_ENCODERS, STEP, Roles, is_like_a_decoder
+from ..vm.generation import HELD, NEW_ROWS, OF_ENCODERS, STEP, Roles, is_like_a_decoder
 from . import builder, ir
+from .analysis import dimension_names, function_type
 from .builder import Expression, op
 from .infer import infer_types
 from .operators.shapes import maximum, minimum, never_equal
@@ -82,6 +85,7 @@ class _Step:
             if shape is None:
                 return None
             self.axes[name] = shape.index(0)
+        self.past: Any = tensor_of(roles, self.caches[0]).shape[self.axes[self.caches[0]]]
         function = self._calling(ids)
         return self._with_rows(_decided(self._inlined(function)))
 
@@ -90,8 +94,7 @@ class _Step:
     def _calling(self, ids: TensorType) -> ir.Function:
         roles = self.roles
         params = {name: builder.var(name, roles.ports[name].type) for name in (roles.ids, *self.fed, *self.caches)}
-        past = tensor_of(roles, self.caches[0]).shape[self.axes[self.caches[0]]]
-        arguments = {**made_inputs(roles, ids.shape, past), **params}
+        arguments = {**made_inputs(roles, ids.shape, self.past), **params}
         results = builder.global_function(self.entry, self.type)(*(arguments[name] for name in roles.ports))
         fields = list(results) if isinstance(self.type.result, TupleType) else [results]
         logits = fields[roles.logits]
@@ -119,39 +122,43 @@ class _Step:
     # ---- caches of which only the new rows are given ----
 
     def _with_rows(self, function: ir.Function) -> ir.Function:
-        """The function with the tokens of such caches in front. Its last binding makes the tuple of its results."""
+        """The function with room in such caches. Its last binding makes the tuple of its results."""
         definitions = {binding.var: binding.value for binding in function.body.bindings}
         *others, last = function.body.bindings
         assert isinstance(last.value, ir.MakeTuple)
         fields, names = list(last.value.fields), ["logits", *(self.present[number] for _, number in self.roles.cache)]
         params = {param.name: param for param in function.params}
+        room = dims.variable(
+            next(name for name in _fresh("room") if name not in dimension_names(function_type(function)))
+        )
         before: list[ir.Binding] = []
-        behind: list[ir.Binding] = []
         for place, name in enumerate(self.caches, 1):
             joined = definitions.get(fields[place])  # type: ignore[arg-type]
             param, axis = params[name], self.axes[name]
-            if not _puts_behind(joined, param, axis):
+            shape = list(tensor_type(param).shape)
+            if not _puts_behind(joined, param, axis) or shape[axis] != self.past:
                 continue
-            rank = tensor_type(param).rank
-            order = (axis, *(each for each in range(rank) if each != axis))
-            front = ir.Var(name, _permuted(tensor_type(param), order))
-            back = operator_call("permute_dims", front, axes=tuple(order.index(each) for each in range(rank)))
-            before.append(ir.Binding(param, back, name))
-            rows = joined.args[1]  # type: ignore[union-attr]
-            made = ir.Var(NEW_ROWS + name, _permuted(tensor_type(rows), order))
-            behind.append(ir.Binding(made, operator_call("permute_dims", rows, axes=order), name))
-            params[name], fields[place], names[place] = front, made, made.name
+            shape[axis] = dims.add(self.past, room)
+            params[name] = ir.Var(name, TensorType(tensor_type(param).dtype, tuple(shape)))
+            held = operator_call("slice", params[name], starts=(0,), ends=(self.past,), axes=(axis,))
+            before.append(ir.Binding(param, held, name))
+            fields[place], names[place] = joined.args[1], NEW_ROWS + name  # type: ignore[union-attr]
         types = TupleType(tuple(tensor_type(field) for field in fields))
         result = ir.Binding(ir.Var(last.var.name, types), ir.MakeTuple(tuple(fields)), last.origin)
-        body = ir.Block((*before, *others, *behind, result), result.var)
+        ids, *rest = params.values()
+        held_type = TensorType(DType.bool, (self.past, 0))
         return dataclasses.replace(
             function,
-            params=tuple(params.values()),
-            body=body,
+            params=(ids, *([ir.Var(HELD, held_type)] if before else []), *rest),
+            body=ir.Block((*before, *others, result), result.var),
             result_type=types,
             result_names=tuple(names),
             name=self.entry + STEP,
         )
+
+
+def _fresh(name: str) -> Iterator[str]:
+    return (f"{name}{number or ''}" for number in itertools.count())
 
 
 def _puts_behind(joined: ir.Expr | None, cache: ir.Var, axis: int) -> bool:
@@ -161,10 +168,6 @@ def _puts_behind(joined: ir.Expr | None, cache: ir.Var, axis: int) -> bool:
     type_ = tensor_type(cache)
     is_along = lookup("concat").bind(joined.attributes)["axis"] % type_.rank == axis
     return is_along and joined.args[0] is cache and type_.dtype is DType.float32 and axis == type_.rank - 2
-
-
-def _permuted(type_: TensorType, order: Sequence[int]) -> TensorType:
-    return TensorType(type_.dtype, tuple(type_.shape[axis] for axis in order))
 
 
 def _sizes(function: ir.Function, args: Sequence[ir.Atom]) -> dict[str, Dim]:

@@ -52,6 +52,7 @@ _MADE = tuple(name for names in _OPTIONAL.values() for name in names)
 _LOGITS = ("logits", "lm_logits", "output", "scores")
 STEP = ".step"  # behind a decoder's name: the function that the compiler makes of it for texts
 NEW_ROWS = "new."  # before a cache's name: what a step puts behind it
+HELD = "held"  # a step's input [tokens, 0]: how many tokens there are in caches that have room for more
 
 
 @dataclass(frozen=True)
@@ -231,9 +232,8 @@ def generate(
         raise ArgumentError(f"generate: max_new_tokens: expected a whole number from 0 on, {max_new_tokens!r} came")
     choose = _chooser(sampler, temperature, top_k, top_p, seed)
     step = function + STEP
-    has_step = step in machine and {roles.ids, *fixed, *dict(roles.cache)} == {
-        port.name for port in machine.inputs(step)
-    }
+    wanted = {roles.ids, *fixed, *dict(roles.cache)}
+    has_step = step in machine and {*machine.inputs(step).names} - {HELD} == wanted
     called = step if has_step else function
     call: Callable[..., Any] = machine[called]
     if cancel is not None:
@@ -500,36 +500,40 @@ class _Stepping(_Decoder):
         }
 
     def step(self) -> np.ndarray:
-        grown = {name: rows.held for name, rows in self._grown.items()}
+        grown = {name: rows.room for name, rows in self._grown.items()}
         inputs = {self.roles.ids: self._cast(self.roles.ids, self.ids), **self._fixed, **self._cache, **grown}
+        if grown:
+            inputs[HELD] = np.zeros((self._past, 0), bool)
         logits, *made = self._call(**inputs)
         for (name, _), each in zip(self.roles.cache, made, strict=True):
             if name in self._grown:
                 self._grown[name].put(each.numpy())
             else:
                 self._cache[name] = each
+        self._past += self.ids.shape[1]
         return logits.numpy()
 
 
 class _Rows:
-    """A cache with its tokens in front, and room behind them."""
+    """A cache with room behind its tokens."""
 
     def __init__(self, empty: np.ndarray, most: int) -> None:
-        axis = empty.shape.index(0)
-        self._room = np.moveaxis(empty, axis, 0)
+        self.room = empty
+        self._axis = empty.shape.index(0)
         self._count, self._most = 0, most
-
-    @property
-    def held(self) -> np.ndarray:
-        return self._room[: self._count]
 
     def put(self, rows: np.ndarray) -> None:
         """Puts rows behind those that there are. Where there is no room, twice as much is taken, but not more than the text can
         need."""
-        count = self._count + len(rows)
-        if count > len(self._room):
-            room = np.empty((max(count, min(2 * count, self._most)), *rows.shape[1:]), rows.dtype)
-            room[: self._count] = self.held
-            self._room = room
-        self._room[self._count : count] = rows
+        count = self._count + rows.shape[self._axis]
+        if count > self.room.shape[self._axis]:
+            shape = list(rows.shape)
+            shape[self._axis] = max(count, min(2 * count, self._most))
+            room = np.zeros(shape, rows.dtype)
+            room[self._places(0, self._count)] = self.room[self._places(0, self._count)]
+            self.room = room
+        self.room[self._places(self._count, count)] = rows
         self._count = count
+
+    def _places(self, start: int, end: int) -> tuple[slice, ...]:
+        return (*[slice(None)] * self._axis, slice(start, end))

@@ -20,11 +20,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...formats import dims
 from ...formats.dtypes import DType
 from ...formats.primitive import PrimitiveDefinition
+from ...formats.types import UNKNOWN, ShapeDim
 from ..operators.attention import part_of, permuted
 from .expression import bound_attributes, literal
 from .kernel import Kernel
@@ -50,7 +51,7 @@ _VANISHING = 120.0  # so far below the greatest score, a weight comes out as 0
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
     """The template of attention of float32 rows of known length that are contiguous: alone in its definition, or behind what
-    joins two tensors along the keys, each of which may have been transposed."""
+    joins two tensors along the keys, each of which may have been transposed, or be the first rows of another."""
     operands = _operands(definition)
     if operands is None:
         return None
@@ -63,6 +64,14 @@ class _Operand(NamedTuple):
 
     number: int
     order: tuple[int, ...]
+    rows: ShapeDim = UNKNOWN  # so many of them, the first ones, of what is joined
+
+
+def _is_front(slice_options: dict[str, Any], axis: int, rank: int) -> bool:
+    """Whether a slice is the beginning of a tensor along an axis."""
+    starts, steps = slice_options["starts"], slice_options["steps"] or (1,)
+    axes = [each % rank for each in slice_options["axes"] or range(len(starts))]
+    return axes == [axis] and tuple(starts) == (0,) and tuple(steps) == (1,)
 
 
 def _operands(definition: PrimitiveDefinition) -> dict[str, list[_Operand]] | None:
@@ -87,13 +96,16 @@ def _operands(definition: PrimitiveDefinition) -> dict[str, list[_Operand]] | No
             return None
         found[name] = []
         for each in maker.inputs:
-            order = axes
-            if (turned := makers.pop(each, None)) is not None:
-                if turned.operator != "permute_dims":
+            order, rows = axes, definition.values[each].shape[axes[-2]]
+            if (made := makers.pop(each, None)) is not None:
+                options = bound_attributes(made)
+                if made.operator == "permute_dims":
+                    turn = options["axes"] or range(rank)[::-1]
+                    order = tuple(turn[axis] % rank for axis in axes)
+                elif made.operator != "slice" or not _is_front(options, axes[-2], rank):
                     return None
-                turn = bound_attributes(turned)["axes"] or range(rank)[::-1]
-                each, order = turned.inputs[0], tuple(turn[axis] % rank for axis in axes)
-            found[name].append(_Operand(each, order))
+                each = made.inputs[0]
+            found[name].append(_Operand(each, order, rows))
     is_flat = all(part.number < count for parts in found.values() for part in parts)
     return found if is_flat and not makers else None
 
@@ -158,7 +170,7 @@ class _Attention:
             for name, parts in operands.items()
             for place, part in enumerate(parts)
         }
-        self.joined = [name for name, parts in operands.items() if len(parts) == 2]
+        self.joined = {name: parts[0].rows for name, parts in operands.items() if len(parts) == 2}
         types = {name: definition.params[number] for name, number in self.numbers.items()}
         self.masks = {name: types.pop(name) for name in ("mask", "bias") if name in types}
         self.mask = self.masks.get("mask")
@@ -254,8 +266,8 @@ class _Attention:
             if index:
                 write.size(f"{name}_start", dims.multiply(4 * index, dims.product(shape[part + 1 :])))
                 write(f"{name}_at = {name}_at + {name}_start")
-        for name in self.joined:
-            write.size(f"{name}_first", shape_of(self.tensors[name])[self.orders[name][-2]])
+        for name, rows in self.joined.items():
+            write.size(f"{name}_first", rows)
         for name, type_ in self.masks.items():
             shape = shape_of(type_)
             for axis, dim in enumerate(shape, len(self.batch) + 2 - len(shape)):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ...formats import dims
@@ -194,16 +194,16 @@ class _BlockFusion:
                     self._try_merge(self.groups[var].find(), group, var.type)
         elif _operator(binding) == "attention":
             for var in self._operands(binding):
-                group = self._take_in(var, group, ("concat", "permute_dims"))
+                group = self._take_in(var, group, ({"concat"}, {"permute_dims", "slice"}))
         elif group.kind is Fusion.REDUCTION:
             for var in self._operands(binding):
                 if var in self.groups and self.groups[var].find().kind is Fusion.ELEMENTWISE:
                     group = self._try_merge(self.groups[var].find(), group, var.type)
 
-    def _take_in(self, var: ir.Var, group: _Group, operators: Sequence[str]) -> _Group:
-        """Merges an attention with what moves its operand's elements, the last of these operators and then those before it."""
+    def _take_in(self, var: ir.Var, group: _Group, operators: Sequence[Collection[str]]) -> _Group:
+        """Merges an attention with what moves its operand's elements, one of the first operators and then of those before it."""
         producer = self.groups[var].find() if var in self.groups else None
-        if producer is None or not operators or _operator(producer.members[-1]) != operators[0]:
+        if producer is None or not operators or _operator(producer.members[-1]) not in operators[0]:
             return group
         moved = list(self._operands(producer.members[-1]))
         group = self._try_merge(producer, group, var.type)
