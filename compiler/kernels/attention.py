@@ -23,9 +23,10 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from ...formats import dims
+from ...formats.dims import Dim
 from ...formats.dtypes import DType
 from ...formats.primitive import PrimitiveDefinition
-from ...formats.types import UNKNOWN, ShapeDim
+from ...formats.types import TensorType
 from ..operators.attention import part_of, permuted
 from .expression import bound_attributes, literal
 from .kernel import Kernel
@@ -64,7 +65,7 @@ class _Operand(NamedTuple):
 
     number: int
     order: tuple[int, ...]
-    rows: ShapeDim = UNKNOWN  # so many of them, the first ones, of what is joined
+    rows: Dim = 0  # so many of them, the first ones, of what is joined
 
 
 def _is_front(slice_options: dict[str, Any], axis: int, rank: int) -> bool:
@@ -96,7 +97,7 @@ def _operands(definition: PrimitiveDefinition) -> dict[str, list[_Operand]] | No
             return None
         found[name] = []
         for each in maker.inputs:
-            order, rows = axes, definition.values[each].shape[axes[-2]]
+            order, rows = axes, shape_of(definition.values[each])[axes[-2]]
             if (made := makers.pop(each, None)) is not None:
                 options = bound_attributes(made)
                 if made.operator == "permute_dims":
@@ -172,7 +173,7 @@ class _Attention:
         }
         self.joined = {name: parts[0].rows for name, parts in operands.items() if len(parts) == 2}
         types = {name: definition.params[number] for name, number in self.numbers.items()}
-        self.masks = {name: types.pop(name) for name in ("mask", "bias") if name in types}
+        self.masks: dict[str, TensorType] = {name: types.pop(name) for name in ("mask", "bias") if name in types}
         self.mask = self.masks.get("mask")
         self.tensors = {**types, "out": definition.results[0]}
         rank = definition.results[0].rank

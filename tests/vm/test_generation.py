@@ -172,17 +172,12 @@ def test_attention_of_a_step_reads_caches_where_they_lie():
 def test_caches_that_do_more_than_grow_are_taken_and_given_whole(change: Any):
     ids = treadle.var("input_ids", ("batch", "length"), "int64")
     past = treadle.var("past_0", ("batch", 1, "past", WIDTH))
-    new = op.broadcast_to(
-        op.reshape(op.cast(ids, dtype="float32"), shape=("batch", 1, "length", 1)), shape=("batch", 1, "length", WIDTH)
-    )
+    column = op.reshape(op.cast(ids, dtype="float32"), shape=("batch", "length", 1))
+    new = op.broadcast_to(op.expand_dims(column, axes=(1,)), shape=("batch", 1, "length", WIDTH))
     rows = change(op.concat(past, new, axis=2))
-    logits = op.expand_dims(op.sum(rows, axes=(1, 2)), axes=(1,)) + op.reshape(
-        op.cast(ids, dtype="float32"), shape=("batch", "length", 1)
-    )
+    logits = op.expand_dims(op.sum(rows, axes=(1, 2)), axes=(1,)) + column
     results = treadle.named("logits", logits), treadle.named("present_0", rows)
-    executable = treadle.compile(
-        treadle.Module(main=treadle.function([ids, past], treadle.tuple_(*results))), progress=False
-    )
+    executable = treadle.compile(treadle.function([ids, past], treadle.tuple_(*results)), progress=False)
     assert executable.outputs("main.step").names == ("logits", "present_0")
     machine = treadle.VirtualMachine(executable)
     text, cache = list(generate(machine, PROMPT, max_new_tokens=4)), np.zeros((1, 1, 0, WIDTH), "f")
