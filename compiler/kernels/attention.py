@@ -85,8 +85,8 @@ def _operands(definition: PrimitiveDefinition) -> dict[str, list[_Operand]] | No
     if any(len(other.results) != 1 for other in others):
         return None
     found: dict[str, list[_Operand]] = {}
+    rank = node.results[0].rank
     for name, number in zip(_NAMES, node.inputs, strict=False):
-        rank = definition.values[number].rank
         axes = tuple(axis % rank for axis in attributes.get(f"{name}_axes") or range(rank))
         maker = makers.pop(number, None)
         if maker is None:
@@ -479,21 +479,21 @@ class _Attention:
         deep = min(BLOCK, depth)
         with write.block(f"for block in range((length + {BLOCK - 1}) // {BLOCK})"):
             write(f"left = min({BLOCK}, length - block * {BLOCK})")
-            step = self._write_block()
+            begin, step = self._write_block()
             with write.block(f"for corner in range(0, {depth}, {BLOCK})"):
-                write(f"at = min(corner, {depth - deep})", "source = block_at + at * 4")
+                write(f"at = min(corner, {depth - deep})", f"source = {begin} + at * 4")
                 write(f"target = panels + block * {VECTOR_BYTES * depth} + at * {VECTOR_BYTES}")
                 with write.block(f"if left + {deep} == {2 * BLOCK}"):
                     write(f"transpose_uint32(source, {step}, target, {VECTOR_BYTES})")
                 with write.block("else"):
                     write(f"transpose_uint32(source, {step}, target, {VECTOR_BYTES}, left, {deep})")
 
-    def _write_block(self) -> str:
+    def _write_block(self) -> tuple[str, str]:
         """Where a block of keys is, and the bytes from one to the next: side by side, where it has keys of both tensors."""
         write, begin = self.write, f"key + block * {BLOCK}"
-        write(f"block_at = {self._row('k', begin)}")
         if "k" not in self.joined:
-            return self._step("k")
+            return self._row("k", begin), self._step("k")
+        write(f"block_at = {self._row('k', begin)}")
         step, row = f"{self._step('k')} if {begin} < k_first else {self._step('k_more')}", self.layout.query_row
         write(f"block_step = {step}")
         with write.block(f"if {begin} < k_first < {begin} + left"):
@@ -502,7 +502,7 @@ class _Attention:
                 write(f"source = {self._row('k', f'{begin} + line')}", f"target = block_of_both + line * {row}")
                 for at in range(0, self.depth, BLOCK):
                     write(f"vstore(target, {4 * at}, vload_float32(source, {4 * at}{self._lanes(at, self.depth)}))")
-        return "block_step"
+        return "block_at", "block_step"
 
     def _write_values(self) -> None:
         """Puts the span's values side by side: heads that lie far apart share few sets of the first cache."""
@@ -759,8 +759,8 @@ class _Attention:
         write = self.write
         for name, rows, source, length in (
             ("queries", "rows", f"queries_at + row * {self.layout.query_row}", self.depth),
-            ("keys", "length", self._row("k", "key + row"), self.depth),
-            ("values", "length", self._row("v", "key + row"), self.width),
+            ("keys", "length", self._row_of_span("k"), self.depth),
+            ("values", "length", self._row_of_span("v"), self.width),
         ):
             squares = [f"square_of_{name}_{at}" for at in range(0, length, BLOCK)]
             write(*(f"{square} = splat_float32(0.0)" for square in squares))
@@ -772,6 +772,11 @@ class _Attention:
             write(f"squares_of_{name} = horizontal_sum({' + '.join(squares)})")
         write("product = sqrt(squares_of_queries) * sqrt(squares_of_keys)")
         write("bound = product * 1.01 + squares_of_values * 0.0")
+
+    def _row_of_span(self, name: str) -> str:
+        """Of a tensor of its own, from the span's begin on."""
+        step = self._step(name)
+        return self._row(name, "key + row") if name in self.joined else f"{name} + key * {step} + row * {step}"
 
     def _write_limit(self) -> None:
         """Scores that the mask puts below `limit` have no weight, since the query's greatest score is `least` at least: that

@@ -48,6 +48,7 @@ def test_operands_may_be_parts_of_tensors(queries):
     axes = dict.fromkeys(("q_axes", "k_axes", "v_axes", "result_axes"), HEADS_LAST)
     joined, apart = (2, queries, 3, 5, 24), (3, 2, 21, 5, 24)
     attention(joined, joined, joined, scale=0.2, q_part=(2, 0), k_part=(2, 1), v_part=(2, 2), **axes)
+    attention((3, 5, queries, 24), (5, 21, 24), (5, 21, 24), scale=0.2, q_part=(0, 1))
     attention(joined, apart, (2, 21, 5, 24), scale=0.2, q_part=(2, 2), k_part=(0, 1), parts=2, **axes)
     sizes, joined = {"b": 2, "l": queries}, ("b", "l", 3, 4, 16)
     attention(joined, joined, joined, sizes=sizes, q_part=(2, 1), k_part=(2, 2), v_part=(2, 0), **axes)
