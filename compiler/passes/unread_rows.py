@@ -185,8 +185,11 @@ def _axes(call: ir.OperatorCall, var: ir.Var, axis: int) -> list[int | None] | N
         return None
     options = lookup(call.operator).bind(call.attributes)
     if call.operator in _PRODUCTS:
-        if axis != rank - 2 or types[0].rank != rank or any(type_.rank > rank for type_ in types):
+        a, b, *others = types
+        if a.rank != rank or axis > rank - 2 or b.rank > (rank if axis == rank - 2 else 2):
             return None
+        if call.operator == "matmul_integer" and others and others[0].rank:
+            return None  # a zero point for each row
         return [axis, *(None for _ in types[1:])]
     if call.operator in _NORMALISATIONS:
         over = options["axis"] % rank
