@@ -150,8 +150,10 @@ def compile(
             raise CompileError("batch: this is for ONNX models; the variables of a Module have their own sizes")
         module = built or _import(model, entries[0], weights, asked, shapes=shapes, dtypes=dtypes, outputs=outputs)
         if opt_level or decode_loop:
-            module = with_step(_with_result_names(module, entries[:1]), entries[0])
-            entries += tuple(name for name in (entries[0] + STEP,) if name in module.functions)
+            module = _with_result_names(module, entries)
+            for name in entries:
+                module = with_step(module, name)
+            entries += tuple(name + STEP for name in entries if name + STEP in module.functions)
         if decode_loop:
             module, entries = with_decode_loop(module, entries[0]), (*entries, LOOP)
         generate_with = functools.partial(

@@ -233,7 +233,7 @@ def generate(
     choose = _chooser(sampler, temperature, top_k, top_p, seed)
     step = function + STEP
     wanted = {roles.ids, *fixed, *dict(roles.cache)}
-    has_step = step in machine and {*machine.inputs(step).names} - {HELD} == wanted
+    has_step = machine._reads_in_place and step in machine and {*machine.inputs(step).names} - {HELD} == wanted
     called = step if has_step else function
     call: Callable[..., Any] = machine[called]
     if cancel is not None:

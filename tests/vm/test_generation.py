@@ -195,6 +195,20 @@ def test_what_is_no_decoder_has_no_step():
     assert "main.step" not in list(treadle.compile(decoder(with_cache=False), progress=False))
 
 
+def test_a_machine_elsewhere_keeps_the_caches(machine: treadle.VirtualMachine):
+    """Room would be sent with each call."""
+
+    class Elsewhere(treadle.VirtualMachine):
+        _reads_in_place = False
+
+        def __getitem__(self, name: str) -> Any:
+            assert name == "main"
+            return super().__getitem__(name)
+
+    text = list(generate(Elsewhere(machine.executable), PROMPT, max_new_tokens=5))
+    assert text == list(generate(machine, PROMPT, max_new_tokens=5))
+
+
 def test_room_of_a_cache_doubles_up_to_what_a_text_can_need():
     rows, taken = _Rows(np.zeros((1, 2, 0, 3), "f"), most=50), []
     whole = np.random.default_rng(0).standard_normal((1, 2, 50, 3)).astype("f")
