@@ -32,6 +32,7 @@ from ..formats.names import near
 from ..formats.primitive import PrimitiveDefinition
 from ..formats.program import NativeKernel, Program
 from ..formats.types import TensorType
+from ..vm.generation import STEP
 from ..vm.library import variant_keys
 from . import bounds, effort, ir
 from .analysis import atoms_in, constant_bytes
@@ -40,6 +41,7 @@ from .batch import Batch
 from .codegen import Generated, generate
 from .decode_loop import NAME as LOOP
 from .decode_loop import with_decode_loop
+from .decoder_step import with_step
 from .forced_sizes import forced_text
 from .frontend.onnx_choice import check_choice
 from .host_work import host_primitives, loop_warning
@@ -152,11 +154,13 @@ def compile(
             raise CompileError("batch: this is for ONNX models; the variables of a Module have their own sizes")
         with _uncollected():
             module = built or _import(model, entries[0], weights, asked, shapes=shapes, dtypes=dtypes, outputs=outputs)
+            if opt_level or decode_loop:
+                module = _with_result_names(module, entries)
+                for name in entries:
+                    module = with_step(module, name)
+                entries += tuple(name + STEP for name in entries if name + STEP in module.functions)
             if decode_loop:
-                module, entries = (
-                    with_decode_loop(_with_result_names(module, entries[:1]), entries[0]),
-                    (*entries, LOOP),
-                )
+                module, entries = with_decode_loop(module, entries[0]), (*entries, LOOP)
             generate_with = functools.partial(
                 compile_module,
                 module,

@@ -366,8 +366,10 @@ def variables(dim: Dim) -> list[str]:
     return list(found)
 
 
-def substitute(dim: Dim, values: Mapping[str, Dim]) -> Dim:
-    """`dim` with variables replaced; those that `values` does not name stay."""
+def substitute(
+    dim: Dim, values: Mapping[str, Dim], operators: Mapping[str, Callable[[Dim, Dim], Dim]] = OPERATORS
+) -> Dim:
+    """`dim` with variables replaced; those that `values` does not name stay. `operators` compute what is made of them."""
     if not isinstance(dim, SymbolicDim):
         return dim
     total: Dim = 0
@@ -378,7 +380,8 @@ def substitute(dim: Dim, values: Mapping[str, Dim]) -> Dim:
                 factor = values.get(atom.name)
                 factor = variable(atom.name) if factor is None else factor
             else:
-                factor = OPERATORS[atom.operator](substitute(atom.left, values), substitute(atom.right, values))
+                left, right = (substitute(each, values, operators) for each in (atom.left, atom.right))
+                factor = operators[atom.operator](left, right)
             term = multiply(term, factor)
         total = add(total, term)
     return total

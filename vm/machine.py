@@ -69,6 +69,8 @@ class _Bound:
 class VirtualMachine(Suggesting):
     """Runs the functions of an executable. Threads may call it at once; each call has a context of its own."""
 
+    _reads_in_place = True  # whether calls read the caller's arrays where they lie: nothing is sent elsewhere
+
     def __new__(cls, *given: Any, **options: Any) -> VirtualMachine:
         """A device that is elsewhere has machines of its own class, which has this interface."""
         device = given[1] if len(given) > 1 else options.get("device")
