@@ -62,7 +62,7 @@ MEMORIES = {
     "compiler/operators/patterns.py: pattern_problem": "64 expressions of 10,000 characters, and a line each",
     "compiler/operators/recall.py: _kept": "one for each operator that keeps something, with which it goes",
     "compiler/operators/table.py: TABLE": "operators of the package's and of users'",
-    "compiler/operators/winograd.py: transforms": "one for each size of tile in a table",
+    "compiler/targets/cpu/operators/winograd.py: transforms": "one for each size of tile in a table",
     "compiler/passes/patterns.py: parse": "patterns of the package's",
     "compiler/passes/recognise.py: _rules_of": "one for each operator of the table",
     "debug/interpreter/call.py: _assigned": "16 kernels",

@@ -227,7 +227,8 @@ def _compiled(file: ProgramFile, options: argparse.Namespace, session: Session |
             tuned=options.tuned,
             decode_loop=options.decode_loop,
         )
-    from ..compiler.driver import tune_kernels, with_kernels, with_known_variants
+    from ..compiler.driver import with_kernels
+    from ..compiler.targets.cpu.tune import tune_kernels, with_known_variants
 
     for name in ("shape", "dim", "dtype", "outputs", "batch", "decode_loop", "print_after"):
         if getattr(options, name):

@@ -18,14 +18,14 @@ import pytest
 import treadle
 from onnx import helper, numpy_helper
 from treadle.compiler import bounds, ir
-from treadle.compiler.passes import PIPELINE, Options
+from treadle.compiler.passes import Options, passes_of
 from treadle.compiler.weights import computed
 from treadle.formats import limits
 from treadle.formats.messages.errors import CompileBudgetError, CompileError
 from treadle.tools.cli import main
 from treadle.tools.dev import zoo
 
-PASSES = list(dict.fromkeys(make(Options()).name for _, make in PIPELINE))
+PASSES = list(dict.fromkeys(each.name for _, each in passes_of(Options())))
 
 
 def layers(count: int = 3) -> bytes:

@@ -7,8 +7,8 @@ from treadle.compiler.builder.programs import Module, constant, function, op, va
 from treadle.compiler.ir.evaluate import evaluate
 from treadle.compiler.ir.infer import infer_types
 from treadle.compiler.passes.dead_code import DeadCode
-from treadle.compiler.passes.layout import BlockChannels
-from treadle.compiler.passes.pack_matrices import PackMatrices
+from treadle.compiler.targets.cpu.passes.layout import BlockChannels
+from treadle.compiler.targets.cpu.passes.pack_matrices import PackMatrices
 from treadle.tests import timing
 
 RNG = np.random.default_rng(3)

@@ -17,6 +17,7 @@ OF_VM = {"library", "values", "verify"}
 BY_VARIABLE = {
     "formats/executable.py": "the package says which module links libraries (formats.library_writer)",
     "formats/library.py": "the package says which module shows kernels (formats.kernel_sources)",
+    "compiler/operators/table.py": "the compiler says which module has the operators of targets (operators_of_targets)",
     "vm/library.py": "the package says which module builds kernels (vm.compiler_name)",
     "tvm/modules/load.py": "modules of vm, and what users register (_LOADERS)",
     "vm/internals.py": "names within Numba and NumPy",
@@ -70,6 +71,19 @@ def test_the_compiler_imports_the_runtime_objects_of_the_machine_alone() -> None
         if each[:3] == "vm/"
     }
     assert found.keys() == OF_VM, f"imported by, of each one: {found}"
+
+
+def test_only_targets_know_which_target_it_is() -> None:
+    """The rest of the compiler imports what all targets are (`targets/__init__.py`), and none of them."""
+    facade = {"compiler/targets/__init__.py", "compiler/targets/base.py"}
+    wrong = [
+        f"{path} imports {each}"
+        for path in modules("compiler")
+        if not path.startswith("compiler/targets/")
+        for each in sources.imports(path)
+        if each.startswith("compiler/targets/") and each not in facade
+    ]
+    assert not wrong, "; ".join(wrong)
 
 
 def test_what_no_text_tells_is_known() -> None:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from treadle.compiler.operators.dequantized import PACKINGS
-from treadle.compiler.operators.packing import pack_matrix
+from treadle.compiler.targets.cpu.operators.dequantized import PACKINGS
+from treadle.compiler.targets.cpu.operators.packing import pack_matrix
 from treadle.compiler.targets.cpu.target import of
 from treadle.formats.messages.errors import InferenceError
 from treadle.formats.types import tensor

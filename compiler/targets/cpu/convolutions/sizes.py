@@ -7,12 +7,12 @@ import math
 from dataclasses import dataclass, replace
 
 from .....formats.dims import Dim
-from ....operators.packing import NarrowGroups
 from ....operators.shapes import integer
 from ....operators.windows import Axis, axes
 from ..kernels.anchor import Anchored
 from ..kernels.kernel import require_few
 from ..kernels.writer import estimate, shape_of
+from ..operators.packing import NarrowGroups
 from ..products.tile import BLOCK, VECTOR_BYTES, chunk_of
 from .narrow_groups import narrow_groups
 

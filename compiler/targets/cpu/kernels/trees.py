@@ -16,9 +16,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from .....formats.primitive import PrimitiveDefinition
+from ....operators.table import bound_attributes
 from ....operators.trees import COLUMN_SCALE, TREE, columns_mask, link_word, neutral, node_words, power_of_two
 from ..target import Target
-from .expression import bound_attributes, literal
+from .expression import literal
 from .kernel import Kernel
 from .writer import Writer, estimate, scaled, shape_of
 

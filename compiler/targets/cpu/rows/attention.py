@@ -28,7 +28,8 @@ from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
 from .....formats.types import TensorType
 from ....operators.attention import part_of, permuted
-from ..kernels.expression import bound_attributes, literal
+from ....operators.table import bound_attributes
+from ..kernels.expression import literal
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, shape_of
 from ..products.tile import BLOCK, VECTOR_BYTES, Tile, choose, write_start, write_step

@@ -25,15 +25,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...formats import dims
-from ...formats.constants import aligned_array
-from ...formats.dims import Dim
-from ...formats.types import ShapeDim, TensorType
+from .....formats import dims
+from .....formats.constants import aligned_array
+from .....formats.dims import Dim
+from .....formats.types import ShapeDim, TensorType
+from ....operators.shapes import FLOAT32, integer, lift, match_dim, mismatch, same_dtype
+from ....operators.table import Attribute, Fusion, Kind, register
+from ....operators.windows import GROUPS, axes, result_shape
+from ....operators.work import Types, Work, elements
 from .packing import BLOCK, CHANNELS_EACH, blocks_of, require_bias, require_blocked
-from .shapes import FLOAT32, integer, lift, match_dim, mismatch, same_dtype
-from .table import Attribute, Fusion, Kind, register
-from .windows import GROUPS, axes, result_shape
-from .work import Types, Work, elements
 
 WINDOW_SIZE = 3  # the usual one, and that of a piece
 _USUAL = (WINDOW_SIZE, WINDOW_SIZE)

@@ -16,14 +16,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Union
 
-from ...formats.types import TensorType, TupleType
-from .. import ir
+from .....formats.types import TensorType, TupleType
+from .... import ir
+from ....passes.rewriting import operator_call, tensor_type
 from ..operators.packing import BLOCK
 from ..operators.winograd import WinogradChoice, best_tiles
 from . import layout_channels, layout_per_channel, pack_integers
 from .layout_blocker import Blocker
 from .layout_convolutions import convolution
-from .rewriting import operator_call, tensor_type
 
 # What a rule gives: the result in blocked form; or what computes the ordinary result; or None, where the operator stays.
 _Result = Union[ir.Var, ir.OperatorCall, None]

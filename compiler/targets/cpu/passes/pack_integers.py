@@ -13,17 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from ...formats import dims
-from ...formats.dtypes import DType
-from ...formats.types import TensorType
-from .. import ir
+from .....formats import dims
+from .....formats.dtypes import DType
+from .....formats.types import TensorType
+from .... import ir
+from ....operators.shapes import integer
+from ....operators.table import lookup
+from ....passes.rewriting import Emitter, constant, tensor_type
 from ..operators.blocked import is_for_depthwise
+from ..operators.integers import WORD
 from ..operators.packing import BLOCK
-from ..operators.quantized import WORD
-from ..operators.shapes import integer
-from ..operators.table import lookup
 from .layout_blocker import Blocker
-from .rewriting import Emitter, constant, tensor_type
 
 _SIGN = 128  # the distance of the two kinds of bytes
 _EXACT_TERMS = (1 << 24) // (255 * 255)  # products of two 8-bit numbers whose sum a float32 holds exactly

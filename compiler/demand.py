@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ....formats import dims
-from ....formats.dims import SymbolicDim
-from ....formats.primitive import PrimitiveDefinition
-from ....formats.types import UNKNOWN, TensorType
-from ...operators.table import Fusion, lookup
-from ...operators.work import work_of
+from ..formats import dims
+from ..formats.dims import SymbolicDim
+from ..formats.primitive import PrimitiveDefinition
+from ..formats.types import UNKNOWN, TensorType
+from .operators.table import Fusion, lookup
+from .operators.work import work_of
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ from functools import cached_property
 
 import numpy as np
 
-from ...formats import limits
-from ...formats.types import ShapeDim, TensorType
-from .shapes import ceildiv, mismatch, require_rank
-from .table import Attribute, Fusion, Kind, register
-from .windows import GROUPS
+from .....formats import limits
+from .....formats.types import ShapeDim, TensorType
+from ....operators.shapes import ceildiv, mismatch, require_rank
+from ....operators.table import Attribute, Fusion, Kind, register
+from ....operators.windows import GROUPS
 
 BLOCK = 16
 CHANNELS = Attribute(Kind.INT, "channels of the image")

@@ -16,11 +16,11 @@ from typing import Any, Union
 
 import numpy as np
 
-from ...formats.dtypes import DType
-from .. import ir
-from ..operators.table import lookup
+from .....formats.dtypes import DType
+from .... import ir
+from ....operators.table import lookup
+from ....passes.rewriting import Emitter, constant, operator_call, tensor_type
 from . import pack_integers
-from .rewriting import Emitter, constant, operator_call, tensor_type
 
 _BYTES = frozenset({DType.int8, DType.uint8})
 _MOST_TERMS = 3

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...formats import dims
-from ...formats.types import ShapeDim, TensorType, TupleType
-from .. import ir
+from .....formats import dims
+from .....formats.types import ShapeDim, TensorType, TupleType
+from .... import ir
+from ....operators.shapes import axis_of, integer
+from ....operators.table import lookup
+from ....passes.rewriting import operator_call, order_of, tensor_type
 from ..operators.blocked import JOINED, TURNS
 from ..operators.packing import BLOCK
-from ..operators.shapes import axis_of, integer
-from ..operators.table import lookup
 from .layout_blocker import Apart, Blocker, is_image, moves_channels
-from .rewriting import operator_call, order_of, tensor_type
 
 
 def join(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...formats.primitive import PrimitiveDefinition
-from .. import ir
+from .....formats.primitive import PrimitiveDefinition
+from .... import ir
+from ....operators.table import lookup
+from ....passes.rewriting import Emitter, constant, operator_call, tensor_type
 from ..operators.dequantized import PACKINGS, Packing
 from ..operators.packing import pack_matrix
-from ..operators.table import lookup
 from .dequantized_rows import rows
-from .rewriting import Emitter, constant, operator_call, tensor_type
 
 _BYTES = (np.int8, np.uint8)
 _LONGEST = 128  # rows of a group: few rows are rounded as its largest element is, and sums of many are less exact

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...formats.dtypes import DType
-from ...formats.messages.errors import ExecutionError
-from ...formats.types import UNKNOWN
-from .. import ir
-from ..ir.analysis import expressions
-from ..weights import computed
+from .....formats.dtypes import DType
+from .....formats.messages.errors import ExecutionError
+from .....formats.types import UNKNOWN
+from .... import ir
+from ....ir.analysis import expressions
+from ....passes.rewriting import Emitter, constant, operator_call, order_of, tensor_type
+from ....weights import computed
 from . import pack_integers
-from .rewriting import Emitter, constant, operator_call, order_of, tensor_type
 
 # A product with one column is a sum where rows are so long: a kernel for matrices would compute a block of columns.
 _LONG_ROW = 64

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .. import ir
+from .... import ir
+from ....operators.shapes import integer
+from ....passes.rewriting import Emitter, tensor_type
 from ..operators.packing import BLOCK, NarrowGroups
-from ..operators.shapes import integer
-from .rewriting import Emitter, tensor_type
 
 
 def packed(emitter: Emitter, operator: str, weight: ir.Var, **attributes: Any) -> ir.Var:

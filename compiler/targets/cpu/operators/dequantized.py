@@ -14,13 +14,13 @@ from functools import cached_property
 
 import numpy as np
 
-from ...formats.dtypes import DType
-from ...formats.types import TensorType
-from .linear import matmul
+from .....formats.dtypes import DType
+from .....formats.types import TensorType
+from ....operators.linear import matmul
+from ....operators.shapes import ceildiv, match_dim, mismatch, require
+from ....operators.table import Attribute, Fusion, Kind, register
+from ....operators.work import of_product
 from .packing import BLOCK, pack_matrix, unpack_matrix
-from .shapes import ceildiv, match_dim, mismatch, require
-from .table import Attribute, Fusion, Kind, register
-from .work import of_product
 
 QUAD = 4  # bytes of a word
 

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
-from ....formats import host_work
-from ....formats.host_work import HostPrimitive
-from ....formats.messages.errors import TreadleError
-from ....formats.primitive import Primitive, PrimitiveDefinition
-from ....formats.program import Program
-from .kernels.lower import supports
-from .target import host
+from ..formats import host_work
+from ..formats.host_work import HostPrimitive
+from ..formats.messages.errors import TreadleError
+from ..formats.primitive import Primitive, PrimitiveDefinition
+from ..formats.program import Program
 
 
-def host_primitives(
-    program: Program, has_kernel: Callable[[PrimitiveDefinition], bool] | None = None
-) -> list[HostPrimitive]:
-    """Those of a program, in its order. `has_kernel` may remember what passes asked; by default templates say it for this CPU."""
-    asked = has_kernel or partial(supports, target=host())
-    return host_work.host_primitives(program, lambda primitive: _answer(asked, primitive))
+def host_primitives(program: Program, has_kernel: Callable[[PrimitiveDefinition], bool]) -> list[HostPrimitive]:
+    """Those of a program, in its order, for which a target (`Backend.supports`) has no kernel."""
+    return host_work.host_primitives(program, lambda primitive: _answer(has_kernel, primitive))
 
 
 def loop_warning(found: list[HostPrimitive]) -> str:

@@ -13,15 +13,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ...formats import dims, strings
-from ...formats.dtypes import DType
-from ...formats.types import TensorType, TupleType
-from .. import ir
-from ..ir.analysis import dimension_uses, expressions
-from ..operators.table import lookup
+from .....formats import dims, strings
+from .....formats.dtypes import DType
+from .....formats.types import TensorType, TupleType
+from .... import ir
+from ....ir.analysis import dimension_uses, expressions
+from ....operators.table import lookup
+from ....passes.rewriting import Emitter, constant, operator_call, tensor_type
+from .. import text_tables
 from ..operators.text_counts import MOST_TOKENS
-from ..targets.cpu import text_tables
-from .rewriting import Emitter, constant, operator_call, tensor_type
 
 
 @dataclass(frozen=True)
