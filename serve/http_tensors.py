@@ -332,7 +332,10 @@ def _listed(name: str, data: list, dtype: DType, shape: tuple[int, ...], count: 
 
 
 def _kinds(values: list) -> set[type]:
-    return set().union(*(map(type, values[piece]) for piece in spans(len(values))))
+    found: set[type] = set()
+    for piece in spans(len(values)):
+        found.update(map(type, values[piece]))
+    return found
 
 
 def _converted(name: str, values: list, dtype: DType) -> np.ndarray:
