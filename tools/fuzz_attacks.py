@@ -2,8 +2,8 @@
 
     python -m treadle.tools.fuzz_attacks --count 100 --seed 1
 
-The classes are in `hostile/attacks.py`. Variant `number` of a class is a function of the seed and the number: `--only NUMBER` with
-`--attack CLASS` tries one again. What must not happen: a crash, an error that is not Treadle's, more time or memory than the
+The classes are in `hostile/attacks.py`. Variant `number` of a class is a function of the seed and the number: `--attack CLASS
+--only NUMBER` tries one again. What must not happen: a crash, an error that is not Treadle's, more time or memory than the
 variant may take, another thread that waits for long, text of others that is printed as it is, and what the variant tells.
 """
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import contextvars
-import dis
 import functools
 import gc
 import itertools
@@ -19,7 +18,6 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
@@ -31,26 +29,13 @@ from treadle.formats.constants import constant_type
 from treadle.formats.executable import Executable
 from treadle.formats.strings import Texts, to_texts
 from treadle.formats.weights import NamedWeight, WeightTable
+from treadle.tools.hostile.attacks import interrupted
 from treadle.vm import array_memory, aside, library, once, registry, relax_tensor_cache, threads
 from treadle.vm.machine import VirtualMachine
 from treadle.vm.tensor import Tensor
 from treadle.vm.watch import _Watch
 
 ROOT = Path(treadle.__file__).parent
-
-
-@functools.cache
-def leaving(code: CodeType) -> set[int]:
-    """The places of instructions that leave a `with` block: three times None, and the call of __exit__; and those that
-    do nothing."""
-    instructions = [each for each in dis.get_instructions(code) if each.opname not in ("PRECALL", "CACHE")]
-    names = [(each.opname, each.argval) for each in instructions]
-    found = {each.offset for each in instructions if each.opname == "NOP"}
-    for at in range(len(names) - 3):
-        if names[at : at + 3] == [("LOAD_CONST", None)] * 3 and names[at + 3] == ("CALL", 2):
-            first = at - (names[at - 1][0] == "SWAP")  # the value of a `return` within the block
-            found |= set(range(instructions[first].offset, instructions[at + 3].offset + 1, 2))
-    return found
 
 
 def interrupt_everywhere(
@@ -60,29 +45,10 @@ def interrupt_everywhere(
     checks what it left. The number of bytecodes."""
     files = {str(ROOT / module) for module in modules}
     for count in itertools.count():
-        state, left = make(), count
-
-        def trace(frame: FrameType, event: str, _: object) -> Any:
-            nonlocal left
-            if frame.f_code.co_filename not in files:
-                return None
-            frame.f_trace_lines, frame.f_trace_opcodes = False, True
-            if event == "opcode" and frame.f_lasti not in leaving(frame.f_code):
-                left -= 1
-                if left < 0:
-                    raise KeyboardInterrupt
-            return trace
-
-        before = sys.gettrace()
-        try:
-            sys.settrace(trace)
-            act(state)
-        except KeyboardInterrupt:
-            pass
-        finally:
-            sys.settrace(before)
+        state = make()
+        came = interrupted(files.__contains__, count, functools.partial(act, state))
         check(state)
-        if left >= 0:
+        if not came:
             return count
     raise AssertionError
 

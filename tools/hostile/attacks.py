@@ -314,9 +314,16 @@ def registry(random: Random) -> Variant:
             {"op": "tvm_op", "name": "n", "attrs": attributes, "inputs": [[0, 0, 0]]},
         ]
         document = {
-            "nodes": nodes, "arg_nodes": [0], "heads": [[1, 0, 0]], "node_row_ptr": [0, 1, 2],
-            "attrs": {"dltype": ["list_str", ["float32"] * 2], "shape": ["list_shape", [[4]] * 2], "storage_id": ["list_int", [0, 1]]},
-        }  # fmt: skip
+            "nodes": nodes,
+            "arg_nodes": [0],
+            "heads": [[1, 0, 0]],
+            "node_row_ptr": [0, 1, 2],
+            "attrs": {
+                "dltype": ["list_str", ["float32"] * 2],
+                "shape": ["list_shape", [[4]] * 2],
+                "storage_id": ["list_int", [0, 1]],
+            },
+        }
         module = graph_executor.create(json.dumps(document), None, cpu())
         module.run(x=np.ones(4, np.float32))
         return module.get_output(0)
