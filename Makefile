@@ -83,6 +83,7 @@ bench: $(VENV)/rivals
 fuzz: $(VENV)/ready
 	$(RUN) -m treadle.tools.fuzz
 	$(RUN) -m treadle.tools.fuzz_readers
+	$(RUN) -m treadle.tools.fuzz_attacks
 	$(RUN) -m treadle.tools.fuzz_programs --count 10000
 	$(RUN) -m treadle.tools.fuzz_programs --count 2000 --off
 	$(RUN) -m treadle.tools.fuzz_onnx --count 20000 --off
