@@ -75,13 +75,13 @@ def read_head(data: bytes | memoryview) -> Head:
         head.is_long = len(data) > SHORT
         return head
     key = bytes(data)
-    head = _known_heads.get(key)
-    if head is None:
-        head = _read_head(read_json(key))
+    known = _known_heads.get(key)
+    if known is None:
+        known = _read_head(read_json(key))
         if len(_known_heads) >= _KNOWN_HEADS:
             _known_heads.clear()
-        _known_heads[key] = head
-    return head
+        _known_heads[key] = known
+    return known
 
 
 _known_heads: dict[bytes, Head] = {}

@@ -25,7 +25,7 @@ _CHARACTERS = re.compile(r"""[^"\\]*(?:\\(?:u[0-9A-Fa-f]{4}|[^u])[^"\\]*)*""")
 _ESCAPE = 6  # characters of \\u1234
 _WORD = re.compile(r"[^\s,\[\]{}\":]*")
 _ENDS = {"[": "],", "{": "},", '"': '",'}
-_scan = json.JSONDecoder().scan_once
+_scan: Any = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 
 
 def loads(data: bytes | memoryview) -> Any:
@@ -85,9 +85,9 @@ class _Reader:
         """The value that begins there, and where it ends."""
         char = self.text[at : at + 1]
         if char == "[":
-            return self.list(at + 1)
+            return self.elements(at + 1)
         if char == "{":
-            return self.object(at + 1)
+            return self.members(at + 1)
         if char == '"' and not self.text.startswith('"', self.end_in_text(at + 1)):
             return self.long_text(at + 1)
         if len(_WORD.match(self.text, at, at + _DIGITS).group()) == _DIGITS:  # type: ignore[union-attr]
@@ -125,7 +125,7 @@ class _Reader:
                 "(binary_data)"
             )
 
-    def list(self, at: int) -> tuple[list, int]:
+    def elements(self, at: int) -> tuple[list, int]:
         self.count(1)
         values: list[Any] = []
         try:
@@ -172,7 +172,7 @@ class _Reader:
         values += found
         return end
 
-    def object(self, at: int) -> tuple[dict, int]:
+    def members(self, at: int) -> tuple[dict, int]:
         self.count(1)
         values: dict[str, Any] = {}
         try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import sys
 import threading
@@ -124,9 +125,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     whole = Counter[str]()
     for name in chosen:
         code = f"from {__package__}.fuzz_attacks import work; work({name!r}, {options.seed}, {{first}}, {{last}})"
-        tally, findings = in_processes(
-            code, 0, options.count, lambda text, name=name: print(f"{name} {text}", flush=True)
-        )
+        told = functools.partial(print, name, flush=True)
+        tally, findings = in_processes(code, 0, options.count, told)
         print(f"{name}: {', '.join(f'{count} {outcome}' for outcome, count in tally.most_common())}", flush=True)
         whole["finding"] += len(findings)
     return int(whole["finding"] > 0)
