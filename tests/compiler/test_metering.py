@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import struct
 import tracemalloc
@@ -125,6 +126,19 @@ def test_no_more_is_made_than_was_paid_for(name: str) -> None:
             _, peak = tracemalloc.get_traced_memory()
             tracemalloc.stop()
     assert peak < ROOM + SLACK
+
+
+@pytest.mark.parametrize("name", ["many split", "tokens of many"])
+def test_no_list_is_kept_for_each_text(name: str) -> None:
+    """The collector of garbage walks through all lists that there are, while all threads wait."""
+    found: list[int] = []
+    operator, attributes = ("split_texts", {}) if name == "many split" else ("tokenize_texts", {})
+    arrays = [to_numbers(MANY), *([to_numbers(texts(" "))] if operator == "tokenize_texts" else [])]
+    gc.collect()
+    before = len(gc.get_objects())
+    with metering.metered(metering.Meter(lambda: found.append(len(gc.get_objects())), metering.free)):
+        lookup(operator).evaluate(arrays, lookup(operator).canonical(attributes))
+    assert max(found) - before < len(MANY) // 8
 
 
 # ---- pieces give what the whole gives ----
