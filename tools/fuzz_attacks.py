@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import gc
 import json
 import sys
 import threading
@@ -75,6 +76,7 @@ def try_attack(name: str, seed: int, number: int) -> str:
 
 def _judged(variant: Variant) -> str:
     watcher = _Watcher()
+    gc.collect()
     before, begin = reset_peak(), time.process_time()
     said: object = None
     try:

@@ -39,7 +39,7 @@ FINDINGS: dict[str, tuple[Callable[[], object], str]] = {
     "an error's text": (lambda: refuse("\x1b[2J"), "printed as it is"),
     "time": (lambda: busy(0.3), "took 0.3 s of 0.2"),
     "a turn": (lambda: re.match(r"(a|a)*b", "a" * 20), "took the turn of another thread"),
-    "memory": (lambda: np.ones(40 * MB, np.uint8).sum(), "took .* MiB of 20"),
+    "memory": (lambda: np.ones(200 * MB, np.uint8).sum(), "took .* MiB of 20"),
 }
 
 
