@@ -32,6 +32,7 @@ from ..formats.names import near
 from ..formats.primitive import PrimitiveDefinition
 from ..formats.program import NativeKernel, Program
 from ..formats.types import TensorType
+from ..vm.generation import STEP
 from ..vm.library import variant_keys
 from . import bounds, effort, ir
 from .analysis import atoms_in, constant_bytes
@@ -40,6 +41,7 @@ from .batch import Batch
 from .codegen import Generated, generate
 from .decode_loop import NAME as LOOP
 from .decode_loop import with_decode_loop
+from .decoder_step import with_step
 from .forced_sizes import forced_text
 from .frontend.onnx_choice import check_choice
 from .host_work import host_primitives, loop_warning
@@ -61,7 +63,7 @@ OPT_LEVEL = 2
 @contextlib.contextmanager
 def _uncollected() -> Iterator[None]:
     """Python's collector of cycles would look at all that a compilation makes, for a tenth of its time, and find next to
-    nothing. It pauses meanwhile."""
+    nothing. It pauses meanwhile, and until what was made has gone: it looks at all that is left once it goes on."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -112,7 +114,7 @@ def compile(
     target        the CPU that kernels are made for, by default this one
     opt_level     0: what code generation needs, 1: simplification and fusion, 2: layouts too
     print_after   names of passes; the module behind each is printed, large constants left out
-    progress      a progress bar while kernels are built
+    progress      says on standard error what takes long: a progress bar while kernels are built, a line for another step
     embed_native  whether the executable carries the kernels' native code
     tune          seconds for measuring which variants of the kernels are the fastest here; the executable keeps the choices.
                   A Session says afterwards what was found
@@ -134,7 +136,11 @@ def compile(
     Raises CompileError (InferenceError, UnsupportedOperatorError, ModelError, CompileBudgetError).
     """
     weights = Weights() if named_weights else None
-    with naming("compiling"), bounds.bounded(max_seconds, max_memory):
+    with (
+        naming("compiling"),
+        bounds.bounded(max_seconds, max_memory),
+        bounds.telling(progress and tune is None),  # a session tells of itself
+    ):
         target = _target(target)
         built = _built(model, entry)
         if entry is None:
@@ -146,25 +152,33 @@ def compile(
         asked = None if batch is None else Batch.of(batch)
         if asked is not None and built is not None:
             raise CompileError("batch: this is for ONNX models; the variables of a Module have their own sizes")
-        module = built or _import(model, entries[0], weights, asked, shapes=shapes, dtypes=dtypes, outputs=outputs)
-        if decode_loop:
-            module, entries = with_decode_loop(_with_result_names(module, entries[:1]), entries[0]), (*entries, LOOP)
-        generate_with = functools.partial(
-            compile_module,
-            module,
-            params=params,
-            entries=entries,
-            target=target,
-            opt_level=opt_level,
-            without=without,
-            weights=weights,
-            passes=passes,
-        )
-        if tune is None and not tuned:
-            executable = _executable(generate_with(print_after=print_after))
-        else:
-            generated = functools.partial(generate_with, print_after=print_after)
-            executable = _tuned(generated, target, tune, tuned, progress)
+        with _uncollected():
+            module = built or _import(model, entries[0], weights, asked, shapes=shapes, dtypes=dtypes, outputs=outputs)
+            if opt_level or decode_loop:
+                module = _with_result_names(module, entries)
+                for name in entries:
+                    module = with_step(module, name)
+                entries += tuple(name + STEP for name in entries if name + STEP in module.functions)
+            if decode_loop:
+                module, entries = with_decode_loop(module, entries[0]), (*entries, LOOP)
+            generate_with = functools.partial(
+                compile_module,
+                module,
+                params=params,
+                entries=entries,
+                target=target,
+                opt_level=opt_level,
+                without=without,
+                weights=weights,
+                passes=passes,
+            )
+            if tune is None and not tuned:
+                executable = _executable(generate_with(print_after=print_after))
+            else:
+                executable = _tuned(
+                    functools.partial(generate_with, print_after=print_after), target, tune, tuned, progress
+                )
+            del module, generate_with  # before the collector looks at what there is
         return with_kernels(executable, target, progress) if embed_native else executable
 
 
@@ -400,7 +414,6 @@ def _instead_of(model: Any) -> str:
     return "; of a graph, compile the model that holds it" if type(model).__name__ == "GraphProto" else ""
 
 
-@_uncollected()
 def _import(
     model: Any,
     entry: str,

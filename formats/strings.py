@@ -211,6 +211,11 @@ PERMANENT = Texts()  # texts of constants, and of whoever says nothing else
 _holder: ContextVar[Texts] = ContextVar("holder", default=PERMANENT)
 
 
+def hold(texts: Texts) -> None:
+    """From now on, texts that operators make in this context of Python's are held by that one."""
+    _holder.set(texts)
+
+
 @contextmanager
 def held_by(texts: Texts) -> Iterator[None]:
     """Texts that operators make meanwhile, in this thread, are held by that one."""

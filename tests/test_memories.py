@@ -87,6 +87,8 @@ MEMORIES = {
     "vm/array_memory.py: handler_functions": ONE,
     "vm/aside.py: _idle": "threads: as many as operators ran at once",
     "vm/aside.py: _left": "16 operators that nobody waits for, and those that ran when these became so many",
+    "vm/blas.py: _users": "threads: as many as operators run at once",
+    "vm/blas.py: thread_functions": ONE,
     "vm/cache.py: _cache_at": "one for each setting of two variables",
     "vm/calls.py: _machines": "weak",
     "vm/context.py: _contexts": "weak",

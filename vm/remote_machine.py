@@ -46,6 +46,7 @@ class RemoteMachine(VirtualMachine):
     functions and native code do not travel."""
 
     device: RemoteDevice
+    _reads_in_place = False
 
     def _own_device(self, device: Any) -> Device:
         (found,) = device if isinstance(device, (list, tuple)) else (device,)

@@ -98,6 +98,11 @@ class Problem:
         return 4 if self.is_planar else BLOCK if self.words else VECTOR_BYTES
 
     @property
+    def sums(self) -> str:
+        """Their element type."""
+        return "int32" if self.words else "float32"
+
+    @property
     def reach(self) -> int:
         """The pixels of an input row that the windows of an output row need, padding included."""
         axis = self.window[1]

@@ -181,6 +181,8 @@ def _by_template(definition: PrimitiveDefinition, target: Target) -> Kernel | Ca
     anchor = anchor_of(seen)
     if anchor is not None and anchor[0].operator not in movement.OPERATORS and any(map(_is_tiny, seen.values)):
         return None
+    if seen.nodes[-1].operator == "attention":
+        return attention.lower(seen, target)  # what joins its operands stands before it
     template = elementwise.lower if anchor is None else TEMPLATES.get(anchor[0].operator, own.lower)
     return template(seen, target)
 

@@ -39,6 +39,7 @@ from .split_products import SplitProducts
 from .split_rows import SplitRows
 from .text_entries import TextEntries
 from .transposed_convolutions import TransposedConvolutions
+from .unread_rows import UnreadRows
 from .widen_float16 import WidenFloat16
 
 __all__ = [
@@ -69,6 +70,7 @@ __all__ = [
     "TextEntries",
     "Timings",
     "TransposedConvolutions",
+    "UnreadRows",
     "WidenFloat16",
     "optional_passes",
     "pipeline",
@@ -124,6 +126,7 @@ PIPELINE: tuple[tuple[int, Callable[[Options], Pass]], ...] = (
     (1, lambda options: SplitBatches()),
     (1, lambda options: DeadCode(options.entries)),
     (1, lambda options: Recognise()),
+    (1, lambda options: UnreadRows()),
     (1, lambda options: CountTexts()),
     (1, lambda options: CommonSubexpressions()),
     (1, lambda options: DeadCode(options.entries)),

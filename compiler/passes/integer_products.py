@@ -256,8 +256,14 @@ def _convolution(walk: _Walk, var: ir.Var, call: ir.OperatorCall) -> _Result:
 
 
 def _convolution_of_integers(walk: _Walk, var: ir.Var, call: ir.OperatorCall) -> _Result:
-    """What has no kernel of integers is computed in floats."""
-    return None if pack_integers.convolution_sums(call) else pack_integers.convolution_by_floats(walk, call)
+    """Computed in floats where no kernel takes it; cast where a kernel makes its sums in floats."""
+    made, wanted = pack_integers.convolution_sums(call), tensor_type(var).dtype
+    if made is None:
+        return pack_integers.convolution_by_floats(walk, call)
+    if made is wanted:
+        return None
+    sums = walk.emit("conv_integer", *call.args, **{**dict(call.attributes), "dtype": made})
+    return operator_call("cast", sums, dtype=wanted)
 
 
 _RULES: dict[str, Callable[[_Walk, ir.Var, ir.OperatorCall], Any]] = {

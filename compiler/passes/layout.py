@@ -64,6 +64,10 @@ class BlockChannels:
 
 
 class _Walk(Blocker):
+    def __init__(self, module: ir.Module, winograd: WinogradChoice) -> None:
+        super().__init__(module, winograd)
+        self._slices: dict[ir.Var, list[ir.OperatorCall]] = {}  # of what is split
+
     def block(self, block: ir.Block) -> ir.Block:
         outside, emitted = dict(self.blocked), self.new
         result = super().block(block)
@@ -108,7 +112,11 @@ class _Walk(Blocker):
         """The operator call that a value is. A part of what is split counts as a slice."""
         if isinstance(value, ir.GetItem) and isinstance(value.tuple, ir.Var) and value.tuple in self.calls:
             call = self.calls[value.tuple]
-            return layout_channels.part(call, value.index) if call.operator == "split" else None
+            if call.operator != "split":
+                return None
+            if value.tuple not in self._slices:
+                self._slices[value.tuple] = layout_channels.slices(call)
+            return self._slices[value.tuple][value.index]
         return value if isinstance(value, ir.OperatorCall) else None
 
     def _ordinary(self, var: ir.Var, result: ir.Var, type_: TensorType) -> ir.OperatorCall:

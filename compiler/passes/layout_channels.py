@@ -76,14 +76,15 @@ def split(blocker: Blocker, parts: ir.Var, call: ir.OperatorCall) -> None:
         blocker.splits[parts] = blocker.emit("split", blocker.as_blocked(call.args[0]), axis=1, sizes=blocks)
 
 
-def part(call: ir.OperatorCall, index: int) -> ir.OperatorCall:
-    """One of the results of a split."""
+def slices(call: ir.OperatorCall) -> list[ir.OperatorCall]:
+    """The results of a split, each as a slice."""
     attributes: Any = lookup(call.operator).bind(call.attributes)
-    start: Any = 0
-    for size in attributes["sizes"][:index]:
-        start = dims.add(start, size)
-    end = dims.add(start, attributes["sizes"][index])
-    return operator_call("slice", *call.args, starts=(start,), ends=(end,), axes=(attributes["axis"],))
+    made, start = [], 0
+    for size in attributes["sizes"]:
+        end: Any = dims.add(start, size)
+        made.append(operator_call("slice", *call.args, starts=(start,), ends=(end,), axes=(attributes["axis"],)))
+        start = end
+    return made
 
 
 # ---- groups ----

@@ -91,6 +91,7 @@ def convolution_sums(call: ir.OperatorCall) -> DType | None:
     sizes = (image.shape[1], *(attributes["pads"] or ()))
     is_known = all(isinstance(size, int) for size in sizes) and 0 not in image.shape[1:] and 3 <= image.rank <= 5
     has_point = x_zero is None or all(dim == 1 for dim in tensor_type(x_zero).shape)
+    is_known = is_known and (image.rank < 5 or all(isinstance(size, int) for size in image.shape[2:]))
     if not is_known or not has_point or not isinstance(weight, ir.Constant) or 0 in weight.array.shape:
         return None
     found = signed_weights(weight, weight_zero)

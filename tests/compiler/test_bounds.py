@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import mmap
+import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -123,6 +125,48 @@ def test_nothing_is_left_behind(tmp_path: Path, capsys: pytest.CaptureFixture) -
 def test_what_is_no_bound(name: str, value: Any) -> None:
     with pytest.raises(CompileError, match=f"{name}=.*: expected a number"):
         treadle.compile(layers(), **{name: value})
+
+
+# ---- what takes long is told ----
+
+
+@dataclass(frozen=True)
+class Slow:
+    """A pass that takes until something is told, or so many seconds."""
+
+    capsys: pytest.CaptureFixture
+    seconds: float
+    name: str = "slow"
+
+    def __call__(self, module: ir.Module) -> ir.Module:
+        end = time.monotonic() + self.seconds
+        while not (told := self.capsys.readouterr().err) and time.monotonic() < end:
+            time.sleep(0.01)
+        print(told, file=sys.stderr)
+        return module
+
+
+@pytest.mark.parametrize(("progress", "seconds"), [(True, 60), (False, 0.2)])
+def test_a_step_that_takes_long_is_told(
+    progress: bool, seconds: float, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr(bounds, "_SILENCE", 0.05)
+    monkeypatch.setattr(bounds, "_LOOK", 0.01)
+    slow = treadle.after("infer_types", Slow(capsys, seconds))
+    treadle.compile(layers(), embed_native=False, passes=[slow], progress=progress)
+    assert ("treadle: the pass slow, 0 s so far" in capsys.readouterr().err) == progress
+
+
+def test_steps_of_a_compilation_are_told_by_one_thread() -> None:
+    threads = threading.active_count()
+    with bounds.telling() as outer:
+        bounds.step("outer")
+        with bounds.telling() as inner:
+            inner.begin(lambda: "inner")
+            assert (inner is outer, outer.text()) == (True, "inner")
+            assert threading.active_count() == threads + 1
+        assert outer.text() == "outer"
+    assert threading.active_count() == threads
 
 
 # ---- the limit of what is folded ----

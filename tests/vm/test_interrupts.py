@@ -30,7 +30,7 @@ from treadle.formats.executable import Executable
 from treadle.formats.strings import Texts, to_texts
 from treadle.formats.weights import NamedWeight, WeightTable
 from treadle.tools.hostile.attacks import interrupted
-from treadle.vm import array_memory, aside, library, once, registry, relax_tensor_cache, threads
+from treadle.vm import array_memory, aside, blas, library, once, registry, relax_tensor_cache, threads
 from treadle.vm.machine import VirtualMachine
 from treadle.vm.tensor import Tensor
 from treadle.vm.watch import _Watch
@@ -253,6 +253,27 @@ def test_memory_of_arrays_is_nobodys_behind_an_operator_that_was_interrupted() -
     interrupt_everywhere(["vm/array_memory.py"], lambda: None, act, check)
 
 
+def test_blas_has_its_threads_again_behind_the_next_operator() -> None:
+    functions = blas.thread_functions()
+    if functions is None:
+        pytest.skip("NumPy's BLAS is not OpenBLAS")
+    get, set_ = functions
+    before = get()
+    set_(2)
+
+    def act(_: None) -> None:
+        with blas.one_thread():
+            assert get() == 1
+
+    def check(_: None) -> None:
+        assert is_free(blas._lock)
+        act(None)
+        assert get() == 2
+
+    interrupt_everywhere(["vm/blas.py"], lambda: None, act, check)
+    set_(before)
+
+
 def test_jobs_of_other_threads_are_done_or_left_and_the_next_one_runs() -> None:
     def check(_: None) -> None:
         assert aside.Job(lambda: 5).run(lambda: None) == 5
@@ -328,6 +349,7 @@ COVERED = {
     "vm/calls.py": "above; machines add themselves",
     "vm/aside.py": "above",
     "vm/array_memory.py": "above",
+    "vm/blas.py": "above",
     "vm/threads.py": "above",
     "vm/relay_program.py": "filled when it is imported",
     "cluster/handle.py": "one assignment",
