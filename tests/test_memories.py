@@ -53,7 +53,7 @@ MEMORIES = {
     "compiler/onnx/gradient.py: _RULES": OF_THE_TABLE,
     "compiler/onnx/table.py: _TABLE": "importers of the package's and of users'",
     "compiler/targets/cpu/toolchain/kernels.py: _failed": "4,096 digests of what could not be built, which would be tried again",
-    "compiler/targets/cpu/kernels/own.py: OWN": BY_USERS,
+    "compiler/operators/own.py: OWN": BY_USERS,
     "compiler/targets/cpu/vectors/simd.py: namespace": "one for each number of lanes",
     "compiler/targets/cpu/target.py: _caches": ONE,
     "compiler/targets/cpu/target.py: of": "one for each CPU that users compile for",

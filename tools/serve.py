@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
+from ..formats.messages.terminal import Shown
 from .arguments import UsageError
 from .program_files import EXECUTABLE, HELP, STANDARD_INPUT, add_opt_level, program_file, write_executable
 
@@ -85,7 +86,7 @@ def _serve(options: argparse.Namespace) -> None:
     from ..serve.http_app import HttpLimits
     from ..serve.server import Server, ServerConfig
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=Shown(sys.stderr))
     model = ModelConfig.load(options.config, ModelConfig()) if options.config else ModelConfig()
     config = ServerConfig(
         folder=options.models,
