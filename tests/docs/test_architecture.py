@@ -35,6 +35,15 @@ def rows() -> dict[str, str]:
     return {folder: words for folder, words in found if folder != "tests"}
 
 
+def test_what_the_page_names_is_there() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(\.?\w+(?:/\w+)+(?:\.\w+)?)`", text))
+    assert len(named) > 60
+    assert sorted(each for each in named if not (ROOT / each).exists()) == []
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    assert set(re.findall(r"`make ([\w-]+)`", text)) <= targets
+
+
 def allowed(folder: str) -> set[str]:
     words, named = rows()[folder], set(re.findall(r"`(\w+)`", rows()[folder]))
     if words.startswith("all"):
