@@ -1,5 +1,5 @@
-"""The `treadle` command. A new command is one place: a module beside this one, which names it in `COMMANDS`, under a group of
-`_GROUPS`, and adds its parser in `add_commands`. It is imported when one of its commands is asked for.
+"""The `treadle` command. A new command takes one file: a module beside this one, which names it in `COMMANDS`, under a group of
+`_GROUPS`, and adds its parser in `add_commands`. The module is imported when one of its commands is run.
 
 Exit codes: 0 all is well, 1 results differ from what was expected, 2 the command line is wrong, 3 a file or model is invalid,
 4 the program failed while it ran, or a file could not be written, 5 the program, or its compilation, passed one of its budgets.
