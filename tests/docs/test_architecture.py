@@ -10,15 +10,17 @@ from treadle.tools.dev.derive import sources
 
 ROOT = Path(__file__).parents[2]
 
-# "The runtime objects" of `vm`: what the compiler may import of the machine
-OF_VM = {"library", "values", "verify"}
+# "The runtime objects" of `vm`: what the compiler may import of the machine; the package itself holds a name alone
+OF_VM = {"__init__", "library", "values", "verify"}
 
 # Modules that import by names which are not in their own text, and what these are
 BY_VARIABLE = {
     "formats/executable.py": "the package says which module links libraries (formats.library_writer)",
     "formats/library.py": "the package says which module shows kernels (formats.kernel_sources)",
     "vm/library.py": "the package says which module builds kernels (vm.compiler_name)",
+    "tvm/_lazy.py": "its own modules, by TVM's names (_HOMES)",
     "tvm/modules/load.py": "modules of vm, and what users register (_LOADERS)",
+    "tvm/runtime/registry.py": "its own modules, by the functions that they register (PROVIDERS)",
     "vm/internals.py": "names within Numba and NumPy",
     "debug/__init__.py": "its own modules (_HOMES)",
     "cluster/__init__.py": "its own modules (_HOMES)",
