@@ -18,7 +18,7 @@ BY_VARIABLE = {
     "formats/executable.py": "the package says which module links libraries (formats.library_writer)",
     "formats/library.py": "the package says which module shows kernels (formats.kernel_sources)",
     "vm/library.py": "the package says which module builds kernels (vm.compiler_name)",
-    "tvm/_lazy.py": "its own modules, by TVM's names (_HOMES)",
+    "tvm/_lazy.py": "the modules that packages of tvm list by name (lazy)",
     "tvm/modules/load.py": "modules of vm, and what users register (_LOADERS)",
     "tvm/runtime/registry.py": "its own modules, by the functions that they register (PROVIDERS)",
     "vm/internals.py": "names within Numba and NumPy",
