@@ -1,4 +1,8 @@
-"""The protocol over HTTP, as an ASGI application: inference, which must be fast; the rest is in `http_pages.py`."""
+"""The protocol over HTTP, as an ASGI application: inference, which must be fast; the rest is in `http_pages.py`.
+
+A call of straight-line code that is usually quick is made by the thread that has parsed the request (`HttpApp.answer_now`),
+without ASGI; anything unusual takes the general way.
+"""
 
 from __future__ import annotations
 

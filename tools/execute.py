@@ -39,6 +39,8 @@ _BUDGETS = {
 _SHOWN_ELEMENTS = 16
 _SHOWN_CHARACTERS = 2000  # of a result that is no tensor
 
+COMMANDS = {"Run models": ("compile", "run")}
+
 
 def add_commands(commands: Any) -> None:
     """Adds `compile` and `run` to the command line."""

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 FILES = f"{HELP}; also an executable of TVM's machines, or a library that holds one"
 ELIDE, BASE64 = "elide", "base64"
 
+COMMANDS = {"Look inside": ("info", "stats", "verify", "dis", "as")}
+
 
 def add_commands(commands: Any) -> None:
     """Add the commands to the `treadle` parser."""

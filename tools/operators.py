@@ -270,6 +270,8 @@ def _row(operator: Operator) -> str:
 
 # ---- the command ----
 
+COMMANDS = {"Look inside": ("ops",)}
+
 
 def add_commands(commands: Any) -> None:
     """Adds `treadle ops`."""

@@ -24,6 +24,8 @@ from .program_files import EXECUTABLE, HELP, STANDARD_INPUT, add_opt_level, prog
 SUFFIX = ".trdl"
 _NEEDED = ("uvicorn", "starlette", "prometheus_client", "grpc", "google.protobuf")
 
+COMMANDS = {"Run models": ("serve",)}
+
 
 def add_commands(commands: Any) -> None:
     """Adds `serve` to the command line."""

@@ -1,5 +1,9 @@
 """How a call goes: a context from the pool, arguments in, the engine until it traps, what the trap asks for, the result out.
 
+Any number of threads may call: each call takes a context of its own. Arguments are read where they lie, but for parameters that
+may outlive the call (the verifier tells which), which are copied; results belong to the caller. A kernel that was stopped is
+begun anew if the call goes on.
+
 Whatever ends a call (a result, an error, a bound, Ctrl-C), its context is unwound and serves the next one.
 """
 

@@ -10,8 +10,8 @@ from treadle.tools.dev.derive import sources
 
 ROOT = Path(__file__).parents[2]
 
-# "The runtime objects" of `vm`: what the compiler may import of the machine
-OF_VM = {"library", "values", "verify"}
+# "The runtime objects" of `vm`: what the compiler may import of the machine; the package itself holds a name alone
+OF_VM = {"__init__", "library", "values", "verify"}
 
 # Modules that import by names which are not in their own text, and what these are
 BY_VARIABLE = {
@@ -19,7 +19,9 @@ BY_VARIABLE = {
     "formats/library.py": "the package says which module shows kernels (formats.kernel_sources)",
     "compiler/operators/table.py": "the compiler says which module has the operators of targets (operators_of_targets)",
     "vm/library.py": "the package says which module builds kernels (vm.compiler_name)",
+    "tvm/_lazy.py": "the modules that packages of tvm list by name (lazy)",
     "tvm/modules/load.py": "modules of vm, and what users register (_LOADERS)",
+    "tvm/runtime/registry.py": "its own modules, by the functions that they register (PROVIDERS)",
     "vm/internals.py": "names within Numba and NumPy",
     "debug/__init__.py": "its own modules (_HOMES)",
     "cluster/__init__.py": "its own modules (_HOMES)",
@@ -34,6 +36,15 @@ def rows() -> dict[str, str]:
     table = text[text.index("| folder | its one job | imports |") :].partition("\n\n")[0]
     found = re.findall(r"^\| `(\w+)/` \|.*\| (.+) \|$", table, re.MULTILINE)
     return {folder: words for folder, words in found if folder != "tests"}
+
+
+def test_what_the_page_names_is_there() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(\.?\w+(?:/\w+)+(?:\.\w+)?)`", text))
+    assert len(named) > 60
+    assert sorted(each for each in named if not (ROOT / each).exists()) == []
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    assert set(re.findall(r"`make ([\w-]+)`", text)) <= targets
 
 
 def allowed(folder: str) -> set[str]:
