@@ -93,7 +93,9 @@ def _row(runner: Runner, request: Any) -> Any:
     types = runner.signature.type.params
     try:
         if not isinstance(request, Mapping):
-            raise ArgumentError(f"a request is a mapping of parameters to values; a {type(request).__name__} came")
+            raise ArgumentError(
+                f"expected a mapping of parameters to values as the request, got a {type(request).__name__}"
+            )
         values = runner.signature.arguments(dict(request), "the request")
         return [np.asarray(value, type_.dtype.numpy) for value, type_ in zip(values, types, strict=True)]  # type: ignore[union-attr]
     except TreadleError as error:

@@ -66,7 +66,7 @@ class Signature:
             if missing := [name for name in self.names if name not in value]:
                 raise ArgumentError(
                     f"{what} has no {', '.join(map(repr, missing))}; function {self.function!r} takes {', '.join(self.names)}, "
-                    f"{', '.join(map(str, value)) or 'nothing'} came"
+                    f"got {', '.join(map(str, value)) or 'nothing'}"
                 )
             return tuple(value[name] for name in self.names)
         arrays = value if isinstance(value, tuple) else (value,)

@@ -214,7 +214,7 @@ def _target(target: Any) -> Target:
     if target is None or isinstance(target, Target):
         return target or host()
     raise CompileError(
-        f"target={target!r}: expected a Target, a {type(target).__name__} came; None, the default, means this CPU, and "
+        f"target={target!r}: expected a Target, got a {type(target).__name__}; None, the default, means this CPU, and "
         "TREADLE_TARGET says another. treadle.tvm takes the names that TVM has, such as 'llvm'"
     )
 
@@ -379,7 +379,7 @@ def _array_for(param: ir.Var, array: np.ndarray, function: str) -> np.ndarray:
     if not fits or any(
         isinstance(want, int) and want != have for want, have in zip(wanted.shape, array.shape, strict=True)
     ):
-        raise CompileError(f"parameter {param.name!r}: expected {wanted}, but {came} came", function=function)
+        raise CompileError(f"parameter {param.name!r}: expected {wanted}, got {came}", function=function)
     array = np.ascontiguousarray(array).reshape(array.shape).copy()
     array.flags.writeable = False
     return array

@@ -19,7 +19,7 @@ def path_of(path: Any, what: str) -> Path:
     try:
         return Path(path)
     except TypeError:
-        raise ArgumentError(f"{what}: expected a path, {told(path)} came") from None
+        raise ArgumentError(f"{what}: expected a path, got {told(path)}") from None
 
 
 def new_folder(path: str | os.PathLike, what: str, overwrite: bool = False) -> Path:

@@ -123,7 +123,7 @@ class _Loop:
         if shape is None:
             raise CompileError(
                 f"decode_loop: the cache {self._tensor(name)} is of a fixed length; it must be empty before the first token, so "
-                "one dimension is to be symbolic: shapes={…} of `compile` name it"
+                "one dimension must be symbolic: shapes={…} of `compile` name it"
             )
         return shape
 

@@ -82,7 +82,7 @@ def _pieces(params: Mapping[str, Any]) -> Iterator[Buffer]:
 
 def _name(name: object) -> bytes:
     if not isinstance(name, str):
-        raise FormatError(f"a parameter's name is a string, {name!r} came")
+        raise FormatError(f"a parameter's name must be a string, got {name!r}")
     data = name.encode()
     if len(data) > limits.STRING_BYTES:
         raise LimitError(

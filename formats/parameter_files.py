@@ -46,7 +46,7 @@ def save_params(params: Mapping[str, Any], path: str | os.PathLike) -> None:
     """Writes a .params, .npz or .safetensors file, which is there whole or not at all. Raises FormatError, FileError."""
     if not isinstance(params, Mapping):
         raise ArgumentError(
-            f"save_params: params: expected a mapping of names to arrays, a {type(params).__name__} came"
+            f"save_params: params: expected a mapping of names to arrays, got a {type(params).__name__}"
         )
     _kind(named(path, "save_params: path")).write(params, path)
 
@@ -122,7 +122,7 @@ def _read_npy(member: Any, size: int, name: str) -> np.ndarray:
     shape, is_fortran, dtype = read(member)
     expected = math.prod(shape) * dtype.itemsize
     if dtype.hasobject or dtype.kind not in "biufc":
-        raise FormatError(f"parameter {name!r}: expected an array of numbers, one of {dtype} came")
+        raise FormatError(f"parameter {name!r}: expected an array of numbers, got one of {dtype}")
     if size - member.tell() != expected:
         raise FormatError(
             f"parameter {name!r}: {dtype}{list(shape)} has {expected} bytes, {size - member.tell()} are there"
@@ -189,9 +189,9 @@ def _arrays(params: Mapping[str, Any], besides: str = "") -> Parameters:
     for name, value in params.items():
         array = np.asarray(value)
         if not isinstance(name, str):
-            raise FormatError(f"a parameter's name is a string, {name!r} came")
+            raise FormatError(f"a parameter's name must be a string, got {name!r}")
         if array.dtype.kind not in "biufc" and array.dtype.name != besides:
-            raise FormatError(f"parameter {name!r}: expected an array of numbers, one of {array.dtype} came")
+            raise FormatError(f"parameter {name!r}: expected an array of numbers, got one of {array.dtype}")
         found[name] = array.astype(array.dtype.newbyteorder("="), copy=False)
     return found
 

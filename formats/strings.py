@@ -161,7 +161,7 @@ def forget() -> None:
 
 def _text(text: object) -> str:
     if not isinstance(text, str):
-        raise DTypeError(f"expected a text, a {type(text).__name__} came")
+        raise DTypeError(f"expected a text, got a {type(text).__name__}")
     return str(text)  # not np.str_
 
 

@@ -151,7 +151,7 @@ def tensor(dtype: object, shape: tuple | list = ()) -> TensorType:
     Raises DTypeError, ShapeError.
     """
     if not isinstance(shape, (tuple, list)):
-        raise ShapeError(f"a tensor type: shape: expected sizes and names of sizes, as ('n', 4); {shape!r} came")
+        raise ShapeError(f"a tensor type: shape: expected sizes and names of sizes, as ('n', 4), got {shape!r}")
     return TensorType(
         DType.of(dtype),  # type: ignore[arg-type]
         tuple(UNKNOWN if dim == "?" else dims.parse(dim) if isinstance(dim, str) else dim for dim in shape),

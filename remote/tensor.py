@@ -229,7 +229,7 @@ def require_remote(connection: Connection, place: str, value: Any) -> RemoteTens
     """The value, if it is a tensor of this session: nothing else can be used where it lies. Raises ArgumentError."""
     if not isinstance(value, RemoteTensor) or value.handle.connection is not connection:
         raise ArgumentError(
-            f"{place}: expected a tensor that lies at {connection.address}, a {type(value).__name__} came; "
+            f"{place}: expected a tensor that lies at {connection.address}, got a {type(value).__name__}; "
             "device.put(array) makes one"
         )
     return value

@@ -143,7 +143,7 @@ class Reader:
         kind, sizes = read_type(dtype, shape)
         size = math.prod(sizes) * kind.itemsize
         if size > len(self._data):
-            raise FormatError(f"a message's values: {dtype}{list(sizes)} has {size} bytes, {len(self._data)} came")
+            raise FormatError(f"a message's values: {dtype}{list(sizes)} has {size} bytes, got {len(self._data)}")
         data, self._data = self._data[:size], self._data[size:]
         return array_of(data, kind, sizes)
 
@@ -158,7 +158,7 @@ def _objects(shape: Any) -> int:
 
 
 def read_type(dtype: Any, shape: Any) -> tuple[np.dtype, tuple[int, ...]]:
-    """An element type and shape that came. Raises FormatError."""
+    """A received element type and shape. Raises FormatError."""
     if not isinstance(dtype, str) or dtype not in DType.__members__:
         raise FormatError(f"a message's values: {dtype!r:.40} is no element type")
     if not isinstance(shape, list) or len(shape) > limits.RANK:
@@ -194,7 +194,7 @@ def as_array(value: Any) -> np.ndarray:
             return np.asarray(value)
         return np.asarray(memoryview(value))
     except TypeError:
-        raise ArgumentError(f"expected a tensor or a value, a {type(value).__name__} came") from None
+        raise ArgumentError(f"expected a tensor or a value, got a {type(value).__name__}") from None
 
 
 def plain(array: np.ndarray) -> tuple[np.ndarray, str]:

@@ -268,7 +268,7 @@ def check_size(name: str, dtype: DType, shape: tuple[int, ...], size: int) -> No
         return  # that is seen when they are read
     expected = math.prod(shape) * dtype.itemsize
     if size != expected:
-        raise BadRequestError(f"input {name!r}: {NAMES[dtype]} {list(shape)} takes {expected} bytes, {size} came")
+        raise BadRequestError(f"input {name!r}: {NAMES[dtype]} {list(shape)} takes {expected} bytes, got {size}")
 
 
 def read_shape(shape: Any, name: str) -> tuple[int, ...]:
@@ -294,7 +294,7 @@ def _listed(name: str, data: list, dtype: DType, shape: tuple[int, ...], count: 
     if list in kinds:
         raise BadRequestError(f"input {name!r}: its data are lists of different lengths")
     if len(values) != count:
-        raise BadRequestError(f"input {name!r}: {list(shape)} has {count} elements, {len(values)} came")
+        raise BadRequestError(f"input {name!r}: {list(shape)} has {count} elements, got {len(values)}")
     if dtype is DType.string:
         if not kinds <= {str}:
             raise BadRequestError(f"input {name!r}: its data are no texts")

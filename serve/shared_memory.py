@@ -49,7 +49,7 @@ class Regions:
         self._check_on()
         if len(name) > _LONGEST_NAME:
             raise BadRequestError(
-                f"a shared memory region's name has at most {_LONGEST_NAME} characters, {len(name)} came"
+                f"a shared memory region's name has at most {_LONGEST_NAME} characters, got {len(name)}"
             )
         if not _KEY.fullmatch(key):
             raise BadRequestError(f"shared memory {name!r}: the key {key[:60]!r} is no name of a shared memory object")

@@ -388,7 +388,7 @@ def _save(value: Any, argument: arguments.TensorArgument) -> None:
 
 def _compare(name: str, value: Any, argument: arguments.TensorArgument, options: argparse.Namespace) -> str:
     if not isinstance(value, np.ndarray):
-        return f"output {name!r}: a tensor was expected, but {type(value).__name__} came"
+        return f"output {name!r}: expected a tensor, got {type(value).__name__}"
     from ..formats.dtypes import DType
 
     expected = argument.load(TensorType(DType.of(value.dtype), value.shape))

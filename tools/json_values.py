@@ -68,7 +68,7 @@ def _data(found: Any, definition: DataTypeDefinition, types: DataTypes) -> Any:
         )
     wanted = constructors[name].constructor.fields
     if len(fields) != len(wanted):
-        raise ValueError(f"{name} has {len(wanted)} fields, {len(fields)} came")
+        raise ValueError(f"{name} has {len(wanted)} fields, got {len(fields)}")
     return constructors[name](*(_value(each, inner, types) for each, inner in zip(fields, wanted, strict=True)))
 
 

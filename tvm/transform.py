@@ -203,7 +203,7 @@ class Sequential(Pass):
         traceable: bool = False,
     ) -> None:
         if not isinstance(passes or [], (list, tuple)):
-            raise TypeError(f"passes must be a list of Pass objects, a {type(passes).__name__} came")
+            raise TypeError(f"passes must be a list of Pass objects, got a {type(passes).__name__}")
         self.passes = list(passes or ())
         super().__init__(PassInfo(opt_level, name, required, traceable), self._all)
 

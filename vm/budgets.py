@@ -70,7 +70,7 @@ class Budget:
             if type(value) is not int or not 0 <= value <= _MOST:
                 object.__setattr__(self, name, _amount(name, value, unit))
         if self.cancel is not None and not isinstance(self.cancel, CancelToken):
-            raise ArgumentError(f"cancel: expected a treadle.CancelToken, {told(self.cancel)} came")
+            raise ArgumentError(f"cancel: expected a treadle.CancelToken, got {told(self.cancel)}")
         if self.threads is not None:
             check_threads(f"threads={self.threads!r}", self.threads)
 

@@ -507,7 +507,7 @@ class Calls(InProcess):
 
 
 _GO_ON = -1
-_check_signals = ctypes.pythonapi.PyErr_CheckSignals  # runs the handlers of those that came, which may raise
+_check_signals = ctypes.pythonapi.PyErr_CheckSignals  # runs the handlers of pending signals, which may raise
 _FIRST_SLICE = SLICE_TICKS >> 5
 
 
@@ -667,7 +667,7 @@ def arguments(function: str, values: Any) -> Sequence[Any]:
         )
     else:
         how = "; a list of one is [x]" if hasattr(values, "__array__") else ""
-    raise ArgumentError(f"{function}: args: expected a list of arguments, {told(values)} came{how}")
+    raise ArgumentError(f"{function}: args: expected a list of arguments, got {told(values)}{how}")
 
 
 def _how_by_name(function: str, args: Sequence[Any]) -> str:
@@ -689,7 +689,7 @@ def bound(function: str, names: Sequence[str], args: Sequence[Any], kwargs: Mapp
     if len(args) > len(names):
         expected = f"{len(names)} argument{'s' * (len(names) != 1)} expected"
         raise ArgumentError(
-            f"{function}({', '.join(names)}): {expected}, {len(args)} came{_how_by_name(function, args)}"
+            f"{function}({', '.join(names)}): {expected}, got {len(args)}{_how_by_name(function, args)}"
         )
     for name in kwargs:
         if name not in names[len(args) :]:

@@ -128,7 +128,7 @@ def _shape(place: Place) -> TreadleError:
         refused.function, refused.instruction = place.function.name, place.index
         return refused
     actual = place.shape(register)
-    return ShapeError(f"expected a tensor of shape {list(expected)}, {list(actual)} came", **place.where())
+    return ShapeError(f"expected a tensor of shape {list(expected)}, got {list(actual)}", **place.where())
 
 
 def _reshape(place: Place) -> TreadleError:
@@ -164,7 +164,7 @@ def _tag(place: Place) -> TreadleError:
     instruction = place.instruction
     tag = instruction.word("tag")
     actual = word(place.reference(instruction.word("object")) & ~1, OBJECT.TAG)
-    return ExecutionError(f"expected a data value with tag {tag}, one with tag {actual} came", **place.where())
+    return ExecutionError(f"expected a data value with tag {tag}, got one with tag {actual}", **place.where())
 
 
 def _division(place: Place) -> TreadleError:

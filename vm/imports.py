@@ -41,7 +41,7 @@ def find_imports(program: Program, given: Functions | None) -> tuple[Imported, .
     for entry in program.imports:
         if not callable(given[entry.name]):
             kind = type(given[entry.name]).__name__
-            raise ArgumentError(f"imports[{entry.name!r}]: expected a function, a {kind} came")
+            raise ArgumentError(f"imports[{entry.name!r}]: expected a function, got a {kind}")
     return tuple(Imported(entry, given[entry.name]) for entry in program.imports)
 
 
@@ -151,7 +151,7 @@ class _Sizes:
             if expected != sizes[place]:
                 known = ", ".join(f"{name} = {values[name]}" for name in dims.variables(dim))
                 told = known if text in values else f"{dim} = {expected} ({known})"
-                raise _Misfit(f"{self._what}: expected a dimension {told}, {sizes[place]} came")
+                raise _Misfit(f"{self._what}: expected a dimension {told}, got {sizes[place]}")
 
 
 def call_imported(context: Context, functions: Sequence[Imported], results: Results) -> None:

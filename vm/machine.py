@@ -108,7 +108,7 @@ class VirtualMachine(Suggesting):
         ArgumentError, CompileError, BudgetExceededError.
         """
         if not isinstance(exe, Executable):
-            raise ArgumentError(f"VirtualMachine(exe): expected an Executable, {told(exe)} came{_how_to_make(exe)}")
+            raise ArgumentError(f"VirtualMachine(exe): expected an Executable, got {told(exe)}{_how_to_make(exe)}")
         self.device = self._own_device(device)
         self.executable = exe
         self._program, self._weights, self._swapping = exe.program, exe.weights, Lock()
@@ -326,7 +326,7 @@ class VirtualMachine(Suggesting):
 
         for what, arrays in (("arguments", arguments), ("results", () if results is None else results)):
             if not isinstance(arrays, (list, tuple)) or not all(isinstance(each, np.ndarray) for each in arrays):
-                raise ArgumentError(f"bind: {what}: expected a list of arrays, {told(arrays)} came")
+                raise ArgumentError(f"bind: {what}: expected a list of arrays, got {told(arrays)}")
         return bind(self._calls, self._number(name), arguments, results)
 
     # ---- weights ----
@@ -353,7 +353,7 @@ class VirtualMachine(Suggesting):
 
         mapping("load_deltas", deltas, "arrays, or pairs of arrays B, A, by the names of weights")
         if isinstance(scale, bool) or not isinstance(scale, (int, float, np.number)):
-            raise ArgumentError(f"load_deltas: scale: expected a number, {told(scale)} came")
+            raise ArgumentError(f"load_deltas: scale: expected a number, got {told(scale)}")
         with self._weighing:
             weights = self.weights
             bases = {name: self._bases[name] if name in self._bases else weights[name].array for name in deltas}
@@ -431,7 +431,7 @@ class VirtualMachine(Suggesting):
     ) -> None:
         """Makes `machine[saved_name]()` a call of a function with copies of these arguments, whose checks are done now."""
         if not isinstance(saved_name, str) or not saved_name:
-            raise ArgumentError(f"save_function: saved_name: expected a name, {told(saved_name)} came")
+            raise ArgumentError(f"save_function: saved_name: expected a name, got {told(saved_name)}")
         if saved_name in self._functions:
             raise ArgumentError(f"save_function: {saved_name!r} is a function of the program; take another name")
         run = self.saved_call(name, *args, **kwargs)
@@ -466,7 +466,7 @@ class VirtualMachine(Suggesting):
         for each in listeners:
             if not isinstance(each, Listener):
                 came = f"the class {each.__name__}" if isinstance(each, type) else f"a {type(each).__name__}"
-                raise ArgumentError(f"listening: expected a treadle.Listener, {came} came")
+                raise ArgumentError(f"listening: expected a treadle.Listener, got {came}")
             wanted(each)
         self._listen(add=listeners)
         try:
@@ -478,7 +478,7 @@ class VirtualMachine(Suggesting):
         """`callback(primitive, symbol, before_run, result, *tensors)` is called before and after each call of a primitive;
         None ends that. It may give `InstrumentAction.SKIP_RUN`: then the primitive is not run. Raises ArgumentError."""
         if callback is not None and not callable(callback):
-            raise ArgumentError(f"set_instrument: expected a function or None, a {type(callback).__name__} came")
+            raise ArgumentError(f"set_instrument: expected a function or None, got a {type(callback).__name__}")
         with self._listening:
             before, self._instruments = self._instruments, () if callback is None else (Instrument(callback),)
             self._listen(remove=before, add=self._instruments)
@@ -536,7 +536,7 @@ class VirtualMachine(Suggesting):
 
     def _require_own(self, closure: Any) -> None:
         if not isinstance(closure, Closure) or closure.native.owner is not self._calls.image:
-            raise ArgumentError(f"invoke_closure: expected a closure of this machine, {closure!r} came")
+            raise ArgumentError(f"invoke_closure: expected a closure of this machine, got {closure!r}")
 
     def _require_own_call(self, saved: SavedCall, args: Any, kwargs: Any) -> None:
         if saved.owner is not self._owner or args or kwargs:
@@ -604,7 +604,7 @@ def _meanwhile(work: Callable[[], None]) -> Iterator[None]:
 
 
 def _how_to_make(given: Any) -> str:
-    """What makes an executable of what came in its place."""
+    """How to make an executable of what was given instead."""
     if isinstance(given, (str, os.PathLike)):
         is_model = os.fspath(given).endswith((".onnx", ".ir"))
         return f"; treadle.{'compile' if is_model else 'load'}({os.fspath(given)!r}) makes one"
@@ -647,5 +647,5 @@ def _keeps_memory(memory_cfg: str | Mapping[Device | str, str] | None, device: D
         raise ArgumentError(expected)
     for setting in settings.values():
         if setting not in _MEMORY:
-            raise ArgumentError(f"{expected}; {setting!r} came")
+            raise ArgumentError(f"{expected}, got {setting!r}")
     return settings.get(device, "pooled") == "pooled"

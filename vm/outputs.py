@@ -32,7 +32,7 @@ class Outputs(tuple):
     def __new__(cls, *values: Any) -> Outputs:
         """As of a named tuple: one value for each name. Raises ArgumentError."""
         if len(values) != len(cls._fields):
-            raise ArgumentError(f"{cls.__name__}: {len(values)} values came for the {len(cls._fields)} names")
+            raise ArgumentError(f"{cls.__name__}: expected {len(cls._fields)} values, got {len(values)}")
         return tuple.__new__(cls, values)
 
     @classmethod
@@ -158,7 +158,7 @@ def output_number(function: Function, index: int | str) -> int:
     if isinstance(index, bool) or not hasattr(index, "__index__"):
         raise ArgumentError(
             f"{function.name}: an output's index is a number from 0 to {len(names) - 1} or a name, "
-            f"a {type(index).__name__} came"
+            f"got a {type(index).__name__}"
         )
     number = operator.index(index)
     if not 0 <= number < len(names):

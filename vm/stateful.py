@@ -120,7 +120,7 @@ def _check_dims(function: Function, values: Sequence[Any]) -> None:
             if isinstance(dim, dims.SymbolicDim) and _disagrees(dim, size, sizes):
                 came = ", ".join(map(str, shape))
                 known = ", ".join(f"{each} = {sizes[each]}" for each in dims.variables(dim))
-                raise ShapeError(f"{function.name}({name}): expected {type_} with {known}, a tensor [{came}] came")
+                raise ShapeError(f"{function.name}({name}): expected {type_} with {known}, got a tensor [{came}]")
 
 
 def _disagrees(dim: dims.SymbolicDim, size: int, sizes: Mapping[str, int]) -> bool:

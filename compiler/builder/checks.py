@@ -45,7 +45,7 @@ def subject(value: object) -> str:
 
 def refuse(where: str, expected: str, came: object, advice: str = "") -> InferenceError:
     """The error for an argument of the wrong kind."""
-    return InferenceError(f"{where}: expected {expected}, {subject(came)} came{f'; {advice}' if advice else ''}")
+    return InferenceError(f"{where}: expected {expected}, got {told(came)}{f'; {advice}' if advice else ''}")
 
 
 def text(where: str, value: Any, expected: str = "a name") -> str:
@@ -162,7 +162,7 @@ def matched(where: str, value: Node, definitions: Sequence[DataTypeDefinition]) 
         raise InferenceError(f"{where}: the clauses are of two data types, {first} and {other}; a value is of one")
     type_ = value.type
     if type_ is not None and not isinstance(type_, TypeVariable) and getattr(type_, "name", "") != name:
-        raise InferenceError(f"{where}: value: expected {name}, whose constructors are the clauses; {type_} came")
+        raise InferenceError(f"{where}: value: expected {name}, whose constructors are the clauses, got {type_}")
     return first
 
 

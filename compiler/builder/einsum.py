@@ -41,7 +41,7 @@ def parsed(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
     inputs, arrow, output = text.partition("->")
     terms = inputs.split(",")
     if len(terms) != len(ranks):
-        raise InferenceError(f"einsum: {equation!r} names {len(terms)} operands, but {len(ranks)} came")
+        raise InferenceError(f"einsum: {equation!r} names {len(terms)} operands, got {len(ranks)}")
     hidden = max((rank - len(term) + 3 for term, rank in zip(terms, ranks, strict=True) if "..." in term), default=0)
     ellipsis = "".join(chr(0x2460 + i) for i in range(max(hidden, 0)))
     for place, (term, rank) in enumerate(zip(terms, ranks, strict=True)):

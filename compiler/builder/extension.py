@@ -79,9 +79,9 @@ def operator(
     if name in TABLE and name not in EXTENSIONS:
         raise CompileError(f"operator {name!r}: Treadle has an operator of that name; take another")
     if not callable(reference):
-        raise CompileError(f"operator {name!r}: reference: expected a function of arrays, {reference!r} came")
+        raise CompileError(f"operator {name!r}: reference: expected a function of arrays, got {reference!r}")
     if isinstance(version, bool) or not isinstance(version, int) or version < 1:
-        raise CompileError(f"operator {name!r}: version: expected a number from 1 on, {version!r} came")
+        raise CompileError(f"operator {name!r}: version: expected a number from 1 on, got {version!r}")
     names, attributes = _parameters(name, reference, inputs)
     own = _own_kernel(name, kernel, attributes)
     digest = _digest(name, version, infer, reference, names, own)
@@ -190,7 +190,7 @@ def _inference(name: str, infer: Infer, names: Sequence[str]) -> Callable[..., A
             raise CompileError(f"operator {name!r}: infer: {error}\n{_EXAMPLE}") from error
         if not isinstance(type_, FunctionType) or not all(isinstance(each, TensorType) for each in _flat(type_)):
             raise CompileError(
-                f"operator {name!r}: infer: expected the type of a function of tensors, {infer!r} came; {_EXAMPLE}"
+                f"operator {name!r}: infer: expected the type of a function of tensors, got {infer!r}; {_EXAMPLE}"
             )
         if len(names) != len(type_.params) and not any(each.startswith("*") for each in names):
             raise CompileError(
@@ -200,9 +200,7 @@ def _inference(name: str, infer: Infer, names: Sequence[str]) -> Callable[..., A
             )
         return lambda inputs, **_: _matched(type_, inputs)
     if not callable(infer):
-        raise CompileError(
-            f"operator {name!r}: infer: expected a function of types, or the text of one, {infer!r} came"
-        )
+        raise CompileError(f"operator {name!r}: infer: expected a function of types, or the text of one, got {infer!r}")
     asked = _asked(infer)
 
     def inferred(inputs: Sequence[TensorType], **attributes: Any) -> Any:
@@ -293,11 +291,11 @@ def onnx_operator(name: str, *, domain: str = "", since: int = 1) -> Callable[[_
     """
 
     if not isinstance(name, str) or not name:
-        raise CompileError(f'onnx_operator: name: expected the name of an operator, such as "MyGelu", {name!r} came')
+        raise CompileError(f'onnx_operator: name: expected the name of an operator, such as "MyGelu", got {name!r}')
     if not isinstance(domain, str):
-        raise CompileError(f'onnx_operator({name!r}): domain: expected text, such as "my.domain", {domain!r} came')
+        raise CompileError(f'onnx_operator({name!r}): domain: expected text, such as "my.domain", got {domain!r}')
     if isinstance(since, bool) or not isinstance(since, int) or since < 1:
-        raise CompileError(f"onnx_operator({name!r}): since: expected a version from 1 on, {since!r} came")
+        raise CompileError(f"onnx_operator({name!r}): since: expected a version from 1 on, got {since!r}")
 
     def add(function: _Function) -> _Function:
         from ..onnx.own import add_importer

@@ -146,7 +146,7 @@ class Expression(ArrayMethods, Node):
     def __call__(self, *args: Operand) -> Expression:
         params = self.type.params if isinstance(self.type, FunctionType) else ()
         if isinstance(self.type, FunctionType) and len(args) != len(params):
-            raise InferenceError(f"{self.name}: expected {len(params)} arguments, {len(args)} came: {self.type}")
+            raise InferenceError(f"{self.name}: expected {len(params)} arguments, got {len(args)}: {self.type}")
         if isinstance(self.type, (TensorType, TupleType, DataType)):
             raise InferenceError(f"{self.name} is {self.type}, not a function, and cannot be called")
         operands = (self, *_arguments(args, params))
@@ -396,12 +396,12 @@ def import_(name: str, type: FunctionType | str) -> Callable[..., Expression]:
     if isinstance(type, str):
         type = _type_of(f"import {name!r}", type)  # type: ignore[assignment]
     if not isinstance(type, FunctionType):
-        raise InferenceError(f"import {name!r}: expected the type of a function, {type} came")
+        raise InferenceError(f"import {name!r}: expected the type of a function, got {type}")
     callee = Expression(atom=ir.GlobalRef(""), type=type)
 
     def call(*args: Operand) -> Expression:
         if len(args) != len(type.params):
-            raise InferenceError(f"import {name!r}: expected {len(type.params)} arguments, {len(args)} came: {type}")
+            raise InferenceError(f"import {name!r}: expected {len(type.params)} arguments, got {len(args)}: {type}")
         operands = _arguments(args, type.params)
         result = _result_of_call(callee, [operand.type for operand in operands])
         imported = name, type
@@ -421,7 +421,7 @@ def expression(value: Operand, where: str = "a value") -> Expression:
         return _size(value)
     if isinstance(value, ConstructorFunction):
         name = value.constructor.name
-        raise InferenceError(f"{where}: the constructor {name} came; {name}(…) makes a value")
+        raise InferenceError(f"{where}: got the constructor {name}; {name}(…) makes a value")
     return _constant(where, value)
 
 
@@ -677,7 +677,7 @@ def if_(condition: Operand, then: Any, otherwise: Any) -> Expression:
     chooses = expression(condition, "if_: the condition")
     if isinstance(chooses.type, TensorType) and chooses.type.rank:
         raise InferenceError(
-            f"if_: the condition: expected a scalar, {chooses.type} came; .any() and .all() make one of it, "
+            f"if_: the condition: expected a scalar, got {chooses.type}; .any() and .all() make one of it, "
             "and op.where chooses element by element"
         )
     type_ = branches[0].type if branches[0].type == branches[1].type else None
@@ -777,9 +777,9 @@ def for_loop(count: Operand, body: Callable[..., Any], initial: Sequence[Operand
     """`count` times, with i = 0, 1, …, the variables become `body(i, *variables)`. The tuple of their last values."""
     limit = expression(count, "for_loop: count")
     if isinstance(limit.type, TensorType) and (limit.type.rank or not limit.type.dtype.is_integer):
-        raise InferenceError(f"for_loop: count: expected an integer, {limit.type} came")
+        raise InferenceError(f"for_loop: count: expected an integer, got {limit.type}")
     if isinstance(count, int) and count < 0:
-        raise InferenceError(f"for_loop: count: expected 0 or more, {count} came")
+        raise InferenceError(f"for_loop: count: expected 0 or more, got {count}")
     start = constant(0, limit.dtype) if limit.type is not None else op.subtract(limit, limit)
     operands = (start, *_initial("for_loop", initial))
     names = _parameter_names(body, len(operands), "for_loop: the body")
@@ -820,7 +820,7 @@ class ConstructorFunction:
         name, case = self.definition.name, self.constructor.name
         if len(args) != len(self.constructor.fields):
             fields = ", ".join(map(str, self.constructor.fields)) or "nothing"
-            raise InferenceError(f"{case} of {name} takes {fields}; {len(args)} values came")
+            raise InferenceError(f"{case} of {name} takes {fields}, got {len(args)} values")
         type_ = None if self.definition.parameters else DataType(name)
         return Expression(
             lambda atoms, _: ir.Construct(name, case, atoms),
@@ -841,7 +841,7 @@ class DataTypeBuilder:
     def __call__(self, *arguments: Type | str | DataTypeBuilder) -> DataType:
         name, parameters = self.definition.name, self.definition.parameters
         if len(arguments) != len(parameters):
-            raise InferenceError(f"{name} takes {len(parameters)} types, {len(arguments)} came")
+            raise InferenceError(f"{name} takes {len(parameters)} types, got {len(arguments)}")
         return DataType(name, tuple(_type_of(f"{name}(…)", argument) for argument in arguments), self.definition)
 
     def __repr__(self) -> str:
@@ -1009,7 +1009,7 @@ def _functions_of(part: object) -> Mapping[str, Any]:
     """The functions of a part of a module, by name. Raises InferenceError for what is none."""
     functions = part.functions if isinstance(part, ir.Module) else {} if part is None else part
     if not isinstance(functions, Mapping):
-        raise InferenceError(f"Module: expected a dict of functions, or a module; {check.subject(part)} came")
+        raise InferenceError(f"Module: expected a dict of functions, or a module, got {check.told(part)}")
     for name, function_ in functions.items():
         if not isinstance(name, str) or not isinstance(function_, (FunctionExpression, ir.Function)):
             raise InferenceError(

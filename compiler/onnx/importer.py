@@ -516,7 +516,7 @@ class _ModelImporter:
         if self.depth >= _FUNCTION_NESTING:
             raise ModelError(f"functions are nested deeper than {_FUNCTION_NESTING}, at {function.name!r}")
         if len(inputs) > len(function.input):
-            raise ModelError(f"{function.name} takes {len(function.input)} inputs, but {len(inputs)} came")
+            raise ModelError(f"{function.name} takes {len(function.input)} inputs, got {len(inputs)}")
         effort.spend(function.ByteSize(), self.g.origin)  # it is copied
         scope = _Scope()
         for name, value in zip(function.input, [*inputs, *[None] * len(function.input)], strict=False):
@@ -568,7 +568,7 @@ class _ModelImporter:
         names = [*xs, *attributes.get("zs", ())]
         values = present(inputs)
         if len(names) != len(values) or len(set(names)) != len(names):
-            raise ModelError(f"{len(values)} values came for the {len(names)} tensors {names}")
+            raise ModelError(f"expected {len(names)} values for the tensors {names}, got {len(values)}")
         makers = {name: each for each in scope.nodes for name in each.output if name}
         between = _between(makers, set(names), y)
         inner = _Scope(scope)
@@ -815,7 +815,7 @@ def _attributes(node: onnx.NodeProto, schema: Any) -> dict[str, Any]:
         if attribute.name in declared and attribute.type != declared[attribute.name].type.value:
             kinds = onnx.AttributeProto.AttributeType
             expected, came = kinds.Name(declared[attribute.name].type.value), kinds.Name(attribute.type)
-            raise ModelError(f"{node.op_type}: attribute {attribute.name!r} is to be {expected}, but {came} came")
+            raise ModelError(f"{node.op_type}: attribute {attribute.name!r} must be {expected}, got {came}")
     given = {attribute.name: attribute_value(attribute) for attribute in node.attribute}
     for name, attribute in declared.items():
         if attribute.required and name not in given:

@@ -40,7 +40,7 @@ def whole_number(g: GraphBuilder, value: Value | Dim) -> Value:
         return g.from_dims(np.array(value, object))
     value = g.checked(value, (1,)) if value.rank == 1 and not value.type.is_static else value
     if value.type.shape != () and value.type.shape != (1,):
-        raise ModelError(f"one number is needed, but {value.type} came")
+        raise ModelError(f"expected one number, got {value.type}")
     value = g.op("cast", value, dtype=DType.int64) if value.dtype is not DType.int64 else value
     return g.op("reshape", value, shape=()) if value.rank else value
 
@@ -201,7 +201,7 @@ def reshaped(g: GraphBuilder, x: Value, shape: Value, allow_zero: bool) -> Value
     if not allow_zero:
         own = [whole_number(g, dim) for dim in x.shape]
         if any(element == 0 for element in known[x.rank :]):
-            raise ModelError(f"Reshape: a dimension is to be that of the input, which has rank {x.rank}")
+            raise ModelError(f"Reshape: a dimension must be that of the input, which has rank {x.rank}")
         wanted = [
             g.op("where", g.op("equal", dim, zero), own[place], dim) if place < x.rank else dim
             for place, dim in enumerate(wanted)

@@ -207,7 +207,7 @@ def _is_long(dim: object) -> bool:
 def scalar(array: np.ndarray, what: str) -> Any:
     """The one element of a constant. Raises ModelError if it has more, or none."""
     if array.size != 1:
-        raise ModelError(f"{what} is one number, but a tensor of shape {list(array.shape)} came")
+        raise ModelError(f"{what} must be one number, got a tensor of shape {list(array.shape)}")
     return array.reshape(()).item()
 
 

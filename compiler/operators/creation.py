@@ -100,7 +100,7 @@ def _infer_extents(inputs: Sequence[TensorType]) -> TensorType:
 
 def _extents(numbers: np.ndarray) -> np.ndarray:
     if (numbers < 0).any():
-        raise ShapeError(f"sizes are at least 0, but {numbers.tolist()} came")
+        raise ShapeError(f"sizes must be at least 0, got {numbers.tolist()}")
     return np.zeros((0, *map(int, numbers)), np.bool_)
 
 

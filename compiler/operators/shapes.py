@@ -1,6 +1,6 @@
 """What the inference functions of operators share: element types, broadcasting, axes, arithmetic on dimensions.
 
-Every check raises InferenceError with what was expected and what came. A dimension that is UNKNOWN makes what is computed
+Every check raises InferenceError with what was expected and what was given. A dimension that is UNKNOWN makes what is computed
 from it UNKNOWN; two dimensions that are not known to be equal (`n` and `m`, `n` and 4) do not match.
 """
 
@@ -38,7 +38,7 @@ _PRODUCT_TERMS = 64  # an element count of more terms than this is not compared:
 
 def mismatch(expected: object, came: object) -> InferenceError:
     """The one form of these messages."""
-    return InferenceError(f"expected {expected}, but {came} came")
+    return InferenceError(f"expected {expected}, got {came}")
 
 
 def text(shape: Iterable[ShapeDim]) -> str:

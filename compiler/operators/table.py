@@ -89,7 +89,7 @@ class Attribute:
             return
         if not self.kind.accepts(value) or (self.choices and value not in self.choices):
             expected = " or ".join(map(repr, self.choices)) or self.kind.value[0]
-            raise InferenceError(f"{operator}: attribute {name!r} takes {expected}, but {value!r} came")
+            raise InferenceError(f"{operator}: attribute {name!r} takes {expected}, got {value!r}")
 
     def normalize(self, value: Any) -> Any:
         """A friendly value as the kind has it: lists as tuples, "float32" as a DType, "n + 1" as a dimension."""
@@ -123,7 +123,7 @@ class Operator:
     """`inputs`: names of the tensor inputs; "bias?" may be missing (only at the end), "*tensors" is any number, one at least.
 
     `infer(inputs, **attributes)` takes the inputs' TensorTypes and gives the result's TensorType, or a tuple of them
-    for several results; it raises InferenceError with what was expected and what came. `reference(*arrays,
+    for several results; it raises InferenceError with what was expected and what was given. `reference(*arrays,
     **attributes)` takes NumPy arrays and gives an array or a tuple of them, of exactly the inferred types; dimensions in
     attributes are integers by then. Both are given every attribute: `bind` adds the defaults. `data_dependent` operators
     have result shapes that only a run can tell: their inferred shapes hold UNKNOWN, and they are host operators, unless a pass
@@ -170,7 +170,7 @@ class Operator:
         most = float("inf") if any(name.startswith("*") for name in self.inputs) else len(self.inputs)
         if not least <= count <= most:
             names = ", ".join(self.inputs) or "no inputs"
-            message = f"{self.name} takes {names}, but {count} {'input' if count == 1 else 'inputs'} came"
+            message = f"{self.name} takes {names}, got {count} {'input' if count == 1 else 'inputs'}"
             hint = f"; attributes are given by name: {', '.join(f'{name}=…' for name in self.attributes)}"
             raise InferenceError(message + (hint if count > most and self.attributes else ""))
 
@@ -235,7 +235,7 @@ class Operator:
     def views(
         self, arrays: Sequence[np.ndarray], attributes: Attributes = (), bound: Mapping[str, Any] | None = None
     ) -> list[np.ndarray]:
-        """The same, as the reference implementation leaves them: in any order of the elements, and views of what came."""
+        """The same, as the reference implementation leaves them: in any order of the elements, and views of the inputs."""
         with np.errstate(all="ignore"):
             by_name = self.bind(attributes) if bound is None else bound
             if self.takes_texts:

@@ -26,7 +26,7 @@ class Rewriter:
 
     @property
     def uses(self) -> Counter[ir.Atom]:
-        """How often the function at hand mentions each atom, as it came; counted when a pass first asks."""
+        """How often the function at hand mentions each atom, before the pass; counted when a pass first asks."""
         if self._uses is None:
             self._uses = Counter() if self._came is None else Counter(atoms_in(self._came.body))
         return self._uses

@@ -92,7 +92,7 @@ def _misfit(name: str, parameters: list[inspect.Parameter], args: tuple[Any, ...
         further = f"; by name: {', '.join(only)}" if only else ""
         count = len(by_position)
         expected = f"{count} argument{'s' * (count != 1)} expected" + (" by position" if only else "")
-        return f"{expected}, {len(args)} came{further}"
+        return f"{expected}, got {len(args)}{further}"
     twice = next((each.name for each in by_position[: len(args)] if each.name in kwargs and each.name in by_name), None)
     if twice is not None:
         return f"{twice!r} is given twice"
@@ -130,7 +130,7 @@ class Suggesting:
 def mapping(where: str, value: Any, expected: str) -> Mapping[Any, Any]:
     """Raises ArgumentError for what is no mapping."""
     if not isinstance(value, Mapping):
-        raise ArgumentError(f"{where}: expected {expected}, {told(value)} came")
+        raise ArgumentError(f"{where}: expected {expected}, got {told(value)}")
     return value
 
 

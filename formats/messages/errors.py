@@ -1,6 +1,6 @@
 """Treadle's errors: one hierarchy, each class also the built-in exception that it resembles.
 
-A message says what was expected, what came, and the next step when there is one. The keyword arguments
+A message says what was expected, what was given, and the next step when there is one. The keyword arguments
 of `TreadleError` say where: they are appended to the message in one fixed form, and kept as attributes
 for programs that want them.
 """

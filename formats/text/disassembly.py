@@ -80,7 +80,7 @@ def dis(executable: Executable | Program, function: str | None = None) -> Listin
     program = executable if isinstance(executable, Program) else getattr(executable, "program", None)
     if not isinstance(program, Program):
         raise ArgumentError(
-            f"dis(executable): expected an Executable, {told(executable)} came; treadle.load reads a file"
+            f"dis(executable): expected an Executable, got {told(executable)}; treadle.load reads a file"
         )
     if function is not None and all(f.name != function for f in program.functions):
         names = ", ".join(f.name for f in program.functions)

@@ -267,7 +267,7 @@ def _joined(chunks: Iterator[bytes], size: int) -> bytearray:
         if len(data) > size:
             break
     if len(data) != size:
-        raise FormatError(f"an upload said that it has {size} bytes, {len(data)} came")
+        raise FormatError(f"an upload said that it has {size} bytes, got {len(data)}")
     return data
 
 

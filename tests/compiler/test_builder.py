@@ -158,10 +158,10 @@ def test_a_number_as_an_argument_takes_the_type_that_is_asked_for() -> None:
 @pytest.mark.parametrize(("dtype", "number"), [("int32", 2.5), ("uint8", 300), ("int8", -200)])
 def test_a_number_that_the_type_does_not_hold(dtype: str, number: float) -> None:
     y = var("y", (4,), dtype)
-    with pytest.raises(InferenceError, match=rf"expected a number that {dtype} can hold, but {number} came"):
+    with pytest.raises(InferenceError, match=rf"expected a number that {dtype} can hold, got {number}"):
         y * number
     module = Module(main=function([y], global_function("g")(y) * number), g=function([y], y))
-    with pytest.raises(InferenceError, match=rf"expected a number that {dtype} can hold, but {number} came"):
+    with pytest.raises(InferenceError, match=rf"expected a number that {dtype} can hold, got {number}"):
         infer_types(module)
 
 

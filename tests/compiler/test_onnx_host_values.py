@@ -130,8 +130,8 @@ def test_maps_are_cast_in_order_of_their_keys(attributes: dict, expected: list) 
     [
         ([("a", 1.0)], ArgumentError, r"main\(x\): expected a dict"),
         ({"a": "b"}, DTypeError, "expected float32"),
-        ({1: 1.0}, DTypeError, "expected a text, a int came"),
-        (np.zeros(3, np.float32), ArgumentError, "a value of type ndarray came"),
+        ({1: 1.0}, DTypeError, "expected a text, got a int"),
+        (np.zeros(3, np.float32), ArgumentError, "got a value of type ndarray"),
     ],
 )
 def test_what_is_no_such_map_is_refused_by_name(value: Any, kind: type[TreadleError], says: str) -> None:

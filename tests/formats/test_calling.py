@@ -38,14 +38,14 @@ class Shape:
     ("call", "message"),
     [
         (lambda: area(), "area: no value for width"),
-        (lambda: area(1, 2, 3), "area: 2 arguments expected by position, 3 came; by name: unit"),
+        (lambda: area(1, 2, 3), "area: 2 arguments expected by position, got 3; by name: unit"),
         (lambda: area(1, heigth=2), "area: 'heigth' is no parameter; did you mean height?"),
         (lambda: area(1, zzz=2), "area: 'zzz' is no parameter; there are width, height, unit"),
         (lambda: area(1, width=2), "area: 'width' is given twice"),
         (lambda: Shape(1), "Shape: no value for closed"),
         (lambda: Shape(closed=True, clsed=1), "Shape: 'clsed' is no parameter; did you mean closed?"),
         (lambda: Shape(closed=True).turned(), "Shape.turned: no value for degrees"),
-        (lambda: Shape(closed=True).turned(1, 2), "Shape.turned: 1 argument expected, 2 came"),
+        (lambda: Shape(closed=True).turned(1, 2), "Shape.turned: 1 argument expected, got 2"),
         (lambda: Shape.of(), "Shape.of: no value for name"),
     ],
 )

@@ -136,7 +136,7 @@ def region() -> Any:
 
 
 def test_regions_have_short_names(region: SharedMemory):
-    with pytest.raises(BadRequestError, match="at most 256 characters, 100000 came"):
+    with pytest.raises(BadRequestError, match="at most 256 characters, got 100000"):
         Regions(True).register("x" * 100_000, region.name, 0, 64)
 
 

@@ -120,7 +120,7 @@ def test_compressed_bodies(client: Client):
         ({"inputs": [{**tensor(X), "datatype": "FP64"}]}, "expected FP32"),
         ({"inputs": [{**tensor(X), "datatype": "BYTES"}]}, "its data are no texts"),
         ({"inputs": [{**tensor(X), "datatype": "STRING"}]}, "no datatype 'STRING'"),
-        ({"inputs": [{**tensor(X), "shape": [3, 9]}]}, "has 27 elements, 24 came"),
+        ({"inputs": [{**tensor(X), "shape": [3, 9]}]}, "has 27 elements, got 24"),
         ({"inputs": [{**tensor(X), "shape": [-3, 8]}]}, "no list of at most"),
         ({"inputs": [{**tensor(X), "shape": [1 << 40, 1 << 40]}]}, "elements"),
         ({"inputs": [{**tensor(X), "data": None}]}, "no data"),

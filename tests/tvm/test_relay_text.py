@@ -219,7 +219,7 @@ def test_deep_programs_read_back():
         ("%0 = 1;\n%1", 2, 1, "found `%1`, which has none"),
         ("(1,\n 2", 2, 3, "expected `,` or `)`, found the end"),
         ("no_such(1)", 1, 1, "no operator or constructor `no_such`"),
-        ("abs(1, 2)", 1, 1, "expected at most 1 arguments, 2 came"),
+        ("abs(1, 2)", 1, 1, "expected at most 1 arguments, got 2"),
         ("abs(1, axis=2)", 1, 1, "unexpected keyword argument 'axis'"),
         ("2147483648i32", 1, 1, "not representable as int32"),
         ("65505f16", 1, 1, "not representable as float16"),

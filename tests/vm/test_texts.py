@@ -92,9 +92,9 @@ def test_the_host_does_none_of_comparing_choosing_and_moving(machine: treadle.Vi
     [
         (np.zeros(2, np.float32), DTypeError, "expected string"),
         (np.array([b"a", b"b"]), DTypeError, "Python's str"),
-        (texts("a", None), DTypeError, "expected a text, a NoneType came"),  # type: ignore[arg-type]
+        (texts("a", None), DTypeError, "expected a text, got a NoneType"),  # type: ignore[arg-type]
         (texts("\ud800", "a"), DTypeError, "lone surrogates"),
-        (3, ArgumentError, "a value of type int came"),
+        (3, ArgumentError, "got a value of type int"),
         (texts("a"), ShapeError, "b"),
         (np.array([["a", "b"]], object), ShapeError, r"main\(b\)"),
     ],

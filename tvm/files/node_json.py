@@ -92,14 +92,14 @@ class _Reader:
     def array(self, node: Mapping[str, Any], key: str, default: Any = None) -> list:
         value = node.get(key, default)
         if not isinstance(value, list):
-            raise FormatError(f"metadata: expected a list as {key}, {type(value).__name__} came")
+            raise FormatError(f"metadata: expected a list as {key}, got {type(value).__name__}")
         return value
 
     def number(self, value: Any, what: str) -> int:
         """References are numbers, or the text of one."""
         text = str(value)
         if isinstance(value, bool) or not isinstance(value, (int, str)) or not text.isdecimal() or len(text) > 9:
-            raise FormatError(f"metadata: {what} must be a number, {text[:40]!r} came")
+            raise FormatError(f"metadata: {what} must be a number, got {text[:40]!r}")
         return int(text)
 
     def node(self, number: int) -> dict[str, Any]:

@@ -80,7 +80,7 @@ def load(folder: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str, An
 
 def _object(value: Any, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise FormatError(f"{where}: expected an object, {type(value).__name__} came")
+        raise FormatError(f"{where}: expected an object, got {type(value).__name__}")
     return value
 
 
@@ -95,7 +95,7 @@ def _shard(folder: Path, shard: dict[str, Any]) -> memoryview:
     if not isinstance(name, str) or name in ("", ".", "..") or not _is_text(name) or set(name) & set("/\\:\0"):
         raise FormatError(f"{folder}: {name!r} is no name of a file in this folder")
     if shard.get("format") != "raw-shard":
-        raise FormatError(f"{folder / name}: expected the format raw-shard, {shard.get('format')!r} came")
+        raise FormatError(f"{folder / name}: expected the format raw-shard, got {shard.get('format')!r}")
     try:
         _, data = open_mapped(folder / name)  # it may be a link: caches of downloads are made of them
     except OSError as error:

@@ -89,7 +89,7 @@ class ExecBuilder:
 
     def _function(self, name: str) -> int:
         if not isinstance(name, str):
-            raise ArgumentError(f"expected the name of a function, {name!r} came")
+            raise ArgumentError(f"expected the name of a function, got {name!r}")
         if name not in self._index:
             self._index[name] = len(self._functions)
             self._functions.append(RelaxFunction(name))
@@ -102,7 +102,7 @@ class ExecBuilder:
         """Within this, instructions are those of a function. Raises CheckError for one that is defined already."""
         names = tuple(param_names or (f"arg{number}" for number in range(num_inputs or 0)))
         if len(names) != (num_inputs or 0):
-            raise CheckError(f"function {func_name}: {num_inputs} inputs, but {len(names)} names came")
+            raise CheckError(f"function {func_name}: {num_inputs} inputs, got {len(names)} names")
         if self._code is not None:
             raise CheckError(f"function {func_name}: the one before has not ended")
         at = self._function(func_name)
@@ -179,7 +179,7 @@ def _index(value: Any, name: str) -> int:
 
 def _register(operand: Any) -> int:
     if not isinstance(operand, Operand) or operand.kind != Kind.REGISTER:
-        raise ArgumentError(f"expected a register, {operand!r} came")
+        raise ArgumentError(f"expected a register, got {operand!r}")
     return operand.value
 
 

@@ -73,7 +73,7 @@ def convert_to_object(value: Any, span: object = None) -> Any:
     if isinstance(value, dict):
         for key in value:
             if not isinstance(key, (*ObjectTypes, str, Number)):
-                raise FormatError(f"convert: key of map must already been a container type; {key!r} came")
+                raise FormatError(f"convert: key of map must already been a container type, got {key!r}")
         return Map({_key(key): convert_to_object(item) for key, item in value.items()})
     if isinstance(value, ObjectGeneric):
         return value.asobject()

@@ -43,7 +43,7 @@ class InstrumentAction(IntEnum, metaclass=Choices):
         if isinstance(value, str) and value in cls.__members__:
             return cls[value]
         expected = " or ".join(f"{int(each)} ({each.name})" for each in cls)
-        raise ArgumentError(f"InstrumentAction: expected {expected}, but {brief(value)} came")
+        raise ArgumentError(f"InstrumentAction: expected {expected}, got {brief(value)}")
 
 
 NO_OP, SKIP_RUN = InstrumentAction
@@ -232,7 +232,7 @@ class Event(Suggesting):
         except (TypeError, ValueError):
             came = f"shape {list(np.shape(value))}" if isinstance(value, np.ndarray) else told(value)
             kind = ShapeError if isinstance(value, np.ndarray) and value.dtype.kind != "O" else ArgumentError
-            raise kind(f"set_tensor: r{register} is {self.describe(register)}, {came} came") from None
+            raise kind(f"set_tensor: r{register} is {self.describe(register)}, got {came}") from None
         if self._written is not None:
             self._written += (register,)
 
@@ -260,7 +260,7 @@ class Event(Suggesting):
     def _view(self, register: int) -> np.ndarray:
         place = self._place
         if isinstance(register, bool) or not isinstance(register, (int, np.integer)):
-            raise ArgumentError(f"expected the number of a register, as registers gives them; {told(register)} came")
+            raise ArgumentError(f"expected the number of a register, as registers gives them, got {told(register)}")
         reference = place.reference(register) if 0 <= register < place.function.ref_registers else 0
         if not reference or word(reference & ~1, OBJECT.KIND) != KIND.TENSOR:
             raise ArgumentError(f"r{register} holds no tensor here", **place.where())
@@ -298,7 +298,7 @@ def wanted(listener: Listener) -> frozenset[str] | None:
     if names is None:
         return None
     if isinstance(names, str) or not isinstance(names, Iterable):
-        raise ArgumentError(f"{where}: expected None, or a set of names of instructions, {brief(names)} came")
+        raise ArgumentError(f"{where}: expected None, or a set of names of instructions, got {brief(names)}")
     known = [operation.name for operation in OPERATIONS]
     for name in names:
         if name not in known:

@@ -115,7 +115,7 @@ class Profile(Report):
 
     def __getitem__(self, index: int) -> ProfileRow:
         if isinstance(index, bool) or not isinstance(index, (int, slice)):
-            raise ArgumentError(f"a profile is indexed by the number of a row, {told(index)} came")
+            raise ArgumentError(f"expected the number of a row, got {told(index)}")
         try:
             return self.rows[index]
         except IndexError:  # also where iteration by index ends

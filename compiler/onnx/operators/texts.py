@@ -66,8 +66,8 @@ def _tokenizer(
     """Converters of scikit-learn's text pipelines write it."""
     if x.rank not in (1, 2) or mincharnum < 1 or bool(separators) == bool(tokenexp):
         raise ModelError(
-            f"texts of one or two axes, mincharnum of 1 or more, and either separators or tokenexp are needed, "
-            f"but {x.type}, {mincharnum}, {list(separators)[:9]} and {tokenexp[:60]!r} came"
+            f"expected texts of one or two axes, mincharnum of 1 or more, and either separators or tokenexp, "
+            f"got {x.type}, {mincharnum}, {list(separators)[:9]} and {tokenexp[:60]!r}"
         )
     by_characters = tokenexp == "." or list(separators) == [""]
     if by_characters and mincharnum > 1:

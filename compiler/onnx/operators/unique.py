@@ -16,7 +16,7 @@ def _unique(g: GraphBuilder, x: Value, *, axis: int | None = None, sorted: int =
 
 
 def unique(g: GraphBuilder, x: Value, *, axis: int | None = None, sorted: int = 1) -> tuple[Value, Value, Value, Value]:
-    """The slices, where each one first came, which of them each slice of x is, and how often each came.
+    """The slices, where each one first occurs, which of them each slice of x is, and how often each occurs.
 
     Rows are put in order; where one differs from that before it, a new one begins. With `sorted` = 0 they stand as they first
     came."""

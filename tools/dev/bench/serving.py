@@ -1,7 +1,7 @@
 """What the server adds to a model's own time: `treadle bench serve`.
 
 1 KB goes in and comes out, over one connection that stays open, as bytes. Beside our server stand ones that do nothing: uvicorn
-with an application, and gRPC with a method, that send back what came; so what Treadle adds can be told from what these take. The
+with an application, and gRPC with a method, that echo their input; so what Treadle adds can be told from what these take. The
 clients are a socket for HTTP, and gRPC's own with a message that is made already.
 """
 

@@ -20,7 +20,7 @@ class RNNState(RecurrentState, Object):
 
 def _state(value: Any, doing: str) -> RecurrentState:
     if not isinstance(value, RecurrentState):
-        raise ArgumentError(f"{doing}: expected a recurrent state, a {type(value).__name__} came")
+        raise ArgumentError(f"{doing}: expected a recurrent state, got a {type(value).__name__}")
     return value
 
 

@@ -17,13 +17,13 @@ def _row(value: Any, doing: str) -> np.ndarray:
     """The last axis of a tensor whose other axes have one element. Raises ArgumentError, CheckError."""
     array = tensor(value, doing).array
     if array.dtype != np.float32 or not array.ndim or array.size != array.shape[-1] or not array.size:
-        raise CheckError(f"{doing}: expected float32[…, 1, n], {array.dtype}{list(array.shape)} came")
+        raise CheckError(f"{doing}: expected float32[…, 1, n], got {array.dtype}{list(array.shape)}")
     return array.reshape(-1)
 
 
 def _softmax(row: np.ndarray, temperature: float, doing: str) -> np.ndarray:
     if not temperature > 0:
-        raise CheckError(f"{doing}: expected a temperature above 0, {temperature} came")
+        raise CheckError(f"{doing}: expected a temperature above 0, got {temperature}")
     weights = np.exp((row - row.max()) / np.float32(temperature), dtype=np.float64)
     return weights / weights.sum()
 
@@ -60,9 +60,7 @@ def multinomial_from_uniform(prob: Tensor, uniform: Tensor) -> Tensor:
     doing = "multinomial_from_uniform"
     rows, numbers = tensor(prob, doing).array, tensor(uniform, doing).array
     if rows.ndim != 2 or numbers.size != len(rows) or not rows.shape[1]:
-        raise CheckError(
-            f"{doing}: expected [rows, n] and [rows, 1], {list(rows.shape)} and {list(numbers.shape)} came"
-        )
+        raise CheckError(f"{doing}: expected [rows, n] and [rows, 1], got {list(rows.shape)} and {list(numbers.shape)}")
     sums = np.cumsum(rows, axis=1, dtype=np.float64)
     found = [
         min(int(np.searchsorted(row, number, side="right")), int(np.flatnonzero(own)[-1]) if own.any() else 0)
@@ -94,12 +92,12 @@ def apply_presence_and_frequency_penalty(
     row, ids = _row(logits, doing), _ids(token_ids, logits, doing)
     often = tensor(token_freqs, doing).array.reshape(-1)
     if len(often) != len(ids):
-        raise CheckError(f"{doing}: {len(ids)} tokens and {len(often)} counts came")
+        raise CheckError(f"{doing}: got {len(ids)} tokens and {len(often)} counts")
     row[ids] -= np.float32(frequency) * often + np.float32(presence)
 
 
 def _ids(value: Any, logits: Tensor, doing: str) -> np.ndarray:
     ids = tensor(value, doing).array.reshape(-1)
     if ids.dtype.kind != "i" or (ids.size and not 0 <= ids.min() <= ids.max() < logits.array.shape[-1]):
-        raise CheckError(f"{doing}: expected indices of {logits.array.shape[-1]} tokens, {ids.tolist()} came")
+        raise CheckError(f"{doing}: expected indices of {logits.array.shape[-1]} tokens, got {ids.tolist()}")
     return ids

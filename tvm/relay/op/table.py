@@ -122,7 +122,7 @@ def call_operator(name: str, args: Sequence[Expr], attributes: dict[str, Any]) -
     attributes = {**_OMITTED.get(name, {}), **attributes}
     names = _places(row, attributes)
     if len(args) > len(names):
-        raise TypeError(f"expected at most {len(names)} arguments, {len(args)} came")
+        raise TypeError(f"expected at most {len(names)} arguments, got {len(args)}")
     return as_expr(_call(row, (), {**attributes, **dict(zip(names, args))}))  # noqa: B905
 
 

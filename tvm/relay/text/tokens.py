@@ -36,7 +36,7 @@ _INDEX = re.compile(r"\d{1,9}(?!\w)")  # what follows the dot of a tuple's item:
 
 
 class TextError(ParseError, DiagnosticError):
-    """Relay's text is wrong: the line and column, what was expected, what came."""
+    """Relay's text is wrong: the line and column, what was expected and what was found."""
 
 
 class Token(NamedTuple):
