@@ -57,7 +57,7 @@ def paged_attention_kv_cache_create_reduced(*args: Any) -> PagedCache:
 def _create(doing: str, args: tuple, count: int) -> PagedCache:
     if len(args) not in (count, count + 1):
         raise ArgumentError(
-            f"{doing}: Invalid number of KV cache constructor args: got {len(args)}, {count} or {count + 1} are expected"
+            f"{doing}: Invalid number of KV cache constructor args: {len(args)}, expected {count} or {count + 1}"
         )
     config, bounds, heads, kv_heads, head_size, mode, scale, theta, init = args[:9]
     config, bounds = sizes(config, doing), sizes(bounds, doing)
