@@ -57,7 +57,7 @@ def deployment(
             try:
                 answer = await self._batched(await request.json())
             except ValueError:
-                answer = ArgumentError("the request's body is no JSON")
+                answer = ArgumentError("the request's body is not JSON")
             if isinstance(answer, Exception):
                 return JSONResponse({"error": str(answer)}, status_code=400)
             return JSONResponse(_listed(answer))
@@ -101,7 +101,7 @@ def _row(runner: Runner, request: Any) -> Any:
     except TreadleError as error:
         return error
     except (ValueError, TypeError) as error:
-        return ArgumentError(f"the request's values are no array: {error}")
+        return ArgumentError(f"the request's values are not an array: {error}")
 
 
 def _named(results: list[np.ndarray]) -> dict[str, np.ndarray]:

@@ -46,7 +46,7 @@ class Batch(Suggesting):
                 f'batch={value!r}: expected a name for the size of the batch, such as "n", or a treadle.Batch{fixed}'
             )
         if batch.size is not None and (type(batch.size) is not int or batch.size < 1):
-            raise CompileError(f"batch: size {batch.size!r} is no size of a batch; expected an integer, 1 or more")
+            raise CompileError(f"batch: size {batch.size!r} is not a batch size; expected an integer, 1 or more")
         return batch
 
     def __str__(self) -> str:

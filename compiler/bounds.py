@@ -39,10 +39,10 @@ _current: ContextVar[_Bounds | None] = ContextVar("bounds", default=None)
 
 @contextlib.contextmanager
 def bounded(max_seconds: float | None = None, max_memory: int | None = None) -> Iterator[None]:
-    """Within this, `check` raises CompileBudgetError after so many seconds, or when the process holds so many bytes more.
+    """Within this, `check` raises CompileBudgetError after `max_seconds`, or when the process holds `max_memory` bytes more.
     Files that are mapped do not count, nor do the processes that build kernels. Without either, nothing is bounded anew.
 
-    Raises CompileError for what is no bound.
+    Raises CompileError for anything but a bound.
     """
     for name, value in (("max_seconds", max_seconds), ("max_memory", max_memory)):
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
@@ -81,7 +81,7 @@ def check(node: str = "") -> None:
 
 
 def check_room(nbytes: int) -> None:
-    """The same, where so many bytes are about to be made."""
+    """`check` before an allocation of `nbytes`."""
     bounds = _current.get()
     if bounds is None:
         return

@@ -182,7 +182,7 @@ def _built(model: Any, entry: str | Sequence[str] | None) -> ir.Module | None:
 
 
 def _entries(entry: Any) -> tuple[str, ...]:
-    """Raises CompileError for what are no names of functions."""
+    """Raises CompileError for anything but names of functions."""
     names = (entry,) if isinstance(entry, str) else tuple(entry) if isinstance(entry, Iterable) else ()
     if not names or not all(isinstance(name, str) for name in names):
         raise CompileError(f"entry={entry!r}: expected the name of a function, or a list of names")
@@ -210,7 +210,7 @@ def _check_options(
 
 
 def _target(target: Any) -> Target:
-    """Raises CompileError for what is no target."""
+    """Raises CompileError for anything but a target."""
     if target is None or isinstance(target, Target):
         return target or host()
     raise CompileError(
@@ -440,7 +440,7 @@ IR_SUFFIX = ".ir"  # of files that hold a text of the IR
 
 
 def read_module(path: str | os.PathLike) -> ir.Module:
-    """The module in a file of the IR's text. Raises ParseError, FormatError for a file that is no text, FileError."""
+    """The module in a file of the IR's text. Raises ParseError, FormatError for a file that is not text, FileError."""
     from ..formats.text.text_files import read_text
     from .ir.text import parse_module
 

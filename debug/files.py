@@ -15,7 +15,7 @@ _LONGEST = 80  # characters of a name of a file, of the 255 bytes that file syst
 
 
 def path_of(path: Any, what: str) -> Path:
-    """Raises ArgumentError for what is no path."""
+    """Raises ArgumentError for anything but a path."""
     try:
         return Path(path)
     except TypeError:

@@ -31,7 +31,7 @@ NAME = "generate"
 
 
 def with_decode_loop(module: ir.Module, entry: str) -> ir.Module:
-    """The module with a function `generate`. Raises CompileError for a function that is no decoder."""
+    """The module with a function `generate`. Raises CompileError for a function that is not a decoder."""
     if NAME in module.functions:
         raise CompileError(f"decode_loop: the module has a function {NAME!r} already")
     if entry not in module.functions:
@@ -74,7 +74,7 @@ class _Loop:
         return substitute_dims(type_, dict(zip(names, map(dims.named, short), strict=True)))
 
     def _tensor(self, name: str, least: int = 1) -> TensorType:
-        """The type of an input, of so many axes or more. Raises CompileError."""
+        """The type of an input with at least `least` axes. Raises CompileError."""
         type_ = self._roles.ports[name].type
         if not isinstance(type_, TensorType) or type_.rank < least:
             raise CompileError(

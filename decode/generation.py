@@ -209,7 +209,7 @@ def generate(
     cancel    ends the text from another thread; the machine's bounds hold for each token
 
     A machine keeps nothing between two texts: calls from several threads do not disturb each other. Raises ArgumentError for a
-    function that is no decoder, and for what is no prompt, at once, not with the first token.
+    function that is not a decoder, and for anything but a prompt, at once, not with the first token.
     """
     if not isinstance(model, (VirtualMachine, Executable)):
         raise ArgumentError(
@@ -236,7 +236,7 @@ def generate(
 
 
 def _prompts(ids: Any, attention_mask: Any) -> tuple[list[np.ndarray], bool]:
-    """The tokens of each prompt, without those that the mask leaves out, and whether there is one that is no batch. Raises
+    """The tokens of each prompt, without those that the mask leaves out, and whether there is one that is not a batch. Raises
     ArgumentError."""
     array = _array(ids)
     if array is None and isinstance(ids, Sequence) and all(map(_is_list, ids)):  # rows of several lengths
@@ -320,7 +320,7 @@ def _fed_to(groups: Sequence[np.ndarray], fixed: Mapping[str, Any], roles: Roles
 
 
 def _fed(feeds: Any, inputs: Sequence[Port], function: str) -> dict[str, Any]:
-    """The inputs that the caller gives. Raises ArgumentError for what is no such input."""
+    """The inputs that the caller gives. Raises ArgumentError for any other input."""
     if feeds is None:
         return {}
     if not isinstance(feeds, Mapping):

@@ -342,7 +342,7 @@ class Choice(Codec):
     def read(self, reader: Reader) -> Any:
         tag = reader.take(int)
         if tag not in self.options:
-            raise reader.error(f"{tag} is no kind of {self.name}; known are {', '.join(map(str, self.options))}")
+            raise reader.error(f"{tag} is not a kind of {self.name}; known are {', '.join(map(str, self.options))}")
         self._descend(reader)
         value = self.options[tag][1].read(reader)
         reader.depth -= 1

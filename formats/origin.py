@@ -31,7 +31,7 @@ def stamp_of(path: str | os.PathLike) -> Stamp:
 
 
 def stamp_of_file(path: str | os.PathLike) -> Stamp | None:
-    """None for what is no regular file: nobody reads the same from a pipe twice."""
+    """None for anything but a regular file: nobody reads the same from a pipe twice."""
     try:
         status = os.stat(path)
     except (OSError, ValueError):

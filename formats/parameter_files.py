@@ -85,7 +85,7 @@ def _opened(path: str | os.PathLike) -> Iterator[BinaryIO]:
     """A regular file, open. Raises FormatError for a device or a pipe, which may never end, and OSError."""
     with open(named(path), "rb", opener=open_ending) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise FormatError(f"{os.fspath(path)} is no regular file")
+            raise FormatError(f"{os.fspath(path)} is not a regular file")
         yield file
 
 

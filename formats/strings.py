@@ -62,7 +62,7 @@ class Texts:
         self.nbytes = 0
 
     def number(self, text: str) -> int:
-        """Raises DTypeError for what is no text, LimitError for one that is too long."""
+        """Raises DTypeError for anything but text, LimitError for one that is too long."""
         number = _numbers.get(text) if type(text) is str else None
         if number is not None and (number in self._held or number == 0):
             return number
@@ -106,7 +106,7 @@ class Texts:
         return tensor_of(found, array.shape)
 
     def numbers_of(self, texts: list[str]) -> np.ndarray:
-        """The numbers of so many texts as a piece has, uint64. Raises DTypeError, LimitError."""
+        """The numbers of at most a piece's texts, uint64. Raises DTypeError, LimitError."""
         return np.array(self._taken(texts), np.uint64)
 
     def keep(self, other: Texts) -> None:
@@ -169,7 +169,7 @@ def _size(text: str) -> int:
     try:
         size = len(text) if text.isascii() else sum(len(text[span].encode()) for span in spans(len(text), CHARACTERS))
     except UnicodeEncodeError:
-        raise DTypeError(f"{text[:60]!r} is no text of UTF-8: it has lone surrogates") from None
+        raise DTypeError(f"{text[:60]!r} is not UTF-8 text: it has lone surrogates") from None
     if size > limits.ELEMENT_BYTES:
         raise LimitError(f"a text of {size} bytes; at most {limits.ELEMENT_BYTES} are allowed")
     return size
@@ -228,7 +228,7 @@ def listed(array: np.ndarray) -> list:
         return [_texts[number] for number in flat.view(np.uint64).tolist()]
     except KeyError as error:
         raise ExecutionError(
-            f"the element {error.args[0]} of a string tensor is no text: nothing was written there"
+            f"the element {error.args[0]} of a string tensor is not text: nothing was written there"
         ) from None
 
 

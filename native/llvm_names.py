@@ -82,7 +82,7 @@ def _asked(triple: str, cpu: str, changes: str, host_cpu: str, host_features: st
         last = (done.stderr.strip().splitlines() or ["it does not say why"])[-1]
         raise TreadleError(f"LLVM cannot generate code for {cpu} {changes}: {last}")
     has = dict.fromkeys(names, False) | dict.fromkeys(json.loads(done.stdout.splitlines()[-1]), True)
-    # what is no part of the instruction set, but LLVM's taste
+    # what is not part of the instruction set, but LLVM's taste
     has |= {each[1:]: each[0] == "+" for each in wanted if each[1:] not in names}
     return ",".join(f"{'+' if on else '-'}{name}" for name, on in sorted(has.items()))
 

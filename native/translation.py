@@ -364,7 +364,7 @@ class Translation:
             return Typed(self.TRUTH, I1(int(number)))
         if isinstance(number, int):
             return Typed(self.WORD, I64(number))
-        raise self._error(f"{number!r} is no number")
+        raise self._error(f"{number!r} is not a number")
 
     def _variable(self, name: str) -> Typed:
         if name not in self._variables:
@@ -378,7 +378,7 @@ class Translation:
         return self._number(self._global(node))
 
     def _global(self, node: ast.expr) -> Any:
-        """What a name stands for that is no variable."""
+        """What a name stands for that is not a variable."""
         if isinstance(node, ast.Attribute):
             owner = self._global(node.value)
             if hasattr(owner, node.attr):

@@ -146,7 +146,7 @@ class _Function(Translation):
         if function in _CHOICES:
             return Typed(self.WORD, self._chosen(_CHOICES[function], words))
         if not inspect.isfunction(function):
-            raise self._error(f"{getattr(function, '__name__', function)} is no function of words")
+            raise self._error(f"{getattr(function, '__name__', function)} is not a function of words")
         return Typed(self.WORD, self._at.call(self._module.function(function), words))
 
     def _chosen(self, comparison: str, words: Sequence[ir.Value]) -> ir.Value:

@@ -32,9 +32,9 @@ class Handle(InProcess):
     instead = "read the elements of its tensor, or the fields of its value"
 
     def __init__(self, connection: Connection, number: Any, owner: object = None) -> None:
-        """Raises RemoteError for what is no number."""
+        """Raises RemoteError for anything but a number."""
         if type(number) is not int:
-            raise RemoteError(f"{connection.address}: the server gave a handle that is no number")
+            raise RemoteError(f"{connection.address}: the server gave a handle that is not a number")
         self.connection, self.number = connection, number
         self.owner, self.word, self.constants = owner, 1, None  # as values of this process have them
         weakref.finalize(self, connection.release, number).atexit = False

@@ -116,9 +116,9 @@ def read_json(data: bytes | memoryview) -> dict[str, Any]:
     try:
         values = json.loads(bytes(data))
     except (ValueError, RecursionError) as error:
-        raise BadRequestError(f"the body is no JSON: {error}") from None
+        raise BadRequestError(f"the body is not JSON: {error}") from None
     if not isinstance(values, dict):
-        raise BadRequestError(f"the body is no JSON object, but a {type(values).__name__}")
+        raise BadRequestError(f"the body is not a JSON object, but a {type(values).__name__}")
     return values
 
 
@@ -263,7 +263,7 @@ def _wire(dtype: DType) -> np.dtype:
 
 
 def check_size(name: str, dtype: DType, shape: tuple[int, ...], size: int) -> None:
-    """Raises BadRequestError unless a tensor takes so many bytes."""
+    """Raises BadRequestError unless a tensor takes `size` bytes."""
     if dtype is DType.string:
         return  # that is seen when they are read
     expected = math.prod(shape) * dtype.itemsize
@@ -274,7 +274,7 @@ def check_size(name: str, dtype: DType, shape: tuple[int, ...], size: int) -> No
 def read_shape(shape: Any, name: str) -> tuple[int, ...]:
     """Raises BadRequestError."""
     if not isinstance(shape, (list, tuple)) or len(shape) > RANK or not all(map(_is_size, shape)):
-        raise BadRequestError(f"input {name!r}: its shape is no list of at most {RANK} sizes")
+        raise BadRequestError(f"input {name!r}: its shape is not a list of at most {RANK} sizes")
     if math.prod(max(size, 1) for size in shape) > (MAX_ELEMENTS if all(shape) else MAX_EMPTY):
         raise TooLargeError(f"input {name!r}: a tensor of shape {list(shape)} has too many elements")
     return tuple(shape)
@@ -297,12 +297,12 @@ def _listed(name: str, data: list, dtype: DType, shape: tuple[int, ...], count: 
         raise BadRequestError(f"input {name!r}: {list(shape)} has {count} elements, got {len(values)}")
     if dtype is DType.string:
         if not kinds <= {str}:
-            raise BadRequestError(f"input {name!r}: its data are no texts")
+            raise BadRequestError(f"input {name!r}: its data are not texts")
         return of_json(name, values, shape)
     if count == 0:
         return np.zeros(shape, dtype.numpy)
     if not kinds <= ({bool} if dtype is DType.bool else {int} if dtype.is_integer else {int, float}):
-        raise BadRequestError(f"input {name!r}: its data are no elements of {NAMES[dtype]}")
+        raise BadRequestError(f"input {name!r}: its data are not elements of {NAMES[dtype]}")
     if dtype.is_integer:
         least, greatest = dtype.bounds
         if min(values) < least or max(values) > greatest:

@@ -41,7 +41,7 @@ _NONE = Options()
 
 
 def after(seconds: float) -> float:
-    """The deadline that is so many seconds away, or practically never."""
+    """The deadline in `seconds`, or practically never."""
     return time.monotonic() + min(seconds, _LONGEST)
 
 

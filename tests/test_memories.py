@@ -97,7 +97,7 @@ MEMORIES = {
     "vm/array_memory.py: _accounts": "as many as operators ran at once; arrays may refer to one",
     "vm/array_memory.py: handler_functions": ONE,
     "vm/aside.py: _idle": "threads: as many as operators ran at once",
-    "vm/aside.py: _left": "16 operators that nobody waits for, and those that ran when these became so many",
+    "vm/aside.py: _left": "16 operators that nobody waits for, and those that ran when these became too many",
     "native/cache.py: _cache_at": "one for each setting of two variables",
     "vm/calls.py: _machines": "weak",
     "vm/context.py: _contexts": "weak",

@@ -68,7 +68,7 @@ class TensorArgument:
         return self.source.startswith("@")
 
     def load_value(self, declared: Type, types: DataTypes) -> Any:
-        """A value that is no tensor, as a call takes it. Raises UsageError."""
+        """A value that is not a tensor, as a call takes it. Raises UsageError."""
         from .json_values import how, value_of
 
         text = self.source
@@ -334,7 +334,7 @@ def byte_count(text: str) -> int:
     """Bytes, also as 512M, 2GB or 1.5 GiB: units are powers of 1024. Raises ValueError."""
     match = _BYTES.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"{text!r} is no number of bytes")
+        raise ValueError(f"{text!r} is not a number of bytes")
     return int(Fraction(match.group(1)) * _UNITS[match.group(2).upper()])
 
 

@@ -37,7 +37,7 @@ _BUDGETS = {
     "max_depth": (int, "frames that it may have"),
 }
 _SHOWN_ELEMENTS = 16
-_SHOWN_CHARACTERS = 2000  # of a result that is no tensor
+_SHOWN_CHARACTERS = 2000  # of a result that is not a tensor
 
 
 def add_commands(commands: Any) -> None:
@@ -396,7 +396,7 @@ def _compare(name: str, value: Any, argument: arguments.TensorArgument, options:
 
 
 def _json_of(value: Any) -> Any:
-    """A result that is no tensor, as inputs are written; its text where it is nested too deeply for that."""
+    """A result that is not a tensor, as inputs are written; its text where it is nested too deeply for that."""
     from .json_values import as_json
 
     try:

@@ -45,7 +45,7 @@ CONFIG = {
 }
 
 
-# the types of options that are no numbers, by TVM's names
+# the types of options that are not numbers, by TVM's names
 _TYPES = {
     "relay.backend.tir_converter": "runtime.String",
     "tir.add_lower_pass": "Array",

@@ -693,7 +693,7 @@ def bound(function: str, names: Sequence[str], args: Sequence[Any], kwargs: Mapp
         )
     for name in kwargs:
         if name not in names[len(args) :]:
-            reason = "is given twice" if name in names else f"is no parameter{_instead_of(function, name, names)}"
+            reason = "is given twice" if name in names else f"is not a parameter{_instead_of(function, name, names)}"
             raise ArgumentError(f"{function}({', '.join(names)}): {name!r} {reason}")
     missing = [name for name in names[len(args) :] if name not in kwargs]
     if missing:

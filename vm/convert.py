@@ -121,7 +121,7 @@ class Arguments:
         return new_tensor(self._context, array, lambda address: self._checked(address, head + array.nbytes))
 
     def _checked(self, address: int, size: int) -> int:
-        """The address of a new object of so many bytes. Raises OutOfMemoryError, BudgetExceededError."""
+        """The address of a new object of `size` bytes. Raises OutOfMemoryError, BudgetExceededError."""
         if address == -TRAP.MEMORY:
             left = max(0, self._context.words[CONTEXT.MAX_LIVE] - self._context.words[CONTEXT.LIVE])
             takes = block_bytes(size)

@@ -235,7 +235,7 @@ def _memory(place: Place) -> TreadleError:
 
 
 def memory_error(place: Place, asked: int | None) -> BudgetExceededError:
-    """The call would pass its memory budget by so many bytes more (None: nobody knows how many)."""
+    """The call would exceed its memory budget by `asked` bytes (None: unknown)."""
     words, clock = place.context.words, place.context.clock
     most = None if clock is None else clock.max_memory
     message = "the call's memory budget is passed"

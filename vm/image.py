@@ -198,7 +198,7 @@ class _TypePool:
         return self.address + place
 
     def static_reference(self, type_: object) -> int:
-        """A reference to a type; 0 for one that is no static tensor."""
+        """A reference to a type; 0 for one that is not a static tensor."""
         return self.reference(type_) if isinstance(type_, TensorType) and type_.is_static else 0
 
     def finish(self) -> None:

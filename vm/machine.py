@@ -462,7 +462,7 @@ class VirtualMachine(Suggesting):
     @contextlib.contextmanager
     def listening(self, *listeners: Listener) -> Iterator[None]:
         """`with machine.listening(listener, …):` tells listeners of all calls of this machine that begin in the block, in any
-        thread. Raises ArgumentError for what is no `treadle.Listener`, and for operations that there are not."""
+        thread. Raises ArgumentError for anything but a `treadle.Listener`, and for operations that there are not."""
         for each in listeners:
             if not isinstance(each, Listener):
                 came = f"the class {each.__name__}" if isinstance(each, type) else f"a {type(each).__name__}"
@@ -502,7 +502,7 @@ class VirtualMachine(Suggesting):
         for each in bounds:
             if each not in OF_A_CALL:
                 raise ArgumentError(
-                    f"profile_call: {each!r} is no parameter; there are {', '.join(OF_A_CALL)}{near(each, OF_A_CALL)}"
+                    f"profile_call: {each!r} is not a parameter; there are {', '.join(OF_A_CALL)}{near(each, OF_A_CALL)}"
                 )
         number = self._number(name)
         given = (self._stateful.inputs(name) or ()) if args is None else arguments("profile_call", args)
@@ -641,7 +641,7 @@ def _keeps_memory(memory_cfg: str | Mapping[Device | str, str] | None, device: D
         settings = {}
         for key, setting in memory_cfg.items():
             if not isinstance(key, (Device, str)):
-                raise ArgumentError(f"{expected}; {key!r} is no device")
+                raise ArgumentError(f"{expected}; {key!r} is not a device")
             settings[key if isinstance(key, Device) else device_of(key)] = setting
     else:
         raise ArgumentError(expected)

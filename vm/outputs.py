@@ -139,7 +139,7 @@ def _out_of_range(key: object, names: Sequence[str]) -> IndexOutOfRangeError:
 
 
 def naming_results(function: Function) -> Callable[[Any], Any] | None:
-    """What makes `Outputs` of a function's results in a row; None for a function whose result is no tuple of several."""
+    """What makes `Outputs` of a function's results in a row; None for a function whose result is not a tuple of several."""
     result = function.type.result
     if not isinstance(result, TupleType) or not result.fields:
         return None

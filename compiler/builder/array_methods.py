@@ -488,7 +488,7 @@ def _filled(value: float) -> Callable[..., Any]:
 
 
 def _full_like(apply: Callable[..., Any], a: Any, fill_value: Any, dtype: Any = None) -> Any:
-    """Of the shape, not of the elements: NaN times 0 is no 0."""
+    """Of the shape, not of the elements: NaN times 0 is not 0."""
     x = _expression(apply, a)
     kind = x.dtype if dtype is None else dtype
     if kind is None or x.shape is None:

@@ -49,7 +49,7 @@ def refuse(where: str, expected: str, came: object, advice: str = "") -> Inferen
 
 
 def text(where: str, value: Any, expected: str = "a name") -> str:
-    """Raises InferenceError for what is no string, or an empty one."""
+    """Raises InferenceError for anything but a string, or an empty one."""
     if not isinstance(value, str) or not value:
         raise refuse(where, f"{expected}, a string that is not empty", value)
     return value
@@ -66,7 +66,7 @@ def several(where: str, values: Any, expected: str) -> list[Any]:
 
 
 def mapping(where: str, value: Any, expected: str) -> Mapping[Any, Any]:
-    """Raises InferenceError for what is no mapping."""
+    """Raises InferenceError for anything but a mapping."""
     if not isinstance(value, Mapping):
         raise refuse(where, f"a mapping of {expected}", value)
     return value
@@ -102,7 +102,7 @@ def array(where: str, value: Any, dtype: Any, default: np.dtype | None) -> np.nd
     try:
         made = np.array(value, wanted, order="C")
     except (ValueError, TypeError, OverflowError) as error:
-        raise InferenceError(f"{where}: {subject(value)} is no tensor: {str(error).partition('. ')[0]}") from None
+        raise InferenceError(f"{where}: {subject(value)} is not a tensor: {str(error).partition('. ')[0]}") from None
     if made.dtype == object:
         raise refuse(where, "an expression, an array or a number", value)
     try:
@@ -127,7 +127,7 @@ def _no_tensor(value: Any) -> str:
 
 
 def arity(where: str, body: Callable[..., Any], count: int) -> None:
-    """Raises InferenceError for a Python function that cannot be called with so many arguments."""
+    """Raises InferenceError for a Python function that cannot be called with `count` arguments."""
     try:
         signature = inspect.signature(body)
     except (ValueError, TypeError):  # of some built-in functions Python does not know the parameters

@@ -36,7 +36,7 @@ def einsum(steps: Steps, operands: Sequence[Any], equation: str) -> Any:
 
 
 def parsed(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
-    """The labels of the operands' axes, and of the result's. Axes under an ellipsis get labels that are no letters."""
+    """The labels of the operands' axes, and of the result's. Axes under an ellipsis get labels that are not letters."""
     text = equation.replace(" ", "")
     inputs, arrow, output = text.partition("->")
     terms = inputs.split(",")

@@ -75,7 +75,7 @@ def operator(
     name that is taken, or a definition that cannot be.
     """
     if not isinstance(name, str) or not name.isidentifier():
-        raise CompileError(f"operator: {name!r} is no name; expected an identifier")
+        raise CompileError(f"operator: {name!r} is not a name; expected an identifier")
     if name in TABLE and name not in EXTENSIONS:
         raise CompileError(f"operator {name!r}: Treadle has an operator of that name; take another")
     if not callable(reference):
@@ -157,7 +157,7 @@ def _own_kernel(name: str, kernel: Callable[..., None] | None, attributes: Mappi
     own = OwnKernel(name, tree)
     if unknown := set(own.attributes) - set(attributes):
         raise CompileError(
-            f"operator {name!r}: its kernel takes {min(unknown)!r}, which is no attribute of the reference"
+            f"operator {name!r}: its kernel takes {min(unknown)!r}, which is not an attribute of the reference"
         )
     return own
 
@@ -195,7 +195,7 @@ def _inference(name: str, infer: Infer, names: Sequence[str]) -> Callable[..., A
         if len(names) != len(type_.params) and not any(each.startswith("*") for each in names):
             raise CompileError(
                 f"operator {name!r}: {infer} does not have an input for each of "
-                f"{', '.join(each.rstrip('?') for each in names)}; parameters of the reference that are no tensors are "
+                f"{', '.join(each.rstrip('?') for each in names)}; parameters of the reference that are not tensors are "
                 "attributes, and stand behind *"
             )
         return lambda inputs, **_: _matched(type_, inputs)

@@ -91,7 +91,7 @@ class Operators(LoweredOperators):
 
     def _unknown(self, name: str) -> str:
         if name in LOWERED:
-            return f"{name!r} is no operator of a model: passes make it, as op.lowered.{name}"
+            return f"{name!r} is not an operator of a model: passes make it, as op.lowered.{name}"
         return super()._unknown(name)
 
 

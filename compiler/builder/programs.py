@@ -134,7 +134,7 @@ class Expression(ArrayMethods, Node):
                 (made[node],) = fields
             else:
                 raise InferenceError(
-                    "an expression is no argument of a call unless it is made of constants and constructors alone; "
+                    "an expression is not an argument of a call unless it is made of constants and constructors alone; "
                     f"{node.name!r} is computed by a program, which is compiled first"
                 )
         return made[self]
@@ -196,7 +196,7 @@ class Expression(ArrayMethods, Node):
 
 
 def _fields(value: Node) -> Sequence[Type | None] | None:
-    """The types of a tuple's fields, as far as they are known; None for what is no tuple, or not known to be one."""
+    """The types of a tuple's fields, as far as they are known; None for what is not a tuple, or not known to be one."""
     return value.type.fields if isinstance(value.type, TupleType) else value.fields
 
 
@@ -734,7 +734,7 @@ def _next_values(loop: str, after: Any, count: int) -> Expression:
     if count == 1 and (fields is None or len(fields) != 1):
         return tuple_(_result(after, f"{loop}: the body's result"))
     if fields is None:
-        _result(after, f"{loop}: the body's result")  # raises for what is no value
+        _result(after, f"{loop}: the body's result")  # raises for anything but a value
     came = 1 if fields is None else len(fields)
     if came != count:
         raise InferenceError(f"{loop}: the body gives {came} values for {count} variables")

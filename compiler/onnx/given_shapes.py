@@ -93,7 +93,9 @@ def _size(where: str, size: Any, known: Any) -> Size:
         try:
             dims.parse(size)
         except ParseError:
-            raise ModelError(f'{where} is {size!r}, which is no name of a size; names are words, such as "n"') from None
+            raise ModelError(
+                f'{where} is {size!r}, which is not the name of a size; names are words, such as "n"'
+            ) from None
     return size if size != "?" else ""
 
 

@@ -259,7 +259,7 @@ class _ModelImporter:
         return True
 
     def _with_others(self, inputs: Sequence[onnx.ValueInfoProto], tensors: list[ir.Var], scope: _Scope) -> list[ir.Var]:
-        """The parameters, those that are no tensors among them, in the order of the inputs."""
+        """The parameters, those that are not tensors among them, in the order of the inputs."""
         params = {param.name: param for param in tensors}
         for info in inputs:
             if info.name in params:
@@ -714,7 +714,8 @@ def _declared(info: onnx.ValueInfoProto, given: Sequence[int | str] | None) -> t
     """The element type and the dimensions of an input, as numbers and names; "" where it says nothing."""
     if not info.type.HasField("tensor_type"):
         raise UnsupportedOperatorError(
-            f"input {info.name!r} is no tensor; only tensors are supported", [("input", info.name, "is no tensor")]
+            f"input {info.name!r} is not a tensor; only tensors are supported",
+            [("input", info.name, "is not a tensor")],
         )
     tensor = info.type.tensor_type
     try:

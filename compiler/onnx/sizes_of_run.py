@@ -46,7 +46,7 @@ def whole_number(g: GraphBuilder, value: Value | Dim) -> Value:
 
 
 def vector(g: GraphBuilder, *numbers: Value | Dim) -> Value:
-    """An int64 tensor of rank 1, of so many scalars. What is known of its elements stays known."""
+    """An int64 vector of the numbers; elements that are known stay known."""
     parts = [g.op("reshape", whole_number(g, number), shape=(1,)) for number in numbers]
     return g.joined(parts)
 
@@ -89,7 +89,7 @@ class Axis:
 
     def __init__(self, g: GraphBuilder, number: Value, shape: Value, rank: int) -> None:
         self.g, self.shape, self.rank = g, shape, rank
-        self.length = g.op("take", shape, number, axis=0)  # fails where the number is no axis
+        self.length = g.op("take", shape, number, axis=0)  # fails where the number is not an axis
         self.number = counted_from_front(g, number, rank)
         self.places = g.constant(np.arange(rank), DType.int64)
 
@@ -139,7 +139,7 @@ def resized_along(
 
 
 def _marked(g: GraphBuilder, axes: Value, rank: int) -> Value:
-    """1 for each axis that is among these, else 0. A run fails where one is no axis."""
+    """1 for each axis that is among these, else 0. A run fails where one is not an axis."""
     none, count = g.constant(np.zeros(rank), DType.int64), len(g.known_elements(axes, "axes"))
     ones = g.constant(np.ones(count), DType.int64)
     listed = g.op("reshape", g.op("cast", axes, dtype=DType.int64), shape=(count,))  # a scalar is a list of one

@@ -248,7 +248,7 @@ class GraphBuilder:
         self.asks = False  # whether a run asks of all sizes that meet under other names which is 1
         self.held_equal: list[tuple[Dim, Dim]] = []  # if not: those that are taken for one
         self.tape: list[Noted] | None = None  # notes what is asked for: see gradient.py
-        self.has_data = False  # whether there are values that are no tensors in the program
+        self.has_data = False  # whether there are values that are not tensors in the program
 
     def op(self, operator: str, *values: Value, **attributes: Any) -> Value:
         """An operator of one result."""
@@ -300,7 +300,7 @@ class GraphBuilder:
             with np.errstate(all="ignore"):
                 array = np.array(value, dtype.numpy if dtype else None)
         except (OverflowError, ValueError) as error:
-            raise ModelError(f"{value!r} is no value of type {dtype.name if dtype else '?'}: {error}") from None
+            raise ModelError(f"{value!r} is not a value of type {dtype.name if dtype else '?'}: {error}") from None
         array.flags.writeable = False
         return constant(array)
 

@@ -77,7 +77,7 @@ def _counted_nonzero(x: np.ndarray, count: int) -> np.ndarray:
 
 
 def counted(found: np.ndarray, axis: int, count: int) -> np.ndarray:
-    """What has been found, which is to be so much. Raises ShapeError."""
+    """The found positions, which must be `count`. Raises ShapeError."""
     if found.shape[axis] != count:
         raise ShapeError(f"{found.shape[axis]} were found, not {count}")
     return found

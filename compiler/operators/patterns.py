@@ -24,7 +24,7 @@ _STATE_BYTES, _KEPT_BYTES = 400, 100  # of each of these, about
 
 
 class PatternError(ValueError):
-    """A text is no regular expression, or one of those that are not taken."""
+    """A text is not a regular expression, or one of those that are not taken."""
 
 
 # ---- characters ----
@@ -337,7 +337,7 @@ class _Parser:
             elif char == "s":
                 self.dot_is_any = value
             elif char != "U":
-                raise self.fail(f"(?{char} is no group that is known")
+                raise self.fail(f"(?{char} is not a group that is known")
         return char
 
     def escaped(self) -> _Node:
@@ -382,7 +382,7 @@ class _Parser:
         try:
             return chr(int(digits, base))
         except (ValueError, OverflowError):
-            raise self.fail(f"{digits[:20]!r} is no number of a character") from None
+            raise self.fail(f"{digits[:20]!r} is not the number of a character") from None
 
     def category(self, is_negated: bool) -> Characters:
         name = self.braced() if self.taken("{") else self.take()
@@ -391,7 +391,7 @@ class _Parser:
         if name == "Any":
             return Characters(is_negated=not is_negated)
         if name not in _CATEGORIES:
-            raise self.fail(f"{name[:20]!r} is no category of Unicode that is known")
+            raise self.fail(f"{name[:20]!r} is not a category of Unicode that is known")
         return Characters(categories=(name,), is_negated=is_negated)
 
     def bracket(self) -> Characters:

@@ -89,7 +89,7 @@ def lift(function: Callable[..., Dim], *operands: ShapeDim) -> ShapeDim:
 
 
 def ceildiv(size: ShapeDim, part: int) -> ShapeDim:
-    """How many parts of so many elements hold a dimension."""
+    """The number of parts of `part` elements that hold a dimension."""
     return lift(lambda size: dims.ceildiv(size, part), size)
 
 

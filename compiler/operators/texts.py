@@ -425,7 +425,7 @@ _SPECIAL = {"nan": "NaN", "inf": "INF", "-inf": "-INF"}
 def _infer_read(inputs: Sequence[TensorType], dtype: DType) -> TensorType:
     require(inputs[0], STRING)
     if not (dtype.is_numpys and dtype is not DType.bool):
-        raise InferenceError(f"read_numbers: {dtype.name} is no type of numbers that NumPy has")
+        raise InferenceError(f"read_numbers: {dtype.name} is not a type of numbers that NumPy has")
     return TensorType(dtype, inputs[0].shape)
 
 
@@ -435,7 +435,7 @@ def _read(x: np.ndarray, dtype: DType) -> np.ndarray:
         numbers = _each(x, lambda text: _number(text, dtype), np.float64 if dtype.is_float else dtype.numpy)
         return numbers.astype(dtype.numpy)
     except OverflowError as error:
-        raise ExecutionError(f"a text is no {dtype.name}: {error}") from None
+        raise ExecutionError(f"a text is not a {dtype.name}: {error}") from None
 
 
 _LONGEST = 1 << 12  # characters of a number: Python takes the square of that for integers
@@ -444,7 +444,7 @@ _LONGEST = 1 << 12  # characters of a number: Python takes the square of that fo
 def _number(text: str, dtype: DType) -> float | int:
     try:
         if len(text) > _LONGEST:
-            raise ExecutionError(f"a text of {len(text)} characters is no {dtype.name}; at most {_LONGEST} are read")
+            raise ExecutionError(f"a text of {len(text)} characters is not a {dtype.name}; at most {_LONGEST} are read")
         if "_" in text or not text.isascii():  # which Python takes
             raise ValueError
         if dtype.is_float:
@@ -454,7 +454,7 @@ def _number(text: str, dtype: DType) -> float | int:
         except ValueError:
             return math.trunc(float(text))
     except ValueError:
-        raise ExecutionError(f"the text {text[:60]!r} is no {dtype.name}") from None
+        raise ExecutionError(f"the text {text[:60]!r} is not a {dtype.name}") from None
 
 
 # ---- what is looked up ----

@@ -56,7 +56,7 @@ def link_word(dtype: DType) -> int:
 
 
 def columns_mask(columns: int) -> int:
-    """What a node's scaled column is taken modulo: the multiples of 8 that a power of two of columns has, at least so many."""
+    """What a node's scaled column is taken modulo: at least `columns`, rounded up to a power of two, in multiples of 8."""
     return (power_of_two(columns) - 1) * COLUMN_SCALE
 
 

@@ -51,7 +51,7 @@ class _Group:
     """Bindings that are computed together: operator calls of one primitive, or any one other binding."""
 
     members: list[ir.Binding]
-    kind: Fusion | None  # of the operator that decides what may join; None for what is no operator call
+    kind: Fusion | None  # of the operator that decides what may join; None for anything but an operator call
     last: int  # the position in the block of its last member
     place: int = 0  # among the groups: see _Order
     inputs: dict[ir.Var, None] = field(default_factory=dict)  # variables from outside that must be known before

@@ -25,7 +25,7 @@ from .rewriting import Emitter, constant, operator_call, order_of, tensor_type
 _LONG_ROW = 64
 
 
-# Narrower panels are worth a kernel of their own from so many bytes on.
+# From this many bytes on, narrower panels are worth a kernel of their own.
 _LARGE_BYTES = 1 << 18
 _SOME = 4096  # elements, of which one will tell in most cases
 

@@ -69,7 +69,7 @@ def candidates(
 
 
 def _weights(atom: ir.Atom, matcher: Matcher, uses: Mapping[Any, int]) -> tuple[ir.Atom, bool]:
-    """What values are multiplied by, or what that is made of by zeros in place of what is no number, and whether it is."""
+    """What values are multiplied by, or what that is made of by zeros in place of NaN, and whether it is."""
     call = matcher.definitions.get(atom)  # type: ignore[arg-type]
     for found in matcher.find(_WITHOUT_NAN, call) if call is not None else ():
         if uses[found["weights"]] == 2:

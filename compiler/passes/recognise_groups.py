@@ -63,7 +63,7 @@ def _of_groups(normal: ir.OperatorCall, definitions: Mapping[ir.Var, ir.Operator
 
 
 def _repeated(vector: ir.Constant, times: int) -> ir.Constant:
-    """Each element so many times."""
+    """Each element repeated `times` times."""
     column = computed("reshape", vector, shape=(-1, 1))
     wide = computed("broadcast_to", column, shape=(column.array.shape[0], times))
     return computed("reshape", wide, shape=(-1,))

@@ -124,7 +124,7 @@ class _Search:
     whole: TensorType
 
     def of(self, atom: ir.Atom, bring: Bring, most: int) -> Iterator[_Scores]:
-        """What an atom is if it is made of products in so many steps at most; `bring` leads from its view to theirs."""
+        """What an atom is if at most `most` steps lead from products to it; `bring` leads from its view to theirs."""
         call, type_ = _definition(atom, self.definitions), tensor_type(atom)
         if call is None or most == 0:
             return

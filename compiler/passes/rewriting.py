@@ -103,7 +103,7 @@ def tensor_type(atom: ir.Atom) -> TensorType:
 
 
 def is_row(atom: ir.Atom, size: int) -> bool:
-    """Whether an atom is a constant of so many elements, all along its last axis, such as a bias of a product's columns."""
+    """Whether an atom is a constant of `size` elements, all along its last axis, such as a bias of a product's columns."""
     return isinstance(atom, ir.Constant) and atom.array.shape[-1:] == (size,) == (atom.array.size,)
 
 

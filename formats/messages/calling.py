@@ -86,7 +86,7 @@ def _misfit(name: str, parameters: list[inspect.Parameter], args: tuple[Any, ...
         there = f"; there {'are' if len(by_name) > 1 else 'is'} {', '.join(by_name)}" if by_name else "; it takes none"
         from .elsewhere import parameter_elsewhere
 
-        return f"{unknown!r} is no parameter{parameter_elsewhere(name, unknown) or near(unknown, by_name) or there}"
+        return f"{unknown!r} is not a parameter{parameter_elsewhere(name, unknown) or near(unknown, by_name) or there}"
     if len(args) > len(by_position) and not any(each.kind is kinds.VAR_POSITIONAL for each in parameters):
         only = [each.name for each in parameters if each.kind is kinds.KEYWORD_ONLY]
         further = f"; by name: {', '.join(only)}" if only else ""
@@ -128,7 +128,7 @@ class Suggesting:
 
 
 def mapping(where: str, value: Any, expected: str) -> Mapping[Any, Any]:
-    """Raises ArgumentError for what is no mapping."""
+    """Raises ArgumentError for anything but a mapping."""
     if not isinstance(value, Mapping):
         raise ArgumentError(f"{where}: expected {expected}, got {told(value)}")
     return value

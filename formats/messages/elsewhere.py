@@ -167,7 +167,7 @@ _MEANT = {
             "expand": "op.broadcast_to(x, shape=…)",
             "to float double half int long as_type": "astype(dtype)",
             "mm bmm": "x @ y",
-            "detach cpu cuda contiguous clone": "an expression is no tensor: nothing is moved or copied",
+            "detach cpu cuda contiguous clone": "an expression is not a tensor: nothing is moved or copied",
             "eval compute realize run": _PROGRAM,
         }
     ),

@@ -207,7 +207,7 @@ class MiscompilationError(CompileError):
 class CompileBudgetError(CompileError, RuntimeError):
     """A compilation passed a bound of the caller's: `budget` names it, seconds or memory, `step` the part that it was in.
 
-    It is no BudgetExceededError, which programs raise: passes let those that an operator raises be.
+    It is not a BudgetExceededError, which programs raise: passes let those that an operator raises be.
     """
 
     def __init__(self, message: str, *, budget: str, step: str, node: str | None = None) -> None:

@@ -83,7 +83,7 @@ class _Waiting:
 
 def in_turn(scheduler: Scheduler, line: Line, token: CancelToken, seconds: float, task: Callable[[], _T]) -> _T:
     """Does a task when it is its line's turn, in the thread at hand if that is now. Raises what the task raises,
-    BudgetExceededError where its turn does not come within so many seconds, CancelledError, OverloadedError."""
+    BudgetExceededError if its turn does not come within `seconds`, CancelledError, OverloadedError."""
     if scheduler.enter(line):
         start = time.perf_counter()
         try:

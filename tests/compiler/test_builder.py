@@ -343,7 +343,7 @@ def test_a_draw_in_a_loop_is_another_one_in_each_round():
         (lambda x: op.dropout(x, ratio=1), "ratio=1: expected 0 or more, and less than 1"),
         (lambda x: op.dropout(x.astype("int64")), "expected floats"),
         (lambda x: op.bernoulli(3), "expected a tensor whose shape is known"),
-        (lambda x: op.dropout(x, rate=1), "'rate' is no parameter"),
+        (lambda x: op.dropout(x, rate=1), "'rate' is not a parameter"),
     ],
 )
 def test_draws_that_do_not_fit_are_told(draw, message):

@@ -79,7 +79,7 @@ def _rotated(x: np.ndarray, by: np.ndarray, *, scale: float = 1.0, steps: tuple[
 
 
 def _rotated_kernel(x, by, out, *, scale, steps):
-    """Rows, each turned by so many places."""
+    """Rows, each rotated by a number of places."""
     width: int = x.shape[-1]
     for row in prange(len(x)):
         first = by[row] * steps[0] + steps[1]  # a name that texts of kernels have, too
@@ -182,7 +182,7 @@ REFUSED = {
     "y = [1, 2]": "kernels know no List",
     "y = open(1)": "kernels know no open",
     "y = x": "x is a tensor",
-    "y = 'a'": "'a' is no number",
+    "y = 'a'": "'a' is not a number",
     "import os": "kernels know no Import",
     "y = x.shape[2]": "expected an index from -1 to 0",
     "y = np.zeros": "np.zeros is not known",
@@ -219,7 +219,7 @@ def test_a_kernel_of_what_kernels_do_not_know_is_refused(tmp_path: Path, text: s
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"name": "add"}, "Treadle has an operator of that name"),
-    ({"name": "no name"}, "is no name"),
+    ({"name": "no name"}, "is not a name"),
     ({"reference": 5}, "expected a function of arrays"),
     ({"infer": 5}, "expected a function of types"),
     ({"infer": "float32[3]"}, "expected the type of a function of tensors"),
@@ -227,7 +227,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"reference": lambda x, *, mode=None: x}, "attribute 'mode': expected bool"),
     ({"kernel": lambda x, out: None}, "made by def"),
     ({"kernel": lambda *x: None}, "made by def"),
-    ({"kernel": _rotated_kernel}, "which is no attribute"),
+    ({"kernel": _rotated_kernel}, "which is not an attribute"),
     ({"reference": lambda: 1}, "names of its inputs"),
     ({"infer": "float32[n] -> float32[n]"}, "operator 'wrong': infer: line 1, column 12.*\n.*\n.*\nwrite it as"),
     ({"infer": "fn(float32[n]) -> float32[n]", "reference": lambda x, beta=1.0: x}, "for each of x, beta; .* behind"),

@@ -199,7 +199,7 @@ def test_what_is_exported_first_is_told_how(root, name, advice, monkeypatch):
     for missing in ("skl2onnx", "onnxmltools", "skl2onnx.common.data_types", "onnxmltools.convert.common.data_types"):
         monkeypatch.setitem(sys.modules, missing, None)
     model = of_library(root, name)
-    model.graph, model.n_features_in_ = onnx.GraphProto(), 3  # as torch.fx has it, which is no ONNX model
+    model.graph, model.n_features_in_ = onnx.GraphProto(), 3  # as torch.fx has it, which is not an ONNX model
     with pytest.raises(CompileError, match=advice):
         treadle.compile(model)
 

@@ -36,10 +36,10 @@ MISUSES = [
     ('constant("a")', "constant: expected an expression, an array or a number, got 'a'; var('a', shape) makes a variable"),
     ('constant([x, x])', 'constant: expected an expression, an array or a number, got a list; tuple_(*values) makes a tuple of tensors, op.concat(*values, axis=0) one tensor'),  # noqa: E501
     ('constant({"a": 1})', 'constant: expected an expression, an array or a number, got a dict; results by name are a tuple: tuple_(…)'),  # noqa: E501
-    ('constant([[1], [1, 2]])', 'constant: a list is no tensor: setting an array element with a sequence'),
+    ('constant([[1], [1, 2]])', 'constant: a list is not a tensor: setting an array element with a sequence'),
     ('constant(x)', "constant: expected an expression, an array or a number, got the variable 'x'; it is an expression already"),
     ('constant(f1)', "constant: expected an expression, an array or a number, got an expression, 'function'; it is an expression already"),  # noqa: E501
-    ('constant(1 << 70)', 'constant: 1180591620717411303424 is no tensor: Python int too large to convert to C long'),
+    ('constant(1 << 70)', 'constant: 1180591620717411303424 is not a tensor: Python int too large to convert to C long'),
     ('function("x", x)', "function: params: expected a list of variables, made by var(), got 'x'"),
     ('function(x, x)', "function: params: expected a list of variables, made by var(), got the variable 'x'"),
     ('function([x, x], x)', "function: the variable 'x' is parameter 1, and one before it too; make one for each by var()"),
@@ -307,7 +307,7 @@ def methods():
         "port": exe.inputs()[0], "token": treadle.CancelToken(), "type": x.type, "device": treadle.cpu(), "library": exe.lib,
         "sampler": treadle.Sampler(),
     }  # fmt: skip
-    left_out = {"count", "index", "T"}  # of a tuple, which compare by ==; of an expression, what is no method
+    left_out = {"count", "index", "T"}  # of a tuple, which compare by ==; of an expression, what is not a method
     left_out |= {
         "export_library",
         "save",

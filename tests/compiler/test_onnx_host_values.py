@@ -213,5 +213,5 @@ def test_what_is_not_supported_is_said_by_name() -> None:
     maps.map_type.key_type = T.INT64
     maps.map_type.value_type.tensor_type.elem_type = T.FLOAT
     sequence = helper.make_value_info("x", helper.make_sequence_type_proto(maps))
-    with pytest.raises(UnsupportedOperatorError, match="a sequence of what is no tensor"):
+    with pytest.raises(UnsupportedOperatorError, match="a sequence whose elements are not tensors"):
         machine(helper.make_node("SequenceLength", ["x"], ["y"]), sequence)

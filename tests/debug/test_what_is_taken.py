@@ -1,4 +1,4 @@
-"""Every function of `treadle.debug` takes an executable, its file, a machine of it, or a model, and says what is no path."""
+"""Every function of `treadle.debug` takes an executable, its file, a machine of it, or a model, and says what is not a path."""
 
 import warnings
 

@@ -93,7 +93,7 @@ def test_missing_sections_are_named() -> None:
         ("globals", b"\x01\x07", "name: expected a string, found 7"),
         ("globals", b"\x01\xa2\xff\xff", "not UTF-8"),
         ("globals", b"\x00\x00", "1 bytes follow the section's last value"),
-        ("types", b"\x01\x09", "9 is no kind of type; known are 1, 2, 3, 4"),
+        ("types", b"\x01\x09", "9 is not a kind of type; known are 1, 2, 3, 4"),
         ("types", b"\x01\x01\x63\x00", "dtype: 99: unknown element type code 99"),
         ("types", b"\x01\x01\x01\x01\xa3n+1", "not the canonical text .* 'n \\+ 1'"),
         ("types", b"\x01" + b"\x02\x01" * 200, f"nests deeper than {limits.TYPE_NESTING}"),

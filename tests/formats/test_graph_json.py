@@ -83,7 +83,7 @@ def changed(change: Callable[[dict[str, Any]], object], make: Callable[[], dict[
         (lambda g: g["nodes"][1].update(inputs=[[-1, 0]]), "expected an integer from 0 on"),
         (lambda g: g["nodes"][1].update(control_deps=[1]), "control_deps has node 1"),
         (lambda g: g.update(heads=[[2, 0, 0]]), "heads: an output is of node 2, but the graph has 2 nodes"),
-        (lambda g: g.update(arg_nodes=[1]), "arg_nodes has 1, which is no node with op 'null'"),
+        (lambda g: g.update(arg_nodes=[1]), "arg_nodes has 1, which is not a node with op 'null'"),
         (lambda g: g.update(arg_nodes=[0, 0]), "arg_nodes has node 0 twice"),
         (lambda g: g.update(arg_nodes=[]), "node 0 \\('x'\\) has op 'null', but arg_nodes lacks it"),
         (lambda g: g.update(node_row_ptr=[0, 1, 3]), "number 2 is 3, but the nodes before have 2 outputs"),

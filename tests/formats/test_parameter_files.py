@@ -187,7 +187,7 @@ def test_what_never_ends_is_refused(tmp_path: Path, suffix: str) -> None:
     pipe, device = tmp_path / f"pipe{suffix}", tmp_path / f"device{suffix}"
     os.mkfifo(pipe)
     device.symlink_to("/dev/zero")
-    for path, message in ((pipe, "is no regular file"), (device, "is a device")):
+    for path, message in ((pipe, "is not a regular file"), (device, "is a device")):
         with pytest.raises(FormatError, match=message):
             load_params(path)
 

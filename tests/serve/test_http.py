@@ -118,7 +118,7 @@ def test_compressed_bodies(client: Client):
         ({"inputs": [tensor(X[:, :7])]}, "expected FP32 \\[n, 8\\]"),
         ({"inputs": [{**tensor(X), "datatype": "INT32"}]}, "no elements of INT32"),
         ({"inputs": [{**tensor(X), "datatype": "FP64"}]}, "expected FP32"),
-        ({"inputs": [{**tensor(X), "datatype": "BYTES"}]}, "its data are no texts"),
+        ({"inputs": [{**tensor(X), "datatype": "BYTES"}]}, "its data are not texts"),
         ({"inputs": [{**tensor(X), "datatype": "STRING"}]}, "no datatype 'STRING'"),
         ({"inputs": [{**tensor(X), "shape": [3, 9]}]}, "has 27 elements, got 24"),
         ({"inputs": [{**tensor(X), "shape": [-3, 8]}]}, "no list of at most"),

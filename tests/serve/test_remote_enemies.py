@@ -115,7 +115,7 @@ def test_what_is_released_is_gone_and_is_released_once(start: Callable[..., Any]
 
 
 def lists(count: int) -> bytes:
-    """A header of so many empty lists, in lists of 65,535."""
+    """A header of empty lists, in lists of 65,535."""
     return b"\x81\xa1v\x9f" + 15 * (b"\xdc\xff\xff" + b"\x90" * (count // 15) + b"\x00" * (65_535 - count // 15))
 
 

@@ -211,7 +211,7 @@ X = np.linspace(0, 1, 24, dtype=np.float32).reshape(4, 6)
 
 
 def module(more: bool = False) -> Any:
-    """Two kernels, and an operator that runs on the host; `more`, so many kernels that processes are started for them."""
+    """Two kernels, and an operator that runs on the host; `more`: enough kernels for processes to be started."""
     import treadle
 
     x = treadle.var("x", (4, 6), "float32")

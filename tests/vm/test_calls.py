@@ -97,7 +97,7 @@ def test_keyword_arguments(vm):
     [
         ((X,), {}, ArgumentError, "main(x, y): no value for y"),
         ((X, Y, X), {}, ArgumentError, "2 arguments expected, got 3"),
-        ((X, Y), {"z": X}, ArgumentError, "'z' is no parameter"),
+        ((X, Y), {"z": X}, ArgumentError, "'z' is not a parameter"),
         ((X, Y), {"x": X}, ArgumentError, "'x' is given twice"),
         ((X, Y.astype(np.float64)), {}, DTypeError, "main(y): expected float32[2, 2], got float64"),
         ((X[0], Y), {}, ShapeError, "main(x): expected float32[2, 2], got float32[2]"),

@@ -73,7 +73,7 @@ def test_a_check_of_the_programs_own_stays_what_it_is():
 
 
 def test_a_keyword_that_is_no_parameter_suggests_one(masked):
-    with pytest.raises(ArgumentError, match=r"'atention_mask' is no parameter; did you mean attention_mask\?"):
+    with pytest.raises(ArgumentError, match=r"'atention_mask' is not a parameter; did you mean attention_mask\?"):
         masked["main"](floats(2, 9), floats(2, 9), atention_mask=floats(2, 9))
 
 

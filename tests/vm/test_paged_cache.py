@@ -299,7 +299,7 @@ def test_the_kernel_reads_pages_where_they_lie(heads: tuple[int, int, int], dtyp
     assert kernel_for(size, count // kv_heads, dtype, mode == "inline") is not None
     both = Both(Rotary(mode), dtype=dtype, heads=heads)
     both.slide(9, 11, 3)
-    both.forward([(0, 70), (1, 5), (9, 2)])  # so many tokens are NumPy's
+    both.forward([(0, 70), (1, 5), (9, 2)])  # this many tokens are computed by NumPy
     both.fork(0, 2, 33)
     both.forward([(2, 3), (9, 20), (0, 1)])
     both.pop(0, 8)

@@ -369,7 +369,7 @@ def test_arrays_that_say_they_are_texts_are_refused_by_the_machine(
     assert (other,) != strings.ELEMENT.names
 
 
-# Who makes arrays of bytes by a type that is not written in the code, and why that is no string tensor.
+# Who makes arrays of bytes by a type that is not written in the code, and why that is not a string tensor.
 BYTES_TO_ARRAYS = {
     "formats/param_dict.py": "TVM's types, among which there are no texts",
     "formats/parameter_files.py": "numbers alone: biufc",
@@ -414,7 +414,7 @@ def test_string_tensors_are_made_of_numbers_in_one_place() -> None:
 
 
 def test_a_number_that_no_text_has_is_a_named_error() -> None:
-    with pytest.raises(ExecutionError, match="the element 18446744073709551615 of a string tensor is no text"):
+    with pytest.raises(ExecutionError, match="the element 18446744073709551615 of a string tensor is not text"):
         strings.to_texts(np.full(1, -1, np.int64).view(strings.ELEMENT))
 
 

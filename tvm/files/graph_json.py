@@ -152,7 +152,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_number(text: str) -> Any:
-    raise FormatError(f"{text} is no number of JSON", section=_SECTION)
+    raise FormatError(f"{text} is not a JSON number", section=_SECTION)
 
 
 def _graph(document: Any) -> Graph:
@@ -349,7 +349,7 @@ def _check_parameters(graph: Graph) -> None:
     names: set[str] = set()
     for number in graph.arg_nodes:
         if not 0 <= number < len(graph.nodes) or not graph.nodes[number].is_input:
-            raise _error(f"arg_nodes has {number}, which is no node with op 'null'")
+            raise _error(f"arg_nodes has {number}, which is not a node with op 'null'")
         if number in seen:
             raise _error(f"arg_nodes has node {number} twice")
         name = graph.nodes[number].name

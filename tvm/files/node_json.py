@@ -62,11 +62,11 @@ def dump(lists: Mapping[str, Sequence[np.ndarray | SymbolicDim]]) -> str:
 
 
 def load(text: str) -> dict[str, list[np.ndarray | SymbolicDim | UnknownNode]]:
-    """The lists by their kinds. Raises FormatError for what is no such text, names the node that is wrong."""
+    """The lists by their kinds. Raises FormatError for any other text, and names the node that is wrong."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"metadata: this is no JSON: {error}") from None
+        raise FormatError(f"metadata: this is not JSON: {error}") from None
     reader = _Reader(found)
     root = reader.node(reader.number(found.get("root"), "root"))
     if root.get("type_key") != "Map":
@@ -136,7 +136,7 @@ class _Reader:
             try:
                 data = base64.b64decode(self.tensors[place], validate=False)
             except (binascii.Error, ValueError) as error:
-                raise FormatError(f"metadata: tensor {place} is no base64: {error}") from None
+                raise FormatError(f"metadata: tensor {place} is not base64: {error}") from None
             reader = TensorReader(memoryview(data), what=f"tensor {place} of the metadata")
             self._tensors[place] = reader.tensor(f"node {number}")
         return self._tensors[place]

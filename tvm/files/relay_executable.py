@@ -321,7 +321,7 @@ class Reader(ExecutableReader):
 
     def _decimal(self, what: str, text: str, most: int) -> int:
         if not (text.isascii() and text.isdigit() and len(text) < 19):
-            raise self.error(f"{what}: {text[:40]!r} is no number")
+            raise self.error(f"{what}: {text[:40]!r} is not a number")
         if int(text) > most:
             raise self.error(f"{what}: {text}; the limit is {most}", LimitError)
         return int(text)

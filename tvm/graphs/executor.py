@@ -107,7 +107,7 @@ class GraphExecutor(InProcess, Module):
         self._outputs = [self.graph.number(head) for head in self.graph.heads]
         self._output_names = self._names_of_outputs()
         self._weights = weights
-        self._params = set(params or ()) & self._inputs.keys()  # names of those that are no inputs to users
+        self._params = set(params or ()) & self._inputs.keys()  # names of those that are not inputs to users
         self._arrays: dict[
             int, np.ndarray
         ] = {}  # by entry: the memory of parameters, outputs and what lies between steps

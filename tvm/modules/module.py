@@ -73,7 +73,7 @@ class Module:
         return any(module.find(name) is not None for module in (self.with_imports() if query_imports else [self]))
 
     def __getitem__(self, name: str) -> Callable[..., Any]:
-        """`get_function`. Raises FormatError, a ValueError, for a name that is no string."""
+        """`get_function`. Raises FormatError, a ValueError, for a name that is not a string."""
         if not isinstance(name, str):
             raise FormatError(f"Can only take string as function name, got {name!r}")
         return self.get_function(name)

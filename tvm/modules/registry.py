@@ -121,7 +121,7 @@ def register_func(
     """Registers a function under a name, by which `get_global_func` finds it: `register_func("name", function)`, or as a
     decorator, with the name or alone. Gives the PackedFunc.
 
-    Raises FormatError, a ValueError, for a name that is no string, ExecutionError for one that is taken, unless `override`.
+    Raises FormatError, a ValueError, for a name that is not a string, ExecutionError for one that is taken, unless `override`.
     """
     if callable(func_name):
         return register_func(func_name.__name__, func_name, override)

@@ -149,11 +149,11 @@ class ExecBuilder:
         self._emit(lambda: Ret(_register(result)))
 
     def emit_goto(self, pc_offset: int) -> None:
-        """Goes on so many instructions from here."""
+        """Jumps by `pc_offset` instructions from here."""
         self._emit(lambda: Goto(pc_offset))
 
     def emit_if(self, cond: Operand, false_offset: int) -> None:
-        """Goes on so many instructions from here where a register is 0."""
+        """Jumps by `false_offset` instructions from here if a register is 0."""
         self._emit(lambda: If(_register(cond), false_offset))
 
     def _emit(self, make: Any) -> None:
@@ -184,7 +184,7 @@ def _register(operand: Any) -> int:
 
 
 def _key(value: Any) -> Any:
-    """Equal for constants that are one. Raises ArgumentError for what is no constant."""
+    """Equal for constants that are one. Raises ArgumentError for anything but a constant."""
     if isinstance(value, Tensor):
         array = value.array
         return "tensor", str(array.dtype), array.shape, array.tobytes()
@@ -192,7 +192,7 @@ def _key(value: Any) -> Any:
         return "shape", tuple(value)
     if isinstance(value, (str, int, float, DataType)):
         return type(value).__name__, str(value)
-    raise ArgumentError(f"convert_constant: a {type(value).__name__} is no constant")
+    raise ArgumentError(f"convert_constant: a {type(value).__name__} is not a constant")
 
 
 def _formal(code: Sequence[Instruction], params: int) -> tuple[tuple[Instruction, ...], int]:

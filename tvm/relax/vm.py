@@ -48,7 +48,7 @@ class VirtualMachine:
         *,
         budget: Budget | None = None,
     ) -> None:
-        """Raises CheckError for what is no program, ArgumentError, and UnknownFunctionError with all functions that a program
+        """Raises CheckError for anything but a program, ArgumentError, and UnknownFunctionError with all functions that a program
         calls and nobody has registered. `profile` changes nothing; `budget`, which TVM's has not, bounds each call."""
         program: Any = rt_mod.executable if isinstance(rt_mod, kinds.ExecutableModule) else rt_mod
         program = program.program if isinstance(program, (Executable, RelaxModule)) else program
@@ -282,7 +282,7 @@ def _value(value: Any) -> Any:
     if isinstance(value, (int, float)):
         made = np.array(value, np.int32 if isinstance(value, int) else np.float32)
         if isinstance(value, int) and int(made) != value:
-            raise ArgumentError(f"set_input: {value} is no int32; give an array")
+            raise ArgumentError(f"set_input: {value} is not an int32; give an array")
         return Tensor(made)
     if isinstance(value, (Object, Tensor, np.ndarray, np.generic, str, Closure)) or hasattr(value, "__dlpack__"):
         return value

@@ -65,7 +65,7 @@ def _tensor(value: Any, type_: TensorType) -> Any:
     if isinstance(value, (bool, int, float)):
         made = np.asarray(value, type_.dtype.numpy)
         if not type_.dtype.is_float and made.item() != value:
-            raise ArgumentError(f"{value!r} is no {type_.dtype.name}")
+            raise ArgumentError(f"{value!r} is not a {type_.dtype.name}")
         return made
     if isinstance(value, np.generic) or hasattr(value, "__array__"):
         return _scalar(np.asarray(value), type_)

@@ -1,7 +1,7 @@
 """Hooks: listeners that see a program run, instruction by instruction, and that the engine knows nothing of.
 
 While a machine has listeners, its calls run a copy of the code in which the instructions that someone listens to are replaced by
-a word that is no opcode. The engine traps there; the listeners are told; the original instruction is executed alone;
+a word that is not an opcode. The engine traps there; the listeners are told; the original instruction is executed alone;
 the listeners are told again. Without listeners nothing is different.
 """
 
@@ -293,7 +293,7 @@ class Listener:
 
 
 def wanted(listener: Listener) -> frozenset[str] | None:
-    """Its `operations`. Raises ArgumentError for what are no names of instructions."""
+    """Its `operations`. Raises ArgumentError for anything but names of instructions."""
     names, where = listener.operations, f"{type(listener).__name__}.operations"
     if names is None:
         return None

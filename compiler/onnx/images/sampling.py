@@ -57,7 +57,7 @@ def grid_sample(
 
 
 def _coordinate(g: GraphBuilder, places: Value, axis: int, length: Dim, is_aligned: bool) -> Value:
-    """[N, places, 1]: in pixels, along an axis of so many. -1 and 1 are the outer pixels' centres, or else their borders."""
+    """[N, places, 1]: in pixels, along an axis of `length`. -1 and 1 are the outer pixels' centres, or else their borders."""
     place = g.op("slice", places, starts=(axis,), ends=(axis + 1,), axes=(2,))
     one, half = g.constant(1, place.dtype), g.constant(0.5, place.dtype)
     moved = g.op("add", place, one)

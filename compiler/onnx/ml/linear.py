@@ -17,7 +17,7 @@ Floats = Sequence[float]
 
 
 def _matrix(name: str, values: Floats | None, lines: int) -> np.ndarray:
-    """A list of numbers as so many lines."""
+    """A list of numbers as a matrix of `lines` rows."""
     array = np.asarray(values if values is not None else (), np.float32)
     if lines < 1 or not array.size or array.size % lines:
         raise ModelError(f"{name} has {array.size} numbers, which are not {lines} rows")

@@ -67,7 +67,7 @@ def _transformed(g: GraphBuilder, x: Value, length: Value | None, axis: int, inv
 
 
 def _points(g: GraphBuilder, length: Dim, wanted: Value | None, is_real: bool) -> Dim:
-    """Of a transform of so many elements, or of the frequencies of real ones, unless a length is told."""
+    """The transform's number of points: as given, else from the number of elements, or of frequencies of a real signal."""
     if wanted is None:
         size = dims.multiply(dims.add(length, -1), 2) if is_real else length
     else:
@@ -139,7 +139,7 @@ def _along_rows(g: GraphBuilder, x: Value, size: int, inverse: bool) -> Value:
 
 
 def _matrix(size: int, used: int, is_complex: bool, inverse: bool) -> np.ndarray:
-    """[parts of so many points, parts of all frequencies], in which parts vary fastest."""
+    """[parts of `used` points, parts of all frequencies], in which parts vary fastest."""
     turns = np.outer(np.arange(used), np.arange(size)) % size / size
     factors = np.exp((2j if inverse else -2j) * np.pi * turns) / (size if inverse else 1)
     rows = [factors, 1j * factors] if is_complex else [factors]
@@ -148,7 +148,7 @@ def _matrix(size: int, used: int, is_complex: bool, inverse: bool) -> np.ndarray
 
 
 def _of_size(g: GraphBuilder, x: Value, size: int) -> Value:
-    """x [..., points, parts] with so many points."""
+    """x [..., points, parts] cut or padded to `size` points."""
     points = int(x.shape[-2])  # type: ignore[arg-type]
     if points < size:
         return g.op("pad", x, pads=(*[0] * (2 * x.rank - 2), size - points, 0))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def parameter(g: GraphBuilder, info: onnx.ValueInfoProto) -> tuple[ir.Var, Imported]:
-    """A parameter for an input that is no tensor. Raises UnsupportedError."""
+    """A parameter for an input that is not a tensor. Raises UnsupportedError."""
     kind = info.type.WhichOneof("value")
     try:
         if kind == "map_type":

@@ -176,7 +176,7 @@ def _is_known(position: Value | None) -> bool:
 
 
 def _place(position: Value, count: int, last: int) -> int:
-    """A place up to the `last` of a sequence of so many tensors, counted from the end if it is negative."""
+    """A place up to the `last` of a sequence of `count` tensors, counted from the end if it is negative."""
     (place,) = integers_of(position, "position") or (0,)
     if not -count <= place <= last:
         raise ModelError(f"place {place} of a sequence of {count} tensors")

@@ -507,7 +507,7 @@ def _float_range(g: GraphBuilder, *bounds: Value) -> Value:
     first, last, step = (scalar(value.constant, "a bound") for value in bounds if value.constant is not None)
     count = np.ceil(np.float64(last - first) / step) if step else np.inf
     if not np.isfinite(count) or count > FOLD_BYTES:
-        raise ModelError(f"Range: {first}, {last}, {step} are no bounds of a tensor that Treadle would make")
+        raise ModelError(f"Range: {first}, {last}, {step} are not bounds of a tensor that Treadle would make")
     count = max(int(count), 0)
     return g.constant(first + np.arange(count) * step, bounds[0].dtype)
 

@@ -1,7 +1,7 @@
 """Tuning: which variants of the kernels are the fastest on this machine, by measuring them.
 
 Variants are those that the templates offer (`kernels/variants.py`). A primitive's kernels take turns on the same data, as they
-would find it: constants come from memory where those of the whole program are larger than the last cache, other tensors
+would find it: constants come from memory where those of the whole program are larger than the last-level cache, other tensors
 from the caches. One thread measures. A variant replaces the default only where it was faster again when the two were
 compared once more. What is found is kept in the cache, primitive by primitive.
 """
@@ -89,7 +89,7 @@ def tune(program: Program, target: Target, session: Session) -> Tuned:
         return found
     try:
         work = _by_time(_tunable(program, target), memory, target)
-        hidden = None if session.progress else True  # None: hidden where stderr is no terminal
+        hidden = None if session.progress else True  # None: hidden where stderr is not a terminal
         with tqdm(total=len(work), desc="tuning", unit=" kernels", leave=False, disable=hidden) as bar:
             for number, use in enumerate(work):
                 bounds.check(use.name)

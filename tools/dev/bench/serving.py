@@ -65,7 +65,7 @@ def _timed(call: Callable[[], object]) -> list[float]:
 
 
 def served(folder: str | Path, threads: int | None = None) -> contextlib.AbstractContextManager[dict[str, int]]:
-    """A server of this folder, whose calls use so many threads, and what `_process` says of it."""
+    """A server of this folder, whose calls use `threads` threads, and what `_process` says of it."""
     environment = os.environ | ({"TREADLE_NUM_THREADS": str(threads)} if threads else {})
     arguments = ("serve", folder, "--http-port", "0", "--grpc-port", "0")
     return _process(processes.module("treadle"), *arguments, env=environment)

@@ -99,7 +99,7 @@ def attention_kv_cache_array_clear(caches: Array) -> None:
 
 @builtin
 def attention_kv_cache_array_popn(caches: Array, count: int) -> None:
-    """Takes the last rows out of caches. Raises CheckError where there are not so many."""
+    """Takes the last rows out of caches. Raises CheckError if there are fewer than `count`."""
     for each in caches:
         cache = _cache(each, "attention_kv_cache_array_popn")
         if not 0 <= count <= cache.filled:

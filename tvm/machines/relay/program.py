@@ -62,7 +62,7 @@ class _Lowering:
         return RelaxFunction(self._function.name, self._function.params, tuple(code), self._function.registers + 1)
 
     def _jump(self, at: int, offset: int, behind: int = 0) -> Goto:
-        """A goto, so many instructions behind the first that this one became."""
+        """A goto, `behind` instructions after the first that this one became."""
         return Goto(self._places[at + offset] - self._places[at] - behind)
 
     def _call(self, name: str, args: list[Operand], dst: int) -> Call:

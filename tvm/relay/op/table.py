@@ -155,7 +155,7 @@ ALWAYS_SHOWN = {
 
 
 def operands_by_name(call: Call, attributes: Sequence[str]) -> dict[str, Expr]:
-    """The operands that are no arguments by place where these attributes are told by name."""
+    """The operands that are not arguments by place where these attributes are told by name."""
     assert isinstance(call.op, Op)
     row = TABLE[call.op.name]
     names = list(call.names or tuple(row.signature.parameters)[: len(call.args)])

@@ -34,7 +34,7 @@ _FEW = 9  # taps
 _PLACES = 1024  # of the image, about, that a piece of a line covers
 _VECTORS = 256  # likewise, where each is a vector
 _SHORT = 56  # places of a line of the result, up to which images are turned
-_TURNED_PLACES = 7168  # of an image and of its result, at most: these of all lanes stay in the second cache
+_TURNED_PLACES = 7168  # of an image and of its result, at most: these of all lanes stay in L2
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:

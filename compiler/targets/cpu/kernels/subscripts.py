@@ -276,7 +276,7 @@ class Subscripts:
 
     def _value_of_Constant(self, node: ast.Constant, made: list[ast.stmt]) -> ast.expr:
         if not isinstance(node.value, (bool, int, float)):
-            raise self._error(node, f"{node.value!r} is no number")
+            raise self._error(node, f"{node.value!r} is not a number")
         return node
 
     def _value_of_Name(self, node: ast.Name, made: list[ast.stmt]) -> ast.expr:
@@ -288,7 +288,7 @@ class Subscripts:
 
     def _number(self, node: ast.expr, value: Any) -> ast.expr:
         if not isinstance(value, (bool, int, float)):
-            raise self._error(node, f"{ast.unparse(node)} = {value!r} is no number")
+            raise self._error(node, f"{ast.unparse(node)} = {value!r} is not a number")
         return _literal(value)
 
     def _value_of_Attribute(self, node: ast.Attribute, made: list[ast.stmt]) -> ast.expr:
@@ -395,7 +395,7 @@ class Subscripts:
     def _tensor(self, node: ast.expr) -> Tensor:
         tensor = self._tensors.get(node.id) if isinstance(node, ast.Name) else None
         if tensor is None:
-            raise self._error(node, f"{ast.unparse(node)} is no parameter that is a tensor")
+            raise self._error(node, f"{ast.unparse(node)} is not a tensor parameter")
         return tensor
 
     def _place(self, node: ast.Subscript, made: list[ast.stmt]) -> tuple[Tensor, ast.expr]:
