@@ -82,7 +82,7 @@ def reference(of: Subject, feeds: Mapping[str, np.ndarray], against: Any) -> Ref
     if against == _ONNXRUNTIME:
         if not of.is_onnx:
             raise ArgumentError(
-                'against="onnxruntime" needs the ONNX model, and what came holds none: give it as `against`, or take "reference"'
+                'against="onnxruntime" needs the ONNX model, which is not here: give it as `against`, or take "reference"'
             )
         return _of_onnxruntime(of.model, feeds)
     if against == _REFERENCE:

@@ -17,7 +17,7 @@ class Rotary:
     """How positions turn the pairs (i, i + size / 2) of a head's elements: by the angle
     `position * scale / (factors[i] * theta ** (2 i / size))`.
 
-    "none": not at all; "normal": keys are turned before they are stored; "inline": keys are stored as they came and turned when
+    "none": not at all; "normal": keys are rotated before they are stored; "inline": keys are stored as given and rotated when
     they are read, by the place that they have then: in a sliding window, places change. `factors`, one for each pair, are those
     of models that were stretched to longer texts (LongRoPE, Llama 3); `magnitude` multiplies what is turned, as those models ask.
     """

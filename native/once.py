@@ -105,7 +105,7 @@ def once(make: _F) -> _F:
             with lock:
                 if arguments not in made:
                     thing = make(*arguments)
-                    # a finaliser or a signal handler that came in between, in this thread, may have been first
+                    # a finaliser or a signal handler that ran in between, in this thread, may have been first
                     kept(made.setdefault(arguments, thing))
         return made[arguments]
 

@@ -59,7 +59,7 @@ class ModelConfig:
         try:
             values = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise FormatError(f"{source}: no JSON: {error}") from None
+            raise FormatError(f"{source}: not JSON: {error}") from None
         if not isinstance(values, dict):
             raise FormatError(f"{source}: expected an object, found {type(values).__name__}")
         for name, value in values.items():

@@ -1,4 +1,4 @@
-"""Parameters of a request, which are the same whether they came as JSON or as protobuf's values."""
+"""Parameters of a request, the same for JSON and for protobuf's values."""
 
 from __future__ import annotations
 

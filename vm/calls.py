@@ -671,7 +671,7 @@ def arguments(function: str, values: Any) -> Sequence[Any]:
 
 
 def _how_by_name(function: str, args: Sequence[Any]) -> str:
-    """The end of the message where a mapping came among arguments that are tensors."""
+    """The end of the message if one of the arguments is a mapping instead of a tensor."""
     return by_name(function) if any(isinstance(arg, Mapping) for arg in args) else ""
 
 

@@ -45,7 +45,7 @@ def constants_of(
     )
     if missing:
         raise ArgumentError(
-            f"weights that are made into one constant with those that came are missing: {_listed(list(missing))}; give them too"
+            f"weights that are made into one constant with the given ones are missing: {_listed(list(missing))}; give them too"
         )
     return library.compiler().remade(table, arrays, places) if places else {}
 

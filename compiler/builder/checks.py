@@ -1,4 +1,4 @@
-"""What the builder is given: one check for each kind of argument, each with a sentence that says which, what came and what to do.
+"""Checks of the builder's arguments, one for each kind; an error says which argument, what it got, and what to do.
 
 A mistake is refused on the line that makes it, not where something tries to use what it made.
 """

@@ -100,7 +100,7 @@ def in_turn(scheduler: Scheduler, line: Line, token: CancelToken, seconds: float
         if waiting.begin():  # it has not begun, and will not
             if token.cancelled:
                 raise CancelledError("the call was cancelled while it waited")
-            raise BudgetExceededError("the time of the call was over before its turn came", budget="seconds")
+            raise BudgetExceededError("the time of the call was over before its turn", budget="seconds")
         return waiting.taken()  # type: ignore[return-value]
     finally:
         token.detach(id(waiting))

@@ -97,7 +97,7 @@ def test_missing_sections_are_named() -> None:
         ("types", b"\x01\x01\x63\x00", "dtype: 99: unknown element type code 99"),
         ("types", b"\x01\x01\x01\x01\xa3n+1", "not the canonical text .* 'n \\+ 1'"),
         ("types", b"\x01" + b"\x02\x01" * 200, f"nests deeper than {limits.TYPE_NESTING}"),
-        ("code", b"\x01", "no whole number of 64-bit words"),
+        ("code", b"\x01", "not a whole number of 64-bit words"),
         ("code", bytes(8), "the section has 1"),
         ("constants", b"", "take 64 bytes, but the section has 0"),
         ("source_map", b"\x00\x01\x00\x00\x00", "node 0 of 0 does not exist"),

@@ -134,7 +134,7 @@ def test_bytes_that_are_no_message_are_an_invalid_argument(folder: Path, start: 
         channel.unary_unary(SERVICE + "ModelInfer")(b"\xff" * 10, timeout=20)
     assert raised.value.code() == grpc.StatusCode.INVALID_ARGUMENT
     answer = next(channel.stream_stream(SERVICE + "ModelStreamInfer")(iter([b"\xff" * 10]), timeout=20))
-    assert b"no ModelInferRequest" in answer
+    assert b"not a ModelInferRequest" in answer
 
 
 def test_a_call_that_ends_without_a_message_is_an_invalid_argument(folder: Path, start: Any, connect: Any):

@@ -70,7 +70,7 @@ def test_pipes_are_no_files(path: Path, name: str):
     repository = loaded(path)
     index = {found: state for found, _, state in repository.index()}
     if name == "rows.json":
-        assert "no regular file" in index["rows"].reason
+        assert "not a regular file" in index["rows"].reason
     else:
         assert name.removesuffix(".trdl") not in index
 

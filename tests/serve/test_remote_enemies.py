@@ -155,7 +155,7 @@ def test_a_header_in_pieces_is_what_msgpack_says():
     assert len(pack(whole)) > 5000
     assert unpack(pack(whole))[0] == whole
     for header in (pack(whole)[4:-1], pack(whole)[4:] + b"\0", b"\x91" * 5000 + b"\0", b"\x81\x01" + b"\xa1a" * 5000):
-        with pytest.raises(errors.FormatError, match="no msgpack"):
+        with pytest.raises(errors.FormatError, match="not msgpack"):
             unpack(frame(header))
 
 

@@ -160,7 +160,7 @@ def test_types_must_agree() -> None:
 )
 def test_numbers_of_bytes_may_have_a_unit(text, count):
     if count is None:
-        with pytest.raises(ValueError, match="no number of bytes"):
+        with pytest.raises(ValueError, match="not a number of bytes"):
             byte_count(text)
     else:
         assert byte_count(text) == count

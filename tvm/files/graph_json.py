@@ -137,8 +137,8 @@ def parse_graph(text: str) -> Graph:
         raise
     except RecursionError:
         raise LimitError("lists and objects are nested too deep", section=_SECTION) from None
-    except ValueError as error:  # no JSON, or an integer of thousands of digits
-        raise FormatError(f"no JSON: {error}", section=_SECTION) from None
+    except ValueError as error:  # not JSON, or an integer of thousands of digits
+        raise FormatError(f"not JSON: {error}", section=_SECTION) from None
     return _graph(document)
 
 

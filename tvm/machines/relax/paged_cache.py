@@ -71,7 +71,7 @@ def _create(doing: str, args: tuple, count: int) -> PagedCache:
         raise CheckError(f"{doing}: a page holds at least one token")
     if isinstance(mode, bool) or not isinstance(mode, int) or not 0 <= mode < len(_ROTARY):
         raise CheckError(f"{doing}: the RoPE mode must be 0 (none), 1 (normal) or 2 (inline), got {mode!r}")
-    # in a window, places change: keys are stored as they came
+    # in a window, places change: keys are stored as given
     name = _ROTARY[mode] if not (slides and mode) else "inline"
     factors = _factors(args[count] if len(args) > count else None, name, doing)
     return KVCache(

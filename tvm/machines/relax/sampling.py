@@ -78,7 +78,7 @@ def apply_softmax_with_temperature(logits: Tensor, temperature: float) -> None:
 
 @builtin
 def apply_repetition_penalty(logits: Tensor, token_ids: Tensor, penalty: float) -> None:
-    """Divides the logits of tokens that came by a penalty, or multiplies those below 0, in place."""
+    """Divides the logits of earlier tokens by a penalty, or multiplies those below 0, in place."""
     row, ids = _row(logits, "apply_repetition_penalty"), _ids(token_ids, logits, "apply_repetition_penalty")
     row[ids] = np.where(row[ids] > 0, row[ids] / np.float32(penalty), row[ids] * np.float32(penalty))
 
@@ -87,7 +87,7 @@ def apply_repetition_penalty(logits: Tensor, token_ids: Tensor, penalty: float) 
 def apply_presence_and_frequency_penalty(
     logits: Tensor, token_ids: Tensor, token_freqs: Tensor, presence: float, frequency: float
 ) -> None:
-    """Takes from the logits of tokens that came a number, and another one for each time, in place."""
+    """Subtracts a number from the logits of earlier tokens, and another one for each time, in place."""
     doing = "apply_presence_and_frequency_penalty"
     row, ids = _row(logits, doing), _ids(token_ids, logits, doing)
     often = tensor(token_freqs, doing).array.reshape(-1)

@@ -171,7 +171,7 @@ class Writer:
                 self(f"return {UNFIT}")
 
     def _leave_if_empty(self) -> None:
-        """Nothing is to be done where no output has elements. Loops alone would find that out too, but after as many rounds
+        """There is nothing to do if no output has elements. Loops alone would find that out too, but after as many rounds
         as an axis beside one of no elements is long, which may be any number."""
         counts = [dims.element_count(shape_of(result)) for result in self.definition.results]
         if not any(counts):
