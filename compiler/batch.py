@@ -1,4 +1,4 @@
-"""What a compilation with a symbolic batch is asked, and what it reports: `treadle.compile(model, batch="n")`.
+"""Options and report of a compilation with a symbolic batch: `treadle.compile(model, batch="n")`.
 
 The work is done while a model is imported: `onnx/batch.py` follows the batch through the graph.
 """
@@ -14,7 +14,7 @@ from ..formats.messages.errors import CompileError, ParseError
 
 @dataclass(frozen=True)
 class BatchChange:
-    """What was changed at a node of the model, since the batch that it was exported with stood there."""
+    """A change at a node of the model that had the exported batch size as a constant."""
 
     node: str
     what: str

@@ -1,4 +1,4 @@
-"""What a compilation may take of time and memory: `treadle.compile(…, max_seconds=…, max_memory=…)`.
+"""Bounds of a compilation's time and memory: `treadle.compile(…, max_seconds=…, max_memory=…)`.
 
 Steps say that they begin (`step`), and ask before each node whether there is time and memory left (`check`), so that an error
 names both, and nothing is interrupted in the middle. What is about to be made is asked for before it is made (`check_room`).

@@ -386,7 +386,7 @@ def _array_for(param: ir.Var, array: np.ndarray, function: str) -> np.ndarray:
 
 
 def _instead_of(model: Any) -> str:
-    """What to do with what is often taken for a model."""
+    """Advice about a value that is often mistaken for a model."""
     if isinstance(model, Node):
         return "; function([x, …], expression) makes a function of an expression"
     if isinstance(model, Executable):
@@ -458,8 +458,8 @@ def _supports(target: Target) -> Callable[[PrimitiveDefinition], bool]:
 def _tuned(
     generated: Callable[..., Generated], target: Target, tune: float | Session | None, tuned: bool, progress: bool
 ) -> Executable:
-    """What `generated` gives, by the fastest algorithms and with the fastest variants of kernels: measured now, if `tune` gives
-    time for it, and, if `tuned`, as this machine remembers from before."""
+    """The result of `generated` with the fastest algorithms and kernel variants: measured now, if `tune` gives
+    time for it, and, if `tuned`, as measured on this machine before."""
     from .targets.cpu.timing import Memory
     from .targets.cpu.tune import Session
     from .targets.cpu.tune_algorithms import Asked, choice, measure

@@ -50,7 +50,7 @@ FOLD_UNITS_A_BYTE = 100
 
 @dataclass
 class Effort:
-    """What is left, of an attempt or of the whole compilation, whose `parent` is None."""
+    """The remaining effort of an attempt, or of the whole compilation, whose `parent` is None."""
 
     units: int
     bytes: int

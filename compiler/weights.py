@@ -154,7 +154,7 @@ class _Writer:
 
 
 def _literals(constant: ir.Constant) -> list[ir.Constant]:
-    """What a constant is made of beside weights, in the order of first use."""
+    """The literals that a constant is made of, besides weights, in order of first use."""
     found: dict[ir.Constant, None] = {}
     seen, pending = {constant}, [constant]
     while pending:

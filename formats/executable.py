@@ -365,7 +365,7 @@ class Executable(Suggesting):
 
     @property
     def stats(self) -> Words:
-        """What the executable consists of, for people."""
+        """Statistics of the executable, for people."""
         from .text.report import statistics_text
 
         return Words(statistics_text(self))
@@ -526,7 +526,7 @@ class _Binder:
 
 
 class _Items(dict[str, _T]):
-    """What there is for a target, by the digests of definitions: the first is shown, and how many there are."""
+    """A target's items by digests of definitions; shown as the first one and their number."""
 
     def __repr__(self) -> str:
         first = next((f"{key!r}: {value!r}" for key, value in self.items()), "")

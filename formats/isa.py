@@ -36,7 +36,7 @@ from enum import Enum
 
 
 class Kind(Enum):
-    """What a field refers to."""
+    """The kind of a field: the table or register file that it refers to."""
 
     REF = "r"
     INT = "i"
@@ -67,7 +67,7 @@ class Field:
 
 
 class Role(Enum):
-    """What others may rely on of an instruction, whatever it does."""
+    """An instruction's role for other parts: what they may rely on, whatever it does."""
 
     ENDS = "ends"  # control never reaches the instruction behind it
     WORKS = (

@@ -53,7 +53,7 @@ class Origin:
 
     @property
     def constants(self) -> str | None:
-        """What `load` is to be told: the file of constants; where there are several, they lie beside the executable."""
+        """The `constants` argument of `load`: the file of constants; None if there are several, beside the executable."""
         return self.paths[1] if len(self.paths) == 2 else None
 
     @property

@@ -59,7 +59,7 @@ def _kind(path: str) -> _Kind:
 
 
 def _found(path: str | os.PathLike, but: str = "") -> str:
-    """What a file holds, as the end of a message; "" where there is none to look into, and for the kind that was expected."""
+    """The kind of a file, as the end of a message; "" if it cannot be read, and for the expected kind."""
     try:
         with _opened(path) as file:
             head = file.read(HEAD_BYTES)

@@ -1,4 +1,4 @@
-"""What goes into a function and comes out of it, by name."""
+"""Parameters and results of a function, by name."""
 
 from __future__ import annotations
 

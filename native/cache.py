@@ -93,7 +93,7 @@ class ObjectCache:
             self._unwritten[key] = content
 
     def claims(self) -> Claims:
-        """What says who makes what this lacks."""
+        """The claims: which process builds a missing entry."""
         descriptor = None
         if self._store is not None:
             with contextlib.suppress(_Distrusted, OSError):
@@ -111,7 +111,7 @@ class ObjectCache:
         return ""
 
     def entries(self) -> list[Entry]:
-        """What is kept, in no order."""
+        """The entries, in no order."""
         try:
             return [] if self._store is None else [entry for entry in self._store.entries() if not entry.is_temporary]
         except (_Distrusted, OSError):

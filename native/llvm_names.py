@@ -1,4 +1,4 @@
-"""What LLVM knows of CPUs: their names, those of their features, and which of them one CPU has, with some switched on or off.
+"""LLVM's knowledge of CPUs: their names, the names of features, and the features of one CPU, with some switched on or off.
 
 LLVM has no function that says so, and tells of unknown names on the standard error stream, or ends the process. It is asked in a
 child process, whose answer the cache keeps.

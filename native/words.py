@@ -55,7 +55,7 @@ class _Module:
             self._declare(function, symbol)
 
     def function(self, function: Callable[..., Any]) -> ir.Function:
-        """What a Python function is here."""
+        """The LLVM function of a Python function."""
         if function not in self._declared:
             self._declare(function, f"{function.__module__.rpartition('.')[2]}.{function.__name__}")
             # where it is inlined, LLVM decides by its size: what is called once would be if it were internal, and the

@@ -37,7 +37,7 @@ class _Handler(ctypes.Structure):
 
 
 class Account:
-    """What the arrays take that were made while this was the handler. It lives as long as the process: arrays refer to it."""
+    """The bytes of arrays made while this was the handler. It lives as long as the process: arrays refer to it."""
 
     def __init__(self) -> None:
         self.words = (ctypes.c_int64 * ARRAYS.WORDS)()

@@ -22,7 +22,7 @@ from .memory import pinned
 
 
 class _BoundCall(InProcess, functools.partial):
-    """What `bind` gives."""
+    """The result of `bind`."""
 
     instead = "bind the call again"
 

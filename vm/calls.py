@@ -676,7 +676,7 @@ def _how_by_name(function: str, args: Sequence[Any]) -> str:
 
 
 def _instead_of(function: str, name: str, names: Sequence[str]) -> str:
-    """What may have been meant by an argument that a function of the program has not."""
+    """A suggestion for an argument that the function does not have."""
     if name in OF_A_CALL:
         return f"; bounds of one call are given as in machine.call({function!r}, [{', '.join(names)}], {name}=…)"
     return near(name, names)

@@ -109,7 +109,7 @@ class Context(InProcess):
         return self.texts
 
     def set_argument(self, position: int, data: int, reference: int) -> None:
-        """What the function called next finds in register `position`."""
+        """Sets register `position` of the function called next."""
         self._arguments[2 * position] = data
         self._arguments[2 * position + 1] = reference
 

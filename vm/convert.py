@@ -349,7 +349,7 @@ class Arguments:
 
 
 class _Rest:
-    """What is left of a list."""
+    """The rest of a list."""
 
     __slots__ = ("items", "start")
 
@@ -441,7 +441,7 @@ class Results:
         return value if named is None else named(value)
 
     def _form_of(self, type_: Type, is_field: bool = False) -> _Form | None:
-        """What makes a value of a type of the engine's arrays, or tuples of arrays; None where `take` knows more of it."""
+        """The function that makes a type's value from the engine's arrays, or tuples of arrays; None where `take` is needed."""
         if isinstance(type_, TensorType):
             return _tensor_of_texts if type_.dtype.is_string else tensor_of
         if isinstance(type_, DataType) and self._image.forms.get(str(erase_dims(type_))) == "Maps":

@@ -1,4 +1,4 @@
-"""What a trap means to people: the exception for it, with the function, the instruction, the model node and the values."""
+"""Exceptions for traps, with the function, the instruction, the model node and the values."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Place:
         return len(self.before())
 
     def where(self) -> dict[str, Any]:
-        """What errors say of the place."""
+        """The fields of errors that name the place."""
         return {"function": self.function.name, "instruction": self.index, "node": self.node}
 
     # ---- values ----
@@ -198,8 +198,8 @@ _EXPLAINED = 1 << 20
 
 
 def _by_reference(place: Place) -> str:
-    """What the reference implementation of the primitive says of the same tensors: the index, the axis and its size. "" where it
-    would take long, or says nothing, as where the kernel has written over what it has read."""
+    """The error of the primitive's reference implementation for the same tensors: the index, the axis and its size. "" if it
+    would take long, or raises none, as after a kernel that has overwritten its input."""
     instruction = place.instruction
     definition = place.context.image.program.primitives[instruction.word("prim")].definition
     sizes = [place.integer(operand) for operand in instruction.list("dims")]

@@ -367,7 +367,7 @@ class VirtualMachine(Suggesting):
         self.load_constants(constants_of(self._weights, params, self._constant))
 
     def _constant(self, place: int) -> np.ndarray:
-        """What a constant of the program holds now."""
+        """The current value of a constant of the program."""
         return self._calls.image.arrays[place]
 
     def load_constants(self, constants: Mapping[int, Any]) -> None:
@@ -417,7 +417,7 @@ class VirtualMachine(Suggesting):
         self._stateful.invoke(name, self._number(name))
 
     def get_outputs(self, name: str = "main", index: int | str | None = None) -> Any:
-        """What the last `invoke_stateful` of the function gave; with `index`, a position or a name, one part of a tuple. None is
+        """The result of the function's last `invoke_stateful`; with `index`, a position or a name, one part of a tuple. None is
         left of it when a later one fails: ArgumentError. Raises UnknownOutputError for a name that there is not."""
         function = self._program.functions[self._number(name)]
         value = self._stateful.output(name)

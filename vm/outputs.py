@@ -1,4 +1,4 @@
-"""What machines know of the functions that they call, by name: results that are tuples with names, and signatures."""
+"""Named results and signatures of the functions that machines call."""
 
 from __future__ import annotations
 
@@ -134,12 +134,12 @@ def _unknown(name: object, names: Sequence[str]) -> UnknownOutputError:
 
 
 def _out_of_range(key: object, names: Sequence[str]) -> IndexOutOfRangeError:
-    """What ends iteration by index, so it is an IndexError."""
+    """An IndexError, since it ends iteration by index."""
     return IndexOutOfRangeError(f"there is no output {key}; the call gave {len(names)}: {', '.join(map(repr, names))}")
 
 
 def naming_results(function: Function) -> Callable[[Any], Any] | None:
-    """What makes `Outputs` of a function's results in a row; None for a function whose result is not a tuple of several."""
+    """The function that makes `Outputs` of consecutive results; None if the result is not a tuple of several."""
     result = function.type.result
     if not isinstance(result, TupleType) or not result.fields:
         return None

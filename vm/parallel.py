@@ -380,7 +380,7 @@ def ticks():
 
 
 def rest(count):
-    """What a worker does between two looks, so often: to be measured. How long that took by the processor's clock."""
+    """A worker's pause between two polls, `count` times, to be measured: its duration by the processor's clock."""
     start = clock()
     for _ in range(count):
         relax()

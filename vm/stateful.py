@@ -31,7 +31,7 @@ class SavedCall(InProcess, functools.partial):
     def of(
         cls, run: Callable[[], Any], owner: object, function: str, number: int, values: Sequence[Any] = ()
     ) -> SavedCall:
-        """What calls `run`."""
+        """A saved call of `run`."""
         made = cls(run)
         made.owner, made.function, made.number, made.values = owner, function, number, values
         return made

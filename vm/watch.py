@@ -1,4 +1,4 @@
-"""What ends calls that are in native code: their deadlines, and Ctrl-C.
+"""Ends calls that are in native code: at their deadlines, and on Ctrl-C.
 
 Python's signal handlers run on the main thread alone, between its bytecodes, and there are none until the engine returns. So
 one thread waits for Python's signals on a pipe, through `signal.set_wakeup_fd`, which is made for that, and for the nearest

@@ -1,4 +1,4 @@
-"""What those who know NumPy expect of an expression: an array's attributes and methods, and NumPy's functions of it.
+"""NumPy's interface of an expression: an array's attributes and methods, and NumPy's functions of it.
 
 Nothing here computes: each makes operators of the table, by `_operator`, which the expressions of `programs.py` provide. What
 NumPy has and no operator does raises UnsupportedOperatorError; nothing becomes an array of objects in silence.

@@ -93,7 +93,7 @@ def _size(where: str, size: Any) -> ShapeDim:
 
 
 def array(where: str, value: Any, dtype: Any, default: np.dtype | None) -> np.ndarray:
-    """What NumPy makes of a value, with an element type that Treadle has. Raises InferenceError, DTypeError."""
+    """A value as a NumPy array, with an element type that Treadle has. Raises InferenceError, DTypeError."""
     if value is None or (advice := _no_tensor(value)):
         if value is None:
             advice = "a Python function that makes it must return it" if "result" in where else ""
@@ -112,7 +112,7 @@ def array(where: str, value: Any, dtype: Any, default: np.dtype | None) -> np.nd
 
 
 def _no_tensor(value: Any) -> str:
-    """What to do about a value that is often taken for a tensor; "" for one that may be one."""
+    """Advice about a value that is often mistaken for a tensor; "" for one that may be one."""
     if isinstance(value, str):
         return f"var({value!r}, shape) makes a variable"
     if isinstance(value, Mapping):

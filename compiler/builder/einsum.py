@@ -58,7 +58,7 @@ def parsed(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
 
 
 def _without_diagonals(steps: Steps, value: Any, labels: str) -> tuple[Any, str]:
-    """What a label that is there twice, or more often, leaves: the elements at the same place of these axes."""
+    """The diagonal of axes that share a label."""
     for label in dict.fromkeys(labels):
         while labels.count(label) > 1:
             first = labels.index(label)
@@ -134,5 +134,5 @@ def _without_ones(steps: Steps, value: Any, own: str, other: Any, others: str, n
 
 
 def _joint(a: Dim, b: Dim) -> Dim:
-    """What a dimension is that should be another: 1 is repeated."""
+    """The common size of two dimensions; 1 broadcasts."""
     return b if a == 1 or b == 1 else a

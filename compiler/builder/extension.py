@@ -1,4 +1,4 @@
-"""What users add to the compiler: operators of their own, importers of ONNX nodes; passes are added by `passes/placed.py`.
+"""Extensions of users: their own operators, importers of ONNX nodes; passes are added by `passes/placed.py`.
 
 @onnx_operator("MyGelu", domain="my.domain")
 def _my_gelu(x, *, scale=1.0):

@@ -111,7 +111,7 @@ def signature(operator: Operator) -> inspect.Signature:
 
 
 def documentation(operator: Operator) -> str:
-    """What an operator does, then its attributes."""
+    """An operator's description, then its attributes."""
     lines = [f"{operator.name}({', '.join(operator.inputs)}): {operator.doc}.", ""]
     lines += [f"{name}: {attribute.doc}" for name, attribute in operator.attributes.items()]
     return "\n".join(lines).rstrip()

@@ -548,7 +548,7 @@ def _weak(number: bool | int | float) -> ir.Constant:
 
 
 class _Maker:
-    """What `draws.py` makes operators with."""
+    """The builder of operators for `draws.py`."""
 
     op = staticmethod(_named_operator)
     new_place = itertools.count().__next__  # `Module` gives each draw another one
@@ -595,7 +595,7 @@ def field(value: Expression, index: int) -> Expression:
 
 
 def _result(value: Any, where: str) -> Expression:
-    """What a Python function gave, as one expression."""
+    """The result of a Python function, as one expression."""
     if isinstance(value, (tuple, list)) and any(
         isinstance(part, (Expression, tuple, list)) or part is None for part in value
     ):
@@ -727,7 +727,7 @@ def _loop(
 
 
 def _next_values(loop: str, after: Any, count: int) -> Expression:
-    """What a loop's body gave, as a tuple of its variables' next values. The one variable of a loop needs no tuple."""
+    """The result of a loop's body, as a tuple of its variables' next values. A single variable needs no tuple."""
     fields = _fields(after) if isinstance(after, Expression) else after if isinstance(after, (tuple, list)) else None
     if fields is None and isinstance(after, Expression) and count > 1:
         return after  # a tuple, as inference will see

@@ -36,7 +36,7 @@ _IMMORTAL = with_role(Role.LASTING)  # nothing is gained by releasing these
 
 @dataclass(frozen=True)
 class MemoryReport:
-    """What the planner made of one function."""
+    """The planner's result for one function."""
 
     function: str
     frame_bytes: int
@@ -418,7 +418,7 @@ def _insert_kills(function: VirtualFunction) -> None:
 
 
 def _dead_at(label: Label, jumps: Sequence[Instruction], liveness: Liveness) -> list[Register]:
-    """What is held wherever control comes from, and wanted no more."""
+    """Registers held on every incoming edge of a label, and dead there."""
     held = frozenset[Register].intersection(*(liveness.before[jump] for jump in jumps)) if jumps else frozenset()
     return sorted(held - liveness.before[label], key=lambda register: register.serial)
 

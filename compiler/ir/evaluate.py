@@ -168,7 +168,7 @@ def _concrete(value: Any, dims: Mapping[str, int]) -> Any:
 
 
 def _size(dim: Dim, dims: Mapping[str, int]) -> int:
-    """What a dimension is. Raises ExecutionError where that divides by zero."""
+    """The value of a dimension. Raises ExecutionError on division by zero."""
     try:
         return dims_.evaluate(dim, dims)
     except ZeroDivisionError:
@@ -231,7 +231,7 @@ def _run(steps: Steps, max_depth: int) -> Value:
 
 @dataclass
 class _Environment:
-    """What the variables, and the dimension variables, of a running function are."""
+    """The values of a running function's variables and dimension variables."""
 
     values: dict[ir.Var, Value]
     dims: dict[str, int]
@@ -398,7 +398,7 @@ def _packed(results: Sequence[Value]) -> Value:
 
 
 def _imported(value: Any, type_: Type, name: str) -> Value:
-    """What an import gave, as a value of its type."""
+    """The result of an import, as a value of its type."""
     if isinstance(type_, TensorType):
         return _argument(getattr(value, "array", value), ir.Var(f"the result of {name}", type_))
     if isinstance(type_, TupleType):

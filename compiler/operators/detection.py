@@ -1,4 +1,4 @@
-"""What detectors do with the boxes that they have found: choose among them, and look closer at what is in them."""
+"""Operators of object detectors: selection of boxes, and pooling of regions."""
 
 from __future__ import annotations
 

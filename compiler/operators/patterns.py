@@ -204,7 +204,7 @@ _QUOTED = re.compile(r"\\(?:Q(.*?)(?:\\E|$)|.)", re.DOTALL)
 
 
 def _unquoted(match: re.Match) -> str:
-    """What stands in \\Q…\\E, each character for itself."""
+    """The text within \\Q…\\E, as literal characters."""
     return match.group() if match.group(1) is None else re.escape(match.group(1))
 
 
@@ -348,7 +348,7 @@ class _Parser:
         return self.one(found) if isinstance(found, str) else _Node("chars", found)
 
     def escape(self) -> str | Characters:
-        """What stands behind a backslash: a character, or a set of them."""
+        """An escape: the character, or the set of characters, that follows a backslash."""
         char = self.take()
         if char.lower() in _PERL and char.isascii():
             known = _PERL[char.lower()]
@@ -507,7 +507,7 @@ class Pattern:
         return all(move is None or move[0].takes_others_alike for move in self._made.moves)
 
     def _seen(self, char: str) -> str:
-        """What matters of the character before: nothing, unless something is said of borders."""
+        """The relevant part of the previous character: nothing, unless the pattern has anchors."""
         if not self._looks_around or char in ("", "\n"):
             return char if self._looks_around else ""
         return "a" if char in _WORD else " "

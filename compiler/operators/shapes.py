@@ -1,4 +1,4 @@
-"""What the inference functions of operators share: element types, broadcasting, axes, arithmetic on dimensions.
+"""Shared parts of the operators' inference functions: element types, broadcasting, axes, arithmetic on dimensions.
 
 Every check raises InferenceError with what was expected and what was given. A dimension that is UNKNOWN makes what is computed
 from it UNKNOWN; two dimensions that are not known to be equal (`n` and `m`, `n` and 4) do not match.

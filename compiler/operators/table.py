@@ -1,4 +1,4 @@
-"""What an operator is: one entry holds all that is known of it.
+"""The operator table: one entry holds all that is known of an operator.
 
 An entry's `infer` types a call, its `reference` evaluates it with NumPy (the reference evaluator is made of these), its
 `fusion` says how it may share a kernel, and `native` is the name by which `compiler/kernels` finds what lowers it: a
@@ -55,7 +55,7 @@ def _is_list_of(check: Callable[[object], bool]) -> Callable[[object], bool]:
 
 
 class Kind(Enum):
-    """What values an attribute takes: the words for messages, and the check."""
+    """The kind of an attribute's values: its name in messages, and its check."""
 
     BOOL = ("true or false", lambda value: isinstance(value, bool))
     INT = ("an integer", _is_int)
@@ -175,7 +175,7 @@ class Operator:
             raise InferenceError(message + (hint if count > most and self.attributes else ""))
 
     def input_name(self, number: int) -> str:
-        """What an input is called, of several of one name with its number."""
+        """The name of an input; of several with one name, followed by its number."""
         name = self.inputs[min(number, len(self.inputs) - 1)] if self.inputs else ""
         return f"{name[1:]}[{number - len(self.inputs) + 1}]" if name.startswith("*") else name.removesuffix("?")
 

@@ -324,7 +324,7 @@ def _characters(text: str) -> list[str]:
 
 
 def _found(text: str, expression: Pattern, least: int) -> list[str]:
-    """What the expression matches; behind a match that is too short the search goes on at its second character."""
+    """The matches of the expression; after a match that is too short, the search resumes at its second character."""
     tokens, begin = [], 0
     while (match := expression.search(text, begin)) is not None:
         if match[1] - match[0] >= least:
@@ -337,7 +337,7 @@ def _found(text: str, expression: Pattern, least: int) -> list[str]:
 
 
 def _separated(text: str, separators: Sequence[Pattern], least: int) -> list[str]:
-    """What lies between separators, of which each takes apart what those before it left. An empty one takes a character."""
+    """The parts between separators, applied one after another. An empty separator splits off each character."""
     parts = [text]
     for separator in separators:
         found = []

@@ -97,7 +97,7 @@ class InferTypes:
 
 @dataclass(frozen=True)
 class Options:
-    """What the pipeline depends on."""
+    """Options of the pipeline."""
 
     entries: tuple[str, ...] = ("main",)
     supports: Supports | None = None  # whether a definition has a native kernel

@@ -33,7 +33,7 @@ class CountTexts:
 
 
 class _Chain(NamedTuple):
-    """What becomes of one call of count_ngrams."""
+    """The replacement of one call of count_ngrams."""
 
     texts: ir.Atom
     tables: tuple[ir.Constant, ...]

@@ -261,8 +261,8 @@ class _BlockFusion:
         ]
 
     def _needed_between(self, producer: _Group, consumer: _Group) -> list[_Group] | None:
-        """What the consumer needs that stands behind the producer in the order; None where some of that needs the producer: the
-        two as one would wait for it, and it for them. Nothing else than what stands there is looked at."""
+        """The groups between producer and consumer that the consumer needs; None if one of them needs the producer: the
+        fused group and it would wait for each other. Only groups between the two are visited."""
         seen: dict[_Group, None] = {}
         pending = [self.groups[var].find() for var in consumer.inputs]
         while pending:

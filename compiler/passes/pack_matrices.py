@@ -123,7 +123,7 @@ class _Packer(Emitter):
         return (*self.new, dataclasses.replace(binding, value=product))
 
     def _untransposed(self, operand: ir.Atom) -> ir.Atom | None:
-        """What the operand is with its last two axes exchanged, if that is less work."""
+        """The operand with its last two axes exchanged, if that is less work."""
         call = self.permutations.get(operand) if isinstance(operand, ir.Var) else None
         if call is None:
             return None

@@ -91,7 +91,7 @@ def _placed(name: str, run: OwnPass, is_after: bool) -> Placed:
 
 
 def _name(run: OwnPass) -> str | None:
-    """What a pass is called: as it says itself, or, of a function, as Python calls it."""
+    """A pass's name: its `name`, or a function's `__name__`."""
     name = getattr(run, "name", None) or getattr(run, "__name__", None)
     return name if isinstance(name, str) and name.isidentifier() else None
 

@@ -1,4 +1,4 @@
-"""What passes share: a walk that rebuilds a function binding by binding, and how they make what is new in it."""
+"""Base of passes: a walk that rebuilds a function binding by binding, and an emitter of new bindings."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Rewriter:
         return ir.Block(tuple(bindings), self.atom(block.result))
 
     def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
-        """What a binding becomes: its operands have been replaced, its blocks rebuilt."""
+        """The replacement of a binding, whose operands are replaced and blocks rebuilt already."""
         return (self.with_new_operands(binding),)
 
     def with_new_operands(self, binding: ir.Binding) -> ir.Binding:
@@ -71,7 +71,7 @@ class Emitter(Rewriter):
         self.origin = ""  # of the binding at hand
 
     def begin(self, binding: ir.Binding) -> None:
-        """What is emitted from now on stands before this binding."""
+        """Starts emitting before this binding."""
         self.new, self.origin = [], binding.origin
 
     def emit(self, operator: str, *args: ir.Atom, **attributes: Any) -> ir.Var:

@@ -1,1 +1,1 @@
-"""What the compiler makes code for. Each target is a folder."""
+"""Targets of the compiler, a folder each."""

@@ -1,7 +1,7 @@
-"""What public functions and classes have in common: a call that does not fit is told as Treadle's own error, a misspelt attribute
-suggests the one that was meant, and warnings point at the line of whoever called.
+"""Common behaviour of public functions and classes: a malformed call raises Treadle's own error, a misspelt attribute
+suggests the one that was meant, and warnings point at the caller's line.
 
-What is right pays nothing for it but a frame: a call is looked at when Python has refused it.
+A correct call costs one more frame: arguments are examined only after Python has refused them.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def told(value: object) -> str:
 
 
 def raised(error: BaseException, function: Callable[..., Any]) -> str:
-    """What a function of a user's raised, in a message: with the last line of its file that was run."""
+    """An error that a user's function raised, for a message: with the last line run in its file."""
     code = getattr(inspect.unwrap(function), "__code__", None) or getattr(type(function).__call__, "__code__", None)
     lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if _is_of(frame.f_code, code)]
     place = f" ({os.path.basename(code.co_filename)}:{lines[-1]})" if code is not None and lines else ""

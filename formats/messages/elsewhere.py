@@ -1,4 +1,4 @@
-"""What other tools call things: PyTorch, ONNX Runtime, TVM, NumPy and Python itself.
+"""Names of other tools: PyTorch, ONNX Runtime, TVM, NumPy and Python itself.
 
 A table of the names that somebody tries first, by the kind of object that is asked, and of what has that meaning here. A message
 about a name that there is not ends in it.

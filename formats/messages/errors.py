@@ -315,11 +315,11 @@ class CheckpointError(ExecutionError, ValueError):
 
 
 class NotPicklableError(ExecutionError, TypeError):
-    """What belongs to one process (memory of the machine's heap, listeners, connections) was to be pickled or copied."""
+    """An attempt to pickle or copy an object of one process: memory of the machine's heap, listeners, connections."""
 
 
 class MissingPackageError(TreadleError, ImportError):
-    """What was asked for needs a package that is not installed."""
+    """A feature needs a package that is not installed."""
 
 
 # ---- a remote device ----

@@ -147,7 +147,7 @@ def print_bytecode(program: Program) -> str:
 
 
 def _meaning(program: Program, field: Field, value: Value, offset: int) -> Any:
-    """What a field stands for; the bare number where it stands for nothing (the verifier will say so)."""
+    """The meaning of a field's value; the bare number if it is out of range (the verifier will say so)."""
     if field.is_list or field.kind not in _TABLES:
         return offset + value if field.kind is Kind.LABEL else value  # type: ignore[operator]
     try:

@@ -60,7 +60,7 @@ class Scanner:
         raise ParseError(message, line=self.text.count("\n", 0, at) + 1, column=at - start + 1, text=line)
 
     def found(self) -> str:
-        """What stands here, for messages."""
+        """The token found here, for messages."""
         self.skip()
         match = re.compile(r"[\w.@%]+|.", re.DOTALL).match(self.text, self.at)
         return f"found {match.group()[:40]!r}" if match else "found the end of the text"

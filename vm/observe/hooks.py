@@ -33,7 +33,7 @@ from .parts_log import Part
 
 
 class InstrumentAction(IntEnum, metaclass=Choices):
-    """What a listener wants done with the instruction that it was told of."""
+    """A listener's request for the current instruction."""
 
     NO_OP = 0
     SKIP_RUN = 1  # calls of primitives alone: outputs are what listeners have set them to, zeros where they have not
@@ -310,7 +310,7 @@ def wanted(listener: Listener) -> frozenset[str] | None:
 
 
 def action(value: Any) -> InstrumentAction:
-    """What a listener, or an instrument, wants done. Raises ArgumentError for anything else than None and an action."""
+    """The action that a listener or instrument returned. Raises ArgumentError for anything but None and an action."""
     return NO_OP if value is None else InstrumentAction(value)
 
 

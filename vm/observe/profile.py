@@ -50,7 +50,7 @@ class ProfileRow:
 
 
 class _Entry:
-    """What happened at one place with tensors of the same shapes. What is said of it is made behind the call."""
+    """Events at one place with tensors of the same shapes. Texts about it are made after the call."""
 
     __slots__ = ("collected", "count", "seconds", "shapes", "site")
 
@@ -208,5 +208,5 @@ def _metrics(entry: _Entry, total: float) -> dict[str, Metric]:
 
 
 def kernel_hash(definition: PrimitiveDefinition) -> str:
-    """What tells kernels apart in reports: of their definitions."""
+    """A hash of the definition, which tells kernels apart in reports."""
     return hashlib.sha256(encode_definition(definition)).hexdigest()[:16]

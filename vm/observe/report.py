@@ -94,7 +94,7 @@ _NAMES = {kind: name for name, (kind, _) in _KINDS.items()}
 
 @public_class
 class Report(Suggesting):
-    """What was measured: `calls`, metrics by name of each; `device_metrics` by device; `configuration`."""
+    """Measurements: `calls`, each with metrics by name; `device_metrics` by device; `configuration`."""
 
     def __init__(
         self, calls: Sequence[Metrics], device_metrics: Mapping[str, Metrics], configuration: Metrics | None = None

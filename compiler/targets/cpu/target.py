@@ -1,4 +1,4 @@
-"""What a kernel is made for: the CPU as LLVM names it, its vectors, its caches.
+"""The CPU target of a kernel: LLVM's name of it, its vectors, its caches.
 
 Templates read it to choose register tiles and blocks; the code generator gets `native`. Nothing here imports Numba.
 """

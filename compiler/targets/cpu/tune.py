@@ -34,7 +34,7 @@ _LEAST_SECONDS = 3e-6  # a call that is shorter is mostly the call itself
 
 @dataclass
 class Outcome:
-    """What tuning found for one primitive. Seconds are of one call."""
+    """The tuning result of one primitive. Seconds are of one call."""
 
     name: str
     calls: int
@@ -45,7 +45,7 @@ class Outcome:
 
 @dataclass
 class Tuned:
-    """What tuning found: variants by definition key, empty ones where the default is best; and the measurements."""
+    """The tuning results: variants by definition key, empty where the default is best; and the measurements."""
 
     variants: dict[str, str] = field(default_factory=dict)
     outcomes: list[Outcome] = field(default_factory=list)

@@ -145,7 +145,7 @@ class _Pool:
         self.write(f"reach = {self.sliding.dilated(self.last, f'(k{self.last} - 1)')} + 1")
 
     def _define_piece(self) -> None:
-        """What windows o to `stop` of a line reach: `places`, of which those from `left` to `right` lie in the image."""
+        """The pixels that windows o to `stop` of a line read: `places`; those from `left` to `right` lie in the image."""
         write, last = self.write, self.last
         write(f"y = o * stride{last} - begin{last}", f"places = (stop - o - 1) * stride{last} + reach")
         write("left = min(max(-y, 0), places)", f"right = max(left, min(places, n{last} - y))")

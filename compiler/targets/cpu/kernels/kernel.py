@@ -1,4 +1,4 @@
-"""What a kernel is, and the one convention by which the machine calls it.
+"""Kernels, and the convention by which the machine calls them.
 
 A kernel is generated as the text of a readable Python function, compiled by Numba:
 
@@ -59,7 +59,7 @@ UNFIT = 4  # the code of a kernel whose sizes do not fit each other
 
 @dataclass(frozen=True)
 class Kernel:
-    """What lowering a primitive gives: a source, and what a particular size of it adds."""
+    """The result of lowering a primitive: a source, and the values that particular sizes add."""
 
     source: str  # defines `kernel`; its global names are those of `vectors/simd.py`'s namespace(lanes)
     lanes: int  # of every vector in `source`

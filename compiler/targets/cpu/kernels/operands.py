@@ -1,4 +1,4 @@
-"""What a template may take for granted of a definition, whoever wrote it: parameters are what its nodes read, in their order.
+"""The normal form of definitions that templates see: parameters are what its nodes read, in their order.
 
 A file may number, repeat and leave out parameters as it likes, and return what it likes. A template sees the definition in one
 form, and only the writer of its text knows where the form's tensors lie among the arguments of a call.

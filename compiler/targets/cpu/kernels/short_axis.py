@@ -55,7 +55,7 @@ class ShortAxis:
         return (*self.periodic, *self.repeated)
 
     def table_bytes(self, lanes: int) -> int:
-        """What the tables take in the scratch memory."""
+        """Bytes of the tables in the scratch memory."""
         return len(self.periodic) * self._table_bytes(lanes)
 
     def _table_bytes(self, lanes: int) -> int:

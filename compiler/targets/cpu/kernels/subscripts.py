@@ -139,7 +139,7 @@ class Subscripts:
         )
 
     def statements(self, nodes: Sequence[ast.stmt]) -> list[ast.stmt]:
-        """What statements become."""
+        """The translated statements."""
         made: list[ast.stmt] = []
         for node in nodes:
             kind = type(node).__name__
@@ -267,7 +267,7 @@ class Subscripts:
     # ---- expressions ----
 
     def expression(self, node: ast.expr, made: list[ast.stmt]) -> ast.expr:
-        """What an expression becomes; the statements that it needs before it are appended."""
+        """The translated expression; statements that must run before it are appended to `made`."""
         kind = type(node).__name__
         rewrite = getattr(self, f"_value_of_{kind}", None)
         if rewrite is None:

@@ -1,4 +1,4 @@
-"""What data movement consists of: strided copies, each of which one loop nest does."""
+"""Data movement as strided copies, one loop nest each."""
 
 from __future__ import annotations
 

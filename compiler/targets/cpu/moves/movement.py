@@ -155,7 +155,7 @@ OPERATORS = tuple(_COPIES)
 
 
 def copies_of(definition: PrimitiveDefinition) -> list[Copy] | None:
-    """What one of `OPERATORS`, alone in its definition, copies; None for any other definition."""
+    """The copies of one of `OPERATORS`, alone in its definition; None for any other definition."""
     (node,) = definition.nodes if len(definition.nodes) == 1 else (None,)
     params = len(definition.params)
     if node is None or node.operator not in _COPIES or any(number >= params for number in node.inputs):

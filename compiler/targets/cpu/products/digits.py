@@ -133,7 +133,7 @@ class RowsOfDigits(FewRows):
             self._write_facts()
 
     def _write_unit(self) -> None:
-        """What the group's elements are multiplied with, and what one is worth then."""
+        """Writes the group's factor to fixed point, and the factor back."""
         write = self.write
         write("most = splat_float32(0)")
         with write.block(f"for k in range(begin, end, {BLOCK})"):

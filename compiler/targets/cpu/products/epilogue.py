@@ -75,7 +75,7 @@ class Epilogue:
 
     @property
     def buffer_bytes(self) -> int:
-        """What `tile` needs at `buffer` for the largest tile, if the epilogue is a long one."""
+        """Bytes that `tile` needs at `buffer` for the largest tile, if the epilogue is a long one."""
         return 32 * VECTOR_BYTES if self._is_long else 0
 
     @property

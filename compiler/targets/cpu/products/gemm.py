@@ -246,7 +246,7 @@ class _Product:
         return self.panels is _Panels.PACKED and not self.batch and not isinstance(self.rows, int)
 
     def _write_one_row(self, one_row: FewRows) -> None:
-        """What decoding asks of a kernel that serves for a prompt too."""
+        """The one-row case: decoding, with the kernel that serves for the prompt too."""
         with self.write.block("if rows == 1"):
             self.write(f"sums = scratch + {self._scratch_bytes}")
             self.write.share("blocks")
@@ -358,7 +358,7 @@ class _Product:
             self._write_tiles(self.tiles, self._write_rows)
 
     def _matrix_offset(self, shape: Sequence[Dim], matrix: str) -> str:
-        """What leads from the first matrix of an operand to that of the unit."""
+        """The byte offset from an operand's first matrix to the unit's."""
         terms, steps = [], [matrix]
         missing = len(self.batch) - len(shape)
         for axis in reversed(range(len(shape))):
@@ -505,7 +505,7 @@ class _Product:
             self.epilogue.tile(tile, skip=self._skip(tile), columns=columns)
 
     def _write_ahead(self, tile: Tile, following: str) -> None:
-        """What of the vectors from `following` on, read when the strip's tiles are done, this tile brings nearer."""
+        """Prefetches this tile's share of the vectors from `following` on, which are read after the strip's tiles."""
         if self.is_flat or self.numbers:
             return
         self.write(

@@ -653,7 +653,7 @@ class _Attention:
 
     @property
     def _shift(self) -> str:
-        """What the masks add to scores at least, in sight; at most, where they hide. `left` keys are left."""
+        """A bound of the masks' addition to scores: least for visible keys, greatest for hidden ones. `left` keys are left."""
         assert self.mask is not None
         ending = f", min({BLOCK}, left)"
         if self.mask.dtype is DType.bool:

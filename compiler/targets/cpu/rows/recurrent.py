@@ -210,8 +210,8 @@ class _Layer:
             self._write_copy("before_first", "last_hidden + place", f"sequences * {self.hidden}")
 
     def _write_ends(self) -> None:
-        """What comes behind the end of sequences that have each their own: zeros. Until then it is their first state, so that the
-        step behind may be the one before."""
+        """Zeros after the end of each sequence. Until then the first state stands there, so that the
+        next step may be the previous one."""
         write, row_bytes = self.write, self._row_bytes
         outermost = {"forward": "length - 1", "reverse": "0", "bidirectional": "0 if direction == 1 else length - 1"}
         with write.block("for sequence in range(row, row + sequences)"):
@@ -383,7 +383,7 @@ class _Layer:
         return max(2 * self.target.block_registers, self.gates)
 
     def _start(self, i: int, j: int, gate: int) -> str:
-        """What the state's part of a gate is added to."""
+        """The start value of a gate's sum, to which the state's part is added."""
         count = f", lanes - {j * BLOCK}" if self.hidden % BLOCK else ""
         if self.operator == "gru" and gate == 2:
             return f"vload_float32(bias, here + {j * VECTOR_BYTES} + direction * {self._row_bytes}{count})"
@@ -425,7 +425,7 @@ class _Layer:
             self._store("after", self._activated(0, "sum_0"))
 
     def _projected(self) -> str:
-        """What the input gives to a GRU's last gate."""
+        """The input's part of a GRU's last gate."""
         return self._load("p", f"unit_at + {2 * self._row_bytes} + i * directions * {3 * self._row_bytes}")
 
     @property

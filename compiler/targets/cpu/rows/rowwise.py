@@ -118,7 +118,7 @@ def aligned(shape: Sequence[Dim], places: Sequence[bool]) -> tuple[Dim, ...] | N
 
 @dataclass(frozen=True)
 class Accumulator:
-    """What a pass gathers: `combine` is the text of one step, with {a} what there is and {v} what comes."""
+    """A reduction of a pass: `combine` is the text of one step, with {a} the accumulator and {v} the new value."""
 
     name: str
     combine: str
@@ -191,7 +191,7 @@ class Step:
         self.write(f"vstore(kept, {self._kept_place}, {value})")
 
     def kept(self) -> str:
-        """What `keep` has left of the element, in an earlier pass."""
+        """The element as `keep` stored it in an earlier pass."""
         assert self.program.kept is not None
         name = f"k{self.suffix}"
         self.write(f"{name} = vload_{self.program.kept.name}(kept, {self._kept_place})")
@@ -286,7 +286,7 @@ class RowProgram:
         return not present[self.inner] and not any(present[axis] for axis in self.outer_reduced)
 
     def mark(self, tensor: int, row: str) -> str:
-        """What marks a tensor's pointer, elements and scalar in a group's row: nothing if it is the same for all rows."""
+        """The suffix of a tensor's pointer, elements and scalar for a row of a group: "" if it is the same for all rows."""
         present = self.tensors[tensor].present
         return row if any(present[axis] for axis in self.outer_kept) else ""
 

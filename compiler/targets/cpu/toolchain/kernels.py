@@ -280,7 +280,7 @@ _SILENCE = 1.0  # seconds that compiling may take before it says so
 
 @contextlib.contextmanager
 def _progress(total: int, is_wanted: bool) -> Iterator[Callable[[], None]]:
-    """What is to be called for each kernel: a bar on a terminal, elsewhere a line of what takes longer."""
+    """A callback for each finished kernel: a progress bar on a terminal, elsewhere a line about slow builds."""
     from tqdm import tqdm
 
     is_terminal = sys.stderr is not None and sys.stderr.isatty()

@@ -390,7 +390,7 @@ def _emit_vstream(builder: ir.IRBuilder, kinds: Kinds, values: list[ir.Value]) -
 
 
 def _emit_streamed(builder: ir.IRBuilder, kinds: Kinds, values: list[ir.Value]) -> None:
-    """What has been streamed is there for other threads before anything that is written later."""
+    """A store fence: non-temporal stores become visible before any later store."""
     builder.fence("seq_cst")
 
 
@@ -566,7 +566,7 @@ def _emit_prefetch(builder: ir.IRBuilder, kinds: Kinds, values: list[ir.Value]) 
 
 
 def _of_words(intrinsic: intrinsics.Intrinsic) -> Callable[..., Any]:
-    """What functions of words call, too."""
+    """An intrinsic that functions of words call, too."""
 
     def emitter(builder: ir.IRBuilder, kinds: Kinds, values: list[ir.Value]) -> ir.Value:
         return intrinsic.emit(builder, *values)
