@@ -1,4 +1,4 @@
-"""What a compilation may take of time and memory: `treadle.compile(…, max_seconds=…, max_memory=…)`.
+"""Bounds of a compilation's time and memory: `treadle.compile(…, max_seconds=…, max_memory=…)`.
 
 Steps say that they begin (`step`), and ask before each node whether there is time and memory left (`check`), so that an error
 names both, and nothing is interrupted in the middle. What is about to be made is asked for before it is made (`check_room`).
@@ -45,10 +45,10 @@ _current: ContextVar[_Bounds | None] = ContextVar("bounds", default=None)
 
 @contextlib.contextmanager
 def bounded(max_seconds: float | None = None, max_memory: int | None = None) -> Iterator[None]:
-    """Within this, `check` raises CompileBudgetError after so many seconds, or when the process holds so many bytes more.
+    """Within this, `check` raises CompileBudgetError after `max_seconds`, or when the process holds `max_memory` bytes more.
     Files that are mapped do not count, nor do the processes that build kernels. Without either, nothing is bounded anew.
 
-    Raises CompileError for what is no bound.
+    Raises CompileError for anything but a bound.
     """
     for name, value in (("max_seconds", max_seconds), ("max_memory", max_memory)):
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
@@ -141,7 +141,7 @@ def check(node: str = "") -> None:
 
 
 def check_room(nbytes: int) -> None:
-    """The same, where so many bytes are about to be made."""
+    """`check` before an allocation of `nbytes`."""
     bounds = _current.get()
     if bounds is None:
         return

@@ -1,4 +1,4 @@
-"""What a call of a primitive must do at least, by its definition: so much arithmetic, and every operand moved once."""
+"""Lower bounds for a call of a primitive, from its definition: its arithmetic, and each operand moved once."""
 
 from __future__ import annotations
 

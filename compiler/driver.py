@@ -186,7 +186,7 @@ def _built(model: Any, entry: str | Sequence[str] | None) -> ir.Module | None:
 
 
 def _entries(entry: Any) -> tuple[str, ...]:
-    """Raises CompileError for what are no names of functions."""
+    """Raises CompileError for anything but names of functions."""
     names = (entry,) if isinstance(entry, str) else tuple(entry) if isinstance(entry, Iterable) else ()
     if not names or not all(isinstance(name, str) for name in names):
         raise CompileError(f"entry={entry!r}: expected the name of a function, or a list of names")
@@ -372,14 +372,14 @@ def _array_for(param: ir.Var, array: np.ndarray, function: str) -> np.ndarray:
     if not fits or any(
         isinstance(want, int) and want != have for want, have in zip(wanted.shape, array.shape, strict=True)
     ):
-        raise CompileError(f"parameter {param.name!r}: expected {wanted}, but {came} came", function=function)
+        raise CompileError(f"parameter {param.name!r}: expected {wanted}, got {came}", function=function)
     array = np.ascontiguousarray(array).reshape(array.shape).copy()
     array.flags.writeable = False
     return array
 
 
 def _instead_of(model: Any) -> str:
-    """What to do with what is often taken for a model."""
+    """Advice about a value that is often mistaken for a model."""
     if isinstance(model, Node):
         return "; function([x, …], expression) makes a function of an expression"
     if isinstance(model, Executable):
@@ -432,7 +432,7 @@ IR_SUFFIX = ".ir"  # of files that hold a text of the IR
 
 
 def read_module(path: str | os.PathLike) -> ir.Module:
-    """The module in a file of the IR's text. Raises ParseError, FormatError for a file that is no text, FileError."""
+    """The module in a file of the IR's text. Raises ParseError, FormatError for a file that is not text, FileError."""
     from ..formats.text.text_files import read_text
     from .ir.text import parse_module
 

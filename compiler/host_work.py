@@ -1,4 +1,4 @@
-"""What of a program runs on the host because no template takes it, and the warning where that stands in a loop."""
+"""The primitives that run on the host since no template takes them, and the warning if one is in a loop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def host_primitives(program: Program, has_kernel: Callable[[PrimitiveDefinition]
 
 
 def loop_warning(found: list[HostPrimitive]) -> str:
-    """What to tell of host operators in loops; "" if there are none."""
+    """The warning about host operators in loops; "" if there are none."""
     slow = [str(each) for each in found if each.in_loop]
     return f"the host evaluates in each round of a loop, which may be slow: {'; '.join(slow)}" if slow else ""
 

@@ -30,7 +30,7 @@ NAME = "generate"
 
 
 def with_decode_loop(module: ir.Module, entry: str) -> ir.Module:
-    """The module, which has the decoder's step, with a function `generate`. Raises CompileError for what is no decoder."""
+    """The module, which has the decoder's step, with a function `generate`. Raises CompileError for anything but a decoder."""
     if NAME in module.functions:
         raise CompileError(f"decode_loop: the module has a function {NAME!r} already")
     if entry not in module.functions:

@@ -185,7 +185,7 @@ def _sizes(function: ir.Function, args: Sequence[ir.Atom]) -> dict[str, Dim]:
 
 
 def tensor_of(roles: Roles, name: str, least: int = 1) -> TensorType:
-    """The type of an input, of so many axes or more. Raises CompileError."""
+    """The type of an input with at least `least` axes. Raises CompileError."""
     type_ = roles.ports[name].type
     if not isinstance(type_, TensorType) or type_.rank < least:
         raise CompileError(f"decode_loop: {name!r} is {type_}; expected a tensor with the batch as its first dimension")

@@ -157,7 +157,7 @@ class Sampler(Suggesting):
             ("seed", _is_seed(self.seed), "a whole number from 0 on, or None"),
         ):
             if not is_good:
-                raise ArgumentError(f"generate: {name}: expected {expected}, {getattr(self, name)!r} came")
+                raise ArgumentError(f"generate: {name}: expected {expected}, got {getattr(self, name)!r}")
 
     def chooser(self) -> Choose:
         """A function that draws, each time it is called."""
@@ -218,18 +218,18 @@ def generate(
     cancel    ends the text from another thread; the machine's bounds hold for each token
 
     A machine keeps nothing between two texts: calls from several threads do not disturb each other. Raises ArgumentError for a
-    function that is no decoder, and for what is no prompt, at once, not with the first token.
+    function that is not a decoder, and for anything but a prompt, at once, not with the first token.
     """
     if not isinstance(model, (VirtualMachine, Executable)):
         raise ArgumentError(
-            f"generate: model: expected a machine or an executable, {told(model)} came; treadle.compile and treadle.load give one"
+            f"generate: model: expected a machine or an executable, got {told(model)}; treadle.compile and treadle.load give one"
         )
     machine = model if isinstance(model, VirtualMachine) else VirtualMachine(model)
     fixed = _fed(feeds, machine.inputs(function), function)
     roles = Roles.of(machine.inputs(function), machine.outputs(function), function, fixed)
     prompts, is_single = _prompts(ids, attention_mask)
     if isinstance(max_new_tokens, bool) or not isinstance(max_new_tokens, int) or max_new_tokens < 0:
-        raise ArgumentError(f"generate: max_new_tokens: expected a whole number from 0 on, {max_new_tokens!r} came")
+        raise ArgumentError(f"generate: max_new_tokens: expected a whole number from 0 on, got {max_new_tokens!r}")
     choose = _chooser(sampler, temperature, top_k, top_p, seed)
     step = function + STEP
     wanted = {roles.ids, *fixed, *dict(roles.cache)}
@@ -250,7 +250,7 @@ def generate(
 
 
 def _prompts(ids: Any, attention_mask: Any) -> tuple[list[np.ndarray], bool]:
-    """The tokens of each prompt, without those that the mask leaves out, and whether there is one that is no batch. Raises
+    """The tokens of each prompt, without those that the mask leaves out, and whether there is one that is not a batch. Raises
     ArgumentError."""
     array = _array(ids)
     if array is None and isinstance(ids, Sequence) and all(map(_is_list, ids)):  # rows of several lengths
@@ -334,11 +334,11 @@ def _fed_to(groups: Sequence[np.ndarray], fixed: Mapping[str, Any], roles: Roles
 
 
 def _fed(feeds: Any, inputs: Sequence[Port], function: str) -> dict[str, Any]:
-    """The inputs that the caller gives. Raises ArgumentError for what is no such input."""
+    """The inputs that the caller gives. Raises ArgumentError for any other input."""
     if feeds is None:
         return {}
     if not isinstance(feeds, Mapping):
-        raise ArgumentError(f"generate: feeds: expected a dict from names to arrays, {told(feeds)} came")
+        raise ArgumentError(f"generate: feeds: expected a dict from names to arrays, got {told(feeds)}")
     names = [port.name for port in inputs]
     for name in feeds:
         if name not in names:
@@ -364,7 +364,7 @@ def _chooser(sampler: Any, temperature: float | None, top_k: int, top_p: float, 
         return sampler.chooser()
     if isinstance(sampler, type) or not callable(sampler):
         came = f"the class {sampler.__name__}" if isinstance(sampler, type) else told(sampler)
-        raise ArgumentError(f"generate: sampler: expected a treadle.Sampler, or a function of logits, {came} came")
+        raise ArgumentError(f"generate: sampler: expected a treadle.Sampler, or a function of logits, got {came}")
     return sampler
 
 
@@ -376,7 +376,7 @@ def _stops(stop: Any) -> list[tuple[int, ...]]:
     try:
         sequences = [(int(each),) if isinstance(each, (int, np.integer)) else tuple(map(int, each)) for each in stop]
     except (TypeError, ValueError):
-        raise ArgumentError(f"generate: stop: expected token ids, or lists of them, {stop!r} came") from None
+        raise ArgumentError(f"generate: stop: expected token ids, or lists of them, got {stop!r}") from None
     if () in sequences:
         raise ArgumentError("generate: stop: an empty sequence would end every text")
     return sequences
@@ -445,7 +445,7 @@ class _Decoder:
             shapes = f"shapes={{{port.name!r}: {(*port.shape[:-2], 'past', *port.shape[-1:])}, …}}"
             raise ArgumentError(
                 f"generate: {self._function}({port.name}): the cache is {port.type}, of a fixed length; it must be empty before "
-                f"the first token, so one dimension is to be symbolic: compile the model with {shapes}"
+                f"the first token, so one dimension must be symbolic: compile the model with {shapes}"
             )
         return np.zeros(shape, port.dtype)
 
@@ -488,7 +488,7 @@ class _Decoder:
 
 
 class _Stepping(_Decoder):
-    """A decoder by its step, whose results have these names; at most so many tokens follow the prompt."""
+    """A decoder by its step, whose results have these names; `count` bounds the tokens behind the prompt."""
 
     def __init__(self, *decoder: Any, names: Sequence[str], count: int) -> None:
         super().__init__(*decoder)

@@ -73,7 +73,7 @@ def _arithmetic(sign: str, compute: Callable[[SymbolicDim, Dim], Dim]) -> Callab
 
 
 def _of_a_run(sign: str, function: str) -> Callable[[SymbolicDim, Any], Any]:
-    """An operator whose result is no size: only a run can tell it, and an operator of the program computes it."""
+    """An operator whose result is not a size: only a run can tell it, and an operator of the program computes it."""
 
     def operator(self: SymbolicDim, other: Any) -> Any:
         if isinstance(other, (int, float, SymbolicDim, np.generic)):
@@ -110,7 +110,7 @@ class SymbolicDim:
     def name(self) -> str:
         """Of a variable, its name. Raises AttributeError for another dimension."""
         if not is_variable(self):
-            raise AttributeError(f"the dimension {self} is no variable, and has no name")
+            raise AttributeError(f"the dimension {self} is not a variable, and has no name")
         return str(self)
 
     __add__ = __radd__ = _arithmetic("+", lambda self, other: add(self, other))
@@ -129,7 +129,7 @@ class SymbolicDim:
     def __neg__(self) -> Dim:
         return multiply(self, -1)
 
-    if not TYPE_CHECKING:  # what raises always is no number to a type checker
+    if not TYPE_CHECKING:  # what raises always is not a number to a type checker
 
         def __index__(self) -> int:
             raise InferenceError(
@@ -171,7 +171,7 @@ _steps = _Steps()
 
 @contextlib.contextmanager
 def bounded(steps: float) -> Iterator[None]:
-    """Within this, arithmetic of this thread takes at most so many steps, of some microseconds each: one for each term that an
+    """Within this, arithmetic of this thread takes at most `steps` steps, of some microseconds each: one for each term that an
     operation makes or reads. Raises LimitError where it would take more; an outer bound holds too."""
     before = _steps.left
     _steps.left = given = min(steps, before)
@@ -456,10 +456,10 @@ _NAME = re.compile(NAME)
 
 
 def named(name: object) -> SymbolicDim:
-    """The variable of a name that a user or a file gives. Raises ParseError for text that is no name."""
+    """The variable of a name that a user or a file gives. Raises ParseError for text that is not a name."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ParseError(
-            f"{str(name)[:40]!r} is no name of a dimension: expected a letter or _, then letters, digits, _ and ."
+            f"{str(name)[:40]!r} is not the name of a dimension: expected a letter or _, then letters, digits, _ and ."
         )
     if len(name) > limits.DIM_NAME:
         raise ParseError(f"a name of {len(name)} characters, {name[:40]!r} …; at most {limits.DIM_NAME} are allowed")

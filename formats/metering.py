@@ -29,7 +29,7 @@ NUMBER = 40  # bytes of a number of Python's, and of the place that refers to it
 
 
 class Meter:
-    """Bounds of the work that goes on: `look` raises where it is to end, `pay` where there is no room for so many bytes."""
+    """Bounds of the work that goes on: `look` raises when the work must end, `pay` when memory is exhausted."""
 
     __slots__ = ("_steps", "look", "pay")
 

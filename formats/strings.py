@@ -77,7 +77,7 @@ class Texts:
         self.nbytes = 0
 
     def number(self, text: str) -> int:
-        """Raises DTypeError for what is no text, LimitError for one that is too long."""
+        """Raises DTypeError for anything but a text, LimitError for one that is too long."""
         number = _shard(text).get(text) if type(text) is str else None
         if number is not None and (number == 0 or number in self._held.get(number >> _BLOCK, ())):
             return number
@@ -123,7 +123,7 @@ class Texts:
         return tensor_of(found, array.shape)
 
     def numbers_of(self, texts: list[str]) -> np.ndarray:
-        """The numbers of so many texts as a piece has, uint64. Raises DTypeError, LimitError."""
+        """The numbers of at most a piece's texts, uint64. Raises DTypeError, LimitError."""
         return np.array(self._taken(texts), np.uint64)
 
     def keep(self, other: Texts) -> None:
@@ -192,7 +192,7 @@ def forget() -> None:
 
 def _text(text: object) -> str:
     if not isinstance(text, str):
-        raise DTypeError(f"expected a text, a {type(text).__name__} came")
+        raise DTypeError(f"expected a text, got a {type(text).__name__}")
     return str(text)  # not np.str_
 
 
@@ -200,7 +200,7 @@ def _size(text: str) -> int:
     try:
         size = len(text) if text.isascii() else sum(len(text[span].encode()) for span in spans(len(text), CHARACTERS))
     except UnicodeEncodeError:
-        raise DTypeError(f"{text[:60]!r} is no text of UTF-8: it has lone surrogates") from None
+        raise DTypeError(f"{text[:60]!r} is not UTF-8 text: it has lone surrogates") from None
     if size > limits.ELEMENT_BYTES:
         raise LimitError(f"a text of {size} bytes; at most {limits.ELEMENT_BYTES} are allowed")
     return size
@@ -265,7 +265,7 @@ def listed(array: np.ndarray) -> list:
     except KeyError:
         unknown = next(each for each in flat.view(np.uint64).tolist() if each not in _texts.get(each >> _BLOCK, ()))
         raise ExecutionError(
-            f"the element {unknown} of a string tensor is no text: nothing was written there"
+            f"the element {unknown} of a string tensor is not a text: nothing was written there"
         ) from None
 
 

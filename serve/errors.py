@@ -100,7 +100,7 @@ class DeadlineError(ServeError):
 
 
 def let_go(error: BaseException) -> None:
-    """Cuts an error that is answered, and those that it came of, off from the frames that they came through: these hold tensors,
+    """Cuts an answered error, and its causes, off from the frames that they passed: these hold tensors,
     and often the error itself, so that only Python's collector would free them."""
     todo: list[BaseException | None] = [error]
     while todo:

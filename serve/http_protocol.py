@@ -164,7 +164,7 @@ def _without_upgrade(data: bytes) -> bytes:
 
 
 def _whole_names(data: bytes) -> tuple[bytes, bytes]:
-    """What came of a head, and of its end what may be the beginning of the field that `_without_upgrade` renames."""
+    """The received part of a head, and of its end what may be the beginning of the field that `_without_upgrade` renames."""
     at = -1 if b"\r\n\r\n" in data else data.rfind(b"\r")
     if at >= 0 and b"\r\nupgrade:".startswith(data[at:].lower()):
         return data[:at], data[at:]

@@ -281,18 +281,18 @@ def _wire(dtype: DType) -> np.dtype:
 
 
 def check_size(name: str, dtype: DType, shape: tuple[int, ...], size: int) -> None:
-    """Raises BadRequestError unless a tensor takes so many bytes."""
+    """Raises BadRequestError unless a tensor takes `size` bytes."""
     if dtype is DType.string:
         return  # that is seen when they are read
     expected = math.prod(shape) * dtype.itemsize
     if size != expected:
-        raise BadRequestError(f"input {name!r}: {NAMES[dtype]} {list(shape)} takes {expected} bytes, {size} came")
+        raise BadRequestError(f"input {name!r}: {NAMES[dtype]} {list(shape)} takes {expected} bytes, got {size}")
 
 
 def read_shape(shape: Any, name: str) -> tuple[int, ...]:
     """Raises BadRequestError."""
     if not isinstance(shape, (list, tuple)) or len(shape) > RANK or not all(map(_is_size, shape)):
-        raise BadRequestError(f"input {name!r}: its shape is no list of at most {RANK} sizes")
+        raise BadRequestError(f"input {name!r}: its shape is not a list of at most {RANK} sizes")
     if math.prod(max(size, 1) for size in shape) > (MAX_ELEMENTS if all(shape) else MAX_EMPTY):
         raise TooLargeError(f"input {name!r}: a tensor of shape {list(shape)} has too many elements")
     return tuple(shape)
@@ -316,10 +316,10 @@ def _listed(name: str, data: list, dtype: DType, shape: tuple[int, ...], count: 
         values = flat
         kinds = _kinds(values)
     if len(values) != count:
-        raise BadRequestError(f"input {name!r}: {list(shape)} has {count} elements, {len(values)} came")
+        raise BadRequestError(f"input {name!r}: {list(shape)} has {count} elements, got {len(values)}")
     if dtype is DType.string:
         if not kinds <= {str}:
-            raise BadRequestError(f"input {name!r}: its data are no texts")
+            raise BadRequestError(f"input {name!r}: its data are not texts")
         return of_json(name, values, shape)
     if count == 0:
         return np.zeros(shape, dtype.numpy)

@@ -132,7 +132,7 @@ class _Reader:
             at = self.behind_blanks(at)
             if self.text.startswith("]", at):
                 return values, at + 1
-            next_try = at  # a piece is looked for once in so many characters
+            next_try = at  # the next place from which a piece is looked for
             while True:
                 end = None
                 if at >= next_try:

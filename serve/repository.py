@@ -189,13 +189,13 @@ class Repository:
                 else:
                     each = Found({1: Path(entry.path)}, self.folder / f"{stem}.json") if entry.is_file() else None
                     if each is not None and not is_model:
-                        each, left[entry.name] = None, "it is no executable and no ONNX model"
+                        each, left[entry.name] = None, "it is neither an executable nor an ONNX model"
             except OSError as error:
                 each = Found({}, Path(), f"cannot read {entry.name}: {error.strerror}")
             if each is None:
                 continue
             if not _NAME.fullmatch(stem):
-                left[entry.name] = f"{stem!r} is no name of a model"
+                left[entry.name] = f"{stem!r} is not the name of a model"
             elif stem in found:
                 left[entry.name] = f"{_first(found[stem])} is, under the same name"
             else:

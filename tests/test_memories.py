@@ -97,7 +97,7 @@ MEMORIES = {
     "vm/array_memory.py: _accounts": "as many as operators ran at once; arrays may refer to one",
     "vm/array_memory.py: handler_functions": ONE,
     "vm/aside.py: _idle": "threads: as many as operators ran at once",
-    "vm/aside.py: _left": "16 operators that nobody waits for, and those that ran when these became so many",
+    "vm/aside.py: _left": "16 operators that nobody waits for, and those that ran when these became 16",
     "vm/blas.py: _users": "threads: as many as operators run at once",
     "vm/blas.py: thread_functions": ONE,
     "native/cache.py: _cache_at": "one for each setting of two variables",

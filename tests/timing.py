@@ -14,7 +14,7 @@ SPAN = 1.0  # seconds, at least, that rounds go on: neighbours come and go in te
 
 
 def seconds(ways: Mapping[str, Callable[[], Any]], calls: int = 100) -> dict[str, float]:
-    """The least CPU time (seconds of this thread) of so many calls of each. They run in turns: clocks of cores change, and all
+    """The least CPU time (seconds of this thread) over several calls of each. They run in turns: clocks of cores change, and all
     meet the same neighbours. Tests that compare are marked `serial`."""
     least = dict.fromkeys(ways, float("inf"))
     for call in ways.values():
@@ -32,7 +32,7 @@ def seconds(ways: Mapping[str, Callable[[], Any]], calls: int = 100) -> dict[str
 
 @contextlib.contextmanager
 def soon(limit: float) -> Iterator[None]:
-    """What is done within takes less than so many seconds of this thread's CPU time, which neither other programs nor what
+    """What is done within takes less than `limit` seconds of this thread's CPU time, which neither other programs nor what
     other tests left running count for. Caches and the units of cores are shared all the same: a test whose limit is not
     several times what a quiet machine takes is marked `serial`."""
     start = time.thread_time()

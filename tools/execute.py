@@ -37,7 +37,7 @@ _BUDGETS = {
     "max_depth": (int, "frames that it may have"),
 }
 _SHOWN_ELEMENTS = 16
-_SHOWN_CHARACTERS = 2000  # of a result that is no tensor
+_SHOWN_CHARACTERS = 2000  # of a result that is not a tensor
 
 COMMANDS = {"Run models": ("compile", "run")}
 
@@ -391,7 +391,7 @@ def _save(value: Any, argument: arguments.TensorArgument) -> None:
 
 def _compare(name: str, value: Any, argument: arguments.TensorArgument, options: argparse.Namespace) -> str:
     if not isinstance(value, np.ndarray):
-        return f"output {name!r}: a tensor was expected, but {type(value).__name__} came"
+        return f"output {name!r}: expected a tensor, got {type(value).__name__}"
     from ..formats.dtypes import DType
 
     expected = argument.load(TensorType(DType.of(value.dtype), value.shape))
@@ -399,7 +399,7 @@ def _compare(name: str, value: Any, argument: arguments.TensorArgument, options:
 
 
 def _json_of(value: Any) -> Any:
-    """A result that is no tensor, as inputs are written; its text where it is nested too deeply for that."""
+    """A result that is not a tensor, as inputs are written; its text where it is nested too deeply for that."""
     from .json_values import as_json
 
     try:

@@ -124,7 +124,7 @@ def _serve(options: argparse.Namespace) -> None:
 
 @contextlib.contextmanager
 def _appended(path: str) -> Iterator[IO[str]]:
-    """A file to write to. One that a full disk does not take to its end is no error: the requests were answered."""
+    """A file to write to. One that a full disk does not take to its end is not an error: the requests were answered."""
     file = open(path, "a")  # noqa: SIM115
     try:
         yield file

@@ -45,7 +45,7 @@ CONFIG = {
 }
 
 
-# the types of options that are no numbers, by TVM's names
+# the types of options that are not numbers, by TVM's names
 _TYPES = {
     "relay.backend.tir_converter": "runtime.String",
     "tir.add_lower_pass": "Array",
@@ -203,7 +203,7 @@ class Sequential(Pass):
         traceable: bool = False,
     ) -> None:
         if not isinstance(passes or [], (list, tuple)):
-            raise TypeError(f"passes must be a list of Pass objects, a {type(passes).__name__} came")
+            raise TypeError(f"passes must be a list of Pass objects, got a {type(passes).__name__}")
         self.passes = list(passes or ())
         super().__init__(PassInfo(opt_level, name, required, traceable), self._all)
 

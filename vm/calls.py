@@ -523,7 +523,7 @@ class Calls(InProcess):
 
 
 _GO_ON = -1
-_check_signals = ctypes.pythonapi.PyErr_CheckSignals  # runs the handlers of those that came, which may raise
+_check_signals = ctypes.pythonapi.PyErr_CheckSignals  # runs the handlers of pending signals, which may raise
 _FIRST_SLICE = SLICE_TICKS >> 5
 
 
@@ -683,16 +683,16 @@ def arguments(function: str, values: Any) -> Sequence[Any]:
         )
     else:
         how = "; a list of one is [x]" if hasattr(values, "__array__") else ""
-    raise ArgumentError(f"{function}: args: expected a list of arguments, {told(values)} came{how}")
+    raise ArgumentError(f"{function}: args: expected a list of arguments, got {told(values)}{how}")
 
 
 def _how_by_name(function: str, args: Sequence[Any]) -> str:
-    """The end of the message where a mapping came among arguments that are tensors."""
+    """The end of the message if one of the arguments is a mapping instead of a tensor."""
     return by_name(function) if any(isinstance(arg, Mapping) for arg in args) else ""
 
 
 def _instead_of(function: str, name: str, names: Sequence[str]) -> str:
-    """What may have been meant by an argument that a function of the program has not."""
+    """A suggestion for an argument that the function does not have."""
     if name in OF_A_CALL:
         return f"; bounds of one call are given as in machine.call({function!r}, [{', '.join(names)}], {name}=…)"
     return near(name, names)
@@ -705,11 +705,11 @@ def bound(function: str, names: Sequence[str], args: Sequence[Any], kwargs: Mapp
     if len(args) > len(names):
         expected = f"{len(names)} argument{'s' * (len(names) != 1)} expected"
         raise ArgumentError(
-            f"{function}({', '.join(names)}): {expected}, {len(args)} came{_how_by_name(function, args)}"
+            f"{function}({', '.join(names)}): {expected}, got {len(args)}{_how_by_name(function, args)}"
         )
     for name in kwargs:
         if name not in names[len(args) :]:
-            reason = "is given twice" if name in names else f"is no parameter{_instead_of(function, name, names)}"
+            reason = "is given twice" if name in names else f"is not a parameter{_instead_of(function, name, names)}"
             raise ArgumentError(f"{function}({', '.join(names)}): {name!r} {reason}")
     missing = [name for name in names[len(args) :] if name not in kwargs]
     if missing:

@@ -195,7 +195,7 @@ def _evaluate(
     evaluators: dict[int, library.Evaluate],
     elements: int,
 ) -> list[np.ndarray]:
-    """What an operator gives; by another thread where that may take long."""
+    """An operator's result; evaluated in another thread if it may take long."""
     most = context.words[CONTEXT.MAX_LIVE]
     is_bounded = most != UNLIMITED
     room = most - max(0, context.words[CONTEXT.LIVE]) - _text_bytes(context)

@@ -1,4 +1,4 @@
-"""What Treadle relies on that Numba, llvmlite, NumPy and CPython promise to nobody: in one table, with a probe for each.
+"""Undocumented internals of Numba, llvmlite, NumPy and CPython that Treadle relies on: in one table, with a probe for each.
 
 `treadle doctor` runs the probes, which build no engine. What NumPy and CPython keep inside has a slower way around it, which
 `python_layout.py` takes by itself; Numba's has none, and what breaks is named. A test compares `NAMES` with what the modules of
@@ -77,7 +77,7 @@ class Reliance:
 
 
 def missing_names() -> str:
-    """What other versions of Numba and llvmlite do not have."""
+    """The relied-on names that the installed Numba and llvmlite lack."""
     absent = []
     for name, attributes in NAMES.items():
         try:

@@ -64,7 +64,7 @@ class Elements:
 
 
 def pinned(array: np.ndarray) -> object:
-    """What keeps an array's elements where they are as long as it lives: NumPy refuses to resize an array that has weak
+    """An object that pins an array's elements while it lives: NumPy refuses to resize an array that has weak
     references, also where it is told not to look at the strong ones (`refcheck=False`)."""
     while isinstance(array.base, np.ndarray):
         array = array.base

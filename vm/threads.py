@@ -76,7 +76,7 @@ class Pool:
                 self._resize(wanted)
 
     def resize(self, threads: int) -> None:
-        """From the next kernel on, a call has so many threads, its own among them."""
+        """From the next kernel on, a call has `threads` threads, its own among them."""
         with self._lock:
             self._wanted = threads
             self._resize(threads)

@@ -91,7 +91,7 @@ class Operators(LoweredOperators):
 
     def _unknown(self, name: str) -> str:
         if name in LOWERED:
-            return f"{name!r} is no operator of a model: passes make it, as op.lowered.{name}"
+            return f"{name!r} is not an operator of a model: passes make it, as op.lowered.{name}"
         return super()._unknown(name)
 
 
@@ -111,7 +111,7 @@ def signature(operator: Operator) -> inspect.Signature:
 
 
 def documentation(operator: Operator) -> str:
-    """What an operator does, then its attributes."""
+    """An operator's description, then its attributes."""
     lines = [f"{operator.name}({', '.join(operator.inputs)}): {operator.doc}.", ""]
     lines += [f"{name}: {attribute.doc}" for name, attribute in operator.attributes.items()]
     return "\n".join(lines).rstrip()

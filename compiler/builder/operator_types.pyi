@@ -123,7 +123,7 @@ class ModelOperators:
         scale: what the products of queries and keys are multiplied by
         masked: the score where a mask of truth values does not hold
         bias_last: whether the bias is added behind the mask, and not before it
-        nan_to_zero: whether a query whose weights are no numbers gets zeros
+        nan_to_zero: whether a query whose weights are NaN gets zeros
         repeat: neighbours on the last axis of q's batch (heads) that share a matrix of k and v
         q_axes: the axes of q in the order batch …, query, depth; None: as they are
         k_axes: the axes of k in the order batch …, key, depth; None: as they are
@@ -176,10 +176,10 @@ class ModelOperators:
         centred: bool = False,
         room: _Dimension,
     ) -> Expression:
-        """best_boxes(boxes, scores, most, overlap, least): the numbers of the boxes [N, B, 4] with the best scores [N, C, B] above the least, the best first, so many a class at most, that overlap no better one by more than that share; behind them -1.
+        """best_boxes(boxes, scores, most, overlap, least): the numbers of the boxes [N, B, 4] with scores [N, C, B] above the least, the best first, at most `room` in each class,  that overlap no better one by more than that share; behind them -1.
 
         centred: boxes are x, y, width, height, x and y of the centre
-        room: so many numbers a class at most
+        room: the most numbers for a class
         """
 
     def bitcast(self, x: Operand, /, *, dtype: _ElementType) -> Expression:
@@ -384,7 +384,7 @@ class ModelOperators:
     def decode_image(
         self, encoded: Operand, /, *, pixel_format: Literal["RGB", "BGR", "Grayscale"] | str = "RGB"
     ) -> Expression:
-        """decode_image(encoded): the pixels of an image's file, [height, width, channels]; none of what is no such file.
+        """decode_image(encoded): the pixels of an image's file, [height, width, channels]; none for any other file.
 
         pixel_format: the channels and their order
         """
@@ -950,10 +950,10 @@ class ModelOperators:
         """
 
     def shift_left(self, a: Operand, b: Operand, /) -> Expression:
-        """shift_left(a, b): a, moved by b bits; 0 if a has not so many."""
+        """shift_left(a, b): a, shifted left by b bits; 0 if b is too large."""
 
     def shift_right(self, a: Operand, b: Operand, /) -> Expression:
-        """shift_right(a, b): a, moved by b bits, its sign coming in; all sign if a has not so many."""
+        """shift_right(a, b): a, shifted right by b bits with sign extension; all sign if b is too large."""
 
     def sigmoid(self, x: Operand, /) -> Expression:
         """sigmoid(x): 1 / (1 + exp(-x))."""

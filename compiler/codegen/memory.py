@@ -38,7 +38,7 @@ _IMMORTAL = with_role(Role.LASTING)  # nothing is gained by releasing these
 
 @dataclass(frozen=True)
 class MemoryReport:
-    """What the planner made of one function."""
+    """The planner's result for one function."""
 
     function: str
     frame_bytes: int

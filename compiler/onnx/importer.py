@@ -261,7 +261,7 @@ class _ModelImporter:
         return True
 
     def _with_others(self, inputs: Sequence[onnx.ValueInfoProto], tensors: list[ir.Var], scope: _Scope) -> list[ir.Var]:
-        """The parameters, those that are no tensors among them, in the order of the inputs."""
+        """The parameters, those that are not tensors among them, in the order of the inputs."""
         params = {param.name: param for param in tensors}
         for info in inputs:
             if info.name in params:
@@ -538,7 +538,7 @@ class _ModelImporter:
         if self.depth >= _FUNCTION_NESTING:
             raise ModelError(f"functions are nested deeper than {_FUNCTION_NESTING}, at {function.name!r}")
         if len(inputs) > len(function.input):
-            raise ModelError(f"{function.name} takes {len(function.input)} inputs, but {len(inputs)} came")
+            raise ModelError(f"{function.name} takes {len(function.input)} inputs, got {len(inputs)}")
         effort.spend(function.ByteSize(), self.g.origin)  # it is copied
         scope = _Scope()
         for name, value in zip(function.input, [*inputs, *[None] * len(function.input)], strict=False):
@@ -590,7 +590,7 @@ class _ModelImporter:
         names = [*xs, *attributes.get("zs", ())]
         values = present(inputs)
         if len(names) != len(values) or len(set(names)) != len(names):
-            raise ModelError(f"{len(values)} values came for the {len(names)} tensors {names}")
+            raise ModelError(f"expected {len(names)} values for the tensors {names}, got {len(values)}")
         makers = {name: each for each in scope.nodes for name in each.output if name}
         between = _between(makers, set(names), y)
         inner = _Scope(scope)
@@ -736,7 +736,8 @@ def _declared(info: onnx.ValueInfoProto, given: Sequence[int | str] | None) -> t
     """The element type and the dimensions of an input, as numbers and names; "" where it says nothing."""
     if not info.type.HasField("tensor_type"):
         raise UnsupportedOperatorError(
-            f"input {info.name!r} is no tensor; only tensors are supported", [("input", info.name, "is no tensor")]
+            f"input {info.name!r} is not a tensor; only tensors are supported",
+            [("input", info.name, "is not a tensor")],
         )
     tensor = info.type.tensor_type
     try:
@@ -837,7 +838,7 @@ def _attributes(node: onnx.NodeProto, schema: Any) -> dict[str, Any]:
         if attribute.name in declared and attribute.type != declared[attribute.name].type.value:
             kinds = onnx.AttributeProto.AttributeType
             expected, came = kinds.Name(declared[attribute.name].type.value), kinds.Name(attribute.type)
-            raise ModelError(f"{node.op_type}: attribute {attribute.name!r} is to be {expected}, but {came} came")
+            raise ModelError(f"{node.op_type}: attribute {attribute.name!r} must be {expected}, got {came}")
     given = {attribute.name: attribute_value(attribute) for attribute in node.attribute}
     for name, attribute in declared.items():
         if attribute.required and name not in given:

@@ -81,7 +81,7 @@ class Importer:
         for each in value if isinstance(value, tuple) else (value,):
             came = KINDS.get(type(each), expected)
             if came != expected:
-                raise ModelError(f"{self.name}: input {name!r} is to be a {expected}, but a {came} came")
+                raise ModelError(f"{self.name}: input {name!r} must be a {expected}, got a {came}")
 
 
 _TABLE: dict[tuple[str, str], list[Importer]] = {}

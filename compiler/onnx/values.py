@@ -207,7 +207,7 @@ def _is_long(dim: object) -> bool:
 def scalar(array: np.ndarray, what: str) -> Any:
     """The one element of a constant. Raises ModelError if it has more, or none."""
     if array.size != 1:
-        raise ModelError(f"{what} is one number, but a tensor of shape {list(array.shape)} came")
+        raise ModelError(f"{what} must be one number, got a tensor of shape {list(array.shape)}")
     return array.reshape(()).item()
 
 
@@ -252,7 +252,7 @@ class GraphBuilder:
         )  # those that the model says are one, such as past + length and a total
         self.result_sizes: frozenset[Dim] = frozenset()  # what it says of the results of the node at hand
         self.tape: list[Noted] | None = None  # notes what is asked for: see gradient.py
-        self.has_data = False  # whether there are values that are no tensors in the program
+        self.has_data = False  # whether there are values that are not tensors in the program
 
     def op(self, operator: str, *values: Value, **attributes: Any) -> Value:
         """An operator of one result."""
@@ -304,7 +304,7 @@ class GraphBuilder:
             with np.errstate(all="ignore"):
                 array = np.array(value, dtype.numpy if dtype else None)
         except (OverflowError, ValueError) as error:
-            raise ModelError(f"{value!r} is no value of type {dtype.name if dtype else '?'}: {error}") from None
+            raise ModelError(f"{value!r} is not a value of type {dtype.name if dtype else '?'}: {error}") from None
         array.flags.writeable = False
         return constant(array)
 

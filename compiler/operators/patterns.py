@@ -24,7 +24,7 @@ _STATE_BYTES, _KEPT_BYTES = 400, 100  # of each of these, about
 
 
 class PatternError(ValueError):
-    """A text is no regular expression, or one of those that are not taken."""
+    """A text is not a regular expression, or one of those that are not taken."""
 
 
 # ---- characters ----
@@ -212,7 +212,7 @@ _QUOTED = re.compile(r"\\(?:Q(.*?)(?:\\E|$)|.)", re.DOTALL)
 
 
 def _unquoted(match: re.Match) -> str:
-    """What stands in \\Q…\\E, each character for itself."""
+    """The text within \\Q…\\E, as literal characters."""
     return match.group() if match.group(1) is None else re.escape(match.group(1))
 
 
@@ -345,7 +345,7 @@ class _Parser:
             elif char == "s":
                 self.dot_is_any = value
             elif char != "U":
-                raise self.fail(f"(?{char} is no group that is known")
+                raise self.fail(f"(?{char} is not a group that is known")
         return char
 
     def escaped(self) -> _Node:
@@ -356,7 +356,7 @@ class _Parser:
         return self.one(found) if isinstance(found, str) else _Node("chars", found)
 
     def escape(self) -> str | Characters:
-        """What stands behind a backslash: a character, or a set of them."""
+        """An escape: the character, or the set of characters, that follows a backslash."""
         char = self.take()
         if char.lower() in _PERL and char.isascii():
             known = _PERL[char.lower()]
@@ -390,7 +390,7 @@ class _Parser:
         try:
             return chr(int(digits, base))
         except (ValueError, OverflowError):
-            raise self.fail(f"{digits[:20]!r} is no number of a character") from None
+            raise self.fail(f"{digits[:20]!r} is not the number of a character") from None
 
     def category(self, is_negated: bool) -> Characters:
         name = self.braced() if self.taken("{") else self.take()
@@ -399,7 +399,7 @@ class _Parser:
         if name == "Any":
             return Characters(is_negated=not is_negated)
         if name not in _CATEGORIES:
-            raise self.fail(f"{name[:20]!r} is no category of Unicode that is known")
+            raise self.fail(f"{name[:20]!r} is not a category of Unicode that is known")
         return Characters(categories=(name,), is_negated=is_negated)
 
     def bracket(self) -> Characters:
@@ -524,7 +524,7 @@ class Pattern:
         return all(move is None or move[0].takes_others_alike for move in self._made.moves)
 
     def _seen(self, char: str) -> str:
-        """What matters of the character before: nothing, unless something is said of borders."""
+        """The relevant part of the previous character: nothing, unless the pattern has anchors."""
         if not self._looks_around or char in ("", "\n"):
             return char if self._looks_around else ""
         return "a" if char in _WORD else " "

@@ -1,6 +1,6 @@
-"""What the inference functions of operators share: element types, broadcasting, axes, arithmetic on dimensions.
+"""Shared parts of the operators' inference functions: element types, broadcasting, axes, arithmetic on dimensions.
 
-Every check raises InferenceError with what was expected and what came. A dimension that is UNKNOWN makes what is computed
+Every check raises InferenceError with what was expected and what was given. A dimension that is UNKNOWN makes what is computed
 from it UNKNOWN; two dimensions that are not known to be equal (`n` and `m`, `n` and 4) do not match.
 """
 
@@ -39,7 +39,7 @@ _PRODUCT_TERMS = 64  # an element count of more terms than this is not compared:
 
 def mismatch(expected: object, came: object) -> InferenceError:
     """The one form of these messages."""
-    return InferenceError(f"expected {expected}, but {came} came")
+    return InferenceError(f"expected {expected}, got {came}")
 
 
 def text(shape: Iterable[ShapeDim]) -> str:
@@ -90,7 +90,7 @@ def lift(function: Callable[..., Dim], *operands: ShapeDim) -> ShapeDim:
 
 
 def ceildiv(size: ShapeDim, part: int) -> ShapeDim:
-    """How many parts of so many elements hold a dimension."""
+    """The number of parts of `part` elements that hold a dimension."""
     return lift(lambda size: dims.ceildiv(size, part), size)
 
 

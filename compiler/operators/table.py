@@ -1,4 +1,4 @@
-"""What an operator is: one entry holds all that is known of it.
+"""The operator table: one entry holds all that is known of an operator.
 
 An entry's `infer` types a call, its `reference` evaluates it with NumPy (the reference evaluator is made of these), its
 `fusion` says how it may share a kernel, and `native` is the name by which a target finds what lowers it: a
@@ -57,7 +57,7 @@ def _is_list_of(check: Callable[[object], bool]) -> Callable[[object], bool]:
 
 
 class Kind(Enum):
-    """What values an attribute takes: the words for messages, and the check."""
+    """The kind of an attribute's values: its name in messages, and its check."""
 
     BOOL = ("true or false", lambda value: isinstance(value, bool))
     INT = ("an integer", _is_int)
@@ -91,7 +91,7 @@ class Attribute:
             return
         if not self.kind.accepts(value) or (self.choices and value not in self.choices):
             expected = " or ".join(map(repr, self.choices)) or self.kind.value[0]
-            raise InferenceError(f"{operator}: attribute {name!r} takes {expected}, but {value!r} came")
+            raise InferenceError(f"{operator}: attribute {name!r} takes {expected}, got {value!r}")
 
     def normalize(self, value: Any) -> Any:
         """A friendly value as the kind has it: lists as tuples, "float32" as a DType, "n + 1" as a dimension."""
@@ -125,7 +125,7 @@ class Operator:
     """`inputs`: names of the tensor inputs; "bias?" may be missing (only at the end), "*tensors" is any number, one at least.
 
     `infer(inputs, **attributes)` takes the inputs' TensorTypes and gives the result's TensorType, or a tuple of them
-    for several results; it raises InferenceError with what was expected and what came. `reference(*arrays,
+    for several results; it raises InferenceError with what was expected and what was given. `reference(*arrays,
     **attributes)` takes NumPy arrays and gives an array or a tuple of them, of exactly the inferred types; dimensions in
     attributes are integers by then. Both are given every attribute: `bind` adds the defaults. `data_dependent` operators
     have result shapes that only a run can tell: their inferred shapes hold UNKNOWN, and they are host operators, unless a pass
@@ -172,12 +172,12 @@ class Operator:
         most = float("inf") if any(name.startswith("*") for name in self.inputs) else len(self.inputs)
         if not least <= count <= most:
             names = ", ".join(self.inputs) or "no inputs"
-            message = f"{self.name} takes {names}, but {count} {'input' if count == 1 else 'inputs'} came"
+            message = f"{self.name} takes {names}, got {count} {'input' if count == 1 else 'inputs'}"
             hint = f"; attributes are given by name: {', '.join(f'{name}=…' for name in self.attributes)}"
             raise InferenceError(message + (hint if count > most and self.attributes else ""))
 
     def input_name(self, number: int) -> str:
-        """What an input is called, of several of one name with its number."""
+        """The name of an input; of several with one name, followed by its number."""
         name = self.inputs[min(number, len(self.inputs) - 1)] if self.inputs else ""
         return f"{name[1:]}[{number - len(self.inputs) + 1}]" if name.startswith("*") else name.removesuffix("?")
 
@@ -237,7 +237,7 @@ class Operator:
     def views(
         self, arrays: Sequence[np.ndarray], attributes: Attributes = (), bound: Mapping[str, Any] | None = None
     ) -> list[np.ndarray]:
-        """The same, as the reference implementation leaves them: in any order of the elements, and views of what came."""
+        """The same, as the reference implementation leaves them: in any order of the elements, and views of the inputs."""
         with np.errstate(all="ignore"):
             by_name = self.bind(attributes) if bound is None else bound
             if self.takes_texts:

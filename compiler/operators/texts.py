@@ -346,7 +346,7 @@ def _characters(text: str) -> list[str]:
 
 
 def _found(text: str, expression: Pattern, least: int) -> list[str]:
-    """What the expression matches; behind a match that is too short the search goes on at its second character."""
+    """The matches of the expression; after a match that is too short, the search resumes at its second character."""
     tokens, begin = [], 0
     while (match := expression.search(text, begin)) is not None:
         if match[1] - match[0] >= least:
@@ -359,7 +359,7 @@ def _found(text: str, expression: Pattern, least: int) -> list[str]:
 
 
 def _separated(text: str, separators: Sequence[Pattern], least: int) -> list[str]:
-    """What lies between separators, of which each takes apart what those before it left. An empty one takes a character."""
+    """The parts between separators, applied one after another. An empty separator splits off each character."""
     parts = [text]
     for separator in separators:
         found = []
@@ -447,7 +447,7 @@ _SPECIAL = {"nan": "NaN", "inf": "INF", "-inf": "-INF"}
 def _infer_read(inputs: Sequence[TensorType], dtype: DType) -> TensorType:
     require(inputs[0], STRING)
     if not (dtype.is_numpys and dtype is not DType.bool):
-        raise InferenceError(f"read_numbers: {dtype.name} is no type of numbers that NumPy has")
+        raise InferenceError(f"read_numbers: {dtype.name} is not a type of numbers that NumPy has")
     return TensorType(dtype, inputs[0].shape)
 
 
@@ -457,7 +457,7 @@ def _read(x: np.ndarray, dtype: DType) -> np.ndarray:
         numbers = _each(x, lambda text: _number(text, dtype), np.float64 if dtype.is_float else dtype.numpy)
         return numbers.astype(dtype.numpy)
     except OverflowError as error:
-        raise ExecutionError(f"a text is no {dtype.name}: {error}") from None
+        raise ExecutionError(f"a text is not a {dtype.name}: {error}") from None
 
 
 _LONGEST = 1 << 12  # characters of a number: Python takes the square of that for integers
@@ -466,7 +466,7 @@ _LONGEST = 1 << 12  # characters of a number: Python takes the square of that fo
 def _number(text: str, dtype: DType) -> float | int:
     try:
         if len(text) > _LONGEST:
-            raise ExecutionError(f"a text of {len(text)} characters is no {dtype.name}; at most {_LONGEST} are read")
+            raise ExecutionError(f"a text of {len(text)} characters is not a {dtype.name}; at most {_LONGEST} are read")
         if "_" in text or not text.isascii():  # which Python takes
             raise ValueError
         if dtype.is_float:
@@ -476,7 +476,7 @@ def _number(text: str, dtype: DType) -> float | int:
         except ValueError:
             return math.trunc(float(text))
     except ValueError:
-        raise ExecutionError(f"the text {text[:60]!r} is no {dtype.name}") from None
+        raise ExecutionError(f"the text {text[:60]!r} is not a {dtype.name}") from None
 
 
 # ---- what is looked up ----

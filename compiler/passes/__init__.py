@@ -85,7 +85,7 @@ class InferTypes:
 
 @dataclass(frozen=True)
 class Options:
-    """What the pipeline depends on."""
+    """Options of the pipeline."""
 
     entries: tuple[str, ...] = ("main",)
     backend: Backend = field(default_factory=backend)

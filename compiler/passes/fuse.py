@@ -52,7 +52,7 @@ class _Group:
     """Bindings that are computed together: operator calls of one primitive, or any one other binding."""
 
     members: list[ir.Binding]
-    kind: Fusion | None  # of the operator that decides what may join; None for what is no operator call
+    kind: Fusion | None  # of the operator that decides what may join; None for anything but an operator call
     last: int  # the position in the block of its last member
     place: int = 0  # among the groups: see _Order
     inputs: dict[ir.Var, None] = field(default_factory=dict)  # variables from outside that must be known before
@@ -279,8 +279,8 @@ class _BlockFusion:
         ]
 
     def _needed_between(self, producer: _Group, consumer: _Group) -> list[_Group] | None:
-        """What the consumer needs that stands behind the producer in the order; None where some of that needs the producer: the
-        two as one would wait for it, and it for them. Nothing else than what stands there is looked at."""
+        """The groups between producer and consumer that the consumer needs; None if one of them needs the producer: the
+        fused group and it would wait for each other. Only groups between the two are visited."""
         seen: dict[_Group, None] = {}
         pending = [self.groups[var].find() for var in consumer.inputs]
         while pending:

@@ -161,7 +161,7 @@ class _Narrower(Emitter):
         return _Rows(axis, None, tuple(bounds.items()))
 
     def _indices(self, atom: ir.Atom) -> ir.Atom | None:
-        """Those of several rows; None for what is no list of rows."""
+        """Those of several rows; None for anything but a list of rows."""
         type_ = tensor_type(atom)
         if not isinstance(atom, ir.Constant) or isinstance(atom, ir.Weight):
             return atom if type_.rank == 1 else None

@@ -1,7 +1,7 @@
-"""What public functions and classes have in common: a call that does not fit is told as Treadle's own error, a misspelt attribute
-suggests the one that was meant, and warnings point at the line of whoever called.
+"""Common behaviour of public functions and classes: a malformed call raises Treadle's own error, a misspelt attribute
+suggests the one that was meant, and warnings point at the caller's line.
 
-What is right pays nothing for it but a frame: a call is looked at when Python has refused it.
+A correct call costs one more frame: arguments are examined only after Python has refused them.
 """
 
 from __future__ import annotations
@@ -97,13 +97,13 @@ def _misfit(name: str, parameters: list[inspect.Parameter], args: tuple[Any, ...
         there = f"; there {'are' if len(by_name) > 1 else 'is'} {', '.join(by_name)}" if by_name else "; it takes none"
         from .elsewhere import parameter_elsewhere
 
-        return f"{unknown!r} is no parameter{parameter_elsewhere(name, unknown) or near(unknown, by_name) or there}"
+        return f"{unknown!r} is not a parameter{parameter_elsewhere(name, unknown) or near(unknown, by_name) or there}"
     if len(args) > len(by_position) and not any(each.kind is kinds.VAR_POSITIONAL for each in parameters):
         only = [each.name for each in parameters if each.kind is kinds.KEYWORD_ONLY]
         further = f"; by name: {', '.join(only)}" if only else ""
         count = len(by_position)
         expected = f"{count} argument{'s' * (count != 1)} expected" + (" by position" if only else "")
-        return f"{expected}, {len(args)} came{further}"
+        return f"{expected}, got {len(args)}{further}"
     twice = next((each.name for each in by_position[: len(args)] if each.name in kwargs and each.name in by_name), None)
     if twice is not None:
         return f"{twice!r} is given twice"
@@ -139,9 +139,9 @@ class Suggesting:
 
 
 def mapping(where: str, value: Any, expected: str) -> Mapping[Any, Any]:
-    """Raises ArgumentError for what is no mapping."""
+    """Raises ArgumentError for anything but a mapping."""
     if not isinstance(value, Mapping):
-        raise ArgumentError(f"{where}: expected {expected}, {told(value)} came")
+        raise ArgumentError(f"{where}: expected {expected}, got {told(value)}")
     return value
 
 
@@ -159,7 +159,7 @@ def told(value: object) -> str:
 
 
 def raised(error: BaseException, function: Callable[..., Any]) -> str:
-    """What a function of a user's raised, in a message: with the last line of its file that was run."""
+    """An error that a user's function raised, for a message: with the last line run in its file."""
     code = getattr(inspect.unwrap(function), "__code__", None) or getattr(type(function).__call__, "__code__", None)
     lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if _is_of(frame.f_code, code)]
     place = f" ({os.path.basename(code.co_filename)}:{lines[-1]})" if code is not None and lines else ""

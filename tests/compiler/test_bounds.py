@@ -74,7 +74,7 @@ def test_kernels_are_built_within_the_time(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def large(nbytes: int) -> bytes:
-    """One number expanded to so many bytes, of which a product is a constant."""
+    """One number expanded to a number of bytes; a product of it is a constant."""
     size = int((nbytes / 4) ** 0.5)
     weights = [
         numpy_helper.from_array(np.float32(2).reshape(1, 1), "one"),
@@ -132,7 +132,7 @@ def test_what_is_no_bound(name: str, value: Any) -> None:
 
 @dataclass(frozen=True)
 class Slow:
-    """A pass that takes until something is told, or so many seconds."""
+    """A pass that runs until something is told, or for `seconds`."""
 
     capsys: pytest.CaptureFixture
     seconds: float
@@ -173,7 +173,7 @@ def test_steps_of_a_compilation_are_told_by_one_thread() -> None:
 
 
 def repeated(operator: str) -> Callable[[int], bytes]:
-    """A model whose constant is so many numbers, made of one."""
+    """A model whose constant is one number, repeated."""
 
     def model(count: int) -> bytes:
         inputs = {"Tile": ["one", "many"], "Expand": ["one", "many"], "ConstantOfShape": ["many"]}.get(operator)

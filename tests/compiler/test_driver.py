@@ -33,8 +33,8 @@ def test_parameters_become_constants() -> None:
     ("params", "message"),
     [
         ({"v": floats(3, 2)}, "'main' has no parameter 'v'; its parameters: x, w, b"),
-        ({"w": floats(2, 3)}, r"parameter 'w': expected float32\[3, 2\], but float32\[2, 3\] came"),
-        ({"w": np.zeros((3, 2))}, r"expected float32\[3, 2\], but float64\[3, 2\] came"),
+        ({"w": floats(2, 3)}, r"parameter 'w': expected float32\[3, 2\], got float32\[2, 3\]"),
+        ({"w": np.zeros((3, 2))}, r"expected float32\[3, 2\], got float64\[3, 2\]"),
     ],
 )
 def test_parameters_that_do_not_fit(params: dict, message: str) -> None:

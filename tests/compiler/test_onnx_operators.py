@@ -106,7 +106,7 @@ def recurrent(op: str, gates: int, *more: Any, directions: int = 1, biased: bool
 
 
 def blocks(image: tuple[int, ...], block: tuple[int, ...], columns: int, **attributes: Any) -> Any:
-    """Two images of three channels that are put together from so many blocks."""
+    """Two images of three channels that are put together from blocks."""
     elements = normal(2, 3 * int(np.prod(block)), columns)
     return case("Col2Im", elements, ints(*image), ints(*block), opset=18, constants=(1, 2), **attributes)
 

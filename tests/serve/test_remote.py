@@ -635,7 +635,7 @@ def test_a_value_is_never_larger_than_what_was_sent(serve: Callable[..., Any]):
     header = {"do": "call", "machine": machine._owner.number, "function": "main", "args": [40], "values": nodes}
     with pytest.raises(errors.FormatError, match="no node"):
         device.connection.ask(header)
-    with pytest.raises(errors.FormatError, match="0 came"):
+    with pytest.raises(errors.FormatError, match="got 0"):
         device.connection.ask({**header, "args": [0], "values": [["tensor", "float32", [1 << 40]]]})
     numbers = {**header, "args": [0], "values": [["numbers", "int8", [1 << 21]]]}
     with pytest.raises(errors.FormatError, match="at most"):

@@ -129,9 +129,9 @@ def test_an_onnx_model_is_compiled_and_what_is_not_served_is_named(folder: Path,
     assert repository.endpoint("twice")[1].run([np.ones((1, 2), np.float32)])[0].tolist() == [[2, 2]]
     left = [message for message in caplog.messages if "is not served" in message]
     assert left == [
-        "my model.onnx is not served: 'my model' is no name of a model",
+        "my model.onnx is not served: 'my model' is not the name of a model",
         "rows.onnx is not served: rows.trdl is, under the same name",
-        "weights.pt is not served: it is no executable and no ONNX model",
+        "weights.pt is not served: it is neither an executable nor an ONNX model",
     ]
     digest = hashlib.sha256((folder / "rows.trdl").read_bytes()).hexdigest()
     assert f"loaded rows, version 1, sha256 {digest}" in caplog.messages

@@ -162,7 +162,7 @@ def test_a_bound_given_to_a_function_says_where_it_belongs(vm):
     for name in ("max_seconds", "cancel"):
         with pytest.raises(ArgumentError, match=rf"machine\.call\('depth', \[n\], {name}=…\)"):
             vm["depth"](1, **{name: 1})
-    with pytest.raises(ArgumentError, match=r"profile_call: 'max_second' is no parameter.*did you mean max_seconds"):
+    with pytest.raises(ArgumentError, match=r"profile_call: 'max_second' is not a parameter.*did you mean max_seconds"):
         vm.profile_call("depth", (1,), max_second=1)
 
 

@@ -1,4 +1,4 @@
-"""Calls from Python: arguments of all kinds, results that belong to the caller, errors that say what came."""
+"""Calls from Python: arguments of all kinds, results that belong to the caller, errors that say what was given."""
 
 from __future__ import annotations
 
@@ -97,16 +97,16 @@ def test_keyword_arguments(vm):
     ("args", "kwargs", "error", "text"),
     [
         ((X,), {}, ArgumentError, "main(x, y): no value for y"),
-        ((X, Y, X), {}, ArgumentError, "2 arguments expected, 3 came"),
-        ((X, Y), {"z": X}, ArgumentError, "'z' is no parameter"),
+        ((X, Y, X), {}, ArgumentError, "2 arguments expected, got 3"),
+        ((X, Y), {"z": X}, ArgumentError, "'z' is not a parameter"),
         ((X, Y), {"x": X}, ArgumentError, "'x' is given twice"),
-        ((X, Y.astype(np.float64)), {}, DTypeError, "main(y): expected float32[2, 2], float64 came"),
-        ((X[0], Y), {}, ShapeError, "main(x): expected float32[2, 2], float32[2] came"),
-        ((X[:1], Y), {}, ShapeError, "main(x): expected float32[2, 2], float32[1, 2] came"),
-        ((X, "text"), {}, ArgumentError, "main(y): expected float32[2, 2], a value of type str came"),
-        ((X, None), {}, ArgumentError, "a value of type NoneType came"),
+        ((X, Y.astype(np.float64)), {}, DTypeError, "main(y): expected float32[2, 2], got float64"),
+        ((X[0], Y), {}, ShapeError, "main(x): expected float32[2, 2], got float32[2]"),
+        ((X[:1], Y), {}, ShapeError, "main(x): expected float32[2, 2], got float32[1, 2]"),
+        ((X, "text"), {}, ArgumentError, "main(y): expected float32[2, 2], got a value of type str"),
+        ((X, None), {}, ArgumentError, "got a value of type NoneType"),
         ((X, [[1, 2], [3]]), {}, ShapeError, "lists of different lengths"),
-        ((X, np.array([[object()]])), {}, DTypeError, "an array of object came"),
+        ((X, np.array([[object()]])), {}, DTypeError, "got an array of object"),
     ],
 )
 def test_wrong_arguments(vm, args, kwargs, error, text):
@@ -231,7 +231,7 @@ def test_the_parts_of_a_tuple_are_the_callers_own(machine):
 def test_wrong_sizes_of_dynamic_parameters(machine):
     vm = machine("func @main(x: float32[n, 2], y: float32[3]) -> float32[3] {\n  ret r1\n}")
     assert vm["main"](np.ones((5, 2), np.float32), np.ones(3, np.float32)).shape == (3,)
-    with pytest.raises(ShapeError, match=r"main\(x\): expected float32\[n, 2\], float32\[5, 3\] came"):
+    with pytest.raises(ShapeError, match=r"main\(x\): expected float32\[n, 2\], got float32\[5, 3\]"):
         vm["main"](np.ones((5, 3), np.float32), np.ones(3, np.float32))
     with pytest.raises(ShapeError, match=r"main\(y\)"):
         vm["main"](np.ones((5, 2), np.float32), np.ones(4, np.float32))

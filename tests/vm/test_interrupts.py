@@ -49,9 +49,9 @@ def interrupt_everywhere(
     files = {str(ROOT / module) for module in modules}
     for count in itertools.count():
         state = make()
-        came = interrupted(files.__contains__, count, functools.partial(act, state))
+        was_interrupted = interrupted(files.__contains__, count, functools.partial(act, state))
         check(state)
-        if not came:
+        if not was_interrupted:
             return count
     raise AssertionError
 

@@ -113,7 +113,7 @@ def test_text_forms():
     ("bad", "message"),
     [
         (lambda: words_bad_attribute, "nothing"),
-        (lambda: words_bad_call, "print is no function of words"),
+        (lambda: words_bad_call, "print is not a function of words"),
         (lambda: words_bad_count, "store takes 3 words, got 2"),
         (lambda: words_bad_statement, "compiled functions know no With"),
     ],

@@ -93,7 +93,7 @@ def test_names_that_python_cannot_write_are_keys():
     assert [odd[name] for name in odd._fields] == [1, 2, 3, 4, 5]
     assert odd.count == 3
     assert len(odd) == 5
-    with pytest.raises(ArgumentError, match="2 values came for the 5 names"):
+    with pytest.raises(ArgumentError, match="expected 5 values, got 2"):
         type(odd)(1, 2)
 
 

@@ -92,9 +92,9 @@ def test_the_host_does_none_of_comparing_choosing_and_moving(machine: treadle.Vi
     [
         (np.zeros(2, np.float32), DTypeError, "expected string"),
         (np.array([b"a", b"b"]), DTypeError, "Python's str"),
-        (texts("a", None), DTypeError, "expected a text, a NoneType came"),  # type: ignore[arg-type]
+        (texts("a", None), DTypeError, "expected a text, got a NoneType"),  # type: ignore[arg-type]
         (texts("\ud800", "a"), DTypeError, "lone surrogates"),
-        (3, ArgumentError, "a value of type int came"),
+        (3, ArgumentError, "got a value of type int"),
         (texts("a"), ShapeError, "b"),
         (np.array([["a", "b"]], object), ShapeError, r"main\(b\)"),
     ],
@@ -383,7 +383,7 @@ def test_arrays_that_say_they_are_texts_are_refused_by_the_machine(
     assert (other,) != strings.ELEMENT.names
 
 
-# Who makes arrays of bytes by a type that is not written in the code, and why that is no string tensor.
+# Who makes arrays of bytes by a type that is not written in the code, and why that is not a string tensor.
 BYTES_TO_ARRAYS = {
     "formats/param_dict.py": "TVM's types, among which there are no texts",
     "formats/parameter_files.py": "numbers alone: biufc",
@@ -428,7 +428,7 @@ def test_string_tensors_are_made_of_numbers_in_one_place() -> None:
 
 
 def test_a_number_that_no_text_has_is_a_named_error() -> None:
-    with pytest.raises(ExecutionError, match="the element 18446744073709551615 of a string tensor is no text"):
+    with pytest.raises(ExecutionError, match="the element 18446744073709551615 of a string tensor is not text"):
         strings.to_texts(np.full(1, -1, np.int64).view(strings.ELEMENT))
 
 

@@ -129,7 +129,7 @@ TABLES = {
     ),
     "imports are functions": (
         replace(GOOD, imports=(Import("log", MAIN.type.result),)),
-        "import 'log' has the type float32[2], which is no function type",
+        "import 'log' has the type float32[2], which is not a function type",
     ),
     "imports have types that exist": (
         replace(GOOD, imports=(Import("log", FunctionType((DataType("Tree"),), TupleType(()))),)),
@@ -200,8 +200,8 @@ def test_deep_types_are_refused_before_they_exhaust_the_stack() -> None:
 CODE = {
     "functions leave no gaps": (with_main(start=1), "expected at least one word from word 0 on"),
     "functions cover the code": (with_main(length=MAIN.length - 1), "expected at least one word from word"),
-    "opcodes exist": (with_words(w0=99), "99 is no opcode"),
-    "zeros do not run": (with_words(w0=0), "0 is no opcode"),
+    "opcodes exist": (with_words(w0=99), "99 is not an opcode"),
+    "zeros do not run": (with_words(w0=0), "0 is not an opcode"),
     "registers exist": (with_words(w1=3), "dst of load_const: there is no reference register 3"),
     "negative registers do not exist": (with_words(w1=-1), "dst of load_const: there is no reference register -1"),
     "constants exist": (with_words(w2=1), "const of load_const: there is no constant 1"),

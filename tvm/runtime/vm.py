@@ -55,7 +55,7 @@ class Executable:
         elif isinstance(source, (bytes, bytearray)):
             self._open(bytes(source), trust_native)
         else:
-            raise ArgumentError(f"Executable: expected a module with a program, a {type(mod).__name__} came")
+            raise ArgumentError(f"Executable: expected a module with a program, got a {type(mod).__name__}")
 
     def _open(self, source: bytes, trust_native: bool) -> None:
         missing = formats.late_bound_constants(source)
@@ -123,7 +123,7 @@ class Executable:
     def load_exec(bytecode: Any, lib: Module | None) -> Executable:
         """The inverse of `save`. Raises ArgumentError, a TypeError, and FormatError."""
         if isinstance(bytecode, str) and os.path.isfile(bytecode):
-            raise ArgumentError(f"bytecode: expected what `save` gave, the path {bytecode!r} came; read the file first")
+            raise ArgumentError(f"bytecode: expected what `save` gave, got the path {bytecode!r}; read the file first")
         if isinstance(bytecode, (bytes, str)):
             bytecode = bytearray(bytecode.encode("latin-1") if isinstance(bytecode, str) else bytecode)
         if not isinstance(bytecode, bytearray):
@@ -353,7 +353,7 @@ class VirtualMachine:
         if len(holes) != len(args):
             raise ArgumentError(
                 f"{func_name}: The number of provided parameters doesn't match the number of arguments: "
-                f"expected {len(names)} ({', '.join(names)}), {len(args) + len(kwargs)} came"
+                f"expected {len(names)} ({', '.join(names)}), got {len(args) + len(kwargs)}"
             )
         values = [kwargs[name] if name in kwargs else next(rest) for name in names]
         return [argument(value, type_) for value, type_ in zip(values, types, strict=True)]
@@ -432,7 +432,7 @@ class VirtualMachine:
         if len(results) != len(outputs):
             raise ArgumentError(
                 f"{func_name}: Number of outside output tensors should be equal to model outputs number: "
-                f"{len(results)}, {len(outputs)} came"
+                f"{len(results)}, got {len(outputs)}"
             )
         for number, (result, output) in enumerate(zip(results, outputs, strict=True)):
             if result.dtype != output.dtype or tuple(result.shape) != tuple(output.shape):

@@ -71,7 +71,7 @@ class Tables:
 
 
 def tables(forest: Forest, targets: int, aggregate: str, columns: int | None) -> Tables:
-    """The tables of a forest, whose x has so many columns, if that is known. Raises ModelError, UnsupportedError."""
+    """The tables of a forest, whose x has `columns` columns, if known. Raises ModelError, UnsupportedError."""
     effort.spend(NODE_UNITS * len(forest.mode), "the trees")
     _check(forest, targets, columns)
     _write_out(forest)

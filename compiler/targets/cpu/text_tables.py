@@ -44,7 +44,7 @@ def moves_between(separators: Sequence[str]) -> np.ndarray | None:
 
 
 def _of_runs(separators: frozenset[int], is_single: bool) -> np.ndarray:
-    """The longest runs, or single ones, of characters whose first bytes are no separators."""
+    """The longest runs, or single ones, of characters whose first bytes are not separators."""
     moves = np.zeros((8, 256), np.int32)
     inside = len(BEFORE)
     taken = [byte for byte in (*range(128), *_FIRST_BYTES) if byte not in separators]

@@ -1,7 +1,7 @@
 """Tuning: which variants of the kernels are the fastest on this machine, by measuring them.
 
 Variants are those that the templates offer (`kernels/variants.py`). A primitive's kernels take turns on the same data, as they
-would find it: constants come from memory where those of the whole program are larger than the last cache, other tensors
+would find it: constants come from memory where those of the whole program are larger than the last-level cache, other tensors
 from the caches. One thread measures. A variant replaces the default only where it was faster again when the two were
 compared once more. What is found is kept in the cache, primitive by primitive.
 """
@@ -35,7 +35,7 @@ _LEAST_SECONDS = 3e-6  # a call that is shorter is mostly the call itself
 
 @dataclass
 class Outcome:
-    """What tuning found for one primitive. Seconds are of one call."""
+    """The tuning result of one primitive. Seconds are of one call."""
 
     name: str
     calls: int
@@ -46,7 +46,7 @@ class Outcome:
 
 @dataclass
 class Tuned:
-    """What tuning found: variants by definition key, empty ones where the default is best; and the measurements."""
+    """The tuning results: variants by definition key, empty where the default is best; and the measurements."""
 
     variants: dict[str, str] = field(default_factory=dict)
     outcomes: list[Outcome] = field(default_factory=list)
@@ -90,7 +90,7 @@ def tune(program: Program, target: Target, session: Session) -> Tuned:
         return found
     try:
         work = _by_time(_tunable(program, target), memory, target)
-        hidden = None if session.progress else True  # None: hidden where stderr is no terminal
+        hidden = None if session.progress else True  # None: hidden where stderr is not a terminal
         with tqdm(total=len(work), desc="tuning", unit=" kernels", leave=False, disable=hidden) as bar:
             for number, use in enumerate(work):
                 bounds.check(use.name)

@@ -47,7 +47,7 @@ def _likely_best(problem: Problem, target: Target) -> Tiles | None:
 
 
 def choice(target: Target, measured: Mapping[Problem, Tiles | None], remembers: bool) -> WinogradChoice:
-    """What was measured; else, if it is asked for, what this machine's cache remembers; else what the cost model says."""
+    """The measured tiles; else, if `remembers`, those in this machine's cache; else those of the cost model."""
 
     def choose(problem: Problem) -> Tiles | None:
         if problem in measured:

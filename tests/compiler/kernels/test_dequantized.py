@@ -18,7 +18,7 @@ from .test_quantized import CPUS, ON_X86
 
 
 def operands(rows, depth, columns, group, zeros, bits=4, seed=0):
-    """a, and a packed matrix of numbers of so many bits, their scales, and zero points if there are to be some."""
+    """a, and a packed matrix of narrow integers, their scales, and zero points if wanted."""
     random, groups = np.random.default_rng(seed), -(-depth // group)
     parts = [
         random.standard_normal((*np.atleast_1d(rows), depth)).astype(np.float32),

@@ -284,7 +284,7 @@ def upsampling(
     method: str = "nearest_neighbor",
     align_corners: bool = False,
 ) -> Expression:
-    """An image so many times as high and wide."""
+    """An image enlarged by the two scales."""
     from .image import resized
 
     data = transformed(data, layout, "NCHW")
@@ -310,7 +310,7 @@ def upsampling3d(
     method: str = "nearest_neighbor",
     coordinate_transformation_mode: str = "half_pixel",
 ) -> Expression:
-    """A volume so many times as deep, high and wide."""
+    """A volume enlarged by the three scales."""
     from .image import resized
 
     data = transformed(data, layout, "NCDHW")
@@ -456,7 +456,7 @@ dropout_raw.__name__ = "dropout_raw"
 
 @operator("nn.fifo_buffer")
 def fifo_buffer(data: Tensor, buffer: Tensor, axis: int) -> Expression:
-    """The buffer, `data` put in behind, so much of its front left out."""
+    """The buffer with `data` appended, and as much dropped from its front."""
     along = axis_of(buffer, axis)
     joined = op.concat(buffer, data, axis=along)
     count: Any = type_of(buffer).shape[along]

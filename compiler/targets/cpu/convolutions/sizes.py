@@ -39,11 +39,11 @@ class Window:
         return (self.size - 1) * self.dilation + 1
 
     def reach(self, pixels: int) -> int:
-        """The pixels of the image that so many neighbouring ones of the result are made of, from the first to the last."""
+        """The extent of input pixels that `pixels` neighbouring outputs read."""
         return (pixels - 1) * self.stride + self.extent
 
     def uses(self, pixels: int) -> list[tuple[int, list[tuple[int, int]]]]:
-        """The image's pixels that so many neighbouring ones of the result are made of, counted from the first of their reach:
+        """The input pixels that `pixels` neighbouring outputs read, counted from the first of their extent:
         each with the pixels of the result, and for these the place of the window that meets it. They are written out."""
         require_few(pixels * self.size, MET, "places of a window")
         met: dict[int, list[tuple[int, int]]] = {}

@@ -33,7 +33,7 @@ _TAP_BYTES = BLOCK * VECTOR_BYTES  # of the weights of one pixel of the window, 
 _WINDOW_BYTES = WINDOW_SIZE**2 * _TAP_BYTES
 _AHEAD = (3, 1, 2, 1, 2, 0)  # vectors of weights that a step of each line asks for, those of one channel together
 _TRANSFORM_CYCLES, _PRODUCT_CYCLES = 35, 0.62  # of a window; of a product, loads and sums included
-_STEPS = 8  # channels whose windows are transformed to the first cache
+_STEPS = 8  # channels whose windows are transformed to L1
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:

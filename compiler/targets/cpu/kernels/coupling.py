@@ -18,7 +18,7 @@ _USUAL_ROUNDS = 6
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
-    """The kernel of coupled_probabilities, alone in its definition, of so many classes at most; else None."""
+    """The kernel of coupled_probabilities, alone in its definition, for a bounded number of classes; else None."""
     if len(definition.nodes) != 1 or definition.outputs != (1,):
         return None
     classes = bound_attributes(definition.nodes[0])["classes"]

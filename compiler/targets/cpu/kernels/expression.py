@@ -83,7 +83,7 @@ _COSTS = {
 }
 
 
-_LONG = 0.3  # from which on an operator is a chain of so many steps that two of them, one behind the other, are too much at once
+_LONG = 0.3  # ns per element above which an operator is latency-bound: one per stage
 
 
 def literal(value: object, dtype: DType) -> str:

@@ -114,7 +114,7 @@ def lower(definition: PrimitiveDefinition, target: Target, variant: str = "") ->
 
 
 def space(definition: PrimitiveDefinition, target: Target) -> dict[str, tuple[str, ...]]:
-    """What may be decided otherwise in the kernel of a definition: by name the possible texts, the default first."""
+    """The tuning space of a definition's kernel: the options of each decision by name, the default first."""
     decisions = Decisions()
     with deciding(decisions):
         _lower(definition, target)

@@ -88,7 +88,7 @@ class Subscripts:
         )
 
     def statements(self, nodes: Sequence[ast.stmt]) -> list[ast.stmt]:
-        """What statements become."""
+        """The translated statements."""
         made: list[ast.stmt] = []
         for node in nodes:
             kind = type(node).__name__
@@ -216,7 +216,7 @@ class Subscripts:
     # ---- expressions ----
 
     def expression(self, node: ast.expr, made: list[ast.stmt]) -> ast.expr:
-        """What an expression becomes; the statements that it needs before it are appended."""
+        """The translated expression; statements that must run before it are appended to `made`."""
         kind = type(node).__name__
         rewrite = getattr(self, f"_value_of_{kind}", None)
         if rewrite is None:
@@ -225,7 +225,7 @@ class Subscripts:
 
     def _value_of_Constant(self, node: ast.Constant, made: list[ast.stmt]) -> ast.expr:
         if not isinstance(node.value, (bool, int, float)):
-            raise self._error(node, f"{node.value!r} is no number")
+            raise self._error(node, f"{node.value!r} is not a number")
         return node
 
     def _value_of_Name(self, node: ast.Name, made: list[ast.stmt]) -> ast.expr:
@@ -237,7 +237,7 @@ class Subscripts:
 
     def _number(self, node: ast.expr, value: Any) -> ast.expr:
         if not isinstance(value, (bool, int, float)):
-            raise self._error(node, f"{ast.unparse(node)} = {value!r} is no number")
+            raise self._error(node, f"{ast.unparse(node)} = {value!r} is not a number")
         return literal(value)
 
     def _value_of_Attribute(self, node: ast.Attribute, made: list[ast.stmt]) -> ast.expr:
@@ -344,7 +344,7 @@ class Subscripts:
     def _tensor(self, node: ast.expr) -> Tensor:
         tensor = self._tensors.get(node.id) if isinstance(node, ast.Name) else None
         if tensor is None:
-            raise self._error(node, f"{ast.unparse(node)} is no parameter that is a tensor")
+            raise self._error(node, f"{ast.unparse(node)} is not a tensor parameter")
         return tensor
 
     def _place(self, node: ast.Subscript, made: list[ast.stmt]) -> tuple[Tensor, ast.expr]:

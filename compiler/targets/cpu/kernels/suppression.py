@@ -60,7 +60,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
 
 
 def _write_heap(write: Writer) -> None:
-    """The boxes whose scores are above the least one as a heap of so many `left`."""
+    """The boxes whose scores are above the least one as a heap of size `left`."""
     lanes = write.lanes
     write("left = 0")
     with write.block(f"for begin in range(0, count, {lanes})"):

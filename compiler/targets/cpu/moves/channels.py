@@ -17,7 +17,7 @@ from ..kernels.writer import Writer, estimate, shape_of
 from ..products.tile import BLOCK
 from ..target import Target
 
-_TILE_BYTES = 1 << 14  # of the scratch memory: what the first cache holds with ease
+_TILE_BYTES = 1 << 14  # of the scratch memory: what L1 holds with ease
 _MOST_PIXELS = 32  # of a tile; with few, elements would be read before they have left the store buffer
 _PICOSECONDS = 100  # that an element takes
 _FIELDS = ("image_number", "lane_bytes", "first_block", "end_block", "image_blocks")

@@ -31,12 +31,12 @@ from .runs import BLOCK, is_of_runs, write_runs
 
 _TILES = 4  # side by side: neighbouring cache lines of the source are read one after another
 
-# Lines of the target that lie a multiple of so many bytes apart crowd the sets of the first cache. There, so many tiles are
+# Target lines a multiple of this many bytes apart collide in L1's sets. There, this many tiles are
 # turned one behind the other, along those lines, before the next one beside them.
 _CROWDED = 1024
 _RUN = 32
 
-# A multiple of so many bytes apart, they lie in one set, which has no room for all lines of a tile: halves of tiles are turned
+# A multiple of this many bytes apart, they fall into one set, too small for all lines of a tile: halves of tiles are transposed
 # there, unless the lines of the source are in few sets, too.
 _ONE_SET = 4096
 _FEW_SETS = 2048

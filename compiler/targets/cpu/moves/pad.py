@@ -183,7 +183,7 @@ class _Pad:
             self.write(f"vstore(b, 0, {value}, m{self.last})")
 
     def _write_end(self, start: str, stop: str) -> None:
-        """What is added before or behind a row of x."""
+        """Writes the padding before or after a row of x."""
         k, load = self.last, f"load_{self.type}"
         if self.mode == "constant":
             self._write_fill(start, stop)

@@ -85,7 +85,7 @@ def lower_scatter_nd(definition: PrimitiveDefinition, target: Target) -> Kernel 
 
 
 class _Scatter:
-    """What both operators begin with, and what becomes of an element."""
+    """The common beginning of both operators, and the update of an element."""
 
     @staticmethod
     def of(definition: PrimitiveDefinition, target: Target) -> _Scatter | None:

@@ -80,7 +80,7 @@ def _size(axes: Sequence[Axis]) -> int:
 
 
 def _pieces(copy: Copy) -> tuple[list[Axis], tuple[int, ...]]:
-    """What a piece of the target consists of, and the axes along which it is repeated, if there are different ones enough."""
+    """The axes within a piece of the target, and those along which it is repeated, if there are enough."""
     piece = _piece(copy, repeats=True)
     *outer, cut = copy.axes[: len(copy.axes) - len(piece) + 1]
     different = _size([axis for axis in outer if axis.source != 0]) * -(-integer(cut.size) // integer(piece[0].size))

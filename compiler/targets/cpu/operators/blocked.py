@@ -214,7 +214,7 @@ def _conv_to_few(
 
 
 def is_for_depthwise(channels: int, outputs: int, groups: int, columns: int) -> bool:
-    """Whether conv_depthwise is for a convolution of so many channels by a window of so many columns: each group gives as many
+    """Whether conv_depthwise takes a convolution of these channels and a window of `columns` columns: each group gives as many
     channels as it takes, few, but of several groups, or by itself."""
     each = channels // groups
     is_grouped = groups > 1 or each == 1

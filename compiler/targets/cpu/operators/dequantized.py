@@ -27,7 +27,7 @@ QUAD = 4  # bytes of a word
 
 @dataclass(frozen=True)
 class Packing:
-    """How numbers of so many bits lie in words."""
+    """Layout of narrow integers in words."""
 
     bits: int
 
@@ -109,7 +109,7 @@ def _matmul_dequantized(
 
 
 def _each_row(panels: np.ndarray, group: int, depth: int) -> np.ndarray:
-    """What groups share, for each of so many rows."""
+    """The values that groups share, repeated for each of the `depth` rows."""
     groups = np.arange(depth) // group
     return unpack_matrix(panels)[groups]
 

@@ -173,7 +173,7 @@ def _joined(node: int, before: int, edges: np.ndarray) -> int:
 
 
 def _tokens(text: bytes, moves: np.ndarray, least: int) -> list[bytes]:
-    """What matches, the longest at each place; behind a match that is too short the search goes on at its second character."""
+    """The matches, the longest at each place; after a match that is too short, the search resumes at its second character."""
     found, begin = [], 0
     while begin < len(text):
         end, characters = _longest(text, begin, moves)

@@ -47,7 +47,7 @@ class _Numbers:
 
 @dataclass(frozen=True)
 class _Packed:
-    """What matmul_dequantized is given for a matrix."""
+    """The operands of matmul_dequantized for one matrix."""
 
     operands: tuple[ir.Constant, ...]
     group: int
@@ -99,7 +99,7 @@ class _Walk(Emitter):
         return self.new
 
     def _numbers(self, matrix: ir.Var) -> _Numbers | None:
-        """What a matrix is dequantised from, laid out as it is; None if that is not known."""
+        """The integers that a matrix is dequantised from, in its layout; None if unknown."""
         moves = []
         while (call := self.calls[matrix]).operator != "dequantize":
             moves.append(call)

@@ -36,7 +36,7 @@ class IntegerProducts:
 
 @dataclass(frozen=True)
 class _Quantised:
-    """What a dequantised tensor is made of. Scale and zero point, in float64, broadcast to it."""
+    """A dequantised tensor: its integers, and scale and zero point in float64, which broadcast to it."""
 
     integers: ir.Atom
     scale: np.ndarray
@@ -138,7 +138,7 @@ def _note_linear(walk: _Walk, var: ir.Var, found: _Quantised) -> None:
 
 
 def _move(walk: _Walk, var: ir.Var, call: ir.OperatorCall) -> None:
-    """What changes the places of elements, or chooses the largest ones, changes those of the integers as well."""
+    """Data movement and maxima apply to the integers instead."""
     found = walk.quantised.get(call.args[0])
     if found is None or (call.operator == "max_pool" and np.any(found.scale <= 0)):
         return

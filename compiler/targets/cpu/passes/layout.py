@@ -120,7 +120,7 @@ class _Walk(Blocker):
         return value if isinstance(value, ir.OperatorCall) else None
 
     def _ordinary(self, var: ir.Var, result: ir.Var, type_: TensorType) -> ir.OperatorCall:
-        """What the variable is, given its result in blocked form."""
+        """The call that converts a variable back from its blocked form."""
         if type_.rank != tensor_type(result).rank - 1:  # a pooled image without its spatial axes
             return operator_call("reshape", result, shape=type_.shape)
         self.blocked[var] = result

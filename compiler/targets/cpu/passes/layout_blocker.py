@@ -1,4 +1,4 @@
-"""What the rules of the layout pass share: which images are known in blocked form, and how operands get there."""
+"""Shared state of the layout pass's rules: which images exist in blocked form, and how operands are converted."""
 
 from __future__ import annotations
 

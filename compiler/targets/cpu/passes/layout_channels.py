@@ -91,7 +91,7 @@ def slices(call: ir.OperatorCall) -> list[ir.OperatorCall]:
 
 
 def lay_apart(blocker: Blocker, image: ir.Var, each: int, groups: int) -> ir.Var:
-    """An image's groups of so many channels, with whole blocks for each."""
+    """An image whose groups of `each` channels are padded to whole blocks."""
     if each % BLOCK == 0:
         return image
     known = blocker.apart.get(image)

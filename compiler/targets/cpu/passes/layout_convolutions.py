@@ -22,7 +22,7 @@ from .layout_channels import lay_apart, lay_together
 # A convolution of fewer channels, not blocked yet, reads the planes themselves.
 _FEW_CHANNELS = 16
 
-# A sum of so many products is worth adding up the lanes of a vector.
+# From this many products on, a sum over the lanes of a vector pays.
 _LONG_SUM = 32
 
 

@@ -12,7 +12,7 @@ from ..operators.packing import BLOCK, NarrowGroups
 
 
 def packed(emitter: Emitter, operator: str, weight: ir.Var, **attributes: Any) -> ir.Var:
-    """What a packing operator makes of a variable whose sizes are known."""
+    """A packing operator applied to a variable of known sizes."""
     by_kernels = _BY_KERNELS.get(operator)
     result = by_kernels(emitter, weight, **attributes) if by_kernels else None
     return result or emitter.emit(operator, weight, **attributes)

@@ -195,7 +195,7 @@ def combined(emitter: Emitter, operator: str, a: ir.Atom, b: ir.Atom) -> ir.Atom
 
 
 def _padded(emitter: Emitter, a: ir.Atom, count: int) -> ir.Atom:
-    """a with so many more elements in each row, which meet weights of zero."""
+    """a with `count` more elements in each row; their weights are zero."""
     if not count:
         return a
     before = (0,) * tensor_type(a).rank
@@ -203,7 +203,7 @@ def _padded(emitter: Emitter, a: ir.Atom, count: int) -> ir.Atom:
 
 
 def _by_floats(emitter: Emitter, a: ir.Atom, b: ir.Atom, a_zero: ir.Atom | None, b_zero: ir.Atom | None) -> ir.Atom:
-    """Sums of so many terms at a time as a float holds exactly."""
+    """The sum in pieces short enough for float32 to be exact."""
     depth = tensor_type(a).shape[-1]
     is_known = isinstance(depth, int)
     dtype = DType.float32 if is_known else DType.float64

@@ -25,7 +25,7 @@ from . import pack_integers
 _LONG_ROW = 64
 
 
-# Narrower panels are worth a kernel of their own from so many bytes on.
+# From this many bytes on, narrower panels are worth a kernel of their own.
 _LARGE_BYTES = 1 << 18
 _SOME = 4096  # elements, of which one will tell in most cases
 
@@ -123,7 +123,7 @@ class _Packer(Emitter):
         return (*self.new, dataclasses.replace(binding, value=product))
 
     def _untransposed(self, operand: ir.Atom) -> ir.Atom | None:
-        """What the operand is with its last two axes exchanged, if that is less work."""
+        """The operand with its last two axes exchanged, if that is less work."""
         call = self.permutations.get(operand) if isinstance(operand, ir.Var) else None
         if call is None:
             return None

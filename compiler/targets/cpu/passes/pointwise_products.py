@@ -129,7 +129,7 @@ class _Walk(Emitter):
 
 
 def _flat(shape: Sequence[ShapeDim], groups: int) -> tuple[ShapeDim, ...]:
-    """An image's, its axes of space as one, and so many groups of channels, if there are several, apart."""
+    """An image's shape with its spatial axes merged, and an axis of groups if there are several."""
     n, channels, *space = shape
     pixels: Any = dims.product(space)  # type: ignore[arg-type]
     if groups == 1:

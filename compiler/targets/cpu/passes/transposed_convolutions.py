@@ -30,7 +30,7 @@ from ....passes.rewriting import Emitter, tensor_type
 from ..operators.packing import BLOCK
 from ..operators.winograd import WINDOW_SIZE
 
-# Convolutions of some phases each are worth it where the zeros would make one of all phases so many times as long.
+# Convolutions of some phases each are worth it where the zeros would make one of all phases this many times as long.
 _WASTE = 1.25
 
 # In multiply-adds of a vector, what it takes to write and add up a vector of a product's result; to pack one of the image into

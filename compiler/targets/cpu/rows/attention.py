@@ -42,9 +42,9 @@ _UNITS = 8  # for threads to share, if bands of that many queries are worth it:
 _LEAST_BAND = 128
 _FEW = 4  # queries for which tiles do not pay
 _MOST = 256  # elements of a row of queries, keys or values
-_GROUP = 4096  # scores that a group of tiles has, in the first cache
+_GROUP = 4096  # scores that a group of tiles has, in L1
 _GROUP_ROWS = 64
-_PITCH = 64  # that keeps rows in the scratch memory out of one set of the first cache
+_PITCH = 64  # that keeps rows in the scratch memory out of one set of L1
 _MACS_A_NANOSECOND = 80
 _LEAST = -3.4028234663852886e38  # the first greatest score: -∞ - (-∞) would be no number
 _HIDING = -1000.0  # a mask's value from which on it is worth looking which keys are hidden
@@ -66,7 +66,7 @@ class _Operand(NamedTuple):
 
     number: int
     order: tuple[int, ...]
-    rows: Dim = 0  # so many of them, the first ones, of what is joined
+    rows: Dim = 0  # the number of rows that the first of the joined tensors holds
 
 
 def _is_front(slice_options: dict[str, Any], axis: int, rank: int) -> bool:
@@ -204,7 +204,7 @@ class _Attention:
 
     @cached_property
     def rows(self) -> int:
-        """Queries of a unit: few bands of equal size, since each turns all keys, whose sums stay in the second cache."""
+        """Queries of a unit: few bands of equal size, since each turns all keys, whose sums stay in L2."""
         if not isinstance(self.queries, int):
             return _BAND
         matrices, row = max(1, estimate(dims.product(self.batch))), _Layout(1, 1, self.depth, self.width)
@@ -520,7 +520,7 @@ class _Attention:
         return "block_at", "block_step"
 
     def _write_values(self) -> None:
-        """Puts the span's values side by side: heads that lie far apart share few sets of the first cache."""
+        """Puts the span's values side by side: heads that lie far apart share few sets of L1."""
         write, width = self.write, self.layout.sum_row
         with write.block("for at in range(length)"):
             write(f"source = {self._row('v', 'key + at')}", f"target = values + at * {width}")
@@ -637,7 +637,7 @@ class _Attention:
                     write(f"vstore(target, {at}, {self._normal(tile.accumulator(i, j))}{ending})")
 
     def _normal(self, total: str) -> str:
-        """A sum of values, divided by the sum of their weights, whose reciprocal is the `norm`. Where weights are no numbers,
+        """A sum of values, divided by the sum of their weights, whose reciprocal is the `norm`. Where weights are NaN,
         that is none or infinite."""
         if self.attributes["nan_to_zero"]:
             return f"select(norm < splat_float32(math.inf), {total} * norm, splat_float32(0.0))"
@@ -761,7 +761,7 @@ class _Attention:
 
     @property
     def _shift(self) -> str:
-        """What the masks add to scores at least, in sight; at most, where they hide. `left` keys are left."""
+        """A bound of the masks' addition to scores: least for visible keys, greatest for hidden ones. `left` keys are left."""
         assert self.mask is not None
         ending = f", min({BLOCK}, left)"
         if self.mask.dtype is DType.bool:
@@ -769,7 +769,7 @@ class _Attention:
         return self._held("mask", "at", ending)
 
     def _write_bound(self) -> None:
-        """No product of the band's queries and the span's keys is greater than `bound` (Cauchy and Schwarz). It is no number, or
+        """No product of the band's queries and the span's keys is greater than `bound` (Cauchy-Schwarz). It is NaN, or
         infinite, where there are such queries, keys or values: then nothing counts as hidden."""
         write = self.write
         for name, rows, source, length in (

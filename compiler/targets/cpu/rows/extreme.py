@@ -149,7 +149,7 @@ class _Extreme:
         more, less = (">", "<") if self.is_greatest else ("<", ">")
         if not self.computed.is_float:
             return f"v {more}{'=' if self.takes_last else ''} {best}"
-        # comparisons with what is no number fail
+        # comparisons with NaN fail
         return f"(v {more}= {best}) | isnan(v)" if self.takes_last else f"~(v {less}= {best}) & ~isnan({best})"
 
     @property

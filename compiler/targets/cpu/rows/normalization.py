@@ -1,6 +1,6 @@
 """The templates of softmax and of the normalisations: statistics of a row, then every element by them.
 
-A row is read two or three times, which costs little: rows fit the first or second cache. Means and variances are taken in
+A row is read two or three times, which costs little: rows fit L1 or L2. Means and variances are taken in
 two passes, since the difference of squares would cancel.
 """
 

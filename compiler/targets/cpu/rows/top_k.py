@@ -83,7 +83,7 @@ class _Heap:
             write(f"{key} = ~{key}")
 
     def _write_sink(self, count: str) -> None:
-        """Lets `key` and `place` sink from the front of a heap of so many: worse ones rise."""
+        """Sifts `key` and `place` down from the root of a heap of `count`."""
         write = self.write
         write("hole = 0")
         with write.block("while True"):
