@@ -233,6 +233,9 @@ class RemoteGraphExecutor(GraphExecutor):
         return evaluate
 
 
+GraphExecutor.elsewhere = RemoteGraphExecutor
+
+
 def _exact(place: str, value: Any, type_: TensorType) -> Any:
     """The value, if it is of that very type."""
     if not isinstance(value, RemoteTensor):

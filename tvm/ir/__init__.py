@@ -16,7 +16,6 @@ _MODULES = {
 
 _NAMES = {
     ".json_text": ("load_json", "save_json"),
-    ".mismatch": ("get_first_structural_mismatch",),
     ".nodes": ("make_node",),
     "..runtime.container": ("Array", "Map"),
     "..relay.module": ("IRModule",),
@@ -33,7 +32,12 @@ _NAMES = {
         "TypeVar",
     ),
     "..tir": ("FloatImm", "IntImm"),
-    "..relay.structural": ("assert_structural_equal", "structural_equal", "structural_hash"),
+    "..relay.structural": (
+        "assert_structural_equal",
+        "get_first_structural_mismatch",
+        "structural_equal",
+        "structural_hash",
+    ),
 }
 
 __getattr__, __dir__ = lazy(__name__, _MODULES, _NAMES)

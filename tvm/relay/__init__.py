@@ -2,6 +2,7 @@
 
 from .._lazy import lazy
 from . import op as _operators
+from . import text as _text  # noqa: F401  what `astext` gives
 from .adt import (  # noqa: F401
     Clause,
     Constructor,
@@ -32,13 +33,13 @@ from .expr import (  # noqa: F401
     TupleGetItem,
     TupleWrapper,
     Var,
-    bind,
     const,
     var,
 )
 from .module import IRModule, Module  # noqa: F401
 from .op import annotation, image, nn, random, vision  # noqa: F401
 from .prelude import Prelude  # noqa: F401
+from .rewrite import bind  # noqa: F401
 from .scope_builder import ScopeBuilder  # noqa: F401
 from .ty import (  # noqa: F401
     Any,

@@ -162,7 +162,7 @@ class Executor:
                 raise ArgumentError(f"{expr.name_hint} is generic; call it in a function with types")
             return self._callable(self._with_main(function), function, params)
         if binds:
-            from .expr import bind
+            from .rewrite import bind
 
             expr = bind(expr, binds)
         if isinstance(expr, Function):

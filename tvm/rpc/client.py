@@ -107,7 +107,7 @@ class RemoteSession(RPCSession):
     def get_function(self, name: str) -> PackedFunc:
         """A function that the server's owner has registered. Raises UnknownGlobalFunctionError."""
         from ...remote.tensor import call_registered, has_function
-        from ..runtime.remote_ndarray import as_ndarray
+        from ..runtime.ndarray import as_ndarray
 
         if not has_function(self._connection, name):
             raise UnknownGlobalFunctionError(f"the server's owner has registered no function {name!r}")

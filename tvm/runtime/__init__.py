@@ -1,6 +1,9 @@
 """`tvm.runtime`: objects, devices, tensors, functions, modules, parameter files and reports."""
 
+from typing import Any
+
 from .._lazy import lazy
+from ..modules import registry
 
 _MODULES = {
     "container": ".container",
@@ -51,3 +54,30 @@ _NAMES = {
 }
 
 __getattr__, __dir__ = lazy(__name__, _MODULES, _NAMES)
+
+
+def _global_functions() -> None:
+    from . import global_functions  # noqa: F401
+
+
+def _testing_functions() -> None:
+    from ..testing import functions  # noqa: F401
+
+
+def _load_executable(data: memoryview, trust_native: bool) -> Any:
+    from .executable import load_executable
+
+    return load_executable(data, trust_native)
+
+
+def _load_factory(data: memoryview, trust_native: bool) -> Any:
+    from ..contrib.factory import GraphExecutorFactoryModule
+
+    return GraphExecutorFactoryModule.load(data)
+
+
+for _prefix in ("runtime.", "tvm.graph_", "tvm.relay._"):
+    registry.provide(_prefix, _global_functions)
+registry.provide("testing.", _testing_functions)
+registry.register_loader("VMExecutable", _load_executable)
+registry.register_loader("GraphExecutorFactory", _load_factory)

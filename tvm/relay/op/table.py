@@ -28,7 +28,7 @@ from ....formats import dims, types
 from ....formats.dims import Dim, SymbolicDim
 from ....formats.dtypes import DType
 from ....formats.messages.errors import InferenceError
-from ..expr import Call, Expr, Op, TupleWrapper, as_expr
+from ..expr import OPERATOR_CALLS, Call, Expr, Op, TupleWrapper, as_expr
 
 __all__ = [
     "TABLE",
@@ -90,6 +90,7 @@ def operator(name: str, results: Results = None) -> Callable[[Callable[..., Expr
         def call(*args: Any, **kwargs: Any) -> Any:
             return _call(row, args, kwargs)
 
+        OPERATOR_CALLS[name] = call
         return call
 
     return register
