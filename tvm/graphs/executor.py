@@ -29,7 +29,7 @@ from ...vm.device import Device, cpu
 from ...vm.in_process import InProcess
 from ...vm.machine import VirtualMachine
 from ...vm.memory import pinned
-from ...vm.observe.benchmark import BenchmarkResult
+from ...vm.observe.benchmark import BenchmarkResult, Repeats
 from ...vm.tensor import Tensor
 from ..files.graph_json import COPY, NOP, Graph, parse_graph
 from ..modules.module import Module
@@ -410,22 +410,15 @@ class GraphExecutor(InProcess, Module):
         **inputs: Any,
     ) -> BenchmarkResult:
         """How long a run takes; `end_to_end`, with the inputs copied in and the outputs out each time."""
-        options = (
-            number,
-            repeat,
-            min_repeat_ms or 0,
-            limit_zero_time_iterations,
-            cooldown_interval_ms,
-            repeats_to_cooldown,
+        repeats = Repeats(
+            number, repeat, min_repeat_ms, limit_zero_time_iterations, cooldown_interval_ms, repeats_to_cooldown
         )
         if end_to_end:
             pairs = [part for pair in inputs.items() for part in pair]
-            return self.time_evaluator("run_from_inputs", device or self.device, *options)(
-                self.device.device_type, 0, *pairs
-            )
+            return self.timed("run_from_inputs", device or self.device, repeats)(self.device.device_type, 0, *pairs)
         if inputs:
             self.set_input(**inputs)
-        return self.time_evaluator(func_name, device or self.device, *options)()
+        return self.timed(func_name, device or self.device, repeats)()
 
     def _bind(self) -> Callable[[], Any]:
         """Binds all steps to where their tensors lie now."""

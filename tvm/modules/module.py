@@ -20,7 +20,7 @@ from ...formats.executable import BUNDLED
 from ...formats.messages.errors import ArgumentError, FormatError, UnknownFunctionError
 from ...formats.messages.names import near
 from ...vm.device import Device
-from ...vm.observe.benchmark import BenchmarkResult, measure
+from ...vm.observe.benchmark import BenchmarkResult, Repeats, measure
 from . import linker, registry
 
 ENTRY = "__tvm_main__"
@@ -220,6 +220,15 @@ class Module:
         Before each repeat, `cache_flush_bytes` of other memory are read and written, and the registered function `f_preproc` is
         called with the arguments. Raises UnknownFunctionError, ArgumentError.
         """
+        repeats = Repeats(
+            number, repeat, min_repeat_ms, limit_zero_time_iterations, cooldown_interval_ms, repeats_to_cooldown
+        )
+        return self.timed(func_name, dev, repeats, cache_flush_bytes, f_preproc)
+
+    def timed(
+        self, func_name: str, dev: Device, repeats: Repeats, cache_flush_bytes: int = 0, f_preproc: str = ""
+    ) -> Callable[..., BenchmarkResult]:
+        """`time_evaluator`, as often as `repeats` says."""
         function = self.get_function(func_name, query_imports=True)
         if not isinstance(dev, Device) or not dev.exist:
             raise ArgumentError(f"time_evaluator: expected a device that exists, {dev!r} came")
@@ -232,16 +241,7 @@ class Module:
                 if before is not None:
                     before(*args)
 
-            return measure(
-                lambda: function(*args),
-                number,
-                repeat,
-                min_repeat_ms,
-                limit_zero_time_iterations,
-                cooldown_interval_ms,
-                repeats_to_cooldown,
-                prepare,
-            )
+            return measure(lambda: function(*args), repeats, prepare)
 
         return evaluator
 

@@ -8,6 +8,7 @@ from typing import Any
 from ...formats.messages.errors import ArgumentError
 from ...formats.types import Type
 from ...vm.device import Device, cpu
+from ...vm.observe.benchmark import Repeats
 from ...vm.tensor import require_cpu
 from .arguments import argument
 from .container import ADT, wrapped
@@ -193,27 +194,21 @@ class VirtualMachine:
         **kwargs: Any,
     ) -> Any:
         """How long a call takes, in seconds: a BenchmarkResult. `end_to_end` converts the arguments in each call."""
-        min_repeat_ms = 0 if min_repeat_ms is None else min_repeat_ms
-        options: dict[str, Any] = {
-            "repeat": repeat,
-            "number": number,
-            "min_repeat_ms": min_repeat_ms,
-            "limit_zero_time_iterations": limit_zero_time_iterations,
-            "cooldown_interval_ms": cooldown_interval_ms,
-            "repeats_to_cooldown": repeats_to_cooldown,
-        }
+        repeats = Repeats(
+            number, repeat, min_repeat_ms, limit_zero_time_iterations, cooldown_interval_ms, repeats_to_cooldown
+        )
         names, _ = self._signature(func_name)
         if unknown := [name for name in kwargs if name not in names]:
             raise ArgumentError(f"{func_name}() got an unexpected keyword argument '{unknown[0]}'")
         self.set_input(func_name, *args, **kwargs)
         if self._remote is not None and not end_to_end:  # measured where it runs
-            times = number, repeat, min_repeat_ms, cooldown_interval_ms
+            times = number, repeat, min_repeat_ms or 0, cooldown_interval_ms
             return self._machine.time_evaluator(func_name, device, *times)(*self._values(func_name))
         if end_to_end:
             device = cpu() if self._remote is not None else device
             whole = Module({"end_to_end": lambda: self.invoke(func_name, *args, **kwargs)}, "VirtualMachine")
-            return whole.time_evaluator("end_to_end", device, **options)()
-        return self.module.time_evaluator("invoke", device, **options)(func_name)
+            return whole.timed("end_to_end", device, repeats)()
+        return self.module.timed("invoke", device, repeats)(func_name)
 
 
 _UNSET = object()
