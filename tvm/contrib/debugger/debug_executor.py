@@ -59,9 +59,9 @@ class GraphModuleDebug(GraphModule):
     ) -> None:
         """Measures each node, keeps all tensors, writes both into the folder, and prints a table."""
         if input_dict:
-            self.set_input(**input_dict)
+            self.module["set_input"](**input_dict)
         times = number, repeat, min_repeat_ms, limit_zero_time_iterations, cooldown_interval_ms, repeats_to_cooldown
-        self.debug_datum.times = self.run_individual(*times)
+        self.debug_datum.times = self.module["run_individual"](*times)
         self._keep_tensors()
         self.debug_datum.dump_output_tensor()
         self.debug_datum.dump_chrome_trace()

@@ -96,7 +96,6 @@ softmax = _softmax("softmax", "softmax", "exp x / the sum of exp x along an axis
 fast_softmax = _softmax("fast_softmax", "softmax", "`softmax`.")
 log_softmax = _softmax("log_softmax", "log_softmax", "The logarithm of softmax.")
 
-
 # ---- shapes ----
 
 
@@ -438,7 +437,6 @@ def dropout(data: Any, rate: float = 0.5) -> TupleGetItem:
 
 dropout_raw.__name__ = "dropout_raw"
 
-
 # ---- losses ----
 
 
@@ -453,4 +451,4 @@ def fifo_buffer(data: Tensor, buffer: Tensor, axis: int) -> Expression:
     return op.slice(joined, starts=(dims.multiply(count, -1),), ends=(1 << 40,), axes=(along,), steps=(1,))
 
 
-__getattr__, __dir__ = lazy(__name__, {}, {}, NN)
+__getattr__, __dir__ = lazy(__name__, absent=NN)
