@@ -42,12 +42,7 @@ class DebugExecutor(GraphExecutor):
     type_key = "GraphExecutorDebug"
     functions = (
         *GraphExecutor.functions,
-        "execute_node",
-        "get_node_output",
-        "profile",
-        "profile_rpc",
-        "run_individual",
-        "run_individual_node",
+        *("execute_node", "get_node_output", "profile", "profile_rpc", "run_individual", "run_individual_node"),
     )
 
     def _make_plan(self, primitives: tuple, python: Mapping[str, Any]) -> GraphProgram:

@@ -40,30 +40,20 @@ Function = Callable[..., Any]
 Find = Callable[[str], Union[Function, None]]  # a function of the user's by its name, None for one that there is not
 
 
+# what `executor[name]` gives, by TVM's names
+_FUNCTIONS = """
+    benchmark debug_get_output get_input get_input_index get_input_info get_num_inputs get_num_outputs get_output
+    load_params run run_from_inputs set_input set_input_zero_copy set_output_zero_copy share_params time_evaluator
+"""
+
+
 class GraphExecutor(InProcess, Module):
     """A graph, linked and bound. One thread at a time sets, runs and gets; executors share what `share_params` says alone."""
 
     instead = "make another one of the graph"
 
     type_key = "GraphExecutor"
-    functions: tuple[str, ...] = (  # what `executor[name]` gives, by TVM's names
-        "benchmark",
-        "debug_get_output",
-        "get_input",
-        "get_input_index",
-        "get_input_info",
-        "get_num_inputs",
-        "get_num_outputs",
-        "get_output",
-        "load_params",
-        "run",
-        "run_from_inputs",
-        "set_input",
-        "set_input_zero_copy",
-        "set_output_zero_copy",
-        "share_params",
-        "time_evaluator",
-    )
+    functions: tuple[str, ...] = tuple(_FUNCTIONS.split())
 
     elsewhere: type[GraphExecutor]  # the class of those at a server, which `remote.py` says
 

@@ -184,51 +184,16 @@ def function_pass(
 
 
 # TVM's passes that Treadle's compiler does in its own way, or that have nothing to do here.
-KEPT = [
-    "AlterOpLayout",
-    "AnnotateTarget",
-    "BackwardFoldScaleAxis",
-    "CanonicalizeCast",
-    "CanonicalizeOps",
-    "CombineParallelBatchMatmul",
-    "CombineParallelConv2D",
-    "CombineParallelDense",
-    "ConvertLayout",
-    "DeadCodeElimination",
-    "Defunctionalization",
-    "DefuseOps",
-    "DynamicToStatic",
-    "EliminateCommonSubexpr",
-    "EtaExpand",
-    "FakeQuantizationToInteger",
-    "FastMath",
-    "FirstOrderGradient",
-    "FlattenAtrousConv",
-    "FlexibleShapeDispatch",
-    "FoldConstant",
-    "FoldExplicitPadding",
-    "FoldScaleAxis",
-    "ForwardFoldScaleAxis",
-    "FuseOps",
-    "Inline",
-    "LambdaLift",
-    "LazyGradientInit",
-    "Legalize",
-    "MergeCompilerRegions",
-    "MergeComposite",
-    "ManifestLifetimes",
-    "OutlineCompilerFunctionsWithExistingGlobalSymbols",
-    "PartialEvaluate",
-    "PartitionGraph",
-    "PlanDevices",
-    "SimplifyExpr",
-    "SimplifyFCTranspose",
-    "SimplifyInference",
-    "SplitArgs",
-    "ToANormalForm",
-    "ToBasicBlockNormalForm",
-    "ToGraphNormalForm",
-]
+_KEPT_WORDS = """
+    AlterOpLayout AnnotateTarget BackwardFoldScaleAxis CanonicalizeCast CanonicalizeOps CombineParallelBatchMatmul
+    CombineParallelConv2D CombineParallelDense ConvertLayout DeadCodeElimination Defunctionalization DefuseOps
+    DynamicToStatic EliminateCommonSubexpr EtaExpand FakeQuantizationToInteger FastMath FirstOrderGradient FlattenAtrousConv
+    FlexibleShapeDispatch FoldConstant FoldExplicitPadding FoldScaleAxis ForwardFoldScaleAxis FuseOps Inline LambdaLift
+    LazyGradientInit Legalize MergeCompilerRegions MergeComposite ManifestLifetimes
+    OutlineCompilerFunctionsWithExistingGlobalSymbols PartialEvaluate PartitionGraph PlanDevices SimplifyExpr
+    SimplifyFCTranspose SimplifyInference SplitArgs ToANormalForm ToBasicBlockNormalForm ToGraphNormalForm
+"""
+KEPT = _KEPT_WORDS.split()
 
 
 def kept(name: str) -> Callable[..., Pass]:
