@@ -17,6 +17,7 @@ import numpy as np
 
 from ...formats.dtypes import DType
 from ..modules.containers import Object
+from ..runtime.ndarray import array
 from . import ty
 from .ty import Type
 
@@ -101,8 +102,6 @@ class Constant(Expr):
     @property
     def data(self) -> Any:
         """The tensor, as the runtime has it."""
-        from ..runtime.ndarray import array
-
         if self._tensor is None:
             self._tensor = array(self.array)
         return self._tensor

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...runtime.ndarray import array
 from ..expr import Function
 from ..module import IRModule
 from ..transform import infer_module
@@ -63,8 +64,6 @@ class Constant(Initializer):
 
 def create_workload(net: Function, initializer: Any = None, seed: int = SEED) -> tuple[IRModule, dict[str, Any]]:
     """A module of the function, typed, and arrays for all its parameters but "data"."""
-    from ...runtime.ndarray import array
-
     module = infer_module(IRModule.from_expr(net))
     fill = initializer or Xavier(seed=seed)
     params = {}
