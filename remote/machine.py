@@ -19,7 +19,7 @@ from ..vm.budgets import Budget, CancelToken
 from ..vm.calls import arguments, bound
 from ..vm.device import Device
 from ..vm.machine import VirtualMachine
-from ..vm.observe.benchmark import BenchmarkResult, check_options
+from ..vm.observe.benchmark import BenchmarkResult, Repeats
 from ..vm.observe.profile import MetricCollector, Profile, ProfileRow
 from ..vm.observe.report import Report
 from ..vm.outputs import describe, output_number
@@ -263,7 +263,7 @@ class RemoteMachine(VirtualMachine):
         saved = self._saved.get(name) if isinstance(name, str) else None
         function = -1 if saved is not None else self._number(name)
         what = {"function": name} if saved is None else {"saved": saved.number}
-        check_options(number, repeat, min_repeat_ms, 100, cooldown_interval_ms, 1)
+        Repeats(number, repeat, min_repeat_ms, cooldown_interval_ms=cooldown_interval_ms)  # raises ArgumentError
         options = {
             "number": number,
             "repeat": repeat,

@@ -15,7 +15,7 @@ from ...formats.dtypes import DType
 from ...formats.messages.errors import ArgumentError, BudgetExceededError, FormatError
 from ...vm.budgets import DEFAULT_DEPTH, CancelToken
 from ...vm.machine import VirtualMachine
-from ...vm.observe.benchmark import measure
+from ...vm.observe.benchmark import Repeats, measure
 from ...vm.outputs import output_number
 from ...vm.stateful import SavedCall, no_inputs, output_of
 from ...vm.tensor import Tensor
@@ -352,7 +352,7 @@ def _time(work: Work) -> dict[str, Any]:
     try:
         if work.token.cancelled:
             over.set()
-        return {"results": list(measure(run, **given, sleep=rest).results)}
+        return {"results": list(measure(run, Repeats(**given), sleep=rest).results)}
     finally:
         work.token.detach(id(over))
 

@@ -52,8 +52,3 @@ def graph_executor_factory(
 
     executable = compile(module, params=params, opt_level=opt_level, progress=False, named_weights=True, **options)
     return GraphExecutorFactoryModule(executable, name)
-
-
-def load_factory(data: memoryview, trust_native: bool = False) -> GraphFactory:
-    """A factory from a file, by TVM's names."""
-    return GraphExecutorFactoryModule.load(data)

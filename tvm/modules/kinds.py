@@ -21,9 +21,6 @@ from . import linker, registry
 from .kernel_function import kernel_function
 from .module import ENTRY, Module
 
-# What an executable has besides its functions, if it has none of these names: its main as a graph.
-_OF_GRAPHS = ("default", "debug_create", "get_graph_json", "get_graph_params", "remove_params")
-
 
 class ExecutableModule(Module):
     """An executable: its functions run on a machine, which is made when the first one is asked for. `module["default"](cpu())` is
@@ -35,7 +32,7 @@ class ExecutableModule(Module):
         super().__init__()
         self.executable = executable
         self._machine: VirtualMachine | None = None
-        self._factory: Module | None = None
+        self._extensions: dict[Callable[[Any], Any], Module] = {}
 
     @property
     def machine(self) -> VirtualMachine:
@@ -55,15 +52,16 @@ class ExecutableModule(Module):
             name = "main"
         if name in self.executable.globals:
             return self.machine[name]
-        return super().find(name) or (self._graphs().find(name) if name in _OF_GRAPHS else None)
+        found = super().find(name)
+        if found is None and name in registry.extensions:
+            found = self._extension(registry.extensions[name]).find(name)
+        return found
 
-    def _graphs(self) -> Module:
-        """What makes graph executors of its main."""
-        if self._factory is None:
-            from ..graphs.factory import GraphFactory
-
-            self._factory = GraphFactory(self.executable)
-        return self._factory
+    def _extension(self, make: Callable[[Any], Any]) -> Module:
+        """What has further functions, such as those that make graph executors of its main."""
+        if make not in self._extensions:
+            self._extensions[make] = make(self.executable)
+        return self._extensions[make]
 
     def get_source(self, fmt: str = "") -> str:
         """Its kernels' source ("python", "llvm" or "asm"), else its assembly."""

@@ -14,9 +14,15 @@ from ...compiler.passes import optional_passes
 from ...formats.executable import Executable
 from ...formats.messages.errors import ArgumentError, CompileError
 from ...formats.types import TensorType
+from ...vm.machine import VirtualMachine
+from ...vm.tensor import require_cpu
+from ..contrib.factory import graph_executor_factory
+from ..runtime.arguments import argument
+from ..runtime.container import wrapped
 from ..transform import PassContext
-from .expr import Expr, Function, GlobalVar, as_expr
+from .expr import Constant, Expr, Function, GlobalVar, as_expr
 from .module import IRModule, LibraryFunction, as_module
+from .rewrite import bind, substitute
 from .transform import build_config
 from .visit import free_vars
 
@@ -46,9 +52,6 @@ def check_target(target: Any) -> None:
 
 def bind_params_by_name(function: Any, params: Mapping[str, Any]) -> Any:
     """The function with parameters replaced by constants. Names that it lacks are told, and left out."""
-    from .expr import Constant
-    from .rewrite import substitute
-
     by_name = {param.name_hint: param for param in function.params}
     named = [param.name_hint for param in function.params]
     if several := [name for name in params if named.count(name) > 1]:
@@ -101,8 +104,6 @@ def build(
     mod_name: str = "default",
 ) -> Any:
     """A module for the graph executor; it can be taken apart as `graph, lib, params` too. Raises CompileError."""
-    from ..contrib.factory import graph_executor_factory
-
     check_target(target)
     module = as_module(ir_mod)
     context = PassContext.current()
@@ -162,8 +163,6 @@ class Executor:
                 raise ArgumentError(f"{expr.name_hint} is generic; call it in a function with types")
             return self._callable(self._with_main(function), function, params)
         if binds:
-            from .expr import bind
-
             expr = bind(expr, binds)
         if isinstance(expr, Function):
             if free := free_vars(expr):
@@ -178,10 +177,6 @@ class Executor:
         return module
 
     def _callable(self, module: IRModule, function: Any, params: Mapping[str, Any] | None) -> Callable[..., Any]:
-        from ...vm.machine import VirtualMachine
-        from ..runtime.arguments import argument
-        from ..runtime.container import wrapped
-
         fixed = {**self.params, **(params or {})}
         executable = compiled(module, self.target, fixed)
         machine = VirtualMachine(executable)
@@ -234,8 +229,6 @@ def create_executor(
 
     Raises RuntimeError for another kind, ArgumentError for a device or target that does not exist.
     """
-    from ...vm.tensor import require_cpu
-
     device = ctx if device is None else device
     if device is not None:
         require_cpu(device, "create_executor")

@@ -46,6 +46,9 @@ class TypeKind:
 class Type(Object):
     """Any type of Relay."""
 
+    def __str__(self) -> str:
+        return text_of(self)
+
 
 def _dim(dim: object) -> Dim:
     if isinstance(dim, (SymbolicDim, Any)):
@@ -72,9 +75,6 @@ class TensorType(Type):
             raise TypeError(f"the shape of {self} is not known before the program runs")
         return tuple(int(dim) for dim in self.shape)  # type: ignore[arg-type]
 
-    def __str__(self) -> str:
-        return text_of(self)
-
 
 @dataclass(frozen=True)
 class TupleType(Type):
@@ -83,9 +83,6 @@ class TupleType(Type):
     def __post_init__(self) -> None:
         object.__setattr__(self, "fields", tuple(self.fields))
 
-    def __str__(self) -> str:
-        return text_of(self)
-
 
 @dataclass(frozen=True)
 class TypeVar(Type):
@@ -93,9 +90,6 @@ class TypeVar(Type):
 
     name_hint: str
     kind: int = TypeKind.Type
-
-    def __str__(self) -> str:
-        return self.name_hint
 
 
 @dataclass(frozen=True)
@@ -112,9 +106,6 @@ class GlobalTypeVar(Type):
     def __call__(self, *args: Type) -> TypeCall:
         return TypeCall(self, args)
 
-    def __str__(self) -> str:
-        return self.name_hint
-
 
 @dataclass(frozen=True)
 class TypeCall(Type):
@@ -125,9 +116,6 @@ class TypeCall(Type):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "args", tuple(self.args))
-
-    def __str__(self) -> str:
-        return text_of(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,9 +155,6 @@ class FuncType(Type):
 
         return (*map(of, self.arg_types), of(self.ret_type), len(own))
 
-    def __str__(self) -> str:
-        return text_of(self)
-
 
 class IncompleteType(Type):
     """A type that inference is to find."""
@@ -179,6 +164,8 @@ class IncompleteType(Type):
 
     def __repr__(self) -> str:
         return "IncompleteType()"
+
+    __str__ = __repr__
 
 
 def text_of(type_: Type, dim_text: Callable[[SymbolicDim], str] = str) -> str:
@@ -199,7 +186,7 @@ def text_of(type_: Type, dim_text: Callable[[SymbolicDim], str] = str) -> str:
     if isinstance(type_, FuncType):
         own = f"[{several(type_.type_params)}]" if type_.type_params else ""
         return f"fn {own}({several(type_.arg_types)}) -> {text_of(type_.ret_type, dim_text)}"
-    return "_" if isinstance(type_, IncompleteType) else str(type_)
+    return type_.name_hint if isinstance(type_, (TypeVar, GlobalTypeVar)) else "_"
 
 
 def scalar_type(dtype: str) -> TensorType:

@@ -1,14 +1,11 @@
 """The functions `vm.builtin.*` that programs of the Relay VM's successor call by name: shapes, checks, storage, tuples, closures.
 
-`registry.get_global_func` imports this module for the first of them.
+This module is imported for the first of them (`modules/__init__.py`), and imports those of the other modules.
 """
 
 from __future__ import annotations
 
-import functools
-import inspect
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,65 +17,19 @@ from ....formats.messages.errors import (
     CheckError,
     ExecutionError,
     IndexOutOfRangeError,
-    OutOfMemoryError,
-    TreadleError,
 )
 from ....vm.device import Device
 from ....vm.tensor import Tensor, require_cpu
 from ...modules.containers import Array, Object, ShapeTuple
-from ...modules.registry import PackedFunc, get_global_func, register_contained, register_func
+from ...modules.registry import PackedFunc, get_global_func
+from . import caches, devices, paged_cache, recurrent_state, sampling, tensor_cache  # noqa: F401  they register theirs
 from .machine import VMClosure
+from .registering import builtin, calling_builtin
 from .values import like, parts, sizes, tensor, truth
 
 # what is done with a dimension: `match_shape`, then `make_shape`
 ASSERT_EQUAL_TO_IMM, STORE_TO_HEAP, NO_OP, ASSERT_EQUAL_TO_LOAD = range(4)
 USE_IMM, LOAD_SHAPE = range(2)
-
-
-def builtin(function: Callable[..., Any], name: str = "", contained: bool = True) -> Callable[..., Any]:
-    """Registers a function as vm.builtin. Programs call it with what they will: what Python says of a value that is none of a
-    function's is an ArgumentError. `contained` is one that works on its arguments alone, so that programs from files may name it
-    (`registry.register_contained`)."""
-    name = f"vm.builtin.{name or function.__name__.rstrip('_')}"
-
-    @functools.wraps(function)
-    def checked(*args: Any) -> Any:
-        try:
-            return function(*args)
-        except TreadleError:
-            raise
-        except MemoryError as error:
-            raise OutOfMemoryError(f"{name}: {error}") from error
-        except (TypeError, ValueError, IndexError, AttributeError, KeyError, OverflowError) as error:
-            raise ArgumentError(f"{name}: {error}") from error
-
-    _register(name, checked, contained)
-    return function
-
-
-def calling_builtin(function: Callable[..., Any], name: str = "", contained: bool = True) -> Callable[..., Any]:
-    """Registers a function that calls one of the user's, whose errors are its own: the number of arguments is all that is
-    checked for it."""
-    name = f"vm.builtin.{name or function.__name__}"
-    signature = inspect.signature(function)
-
-    @functools.wraps(function)
-    def checked(*args: Any) -> Any:
-        try:
-            signature.bind(*args)
-        except TypeError as error:
-            raise ArgumentError(f"{name}: {error}") from None
-        return function(*args)
-
-    _register(name, checked, contained)
-    return function
-
-
-def _register(name: str, function: Callable[..., Any], contained: bool) -> None:
-    if contained:
-        register_contained(name, function)
-    else:
-        register_func(name, function, override=True)
 
 
 def size_of(dtype: Any) -> np.dtype:
@@ -353,13 +304,3 @@ calling_builtin(invoke_debug_func, contained=False)
 @builtin
 def debug_print(value: Any) -> None:
     print(value, file=sys.stderr)
-
-
-from . import (  # noqa: E402, F401  the rest of them, which `builtin` registers
-    caches,
-    devices,
-    paged_cache,
-    recurrent_state,
-    sampling,
-    tensor_cache,
-)

@@ -9,7 +9,7 @@ import numpy as np
 from ....formats.messages.errors import ArgumentError, CheckError
 from ....vm.tensor import Tensor
 from ...modules.containers import Array, Object, ShapeTuple
-from .builtins import builtin
+from .registering import builtin
 from .values import sizes, tensor
 
 

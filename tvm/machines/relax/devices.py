@@ -10,8 +10,8 @@ from weakref import WeakKeyDictionary
 
 from ....formats.messages.errors import ArgumentError
 from ...modules.registry import PackedFunc
-from .builtins import builtin, calling_builtin
 from .machine import RelaxMachine, VMClosure
+from .registering import builtin, calling_builtin
 from .values import parts
 
 _allocated: WeakKeyDictionary[RelaxMachine, dict[int, Any]] = (

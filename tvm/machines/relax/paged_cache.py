@@ -14,7 +14,7 @@ from ....formats.messages.errors import ArgumentError, CheckError
 from ....vm.tensor import Tensor
 from ...modules.containers import Object, ShapeTuple
 from ...modules.registry import register_crossing
-from .builtins import builtin
+from .registering import builtin
 from .values import sizes, tensor
 
 _ROTARY = ("none", "normal", "inline")

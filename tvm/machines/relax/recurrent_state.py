@@ -9,7 +9,7 @@ from ....formats.messages.errors import ArgumentError, CheckError
 from ....vm.tensor import Tensor
 from ...modules.containers import Object
 from ...modules.registry import register_crossing
-from .builtins import builtin
+from .registering import builtin
 from .values import parts, tensor
 
 

@@ -17,6 +17,7 @@ from ....formats.messages.errors import InferenceError
 from ..ty import dtype_name
 from .dynamic import broadcast_to_like as _broadcast_to_like
 from .dynamic import full_of, reshaped_to, sizes_of, sliced_by
+from .layouts import transformed
 from .reshaping import new_shape, reverse_shape
 from .table import (
     Tensor,
@@ -27,6 +28,7 @@ from .table import (
     cut_to,
     like,
     operator,
+    operators_in,
     pair,
     rank_of,
     scalar,
@@ -34,50 +36,6 @@ from .table import (
     type_of,
 )
 from .tensor import filled
-
-__all__ = [
-    "adv_index",
-    "arange",
-    "argwhere",
-    "broadcast_to",
-    "broadcast_to_like",
-    "cast",
-    "cast_like",
-    "collapse_sum_like",
-    "collapse_sum_to",
-    "cumsum",
-    "expand_dims",
-    "full",
-    "full_like",
-    "gather",
-    "gather_nd",
-    "invert_permutation",
-    "layout_transform",
-    "meshgrid",
-    "one_hot",
-    "reinterpret",
-    "repeat",
-    "reshape",
-    "reshape_like",
-    "reverse",
-    "reverse_reshape",
-    "reverse_sequence",
-    "scatter_elements",
-    "scatter_nd",
-    "sequence_mask",
-    "slice_like",
-    "sliding_window",
-    "split",
-    "squeeze",
-    "strided_set",
-    "strided_slice",
-    "take",
-    "tile",
-    "transpose",
-    "trilu",
-    "unravel_index",
-    "where",
-]
 
 
 @operator("cast")
@@ -461,8 +419,6 @@ def slice_like(data: Tensor, shape_like: Tensor, axes: Any = None) -> Expression
 @operator("layout_transform")
 def layout_transform(data: Tensor, src_layout: str, dst_layout: str) -> Expression:
     """The tensor in another layout: letters in another order, or parts of an axis (`NCHW4c`) as an axis."""
-    from .layouts import transformed
-
     return transformed(data, src_layout, dst_layout)
 
 
@@ -608,3 +564,6 @@ def sliding_window(data: Tensor, axis: int, window_shape: Any, strides: Any) -> 
         moved = axis + place + 1
         data = op.permute_dims(data, axes=[*(a for a in range(rank) if a != moved), moved])
     return data
+
+
+__all__ = operators_in(globals())

@@ -24,7 +24,7 @@ from ....formats.dims import SymbolicDim
 from ....formats.messages.errors import FormatError, TreadleError
 from ...files.node_json import UnknownNode, load
 from .. import adt, ty
-from ..expr import Call, Constant, Expr, Function, GlobalVar, If, Let, Tuple, TupleGetItem, Var
+from ..expr import Call, Constant, Expr, Function, GlobalVar, If, Let, Op, Tuple, TupleGetItem, Var
 from ..module import IRModule
 from ..op.table import TABLE, call_operator
 from ..visit import Walk, run
@@ -454,8 +454,6 @@ class _Named(Expr):
 
     @property
     def op(self) -> Expr:
-        from ..expr import Op
-
         return Op.get(self.name)
 
 

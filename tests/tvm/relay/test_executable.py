@@ -7,7 +7,7 @@ from treadle.formats.messages.errors import ArgumentError, BudgetExceededError, 
 from treadle.tvm.runtime.container import ADT
 from treadle.tvm.runtime.vm import Executable, VirtualMachine
 
-from ..formats.relay_files import EVERYTHING, PRIMITIVES, WEIGHTS, everything, relay_file
+from ...formats.relay_files import EVERYTHING, PRIMITIVES, WEIGHTS, everything, relay_file
 
 X = np.full(4, 2, "float32")
 

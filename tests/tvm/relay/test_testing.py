@@ -9,7 +9,7 @@ import pytest
 from treadle.tvm import relay
 from treadle.tvm.relay import testing
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SMALL = {"image_shape": (3, 32, 32)}
 NETWORKS = {
     "mlp": lambda: testing.mlp.get_workload(2),

@@ -14,7 +14,7 @@ from treadle.tvm import relax
 from treadle.tvm.relax.testing.lib_comparator import LibCompareVMInstrument
 from treadle.tvm.runtime.profiling import Report
 
-from .. import timing
+from ... import timing
 
 X = np.array([[1, -2], [3, 4]], np.float32)
 Y = X * 10

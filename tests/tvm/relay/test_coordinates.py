@@ -5,7 +5,7 @@ import pytest
 import treadle
 from treadle.tvm import relay
 
-from .test_relay_more_operators import BOXES, bilinear, floats, run  # noqa: F401
+from .test_more_operators import BOXES, bilinear, floats, run  # noqa: F401
 
 
 @pytest.mark.parametrize(("old", "new"), [([2, 3, 6], [9, -1]), ([4, 5], [2, 2, 5]), ([6], [-1, 3, 1]), ([2, 3], [6])])
