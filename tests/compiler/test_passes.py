@@ -352,6 +352,8 @@ def primitives(text: str, signature: str = "x: float32[4, 8], y: float32[4, 8], 
         ("a = exp(x)\nr = matmul(a, w)", ["exp", "matmul"]),
         # the product's operand is wanted beside it too: it stays before the product
         ("a = exp(x)\nb = matmul(a, w)\nr = add(b, a)", ["exp", "matmul add"]),
+        # beside the product and not before it: the operand becomes a part of what follows
+        ("a = exp(x)\nb = matmul(x, w)\nr = add(b, a)", ["matmul exp add"]),
         # the matrix product is wanted twice
         ("a = matmul(x, w)\nb = relu(a)\nr = (a, b)", ["matmul", "relu"]),
         # both results of the chain are wanted
