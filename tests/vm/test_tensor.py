@@ -3,6 +3,7 @@
 import operator
 import pickle
 
+import ml_dtypes  # noqa: F401  NumPy knows the names of its types then
 import numpy as np
 import pytest
 from treadle import Tensor
