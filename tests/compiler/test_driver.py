@@ -57,6 +57,14 @@ def test_a_thing_that_is_no_model() -> None:
         treadle.compile(3)
 
 
+def test_what_is_compiled_already_says_what_runs_it() -> None:
+    executable = treadle.compile(SAMPLES["double"].module, progress=False)
+    with pytest.raises(CompileError, match=r"an Executable; .* treadle\.VirtualMachine\(executable\) runs it"):
+        treadle.compile(executable)
+    with pytest.raises(CompileError, match=r"a VirtualMachine; .* machine\.executable is what was compiled"):
+        treadle.compile(treadle.VirtualMachine(executable))
+
+
 @pytest.mark.parametrize("option", [{"opt_level": 99}, {"opt_level": -1}, {"opt_level": True}, {"opt_level": "2"}])
 def test_an_optimisation_level_that_there_is_not(option: dict) -> None:
     with pytest.raises(CompileError, match=r"opt_level=.*expected a level from 0 to 2"):

@@ -427,6 +427,7 @@ def test_a_tensor_that_was_put_there_does_not_travel_again(serve: Callable[..., 
     there = device.put(LARGE)
     device.connection.upload = None  # nothing goes there any more
     assert there.shape == LARGE.shape
+    assert (there.ndim, there.size, there.nbytes) == (LARGE.ndim, LARGE.size, LARGE.nbytes)
     for _ in range(2):
         np.testing.assert_allclose(machine["main"](there).numpy(), models.expected(LARGE), rtol=1e-4, atol=1e-5)
     assert np.asarray(there).tobytes() == LARGE.tobytes()

@@ -82,6 +82,12 @@ def test_an_epilogue_that_repeats_within_a_batch():
     check_product((2, 30), 200, 37, 32, False, ((1, 30, 37),), 2)
 
 
+def test_one_column_is_a_product_too():
+    operands = [tensor("uint32", (1, 4, 16)), tensor("float32", (1, 2, 16)), tensor("uint8", (1, 2, 16))]
+    definition = definition_of("matmul_dequantized", [tensor("float32", (3, 32)), *operands], columns=1, group=16)
+    assert definition.results == (tensor("float32", (3, 1)),)
+
+
 def test_no_rows():
     check_product(0, 40, 20, 8, True)
     check_product((3, 0), 40, 20, 8, False)
