@@ -312,7 +312,7 @@ def _matmul(d: Draw, transposed: bool) -> Operands:
 def _packed(d: Draw) -> Operands:
     columns, depth = d.random.choice(_SIZES), d.dim()
     a = _f32(*d.shape(d.one(0, 1, 2)), depth)
-    panels = tensor(d.one("float32", "float16", "uint16"), (_blocks(columns), depth, 16))
+    panels = tensor(d.one("float32", "float16", "bfloat16"), (_blocks(columns), depth, 16))
     return [a, panels], {"columns": columns}
 
 

@@ -15,6 +15,7 @@ from .....formats.dims import Dim
 from .....formats.types import TensorType
 from ..kernels.anchor import Anchored
 from ..kernels.writer import Writer, is_streamed, shape_of, write_streaming
+from .precision import Precision
 from .tile import BLOCK, VECTOR_BYTES, Tile
 
 _LONG = 4  # nodes of an expression; longer ones are applied in a loop
@@ -69,8 +70,9 @@ class Epilogue:
     @staticmethod
     def takes(found: Anchored) -> bool:
         """True if the definition is an anchor with an epilogue alone, in element types that are stored as they are computed.
-        How weights are stored is the anchor's affair."""
-        types = (type_ for number, type_ in enumerate(found.definition.values) if number not in found.node.inputs[1:2])
+        How the anchor's operands are stored is its precision's affair."""
+        operands = found.node.inputs[:2] if Precision.of(found) else ()
+        types = (type_ for number, type_ in enumerate(found.definition.values) if number not in operands)
         return not found.prologue.nodes and all(type_.dtype.computed is type_.dtype for type_ in types)
 
     @property
@@ -160,7 +162,7 @@ class Epilogue:
             for j in range(tile.blocks):
                 write(f"vstore(buffer, {(i * tile.blocks + j) * VECTOR_BYTES}, {tile.accumulator(i, j)})")
         with write.block(f"for i in range({skip or 0}, {tile.rows})"), write.block(f"for j in range({tile.blocks})"):
-            write(f"total = vload_{tile.sums}(buffer, (i * {tile.blocks} + j) * {VECTOR_BYTES})")
+            write(f"total = {tile.load_sums(f'buffer, (i * {tile.blocks} + j) * {VECTOR_BYTES}')}")
             if columns and tile.blocks > 1:
                 write(f"lanes = {columns} if j == {tile.blocks - 1} else {BLOCK}")
                 columns = "lanes"

@@ -15,6 +15,7 @@ from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, shape_of
 from ..target import Target
 from .epilogue import Epilogue, Grid, merged_shape
+from .precision import Precision
 from .tile import BLOCK, CHUNK, VECTOR_BYTES, Tile, multiply_add
 
 MOST_ROWS = 4
@@ -31,7 +32,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
 def lower_as(kind: type[FewRows], definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     """The kernel of rows of such a kind; else None."""
     found = Anchored.of(definition)
-    if found is None or not Epilogue.takes(found) or not found.takes_parameters:
+    if found is None or not Epilogue.takes(found) or not found.takes_parameters or Precision.of(found) is None:
         return None
     a, panels = (definition.values[number] for number in found.node.inputs[:2])
     result = definition.values[found.number]
@@ -74,9 +75,11 @@ class FewRows:
     def __init__(self, write: Writer, found: Anchored, rows: Dim, chunk: int | None = None) -> None:
         """`chunk`: steps summed apart, or all in one sum (0), as a kernel for more rows does:
         then a row's result is the same to the bit in both. If None, in the order that takes the least time."""
+        precision = Precision.of(found)
         assert isinstance(rows, int)
+        assert precision is not None
         self.write, self.found, self.target = write, found, write.target
-        self.tile = Tile(rows, 1, found.sums, found.narrow)
+        self.tile = Tile(rows, 1, precision)
         sums = max(1, self.target.block_registers * 3 // 4 // rows)  # of a row that there is room for
         # steps that are taken together, each with sums of its own unless they are added up in order
         most = _STREAM_BYTES // self.tile.w_bytes
@@ -162,14 +165,14 @@ class FewRows:
             write(f"total_{i}_{j} = total_{i}_{j} + ({' + '.join(f'sum_{i}_{j}_{each}' for each in sums)})")
 
     def _write_step(self, streams: int, turn: int) -> None:
-        write, sums, w_bytes = self.write, self.tile.sums, self.tile.w_bytes
+        write, precision, w_bytes = self.write, self.tile.precision, self.tile.w_bytes
         for i in range(self.tile.rows):
-            write(f"x_{i} = splat_{sums}(load_{sums}(a_at, step * 4 + {4 * turn} + {i} * a_row))")
+            write(f"x_{i} = {precision.broadcast(f'a_at, step * 4 + {4 * turn} + {i} * a_row')}")
         for j in range(streams):
             write(f"w_{j} = {self.tile.load(f'step * {w_bytes} + {turn * w_bytes} + {j} * b_run')}")
             for i in range(self.tile.rows):
                 each = turn if self.chunk is None else 0
-                write(multiply_add(f"sum_{i}_{j}_{each}", f"x_{i}", f"w_{j}", self.target, sums))
+                write(multiply_add(f"sum_{i}_{j}_{each}", f"x_{i}", f"w_{j}", self.target, precision))
 
     def _write_end(self, tile: Tile) -> None:
         """The epilogue of one stream's panel."""
@@ -177,5 +180,7 @@ class FewRows:
         write("block = start + stream * run", f"count = min({BLOCK}, columns - block * {BLOCK})")
         self.epilogue.begin()
         write(f"source = sums + stream * {tile.rows * VECTOR_BYTES}")
-        write(*(f"{tile.accumulator(i, 0)} = vload_{tile.sums}(source, {i * VECTOR_BYTES})" for i in range(tile.rows)))
+        write(
+            *(f"{tile.accumulator(i, 0)} = {tile.load_sums(f'source, {i * VECTOR_BYTES}')}" for i in range(tile.rows))
+        )
         self.epilogue.tile(tile, columns="count")

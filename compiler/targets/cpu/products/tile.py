@@ -7,8 +7,7 @@ inner loop runs over what is summed. All distances in memory are run-time values
     x + i * x_row          the element of tile row i               x += x_step    each step of the sum
     w + j * w_block        the vector of tile block j              w += w_step
 
-Elements are float32, or words of four 8-bit numbers: of these, each step adds four products to every int32 sum, exactly.
-Vectors of the second operand that 16 bits hold exactly may lie in memory as float16, or as the upper halves of float32.
+What elements are in memory, in products and in sums is the tile's precision (`precision.py`).
 
 Tiles of the last rows overlap the tiles before them, and the rows that were done already are not stored again.
 
@@ -24,10 +23,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from .....formats.dtypes import DType
 from ..kernels.variants import decide
 from ..kernels.writer import Writer
 from ..target import Target
+from .precision import FLOAT32, Precision
 
 BLOCK = 16  # elements of a vector, on every CPU: where registers are shorter, LLVM uses several for one
 VECTOR_BYTES = 4 * BLOCK
@@ -49,15 +48,11 @@ _BESIDE = 8  # vectors of 16 floats, for each block beside others, that register
 _LIKELY = 6  # tiles that are worth measuring: the model's best ones
 
 
-_WIDENED = {DType.float16.name: "convert_float32", DType.uint16.name: "from_upper_halves"}
-
-
 @dataclass(frozen=True)
 class Tile:
     rows: int
     blocks: int
-    sums: str = "float32"  # their type; that of words too, which int32 sums are made of
-    narrow: str = ""  # that of the second operand in memory, where it is a narrower one
+    precision: Precision = FLOAT32
 
     def __str__(self) -> str:
         return f"{self.rows}x{self.blocks}"
@@ -67,17 +62,20 @@ class Tile:
 
     @property
     def zero(self) -> str:
-        return f"splat_{self.sums}(0)"
+        return f"splat_{self.precision.summed.name}(0)"
 
     @property
     def w_bytes(self) -> int:
         """Of a vector of the second operand in memory."""
-        return VECTOR_BYTES // 2 if self.narrow else VECTOR_BYTES
+        return BLOCK * self.precision.lane_bytes
 
     def load(self, offset: str, columns: str = "") -> str:
         """A vector of the second operand, or some columns of it, behind `w`."""
-        loaded = f"vload_{self.narrow or self.sums}(w, {offset}{f', {columns}' if columns else ''})"
-        return f"{_WIDENED[self.narrow]}({loaded})" if self.narrow else loaded
+        return self.precision.vector(f"w, {offset}{f', {columns}' if columns else ''}")
+
+    def load_sums(self, place: str) -> str:
+        """A vector of sums that have been put down."""
+        return f"vload_{self.precision.summed.name}({place})"
 
     def single(self) -> Tile:
         """The tile of as many rows and one block."""
@@ -176,14 +174,14 @@ def write_step(
     """
     if lines:
         write_ahead(write, [times(i, "w_block") for i in range(lines)], tile.w_bytes)
-    element = element or f"splat_{tile.sums}(load_{tile.sums}({{}}))"
+    element = element or tile.precision.broadcast("{}")
     for j in range(tile.blocks):
         write(f"w_{j} = {tile.load(times(j, 'w_block'), columns if j == tile.blocks - 1 else '')}")
     for i in range(tile.rows):
         write(f"x_{i} = {element.format('x, ' + times(i, 'x_row'))}")
         for j in range(tile.blocks):
             total = tile.accumulator(i, j)
-            write(multiply_add("more" if mask else total, f"x_{i}", f"w_{j}", target, tile.sums, total))
+            write(multiply_add("more" if mask else total, f"x_{i}", f"w_{j}", target, tile.precision, total))
             if mask:
                 write(f"{total} = select({mask}, more, {total})")
     write("x += x_step", "w += w_step")
@@ -223,17 +221,18 @@ def times(count: int, distance: str) -> str:
     return f"{count} * {distance}" if count > 1 else distance if count else "0"
 
 
-def multiply_add(result: str, x: str, w: str, target: Target, sums: str = "float32", total: str = "") -> str:
-    """The line that makes the result of a sum of that type, if not itself of the `total`, to which x times w is added."""
+def multiply_add(result: str, x: str, w: str, target: Target, precision: Precision = FLOAT32, total: str = "") -> str:
+    """The line that makes the result, if not of itself then of the `total`, to which x times w is added."""
     total = total or result
-    if sums == "int32":
-        return f"{result} = {target.dot}({total}, {x}, {w})"
-    return f"{result} = fma({x}, {w}, {total})" if target.has_fma else f"{result} = {total} + {x} * {w}"
+    if precision.dot:
+        return f"{result} = {getattr(target, precision.dot)}({total}, {x}, {w})"
+    is_fused = precision.summed.is_float and target.has_fma
+    return f"{result} = fma({x}, {w}, {total})" if is_fused else f"{result} = {total} + {x} * {w}"
 
 
 def write_start(write: Writer, tile: Tile, bias: str = "") -> None:
     """The accumulators before the sum: zero, or the bias, whose vector of block j is at `bias` + j * VECTOR_BYTES."""
     for j in range(tile.blocks):
-        start = f"vload_{tile.sums}({bias}, {j * VECTOR_BYTES})" if bias else tile.zero
+        start = tile.load_sums(f"{bias}, {j * VECTOR_BYTES}") if bias else tile.zero
         write(f"start_{j} = {start}")
         write(*(f"{tile.accumulator(i, j)} = start_{j}" for i in range(tile.rows)))

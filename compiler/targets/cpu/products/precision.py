@@ -1,0 +1,90 @@
+"""What products and convolutions compute with: a row for each pair of element types that the operands may have in memory.
+
+A step of a sum takes a *lane* of each operand: an element, or a word of neighbours along the sum, of which one instruction adds
+up the products. The first operand's lane is broadcast, the second one's are a vector.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from .....formats.dtypes import DType
+from ..kernels.anchor import Anchored
+
+_WORD = DType.int32
+
+
+@dataclass(frozen=True)
+class Precision:
+    stored: tuple[DType, DType]  # the operands in memory
+    multiplied: DType
+    summed: DType
+    dot: str = ""  # the attribute of `Target` that names the instruction for words; "" for elements
+
+    @staticmethod
+    def of(found: Anchored) -> Precision | None:
+        """That of the anchor's operands; None if no row has their types."""
+        return _ROWS.get(tuple(found.definition.values[number].dtype for number in found.node.inputs[:2]))
+
+    @staticmethod
+    def plain(dtype: DType) -> Precision:
+        """Of operands of one type, in the type that it is computed in."""
+        return Precision((dtype, dtype), dtype.computed, dtype.computed)
+
+    @property
+    def unpacked(self) -> Precision:
+        """Once the second operand's vectors have been made what they are multiplied as."""
+        return replace(self, stored=(self.stored[0], self.multiplied))
+
+    @property
+    def is_exact(self) -> bool:
+        return self.summed.is_integer
+
+    @property
+    def each(self) -> int:
+        """Neighbours along the sum that a lane holds."""
+        return _WORD.itemsize // self.multiplied.itemsize if self.dot else 1
+
+    @property
+    def lane_bytes(self) -> int:
+        """Of a lane of the second operand in memory."""
+        return _WORD.itemsize if self.dot else self.stored[1].itemsize
+
+    @property
+    def lane(self) -> DType:
+        """The type of lanes in registers."""
+        return _WORD if self.dot else self.multiplied
+
+    def broadcast(self, place: str) -> str:
+        """The lane of the first operand there, in all lanes."""
+        return f"splat_{self.lane.name}(load_{self.lane.name}({place}))"
+
+    def vector(self, place: str, operand: int = 1) -> str:
+        """The vector of an operand there."""
+        stored = self.stored[operand]
+        if self.dot or stored is self.multiplied:
+            return f"vload_{self.lane.name}({place})"
+        if (stored, self.multiplied) == (DType.bfloat16, DType.float32):
+            return f"from_upper_halves(vload_uint16({place}))"
+        return f"convert_{self.multiplied.name}(vload_{stored.name}({place}))"
+
+
+FLOAT32 = Precision.plain(DType.float32)
+# Numbers of a few bits by bytes: float32 becomes digits of 8 bits (`digits.py`)
+DIGITS = Precision((DType.float32, DType.uint32), DType.int8, DType.int32, "dot")
+
+# fmt: off
+_ROWS = {
+    row.stored: row
+    for row in (
+        #         first           second          multiplied     summed
+        FLOAT32,
+        Precision((DType.float32, DType.float16), DType.float32, DType.float32),
+        Precision((DType.float32, DType.bfloat16), DType.float32, DType.float32),
+        Precision((DType.float32, DType.uint32), DType.float32, DType.float32),  # words of 4 or 8 bits, `dequantized.py`
+        Precision((DType.uint8, DType.float32), DType.float32, DType.float32),
+        Precision((DType.int8, DType.float32), DType.float32, DType.float32),
+        Precision((DType.uint8, DType.int8), DType.int8, DType.int32, "dot"),
+    )
+}
+# fmt: on
