@@ -195,6 +195,16 @@ def _dot(total: Array, x: Array, w: Array) -> Array:
     return total + products.reshape(-1, 4).sum(1, dtype=np.int32)
 
 
+def _dot_bfloat16(total: Array, x: Array, w: Array) -> Array:
+    """Adds two products in each lane of float32: of the upper halves as bfloat16, then of the lower ones."""
+    for shift in (0, 16):
+        a, b = (
+            ((each.view(np.uint32) << np.uint32(shift)) & np.uint32(0xFFFF0000)).view(np.float32) for each in (x, w)
+        )
+        total = _fma(a, b, total)
+    return total
+
+
 # Lane by lane: each lane of the result depends on the same lane of the operands. With the bits of native code …
 EXACT: dict[str, Function] = {
     "fma": _fma,
@@ -221,6 +231,7 @@ EXACT: dict[str, Function] = {
     "nibbles_512": _nibbles,
     "from_upper_halves": lambda a: (a.astype(np.uint32) << np.uint32(16)).view(np.float32),
     **dict.fromkeys([f"dot_{kind}{bits}" for kind in ("", "pairs_") for bits in (128, 256, 512)] + ["dot_plain"], _dot),
+    **dict.fromkeys([f"dot_bfloat16_{kind}" for kind in (128, 256, 512, "plain")], _dot_bfloat16),
 }
 # … and with others, where native code has polynomials
 ELEMENTARY: dict[str, Function] = {

@@ -78,6 +78,8 @@ EXAMPLES: list[tuple[str, list[tuple[str, tuple]], dict[str, Any]]] = [
     ("matmul_integer", [("int8", ("n", 4)), ("uint8", (4, 3)), ("int8", ("n", 1)), ("uint8", (3,))], {}),
     ("matmul_integer_packed", [("uint8", (2, "n", 8)), ("int8", (2, 2, 16, 4))], {"columns": 19}),
     ("pack_integer_matrix", [("int8", (5, 19))], {}),
+    ("matmul_bfloat16_packed", [("bfloat16", (2, "n", 8)), ("bfloat16", (2, 4, 16, 2))], {"columns": 19}),
+    ("pack_bfloat16_matrix", [(F, (5, 19))], {}),
     ("matmul_dequantized", [(F, (2, "n", 20)), ("uint32", (2, 3, 16)), (F, (2, 2, 16))], {"columns": 19, "group": 16}),
     ("matmul_dequantized", [(F, ("n", 16)), ("uint32", (1, 2, 16)), (F, (1, 2, 16)), ("uint8", (1, 2, 16))],
      {"columns": 16, "group": 8}),

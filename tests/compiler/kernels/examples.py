@@ -322,6 +322,12 @@ def _integer_packed(d: Draw) -> Operands:
     return [a, tensor("int8", (_blocks(columns), words, 16, 4))], {"columns": columns}
 
 
+def _bfloat16_packed(d: Draw) -> Operands:
+    columns, pairs = d.random.choice(_SIZES), d.dim()
+    a = tensor("bfloat16", (*d.shape(d.one(0, 1, 2)), dims.multiply(2, pairs)))
+    return [a, tensor("bfloat16", (_blocks(columns), pairs, 16, 2))], {"columns": columns}
+
+
 def _dequantized(d: Draw) -> Operands:
     columns, bits, depth = d.one(1, 5, 16, 17, 66), d.one(4, 8), d.dim(1, 8, 16, 31, 32, 64)
     each = 32 // bits
@@ -562,6 +568,7 @@ OPERANDS: dict[str, Callable[[Draw], Operands]] = {
     "matmul_transposed": lambda d: _matmul(d, transposed=True),
     "matmul_packed": _packed,
     "matmul_integer_packed": _integer_packed,
+    "matmul_bfloat16_packed": _bfloat16_packed,
     "matmul_dequantized": _dequantized,
     "attention": _attention,
     "rotary": _rotary,

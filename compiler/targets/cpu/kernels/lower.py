@@ -78,7 +78,7 @@ TEMPLATES: dict[str, Template] = {
     "group_normalization_blocked": group.lower,
     "local_response_normalization": normalization.lower_local_response,
     "batch_normalization": normalization.lower_batch,
-    **dict.fromkeys(("matmul_packed", "matmul_integer_packed"), _either(few_rows.lower, gemm.lower)),
+    **dict.fromkeys(gemm.PACKED, _either(few_rows.lower, gemm.lower)),
     "matmul_dequantized": _either(digits.lower, gemm.lower),
     "matmul_transposed": gemm.lower,
     "matmul": _either(gemm.lower, product.lower),

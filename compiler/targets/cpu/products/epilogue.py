@@ -14,7 +14,7 @@ from .....formats import dims
 from .....formats.dims import Dim
 from .....formats.types import TensorType
 from ..kernels.anchor import Anchored
-from ..kernels.writer import Writer, is_streamed, shape_of, write_streaming
+from ..kernels.writer import Writer, is_streamed, shape_of, stored, widened, write_streaming
 from .precision import Precision
 from .tile import BLOCK, VECTOR_BYTES, Tile
 
@@ -69,11 +69,11 @@ class Epilogue:
 
     @staticmethod
     def takes(found: Anchored) -> bool:
-        """True if the definition is an anchor with an epilogue alone, in element types that are stored as they are computed.
-        How the anchor's operands are stored is its precision's affair."""
-        operands = found.node.inputs[:2] if Precision.of(found) else ()
-        types = (type_ for number, type_ in enumerate(found.definition.values) if number not in operands)
-        return not found.prologue.nodes and all(type_.dtype.computed is type_.dtype for type_ in types)
+        """True if the definition is an anchor with an epilogue alone, and what the anchor reads and makes is stored as it is
+        computed. How its first two operands are stored is its precision's affair."""
+        read = found.node.inputs[2:] if Precision.of(found) else found.node.inputs
+        types = (found.definition.values[number].dtype for number in (*read, found.number))
+        return not found.prologue.nodes and all(dtype.computed is dtype for dtype in types)
 
     @property
     def buffer_bytes(self) -> int:
@@ -179,14 +179,15 @@ class Epilogue:
             dtype, place = operand.type.dtype, self._place(operand, i, j)
             loaded[number] = f"v{number}"
             if operand.is_vector:
-                text = f"vload_{dtype.name}({place}{count})"
+                text = widened(f"vload_{dtype.name}({place}{count})", dtype)
             else:
-                text = f"splat_{dtype.name}(load_{dtype.name}({place}))"
+                text = f"splat_{dtype.computed.name}({widened(f'load_{dtype.name}({place})', dtype)})"
             write(f"v{number} = {text}")
         lines, names = self._expression.emit(loaded)
         write(*lines)
         for number, operand in zip(write.definition.outputs, self._outputs, strict=True):
-            write(f"{'vstore' if count else self._store}({self._place(operand, i, j)}, {names[number]}{count})")
+            value = stored(names[number], operand.type.dtype)
+            write(f"{'vstore' if count else self._store}({self._place(operand, i, j)}, {value}{count})")
 
     @staticmethod
     def _place(operand: _Operand, i: str, j: str) -> str:

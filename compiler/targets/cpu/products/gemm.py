@@ -63,7 +63,8 @@ _BYTES_A_NANOSECOND = 16
 
 _Rows = Callable[[Sequence[Tile], str], None]  # writes the rows of tiles; of the last block only the given columns
 
-_PACKED = frozenset({"matmul_packed", "matmul_integer_packed", "matmul_dequantized"})
+PACKED = ("matmul_packed", "matmul_integer_packed", "matmul_bfloat16_packed")
+_PACKED = frozenset({*PACKED, "matmul_dequantized"})
 
 
 class _Panels(Enum):

@@ -85,6 +85,7 @@ _ROWS = {
         Precision((DType.uint8, DType.float32), DType.float32, DType.float32),
         Precision((DType.int8, DType.float32), DType.float32, DType.float32),
         Precision((DType.uint8, DType.int8), DType.int8, DType.int32, "dot"),
+        Precision((DType.bfloat16, DType.bfloat16), DType.bfloat16, DType.float32, "dot_bfloat16"),
     )
 }
 # fmt: on
