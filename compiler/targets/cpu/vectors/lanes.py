@@ -290,7 +290,9 @@ def convert(a: Lanes, dtype: Kind) -> Lanes:
     if dtype == a.dtype:
         return a
     if isinstance(a.dtype, Narrow):
-        return convert(_decoded(a), dtype)
+        wide = _decoded(a)
+        wide.value.narrow = a
+        return convert(wide, dtype)
     if isinstance(dtype, Narrow):
         return _encoded(a, dtype)
     if dtype == types.boolean:
@@ -401,7 +403,9 @@ def _signed(number: Lanes, bits: Lanes, sign: int) -> Lanes:
 def _encoded(a: Lanes, kind: Narrow) -> Lanes:
     """A number as a narrow element: floats to the nearest, halves to even; integers keep their lowest bits, and floats become the
     nearest of the integers towards zero."""
-    dtype = kind.dtype
+    dtype, narrow = kind.dtype, getattr(a.value, "narrow", None)
+    if narrow is not None and narrow.dtype == kind:
+        return narrow  # as where the result of a cast is stored
     if dtype.format is not None:
         bits = _encoded_float(_as_float32(a), dtype.format)
     else:

@@ -1,0 +1,121 @@
+"""Products of bfloat16, compiled: against the reference evaluator, and with the same bits on CPUs that lack the instruction."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from llvmlite import ir
+from numba.core import types
+from treadle.compiler.targets.cpu.kernels.lower import lower
+from treadle.compiler.targets.cpu.target import of
+from treadle.compiler.targets.cpu.vectors.lanes import ELEMENTS, FLOAT, Lanes, convert
+from treadle.debug.interpreter.functions import FUNCTIONS
+from treadle.debug.interpreter.vectors import Vector
+from treadle.formats.dtypes import DType
+from treadle.formats.types import tensor
+
+from . import instruction_sets
+from .harness import NARROW, ON_X86, TARGET, Builder, check, evaluate, random_array, run_kernel
+
+pytest.importorskip("ml_dtypes")
+
+FEATURE = "avx512bf16"
+
+
+def product_of(rows, pairs, columns, *steps):
+    """A product with a packed matrix, and steps behind it: a shape of bfloat16 to add, or an element type."""
+    rows = rows if isinstance(rows, tuple) else (rows,)
+    operands = [
+        (*rows, 2 * pairs),
+        (-(-columns // 16), pairs, 16, 2),
+        *(step for step in steps if isinstance(step, tuple)),
+    ]
+    build = Builder(*(tensor("bfloat16", shape) for shape in operands))
+    value, added = build("matmul_bfloat16_packed", 0, 1, columns=columns), 2
+    for step in steps:
+        if isinstance(step, tuple):
+            value = build("add", value, build("cast", added, dtype=DType.float32))
+            added += 1
+        else:
+            value = build("cast", value, dtype=DType[step])
+    return build.definition(value)
+
+
+def arrays_of(definition, sizes=None):
+    return [random_array(type_, seed, sizes) for seed, type_ in enumerate(definition.params)]
+
+
+def without_instruction(target):
+    features = target.native.features.replace(f"+{FEATURE}", f"-{FEATURE}")
+    return dataclasses.replace(target, native=dataclasses.replace(target.native, features=features))
+
+
+@pytest.mark.parametrize("target", [TARGET, *NARROW], ids=lambda target: f"{target.vector_bytes} bytes")
+def test_products_agree_with_the_reference(target):
+    for rows, pairs, columns, parts in ((1, 3, 5, 1), (3, 150, 91, 2), (9, 20, 40, 2), ((2, 13), 200, 33, 3)):
+        definition = product_of(rows, pairs, columns)
+        check(definition, arrays_of(definition), None, parts, 1e-5, 1e-4, target)
+
+
+def test_symbolic_rows_serve_every_number_of_them():
+    definition = product_of("n", 150, 91)
+    for rows in (0, 1, 4, 8, 13):
+        check(definition, arrays_of(definition, {"n": rows}), {"n": rows}, 2, 1e-5, 1e-4)
+
+
+@pytest.mark.parametrize("target", [TARGET, *NARROW], ids=lambda target: f"{target.vector_bytes} bytes")
+def test_cpus_without_the_instruction_give_the_same_bits(target):
+    for rows in (1, 9):
+        definition = product_of(rows, 150, 40)
+        arrays = arrays_of(definition)
+        results = [run_kernel(definition, arrays, target=each)[1][0] for each in (target, without_instruction(target))]
+        assert results[0].tobytes() == results[1].tobytes()
+
+
+def test_a_step_multiplies_and_adds_the_upper_halves_first():
+    """Each product is exact, and each sum rounded once."""
+    definition = product_of(7, 1, 16)
+    a, panels = arrays_of(definition)
+    (got,) = run_kernel(definition, [a, panels])[1]
+    matrix = panels[0, 0].astype(np.float64)
+    upper = (a[:, 1:].astype(np.float64) * matrix[:, 1]).astype(np.float32)
+    np.testing.assert_array_equal(got, (a[:, :1].astype(np.float64) * matrix[:, 0] + upper).astype(np.float32))
+
+
+@pytest.mark.parametrize("rows", [2, 9])
+def test_results_of_bfloat16_are_rounded_once(rows):
+    wide, narrow = (product_of(rows, 40, 37, (rows, 37), (37,), *end) for end in ((), ("bfloat16",)))
+    arrays = arrays_of(wide)
+    (wanted,), (got,) = (run_kernel(definition, arrays, parts=2)[1] for definition in (wide, narrow))
+    assert got.tobytes() == wanted.astype(got.dtype).tobytes()
+
+
+def test_what_is_rounded_is_not_rounded_again():
+    """As a cast rounds, and so does what stores its result."""
+    function = ir.Function(ir.Module(), ir.FunctionType(ir.VoidType(), [FLOAT]), "f")
+    x = Lanes(ir.IRBuilder(function.append_basic_block()), function.args[0], types.float32)
+    narrow = convert(x, ELEMENTS["bfloat16"][0])
+    assert convert(convert(narrow, types.float32), narrow.dtype).value is narrow.value
+    assert convert(convert(narrow, types.float32), ELEMENTS["float8_e5m2"][0]).value is not narrow.value
+
+
+@ON_X86
+@pytest.mark.parametrize("cpu", ["haswell", "icelake-server", "cooperlake", "znver4"])
+def test_the_instruction_is_used_where_the_cpu_has_it(cpu):
+    """By its text, which runs nowhere."""
+    kernel = lower(product_of(9, 20, 40), of(instruction_sets.target(cpu)))
+    assert ("dot_bfloat16_512(" in kernel.source) == (FEATURE in instruction_sets.FEATURES[cpu])
+
+
+def test_panels_are_of_numbers_rounded_to_even():
+    matrix = np.float32([[1 + 2**-8, 1 + 3 * 2**-8, 3.5]])
+    panels = evaluate("pack_bfloat16_matrix", matrix)
+    assert panels.shape == (1, 1, 16, 2)
+    np.testing.assert_array_equal(panels[0, 0, :4, 0].astype(np.float32), [1, 1 + 2**-6, 3.5, 0])
+    assert not panels[..., 1].any()
+
+
+def test_the_interpreter_takes_no_lower_half_for_an_upper_one():
+    x, w = (np.array(pair, DType.bfloat16.numpy).view(np.int32) for pair in ([2, 3], [5, 7]))
+    total = FUNCTIONS["dot_bfloat16_plain"](Vector(np.float32([1])), Vector(x), Vector(w))
+    assert total.array.tolist() == [1 + 2 * 5 + 3 * 7]
