@@ -295,3 +295,17 @@ def test_few_rows_have_the_same_bits_in_any_number_of_parts(rows):
     wanted = run_kernel(definition, arrays)[1][0]
     for parts in (2, 3, 5, 11):
         np.testing.assert_array_equal(run_kernel(definition, arrays, parts=parts)[1][0], wanted)
+
+
+@pytest.mark.parametrize(
+    ("operator", "a", "b", "panels", "lane"),
+    [
+        ("matmul_packed", "float32", "float32", (2, 8, 16), 4),
+        ("matmul_packed", "float32", "bfloat16", (2, 8, 16), 2),
+        ("matmul_integer_packed", "uint8", "int8", (2, 2, 16, 4), 4),
+        ("matmul_bfloat16_packed", "bfloat16", "bfloat16", (2, 4, 16, 2), 4),
+    ],
+)
+def test_few_rows_are_shared_by_the_bytes_that_are_read(operator, a, b, panels, lane):
+    kernel = lower(definition_of(operator, [tensor(a, (1, 8)), tensor(b, panels)], columns=20), TARGET)
+    assert f"columns * depth * {lane} // " in kernel.source

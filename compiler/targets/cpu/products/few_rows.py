@@ -54,7 +54,7 @@ def lower_as(kind: type[FewRows], definition: PrimitiveDefinition, target: Targe
     few.write_sizes()
     epilogue = Epilogue(write, found, Grid(("row", f"block * {BLOCK}"), 0, 1, BLOCK, merged))
     write(f"blocks = (columns + {BLOCK - 1}) // {BLOCK}")
-    few.write_split(f"columns * {few.steps} * {panels.dtype.itemsize} // {_BYTES_A_NANOSECOND}")
+    few.write_split(f"columns * {few.steps} * {few.tile.precision.lane_bytes} // {_BYTES_A_NANOSECOND}")
     write("buffer = scratch", f"sums = scratch + {epilogue.buffer_bytes}")
     few.write_all(epilogue)
     times = max(1, estimate(rows) // MOST_ROWS)
