@@ -197,12 +197,15 @@ def _dot(total: Array, x: Array, w: Array) -> Array:
 
 def _dot_bfloat16(total: Array, x: Array, w: Array) -> Array:
     """Adds two products in each lane of float32: of the upper halves as bfloat16, then of the lower ones."""
-    for shift in (0, 16):
-        a, b = (
-            ((each.view(np.uint32) << np.uint32(shift)) & np.uint32(0xFFFF0000)).view(np.float32) for each in (x, w)
-        )
-        total = _fma(a, b, total)
-    return total
+    return _fma(_lower_halves(x), _lower_halves(w), _fma(_upper_halves(x), _upper_halves(w), total))
+
+
+def _upper_halves(words: Array) -> Array:
+    return (words & _like(words, -1 << 16)).view(np.float32)
+
+
+def _lower_halves(words: Array) -> Array:
+    return (words << _like(words, 16)).view(np.float32)
 
 
 # Lane by lane: each lane of the result depends on the same lane of the operands. With the bits of native code …
@@ -231,7 +234,9 @@ EXACT: dict[str, Function] = {
     "nibbles_512": _nibbles,
     "from_upper_halves": lambda a: (a.astype(np.uint32) << np.uint32(16)).view(np.float32),
     **dict.fromkeys([f"dot_{kind}{bits}" for kind in ("", "pairs_") for bits in (128, 256, 512)] + ["dot_plain"], _dot),
-    **dict.fromkeys([f"dot_bfloat16_{kind}" for kind in (128, 256, 512, "plain")], _dot_bfloat16),
+    **dict.fromkeys([f"dot_bfloat16_{bits}" for bits in (128, 256, 512)], _dot_bfloat16),
+    "upper_halves": _upper_halves,
+    "lower_halves": _lower_halves,
 }
 # … and with others, where native code has polynomials
 ELEMENTARY: dict[str, Function] = {

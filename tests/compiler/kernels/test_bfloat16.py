@@ -117,5 +117,5 @@ def test_panels_are_of_numbers_rounded_to_even():
 
 def test_the_interpreter_takes_no_lower_half_for_an_upper_one():
     x, w = (np.array(pair, DType.bfloat16.numpy).view(np.int32) for pair in ([2, 3], [5, 7]))
-    total = FUNCTIONS["dot_bfloat16_plain"](Vector(np.float32([1])), Vector(x), Vector(w))
+    total = FUNCTIONS["dot_bfloat16_512"](Vector(np.float32([1])), Vector(x), Vector(w))
     assert total.array.tolist() == [1 + 2 * 5 + 3 * 7]

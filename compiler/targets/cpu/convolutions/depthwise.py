@@ -246,7 +246,7 @@ class _Depthwise:
 
     def _loaded(self, place: str) -> str:
         """A pixel's vector. Integers less their zero point are exact in float32, and so are sums of their products."""
-        return self.tile.precision.vector(place, 0) + (" - zero" if self.zero else "")
+        return self.tile.precision.vector(place, operand=0) + (" - zero" if self.zero else "")
 
 
 def _pixels(problem: _Problem, target: Target) -> int:

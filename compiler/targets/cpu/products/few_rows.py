@@ -79,7 +79,7 @@ class FewRows:
         assert isinstance(rows, int)
         assert precision is not None
         self.write, self.found, self.target = write, found, write.target
-        self.tile = Tile(rows, 1, precision)
+        self.tile = Tile(rows, 1, precision.on(self.target))
         sums = max(1, self.target.block_registers * 3 // 4 // rows)  # of a row that there is room for
         # steps that are taken together, each with sums of its own unless they are added up in order
         most = _STREAM_BYTES // self.tile.w_bytes
@@ -166,13 +166,14 @@ class FewRows:
 
     def _write_step(self, streams: int, turn: int) -> None:
         write, precision, w_bytes = self.write, self.tile.precision, self.tile.w_bytes
-        for i in range(self.tile.rows):
-            write(f"x_{i} = {precision.broadcast(f'a_at, step * 4 + {4 * turn} + {i} * a_row')}")
-        for j in range(streams):
-            write(f"w_{j} = {self.tile.load(f'step * {w_bytes} + {turn * w_bytes} + {j} * b_run')}")
+        for part in precision.parts or ("",):
             for i in range(self.tile.rows):
-                each = turn if self.chunk is None else 0
-                write(multiply_add(f"sum_{i}_{j}_{each}", f"x_{i}", f"w_{j}", self.target, precision))
+                write(f"x_{i} = {precision.broadcast(f'a_at, step * 4 + {4 * turn} + {i} * a_row', part)}")
+            for j in range(streams):
+                write(f"w_{j} = {self.tile.load(f'step * {w_bytes} + {turn * w_bytes} + {j} * b_run', part=part)}")
+                for i in range(self.tile.rows):
+                    each = turn if self.chunk is None else 0
+                    write(multiply_add(f"sum_{i}_{j}_{each}", f"x_{i}", f"w_{j}", self.target, precision))
 
     def _write_end(self, tile: Tile) -> None:
         """The epilogue of one stream's panel."""

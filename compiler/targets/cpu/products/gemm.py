@@ -116,7 +116,7 @@ class _Product:
         self.panels = self._choose_panels()
         if not self.is_possible:
             return
-        precision = precision.unpacked if self.numbers else precision
+        precision = precision.unpacked if self.numbers else precision.on(target)
         self.tiles = [replace(tile, precision=precision) for tile in self._choose_tiles()]
         self.blocks = self.tiles[0].blocks
         self.copies_rows = self._is_copying_rows()

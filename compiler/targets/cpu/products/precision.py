@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from .....formats.dtypes import DType
 from ..kernels.anchor import Anchored
+from ..target import Target
 
 _WORD = DType.int32
 
@@ -19,7 +20,10 @@ class Precision:
     stored: tuple[DType, DType]  # the operands in memory
     multiplied: DType
     summed: DType
-    dot: str = ""  # the attribute of `Target` that names the instruction for words; "" for elements
+    dot: str = (
+        ""  # the attribute of `Target` that names the function that adds products of words; "" for a multiply-add
+    )
+    parts: tuple[str, ...] = ()  # functions that make lanes of words, of which each is multiplied and added in turn
 
     @staticmethod
     def of(found: Anchored) -> Precision | None:
@@ -31,6 +35,12 @@ class Precision:
         """Of operands of one type, in the type that it is computed in."""
         return Precision((dtype, dtype), dtype.computed, dtype.computed)
 
+    def on(self, target: Target) -> Precision:
+        """The same where the CPU has no instruction for words: they are widened, and give the same sums."""
+        if not self.dot or getattr(target, self.dot):
+            return self
+        return replace(self, multiplied=self.summed, dot="", parts=("upper_halves", "lower_halves"))
+
     @property
     def unpacked(self) -> Precision:
         """Once the second operand's vectors have been made what they are multiplied as."""
@@ -41,29 +51,30 @@ class Precision:
         return self.summed.is_integer
 
     @property
-    def each(self) -> int:
-        """Neighbours along the sum that a lane holds."""
-        return _WORD.itemsize // self.multiplied.itemsize if self.dot else 1
+    def takes_words(self) -> bool:
+        return bool(self.dot or self.parts)
 
     @property
     def lane_bytes(self) -> int:
         """Of a lane of the second operand in memory."""
-        return _WORD.itemsize if self.dot else self.stored[1].itemsize
+        return _WORD.itemsize if self.takes_words else self.stored[1].itemsize
 
     @property
     def lane(self) -> DType:
-        """The type of lanes in registers."""
-        return _WORD if self.dot else self.multiplied
+        """The type of lanes as they are loaded."""
+        return _WORD if self.takes_words else self.multiplied
 
-    def broadcast(self, place: str) -> str:
-        """The lane of the first operand there, in all lanes."""
-        return f"splat_{self.lane.name}(load_{self.lane.name}({place}))"
+    def broadcast(self, place: str, part: str = "") -> str:
+        """The lane of the first operand there, or part of it, in all lanes."""
+        text = f"splat_{self.lane.name}(load_{self.lane.name}({place}))"
+        return f"{part}({text})" if part else text
 
-    def vector(self, place: str, operand: int = 1) -> str:
-        """The vector of an operand there."""
+    def vector(self, place: str, part: str = "", operand: int = 1) -> str:
+        """The vector of an operand there, or part of its lanes."""
         stored = self.stored[operand]
-        if self.dot or stored is self.multiplied:
-            return f"vload_{self.lane.name}({place})"
+        if self.takes_words or stored is self.multiplied:
+            text = f"vload_{self.lane.name}({place})"
+            return f"{part}({text})" if part else text
         if (stored, self.multiplied) == (DType.bfloat16, DType.float32):
             return f"from_upper_halves(vload_uint16({place}))"
         return f"convert_{self.multiplied.name}(vload_{stored.name}({place}))"

@@ -69,9 +69,9 @@ class Tile:
         """Of a vector of the second operand in memory."""
         return BLOCK * self.precision.lane_bytes
 
-    def load(self, offset: str, columns: str = "") -> str:
-        """A vector of the second operand, or some columns of it, behind `w`."""
-        return self.precision.vector(f"w, {offset}{f', {columns}' if columns else ''}")
+    def load(self, offset: str, columns: str = "", part: str = "") -> str:
+        """A vector of the second operand, or some columns of it, behind `w`; or a part of its lanes."""
+        return self.precision.vector(f"w, {offset}{f', {columns}' if columns else ''}", part)
 
     def load_sums(self, place: str) -> str:
         """A vector of sums that have been put down."""
@@ -174,16 +174,17 @@ def write_step(
     """
     if lines:
         write_ahead(write, [times(i, "w_block") for i in range(lines)], tile.w_bytes)
-    element = element or tile.precision.broadcast("{}")
-    for j in range(tile.blocks):
-        write(f"w_{j} = {tile.load(times(j, 'w_block'), columns if j == tile.blocks - 1 else '')}")
-    for i in range(tile.rows):
-        write(f"x_{i} = {element.format('x, ' + times(i, 'x_row'))}")
+    for part in tile.precision.parts or ("",):
+        loaded = element or tile.precision.broadcast("{}", part)
         for j in range(tile.blocks):
-            total = tile.accumulator(i, j)
-            write(multiply_add("more" if mask else total, f"x_{i}", f"w_{j}", target, tile.precision, total))
-            if mask:
-                write(f"{total} = select({mask}, more, {total})")
+            write(f"w_{j} = {tile.load(times(j, 'w_block'), columns if j == tile.blocks - 1 else '', part)}")
+        for i in range(tile.rows):
+            write(f"x_{i} = {loaded.format('x, ' + times(i, 'x_row'))}")
+            for j in range(tile.blocks):
+                total = tile.accumulator(i, j)
+                write(multiply_add("more" if mask else total, f"x_{i}", f"w_{j}", target, tile.precision, total))
+                if mask:
+                    write(f"{total} = select({mask}, more, {total})")
     write("x += x_step", "w += w_step")
 
 

@@ -492,6 +492,16 @@ def from_upper_halves(a: Lanes) -> Lanes:
     return reinterpret(wide << 16, types.float32)
 
 
+def upper_halves(words: Lanes) -> Lanes:
+    """Those of int32 as bfloat16, in float32."""
+    return reinterpret(words & (-1 << 16), types.float32)
+
+
+def lower_halves(words: Lanes) -> Lanes:
+    """Those of int32 as bfloat16, in float32."""
+    return reinterpret(words << 16, types.float32)
+
+
 def nibbles(words: Lanes) -> Lanes:
     """The lowest four bits of each word, less 8, as float32."""
     return convert(reinterpret(words & 15, types.int32), types.float32) - 8
@@ -715,18 +725,11 @@ def _dot_bfloat16_instruction(bits: int) -> Callable[[Lanes, Lanes, Lanes], Lane
     return dot
 
 
-def dot_bfloat16_plain(total: Lanes, x: Lanes, w: Lanes) -> Lanes:
-    """As `dot_bfloat16_512`, by what every CPU can."""
-    upper = fma(*(reinterpret(each & (-1 << 16), types.float32) for each in (x, w)), total)
-    return fma(*(reinterpret(each << 16, types.float32) for each in (x, w)), upper)
-
-
 DOTS = (
     *map(_dot_instruction, (128, 256, 512)),
     *map(_dot_of_pairs, (128, 256, 512)),
     dot_plain,
     *map(_dot_bfloat16_instruction, (128, 256, 512)),
-    dot_bfloat16_plain,
 )
 
 

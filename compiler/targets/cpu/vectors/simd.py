@@ -214,7 +214,10 @@ FUNCTIONS: dict[Callable[..., Lanes], Typer] = {
     **dict.fromkeys((lanes.any_lane, lanes.all_lanes), _element),
     **dict.fromkeys((lanes.first_lane, lanes.last_lane), lambda mask: types.int64),
     lanes.select: _chosen,
-    **dict.fromkeys((lanes.nibbles, lanes.nibbles_512), lambda words: Vector(types.float32, words.lanes)),
+    **dict.fromkeys(
+        (lanes.nibbles, lanes.nibbles_512, lanes.upper_halves, lanes.lower_halves),
+        lambda words: Vector(types.float32, words.lanes),
+    ),
     lanes.from_upper_halves: lambda a: Vector(types.float32, a.lanes) if isinstance(a, Vector) else None,
 }
 
