@@ -174,7 +174,9 @@ def write_step(
     """
     if lines:
         write_ahead(write, [times(i, "w_block") for i in range(lines)], tile.w_bytes)
-    for part in tile.precision.parts or ("",):
+    for number, part in enumerate(tile.precision.parts or ("",)):
+        if number:  # else LLVM would keep the words of the first part, for which there are no registers
+            write("x = hidden(x)", "w = hidden(w)")
         loaded = element or tile.precision.broadcast("{}", part)
         for j in range(tile.blocks):
             write(f"w_{j} = {tile.load(times(j, 'w_block'), columns if j == tile.blocks - 1 else '', part)}")

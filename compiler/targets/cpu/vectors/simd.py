@@ -23,6 +23,7 @@ other; LLVM splits the wide ones over several registers.
     join_T_n(a, a_step, b)            its inverse: the first elements at a, the second ones at a + a_step …, group by group to b
     inside(n)                         the mask of the first n lanes
     min(a, b), max(a, b)              of words
+    hidden(a)                         the word a, of which LLVM knows nothing: what lies at that address is loaded once more
     parts_for(ns, units, threads)     into how many parts a kernel asks to be split
     atomic_load, atomic_store, atomic_replace, relax
                                       of `native/intrinsics.py`, for words that parts share
@@ -603,6 +604,11 @@ _COMMON = {
     "max": named("max", _type_choice, emitter_of(maximum)),
     "parts_for": named("parts_for", _type_parts, emitter_of(_parts_for)),
     "word": named("word", _type_word, _emit_word),
+    "hidden": named(
+        "hidden",
+        lambda address: types.int64 if _is_place(address) else None,
+        lambda builder, kinds, values: _hidden(builder, values[0]),
+    ),
     "prefetch": named("prefetch", _type_prefetch, _emit_prefetch),
     **{
         name: _of_words(getattr(intrinsics, name))
