@@ -1,4 +1,4 @@
-"""Products of bfloat16, compiled: against the reference evaluator, and with the same bits on CPUs that lack the instruction."""
+"""Products and convolutions of bfloat16, compiled: near the reference, and with the same bits without the CPU's instruction."""
 
 import dataclasses
 
@@ -12,10 +12,11 @@ from treadle.compiler.targets.cpu.vectors.lanes import ELEMENTS, FLOAT, Lanes, c
 from treadle.debug.interpreter.functions import FUNCTIONS
 from treadle.debug.interpreter.vectors import Vector
 from treadle.formats.dtypes import DType
+from treadle.formats.messages.errors import InferenceError
 from treadle.formats.types import tensor
 
 from . import instruction_sets
-from .harness import NARROW, ON_X86, TARGET, Builder, check, evaluate, random_array, run_kernel
+from .harness import NARROW, ON_X86, TARGET, Builder, check, definition_of, evaluate, random_array, run_kernel
 
 pytest.importorskip("ml_dtypes")
 
@@ -105,6 +106,56 @@ def test_the_instruction_is_used_where_the_cpu_has_it(cpu):
     """By its text, which runs nowhere."""
     kernel = lower(product_of(9, 20, 40), of(instruction_sets.target(cpu)))
     assert ("dot_bfloat16_512(" in kernel.source) == (FEATURE in instruction_sets.FEATURES[cpu])
+
+
+WINDOWS = [
+    ((1, 3, 17, 19), (20, 3, 7, 7), {"strides": (2, 2), "pads": (3, 3, 3, 3)}),
+    ((1, 40, 9, 33), (33, 40, 3, 3), {"pads": (1, 0, 2, 1), "dilations": (2, 1)}),
+    ((2, 27, 7, 9), (16, 27, 1, 1), {"strides": (2, 2)}),
+    ((1, 20, 31), (17, 20, 5), {"pads": (2, 2), "strides": (2,)}),
+    ((2, 64, 9, 8), (96, 32, 3, 3), {"pads": (1, 1, 1, 1), "groups": 2}),
+]
+
+
+def check_convolution(shape, weights, target=TARGET, symbolic=False, **window):
+    """Against the plain one of the same numbers; what lies behind the image's last channel is NaN."""
+    x, weight = (random_array(tensor("bfloat16", sizes), seed) for seed, sizes in enumerate((shape, weights)))
+    image, packed = evaluate("pack_channels", x), evaluate("pack_bfloat16_weights", weight)
+    image[:, -1, ..., (shape[1] - 1) % 16 + 1 :] = np.nan
+    start = random_array(tensor("float32", weights[:1]), 2)
+    arrays = [image, packed, evaluate("pack_vector", start, axes=len(shape) - 2)]
+    sizes = {f"d{axis}": size for axis, size in enumerate(shape[2:])} if symbolic else {}
+    types = [tensor("bfloat16", (*image.shape[:2], *(sizes or shape[2:]), 16)), tensor("bfloat16", packed.shape)]
+    build = Builder(*types, tensor("float32", arrays[2].shape))
+    definition = build.definition(build("conv_bfloat16_blocked", 0, 1, 2, channels=weights[1], **window))
+    _, (got,) = run_kernel(definition, arrays, sizes, 2, target)
+    wanted = evaluate("conv", x.astype(np.float32), weight.astype(np.float32), start, **window)
+    np.testing.assert_allclose(evaluate("unpack_channels", got, channels=weights[0]), wanted, rtol=1e-5, atol=1e-4)
+    return got
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize(("shape", "weights", "window"), WINDOWS, ids=str)
+def test_convolutions_of_blocked_images(shape, weights, window, symbolic):
+    check_convolution(shape, weights, symbolic=symbolic, **window)
+
+
+@pytest.mark.parametrize("target", [TARGET, NARROW[0]], ids=lambda target: f"{target.vector_bytes} bytes")
+def test_convolutions_have_the_same_bits_without_the_instruction(target):
+    results = [
+        check_convolution(*WINDOWS[1][:2], each, **WINDOWS[1][2]) for each in (target, without_instruction(target))
+    ]
+    np.testing.assert_array_equal(*(evaluate("unpack_channels", got, channels=33) for got in results))
+
+
+def test_weights_of_more_words_than_a_pixel_has_are_refused():
+    for operator, dtypes, each, attributes in (
+        ("conv_integer_blocked", ("uint8", "int8"), 4, {}),
+        ("conv_bfloat16_blocked", ("bfloat16", "bfloat16"), 2, {"channels": 16}),
+    ):
+        types = [tensor(dtypes[0], (1, 1, 5, 16)), tensor(dtypes[1], (1, 1, 3, 16 // each + 1, 16, each))]
+        with pytest.raises(InferenceError, match="at most"):
+            definition_of(operator, types, **attributes)
 
 
 def test_panels_are_of_numbers_rounded_to_even():

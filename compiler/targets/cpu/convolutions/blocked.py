@@ -68,7 +68,7 @@ class Conv:
         if problem.is_pointwise and ignores_lines(found):
             problem = problem.as_one_row()
         self.problem = problem
-        self.tile = replace(self.choose_tile(), precision=problem.precision)
+        self.tile = replace(self.choose_tile(), precision=problem.precision.on(target))
         self.across = math.ceil(problem.columns / self.tile.rows)
         self.band = self.choose_band()
         self._write_sizes()

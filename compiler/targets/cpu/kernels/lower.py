@@ -91,7 +91,7 @@ TEMPLATES: dict[str, Template] = {
     "conv": direct.lower,
     **dict.fromkeys(("conv_blocked", "conv_planar"), _either(blocked.lower, _either(symbolic.lower, im2col.lower))),
     "conv_to_few": to_few.lower,
-    "conv_integer_blocked": integer.lower,
+    **dict.fromkeys(("conv_integer_blocked", "conv_bfloat16_blocked"), integer.lower),
     "conv_depthwise": depthwise.lower,
     **dict.fromkeys(("rnn", "gru", "lstm"), recurrent.lower),
     "conv_winograd": winograd.lower,

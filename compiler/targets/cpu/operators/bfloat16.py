@@ -1,61 +1,79 @@
-"""Products of bfloat16 on packed operands: two neighbours along the sum lie together, as processors multiply them.
-
-A matrix [K, N] is packed into panels of 16 columns, [N/16, K/2, 16, 2].
-"""
+"""Products and convolutions of bfloat16 on packed operands, in words of two (`words.py`), with sums of float32."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from .....formats import dims
 from .....formats.dtypes import DType
 from .....formats.types import TensorType
-from ....operators.linear import matmul
-from ....operators.shapes import ceildiv, lift, match_dim, mismatch, require, require_rank
+from ....operators.linear import conv, matmul
+from ....operators.shapes import match_dim, mismatch, require
 from ....operators.table import Attribute, Fusion, Kind, register
-from ....operators.work import of_product
-from .packing import BLOCK, blocks_of
+from ....operators.windows import GROUPS, WINDOW
+from ....operators.work import of_integer_convolution, of_product
+from . import words
+from .packing import CHANNELS_EACH, blocks_of, pack_channels, unpack_channels
 
 PAIR = 2  # elements that are multiplied and added up at once
-
-_BFLOAT16 = frozenset({DType.bfloat16})
+_TYPES = (DType.bfloat16, DType.bfloat16)
+_PACKED = frozenset({DType.bfloat16, DType.float32})  # what is packed, rounded to even
 
 
 def _infer_pack_matrix(inputs: Sequence[TensorType]) -> TensorType:
-    (matrix,) = inputs
-    require_rank(matrix, 2, "a matrix")
-    require(matrix, _BFLOAT16 | {DType.float32})
-    rows, columns = matrix.shape
-    return TensorType(DType.bfloat16, (blocks_of(columns), ceildiv(rows, PAIR), BLOCK, PAIR))
+    require(inputs[0], _PACKED)
+    return words.infer_matrix(inputs[0], DType.bfloat16, PAIR)
 
 
 def _pack_matrix(matrix: np.ndarray) -> np.ndarray:
-    rows, columns = matrix.shape
-    padded = np.pad(matrix, ((0, -rows % PAIR), (0, -columns % BLOCK)))
-    pairs, blocks = padded.shape[0] // PAIR, padded.shape[1] // BLOCK
-    panels = padded.reshape(pairs, PAIR, blocks, BLOCK).transpose(2, 0, 3, 1)
-    return panels.astype(DType.bfloat16.numpy)
+    return words.pack_matrix(matrix, PAIR).astype(DType.bfloat16.numpy)
 
 
 def _infer_matmul_packed(inputs: Sequence[TensorType], columns: int) -> TensorType:
-    a, panels = inputs
-    for type_ in inputs:
-        require(type_, _BFLOAT16)
-    blocks = blocks_of(columns)
-    if not a.rank or panels.rank != 4 or panels.shape[2:] != (BLOCK, PAIR) or panels.shape[0] != blocks:
-        raise mismatch(f"a tensor and panels [{blocks}, K / {PAIR}, {BLOCK}, {PAIR}]", f"{a} and {panels}")
-    match_dim(a.shape[-1], lift(lambda pairs: dims.multiply(pairs, PAIR), panels.shape[1]))
-    return TensorType(DType.float32, (*a.shape[:-1], columns))
+    return words.infer_product(inputs, _TYPES, DType.float32, columns)
 
 
 def _matmul_packed(a: np.ndarray, panels: np.ndarray, columns: int) -> np.ndarray:
-    matrix = panels.transpose(1, 3, 0, 2).reshape(panels.shape[1] * PAIR, panels.shape[0] * BLOCK)
-    return matmul(a, matrix[:, :columns])
+    return matmul(a, words.unpack_matrix(panels)[:, :columns])
+
+
+def _infer_pack_weights(inputs: Sequence[TensorType]) -> TensorType:
+    require(inputs[0], _PACKED)
+    return words.infer_weights(inputs[0], DType.bfloat16, PAIR)
+
+
+def _pack_weights(weight: np.ndarray) -> np.ndarray:
+    return words.pack_weights(weight, PAIR).astype(DType.bfloat16.numpy)
+
+
+def _infer_conv_blocked(inputs: Sequence[TensorType], channels: int, **attributes: Any) -> TensorType:
+    result = words.infer_convolution(inputs, _TYPES, DType.float32, **attributes)
+    weight = inputs[1]
+    match_dim(blocks_of(channels), weight.shape[1])
+    if channels < 1 or weight.shape[-3] != words.words_of(channels, PAIR):
+        raise mismatch(f"the pairs of {channels} channels", weight)
+    return result
+
+
+def _conv_blocked(
+    x: np.ndarray, weight: np.ndarray, start: np.ndarray | None = None, *, groups: int, channels: int, **attributes: Any
+) -> np.ndarray:
+    plain = words.unpack_weights(weight)[:, :channels]
+    by_group = x.reshape(len(x) * groups, x.shape[1] // groups, *x.shape[2:])
+    image = unpack_channels(by_group, channels)
+    image = image.reshape(len(x), groups * channels, *image.shape[2:])
+    sums = pack_channels(conv(image, plain, groups=groups, **attributes))
+    return sums if start is None else sums + start
 
 
 # fmt: off
+register("pack_bfloat16_weights", "weight", _infer_pack_weights, _pack_weights, Fusion.OPAQUE,
+         "weights [M, C, *window] as bfloat16 for conv_bfloat16_blocked: [M/16, C/16, *window, words, 16, 2]")
+register("conv_bfloat16_blocked", "x weight start?", _infer_conv_blocked, _conv_blocked, Fusion.ANCHOR,
+         "convolution of a channel-blocked image of bfloat16, in float32, plus `start`, one a channel; groups begin with a block",
+         attributes=WINDOW | GROUPS | {"channels": CHANNELS_EACH}, work=of_integer_convolution)
 register("pack_bfloat16_matrix", "matrix", _infer_pack_matrix, _pack_matrix, Fusion.OPAQUE,
          "a matrix [K, N] as bfloat16 in panels of 16 columns, two rows together, zeros behind the last: [N/16, K/2, 16, 2]")
 register("matmul_bfloat16_packed", "a panels", _infer_matmul_packed, _matmul_packed, Fusion.ANCHOR,

@@ -55,6 +55,11 @@ class Precision:
         return bool(self.dot or self.parts)
 
     @property
+    def each(self) -> int:
+        """Neighbours along the sum that a lane holds."""
+        return _WORD.itemsize // self.stored[0].itemsize if self.takes_words else 1
+
+    @property
     def lane_bytes(self) -> int:
         """Of a lane of the second operand in memory."""
         return _WORD.itemsize if self.takes_words else self.stored[1].itemsize
@@ -68,6 +73,10 @@ class Precision:
         """The lane of the first operand there, or part of it, in all lanes."""
         text = f"splat_{self.lane.name}(load_{self.lane.name}({place}))"
         return f"{part}({text})" if part else text
+
+    def broadcast_first(self, place: str) -> str:
+        """The same of a word of two of which the first alone counts: what is beside it may be anything."""
+        return f"splat_{self.lane.name}(load_uint{8 * self.stored[0].itemsize}({place}))"
 
     def vector(self, place: str, part: str = "", operand: int = 1) -> str:
         """The vector of an operand there, or part of its lanes."""

@@ -177,7 +177,8 @@ def write_step(
     for number, part in enumerate(tile.precision.parts or ("",)):
         if number:  # else LLVM would keep the words of the first part, for which there are no registers
             write("x = hidden(x)", "w = hidden(w)")
-        loaded = element or tile.precision.broadcast("{}", part)
+        loaded = element or tile.precision.broadcast("{}")
+        loaded = f"{part}({loaded})" if part else loaded
         for j in range(tile.blocks):
             write(f"w_{j} = {tile.load(times(j, 'w_block'), columns if j == tile.blocks - 1 else '', part)}")
         for i in range(tile.rows):
