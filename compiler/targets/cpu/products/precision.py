@@ -17,18 +17,22 @@ _WORD = DType.int32
 
 @dataclass(frozen=True)
 class Precision:
+    """`dot`: the attribute of `Target` that names the function which adds products of words; "" for a multiply-add.
+
+    `parts`: functions that make float lanes of words, which are multiplied and added one after the other.
+    """
+
     stored: tuple[DType, DType]  # the operands in memory
     multiplied: DType
     summed: DType
-    dot: str = (
-        ""  # the attribute of `Target` that names the function that adds products of words; "" for a multiply-add
-    )
-    parts: tuple[str, ...] = ()  # functions that make lanes of words, of which each is multiplied and added in turn
+    dot: str = ""
+    parts: tuple[str, ...] = ()
 
     @staticmethod
     def of(found: Anchored) -> Precision | None:
         """That of the anchor's operands; None if no row has their types."""
-        return _ROWS.get(tuple(found.definition.values[number].dtype for number in found.node.inputs[:2]))
+        first, *second = (found.definition.values[number].dtype for number in found.node.inputs[:2])
+        return _ROWS.get((first, second[0])) if second else None
 
     @staticmethod
     def plain(dtype: DType) -> Precision:
@@ -90,6 +94,7 @@ class Precision:
 
 
 FLOAT32 = Precision.plain(DType.float32)
+BYTES = Precision((DType.uint8, DType.int8), DType.int8, DType.int32, "dot")
 # Numbers of a few bits by bytes: float32 becomes digits of 8 bits (`digits.py`)
 DIGITS = Precision((DType.float32, DType.uint32), DType.int8, DType.int32, "dot")
 
@@ -104,7 +109,7 @@ _ROWS = {
         Precision((DType.float32, DType.uint32), DType.float32, DType.float32),  # words of 4 or 8 bits, `dequantized.py`
         Precision((DType.uint8, DType.float32), DType.float32, DType.float32),
         Precision((DType.int8, DType.float32), DType.float32, DType.float32),
-        Precision((DType.uint8, DType.int8), DType.int8, DType.int32, "dot"),
+        BYTES,
         Precision((DType.bfloat16, DType.bfloat16), DType.bfloat16, DType.float32, "dot_bfloat16"),
     )
 }
