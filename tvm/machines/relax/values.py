@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ....formats.messages.errors import ArgumentError
+from ....formats.messages.errors import ArgumentError, CheckError
 from ....vm.tensor import Tensor
 from ...modules.containers import ShapeTuple
 
@@ -45,6 +45,14 @@ def tensor(value: Any, doing: str) -> Tensor:
 def like(value: Tensor, array: np.ndarray) -> Tensor:
     """A tensor of the same class over other elements."""
     return type(value)(array)
+
+
+def reshaped(value: Any, shape: tuple[int, ...], doing: str) -> Tensor:
+    """The same elements in another shape, not copied. Raises ArgumentError, CheckError."""
+    array = tensor(value, doing).array
+    if int(np.prod(shape, dtype=object)) != array.size:
+        raise CheckError(f"{doing}: {list(array.shape)} has not as many elements as {list(shape)}")
+    return like(value, array.reshape(shape))
 
 
 def parts(value: Any, doing: str) -> Sequence[Any]:
