@@ -169,7 +169,10 @@ if not TYPE_CHECKING:  # a checker is to refuse what there is not
             from .formats.messages.errors import UnknownAttributeError
 
             raise UnknownAttributeError(f"module {__name__!r} has no attribute {name!r}", lambda: _instead_of(name))
-        module = importlib.import_module(home, __name__)
+        from .formats.messages.errors import naming
+
+        with naming(f"the modules of {__name__}.{name}"):
+            module = importlib.import_module(home, __name__)
         value = module if home == f".{name}" else getattr(module, name)
         globals()[name] = value
         return value

@@ -75,7 +75,7 @@ class Handle:
             file = SameFile.of(exe)
         else:
             raise ArgumentError(
-                f"expected an executable, the path of one or a handle, a {type(exe).__name__} came; see treadle.load"
+                f"expected an executable, the path of one or a handle, got a {type(exe).__name__}; see treadle.load"
             )
         return Handle(file.path, file.digest, file.stamp, tuple(sorted(given.items())))
 

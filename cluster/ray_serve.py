@@ -57,7 +57,7 @@ def deployment(
             try:
                 answer = await self._batched(await request.json())
             except ValueError:
-                answer = ArgumentError("the request's body is no JSON")
+                answer = ArgumentError("the request's body is not JSON")
             if isinstance(answer, Exception):
                 return JSONResponse({"error": str(answer)}, status_code=400)
             return JSONResponse(_listed(answer))
@@ -93,13 +93,15 @@ def _row(runner: Runner, request: Any) -> Any:
     types = runner.signature.type.params
     try:
         if not isinstance(request, Mapping):
-            raise ArgumentError(f"a request is a mapping of parameters to values; a {type(request).__name__} came")
+            raise ArgumentError(
+                f"expected a mapping of parameters to values as the request, got a {type(request).__name__}"
+            )
         values = runner.signature.arguments(dict(request), "the request")
         return [np.asarray(value, type_.dtype.numpy) for value, type_ in zip(values, types, strict=True)]  # type: ignore[union-attr]
     except TreadleError as error:
         return error
     except (ValueError, TypeError) as error:
-        return ArgumentError(f"the request's values are no array: {error}")
+        return ArgumentError(f"the request's values are not an array: {error}")
 
 
 def _named(results: list[np.ndarray]) -> dict[str, np.ndarray]:

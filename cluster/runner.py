@@ -1,6 +1,6 @@
 """What a worker of any engine does with a batch: calls one function of an executable, in rows that fit it.
 
-An executable whose first dimension is a number takes so many rows at once: batches of others are cut, and the last piece is
+An executable whose first dimension is a number takes that many rows at once: batches of others are cut, and the last piece is
 filled up with copies of its last row, whose results are cut off again.
 """
 
@@ -66,7 +66,7 @@ class Signature:
             if missing := [name for name in self.names if name not in value]:
                 raise ArgumentError(
                     f"{what} has no {', '.join(map(repr, missing))}; function {self.function!r} takes {', '.join(self.names)}, "
-                    f"{', '.join(map(str, value)) or 'nothing'} came"
+                    f"got {', '.join(map(str, value)) or 'nothing'}"
                 )
             return tuple(value[name] for name in self.names)
         arrays = value if isinstance(value, tuple) else (value,)

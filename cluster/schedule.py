@@ -1,6 +1,6 @@
 """Which worker gets which batch, and what happens when one is lost: the same for all engines.
 
-An engine has workers, gives each a few batches at a time, and tells what came of them. The schedule reads the source no
+An engine has workers, gives each a few batches at a time, and reports their outcomes. The schedule reads the source no
 further than results are taken (back pressure), tries lost batches again on other workers, and gives each result once.
 """
 
@@ -155,7 +155,7 @@ class Schedule:
     def _next_batch(self) -> Batch | None:
         try:
             batch = next(self._batches, None)
-        except Exception as error:  # the source's own: the caller gets it when what came before is done
+        except Exception as error:  # the source's own: raised to the caller once earlier batches are done
             self._stop_reading(error)
             return None
         self._is_read = batch is None

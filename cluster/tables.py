@@ -102,7 +102,7 @@ def _fitting(column: Any, name: str, dtype: np.dtype, what: str) -> np.ndarray:
             )
         except (TypeError, ValueError):
             raise DTypeError(
-                f"{what}: column {name!r} has elements that are no numbers; the function takes {dtype}"
+                f"{what}: column {name!r} has elements that are not numbers; the function takes {dtype}"
             ) from None
     if array.dtype == dtype:
         return array
@@ -196,10 +196,10 @@ class TableWriter:
         self._file: Any = None
 
     def write(self, results: Sequence[np.ndarray]) -> None:
-        """The next rows. Raises ArgumentError for results of which rows are no rows of a table."""
+        """The next rows. Raises ArgumentError for results of which rows are not rows of a table."""
         for name, array in zip(self._names, results, strict=True):
             if not array.ndim or (self.path.suffix == ".csv" and array.ndim > 2):
-                raise ArgumentError(f"result {name!r} of shape {list(array.shape)} is no column of {self.path.name}")
+                raise ArgumentError(f"result {name!r} of shape {list(array.shape)} is not a column of {self.path.name}")
         self.rows += len(results[0])
         if self.path.suffix == ".csv":
             self._write_csv(results)

@@ -1,4 +1,4 @@
-"""What a compilation with a symbolic batch is asked, and what it reports: `treadle.compile(model, batch="n")`.
+"""Options and report of a compilation with a symbolic batch: `treadle.compile(model, batch="n")`.
 
 The work is done while a model is imported: `onnx/batch.py` follows the batch through the graph.
 """
@@ -14,7 +14,7 @@ from ..formats.messages.errors import CompileError, ParseError
 
 @dataclass(frozen=True)
 class BatchChange:
-    """What was changed at a node of the model, since the batch that it was exported with stood there."""
+    """A change at a node of the model that had the exported batch size as a constant."""
 
     node: str
     what: str
@@ -46,7 +46,7 @@ class Batch(Suggesting):
                 f'batch={value!r}: expected a name for the size of the batch, such as "n", or a treadle.Batch{fixed}'
             )
         if batch.size is not None and (type(batch.size) is not int or batch.size < 1):
-            raise CompileError(f"batch: size {batch.size!r} is no size of a batch; expected an integer, 1 or more")
+            raise CompileError(f"batch: size {batch.size!r} is not a batch size; expected an integer, 1 or more")
         return batch
 
     def __str__(self) -> str:

@@ -50,7 +50,7 @@ FOLD_UNITS_A_BYTE = 100
 
 @dataclass
 class Effort:
-    """What is left, of an attempt or of the whole compilation, whose `parent` is None."""
+    """The remaining effort of an attempt, or of the whole compilation, whose `parent` is None."""
 
     units: int
     bytes: int
@@ -69,7 +69,7 @@ _current: ContextVar[Effort | None] = ContextVar("effort", default=None)
 
 @contextlib.contextmanager
 def bounded(nbytes: int) -> Iterator[None]:
-    """Within this, work is counted for a model of so many bytes. Within another one, it belongs to that one."""
+    """Within this, work is counted for a model of `nbytes`. Within another one, it belongs to that one."""
     if _current.get() is not None:
         yield
         return
@@ -82,7 +82,7 @@ def bounded(nbytes: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def attempting(units: int) -> Iterator[Effort]:
-    """Within this, more than so many units raise AttemptError, which names what this gives: whoever tries does otherwise then."""
+    """Within this, more than `units` raise AttemptError, which names what this gives: the caller then takes another way."""
     parent = _current.get()
     attempt = Effort(units, parent.bytes if parent else BASE_BYTES, parent)
     token = _current.set(attempt)

@@ -56,7 +56,7 @@ def results_of(call: ir.OperatorCall, arrays: list[np.ndarray]) -> list[ir.Const
     return [ir.Weight(ir.frozen(array), names, weights[0].settled, (call, index)) for index, array in enumerate(arrays)]
 
 
-# A literal that takes more is no choice of rows any more: weights that are made with it are settled.
+# A literal that takes more is not a choice of rows any more: weights that are made with it are settled.
 _LITERAL_BYTES = 1 << 20
 
 
@@ -154,7 +154,7 @@ class _Writer:
 
 
 def _literals(constant: ir.Constant) -> list[ir.Constant]:
-    """What a constant is made of beside weights, in the order of first use."""
+    """The literals that a constant is made of, besides weights, in order of first use."""
     found: dict[ir.Constant, None] = {}
     seen, pending = {constant}, [constant]
     while pending:

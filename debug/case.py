@@ -93,7 +93,7 @@ def load_case(path: str | os.PathLike) -> tuple[Executable, dict[str, np.ndarray
             raise KeyError("version")
         arrays = [_read(folder, each) for each in (feeds, expected)]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise FormatError(f"{folder / CASE}: this is no case that `treadle compare --save` wrote: {error}") from None
+        raise FormatError(f"{folder / CASE}: this is not a case that `treadle compare --save` wrote: {error}") from None
     wanted = Reference("the saved reference", results=arrays[1])
     return load(folder / MODEL), arrays[0], wanted, function
 

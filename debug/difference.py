@@ -64,7 +64,7 @@ def diff(a: Any, b: Any) -> Difference:
     """What differs between two executables, files of some, or models, which are compiled.
 
     Constants are the same if their types and bytes are, wherever they stand; an instruction is told apart by its text, in which
-    constants and primitives are numbers. Raises ArgumentError for what is no program.
+    constants and primitives are numbers. Raises ArgumentError for anything but a program.
     """
     a, b = executable_of(a, "diff"), executable_of(b, "diff")
     found = Difference()

@@ -15,11 +15,11 @@ _LONGEST = 80  # characters of a name of a file, of the 255 bytes that file syst
 
 
 def path_of(path: Any, what: str) -> Path:
-    """Raises ArgumentError for what is no path."""
+    """Raises ArgumentError for anything but a path."""
     try:
         return Path(path)
     except TypeError:
-        raise ArgumentError(f"{what}: expected a path, {told(path)} came") from None
+        raise ArgumentError(f"{what}: expected a path, got {told(path)}") from None
 
 
 def new_folder(path: str | os.PathLike, what: str, overwrite: bool = False) -> Path:

@@ -45,7 +45,7 @@ class Reference:
     results: dict[str, np.ndarray] = field(default_factory=dict)
 
     def add(self, name: str, node: str, array: Any, weights: tuple[str, ...] = ()) -> None:
-        """A further tensor; what is no tensor is left out."""
+        """A further tensor; what is not a tensor is left out."""
         if isinstance(array, np.ndarray):
             tensor = Tensor(name, len(self.tensors), node, array, weights)
             self.tensors.append(tensor)
@@ -82,7 +82,7 @@ def reference(of: Subject, feeds: Mapping[str, np.ndarray], against: Any) -> Ref
     if against == _ONNXRUNTIME:
         if not of.is_onnx:
             raise ArgumentError(
-                'against="onnxruntime" needs the ONNX model, and what came holds none: give it as `against`, or take "reference"'
+                'against="onnxruntime" needs the ONNX model, which is not here: give it as `against`, or take "reference"'
             )
         return _of_onnxruntime(of.model, feeds)
     if against == _REFERENCE:
@@ -127,7 +127,7 @@ def _of_onnxruntime(model: Any, feeds: Mapping[str, np.ndarray]) -> Reference:
         names = [output.name for output in session.get_outputs()]
         taken = {each.name for each in session.get_inputs()}
         values = dict(zip(names, session.run(names, {n: a for n, a in feeds.items() if n in taken}), strict=True))
-    except Exception as error:  # onnxruntime has classes of its own, which are no common one's
+    except Exception as error:  # onnxruntime's exceptions have no common base class
         reason = " ".join(str(error).split())[:300]
         raise ArgumentError(
             f'onnxruntime does not run this model: {reason}; take against="reference" (--against reference)'
@@ -151,7 +151,7 @@ def _proto(model: Any) -> onnx.ModelProto:
     try:
         return onnx.load(model) if isinstance(model, (str, os.PathLike)) else onnx.load_from_string(bytes(model))
     except Exception as error:  # protobuf's, or onnx's of external data
-        raise ArgumentError(f"against: this is no ONNX model: {' '.join(str(error).split())[:200]}") from None
+        raise ArgumentError(f"against: this is not an ONNX model: {' '.join(str(error).split())[:200]}") from None
 
 
 # ---- the reference evaluator ----

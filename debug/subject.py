@@ -110,7 +110,7 @@ def executable_of(model: Any, what: str) -> Executable:
     from ..compiler import ir
 
     if not isinstance(model, (str, os.PathLike, bytes, ir.Module)) and not hasattr(model, "SerializeToString"):
-        raise ArgumentError(f"{what}: expected an Executable, a model, or a file of either, {told(model)} came")
+        raise ArgumentError(f"{what}: expected an Executable, a model, or a file of either, got {told(model)}")
     from ..compiler.driver import compile
 
     return compile(model, embed_native=False, progress=False)
@@ -137,7 +137,7 @@ def arguments(
     if not isinstance(feeds, Mapping):
         values = [feeds] if isinstance(feeds, np.ndarray) else list(feeds)
         if len(values) != len(names):
-            raise ArgumentError(f"feeds: expected {len(names)} arrays ({', '.join(names)}), {len(values)} came")
+            raise ArgumentError(f"feeds: expected {len(names)} arrays ({', '.join(names)}), got {len(values)}")
         feeds = dict(zip(names, values, strict=True))
     missing, unknown = [n for n in names if n not in feeds], [n for n in feeds if n not in names]
     if missing or unknown:

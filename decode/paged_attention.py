@@ -41,7 +41,7 @@ def tree(parents: list[int], count: int) -> np.ndarray:
 
 
 def attend(queries: np.ndarray, keys: np.ndarray, values: np.ndarray, seen: np.ndarray, out: np.ndarray) -> None:
-    """softmax(q kᵀ) v. Queries are [new, heads, size], keys and values [tokens, groups, size], a group for each of so many
+    """softmax(q kᵀ) v. Queries are [new, heads, size], keys and values [tokens, groups, size], a group for each run of
     neighbouring heads; `seen` tells which of the last tokens a query sees: [new, last ones]. All others are seen."""
     count, heads, size = queries.shape
     tokens, groups = keys.shape[:2]

@@ -61,15 +61,15 @@ class PagedCache:
         sizes |= {"pages": pages, "page_size": page_size}
         for name, size in sizes.items():
             if isinstance(size, bool) or not isinstance(size, (int, np.integer)):
-                raise ArgumentError(f"PagedCache: {name} is an integer, {size!r} came")
+                raise ArgumentError(f"PagedCache: {name} must be an integer, got {size!r}")
             if not 0 < size <= limits.DIMENSION:
-                raise CheckError(f"PagedCache: {name} is above 0, {size} came")
+                raise CheckError(f"PagedCache: {name} must be above 0, got {size}")
         if heads % kv_heads:
             raise CheckError(f"PagedCache: {heads} heads do not share {kv_heads} heads of keys and values evenly")
         rotary.check(head_size)
         self.element = DType.of(dtype).numpy
         if self.element.kind != "f":
-            raise DTypeError(f"PagedCache: elements are floats, {self.element} came")
+            raise DTypeError(f"PagedCache: elements must be floats, got {self.element}")
         self.layers, self.heads, self.kv_heads, self.head_size = layers, heads, kv_heads, head_size
         self.rotary, self.first_layer, self.slides = rotary, first_layer, slides
         self.most_sequences, self.most_new_tokens = most_sequences, most_new_tokens
@@ -192,22 +192,22 @@ class PagedCache:
         if not len(sequences):
             raise CheckError("begin_forward: expected at least one sequence")
         if len(set(sequences)) != len(sequences):
-            raise CheckError(f"begin_forward: each sequence comes once, {list(sequences)[:8]} came")
+            raise CheckError(f"begin_forward: each sequence must appear once, got {list(sequences)[:8]}")
         if self.most_sequences is not None and len(sequences) > self.most_sequences:
             raise CheckError(
-                f"begin_forward: {len(sequences)} sequences came, the cache was made for {self.most_sequences}"
+                f"begin_forward: got {len(sequences)} sequences, the cache was made for {self.most_sequences}"
             )
         for name, count in zip(sequences, counts, strict=True):
             self.sequences[name]  # raises where it is not known
             if isinstance(count, bool) or not isinstance(count, (int, np.integer)):
-                raise ArgumentError(f"begin_forward: a number of tokens is an integer, {count!r} came")
+                raise ArgumentError(f"begin_forward: a number of tokens must be an integer, got {count!r}")
             if count <= 0:
                 raise CheckError(
                     f'Append with length {count} is not allowed: the sequence "{name}" is to get some tokens'
                 )
         most = MOST_TOKENS if self.most_new_tokens is None else min(self.most_new_tokens, MOST_TOKENS)
         if sum(counts) > most:
-            raise CheckError(f"begin_forward: {sum(counts)} tokens came, the cache was made for {most}")
+            raise CheckError(f"begin_forward: got {sum(counts)} tokens, the cache was made for {most}")
 
     def _trees(self, sequences: Sequence[int], counts: Sequence[int], parents: Sequence[int]) -> list[list[int]]:
         """Of each sequence, the parents of all nodes of its tree, the new ones the last. Raises CheckError."""
@@ -283,7 +283,7 @@ class PagedCache:
         result = self._rows(out, self.heads, "out")
         if len(given) < forward.total or len(result) != len(given):
             raise ShapeError(
-                f"attend: expected {forward.total} rows of qkv and out, {len(given)} and {len(result)} came"
+                f"attend: expected {forward.total} rows of qkv and out, got {len(given)} and {len(result)}"
             )
         rows, waves = given[: forward.total], self._waves(forward)
         forward.attend(self.pages[at], rows, result, scale / self.head_size**0.5, waves)
@@ -293,11 +293,11 @@ class PagedCache:
     def _rows(self, value: Any, heads: int, name: str) -> np.ndarray:
         array = value.array if isinstance(value, Tensor) else np.asarray(value)
         if array.dtype != self.element:
-            raise DTypeError(f"attend: {name} is of {self.element}, {array.dtype} came")
+            raise DTypeError(f"attend: {name} must be of {self.element}, got {array.dtype}")
         if name == "out" and not array.flags.writeable:
             raise ArgumentError("attend: out is read-only")
         if array.ndim != 3 or array.shape[1:] != (heads, self.head_size):
-            raise ShapeError(f"attend: {name} is [tokens, {heads}, {self.head_size}], {list(array.shape)} came")
+            raise ShapeError(f"attend: {name} must be [tokens, {heads}, {self.head_size}], got {list(array.shape)}")
         return array
 
     def _waves(self, forward: Forward) -> np.ndarray:

@@ -69,7 +69,7 @@ class Append:
 def _require_integers(what: str, *values: object) -> None:
     for value in values:
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-            raise ArgumentError(f"{what}: expected an integer, a {type(value).__name__} came")
+            raise ArgumentError(f"{what}: expected an integer, got a {type(value).__name__}")
 
 
 class PagedSequences:
@@ -119,11 +119,11 @@ class PagedSequences:
         source = self[parent]
         if position < -1:
             raise CheckError(
-                f"The forked position should be non-negative, or -1 for last position as default; {position} came"
+                f"The forked position should be non-negative, or -1 for last position as default, got {position}"
             )
         if position > source.length:
             raise CheckError(
-                f"The forked position should not exceed the total length of parent sequence: {position} came, "
+                f"The forked position should not exceed the total length of parent sequence: got {position}, "
                 f'the sequence "{parent}" has {source.length} tokens'
             )
         count = source.length if position == -1 else position
@@ -166,11 +166,13 @@ class PagedSequences:
         _require_integers("a window and its sinks", window, sinks)
         tokens = self[sequence]
         if sinks < 0:
-            raise CheckError(f"The specified attention sink size is expected to be non negative; {sinks} came")
+            raise CheckError(f"The specified attention sink size is expected to be non negative, got {sinks}")
         if window <= 0:
-            raise CheckError(f"The specified sliding window size should be positive; {window} came")
+            raise CheckError(f"The specified sliding window size should be positive, got {window}")
         if sinks >= window:
-            raise CheckError(f"The attn sink size should be less than the sliding window size: {sinks}, {window} came")
+            raise CheckError(
+                f"The attn sink size should be less than the sliding window size, got {sinks} and {window}"
+            )
         if tokens.window is not None:
             raise CheckError(f'A sequence cannot be enabled twice for sliding window: "{sequence}" is')
         tokens.window, tokens.sinks = window, sinks

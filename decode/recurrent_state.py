@@ -29,9 +29,9 @@ class RecurrentState:
         """`initial`: what each state of a layer is in a new sequence. Raises CheckError, OutOfMemoryError."""
         for name, size in (("layers", layers), ("reserved sequences", sequences), ("history", history)):
             if isinstance(size, bool) or not isinstance(size, (int, np.integer)):
-                raise ArgumentError(f"The number of {name} is an integer, {size!r} came")
+                raise ArgumentError(f"The number of {name} must be an integer, got {size!r}")
             if size <= 0:
-                raise CheckError(f"The number of {name} should be greater than 0, {size} came")
+                raise CheckError(f"The number of {name} should be greater than 0, got {size}")
         if not len(initial):
             raise CheckError("The number of states per layer should be greater than 0.")
         self.initial = [np.array(each.array if isinstance(each, Tensor) else each) for each in initial]
@@ -67,7 +67,7 @@ class RecurrentState:
 
     def _new(self, sequence: int, like: _Place) -> _Place:
         if isinstance(sequence, bool) or not isinstance(sequence, (int, np.integer)):
-            raise ArgumentError(f"a sequence is named by an integer, a {type(sequence).__name__} came")
+            raise ArgumentError(f"expected an integer as the name of a sequence, got a {type(sequence).__name__}")
         if sequence in self.known:
             raise CheckError(f'The sequence "{sequence}" is already in the space state storage.')
         if not self._released and self._unused == self.sequences:
@@ -131,7 +131,7 @@ class RecurrentState:
         if len(sequences) != len(counts):
             raise CheckError(f"The seq_ids size ({len(sequences)}) and append_lengths size ({len(counts)}) mismatch.")
         if len(set(sequences)) != len(sequences):
-            raise CheckError(f"begin_forward: each sequence comes once, {list(sequences)[:8]} came")
+            raise CheckError(f"begin_forward: each sequence must appear once, got {list(sequences)[:8]}")
         for name, count in zip(sequences, counts, strict=True):
             self._at(name)
             if count <= 0:
@@ -185,10 +185,10 @@ class RecurrentState:
     def _fitting(self, value: Any, state: int, doing: str) -> np.ndarray:
         array, initial = value.array if isinstance(value, Tensor) else np.asarray(value), self.initial[state]
         if array.dtype != initial.dtype:
-            raise DTypeError(f"{doing}: state {state} is of {initial.dtype}, {array.dtype} came")
+            raise DTypeError(f"{doing}: state {state} must be of {initial.dtype}, got {array.dtype}")
         wanted = (len(self._batch), *initial.shape)
         if array.shape != wanted:
-            raise ShapeError(f"{doing}: state {state} of this batch is {list(wanted)}, {list(array.shape)} came")
+            raise ShapeError(f"{doing}: state {state} of this batch must be {list(wanted)}, got {list(array.shape)}")
         return array
 
     def newest(self, layer: int, state: int, sequence: int) -> np.ndarray:

@@ -17,7 +17,7 @@ class Rotary:
     """How positions turn the pairs (i, i + size / 2) of a head's elements: by the angle
     `position * scale / (factors[i] * theta ** (2 i / size))`.
 
-    "none": not at all; "normal": keys are turned before they are stored; "inline": keys are stored as they came and turned when
+    "none": not at all; "normal": keys are rotated before they are stored; "inline": keys are stored as given and rotated when
     they are read, by the place that they have then: in a sliding window, places change. `factors`, one for each pair, are those
     of models that were stretched to longer texts (LongRoPE, Llama 3); `magnitude` multiplies what is turned, as those models ask.
     """
@@ -31,14 +31,14 @@ class Rotary:
     def check(self, size: int) -> None:
         """Raises CheckError, ShapeError where it does not fit heads of that size."""
         if self.mode not in ("none", "normal", "inline"):
-            raise CheckError(f'the rotary mode is "none", "normal" or "inline", {self.mode!r} came')
+            raise CheckError(f'the rotary mode must be "none", "normal" or "inline", got {self.mode!r}')
         if self.mode != "none" and size % 2:
             raise ShapeError(f"rotary positions turn pairs: a head of {size} elements has none")
         if self.mode != "none" and not self.theta > 0:
-            raise CheckError(f"the rotary theta is above 0, {self.theta} came")
+            raise CheckError(f"the rotary theta must be above 0, got {self.theta}")
         if self.factors is not None and len(self.factors) != size // 2:
             raise ShapeError(
-                f"expected {size // 2} rotary factors for heads of {size} elements, {len(self.factors)} came"
+                f"expected {size // 2} rotary factors for heads of {size} elements, got {len(self.factors)}"
             )
 
     def waves(self, positions: np.ndarray, size: int, dtype: np.dtype) -> Waves:

@@ -33,7 +33,7 @@ class Decoded(NamedTuple):
     size: int  # words
 
     def word(self, name: str) -> int:
-        """The word of a field that is no list."""
+        """The word of a field that is not a list."""
         return self.values[self.operation.position(name)]  # type: ignore[return-value]
 
     def list(self, name: str) -> tuple[int, ...]:
@@ -59,12 +59,14 @@ def int_register(number: int) -> int:
 
 def scan(words: Sequence[int], function: str = "") -> Iterator[Decoded]:
     """The instructions of one function's words (a list is faster than an array). Raises FormatError at the first word that
-    is no opcode or a list that does not fit; fields may hold anything."""
+    is not an opcode or a list that does not fit; fields may hold anything."""
     offset, end = 0, len(words)
     while offset < end:
         operation = BY_OPCODE.get(words[offset])
         if operation is None:
-            raise FormatError(f"{words[offset]} is no opcode", section="code", function=function, instruction=offset)
+            raise FormatError(
+                f"{words[offset]} is not an opcode", section="code", function=function, instruction=offset
+            )
         at = offset + 1
         values: list[Value] = []
         for field in operation.fields:
@@ -108,7 +110,7 @@ def jump_target(instruction: Decoded) -> int | None:
 
 def encode(name: str, fields: dict[str, Any]) -> list[int]:
     """The words of one instruction. Raises FormatError for an unknown operation, a missing or unknown field, or a value that
-    is no 64-bit word (a list of words for a list)."""
+    is not a 64-bit word (a list of words for a list)."""
     operation = BY_NAME.get(name)
     if operation is None:
         raise FormatError(f"there is no instruction {name!r}; the machine has {', '.join(BY_NAME)}")

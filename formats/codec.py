@@ -3,7 +3,7 @@
 A section is a sequence of integers, floats, strings, byte strings, booleans and nils; msgpack's own arrays and maps are
 not used, so that no length in a file makes the decoder allocate: a list is its count, checked against its limit and the
 bytes left, then its elements. One schema gives the reader, the writer (equal values have equal bytes) and the page
-docs/format.md. A reader's errors name the section, the byte, the field, what was expected and what came.
+docs/format.md. A reader's errors name the section, the byte, the field, what was expected and what was found.
 """
 
 from __future__ import annotations
@@ -342,7 +342,7 @@ class Choice(Codec):
     def read(self, reader: Reader) -> Any:
         tag = reader.take(int)
         if tag not in self.options:
-            raise reader.error(f"{tag} is no kind of {self.name}; known are {', '.join(map(str, self.options))}")
+            raise reader.error(f"{tag} is not a kind of {self.name}; known are {', '.join(map(str, self.options))}")
         self._descend(reader)
         value = self.options[tag][1].read(reader)
         reader.depth -= 1

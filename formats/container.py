@@ -260,13 +260,13 @@ def open_mapped(source: Source, plain: bool = False, mapped: bool = True) -> tup
 
 
 def check_source(source: object) -> None:
-    """Raises ArgumentError for what is no Source: an integer, which to the system would be an open file, to be closed."""
+    """Raises ArgumentError for anything but a Source: an integer, which to the system would be an open file, to be closed."""
     if not isinstance(source, (str, os.PathLike, bytes, bytearray, memoryview)):
         kind = type(source).__name__
-        raise ArgumentError(f"expected a path or the bytes of a file, a value of type {kind} came")
+        raise ArgumentError(f"expected a path or the bytes of a file, got a value of type {kind}")
     if isinstance(source, str) and "\n" in source:
         raise ArgumentError(
-            "expected a path or the bytes of a file, a text of several lines came; treadle.Executable.from_text takes assembly"
+            "expected a path or the bytes of a file, got a text of several lines; treadle.Executable.from_text takes assembly"
         )
 
 
@@ -274,14 +274,14 @@ def named(path: str | os.PathLike, what: str = "path") -> str:
     """The path as text; `what` says in errors which argument it is. Raises FileError for one that no file can have, ArgumentError
     for what is none: an integer, which to the system would be an open file, or bytes, which elsewhere are a file's content."""
     if not isinstance(path, (str, os.PathLike)):
-        raise ArgumentError(f"{what}: expected a path, a value of type {type(path).__name__} came")
+        raise ArgumentError(f"{what}: expected a path, got a value of type {type(path).__name__}")
     name = os.fsdecode(path)
     if "\0" in name:
-        raise FileError(f"{name!r} is no path: there is a zero byte in it")
+        raise FileError(f"{name!r} is not a path: there is a zero byte in it")
     try:
         os.fsencode(name)
     except UnicodeEncodeError:
-        raise FileError(f"{name!r} is no path: the system has no bytes for it") from None
+        raise FileError(f"{name!r} is not a path: the system has no bytes for it") from None
     return name
 
 
@@ -326,7 +326,7 @@ def _open_plain(path: str, flags: int) -> int:
 
 
 def _not_plain(path: str) -> FormatError:
-    return FormatError(f"{path} is no regular file; constants are not read through links, pipes or devices")
+    return FormatError(f"{path} is not a regular file; constants are not read through links, pipes or devices")
 
 
 def _is_others(found: os.stat_result) -> bool:

@@ -81,7 +81,7 @@ class Executable(Suggesting):
         """Copies constants that could change. Raises FormatError for tables that disagree."""
         if not isinstance(program, Program):
             kind = type(program).__name__
-            raise ArgumentError(f"Executable(program): expected a Program, a {kind} came; treadle.load reads a file")
+            raise ArgumentError(f"Executable(program): expected a Program, got a {kind}; treadle.load reads a file")
         sections.check(program)
         (code,) = _frozen([program.code])
         self._program = replace(program, constants=_frozen(program.constants), code=code)
@@ -365,7 +365,7 @@ class Executable(Suggesting):
 
     @property
     def stats(self) -> Words:
-        """What the executable consists of, for people."""
+        """Statistics of the executable, for people."""
         from .text.report import statistics_text
 
         return Words(statistics_text(self))
@@ -377,7 +377,7 @@ class Executable(Suggesting):
         from .text.assembly import parse_assembly
 
         if not isinstance(text, str):
-            raise ArgumentError(f"Executable.from_text: expected assembly, {told(text)} came")
+            raise ArgumentError(f"Executable.from_text: expected assembly, got {told(text)}")
         return cls(parse_assembly(text, folder=folder))
 
     def as_text(self, *, constants_file: str | os.PathLike | None = None, elide: bool = False) -> str:
@@ -526,7 +526,7 @@ class _Binder:
 
 
 class _Items(dict[str, _T]):
-    """What there is for a target, by the digests of definitions: the first is shown, and how many there are."""
+    """A target's items by digests of definitions; shown as the first one and their number."""
 
     def __repr__(self) -> str:
         first = next((f"{key!r}: {value!r}" for key, value in self.items()), "")

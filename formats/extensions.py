@@ -29,7 +29,7 @@ class Extension:
 
     @property
     def needed(self) -> str:
-        """What executables say of it."""
+        """The note about it in executables."""
         return f"version {self.version} of {self.provider}"
 
 
@@ -45,7 +45,7 @@ def used(primitives: Iterable[Primitive]) -> list[Extension]:
 
 
 def needs(primitives: Iterable[Primitive]) -> dict[str, str]:
-    """What the metadata of a program with these primitives has to say."""
+    """The metadata that a program with these primitives needs."""
     return {_KEY + each.name: each.needed for each in used(primitives)}
 
 

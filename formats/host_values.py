@@ -78,7 +78,7 @@ _MOST_WRITTEN = 64  # keys of a dict that is written out
 
 @functools.lru_cache(_MOST_WRITTEN)
 def _dicts(count: int) -> Callable[[list, list[list]], list[dict]]:
-    """What makes a dict of so many names for each row: written out, `{k0: v0, k1: v1}` takes a fifth of the time of
+    """A function that makes a dict of `count` names for each row: written out, `{k0: v0, k1: v1}` takes a fifth of the time of
     `dict(zip(names, row))` (three keys: 0.14 and 0.7 us)."""
     keys, values = ([f"{letter}{place}" for place in range(count)] for letter in "kv")
     items = ", ".join(f"{key}: {value}" for key, value in zip(keys, values, strict=True))

@@ -1,4 +1,4 @@
-"""What of a program the host evaluates, and what of that in a loop.
+"""The primitives that the host evaluates, and which of them are in a loop.
 
 Which primitives have no native kernel the compiler notes in the metadata, so that no compiler is needed to say so. The metadata
 only word what is shown: a machine finds out for itself what it has kernels for.
@@ -73,7 +73,7 @@ def _calls(program: Program) -> Iterator[tuple[int, Decoded, str, bool]]:
 
 
 def note(found: Sequence[HostPrimitive]) -> dict[str, str]:
-    """What the metadata say of them."""
+    """The metadata about them."""
     return {NOTE: ", ".join(each.name for each in found)} if found else {}
 
 

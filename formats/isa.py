@@ -25,7 +25,7 @@ Registers of a function: its parameters are in r[0], r[1], … (a closure's capt
 kinds count from 0. A frame's registers start empty. A tensor in r[x] is *borrowed* when it lies in the frame's own
 memory (frame_tensor): it may be given to primitives, reshaped, looked at and moved, but must not leave the frame.
 
-Opcode 0 is no instruction, so that zeroed memory does not run.
+Opcode 0 is not an instruction, so that zeroed memory does not run.
 
 This table is the one place that knows an instruction's fields: the words where the engine finds them (`vm/layout.py`), what the
 verifier, hooks and traps call them, and what the compiler may do around an instruction (its roles) follow from it.
@@ -36,7 +36,7 @@ from enum import Enum
 
 
 class Kind(Enum):
-    """What a field refers to."""
+    """The kind of a field: the table or register file that it refers to."""
 
     REF = "r"
     INT = "i"
@@ -67,7 +67,7 @@ class Field:
 
 
 class Role(Enum):
-    """What others may rely on of an instruction, whatever it does."""
+    """An instruction's role for other parts: what they may rely on, whatever it does."""
 
     ENDS = "ends"  # control never reaches the instruction behind it
     WORKS = (

@@ -31,7 +31,7 @@ def stamp_of(path: str | os.PathLike) -> Stamp:
 
 
 def stamp_of_file(path: str | os.PathLike) -> Stamp | None:
-    """None for what is no regular file: nobody reads the same from a pipe twice."""
+    """None for anything but a regular file: nobody reads the same from a pipe twice."""
     try:
         status = os.stat(path)
     except (OSError, ValueError):
@@ -53,7 +53,7 @@ class Origin:
 
     @property
     def constants(self) -> str | None:
-        """What `load` is to be told: the file of constants; where there are several, they lie beside the executable."""
+        """The `constants` argument of `load`: the file of constants; None if there are several, beside the executable."""
         return self.paths[1] if len(self.paths) == 2 else None
 
     @property

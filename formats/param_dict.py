@@ -82,7 +82,7 @@ def _pieces(params: Mapping[str, Any]) -> Iterator[Buffer]:
 
 def _name(name: object) -> bytes:
     if not isinstance(name, str):
-        raise FormatError(f"a parameter's name is a string, {name!r} came")
+        raise FormatError(f"a parameter's name must be a string, got {name!r}")
     data = name.encode()
     if len(data) > limits.STRING_BYTES:
         raise LimitError(
@@ -188,7 +188,7 @@ class TensorReader:
         elements = self._take(size, f"{what}: its elements")
         if kind == np.bool_ and size and np.frombuffer(elements, np.uint8).max() > 1:
             raise self.error(
-                f"{what}: truth values are the bytes 0 and 1, others came (8-bit floats are not supported)"
+                f"{what}: truth values must be the bytes 0 and 1, got others (8-bit floats are not supported)"
             )
         return aligned_copy(np.frombuffer(elements, kind).reshape(shape))
 

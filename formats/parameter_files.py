@@ -46,7 +46,7 @@ def save_params(params: Mapping[str, Any], path: str | os.PathLike) -> None:
     """Writes a .params, .npz or .safetensors file, which is there whole or not at all. Raises FormatError, FileError."""
     if not isinstance(params, Mapping):
         raise ArgumentError(
-            f"save_params: params: expected a mapping of names to arrays, a {type(params).__name__} came"
+            f"save_params: params: expected a mapping of names to arrays, got a {type(params).__name__}"
         )
     _kind(named(path, "save_params: path")).write(params, path)
 
@@ -59,7 +59,7 @@ def _kind(path: str) -> _Kind:
 
 
 def _found(path: str | os.PathLike, but: str = "") -> str:
-    """What a file holds, as the end of a message; "" where there is none to look into, and for the kind that was expected."""
+    """The kind of a file, as the end of a message; "" if it cannot be read, and for the expected kind."""
     try:
         with _opened(path) as file:
             head = file.read(HEAD_BYTES)
@@ -85,7 +85,7 @@ def _opened(path: str | os.PathLike) -> Iterator[BinaryIO]:
     """A regular file, open. Raises FormatError for a device or a pipe, which may never end, and OSError."""
     with open(named(path), "rb", opener=open_ending) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise FormatError(f"{os.fspath(path)} is no regular file")
+            raise FormatError(f"{os.fspath(path)} is not a regular file")
         yield file
 
 
@@ -122,7 +122,7 @@ def _read_npy(member: Any, size: int, name: str) -> np.ndarray:
     shape, is_fortran, dtype = read(member)
     expected = math.prod(shape) * dtype.itemsize
     if dtype.hasobject or dtype.kind not in "biufc":
-        raise FormatError(f"parameter {name!r}: expected an array of numbers, one of {dtype} came")
+        raise FormatError(f"parameter {name!r}: expected an array of numbers, got one of {dtype}")
     if size - member.tell() != expected:
         raise FormatError(
             f"parameter {name!r}: {dtype}{list(shape)} has {expected} bytes, {size - member.tell()} are there"
@@ -189,9 +189,9 @@ def _arrays(params: Mapping[str, Any], besides: str = "") -> Parameters:
     for name, value in params.items():
         array = np.asarray(value)
         if not isinstance(name, str):
-            raise FormatError(f"a parameter's name is a string, {name!r} came")
+            raise FormatError(f"a parameter's name must be a string, got {name!r}")
         if array.dtype.kind not in "biufc" and array.dtype.name != besides:
-            raise FormatError(f"parameter {name!r}: expected an array of numbers, one of {array.dtype} came")
+            raise FormatError(f"parameter {name!r}: expected an array of numbers, got one of {array.dtype}")
         found[name] = array.astype(array.dtype.newbyteorder("="), copy=False)
     return found
 

@@ -1,4 +1,4 @@
-"""What goes into a function and comes out of it, by name."""
+"""Parameters and results of a function, by name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .types import TensorType, TupleType, Type
 
 @dataclass(frozen=True, repr=False)
 class Port(Readable, Suggesting):
-    """A parameter or result. `dtype` and `shape` are None where it is no tensor; of a shape, what is symbolic is a string, such
+    """A parameter or result. `dtype` and `shape` are None if it is not a tensor; of a shape, what is symbolic is a string, such
     as "n" or "2 * n", and what is unknown None."""
 
     name: str

@@ -111,7 +111,7 @@ class PrimitiveDefinition(Readable):
 
 
 def form_problem(definition: PrimitiveDefinition) -> str:
-    """What keeps a definition from the one form that definitions have; "" if nothing does.
+    """The reason why a definition is not in normal form; "" if it is.
 
     It needs no operator table, so that it is asked on every load, whatever the cache of kernels holds.
     """
@@ -144,7 +144,7 @@ def form_problem(definition: PrimitiveDefinition) -> str:
 
 
 def _node_problem(node: PrimitiveNode, count: int) -> str:
-    """What is wrong with a node that `count` values come before."""
+    """The problem of a node that follows `count` values; "" if there is none."""
     place = f"node {node.operator!r}"
     if max(len(node.inputs), len(node.results)) > limits.OPERANDS:
         return f"{place} has more than {limits.OPERANDS} inputs or results"

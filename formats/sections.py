@@ -164,7 +164,7 @@ def _decode_table(name: str, codec: Codec, contents: Mapping[str, Buffer], allow
 
 def _decode_code(data: Buffer) -> np.ndarray:
     if len(data) % 8:
-        raise FormatError(f"{len(data)} bytes are no whole number of 64-bit words", section="code")
+        raise FormatError(f"{len(data)} bytes are not a whole number of 64-bit words", section="code")
     if len(data) // 8 > limits.CODE_WORDS:
         raise LimitError(f"{len(data) // 8} words; at most {limits.CODE_WORDS} are allowed", section="code")
     # a copy: the code that is verified must be the code that runs, whatever becomes of the file

@@ -41,7 +41,7 @@ class Thread(threading.Thread):
 
     @property
     def _bootstrap(self) -> Callable[[], None]:
-        """What `start` has the new thread call; it is let go of when that ends."""
+        """The function that `start` runs in the new thread; released when it ends."""
         work = functools.partial(threading.Thread._bootstrap, self)  # type: ignore[attr-defined]
         self._started.work = weakref.ref(work)
         return work

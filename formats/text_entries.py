@@ -68,7 +68,7 @@ CASES: dict[str, Callable[[str], str]] = {"none": str, "lower": _lower, "upper":
 
 
 class TextParameter(NamedTuple):
-    """What becomes of the texts of a parameter."""
+    """The encoding of the texts of one parameter."""
 
     case: str
     is_never_empty: bool  # no texts count as an empty one
@@ -80,7 +80,7 @@ class TextEntry(NamedTuple):
 
 
 def note(entries: Sequence[TextEntry]) -> dict[str, str]:
-    """What the metadata say of them."""
+    """The metadata about them."""
     lines = [" ".join([entry.function, *map(_word, entry.parameters)]) for entry in entries]
     return {NOTE: "\n".join(lines)} if lines else {}
 

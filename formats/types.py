@@ -43,7 +43,7 @@ class TensorType(Suggesting):
     shape: tuple[ShapeDim, ...] = ()
 
     def __post_init__(self) -> None:
-        """What comes from users may be of friendly parts; all that Treadle makes is of the right ones."""
+        """Converts a user's convenient arguments; Treadle's own have the right types already."""
         if self.dtype.__class__ is not DType or self.shape.__class__ is not tuple or str in map(type, self.shape):
             made = tensor(self.dtype, self.shape)
             object.__setattr__(self, "dtype", made.dtype)
@@ -69,7 +69,7 @@ class TensorType(Suggesting):
 
 
 def size_problem(type_: TensorType) -> str:
-    """What is wrong with a shape whose extents or bytes could overflow anywhere; "" if nothing is. Unknown and symbolic
+    """The problem of a shape whose extents or bytes could overflow; "" if there is none. Unknown and symbolic
     dimensions count as 1."""
     if len(type_.shape) > limits.RANK:
         return f"has rank {type_.rank}; at most {limits.RANK} is allowed"
@@ -151,7 +151,7 @@ def tensor(dtype: object, shape: tuple | list = ()) -> TensorType:
     Raises DTypeError, ShapeError.
     """
     if not isinstance(shape, (tuple, list)):
-        raise ShapeError(f"a tensor type: shape: expected sizes and names of sizes, as ('n', 4); {shape!r} came")
+        raise ShapeError(f"a tensor type: shape: expected sizes and names of sizes, as ('n', 4), got {shape!r}")
     return TensorType(
         DType.of(dtype),  # type: ignore[arg-type]
         tuple(UNKNOWN if dim == "?" else dims.parse(dim) if isinstance(dim, str) else dim for dim in shape),
@@ -159,7 +159,7 @@ def tensor(dtype: object, shape: tuple | list = ()) -> TensorType:
 
 
 def parts(type_: Type) -> tuple[Type, ...]:
-    """What a type is made of: a tuple's fields, a function's parameters and result, a data type's arguments."""
+    """The component types: a tuple's fields, a function's parameters and result, a data type's arguments."""
     if isinstance(type_, TupleType):
         return type_.fields
     if isinstance(type_, FunctionType):

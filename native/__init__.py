@@ -1,1 +1,1 @@
-"""What touches Numba, LLVM and the system: intrinsics, translator, loader, the cache of native code, processes."""
+"""Everything that touches Numba, LLVM and the system: intrinsics, translator, loader, the cache of native code, processes."""

@@ -32,7 +32,7 @@ _LEFT_OVER = 3600.0  # seconds after which a temporary file is nobody's: writing
 _FRESH = 3600.0  # seconds for which a use need not be noted again: noting it writes to the disk
 _BLOCK = 4096  # bytes that file systems give to a file at once
 _IN_MEMORY = 64 << 20  # bytes that are held where the folder takes none: a thousand kernels
-_SWEEPS = 64  # of the limit, the share that is written between two looks at the whole, on average: 1 in so many
+_SWEEPS = 64  # of the limit, the share that is written between two looks at the whole, on average: 1 in this many
 _SPARED = 7 / 8  # of the limit, what is kept when some of it must go: not every file that comes is the next one's end
 
 
@@ -93,7 +93,7 @@ class ObjectCache:
             self._unwritten[key] = content
 
     def claims(self) -> Claims:
-        """What says who makes what this lacks."""
+        """The claims: which process builds a missing entry."""
         descriptor = None
         if self._store is not None:
             with contextlib.suppress(_Distrusted, OSError):
@@ -111,7 +111,7 @@ class ObjectCache:
         return ""
 
     def entries(self) -> list[Entry]:
-        """What is kept, in no order."""
+        """The entries, in no order."""
         try:
             return [] if self._store is None else [entry for entry in self._store.entries() if not entry.is_temporary]
         except (_Distrusted, OSError):
@@ -255,7 +255,7 @@ class _GuardedStore(_PlainStore):
             with file_of(descriptor, "rb") as file:
                 status = os.fstat(descriptor)
                 if not stat.S_ISREG(status.st_mode):
-                    raise _Distrusted(f"{shelf}/{name} is no ordinary file; remove it")
+                    raise _Distrusted(f"{shelf}/{name} is not an ordinary file; remove it")
                 _check(status, f"{shelf}/{name}")
                 data = file.readall()
                 if status.st_mtime < time.time() - _FRESH:
@@ -411,7 +411,7 @@ def _cache_at(setting: str | None, limit: int) -> ObjectCache:
     if folder.is_absolute():
         return ObjectCache(folder, limit)
     # a user without a home: what lies in the working directory is anybody's
-    message = f"no native code is kept: {str(folder)!r} is no place of yours; set TREADLE_CACHE to a folder"
+    message = f"no native code is kept: {str(folder)!r} is not a place of yours; set TREADLE_CACHE to a folder"
     warn_user(message, RuntimeWarning)
     return ObjectCache(None)
 

@@ -1,4 +1,4 @@
-"""What the machine and kernels agree on, in numbers; `kernels/kernel.py` has the words."""
+"""The calling convention of kernels, in numbers; `kernels/kernel.py` explains it."""
 
 # Before a kernel's arguments are ARGUMENT_HEAD words, of which the last is the call's stop word: where it is not 0, the call is
 # to end, and kernels return STOPPED.

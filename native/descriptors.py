@@ -19,7 +19,7 @@ def file_of(descriptor: int, mode: str) -> io.FileIO:
 
 
 def pipe() -> tuple[io.FileIO, io.FileIO]:
-    """What is read from a new pipe, and what is written to it."""
+    """The reading and the writing end of a new pipe."""
     read, write = os.pipe()
     try:
         reader = file_of(read, "rb")

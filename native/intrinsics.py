@@ -1,4 +1,4 @@
-"""What functions of words (`native/words.py`) need that Python has no word for: memory at an address, atomics, calls through an
+"""Intrinsics of functions of words (`native/words.py`) for what Python lacks: memory at an address, atomics, calls through an
 address, malloc. Kernels use some of it too.
 """
 

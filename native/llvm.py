@@ -12,7 +12,7 @@ from .once import once
 
 @dataclass(frozen=True)
 class NativeTarget:
-    """What native code is made for. `features` is LLVM's list, such as "+avx2,-avx512f"."""
+    """The target of native code. `features` is LLVM's list, such as "+avx2,-avx512f"."""
 
     triple: str
     cpu: str

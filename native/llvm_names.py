@@ -1,4 +1,4 @@
-"""What LLVM knows of CPUs: their names, those of their features, and which of them one CPU has, with some switched on or off.
+"""LLVM's knowledge of CPUs: their names, the names of features, and the features of one CPU, with some switched on or off.
 
 LLVM has no function that says so, and tells of unknown names on the standard error stream, or ends the process. It is asked in a
 child process, whose answer the cache keeps.
@@ -82,7 +82,7 @@ def _asked(triple: str, cpu: str, changes: str, host_cpu: str, host_features: st
         last = (done.stderr.strip().splitlines() or ["it does not say why"])[-1]
         raise TreadleError(f"LLVM cannot generate code for {cpu} {changes}: {last}")
     has = dict.fromkeys(names, False) | dict.fromkeys(json.loads(done.stdout.splitlines()[-1]), True)
-    # what is no part of the instruction set, but LLVM's taste
+    # what is not part of the instruction set, but LLVM's taste
     has |= {each[1:]: each[0] == "+" for each in wanted if each[1:] not in names}
     return ",".join(f"{'+' if on else '-'}{name}" for name, on in sorted(has.items()))
 

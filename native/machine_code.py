@@ -1,4 +1,4 @@
-"""What the engine asks of the processor and of the system that it is made for: the one place where their kinds differ.
+"""Code that depends on the processor and the system that the engine is made for: the one place where they differ.
 
 `intrinsics.py` calls these functions by name; `platform.py` links them, since it knows the target.
 """

@@ -1,4 +1,4 @@
-"""What Numba knows of operations on numbers, for kernels: the types of results, and the code, from its tables alone.
+"""Numba's operations on numbers, for kernels: the types of results, and the code, from its tables alone.
 
 Numba's own pipeline for functions is not used: it would optimise three times, emit code and load it, only for `platform.py` to
 do so once more for its own target.
@@ -92,7 +92,7 @@ class _Codegen(JITCPUCodegen):
 
 
 class _Operations(cpu.CPUContext):
-    """What operations become, likewise."""
+    """The code of operations, likewise."""
 
     def __init__(self, typing: _Types, codegen: _Codegen) -> None:
         self._own_codegen = codegen
@@ -124,7 +124,7 @@ _target: ContextVar[NativeTarget] = ContextVar("target")
 
 
 def active_target() -> NativeTarget:
-    """What a function is being made for (`Lowering.active`), which need not be the CPU of this process."""
+    """The target of the function being compiled (`Lowering.active`), which need not be this process's CPU."""
     return _target.get()
 
 
@@ -157,7 +157,7 @@ class Lowering:
     def call(
         self, builder: ir.IRBuilder, function: Any, operands: Sequence[tuple[Any, ir.Value]]
     ) -> tuple[Any, ir.Value]:
-        """What a function gives, with its type. Raises NotImplementedError for what is in no table."""
+        """A function's result with its type. Raises NotImplementedError for a function in no table."""
         kinds = tuple([kind for kind, _ in operands])
         key = (self._context, function, kinds)
         operation = _operations.get(key)

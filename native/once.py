@@ -1,4 +1,4 @@
-"""What a process makes once, and locks that outlive a fork.
+"""Objects that a process makes once, and locks that outlive a fork.
 
 Raw addresses have no owner: where memory is made twice, and one of the two is freed, an address of the freed one may be in
 use. So every object of a process is made by `once`, and by nothing else: `functools.cache` calls its function in two threads.
@@ -105,7 +105,7 @@ def once(make: _F) -> _F:
             with lock:
                 if arguments not in made:
                     thing = make(*arguments)
-                    # a finaliser or a signal handler that came in between, in this thread, may have been first
+                    # a finaliser or a signal handler that ran in between, in this thread, may have been first
                     kept(made.setdefault(arguments, thing))
         return made[arguments]
 

@@ -135,7 +135,7 @@ def toolchain() -> str:
 
 
 def _version_of(package: str) -> str:
-    """What identifies a package's version: the file that says it, or else what `importlib.metadata` takes 15 ms to find."""
+    """A package's version: from the file that states it, else from `importlib.metadata`, which takes 15 ms."""
     spec = find_spec(package)
     with contextlib.suppress(OSError):
         if spec is not None and spec.origin is not None:
@@ -166,7 +166,7 @@ def load_objects(codes: Sequence[bytes]) -> list[dict[str, int]]:
 
 
 def _load_with_llvm(parsed: Sequence[tuple[list[str], bytes]]) -> list[dict[str, int]]:
-    """Whatever the system's object files are."""
+    """Loads object files of any format, by LLVM."""
     binding = llvm()
     machine = binding.Target.from_triple(binding.get_process_triple()).create_target_machine(jit=True)
     engine = binding.create_mcjit_compiler(binding.parse_assembly(""), machine)

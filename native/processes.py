@@ -142,14 +142,14 @@ def _command(code: str, arguments: tuple[object, ...]) -> list[str]:
 
 
 def _inherited_flags() -> list[str]:
-    """What `-I` would not let the environment say, as flags."""
+    """Settings of the environment that `-I` would ignore, as flags."""
     flags = ["-B"] if sys.flags.dont_write_bytecode else []
     flags += ["-X", "utf8"] if sys.flags.utf8_mode else []
     return flags + [f"-W{option}" for option in sys.warnoptions]
 
 
 def search_path() -> list[str]:
-    """What children import from: this process's path, absolute, without the working directory, unless this package lies in it."""
+    """The import path of children: this process's, absolute, without the working directory unless this package is in it."""
     try:
         here = os.path.realpath(os.getcwd())
     except OSError:  # it was removed

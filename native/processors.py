@@ -1,4 +1,4 @@
-"""What this process may use: the processors that it may run on, and the time on them and the memory that its control groups have.
+"""Resources of this process: the processors it may run on, and its control groups' limits of CPU time and memory.
 
 Linux: sched_setaffinity(2); Documentation/admin-guide/cgroup-v2.rst (cpu.max, memory.max, memory.current),
 scheduler/sched-bwc.rst (cpu.cfs_quota_us), cgroup-v1/memory.rst (memory.limit_in_bytes, memory.usage_in_bytes)

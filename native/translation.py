@@ -86,7 +86,7 @@ class Translation:
     # ---- what subclasses say ----
 
     def _call(self, function: Callable[..., Any], operands: Sequence[Typed]) -> Typed:
-        """What a function, or one of `OPERATORS`, gives."""
+        """The result of a function or of one of `OPERATORS`."""
         raise NotImplementedError
 
     def _integer(self, value: Typed) -> ir.Value:
@@ -160,7 +160,7 @@ class Translation:
         return [self._function.append_basic_block() for _ in range(count)]
 
     def _go(self, block: ir.Block) -> None:
-        """What follows is written there."""
+        """Continues writing in `block`."""
         self._at.position_at_end(block)
         self._recent = {}
 
@@ -364,7 +364,7 @@ class Translation:
             return Typed(self.TRUTH, I1(int(number)))
         if isinstance(number, int):
             return Typed(self.WORD, I64(number))
-        raise self._error(f"{number!r} is no number")
+        raise self._error(f"{number!r} is not a number")
 
     def _variable(self, name: str) -> Typed:
         if name not in self._variables:
@@ -378,7 +378,7 @@ class Translation:
         return self._number(self._global(node))
 
     def _global(self, node: ast.expr) -> Any:
-        """What a name stands for that is no variable."""
+        """The global object of a name that is not a variable."""
         if isinstance(node, ast.Attribute):
             owner = self._global(node.value)
             if hasattr(owner, node.attr):
@@ -443,7 +443,7 @@ def divided(at: ir.IRBuilder, number: ir.Value, by: ir.Value) -> ir.Value:
 
 
 def remainder(at: ir.IRBuilder, number: ir.Value, by: ir.Value) -> ir.Value:
-    """What the floor of a quotient leaves; 0 where the divisor is 0."""
+    """The remainder of a floor division; 0 if the divisor is 0."""
     shift = _power_of_two(by)
     if shift is not None:
         return at.and_(number, I64((1 << shift) - 1))
@@ -459,7 +459,7 @@ def _power_of_two(value: ir.Value) -> int | None:
 
 
 def _divisor(at: ir.IRBuilder, by: ir.Value) -> tuple[ir.Value, ir.Value | None]:
-    """What the CPU may divide by, without a trap: 1 in place of 0, and of -1, by which the least integer cannot be divided; and
+    """A divisor that does not trap: 1 in place of 0, and of -1, which overflows with the least integer; and
     whether that was so, unless the text tells. The quotient is the product then."""
     if isinstance(by, ir.Constant) and by.constant > 0:
         return by, None

@@ -55,7 +55,7 @@ class _Module:
             self._declare(function, symbol)
 
     def function(self, function: Callable[..., Any]) -> ir.Function:
-        """What a Python function is here."""
+        """The LLVM function of a Python function."""
         if function not in self._declared:
             self._declare(function, f"{function.__module__.rpartition('.')[2]}.{function.__name__}")
             # where it is inlined, LLVM decides by its size: what is called once would be if it were internal, and the
@@ -146,7 +146,7 @@ class _Function(Translation):
         if function in _CHOICES:
             return Typed(self.WORD, self._chosen(_CHOICES[function], words))
         if not inspect.isfunction(function):
-            raise self._error(f"{getattr(function, '__name__', function)} is no function of words")
+            raise self._error(f"{getattr(function, '__name__', function)} is not a function of words")
         return Typed(self.WORD, self._at.call(self._module.function(function), words))
 
     def _chosen(self, comparison: str, words: Sequence[ir.Value]) -> ir.Value:

@@ -21,7 +21,7 @@ from .device import Connection
 from .tensor import Handle, node_of, taken, tensor_at
 from .values import Reader, Writer
 
-_MOST = (1 << 63) - 1  # of what travels as a number; more is no bound
+_MOST = (1 << 63) - 1  # of what travels as a number; more means no bound
 
 
 class RemoteCalls:

@@ -132,7 +132,7 @@ class Connection:
                 if len(data) > size:
                     break
         if len(data) != size:
-            raise RemoteError(f"{self.address}: {len(data)} bytes of {size} came")
+            raise RemoteError(f"{self.address}: got {len(data)} bytes of {size}")
         return data
 
     def _with_session(self, header: dict[str, Any]) -> dict[str, Any]:

@@ -46,6 +46,7 @@ class RemoteMachine(VirtualMachine):
     functions and native code do not travel."""
 
     device: RemoteDevice
+    _reads_in_place = False
 
     def _own_device(self, device: Any) -> Device:
         (found,) = device if isinstance(device, (list, tuple)) else (device,)
@@ -189,7 +190,7 @@ class RemoteMachine(VirtualMachine):
         ):
             raise ArgumentError(
                 "share_params: expected a machine of the same program with named weights, at the same device; "
-                f"{other!r} came"
+                f"got {other!r}"
             )
         self._remote.request("share", Budget(), (), other=other._remote.handle.number)
         self._given, self._bases = other._given, other._bases
@@ -300,7 +301,7 @@ class RemoteMachine(VirtualMachine):
     def _call_closure(self, closure: Any, args: Sequence[Any], budget: Budget) -> Any:
         native: Any = closure.native if isinstance(closure, Closure) else None
         if not isinstance(native, Handle) or native.owner is not self._remote.handle:
-            raise ArgumentError(f"invoke_closure: expected a closure of this machine, {closure!r} came")
+            raise ArgumentError(f"invoke_closure: expected a closure of this machine, got {closure!r}")
         return self._remote.closure(closure, args, budget)
 
 

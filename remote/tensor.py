@@ -32,9 +32,9 @@ class Handle(InProcess):
     instead = "read the elements of its tensor, or the fields of its value"
 
     def __init__(self, connection: Connection, number: Any, owner: object = None) -> None:
-        """Raises RemoteError for what is no number."""
+        """Raises RemoteError for anything but a number."""
         if type(number) is not int:
-            raise RemoteError(f"{connection.address}: the server gave a handle that is no number")
+            raise RemoteError(f"{connection.address}: the server gave a handle that is not a number")
         self.connection, self.number = connection, number
         self.owner, self.word, self.constants = owner, 1, None  # as values of this process have them
         weakref.finalize(self, connection.release, number).atexit = False
@@ -229,7 +229,7 @@ def require_remote(connection: Connection, place: str, value: Any) -> RemoteTens
     """The value, if it is a tensor of this session: nothing else can be used where it lies. Raises ArgumentError."""
     if not isinstance(value, RemoteTensor) or value.handle.connection is not connection:
         raise ArgumentError(
-            f"{place}: expected a tensor that lies at {connection.address}, a {type(value).__name__} came; "
+            f"{place}: expected a tensor that lies at {connection.address}, got a {type(value).__name__}; "
             "device.put(array) makes one"
         )
     return value

@@ -106,7 +106,7 @@ class Reader:
     def take(self, number: Any) -> Any:
         """The value of a node, once. Raises FormatError."""
         if type(number) is not int or not 0 <= number < len(self._free) or not self._free[number]:
-            raise FormatError(f"a message's values: {number!r:.20} is no node that may be used here")
+            raise FormatError(f"a message's values: {number!r:.20} is not a node that may be used here")
         self._free[number] = False
         return self._values[number]
 
@@ -134,7 +134,7 @@ class Reader:
             if not isinstance(constructor, str) or not isinstance(type_name, str):
                 raise FormatError("a message's values: a data value's names are text")
             if tag is not None and (type(tag) is not int or not 0 <= tag < limits.CONSTRUCTORS):
-                raise FormatError(f"a message's values: {tag!r:.20} is no constructor's tag")
+                raise FormatError(f"a message's values: {tag!r:.20} is not a constructor's tag")
             values = self.take_all(fields)
             return DataValue(constructor if tag is None else tag, values, type_name, constructor)
         return special(node)
@@ -143,7 +143,7 @@ class Reader:
         kind, sizes = read_type(dtype, shape)
         size = math.prod(sizes) * kind.itemsize
         if size > len(self._data):
-            raise FormatError(f"a message's values: {dtype}{list(sizes)} has {size} bytes, {len(self._data)} came")
+            raise FormatError(f"a message's values: {dtype}{list(sizes)} has {size} bytes, got {len(self._data)}")
         data, self._data = self._data[:size], self._data[size:]
         return array_of(data, kind, sizes)
 
@@ -158,9 +158,9 @@ def _objects(shape: Any) -> int:
 
 
 def read_type(dtype: Any, shape: Any) -> tuple[np.dtype, tuple[int, ...]]:
-    """An element type and shape that came. Raises FormatError."""
+    """A received element type and shape. Raises FormatError."""
     if not isinstance(dtype, str) or dtype not in DType.__members__:
-        raise FormatError(f"a message's values: {dtype!r:.40} is no element type")
+        raise FormatError(f"a message's values: {dtype!r:.40} is not an element type")
     if not isinstance(shape, list) or len(shape) > limits.RANK:
         raise FormatError(f"a message's values: a shape is a list of {limits.RANK} sizes at most")
     if any(type(size) is not int or not 0 <= size <= limits.DIMENSION for size in shape):
@@ -194,7 +194,7 @@ def as_array(value: Any) -> np.ndarray:
             return np.asarray(value)
         return np.asarray(memoryview(value))
     except TypeError:
-        raise ArgumentError(f"expected a tensor or a value, a {type(value).__name__} came") from None
+        raise ArgumentError(f"expected a tensor or a value, got a {type(value).__name__}") from None
 
 
 def plain(array: np.ndarray) -> tuple[np.ndarray, str]:

@@ -81,7 +81,7 @@ def unpack(frame: bytes, steps: Steps | None = None) -> tuple[dict[str, Any], me
     except FormatError:
         raise
     except Exception as error:  # msgpack's own, and ValueError, UnicodeDecodeError
-        raise FormatError(f"a message's header is no msgpack: {type(error).__name__}: {str(error)[:100]}") from None
+        raise FormatError(f"a message's header is not msgpack: {type(error).__name__}: {str(error)[:100]}") from None
     if not isinstance(header, dict):
         raise FormatError(f"a message's header is a {type(header).__name__}, expected a map")
     return header, data[end:]
@@ -133,7 +133,7 @@ def _is_map(first: int) -> bool:
 def _map(items: list[Any]) -> dict[Any, Any]:
     keys = items[::2]
     if not all(isinstance(key, (str, bytes)) for key in keys):
-        raise ValueError("a key that is no text")
+        raise ValueError("a key that is not text")
     return dict(zip(keys, items[1::2], strict=True))
 
 

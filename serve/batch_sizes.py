@@ -27,12 +27,12 @@ class BatchSizes:
         self._kinds: dict[Hashable, _Costs] = {}
 
     def wanted(self, kind: Hashable, waiting: int) -> int:
-        """How many rows the next call should have, where so many wait: the most that may be, as long as nothing is known."""
+        """The number of rows for the next call when `waiting` wait: the maximum while nothing is known."""
         costs = self._kinds.get(kind)
         return self._most if costs is None else costs.wanted(min(waiting, self._most), self._most)
 
     def took(self, kind: Hashable, rows: int, seconds: float) -> None:
-        """A call of so many rows had all processors for so long, or some of them for accordingly longer."""
+        """A call of `rows` rows used all processors for `seconds`, or some of them for proportionally longer."""
         if kind not in self._kinds:
             if len(self._kinds) >= _KNOWN_KINDS:
                 self._kinds.clear()

@@ -165,7 +165,7 @@ class BatchLine(Line):
         return Batch(members)
 
     def took(self, work: Work, seconds: float) -> None:
-        """What calls of so many rows take decides how many the next ones have."""
+        """The time of this call informs the sizes of the next ones."""
         if self._sizes is None:
             return
         if isinstance(work, Batch):
@@ -175,11 +175,11 @@ class BatchLine(Line):
             self._sizes.took(work.key, work.rows, seconds)
 
     def _wanted(self, first: Pending, waiting: int) -> int:
-        """How many rows a call should have that begins with this request, where so many could be in it."""
+        """The number of rows for a call that begins with this request, when `waiting` could join it."""
         return self._config.max_batch if self._sizes is None else self._sizes.wanted(first.key, waiting)
 
     def _fitting(self, most: int) -> list[Pending]:
-        """The first request and the next ones that can be one call with it, up to so many rows."""
+        """The first request and the following ones that fit into one call with it, up to `most` rows."""
         first: Pending = self.waiting[0]
         members, rows = [first], first.rows
         if rows is None:

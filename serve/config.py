@@ -17,7 +17,7 @@ MAX_FILE = 1 << 20  # bytes of a configuration
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """How one model is served. Times are in seconds, memory in bytes; None is no bound."""
+    """How one model is served. Times are in seconds, memory in bytes; None means no bound."""
 
     max_queue: int = 128  # requests that wait; one more is refused at once
     instances: int | None = None  # calls at once; None: one a processor
@@ -59,7 +59,7 @@ class ModelConfig:
         try:
             values = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise FormatError(f"{source}: no JSON: {error}") from None
+            raise FormatError(f"{source}: not JSON: {error}") from None
         if not isinstance(values, dict):
             raise FormatError(f"{source}: expected an object, found {type(values).__name__}")
         for name, value in values.items():
@@ -94,7 +94,7 @@ def _open_regular(path: str, flags: int) -> int:
     descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise FormatError(f"{os.path.basename(path)} is no regular file")
+        raise FormatError(f"{os.path.basename(path)} is not a regular file")
     return descriptor
 
 

@@ -15,7 +15,7 @@ def most_connections() -> int:
 
 
 def are_too_many(count: int) -> bool:
-    """Whether there are so many connections that further ones are not even told so."""
+    """Whether there are too many connections even to answer further ones with a refusal."""
     return count > most_connections() * 5 // 4
 
 

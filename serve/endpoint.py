@@ -235,7 +235,7 @@ def _refuse(port: Port, array: np.ndarray) -> None:
     assert isinstance(port.type, TensorType)
     expected = f"{NAMES[port.type.dtype]} {_shape(port.type.shape)}"
     raise BadRequestError(
-        f"input {port.name!r}: expected {expected}, {NAMES[element_type(array)]} {_shape(array.shape)} came"
+        f"input {port.name!r}: expected {expected}, got {NAMES[element_type(array)]} {_shape(array.shape)}"
     )
 
 

@@ -215,7 +215,7 @@ def read(kind: Any, data: bytes) -> Any:
     try:
         return kind.FromString(data)
     except Exception as error:  # protobuf's DecodeError
-        raise BadRequestError(f"the message is no {kind.DESCRIPTOR.name}: {error}") from None
+        raise BadRequestError(f"the message is not a {kind.DESCRIPTOR.name}: {error}") from None
 
 
 def check_structure(data: bytes) -> None:

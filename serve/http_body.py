@@ -23,11 +23,11 @@ class Room:
         self._lock = threading.Lock()
 
     def has(self, count: int) -> bool:
-        """Whether there is room for so many bytes at the moment."""
+        """Whether there is room for `count` bytes at the moment."""
         return count <= self._left
 
     def take(self, count: int) -> None:
-        """Raises OverloadedError where there is no room for so many bytes."""
+        """Raises OverloadedError if there is no room for `count` bytes."""
         with self._lock:
             if count > self._left:
                 used = self._size - self._left
@@ -44,7 +44,7 @@ class Room:
 
     @contextlib.contextmanager
     def held(self, count: int) -> Iterator[None]:
-        """Takes so many bytes, and gives them back at the end. Raises OverloadedError."""
+        """Holds `count` bytes until the end of the block. Raises OverloadedError."""
         self.take(count)
         try:
             yield
@@ -77,7 +77,7 @@ class Body:
             self._taken = 0
 
     def take(self, count: int) -> None:
-        """Room for so many bytes more, or less, of what belongs to this request. Raises OverloadedError."""
+        """Takes room for `count` more bytes of this request, or gives it back if negative. Raises OverloadedError."""
         if self._room is not None:
             self._room.take(count)
             self._taken += count

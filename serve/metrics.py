@@ -60,7 +60,7 @@ class Metrics:
         Gauge("treadle_running", "Calls that run", registry=self.registry).set_function(running)
 
     def answered(self, model: str, function: str, code: str, seconds: float, queued: float | None = None) -> None:
-        """A request is answered, after so many seconds; `queued` of them it waited for its turn, if it had one."""
+        """A request is answered after `seconds`; `queued` of them it waited for its turn, if it had one."""
         with self._lock:
             counts = self._counts.get((model, function))
             if counts is None:

@@ -45,7 +45,7 @@ class Model:
         self.merging = {each: self._merging(endpoint) for each, endpoint in self.endpoints.items()}
         self.merged = frozenset(each for each, found in self.merging.items() if found.least is not None)
         for each, endpoint in self.endpoints.items():
-            endpoint.statistics = self.statistics[each]  # now, since what was tried above is no client's
+            endpoint.statistics = self.statistics[each]  # now, since what was tried above is not a client's
         self.constant_bytes = sum(array.nbytes for array in executable.program.constants)
         self.loaded = time.time()
 

@@ -1,4 +1,4 @@
-"""Parameters of a request, which are the same whether they came as JSON or as protobuf's values."""
+"""Parameters of a request, the same for JSON and for protobuf's values."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _NONE = Options()
 
 
 def after(seconds: float) -> float:
-    """The deadline that is so many seconds away, or practically never."""
+    """The deadline in `seconds`, or practically never."""
     return time.monotonic() + min(seconds, _LONGEST)
 
 

@@ -10,7 +10,6 @@ import asyncio
 import concurrent.futures
 import contextlib
 import errno
-import logging
 import socket
 import ssl
 import sys
@@ -28,6 +27,7 @@ from ..remote.server.sessions import RemoteLimits
 from .access import AccessLog, Tokens
 from .config import ModelConfig
 from .descriptors import most_connections
+from .errors import LOG
 from .http_app import HttpApp, HttpLimits
 from .http_body import Room
 from .http_pages import Pages
@@ -38,7 +38,6 @@ from .shared_memory import Regions
 from .tls_listener import TlsListener
 from .tracing import Tracing
 
-LOG = logging.getLogger("treadle.serve")
 _LOOK_SECONDS = 0.05  # between two looks at whether the server is to stop, while it loads
 _GRPC_THREADS = 256  # calls that gRPC's server takes at once: each waits in a thread of its own, and more are refused
 

@@ -49,12 +49,14 @@ class Regions:
         self._check_on()
         if len(name) > _LONGEST_NAME:
             raise BadRequestError(
-                f"a shared memory region's name has at most {_LONGEST_NAME} characters, {len(name)} came"
+                f"a shared memory region's name has at most {_LONGEST_NAME} characters, got {len(name)}"
             )
         if not _KEY.fullmatch(key):
-            raise BadRequestError(f"shared memory {name!r}: the key {key[:60]!r} is no name of a shared memory object")
+            raise BadRequestError(
+                f"shared memory {name!r}: the key {key[:60]!r} is not the name of a shared memory object"
+            )
         if offset < 0 or size <= 0:
-            raise BadRequestError(f"shared memory {name!r}: {size} bytes from {offset} on are no region")
+            raise BadRequestError(f"shared memory {name!r}: {size} bytes from {offset} on are not a region")
         with self._lock:
             if name in self._regions:
                 raise BadRequestError(f"shared memory region {name!r} is registered already; unregister it first")

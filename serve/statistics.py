@@ -57,7 +57,7 @@ class Statistics:
                 count.add(each)
 
     def succeeded(self, seconds: float, queued: float, prepared: float, computed: float, rows: int) -> None:
-        """A request that was answered after so many seconds, of which it waited for its turn and was computed for those. Its
+        """A request answered after `seconds`, of them `queued`, `prepared` and `computed`. Its
         tensors were read, and put among others', in `prepared` seconds."""
         with self._lock:
             self.rows += rows

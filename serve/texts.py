@@ -13,7 +13,7 @@ import numpy as np
 
 from .errors import BadRequestError, TooLargeError
 
-MAX_TEXTS = 1 << 20  # of a tensor: as Python's objects they take up to 20 times as much as they came in
+MAX_TEXTS = 1 << 20  # of a tensor: as Python's objects they take up to 20 times their encoded size
 _LENGTH = struct.Struct("<I")
 
 

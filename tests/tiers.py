@@ -27,7 +27,7 @@ TABLE = Path(__file__).with_name("tier1.txt")
 
 SHARE = 0.1  # seconds of CPU that a function's cases may take together in tier 1
 LONGEST = 0.5  # seconds of CPU of the one case that is run of a function, at most; longer ones are left to tier 2
-_FEWER = 5  # properties draw one example of so many in tier 1 …
+_FEWER = 5  # properties draw one example of this many in tier 1 …
 _FEWEST = 8  # … and at least these
 
 

@@ -68,7 +68,7 @@ class TensorArgument:
         return self.source.startswith("@")
 
     def load_value(self, declared: Type, types: DataTypes) -> Any:
-        """A value that is no tensor, as a call takes it. Raises UsageError."""
+        """A value that is not a tensor, as a call takes it. Raises UsageError."""
         from .json_values import how, value_of
 
         text = self.source
@@ -293,7 +293,7 @@ def mismatch(name: str, actual: np.ndarray, expected: np.ndarray, rtol: float, a
     """What is wrong with a result, in one line; "" if nothing is."""
     if actual.shape != expected.shape or actual.dtype != expected.dtype:
         came, wanted = (f"{array.dtype}{list(array.shape)}" for array in (actual, expected))
-        return f"output {name!r}: {wanted} was expected, but {came} came"
+        return f"output {name!r}: expected {wanted}, got {came}"
     wide = np.float64 if expected.dtype.kind == "f" else expected.dtype
     a, b = actual.astype(wide), expected.astype(wide)
     wrong = ~np.isclose(a, b, rtol, atol, equal_nan=True) if wide is np.float64 else a != b
@@ -306,7 +306,7 @@ def mismatch(name: str, actual: np.ndarray, expected: np.ndarray, rtol: float, a
     return (
         f"output {name!r}: {int(wrong.sum())} of {wrong.size} elements differ by more than rtol={rtol:g}, atol={atol:g}; "
         f"the first at {list(first)}, the worst at {[int(i) for i in worst]}: "
-        f"{expected[worst]!s} was expected, but {actual[worst]!s} came"
+        f"expected {expected[worst]!s}, got {actual[worst]!s}"
     )
 
 
@@ -334,7 +334,7 @@ def byte_count(text: str) -> int:
     """Bytes, also as 512M, 2GB or 1.5 GiB: units are powers of 1024. Raises ValueError."""
     match = _BYTES.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"{text!r} is no number of bytes")
+        raise ValueError(f"{text!r} is not a number of bytes")
     return int(Fraction(match.group(1)) * _UNITS[match.group(2).upper()])
 
 

@@ -37,7 +37,9 @@ _BUDGETS = {
     "max_depth": (int, "frames that it may have"),
 }
 _SHOWN_ELEMENTS = 16
-_SHOWN_CHARACTERS = 2000  # of a result that is no tensor
+_SHOWN_CHARACTERS = 2000  # of a result that is not a tensor
+
+COMMANDS = {"Run models": ("compile", "run")}
 
 
 def add_commands(commands: Any) -> None:
@@ -227,7 +229,8 @@ def _compiled(file: ProgramFile, options: argparse.Namespace, session: Session |
             tuned=options.tuned,
             decode_loop=options.decode_loop,
         )
-    from ..compiler.driver import tune_kernels, with_kernels, with_known_variants
+    from ..compiler.driver import with_kernels
+    from ..compiler.targets.cpu.tune import tune_kernels, with_known_variants
 
     for name in ("shape", "dim", "dtype", "outputs", "batch", "decode_loop", "print_after"):
         if getattr(options, name):
@@ -388,7 +391,7 @@ def _save(value: Any, argument: arguments.TensorArgument) -> None:
 
 def _compare(name: str, value: Any, argument: arguments.TensorArgument, options: argparse.Namespace) -> str:
     if not isinstance(value, np.ndarray):
-        return f"output {name!r}: a tensor was expected, but {type(value).__name__} came"
+        return f"output {name!r}: expected a tensor, got {type(value).__name__}"
     from ..formats.dtypes import DType
 
     expected = argument.load(TensorType(DType.of(value.dtype), value.shape))
@@ -396,7 +399,7 @@ def _compare(name: str, value: Any, argument: arguments.TensorArgument, options:
 
 
 def _json_of(value: Any) -> Any:
-    """A result that is no tensor, as inputs are written; its text where it is nested too deeply for that."""
+    """A result that is not a tensor, as inputs are written; its text where it is nested too deeply for that."""
     from .json_values import as_json
 
     try:

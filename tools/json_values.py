@@ -37,7 +37,7 @@ def how(type_: Type, types: DataTypes) -> str:
 def _value(found: Any, type_: Type, types: DataTypes) -> Any:
     if isinstance(type_, TupleType):
         if not isinstance(found, list) or len(found) != len(type_.fields):
-            raise ValueError(f"{_told(found)} is no list of {len(type_.fields)} fields")
+            raise ValueError(f"{_told(found)} is not a list of {len(type_.fields)} fields")
         return tuple(_value(each, inner, types) for each, inner in zip(found, type_.fields, strict=True))
     if isinstance(type_, DataType):
         return _data(found, types[str(type_)].definition, types)
@@ -68,7 +68,7 @@ def _data(found: Any, definition: DataTypeDefinition, types: DataTypes) -> Any:
         )
     wanted = constructors[name].constructor.fields
     if len(fields) != len(wanted):
-        raise ValueError(f"{name} has {len(wanted)} fields, {len(fields)} came")
+        raise ValueError(f"{name} has {len(wanted)} fields, got {len(fields)}")
     return constructors[name](*(_value(each, inner, types) for each, inner in zip(fields, wanted, strict=True)))
 
 

@@ -2,7 +2,7 @@
 
 
 def dispatch_text(instructions: int) -> str:
-    """A program of so many calls of the least kernel there is: `add` of two float32."""
+    """A program of `instructions` calls of the smallest kernel: `add` of two float32."""
     calls = "".join(f"  call add (r0, r{1 + i % 2}) -> (r{2 - i % 2})\n" for i in range(instructions))
     return f"""\
 prim add(%0: float32[], %1: float32[]) -> float32[] {{

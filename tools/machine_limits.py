@@ -36,7 +36,7 @@ _CHAINS = 12  # of multiply-adds that do not wait for each other: two units of f
 _STREAMS = 8  # vectors that are read at a time
 _RUNS = 5  # of which the best counts
 _MOST_BYTES = 256 << 20  # to be read from memory
-_MEMORY = 4  # times the last cache
+_MEMORY = 4  # times the last-level cache
 
 # What a core can be, with room for those of some years to come: clocks in Hz, instructions a clock
 _CLOCKS = (0.4e9, 8e9)  # of a core that saves power, and beyond the fastest that is sold (6.2 GHz)
@@ -58,7 +58,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Limits:
-    """Of so many threads together. `levels` are from the nearest on; the last one is the memory."""
+    """Limits of several threads together. `levels` are from the nearest on; the last one is the memory."""
 
     threads: int
     float32: float  # operations a second, a multiply-add being two
@@ -72,12 +72,12 @@ class Limits:
         return {DType.float64: self.float64, DType.int8: self.int8, DType.uint8: self.int8}.get(dtype, self.float32)
 
     def bandwidth(self, size: int) -> float:
-        """That of the nearest level that holds so many bytes."""
+        """The bandwidth of the nearest level that holds `size` bytes."""
         return next((level for level in self.levels[:-1] if size <= level.capacity), self.levels[-1]).bandwidth
 
 
 def limits(threads: int, again: bool = False) -> Limits:
-    """This machine's limits with so many threads: from the cache, unless it does not have them or `again` is asked for."""
+    """This machine's limits with `threads` threads: from the cache, unless it does not have them or `again` is asked for."""
     target, cache = host(), native.cache()
     source = "".join(_multiply_text(name, target) for name in _PEAKS) + _read_text("float32", target)
     cpu = f"{native.processor_identity()} {target.key} {target.l3_bytes}"
@@ -223,7 +223,7 @@ class _Runner:
 
 
 def run_threads(work: Callable[[int], None], count: int) -> None:
-    """Runs `work` in so many threads, with their numbers, and waits for them."""
+    """Runs `work` in `count` threads, with their numbers, and waits for them."""
     threads = [threading.Thread(target=work, args=(index,)) for index in range(count)]
     for thread in threads:
         thread.start()
@@ -232,13 +232,13 @@ def run_threads(work: Callable[[int], None], count: int) -> None:
 
 
 def take_core(index: int, count: int) -> None:
-    """Confines the calling thread to a core of its own among so many threads, where the system can and there are enough."""
+    """Confines the calling thread to a core of its own among `count` threads, where the system can and there are enough."""
     if hasattr(os, "sched_setaffinity") and 1 < count <= len(cores := sorted(os.sched_getaffinity(0))):
         os.sched_setaffinity(0, {cores[index]})  # of this thread
 
 
 class PlainRead:
-    """Some threads that read so many bytes from the memory, each its share."""
+    """Threads that read `size` bytes from memory, each its share."""
 
     def __init__(self, size: int, threads: int) -> None:
         target, step = host(), max(_STREAMS * host().vector_bytes, mmap.PAGESIZE)
@@ -282,7 +282,7 @@ def _peak(name: str, threads: int, target: Target) -> Measured:
 
 
 def _bandwidth(size: int, threads: int, target: Target) -> Measured:
-    """The time of one byte. Each thread reads so many bytes of its own, again and again."""
+    """The time of one byte. Each thread reads its own `size` bytes, again and again."""
     step = max(_STREAMS * target.vector_bytes, mmap.PAGESIZE)
     size = size // step * step
     memory = np.ones(threads * size + 64, np.uint8)

@@ -35,7 +35,7 @@ _LIBRARY = "library"  # that export_library or TVM made
 _ENDINGS = {".trdl": EXECUTABLE, ".tasm": ASSEMBLY, ".ir": IR, ".onnx": ONNX}
 _OF_TVM = ("relay or relax", _LIBRARY, "gzip")  # kinds that may hold an executable of TVM's machines
 _LOOKED_INTO = "`treadle info`, `dis`, `stats` and `verify` look into those of TVM's machines"
-_ADVICE = {  # what the command line does with a file that is no program
+_ADVICE = {  # what the command line does with a file that is not a program
     "npy": "an array is an argument of a program: `treadle run PROGRAM --input NAME=@FILE`",
 }
 
@@ -209,7 +209,7 @@ def kind_named(name: str) -> FileKind:
 
 def program_file(name: str | os.PathLike, *, takes_foreign: bool = False) -> ProgramFile:
     """The program of that name. `takes_foreign` lets those of TVM's machines pass. Raises UsageError for a file that there is
-    not, and for one that is no program, which says what it is and what takes it."""
+    not, and for one that is not a program, which says what it is and what takes it."""
     text = os.fspath(name)
     if text == STANDARD_INPUT:
         content = _standard_input()
@@ -233,7 +233,7 @@ def program_file(name: str | os.PathLike, *, takes_foreign: bool = False) -> Pro
         return ProgramFile(text, source, known)
     if kind is None and head and is_text(head):
         return ProgramFile(text, source, IR)  # whose parser says at which line it is none
-    raise UsageError(_refusal(text, kind) if kind else f"{text} is no program: {told(head)}; expected {HELP}")
+    raise UsageError(_refusal(text, kind) if kind else f"{text} is not a program: {told(head)}; expected {HELP}")
 
 
 def _refusal(name: str, kind: FileKind) -> str:
@@ -241,7 +241,7 @@ def _refusal(name: str, kind: FileKind) -> str:
         return f"{name} is empty; expected {HELP}"
     advice = _ADVICE.get(kind.name) or kind.advice or f"expected {HELP}"
     more = f"; {_LOOKED_INTO}" if kind.name in _OF_TVM else ""
-    return f"{name} is no program; it is {kind.what}: {advice}{more}"
+    return f"{name} is not a program; it is {kind.what}: {advice}{more}"
 
 
 def _standard_input() -> bytes:

@@ -17,11 +17,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
+from ..formats.messages.terminal import Shown
 from .arguments import UsageError
 from .program_files import EXECUTABLE, HELP, STANDARD_INPUT, add_opt_level, program_file, write_executable
 
 SUFFIX = ".trdl"
 _NEEDED = ("uvicorn", "starlette", "prometheus_client", "grpc", "google.protobuf")
+
+COMMANDS = {"Run models": ("serve",)}
 
 
 def add_commands(commands: Any) -> None:
@@ -85,7 +88,7 @@ def _serve(options: argparse.Namespace) -> None:
     from ..serve.http_app import HttpLimits
     from ..serve.server import Server, ServerConfig
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=Shown(sys.stderr))
     model = ModelConfig.load(options.config, ModelConfig()) if options.config else ModelConfig()
     config = ServerConfig(
         folder=options.models,
@@ -121,7 +124,7 @@ def _serve(options: argparse.Namespace) -> None:
 
 @contextlib.contextmanager
 def _appended(path: str) -> Iterator[IO[str]]:
-    """A file to write to. One that a full disk does not take to its end is no error: the requests were answered."""
+    """A file to write to. One that a full disk does not take to its end is not an error: the requests were answered."""
     file = open(path, "a")  # noqa: SIM115
     try:
         yield file

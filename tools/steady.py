@@ -21,7 +21,7 @@ class Measured(NamedTuple):
 
 
 def seconds_of_a_round(run: Callable[[int], float], clock: Callable[[], float] = time.perf_counter) -> Measured:
-    """`run(rounds)` does so many rounds, and gives the seconds that they took.
+    """`run(rounds)` runs them, and returns the seconds that they took.
 
     A run that another program interrupted tells nothing of how long a round takes, but a bound: no decision is taken by one run
     alone. When patience ends, the fastest run counts, and is not called steady.

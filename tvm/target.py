@@ -78,14 +78,14 @@ class Target:
         elif isinstance(target, str):
             options = _parsed(target)
         else:
-            raise ArgumentError(f"Target: target has to be a string or dictionary; a {type(target).__name__} came")
+            raise ArgumentError(f"Target: target has to be a string or dictionary, got a {type(target).__name__}")
         kind = options.pop("kind", "")
         if not isinstance(kind, str) or kind not in _KINDS:
             raise FormatError(f"Target kind {kind!r} is not defined; there are {', '.join(_KINDS)}")
         for name in _LISTS:
             texts = options.get(name, [])
             if not isinstance(texts, (list, tuple)) or not all(isinstance(text, str) for text in texts):
-                raise FormatError(f"Target: {name} has to be a list of texts; {texts!r} came")
+                raise FormatError(f"Target: {name} has to be a list of texts, got {texts!r}")
         own_host = options.pop("host", None)
         host = own_host if host is None else host
         self.kind = TargetKind(kind)
@@ -206,7 +206,7 @@ def _parsed(text: str) -> dict[str, Any]:
     for word in words:
         name, equals, value = word.lstrip("-").partition("=")
         if not word.startswith("-") or not name:
-            raise FormatError(f"Target({text!r}): expected -name=value, {word!r} came")
+            raise FormatError(f"Target({text!r}): expected -name=value, got {word!r}")
         options[name] = value.split(",") if name in _LISTS else _value(value) if equals else True
     return options
 

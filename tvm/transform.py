@@ -25,7 +25,7 @@ _CONFIG = """
 """
 CONFIG = _CONFIG.split()
 
-# the types of options that are no numbers, by TVM's names
+# the types of options that are not numbers, by TVM's names
 _TYPES = {
     "relay.backend.tir_converter": "runtime.String",
     "tir.add_lower_pass": "Array",
@@ -183,7 +183,7 @@ class Sequential(Pass):
         traceable: bool = False,
     ) -> None:
         if not isinstance(passes or [], (list, tuple)):
-            raise TypeError(f"passes must be a list of Pass objects, a {type(passes).__name__} came")
+            raise TypeError(f"passes must be a list of Pass objects, got a {type(passes).__name__}")
         self.passes = list(passes or ())
         super().__init__(PassInfo(opt_level, name, required, traceable), self._all)
 

@@ -37,7 +37,7 @@ class _Handler(ctypes.Structure):
 
 
 class Account:
-    """What the arrays take that were made while this was the handler. It lives as long as the process: arrays refer to it."""
+    """The bytes of arrays made while this was the handler. It lives as long as the process: arrays refer to it."""
 
     def __init__(self) -> None:
         self.words = (ctypes.c_int64 * ARRAYS.WORDS)()
@@ -70,7 +70,7 @@ _accounts: list[Account] = []  # that nobody uses now; arrays that were made on 
 
 @contextlib.contextmanager
 def bounded(most: int) -> Iterator[Account]:
-    """Arrays that this thread makes meanwhile, and what it pays for, have no more than so many bytes together. Arrays are not
+    """Arrays that this thread makes meanwhile, and what it pays for, have at most `most` bytes together. Arrays are not
     counted where NumPy cannot be told."""
     functions = handler_functions()
     with _lock:

@@ -22,7 +22,7 @@ from .memory import pinned
 
 
 class _BoundCall(InProcess, functools.partial):
-    """What `bind` gives."""
+    """The result of `bind`."""
 
     instead = "bind the call again"
 
@@ -92,7 +92,7 @@ def check_type(place: str, dtype: DType, shape: tuple[int, ...], type_: object, 
         fixed = "; treadle.compile(…, shapes={name: sizes}) fixes sizes" if isinstance(type_, TensorType) else ""
         raise ArgumentError(f"{place}: a bound call needs tensors of static types, this is {type_}{fixed}")
     if not fits or dtype is not type_.dtype or shape != type_.shape:
-        raise ArgumentError(f"{place}: expected {type_} in C order, {dtype.name}[{', '.join(map(str, shape))}] came")
+        raise ArgumentError(f"{place}: expected {type_} in C order, got {dtype.name}[{', '.join(map(str, shape))}]")
 
 
 def _check(place: str, array: np.ndarray, type_: object) -> None:

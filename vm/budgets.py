@@ -50,7 +50,7 @@ class CancelToken(Suggesting):
 
 @dataclass(frozen=True)
 class Budget:
-    """The bounds of one call; None is no bound.
+    """The bounds of one call; None means no bound.
 
     Steps are instructions, of all frames: the same program on the same input takes the same number. Memory is bytes of
     objects and frames in use at once, depth the number of frames. So many threads share a kernel at most; there are no more than
@@ -70,7 +70,7 @@ class Budget:
             if type(value) is not int or not 0 <= value <= _MOST:
                 object.__setattr__(self, name, _amount(name, value, unit))
         if self.cancel is not None and not isinstance(self.cancel, CancelToken):
-            raise ArgumentError(f"cancel: expected a treadle.CancelToken, {told(self.cancel)} came")
+            raise ArgumentError(f"cancel: expected a treadle.CancelToken, got {told(self.cancel)}")
         if self.threads is not None:
             check_threads(f"threads={self.threads!r}", self.threads)
 
@@ -81,11 +81,12 @@ class Budget:
 
     def but(self, **changes: Any) -> Budget:
         """This budget with some bounds changed; those that are None stay. Raises ArgumentError."""
-        return replace(self, **{name: value for name, value in changes.items() if value is not None})
+        given = {name: value for name, value in changes.items() if value is not None}
+        return replace(self, **given) if given else self
 
 
 def _amount(name: str, value: Any, unit: str) -> float | None:
-    """A bound that is no count of Python's: None, seconds, or a count as NumPy has it, or as 1e9. Raises ArgumentError."""
+    """A bound that is not a count of Python's: None, seconds, or a count as NumPy has it, or as 1e9. Raises ArgumentError."""
     if value is None:
         return DEFAULT_DEPTH if name == "max_depth" else None
     whole = name != "max_seconds"
@@ -98,6 +99,6 @@ def _amount(name: str, value: Any, unit: str) -> float | None:
 
 
 def check_threads(given: str, count: Any) -> None:
-    """Raises ArgumentError for what is no number of threads; `given` is how the user wrote it."""
+    """Raises ArgumentError for anything but a number of threads; `given` is how the user wrote it."""
     if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or not 1 <= count <= MAX_THREADS:
         raise ArgumentError(f"{given}: expected a number from 1 to {MAX_THREADS}")

@@ -90,7 +90,7 @@ class Context(InProcess):
         self._head[STOP_WORD] = 0
 
     def share_kernels(self, count: int | None) -> None:
-        """Has at most so many threads share a kernel, None: as many as the process has. Workers begin when they may be wanted."""
+        """At most `count` threads share a kernel; None: all of the process. Workers begin when they may be wanted."""
         self.words[CONTEXT.THREADS] = count or MAX_THREADS
         if not self._has_workers and count != 1:
             threads.pool().start()
@@ -109,12 +109,12 @@ class Context(InProcess):
         return self.texts
 
     def set_argument(self, position: int, data: int, reference: int) -> None:
-        """What the function called next finds in register `position`."""
+        """Sets register `position` of the function called next."""
         self._arguments[2 * position] = data
         self._arguments[2 * position + 1] = reference
 
     def registers(self, frame: int | None = None) -> tuple[int, int]:
-        """The addresses of a frame's reference and integer registers: of the one so many bytes from the start of the stack,
+        """The addresses of a frame's reference and integer registers: of the one `frame` bytes from the start of the stack,
         or of the current one."""
         address = self.words[CONTEXT.STACK] + (self.words[CONTEXT.FRAME] if frame is None else frame)
         refs = address + FRAME_HEAD

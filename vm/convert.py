@@ -36,7 +36,7 @@ from .context import Context, outside
 from .heap_size import block_bytes
 from .image import Image
 from .layout import CONTEXT, COPIED_BYTES, KIND, OBJECT, OBJECT_HEAD, TRAP, WORD
-from .memory import Elements, pinned, set_word, tensor_shape, word, words
+from .memory import Elements, array_at, pinned, set_word, tensor_shape, word, words
 from .outputs import naming_results
 from .tensor import Tensor, tensor_of
 from .values import Closure, DataValue, NativeReference
@@ -121,7 +121,7 @@ class Arguments:
         return new_tensor(self._context, array, lambda address: self._checked(address, head + array.nbytes))
 
     def _checked(self, address: int, size: int) -> int:
-        """The address of a new object of so many bytes. Raises OutOfMemoryError, BudgetExceededError."""
+        """The address of a new object of `size` bytes. Raises OutOfMemoryError, BudgetExceededError."""
         if address == -TRAP.MEMORY:
             left = max(0, self._context.words[CONTEXT.MAX_LIVE] - self._context.words[CONTEXT.LIVE])
             takes = block_bytes(size)
@@ -140,13 +140,13 @@ class Arguments:
     def _array(self, value: Any, type_: TensorType) -> np.ndarray:
         array = self._own(self._as_array(value, type_))
         if DType.of(array.dtype) is not type_.dtype:
-            raise DTypeError(f"{self._place()}: expected {type_}, {array.dtype.name} came; convert it with astype")
+            raise DTypeError(f"{self._place()}: expected {type_}, got {array.dtype.name}; convert it with astype")
         if array.ndim != type_.rank or any(
             isinstance(expected, int) and expected != actual
             for expected, actual in zip(type_.shape, array.shape, strict=True)
         ):
             shape = ", ".join(map(str, array.shape))
-            raise ShapeError(f"{self._place()}: expected {type_}, {type_.dtype.name}[{shape}] came")
+            raise ShapeError(f"{self._place()}: expected {type_}, got {type_.dtype.name}[{shape}]")
         if not array.dtype.isnative:
             array = array.astype(array.dtype.newbyteorder("="))
         return np.require(array, requirements=("C", "A"))
@@ -164,11 +164,11 @@ class Arguments:
         if isinstance(value, (str, list, tuple)):
             value = np.array(value, object)
         if not isinstance(value, (np.ndarray, np.generic)):
-            raise ArgumentError(f"{self._place()}: expected {type_}, a value of type {type(value).__name__} came")
+            raise ArgumentError(f"{self._place()}: expected {type_}, got a value of type {type(value).__name__}")
         array = np.asarray(value)
         if not is_text(array) and array.dtype != ELEMENT:
             raise DTypeError(
-                f"{self._place()}: expected {type_}, an array of {array.dtype} came; texts are Python's str"
+                f"{self._place()}: expected {type_}, got an array of {array.dtype}; texts are Python's str"
             )
         clock = self._context.clock
         try:
@@ -197,13 +197,13 @@ class Arguments:
         except TypeError:
             kind = type(value).__name__
             how = by_name(self._function) if isinstance(value, Mapping) and self._function else ""
-            raise ArgumentError(f"{self._place()}: expected {type_}, a value of type {kind} came{how}") from None
+            raise ArgumentError(f"{self._place()}: expected {type_}, got a value of type {kind}{how}") from None
 
     def _known(self, array: np.ndarray, type_: TensorType) -> np.ndarray:
         try:
             DType.of(array.dtype)
         except DTypeError:
-            raise DTypeError(f"{self._place()}: expected {type_}, an array of {array.dtype} came") from None
+            raise DTypeError(f"{self._place()}: expected {type_}, got an array of {array.dtype}") from None
         return array
 
     def _exact(self, value: Any, type_: TensorType) -> np.ndarray:
@@ -212,7 +212,7 @@ class Arguments:
         try:
             array = np.asarray(value)
         except ValueError:
-            raise ShapeError(f"{self._place()}: expected {type_}, lists of different lengths came") from None
+            raise ShapeError(f"{self._place()}: expected {type_}, got lists of different lengths") from None
         if array.size == 0:
             return array.astype(target)
         if array.dtype == target:
@@ -271,7 +271,7 @@ class Arguments:
             return None
         actual = native_type(self._context.image, native.word)
         if actual != erase_dims(type_):
-            raise ArgumentError(f"{self._place()}: expected {type_}, a value of type {actual} came")
+            raise ArgumentError(f"{self._place()}: expected {type_}, got a value of type {actual}")
         for held in native.constants:
             if isinstance(held, Texts):
                 self._context.holder().keep(held)
@@ -287,7 +287,7 @@ class Arguments:
                 value = value.fields
             if not isinstance(value, (tuple, list)) or len(value) != len(type_.fields):
                 came = f"{len(value)} values" if isinstance(value, (tuple, list)) else f"a {type(value).__name__}"
-                raise ArgumentError(f"{self._place()}: expected the tuple {type_}, {came} came")
+                raise ArgumentError(f"{self._place()}: expected the tuple {type_}, got {came}")
             return 0, type_.fields, tuple(value)
         if isinstance(type_, DataType):
             definition = self._context.image.data_types[str(type_)]
@@ -297,17 +297,17 @@ class Arguments:
             if not isinstance(value, DataValue):
                 makers = " or ".join(constructor.name for constructor in definition.constructors)
                 raise ArgumentError(
-                    f"{self._place()}: expected {type_}, a {type(value).__name__} came; make one by its constructors, {makers}"
+                    f"{self._place()}: expected {type_}, got a {type(value).__name__}; make one by its constructors, {makers}"
                 )
             tag = self._tag(value, definition)
             constructor = definition.constructors[tag]
             if len(value.fields) != len(constructor.fields):
                 raise ArgumentError(
                     f"{self._place()}: {constructor.name} of {type_} has {len(constructor.fields)} fields, "
-                    f"{len(value.fields)} came"
+                    f"got {len(value.fields)}"
                 )
             return tag, constructor.fields, value.fields
-        raise ArgumentError(f"{self._place()}: expected a closure {type_}, a {type(value).__name__} came")
+        raise ArgumentError(f"{self._place()}: expected a closure {type_}, got a {type(value).__name__}")
 
     def _parts_of_form(
         self, form: str, value: Any, definition: DataTypeDefinition
@@ -334,7 +334,7 @@ class Arguments:
         return tag, definition.constructors[tag].fields, fields
 
     def _unfit(self, expected: str, value: Any) -> ArgumentError:
-        return ArgumentError(f"{self._place()}: expected {expected}; a value of type {type(value).__name__} came")
+        return ArgumentError(f"{self._place()}: expected {expected}, got a value of type {type(value).__name__}")
 
     def _tag(self, value: DataValue, definition: DataTypeDefinition) -> int:
         names = [constructor.name for constructor in definition.constructors]
@@ -349,7 +349,7 @@ class Arguments:
 
 
 class _Rest:
-    """What is left of a list."""
+    """The rest of a list."""
 
     __slots__ = ("items", "start")
 
@@ -379,7 +379,7 @@ def new_tensor(context: Context, array: np.ndarray, checked: Callable[[int], int
     code = DType.of(array.dtype).code
     made = checked(core.engine().new_tensor(context.address, code, array.ndim, array.nbytes))
     _set_items(made, array.shape)
-    Elements(word(made, OBJECT.DATA), array.dtype, array.shape).array()[...] = array
+    array_at(word(made, OBJECT.DATA), array.dtype, array.shape)[...] = array
     return made
 
 
@@ -441,7 +441,7 @@ class Results:
         return value if named is None else named(value)
 
     def _form_of(self, type_: Type, is_field: bool = False) -> _Form | None:
-        """What makes a value of a type of the engine's arrays, or tuples of arrays; None where `take` knows more of it."""
+        """The function that makes a type's value from the engine's arrays, or tuples of arrays; None where `take` is needed."""
         if isinstance(type_, TensorType):
             return _tensor_of_texts if type_.dtype.is_string else tensor_of
         if isinstance(type_, DataType) and self._image.forms.get(str(erase_dims(type_))) == "Maps":
@@ -480,7 +480,7 @@ class Results:
             shape = words(address + OBJECT_HEAD, header[OBJECT.COUNT])
             dtype = DType.from_code(header[OBJECT.TAG]).numpy
             if math.prod(shape) * dtype.itemsize <= COPIED_BYTES:
-                array = to_texts(Elements(data, dtype, shape).array().copy())
+                array = to_texts(array_at(data, dtype, shape).copy())
                 release(context, reference)
                 return tensor_of(array)
         elif header[OBJECT.KIND] == KIND.DATA and self._is_tuple(header):

@@ -37,7 +37,7 @@ class ConstructorOf(Suggesting):
         if len(fields) != len(wanted):
             shown = ", ".join(map(str, wanted)) or "nothing"
             raise ArgumentError(
-                f"{self.constructor.name} of {self.definition.name} takes {shown}; {len(fields)} values came"
+                f"{self.constructor.name} of {self.definition.name} takes {shown}, got {len(fields)} values"
             )
         return DataValue(self.tag, fields, self.definition.name, self.constructor.name)
 

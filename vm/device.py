@@ -230,7 +230,7 @@ def device(text: str | int, index: int = 0) -> Device:
 
 
 def _processor_fact(name: str) -> str | None:
-    """What Linux says of the first processor."""
+    """A fact about the first processor, from Linux."""
     with contextlib.suppress(OSError, UnicodeDecodeError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             key, _, value = line.partition(":")

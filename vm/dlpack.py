@@ -44,10 +44,10 @@ def import_dlpack(value: Any) -> np.ndarray:
     """An array over the memory of a tensor, or of a capsule that one has made. Raises ArgumentError."""
     is_capsule = type(value).__name__ == "PyCapsule"
     if not is_capsule and not hasattr(value, "__dlpack__"):
-        raise ArgumentError(f"from_dlpack: Required attribute __dlpack__ not found: a {type(value).__name__} came")
+        raise ArgumentError(f"from_dlpack: Required attribute __dlpack__ not found: got a {type(value).__name__}")
     device = _CPU if is_capsule else tuple(map(int, value.__dlpack_device__()))
     if device[0] != _CPU[0]:
-        raise ArgumentError(f"from_dlpack: expected a tensor on the CPU, one on DLPack's device {device} came")
+        raise ArgumentError(f"from_dlpack: expected a tensor on the CPU, got one on DLPack's device {device}")
     capsule = value if is_capsule else _capsule(value)
     is_old = bool(ctypes.pythonapi.PyCapsule_IsValid(ctypes.py_object(capsule), _OLD))
     try:

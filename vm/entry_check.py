@@ -36,7 +36,7 @@ def explain_argument(place: Place, register: int, expected: list[int]) -> str:
             return ""
         if dims.evaluate(dim, {name: sizes[name][0] for name in names}) != wanted:  # type: ignore[arg-type]
             return ""  # the program's own check, not the signature's
-        reasons.append(f"axis {axis} is {_told(dim, wanted, sizes, function.param_names[register])}, but {came} came")  # type: ignore[arg-type]
+        reasons.append(f"axis {axis} is {_told(dim, wanted, sizes, function.param_names[register])}, got {came}")  # type: ignore[arg-type]
     return f"{function.name}({function.param_names[register]}): {'; '.join(reasons)}"
 
 

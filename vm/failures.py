@@ -1,4 +1,4 @@
-"""What a trap means to people: the exception for it, with the function, the instruction, the model node and the values."""
+"""Exceptions for traps, with the function, the instruction, the model node and the values."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from . import library
 from .context import Context
 from .entry_check import explain_argument
 from .layout import CONTEXT, OBJECT, TRAP, WORD
-from .memory import Elements, tensor_shape, word
+from .memory import array_at, tensor_shape, word
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Place:
         return len(self.before())
 
     def where(self) -> dict[str, Any]:
-        """What errors say of the place."""
+        """The fields of errors that name the place."""
         return {"function": self.function.name, "instruction": self.index, "node": self.node}
 
     # ---- values ----
@@ -98,7 +98,7 @@ class Place:
     def array(self, register: int) -> np.ndarray:
         """The tensor in a register, in place."""
         dtype = DType.from_code(word(self.reference(register) & ~1, OBJECT.TAG)).numpy
-        return Elements(self.data(register), dtype, self.shape(register)).array()
+        return array_at(self.data(register), dtype, self.shape(register))
 
 
 _USUAL = 64  # words of an instruction
@@ -128,7 +128,7 @@ def _shape(place: Place) -> TreadleError:
         refused.function, refused.instruction = place.function.name, place.index
         return refused
     actual = place.shape(register)
-    return ShapeError(f"expected a tensor of shape {list(expected)}, {list(actual)} came", **place.where())
+    return ShapeError(f"expected a tensor of shape {list(expected)}, got {list(actual)}", **place.where())
 
 
 def _reshape(place: Place) -> TreadleError:
@@ -164,7 +164,7 @@ def _tag(place: Place) -> TreadleError:
     instruction = place.instruction
     tag = instruction.word("tag")
     actual = word(place.reference(instruction.word("object")) & ~1, OBJECT.TAG)
-    return ExecutionError(f"expected a data value with tag {tag}, one with tag {actual} came", **place.where())
+    return ExecutionError(f"expected a data value with tag {tag}, got one with tag {actual}", **place.where())
 
 
 def _division(place: Place) -> TreadleError:
@@ -198,8 +198,8 @@ _EXPLAINED = 1 << 20
 
 
 def _by_reference(place: Place) -> str:
-    """What the reference implementation of the primitive says of the same tensors: the index, the axis and its size. "" where it
-    would take long, or says nothing, as where the kernel has written over what it has read."""
+    """The error of the primitive's reference implementation for the same tensors: the index, the axis and its size. "" if it
+    would take long, or raises none, as after a kernel that has overwritten its input."""
     instruction = place.instruction
     definition = place.context.image.program.primitives[instruction.word("prim")].definition
     sizes = [place.integer(operand) for operand in instruction.list("dims")]
@@ -235,7 +235,7 @@ def _memory(place: Place) -> TreadleError:
 
 
 def memory_error(place: Place, asked: int | None) -> BudgetExceededError:
-    """The call would pass its memory budget by so many bytes more (None: nobody knows how many)."""
+    """The call would exceed its memory budget by `asked` bytes (None: unknown)."""
     words, clock = place.context.words, place.context.clock
     most = None if clock is None else clock.max_memory
     message = "the call's memory budget is passed"

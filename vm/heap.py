@@ -267,7 +267,7 @@ def item_shift(dtype):
 
 @inlined
 def extend(count, dimension):
-    """`count` elements along one more dimension; -1 if that is no size."""
+    """`count` elements along one more dimension; -1 if that is not a size."""
     if count < 0 or dimension < 0 or dimension > DIMENSION:
         return -1
     if dimension != 0 and count > DIMENSION // dimension:

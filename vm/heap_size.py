@@ -8,7 +8,7 @@ from .values import NativeReference
 
 
 def block_bytes(size: int) -> int:
-    """What an object of `size` bytes counts in the memory budget: as `heap.allocate` rounds it, to one of four sizes between two
+    """The bytes that an object of `size` bytes counts in the budget: `heap.allocate` rounds to one of four sizes between two
     powers of two."""
     power = (size - 1).bit_length() - 1
     return ((size - 1 >> power - 2) & 3) + 5 << power - 2

@@ -83,8 +83,8 @@ class Image(InProcess):
             return self._type_numbers[type_]
 
     def _array_words(self, facts: VerifiedFunction) -> np.ndarray | None:
-        """What `call_arrays` compares arguments with; None for a function that it cannot call: a closure's has other arguments
-        than its type says, but where all of them are captured."""
+        """The words that `call_arrays` checks arguments against; None for a function that it
+        cannot call: some but not all of its parameters are captured."""
         params = facts.function.type.params
         if facts.function.captured not in (0, len(params)) or not all(
             isinstance(type_, TensorType) for type_ in params
@@ -172,7 +172,7 @@ class Image(InProcess):
         return bool(self.functions[function, FUNCTION.RESULT_AT] >= 0)
 
     def frame_bytes(self, function: int) -> int:
-        """What a frame of a function takes: its registers, and the memory of its tensors."""
+        """Bytes of a function's frame: its registers, and the memory of its tensors."""
         row = self.functions[function]
         return int(row[FUNCTION.FRAME_SIZE] + row[FUNCTION.MEMORY])
 
@@ -198,7 +198,7 @@ class _TypePool:
         return self.address + place
 
     def static_reference(self, type_: object) -> int:
-        """A reference to a type; 0 for one that is no static tensor."""
+        """A reference to a type; 0 for one that is not a static tensor."""
         return self.reference(type_) if isinstance(type_, TensorType) and type_.is_static else 0
 
     def finish(self) -> None:

@@ -29,7 +29,7 @@ Functions = Mapping[str, Callable[..., Any]]
 
 
 def find_imports(program: Program, given: Functions | None) -> tuple[Imported, ...]:
-    """What a program imports, in its order, and the functions that these are. Raises UnknownFunctionError with all that are
+    """The program's imports, in order, with the functions given for them. Raises UnknownFunctionError with all that are
     missing, and ArgumentError for what cannot be called."""
     given = {} if given is None else given
     if not isinstance(given, Mapping):
@@ -41,7 +41,7 @@ def find_imports(program: Program, given: Functions | None) -> tuple[Imported, .
     for entry in program.imports:
         if not callable(given[entry.name]):
             kind = type(given[entry.name]).__name__
-            raise ArgumentError(f"imports[{entry.name!r}]: expected a function, a {kind} came")
+            raise ArgumentError(f"imports[{entry.name!r}]: expected a function, got a {kind}")
     return tuple(Imported(entry, given[entry.name]) for entry in program.imports)
 
 
@@ -73,7 +73,7 @@ class Imported:
         self._result = _Sizes("its result", (entry.type.result,), self._params.names)
 
     def sizes(self, references: Sequence[int]) -> dict[str, int]:
-        """What the type's dimension variables are for these arguments. Raises _Misfit."""
+        """The type's dimension variables for these arguments. Raises _Misfit."""
         values: dict[str, int] = {}
         self._params.match(references, values)
         return values
@@ -97,7 +97,7 @@ def _dims(type_: Type) -> Iterator[ShapeDim]:
 
 
 def _sizes(reference: int, type_: Type) -> Iterator[int]:
-    """What they are in a value of the heap."""
+    """The sizes of a value of the heap."""
     if isinstance(type_, TensorType):
         yield from tensor_shape(reference)
     elif isinstance(type_, TupleType):
@@ -151,7 +151,7 @@ class _Sizes:
             if expected != sizes[place]:
                 known = ", ".join(f"{name} = {values[name]}" for name in dims.variables(dim))
                 told = known if text in values else f"{dim} = {expected} ({known})"
-                raise _Misfit(f"{self._what}: expected a dimension {told}, {sizes[place]} came")
+                raise _Misfit(f"{self._what}: expected a dimension {told}, got {sizes[place]}")
 
 
 def call_imported(context: Context, functions: Sequence[Imported], results: Results) -> None:

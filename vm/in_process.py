@@ -1,4 +1,4 @@
-"""What cannot leave its process: objects that hold addresses of its memory, its threads, or connections.
+"""Objects that cannot leave their process: they hold addresses of its memory, its threads, or connections.
 
 To copy one would make two that free the same memory, and to pickle one hands an address to a process where something else lies.
 """

@@ -106,7 +106,7 @@ CONTEXT = _names("CONTEXT", """
     FUNCTIONS   address of the function records
     PRIMITIVES  address of the primitive records
     CONSTANTS   address of two words a constant, as in a register
-    TYPES       address of one reference a type of the type table, 0 for a type that is no static tensor
+    TYPES       address of one reference a type of the type table, 0 for a type that is not a static tensor
     PYTHON      address of the layout of NumPy arrays in this process, PYTHON below
     PC          where execution goes on: bytes from the start of the code
     FRAME       the current frame: bytes from the start of the stack; -1 when nothing runs
@@ -116,11 +116,11 @@ CONTEXT = _names("CONTEXT", """
     STACK       address of the stack of frames
     STACK_SIZE  bytes of it
     DEPTH       number of frames
-    MAX_DEPTH   at most so many
+    MAX_DEPTH   at most this many
     LIVE        bytes of the objects and frames that are in use; objects that other contexts free count negative there
-    MAX_LIVE    at most so many
+    MAX_LIVE    at most this many
     CACHED      bytes of the blocks on the free lists
-    MAX_CACHED  at most so many
+    MAX_CACHED  at most this many
     CHUNK       the arena's chunk in use
     USED        bytes of it in use
     SCRATCH     address of the kernels' scratch memory
@@ -132,7 +132,7 @@ CONTEXT = _names("CONTEXT", """
     RESULT_REF  … and reference, 0 once it is taken
     DETAIL      a kernel's failure code
     POOL        address of the thread pool's words
-    THREADS     at most so many threads share a kernel
+    THREADS     at most this many threads share a kernel
     LOG         address of a LOG of the parts that they do, 0 where nobody looks
     PINS        address of a word for each parameter: weak references, which keep NumPy from moving arrays that a call reads
     PINNED      how many of them there are
@@ -220,7 +220,7 @@ MAX_PROCESSORS = 1024
 # What the arrays that a host operator makes may take, and take.
 ARRAYS = _names("ARRAYS", """
     USED        bytes of them
-    MOST        at most so many
+    MOST        at most this many
     REFUSED     1 if one would have passed that
 """)  # fmt: skip
 
@@ -291,9 +291,11 @@ TRAP = _names("TRAP", """
 
 FRAME_HEAD = FRAME.WORDS * WORD  # bytes before the registers
 OBJECT_HEAD = OBJECT.ITEMS * WORD  # bytes before dimensions or fields
-COPIED_BYTES = 16 << 10  # a result of so many bytes is copied: that is faster than letting Python own the heap's memory
-LARGE = 4 << 20  # for a block of so many bytes malloc is likely to ask the system, each time anew
-MAX_LARGE = 512 << 20  # so many bytes that large results have left are kept for the next ones
+COPIED_BYTES = (
+    16 << 10
+)  # a result of at most this many bytes is copied: that is faster than letting Python own the heap's memory
+LARGE = 4 << 20  # for a block of this many bytes malloc is likely to ask the system, each time anew
+MAX_LARGE = 512 << 20  # at most this many bytes of freed large results are kept for the next ones
 
 # The opcodes by name, from the instruction table; and where in an instruction's words its fields are: `AT.move.src` words from
 # its first word on, or from the end of the list that stands before the field. The instruction's end is `END` words from there.

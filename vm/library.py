@@ -43,7 +43,7 @@ class BuiltKernel(NamedTuple):
 
 
 class Compiler(Protocol):
-    """What the machine asks of the compiler. A module will do."""
+    """The interface of the compiler to the machine. A module will do."""
 
     def target_key(self) -> str:
         """Names what kernels are made for here."""
@@ -63,7 +63,7 @@ class Compiler(Protocol):
         """The operators' reference implementation, checked like `build` does."""
 
     def paged_attention(self, size: int, group: int, element: str, turns: bool) -> BuiltKernel | None:
-        """What reads a paged cache in its pages; the kernel's word is how many heads it takes at once."""
+        """The kernel that reads a paged cache in place; its word is the number of heads it takes at once."""
 
     def remade(
         self, table: WeightTable, arrays: Mapping[int, np.ndarray], places: Collection[int]

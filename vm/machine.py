@@ -70,6 +70,8 @@ class _Bound:
 class VirtualMachine(Suggesting):
     """Runs the functions of an executable. Threads may call it at once; each call has a context of its own."""
 
+    _reads_in_place = True  # whether calls read the caller's arrays where they lie: nothing is sent elsewhere
+
     def __new__(cls, *given: Any, **options: Any) -> VirtualMachine:
         """A device that is elsewhere has machines of its own class, which has this interface."""
         device = given[1] if len(given) > 1 else options.get("device")
@@ -108,7 +110,7 @@ class VirtualMachine(Suggesting):
         ArgumentError, CompileError, BudgetExceededError.
         """
         if not isinstance(exe, Executable):
-            raise ArgumentError(f"VirtualMachine(exe): expected an Executable, {told(exe)} came{_how_to_make(exe)}")
+            raise ArgumentError(f"VirtualMachine(exe): expected an Executable, got {told(exe)}{_how_to_make(exe)}")
         self.device = self._own_device(device)
         self.executable = exe
         self._program, self._weights, self._swapping = exe.program, exe.weights, Lock()
@@ -278,14 +280,15 @@ class VirtualMachine(Suggesting):
         name = self._saved.get(name, name) if isinstance(name, str) else name
         if isinstance(name, SavedCall):
             self._require_own_call(name, args, kwargs)
-            return self._calls.call(name.number, name.values, budget)
+            return name() if budget is self._budget else self._calls.call(name.number, name.values, budget)
         if isinstance(name, Closure):
             self._require_own(name)
             return self._calls.call_closure(name, args or (), budget)
-        number = self._number(name)
         if args is None:
             args = self._stateful.inputs(name) or ()
-        return self._calls.call(number, self._bind(number, args, kwargs or {}), budget)
+        number = self._number(name)
+        values = self._bind(number, args, kwargs or {})
+        return self[name](*values) if budget is self._budget else self._calls.call(number, values, budget)
 
     async def call_async(
         self,
@@ -326,7 +329,7 @@ class VirtualMachine(Suggesting):
 
         for what, arrays in (("arguments", arguments), ("results", () if results is None else results)):
             if not isinstance(arrays, (list, tuple)) or not all(isinstance(each, np.ndarray) for each in arrays):
-                raise ArgumentError(f"bind: {what}: expected a list of arrays, {told(arrays)} came")
+                raise ArgumentError(f"bind: {what}: expected a list of arrays, got {told(arrays)}")
         return bind(self._calls, self._number(name), arguments, results)
 
     # ---- weights ----
@@ -353,7 +356,7 @@ class VirtualMachine(Suggesting):
 
         mapping("load_deltas", deltas, "arrays, or pairs of arrays B, A, by the names of weights")
         if isinstance(scale, bool) or not isinstance(scale, (int, float, np.number)):
-            raise ArgumentError(f"load_deltas: scale: expected a number, {told(scale)} came")
+            raise ArgumentError(f"load_deltas: scale: expected a number, got {told(scale)}")
         with self._weighing:
             weights = self.weights
             bases = {name: self._bases[name] if name in self._bases else weights[name].array for name in deltas}
@@ -367,7 +370,7 @@ class VirtualMachine(Suggesting):
         self.load_constants(constants_of(self._weights, params, self._constant))
 
     def _constant(self, place: int) -> np.ndarray:
-        """What a constant of the program holds now."""
+        """The current value of a constant of the program."""
         return self._calls.image.arrays[place]
 
     def load_constants(self, constants: Mapping[int, Any]) -> None:
@@ -417,7 +420,7 @@ class VirtualMachine(Suggesting):
         self._stateful.invoke(name, self._number(name))
 
     def get_outputs(self, name: str = "main", index: int | str | None = None) -> Any:
-        """What the last `invoke_stateful` of the function gave; with `index`, a position or a name, one part of a tuple. None is
+        """The result of the function's last `invoke_stateful`; with `index`, a position or a name, one part of a tuple. None is
         left of it when a later one fails: ArgumentError. Raises UnknownOutputError for a name that there is not."""
         function = self._program.functions[self._number(name)]
         value = self._stateful.output(name)
@@ -431,7 +434,7 @@ class VirtualMachine(Suggesting):
     ) -> None:
         """Makes `machine[saved_name]()` a call of a function with copies of these arguments, whose checks are done now."""
         if not isinstance(saved_name, str) or not saved_name:
-            raise ArgumentError(f"save_function: saved_name: expected a name, {told(saved_name)} came")
+            raise ArgumentError(f"save_function: saved_name: expected a name, got {told(saved_name)}")
         if saved_name in self._functions:
             raise ArgumentError(f"save_function: {saved_name!r} is a function of the program; take another name")
         run = self.saved_call(name, *args, **kwargs)
@@ -462,11 +465,11 @@ class VirtualMachine(Suggesting):
     @contextlib.contextmanager
     def listening(self, *listeners: Listener) -> Iterator[None]:
         """`with machine.listening(listener, …):` tells listeners of all calls of this machine that begin in the block, in any
-        thread. Raises ArgumentError for what is no `treadle.Listener`, and for operations that there are not."""
+        thread. Raises ArgumentError for anything but a `treadle.Listener`, and for operations that there are not."""
         for each in listeners:
             if not isinstance(each, Listener):
                 came = f"the class {each.__name__}" if isinstance(each, type) else f"a {type(each).__name__}"
-                raise ArgumentError(f"listening: expected a treadle.Listener, {came} came")
+                raise ArgumentError(f"listening: expected a treadle.Listener, got {came}")
             wanted(each)
         self._listen(add=listeners)
         try:
@@ -478,7 +481,7 @@ class VirtualMachine(Suggesting):
         """`callback(primitive, symbol, before_run, result, *tensors)` is called before and after each call of a primitive;
         None ends that. It may give `InstrumentAction.SKIP_RUN`: then the primitive is not run. Raises ArgumentError."""
         if callback is not None and not callable(callback):
-            raise ArgumentError(f"set_instrument: expected a function or None, a {type(callback).__name__} came")
+            raise ArgumentError(f"set_instrument: expected a function or None, got a {type(callback).__name__}")
         with self._listening:
             before, self._instruments = self._instruments, () if callback is None else (Instrument(callback),)
             self._listen(remove=before, add=self._instruments)
@@ -502,7 +505,7 @@ class VirtualMachine(Suggesting):
         for each in bounds:
             if each not in OF_A_CALL:
                 raise ArgumentError(
-                    f"profile_call: {each!r} is no parameter; there are {', '.join(OF_A_CALL)}{near(each, OF_A_CALL)}"
+                    f"profile_call: {each!r} is not a parameter; there are {', '.join(OF_A_CALL)}{near(each, OF_A_CALL)}"
                 )
         number = self._number(name)
         given = (self._stateful.inputs(name) or ()) if args is None else arguments("profile_call", args)
@@ -536,7 +539,7 @@ class VirtualMachine(Suggesting):
 
     def _require_own(self, closure: Any) -> None:
         if not isinstance(closure, Closure) or closure.native.owner is not self._calls.image:
-            raise ArgumentError(f"invoke_closure: expected a closure of this machine, {closure!r} came")
+            raise ArgumentError(f"invoke_closure: expected a closure of this machine, got {closure!r}")
 
     def _require_own_call(self, saved: SavedCall, args: Any, kwargs: Any) -> None:
         if saved.owner is not self._owner or args or kwargs:
@@ -604,7 +607,7 @@ def _meanwhile(work: Callable[[], None]) -> Iterator[None]:
 
 
 def _how_to_make(given: Any) -> str:
-    """What makes an executable of what came in its place."""
+    """How to make an executable of what was given instead."""
     if isinstance(given, (str, os.PathLike)):
         is_model = os.fspath(given).endswith((".onnx", ".ir"))
         return f"; treadle.{'compile' if is_model else 'load'}({os.fspath(given)!r}) makes one"
@@ -641,11 +644,11 @@ def _keeps_memory(memory_cfg: str | Mapping[Device | str, str] | None, device: D
         settings = {}
         for key, setting in memory_cfg.items():
             if not isinstance(key, (Device, str)):
-                raise ArgumentError(f"{expected}; {key!r} is no device")
+                raise ArgumentError(f"{expected}; {key!r} is not a device")
             settings[key if isinstance(key, Device) else device_of(key)] = setting
     else:
         raise ArgumentError(expected)
     for setting in settings.values():
         if setting not in _MEMORY:
-            raise ArgumentError(f"{expected}; {setting!r} came")
+            raise ArgumentError(f"{expected}, got {setting!r}")
     return settings.get(device, "pooled") == "pooled"

@@ -1,4 +1,4 @@
-"""What machines know of the functions that they call, by name: results that are tuples with names, and signatures."""
+"""Named results and signatures of the functions that machines call."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Outputs(tuple):
     def __new__(cls, *values: Any) -> Outputs:
         """As of a named tuple: one value for each name. Raises ArgumentError."""
         if len(values) != len(cls._fields):
-            raise ArgumentError(f"{cls.__name__}: {len(values)} values came for the {len(cls._fields)} names")
+            raise ArgumentError(f"{cls.__name__}: expected {len(cls._fields)} values, got {len(values)}")
         return tuple.__new__(cls, values)
 
     @classmethod
@@ -134,12 +134,12 @@ def _unknown(name: object, names: Sequence[str]) -> UnknownOutputError:
 
 
 def _out_of_range(key: object, names: Sequence[str]) -> IndexOutOfRangeError:
-    """What ends iteration by index, so it is an IndexError."""
+    """An IndexError, since it ends iteration by index."""
     return IndexOutOfRangeError(f"there is no output {key}; the call gave {len(names)}: {', '.join(map(repr, names))}")
 
 
 def naming_results(function: Function) -> Callable[[Any], Any] | None:
-    """What makes `Outputs` of a function's results in a row; None for a function whose result is no tuple of several."""
+    """The function that makes `Outputs` of consecutive results; None if the result is not a tuple of several."""
     result = function.type.result
     if not isinstance(result, TupleType) or not result.fields:
         return None
@@ -158,7 +158,7 @@ def output_number(function: Function, index: int | str) -> int:
     if isinstance(index, bool) or not hasattr(index, "__index__"):
         raise ArgumentError(
             f"{function.name}: an output's index is a number from 0 to {len(names) - 1} or a name, "
-            f"a {type(index).__name__} came"
+            f"got a {type(index).__name__}"
         )
     number = operator.index(index)
     if not 0 <= number < len(names):
@@ -197,7 +197,9 @@ def _written(names: Sequence[str]) -> list[str]:
     for name in names:
         text = name
         if not _is_name(name):
-            text = "".join(letter if letter.isalnum() or letter == "_" else "_" for letter in name)
+            text = "".join(
+                letter if f"_{letter}".isidentifier() else "_" for letter in name
+            )  # "²" is a digit, of no name
             text = text if text.isidentifier() else f"_{text}"
             while not _is_name(text) or text in taken or text in made:
                 text += "_"

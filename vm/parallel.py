@@ -199,7 +199,7 @@ def see_more_processors(pool):
 
 
 def run_parts(context, primitive, arguments, parts, threads):
-    """A kernel's parts on so many threads; alone, in one part, while another call has the workers. Its failure code."""
+    """A kernel's parts on `threads` threads; alone, in one part, while another call has the workers. Its failure code."""
     pool, kernel, scratch = (
         load(context, CONTEXT.POOL),
         load(primitive, PRIMITIVE.KERNEL),
@@ -229,7 +229,7 @@ def run_parts(context, primitive, arguments, parts, threads):
 
 
 def last_member(pool, members):
-    """The last of so many members, the caller and the first workers that are not left out."""
+    """The last of `members` members, the caller and the first workers that are not left out."""
     if load(pool, POOL.HINDERED) == 0:
         return members - 1
     last = 0
@@ -241,7 +241,7 @@ def last_member(pool, members):
 
 
 def publish(pool, kernel, arguments, scratch, needed, parts, members, log):
-    """Gives so many members their shares of a new loop. The last of them."""
+    """Gives `members` members their shares of a new loop. Returns the last of them."""
     last, rank, epoch = last_member(pool, members), members, load(pool, POOL.EPOCH) + 1 & EPOCHS
     store(pool, POOL.EPOCH, epoch)
     for index in range(last, -1, -1):
@@ -380,7 +380,7 @@ def ticks():
 
 
 def rest(count):
-    """What a worker does between two looks, so often: to be measured. How long that took by the processor's clock."""
+    """A worker's pause between two polls, `count` times, to be measured: its duration by the processor's clock."""
     start = clock()
     for _ in range(count):
         relax()

@@ -31,7 +31,7 @@ class SavedCall(InProcess, functools.partial):
     def of(
         cls, run: Callable[[], Any], owner: object, function: str, number: int, values: Sequence[Any] = ()
     ) -> SavedCall:
-        """What calls `run`."""
+        """A saved call of `run`."""
         made = cls(run)
         made.owner, made.function, made.number, made.values = owner, function, number, values
         return made
@@ -120,7 +120,7 @@ def _check_dims(function: Function, values: Sequence[Any]) -> None:
             if isinstance(dim, dims.SymbolicDim) and _disagrees(dim, size, sizes):
                 came = ", ".join(map(str, shape))
                 known = ", ".join(f"{each} = {sizes[each]}" for each in dims.variables(dim))
-                raise ShapeError(f"{function.name}({name}): expected {type_} with {known}, a tensor [{came}] came")
+                raise ShapeError(f"{function.name}({name}): expected {type_} with {known}, got a tensor [{came}]")
 
 
 def _disagrees(dim: dims.SymbolicDim, size: int, sizes: Mapping[str, int]) -> bool:

@@ -79,7 +79,7 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin, Suggesting):
     def __init__(self, array: np.ndarray) -> None:
         """The elements of an array, where they lie. Raises ArgumentError for anything else."""
         if not isinstance(array, np.ndarray):
-            raise ArgumentError(f"Tensor: expected an array, a {type(array).__name__} came; np.asarray makes one of it")
+            raise ArgumentError(f"Tensor: expected an array, got a {type(array).__name__}; np.asarray makes one of it")
         self._array = array
 
     def numpy(self) -> np.ndarray:
@@ -104,7 +104,7 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin, Suggesting):
             require_cpu(target, "copyto")
             return type(self)(aligned_copy(self._array))
         if not isinstance(target, Tensor):
-            raise ArgumentError(f"copyto: expected a tensor or a device, a {type(target).__name__} came")
+            raise ArgumentError(f"copyto: expected a tensor or a device, got a {type(target).__name__}")
         if target._array.dtype != self._array.dtype:
             raise DTypeError(f"copyto: {self._array.dtype} elements do not go into {target._array.dtype}; convert them")
         target.copyfrom(self)
@@ -118,10 +118,10 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin, Suggesting):
             given = given if given.dtype == self._array.dtype else given.astype(self._array.dtype)
         except (TypeError, ValueError):
             kind = type(source).__name__
-            raise ArgumentError(f"copyfrom: expected an array of {self._array.dtype} elements, a {kind} came") from None
+            raise ArgumentError(f"copyfrom: expected an array of {self._array.dtype} elements, got a {kind}") from None
         if given.shape != self._array.shape:
             raise ShapeError(
-                f"copyfrom: array shape do not match the shape of NDArray: {given.shape} came, expected {self._array.shape}"
+                f"copyfrom: array shape do not match the shape of NDArray: got {given.shape}, expected {self._array.shape}"
             )
         if not self._array.flags.writeable:
             raise ArgumentError("copyfrom: this tensor is read-only: the program still uses it; copy it first")
@@ -349,7 +349,7 @@ _new = Tensor.__new__
 def require_cpu(device: Device, function: str) -> None:
     """Raises ArgumentError for a device that no memory is on."""
     if not isinstance(device, Device):
-        raise ArgumentError(f"{function}: expected a device, {device!r} came")
+        raise ArgumentError(f"{function}: expected a device, got {device!r}")
     if not device.exist:
         raise ArgumentError(f"{function}: {device!r} does not exist here; there is cpu(0)")
 

@@ -1,4 +1,4 @@
-"""Values that are no tensors, as Python sees them: data values and closures. Tuples are Python's.
+"""Values that are not tensors, as Python sees them: data values and closures. Tuples are Python's.
 
 What comes out of the machine stays native until it is looked at, so that a list of a million cells costs nothing to return, and
 goes back in as it is.

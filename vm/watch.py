@@ -1,4 +1,4 @@
-"""What ends calls that are in native code: their deadlines, and Ctrl-C.
+"""Ends calls that are in native code: at their deadlines, and on Ctrl-C.
 
 Python's signal handlers run on the main thread alone, between its bytecodes, and there are none until the engine returns. So
 one thread waits for Python's signals on a pipe, through `signal.set_wakeup_fd`, which is made for that, and for the nearest
@@ -120,7 +120,7 @@ class _Watch:
         busy = float("-inf")  # when there were deadlines the last time
         while True:
             self._is_idle = not self._deadlines and time.monotonic() - busy > _PATIENCE
-            if self._is_idle and self._deadlines:  # it came just now
+            if self._is_idle and self._deadlines:  # it arrived just now
                 self._is_idle = False
             ready, _, _ = select.select([pipe], [], [], None if self._is_idle else self._seconds())
             if ready and signal.SIGINT in os.read(pipe, 1 << 12):

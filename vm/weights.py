@@ -45,7 +45,7 @@ def constants_of(
     )
     if missing:
         raise ArgumentError(
-            f"weights that are made into one constant with those that came are missing: {_listed(list(missing))}; give them too"
+            f"weights that are made into one constant with the given ones are missing: {_listed(list(missing))}; give them too"
         )
     return library.compiler().remade(table, arrays, places) if places else {}
 
@@ -54,7 +54,7 @@ def _checked(weight: NamedWeight, value: Any) -> np.ndarray:
     array = np.asarray(value)
     if array.dtype != weight.type.dtype.numpy or array.shape != weight.type.shape:
         came = TensorType(weight.type.dtype, array.shape) if array.dtype == weight.type.dtype.numpy else array.dtype
-        raise ArgumentError(f"weight {weight.name!r}: expected {weight.type}, but {came} came")
+        raise ArgumentError(f"weight {weight.name!r}: expected {weight.type}, got {came}")
     array = np.ascontiguousarray(array).reshape(array.shape)
     if weight.digest and digest(array) != weight.digest:
         raise ArgumentError(
@@ -134,7 +134,7 @@ def changed(name: str, base: np.ndarray, delta: Any, scale: float) -> np.ndarray
     parts = [np.asarray(part) for part in (delta if isinstance(delta, (tuple, list)) else (delta,))]
     wide = np.result_type(dtype, np.float32) if dtype.kind == "f" else np.dtype(np.float32)
     if len(parts) not in (1, 2) or not all(map(_is_numeric, parts)):
-        raise ArgumentError(f"{where}: expected an array, or a pair of arrays B, A; {told(delta)} came")
+        raise ArgumentError(f"{where}: expected an array, or a pair of arrays B, A, got {told(delta)}")
     wanted = list(base.shape)
     if len(parts) == 2:
         b, a = parts

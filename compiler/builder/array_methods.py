@@ -1,4 +1,4 @@
-"""What those who know NumPy expect of an expression: an array's attributes and methods, and NumPy's functions of it.
+"""NumPy's interface of an expression: an array's attributes and methods, and NumPy's functions of it.
 
 Nothing here computes: each makes operators of the table, by `_operator`, which the expressions of `programs.py` provide. What
 NumPy has and no operator does raises UnsupportedOperatorError; nothing becomes an array of objects in silence.
@@ -278,9 +278,9 @@ class ArrayMethods(Suggesting):
             return self.reshape(-1).repeat(repeats, 0)
         rank = self._rank("repeat")
         if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 0:
-            raise InferenceError(f"repeat: expected a number of repeats from 0 on, {repeats!r} came")
+            raise InferenceError(f"repeat: expected a number of repeats from 0 on, got {repeats!r}")
         if not isinstance(axis, int) or not -rank <= axis < rank:
-            raise InferenceError(f"repeat: expected an axis from {-rank} to {rank - 1}, but {axis!r} came")
+            raise InferenceError(f"repeat: expected an axis from {-rank} to {rank - 1}, got {axis!r}")
         before, after = (self.shape or ())[: axis % rank], (self.shape or ())[axis % rank + 1 :]
         own = (self.shape or ())[axis % rank]
         if own is UNKNOWN:
@@ -470,13 +470,13 @@ def _moveaxis(apply: Callable[..., Any], a: Any, source: int, destination: int) 
 
 def _whole(where: str, axis: Any) -> int:
     if isinstance(axis, bool) or not isinstance(axis, (int, np.integer)):
-        raise InferenceError(f"{where}: axis: expected an integer, {axis!r} came")
+        raise InferenceError(f"{where}: axis: expected an integer, got {axis!r}")
     return int(axis)
 
 
 def _axis(where: str, axis: Any, rank: int) -> int:
     if isinstance(axis, bool) or not isinstance(axis, int) or not -rank <= axis < rank:
-        raise InferenceError(f"{where}: expected an axis from {-rank} to {rank - 1}, but {axis!r} came")
+        raise InferenceError(f"{where}: expected an axis from {-rank} to {rank - 1}, got {axis!r}")
     return axis % rank
 
 
@@ -488,7 +488,7 @@ def _filled(value: float) -> Callable[..., Any]:
 
 
 def _full_like(apply: Callable[..., Any], a: Any, fill_value: Any, dtype: Any = None) -> Any:
-    """Of the shape, not of the elements: NaN times 0 is no 0."""
+    """Of the shape, not of the elements: NaN times 0 is not 0."""
     x = _expression(apply, a)
     kind = x.dtype if dtype is None else dtype
     if kind is None or x.shape is None:
@@ -575,7 +575,7 @@ def _var(apply: Callable[..., Any], a: Any, axis: Any = None, *, ddof: int = 0, 
     rank = a._rank("np.var")
     axes = range(rank) if axis is None else axis if isinstance(axis, (tuple, list)) else (axis,)
     if isinstance(ddof, bool) or not isinstance(ddof, int):
-        raise InferenceError(f"np.var: ddof: expected an integer, {ddof!r} came")
+        raise InferenceError(f"np.var: ddof: expected an integer, got {ddof!r}")
     sizes = [a.shape[_axis("np.var", each, rank)] for each in axes]
     if not all(isinstance(size, int) for size in sizes):
         raise InferenceError(f"np.var: ddof={ddof!r} needs axes whose sizes are known; they are {sizes}")
@@ -591,7 +591,7 @@ def _split(apply: Callable[..., Any], ary: Any, indices_or_sections: Any, axis: 
     x = _expression(apply, ary)
     rank = x._rank("np.split")
     if not isinstance(axis, int) or not -rank <= axis < rank:
-        raise InferenceError(f"np.split: expected an axis from {-rank} to {rank - 1}, but {axis!r} came")
+        raise InferenceError(f"np.split: expected an axis from {-rank} to {rank - 1}, got {axis!r}")
     size = x.shape[axis]
     if not isinstance(size, int):
         raise InferenceError(f"np.split: axis {axis} is {size}, whose size is not known; x[:2], x[2:] take parts of it")

@@ -1,4 +1,4 @@
-"""What the builder is given: one check for each kind of argument, each with a sentence that says which, what came and what to do.
+"""Checks of the builder's arguments, one for each kind; an error says which argument, what it got, and what to do.
 
 A mistake is refused on the line that makes it, not where something tries to use what it made.
 """
@@ -45,11 +45,11 @@ def subject(value: object) -> str:
 
 def refuse(where: str, expected: str, came: object, advice: str = "") -> InferenceError:
     """The error for an argument of the wrong kind."""
-    return InferenceError(f"{where}: expected {expected}, {subject(came)} came{f'; {advice}' if advice else ''}")
+    return InferenceError(f"{where}: expected {expected}, got {told(came)}{f'; {advice}' if advice else ''}")
 
 
 def text(where: str, value: Any, expected: str = "a name") -> str:
-    """Raises InferenceError for what is no string, or an empty one."""
+    """Raises InferenceError for anything but a string, or an empty one."""
     if not isinstance(value, str) or not value:
         raise refuse(where, f"{expected}, a string that is not empty", value)
     return value
@@ -66,7 +66,7 @@ def several(where: str, values: Any, expected: str) -> list[Any]:
 
 
 def mapping(where: str, value: Any, expected: str) -> Mapping[Any, Any]:
-    """Raises InferenceError for what is no mapping."""
+    """Raises InferenceError for anything but a mapping."""
     if not isinstance(value, Mapping):
         raise refuse(where, f"a mapping of {expected}", value)
     return value
@@ -93,7 +93,7 @@ def _size(where: str, size: Any) -> ShapeDim:
 
 
 def array(where: str, value: Any, dtype: Any, default: np.dtype | None) -> np.ndarray:
-    """What NumPy makes of a value, with an element type that Treadle has. Raises InferenceError, DTypeError."""
+    """A value as a NumPy array, with an element type that Treadle has. Raises InferenceError, DTypeError."""
     if value is None or (advice := _no_tensor(value)):
         if value is None:
             advice = "a Python function that makes it must return it" if "result" in where else ""
@@ -102,7 +102,7 @@ def array(where: str, value: Any, dtype: Any, default: np.dtype | None) -> np.nd
     try:
         made = np.array(value, wanted, order="C")
     except (ValueError, TypeError, OverflowError) as error:
-        raise InferenceError(f"{where}: {subject(value)} is no tensor: {str(error).partition('. ')[0]}") from None
+        raise InferenceError(f"{where}: {subject(value)} is not a tensor: {str(error).partition('. ')[0]}") from None
     if made.dtype == object:
         raise refuse(where, "an expression, an array or a number", value)
     try:
@@ -112,7 +112,7 @@ def array(where: str, value: Any, dtype: Any, default: np.dtype | None) -> np.nd
 
 
 def _no_tensor(value: Any) -> str:
-    """What to do about a value that is often taken for a tensor; "" for one that may be one."""
+    """Advice about a value that is often mistaken for a tensor; "" for one that may be one."""
     if isinstance(value, str):
         return f"var({value!r}, shape) makes a variable"
     if isinstance(value, Mapping):
@@ -127,7 +127,7 @@ def _no_tensor(value: Any) -> str:
 
 
 def arity(where: str, body: Callable[..., Any], count: int) -> None:
-    """Raises InferenceError for a Python function that cannot be called with so many arguments."""
+    """Raises InferenceError for a Python function that cannot be called with `count` arguments."""
     try:
         signature = inspect.signature(body)
     except (ValueError, TypeError):  # of some built-in functions Python does not know the parameters
@@ -162,7 +162,7 @@ def matched(where: str, value: Node, definitions: Sequence[DataTypeDefinition]) 
         raise InferenceError(f"{where}: the clauses are of two data types, {first} and {other}; a value is of one")
     type_ = value.type
     if type_ is not None and not isinstance(type_, TypeVariable) and getattr(type_, "name", "") != name:
-        raise InferenceError(f"{where}: value: expected {name}, whose constructors are the clauses; {type_} came")
+        raise InferenceError(f"{where}: value: expected {name}, whose constructors are the clauses, got {type_}")
     return first
 
 

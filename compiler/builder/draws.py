@@ -31,7 +31,7 @@ _WORD = 1 << 64
 
 
 class Maker(Protocol):
-    """What makes operators: a frontend's builder of graphs, or that of expressions."""
+    """A builder of operators: a frontend's graph builder, or that of expressions."""
 
     def op(self, name: str, /, *args: Any, **attributes: Any) -> Any: ...
 

@@ -36,12 +36,12 @@ def einsum(steps: Steps, operands: Sequence[Any], equation: str) -> Any:
 
 
 def parsed(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
-    """The labels of the operands' axes, and of the result's. Axes under an ellipsis get labels that are no letters."""
+    """The labels of the operands' axes, and of the result's. Axes under an ellipsis get labels that are not letters."""
     text = equation.replace(" ", "")
     inputs, arrow, output = text.partition("->")
     terms = inputs.split(",")
     if len(terms) != len(ranks):
-        raise InferenceError(f"einsum: {equation!r} names {len(terms)} operands, but {len(ranks)} came")
+        raise InferenceError(f"einsum: {equation!r} names {len(terms)} operands, got {len(ranks)}")
     hidden = max((rank - len(term) + 3 for term, rank in zip(terms, ranks, strict=True) if "..." in term), default=0)
     ellipsis = "".join(chr(0x2460 + i) for i in range(max(hidden, 0)))
     for place, (term, rank) in enumerate(zip(terms, ranks, strict=True)):
@@ -58,7 +58,7 @@ def parsed(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
 
 
 def _without_diagonals(steps: Steps, value: Any, labels: str) -> tuple[Any, str]:
-    """What a label that is there twice, or more often, leaves: the elements at the same place of these axes."""
+    """The diagonal of axes that share a label."""
     for label in dict.fromkeys(labels):
         while labels.count(label) > 1:
             first = labels.index(label)
@@ -134,5 +134,5 @@ def _without_ones(steps: Steps, value: Any, own: str, other: Any, others: str, n
 
 
 def _joint(a: Dim, b: Dim) -> Dim:
-    """What a dimension is that should be another: 1 is repeated."""
+    """The common size of two dimensions; 1 broadcasts."""
     return b if a == 1 or b == 1 else a

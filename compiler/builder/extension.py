@@ -1,4 +1,4 @@
-"""What users add to the compiler: operators of their own, importers of ONNX nodes; passes are added by `passes/placed.py`.
+"""Extensions of users: their own operators, importers of ONNX nodes; passes are added by `passes/placed.py`.
 
 @onnx_operator("MyGelu", domain="my.domain")
 def _my_gelu(x, *, scale=1.0):
@@ -30,10 +30,9 @@ from ...formats.messages.errors import (
 from ...formats.types import FunctionType, TensorType, TupleType, Type
 from ..ir.unify import bind_dims, substituted
 from ..operators import TABLE, Attribute, Fusion, Kind
+from ..operators.own import OWN, OwnKernel, parsed
 from ..operators.shapes import mismatch
 from ..operators.table import REQUIRED, register
-from ..targets.cpu.kernels.own import OWN, OwnKernel
-from ..targets.cpu.kernels.subscripts import parsed
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 Infer = Union[str, Callable[..., Any]]
@@ -75,13 +74,13 @@ def operator(
     name that is taken, or a definition that cannot be.
     """
     if not isinstance(name, str) or not name.isidentifier():
-        raise CompileError(f"operator: {name!r} is no name; expected an identifier")
+        raise CompileError(f"operator: {name!r} is not a name; expected an identifier")
     if name in TABLE and name not in EXTENSIONS:
         raise CompileError(f"operator {name!r}: Treadle has an operator of that name; take another")
     if not callable(reference):
-        raise CompileError(f"operator {name!r}: reference: expected a function of arrays, {reference!r} came")
+        raise CompileError(f"operator {name!r}: reference: expected a function of arrays, got {reference!r}")
     if isinstance(version, bool) or not isinstance(version, int) or version < 1:
-        raise CompileError(f"operator {name!r}: version: expected a number from 1 on, {version!r} came")
+        raise CompileError(f"operator {name!r}: version: expected a number from 1 on, got {version!r}")
     names, attributes = _parameters(name, reference, inputs)
     own = _own_kernel(name, kernel, attributes)
     digest = _digest(name, version, infer, reference, names, own)
@@ -157,7 +156,7 @@ def _own_kernel(name: str, kernel: Callable[..., None] | None, attributes: Mappi
     own = OwnKernel(name, tree)
     if unknown := set(own.attributes) - set(attributes):
         raise CompileError(
-            f"operator {name!r}: its kernel takes {min(unknown)!r}, which is no attribute of the reference"
+            f"operator {name!r}: its kernel takes {min(unknown)!r}, which is not an attribute of the reference"
         )
     return own
 
@@ -190,19 +189,17 @@ def _inference(name: str, infer: Infer, names: Sequence[str]) -> Callable[..., A
             raise CompileError(f"operator {name!r}: infer: {error}\n{_EXAMPLE}") from error
         if not isinstance(type_, FunctionType) or not all(isinstance(each, TensorType) for each in _flat(type_)):
             raise CompileError(
-                f"operator {name!r}: infer: expected the type of a function of tensors, {infer!r} came; {_EXAMPLE}"
+                f"operator {name!r}: infer: expected the type of a function of tensors, got {infer!r}; {_EXAMPLE}"
             )
         if len(names) != len(type_.params) and not any(each.startswith("*") for each in names):
             raise CompileError(
                 f"operator {name!r}: {infer} does not have an input for each of "
-                f"{', '.join(each.rstrip('?') for each in names)}; parameters of the reference that are no tensors are "
+                f"{', '.join(each.rstrip('?') for each in names)}; parameters of the reference that are not tensors are "
                 "attributes, and stand behind *"
             )
         return lambda inputs, **_: _matched(type_, inputs)
     if not callable(infer):
-        raise CompileError(
-            f"operator {name!r}: infer: expected a function of types, or the text of one, {infer!r} came"
-        )
+        raise CompileError(f"operator {name!r}: infer: expected a function of types, or the text of one, got {infer!r}")
     asked = _asked(infer)
 
     def inferred(inputs: Sequence[TensorType], **attributes: Any) -> Any:
@@ -293,11 +290,11 @@ def onnx_operator(name: str, *, domain: str = "", since: int = 1) -> Callable[[_
     """
 
     if not isinstance(name, str) or not name:
-        raise CompileError(f'onnx_operator: name: expected the name of an operator, such as "MyGelu", {name!r} came')
+        raise CompileError(f'onnx_operator: name: expected the name of an operator, such as "MyGelu", got {name!r}')
     if not isinstance(domain, str):
-        raise CompileError(f'onnx_operator({name!r}): domain: expected text, such as "my.domain", {domain!r} came')
+        raise CompileError(f'onnx_operator({name!r}): domain: expected text, such as "my.domain", got {domain!r}')
     if isinstance(since, bool) or not isinstance(since, int) or since < 1:
-        raise CompileError(f"onnx_operator({name!r}): since: expected a version from 1 on, {since!r} came")
+        raise CompileError(f"onnx_operator({name!r}): since: expected a version from 1 on, got {since!r}")
 
     def add(function: _Function) -> _Function:
         from ..onnx.own import add_importer

@@ -123,7 +123,7 @@ class ModelOperators:
         scale: what the products of queries and keys are multiplied by
         masked: the score where a mask of truth values does not hold
         bias_last: whether the bias is added behind the mask, and not before it
-        nan_to_zero: whether a query whose weights are no numbers gets zeros
+        nan_to_zero: whether a query whose weights are NaN gets zeros
         repeat: neighbours on the last axis of q's batch (heads) that share a matrix of k and v
         q_axes: the axes of q in the order batch …, query, depth; None: as they are
         k_axes: the axes of k in the order batch …, key, depth; None: as they are
@@ -176,10 +176,10 @@ class ModelOperators:
         centred: bool = False,
         room: _Dimension,
     ) -> Expression:
-        """best_boxes(boxes, scores, most, overlap, least): the numbers of the boxes [N, B, 4] with the best scores [N, C, B] above the least, the best first, so many a class at most, that overlap no better one by more than that share; behind them -1.
+        """best_boxes(boxes, scores, most, overlap, least): the numbers of the boxes [N, B, 4] with scores [N, C, B] above the least, the best first, at most `room` in each class,  that overlap no better one by more than that share; behind them -1.
 
         centred: boxes are x, y, width, height, x and y of the centre
-        room: so many numbers a class at most
+        room: the most numbers for a class
         """
 
     def bitcast(self, x: Operand, /, *, dtype: _ElementType) -> Expression:
@@ -357,30 +357,6 @@ class ModelOperators:
         columns: of the result
         """
 
-    def count_text_ngrams(
-        self,
-        text: Operand,
-        ends: Operand,
-        moves: Operand,
-        tokens: Operand,
-        letters: Operand,
-        edges: Operand,
-        columns: Operand,
-        /,
-        *,
-        width: int,
-        least: int = 1,
-        most: int = 1,
-        skips: int = 0,
-    ) -> Expression:
-        """count_text_ngrams(text, ends, moves, tokens, letters, edges, columns): how often each text, of those whose bytes end at `ends`, has each n-gram of tables; operators/text_counts.py tells of these.
-
-        width: columns of the result
-        least: characters of the shortest tokens that count
-        most: tokens of the longest n-grams
-        skips: how many tokens may be skipped between two of an n-gram, always as many
-        """
-
     def coupled_probabilities(self, pairs: Operand, /, *, classes: int) -> Expression:
         """coupled_probabilities(pairs): [N, classes]: probabilities of classes that agree best with those of pairs [N, pairs], of the first class of each.
 
@@ -408,7 +384,7 @@ class ModelOperators:
     def decode_image(
         self, encoded: Operand, /, *, pixel_format: Literal["RGB", "BGR", "Grayscale"] | str = "RGB"
     ) -> Expression:
-        """decode_image(encoded): the pixels of an image's file, [height, width, channels]; none of what is no such file.
+        """decode_image(encoded): the pixels of an image's file, [height, width, channels]; none for any other file.
 
         pixel_format: the channels and their order
         """
@@ -974,10 +950,10 @@ class ModelOperators:
         """
 
     def shift_left(self, a: Operand, b: Operand, /) -> Expression:
-        """shift_left(a, b): a, moved by b bits; 0 if a has not so many."""
+        """shift_left(a, b): a, shifted left by b bits; 0 if b is too large."""
 
     def shift_right(self, a: Operand, b: Operand, /) -> Expression:
-        """shift_right(a, b): a, moved by b bits, its sign coming in; all sign if a has not so many."""
+        """shift_right(a, b): a, shifted right by b bits with sign extension; all sign if b is too large."""
 
     def sigmoid(self, x: Operand, /) -> Expression:
         """sigmoid(x): 1 / (1 + exp(-x))."""
@@ -1097,21 +1073,6 @@ class ModelOperators:
 
     def tanh(self, x: Operand, /) -> Expression:
         """tanh(x): hyperbolic tangent."""
-
-    def text_bytes(
-        self,
-        x: Operand,
-        stopwords: Operand | None = None,
-        /,
-        *,
-        case: Literal["none", "lower", "upper"] | str = "none",
-        is_case_sensitive: bool = False,
-    ) -> Expression:
-        """text_bytes(x, stopwords?): the bytes of texts in UTF-8, one text behind the other, and where each ends; with stop words, as normalize_texts has them.
-
-        case: the case that texts get
-        is_case_sensitive: whether stop words are told from others by their case
-        """
 
     def tile(self, x: Operand, /, *, repetitions: Sequence[_Dimension] | np.ndarray) -> Expression:
         """tile(x): x side by side along each axis.

@@ -134,7 +134,7 @@ class Expression(ArrayMethods, Node):
                 (made[node],) = fields
             else:
                 raise InferenceError(
-                    "an expression is no argument of a call unless it is made of constants and constructors alone; "
+                    "an expression is not an argument of a call unless it is made of constants and constructors alone; "
                     f"{node.name!r} is computed by a program, which is compiled first"
                 )
         return made[self]
@@ -146,7 +146,7 @@ class Expression(ArrayMethods, Node):
     def __call__(self, *args: Operand) -> Expression:
         params = self.type.params if isinstance(self.type, FunctionType) else ()
         if isinstance(self.type, FunctionType) and len(args) != len(params):
-            raise InferenceError(f"{self.name}: expected {len(params)} arguments, {len(args)} came: {self.type}")
+            raise InferenceError(f"{self.name}: expected {len(params)} arguments, got {len(args)}: {self.type}")
         if isinstance(self.type, (TensorType, TupleType, DataType)):
             raise InferenceError(f"{self.name} is {self.type}, not a function, and cannot be called")
         operands = (self, *_arguments(args, params))
@@ -196,7 +196,7 @@ class Expression(ArrayMethods, Node):
 
 
 def _fields(value: Node) -> Sequence[Type | None] | None:
-    """The types of a tuple's fields, as far as they are known; None for what is no tuple, or not known to be one."""
+    """The types of a tuple's fields, as far as they are known; None for what is not a tuple, or not known to be one."""
     return value.type.fields if isinstance(value.type, TupleType) else value.fields
 
 
@@ -396,12 +396,12 @@ def import_(name: str, type: FunctionType | str) -> Callable[..., Expression]:
     if isinstance(type, str):
         type = _type_of(f"import {name!r}", type)  # type: ignore[assignment]
     if not isinstance(type, FunctionType):
-        raise InferenceError(f"import {name!r}: expected the type of a function, {type} came")
+        raise InferenceError(f"import {name!r}: expected the type of a function, got {type}")
     callee = Expression(atom=ir.GlobalRef(""), type=type)
 
     def call(*args: Operand) -> Expression:
         if len(args) != len(type.params):
-            raise InferenceError(f"import {name!r}: expected {len(type.params)} arguments, {len(args)} came: {type}")
+            raise InferenceError(f"import {name!r}: expected {len(type.params)} arguments, got {len(args)}: {type}")
         operands = _arguments(args, type.params)
         result = _result_of_call(callee, [operand.type for operand in operands])
         imported = name, type
@@ -421,7 +421,7 @@ def expression(value: Operand, where: str = "a value") -> Expression:
         return _size(value)
     if isinstance(value, ConstructorFunction):
         name = value.constructor.name
-        raise InferenceError(f"{where}: the constructor {name} came; {name}(…) makes a value")
+        raise InferenceError(f"{where}: got the constructor {name}; {name}(…) makes a value")
     return _constant(where, value)
 
 
@@ -548,7 +548,7 @@ def _weak(number: bool | int | float) -> ir.Constant:
 
 
 class _Maker:
-    """What `draws.py` makes operators with."""
+    """The builder of operators for `draws.py`."""
 
     op = staticmethod(_named_operator)
     new_place = itertools.count().__next__  # `Module` gives each draw another one
@@ -595,7 +595,7 @@ def field(value: Expression, index: int) -> Expression:
 
 
 def _result(value: Any, where: str) -> Expression:
-    """What a Python function gave, as one expression."""
+    """The result of a Python function, as one expression."""
     if isinstance(value, (tuple, list)) and any(
         isinstance(part, (Expression, tuple, list)) or part is None for part in value
     ):
@@ -677,7 +677,7 @@ def if_(condition: Operand, then: Any, otherwise: Any) -> Expression:
     chooses = expression(condition, "if_: the condition")
     if isinstance(chooses.type, TensorType) and chooses.type.rank:
         raise InferenceError(
-            f"if_: the condition: expected a scalar, {chooses.type} came; .any() and .all() make one of it, "
+            f"if_: the condition: expected a scalar, got {chooses.type}; .any() and .all() make one of it, "
             "and op.where chooses element by element"
         )
     type_ = branches[0].type if branches[0].type == branches[1].type else None
@@ -727,14 +727,14 @@ def _loop(
 
 
 def _next_values(loop: str, after: Any, count: int) -> Expression:
-    """What a loop's body gave, as a tuple of its variables' next values. The one variable of a loop needs no tuple."""
+    """The result of a loop's body, as a tuple of its variables' next values. A single variable needs no tuple."""
     fields = _fields(after) if isinstance(after, Expression) else after if isinstance(after, (tuple, list)) else None
     if fields is None and isinstance(after, Expression) and count > 1:
         return after  # a tuple, as inference will see
     if count == 1 and (fields is None or len(fields) != 1):
         return tuple_(_result(after, f"{loop}: the body's result"))
     if fields is None:
-        _result(after, f"{loop}: the body's result")  # raises for what is no value
+        _result(after, f"{loop}: the body's result")  # raises for anything but a value
     came = 1 if fields is None else len(fields)
     if came != count:
         raise InferenceError(f"{loop}: the body gives {came} values for {count} variables")
@@ -777,9 +777,9 @@ def for_loop(count: Operand, body: Callable[..., Any], initial: Sequence[Operand
     """`count` times, with i = 0, 1, …, the variables become `body(i, *variables)`. The tuple of their last values."""
     limit = expression(count, "for_loop: count")
     if isinstance(limit.type, TensorType) and (limit.type.rank or not limit.type.dtype.is_integer):
-        raise InferenceError(f"for_loop: count: expected an integer, {limit.type} came")
+        raise InferenceError(f"for_loop: count: expected an integer, got {limit.type}")
     if isinstance(count, int) and count < 0:
-        raise InferenceError(f"for_loop: count: expected 0 or more, {count} came")
+        raise InferenceError(f"for_loop: count: expected 0 or more, got {count}")
     start = constant(0, limit.dtype) if limit.type is not None else op.subtract(limit, limit)
     operands = (start, *_initial("for_loop", initial))
     names = _parameter_names(body, len(operands), "for_loop: the body")
@@ -820,7 +820,7 @@ class ConstructorFunction:
         name, case = self.definition.name, self.constructor.name
         if len(args) != len(self.constructor.fields):
             fields = ", ".join(map(str, self.constructor.fields)) or "nothing"
-            raise InferenceError(f"{case} of {name} takes {fields}; {len(args)} values came")
+            raise InferenceError(f"{case} of {name} takes {fields}, got {len(args)} values")
         type_ = None if self.definition.parameters else DataType(name)
         return Expression(
             lambda atoms, _: ir.Construct(name, case, atoms),
@@ -841,7 +841,7 @@ class DataTypeBuilder:
     def __call__(self, *arguments: Type | str | DataTypeBuilder) -> DataType:
         name, parameters = self.definition.name, self.definition.parameters
         if len(arguments) != len(parameters):
-            raise InferenceError(f"{name} takes {len(parameters)} types, {len(arguments)} came")
+            raise InferenceError(f"{name} takes {len(parameters)} types, got {len(arguments)}")
         return DataType(name, tuple(_type_of(f"{name}(…)", argument) for argument in arguments), self.definition)
 
     def __repr__(self) -> str:
@@ -1009,7 +1009,7 @@ def _functions_of(part: object) -> Mapping[str, Any]:
     """The functions of a part of a module, by name. Raises InferenceError for what is none."""
     functions = part.functions if isinstance(part, ir.Module) else {} if part is None else part
     if not isinstance(functions, Mapping):
-        raise InferenceError(f"Module: expected a dict of functions, or a module; {check.subject(part)} came")
+        raise InferenceError(f"Module: expected a dict of functions, or a module, got {check.told(part)}")
     for name, function_ in functions.items():
         if not isinstance(name, str) or not isinstance(function_, (FunctionExpression, ir.Function)):
             raise InferenceError(

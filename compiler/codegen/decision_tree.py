@@ -120,7 +120,7 @@ def _with_types_along(path: Path, known: Mapping[Path, Type]) -> Mapping[Path, T
 
 
 def _narrow(row: _Row, path: Path, tag: int, tag_of: Mapping[str, int]) -> _Row | None:
-    """What is left of `row` once the value at `path` is known to have `tag`; None when it cannot fit."""
+    """The rest of `row` once the value at `path` is known to have `tag`; None if it cannot match."""
     pattern = row.patterns.get(path)
     if not isinstance(pattern, ir.ConstructorPattern):
         return row

@@ -39,7 +39,7 @@ Value = Union[Register, Fields]
 
 @dataclass(frozen=True)
 class Scope:
-    """What is known at a point of the code. A child sees what its parents know; siblings do not see each other."""
+    """Facts known at a point of the code. A child scope sees its parents' facts, not its siblings'."""
 
     values: ChainMap[ir.Var, Value] = field(default_factory=ChainMap)
     numbers: ChainMap[SymbolicDim, Number] = field(default_factory=ChainMap)
@@ -122,7 +122,7 @@ class Emission:
     # ---- shapes ----
 
     def _known(self, register: Register) -> TensorType | None:
-        """What the verifier knows of the tensor in a register."""
+        """The type that the verifier knows for the tensor in a register."""
         type_ = self.scope.proved.get(register, register.type)
         return type_ if isinstance(type_, TensorType) else None
 
@@ -166,7 +166,7 @@ class Emission:
         self.computed.add(number)
 
     def told(self, sizes: Sequence[Dim], tensors: Sequence[TensorType]) -> tuple[Number, ...]:
-        """What a kernel for these tensors is told of sizes: numbers that the verifier knows for sizes.
+        """The sizes passed to a kernel for these tensors: numbers that the verifier knows for sizes.
 
         One that was computed is, if it is a dimension of a tensor: here, it is made that of a tensor without elements.
         """

@@ -88,7 +88,7 @@ class _Lowering(Emission):
         return self._shared(atom.name, self._type_of(atom), "alloc_closure", function, ())
 
     def _shared(self, key: object, type_: Type, name: str, *operands: Operand) -> Register:
-        """What the instruction makes, once where it is known already."""
+        """The instruction's result; an equal instruction in scope is reused."""
         found = self.scope.constants.get(key)
         if found is None:
             found = self.scope.constants[key] = self.new_ref(erase_dims(type_))

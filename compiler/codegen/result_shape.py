@@ -39,7 +39,7 @@ def make_in_last_shape(function: VirtualFunction, type_index: Callable[[TensorTy
 
 
 def _allocation(function: VirtualFunction, register: Register) -> Instruction | None:
-    """What allocates a tensor of static type, if control runs straight from there to the function's end."""
+    """The instruction that allocates a tensor of static type, if straight-line code leads from it to the function's end."""
     for item in reversed(function.items):
         if isinstance(item, Label):
             return None

@@ -48,7 +48,7 @@ class Instruction:
         return self._registers(self.operation.written)
 
     def operand(self, field: str) -> Operand:
-        """What stands in a field."""
+        """The operand in a field."""
         return self.operands[self.operation.position(field)]
 
     def registers(self, field: str) -> tuple[Register, ...]:

@@ -1,6 +1,6 @@
-"""What may be seen from outside of a program besides its result: the functions of Python's that it imports.
+"""Effects of a program besides its result: calls of the Python functions that it imports.
 
-A call of an import, and whatever may come to one, is kept, once, and in its order, by every pass.
+Every pass keeps a call of an import, and whatever may lead to one, exactly once and in order.
 """
 
 from __future__ import annotations

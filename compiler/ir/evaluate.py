@@ -72,7 +72,7 @@ def evaluate(
     function = module.functions[name]
     if len(args) != len(function.params):
         names = ", ".join(param.name for param in function.params)
-        raise ArgumentError(f"expected {len(function.params)} arguments ({names}), but {len(args)} came", function=name)
+        raise ArgumentError(f"expected {len(function.params)} arguments ({names}), got {len(args)}", function=name)
     values = [_argument(arg, param) for arg, param in zip(args, function.params, strict=True)]
     evaluator = _Evaluator(module, imports or {})
     if missing := [f"{name}: {type_}" for name, type_ in module.imports.items() if name not in evaluator.imports]:
@@ -134,7 +134,7 @@ class Application:
         self._operator, self._attributes = lookup(name), attributes
         self._kept = {"recall": Recall()} if self._operator.recalls else {}
         self._is_symbolic = bool(PrimitiveDefinition.variables_of((), tuple(value for _, value in attributes)))
-        # types that came, what inference gave for them, and all attributes by name
+        # types of the arguments, what inference gave for them, and all attributes by name
         self._last: tuple[Any, tuple[TensorType, ...], Mapping[str, Any]] = (None, (), {})
 
     def __call__(self, arrays: Sequence[np.ndarray], dims: Mapping[str, int]) -> list[np.ndarray]:
@@ -155,7 +155,7 @@ class Application:
         for result, type_ in zip(results, expected, strict=True):
             if not _fits(result, type_):
                 raise ExecutionError(
-                    f"{operator.name}: expected a result {type_}, but {_type_of(result)} came; the operator is wrong"
+                    f"{operator.name}: expected a result {type_}, got {_type_of(result)}; the operator is wrong"
                 )
         return results
 
@@ -168,7 +168,7 @@ def _concrete(value: Any, dims: Mapping[str, int]) -> Any:
 
 
 def _size(dim: Dim, dims: Mapping[str, int]) -> int:
-    """What a dimension is. Raises ExecutionError where that divides by zero."""
+    """The value of a dimension. Raises ExecutionError on division by zero."""
     try:
         return dims_.evaluate(dim, dims)
     except ZeroDivisionError:
@@ -183,6 +183,8 @@ def _type_of(array: np.ndarray) -> TensorType:
 def _fits(array: np.ndarray, type_: TensorType) -> bool:
     if array.dtype != type_.dtype.numpy or array.ndim != type_.rank:
         return False
+    if array.shape == type_.shape:
+        return True
     return all(dim is UNKNOWN or dim == size for dim, size in zip(type_.shape, array.shape, strict=True))
 
 
@@ -208,7 +210,7 @@ def _argument(value: object, param: ir.Var) -> Value:
     is_number = isinstance(value, (bool, int, float))
     array = np.asarray(value, type_.dtype.numpy if is_number and isinstance(type_, TensorType) else None)
     if isinstance(type_, TensorType) and (array.dtype != type_.dtype.numpy or array.ndim != type_.rank):
-        raise ArgumentError(f"parameter {param.name!r}: expected {type_}, but {_type_of(array)} came")
+        raise ArgumentError(f"parameter {param.name!r}: expected {type_}, got {_type_of(array)}")
     return array
 
 
@@ -231,7 +233,7 @@ def _run(steps: Steps, max_depth: int) -> Value:
 
 @dataclass
 class _Environment:
-    """What the variables, and the dimension variables, of a running function are."""
+    """The values of a running function's variables and dimension variables."""
 
     values: dict[ir.Var, Value]
     dims: dict[str, int]
@@ -269,14 +271,14 @@ class _Evaluator:
 
     def _match(self, sizes: tuple[int, ...], shape: Sequence[ShapeDim], dims: dict[str, int], what: str) -> None:
         if len(sizes) != len(shape):
-            raise ShapeError(f"{what}: expected rank {len(shape)}, but {len(sizes)} came")
+            raise ShapeError(f"{what}: expected rank {len(shape)}, got {len(sizes)}")
         self._bind(list(zip(shape, sizes, strict=True)), dims)
         for size, dim in zip(sizes, shape, strict=True):
             if not isinstance(dim, (int, SymbolicDim)) or not dims.keys() >= set(dims_.variables(dim)):
                 continue
             if _size(dim, dims) != size:
                 known = ", ".join(f"{name} = {dims[name]}" for name in dims_.variables(dim))
-                raise ShapeError(f"{what}: expected dimension {dim}{known and f' ({known})'}, but {size} came")
+                raise ShapeError(f"{what}: expected dimension {dim}{known and f' ({known})'}, got {size}")
 
     def block(self, block: ir.Block, outer: _Environment) -> Steps:
         env = _Environment(outer.values, dict(outer.dims))  # a round of a loop binds its own dimension variables
@@ -398,12 +400,12 @@ def _packed(results: Sequence[Value]) -> Value:
 
 
 def _imported(value: Any, type_: Type, name: str) -> Value:
-    """What an import gave, as a value of its type."""
+    """The result of an import, as a value of its type."""
     if isinstance(type_, TensorType):
         return _argument(getattr(value, "array", value), ir.Var(f"the result of {name}", type_))
     if isinstance(type_, TupleType):
         if not isinstance(value, (tuple, list)) or len(value) != len(type_.fields):
-            raise ArgumentError(f"the result of {name}: expected the tuple {type_}, {value!r} came")
+            raise ArgumentError(f"the result of {name}: expected the tuple {type_}, got {value!r}")
         return tuple(_imported(field, inner, name) for field, inner in zip(value, type_.fields, strict=True))
     return value
 

@@ -28,11 +28,11 @@ def default_dtype(number: bool | int | float) -> DType:
 def number_as(value: bool | int | float, dtype: DType) -> ir.Constant:
     """The number as a constant. Raises InferenceError for one that the element type does not hold."""
     if isinstance(value, float) and not dtype.is_float:
-        raise InferenceError(f"expected a number that {dtype.name} can hold, but {value} came")
+        raise InferenceError(f"expected a number that {dtype.name} can hold, got {value}")
     try:
         array = np.array(value, dtype.numpy)
     except OverflowError:
-        raise InferenceError(f"expected a number that {dtype.name} can hold, but {value} came") from None
+        raise InferenceError(f"expected a number that {dtype.name} can hold, got {value}") from None
     array.flags.writeable = False
     return ir.Constant(array)
 

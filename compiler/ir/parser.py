@@ -312,7 +312,7 @@ class _Parser(TableParser):
         return ir.GetItem(atom, index)
 
     def named_expression(self) -> ir.Expr:
-        """What begins with a name: a variable, a literal, an operator's call or a constructor's."""
+        """An expression that begins with a name: a variable, a literal, a call of an operator or constructor."""
         scanner = self.scanner
         start = scanner.skip()
         quoted = scanner.peek('"')

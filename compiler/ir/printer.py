@@ -28,7 +28,7 @@ def print_module(module: ir.Module, *, constants_file: str | os.PathLike | None 
 
 
 def print_type(type_: Type) -> str:
-    """A type, its names quoted where they are no words."""
+    """A type, its names quoted where they are not words."""
     if isinstance(type_, TensorType):
         return str(type_)
     if isinstance(type_, TupleType):

@@ -44,7 +44,7 @@ def _same_function(left: ir.Function, right: ir.Function) -> bool:
 
 
 def _parts(value: Any) -> list[Any] | None:
-    """What is compared one by one of a value, None if it is compared as a whole."""
+    """The parts of a value that are compared one by one; None if it is compared as a whole."""
     if isinstance(value, (tuple, list)):
         return list(value)
     if dataclasses.is_dataclass(value) and type(value).__module__ == ir.__name__:

@@ -29,7 +29,7 @@ A block is bindings, then the atom that is its value. Types on variables may be 
 expressions than an operator's call: `@f(x)`, `call f(x)` of a function value, `(x, y)`, `t[0]`, `List::Cons(x, xs)`,
 `fn(x: float32[]) { … }`, `closure @f(x)`, `if c { … } else { … }`, `loop (i: int64[] = x, …) while { … } do { … }`,
 `match_shape x [n, 4]`, `prim p0(x)` of a primitive that the module defines like assembly does, `import log(x)` of a function
-that it imports (`import log: fn(float32[n]) -> ()`, as in assembly). Names that are no words, or
+that it imports (`import log: fn(float32[n]) -> ()`, as in assembly). Names that are not words, or
 words of the language, are quoted. A word in place of a type is a type variable, unless the text has a data type of that name.
 Comments start with #.
 """

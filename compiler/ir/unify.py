@@ -100,7 +100,7 @@ class Unifier:
         return Hole(next(self._names))
 
     def resolve(self, type_: Type) -> Type:
-        """What a hole holds, if it holds something; its parts may be holes again."""
+        """The type that a hole is bound to, if any; its parts may be holes again."""
         while isinstance(type_, Hole) and type_ in self._content:
             type_ = self._content[type_]
         return type_

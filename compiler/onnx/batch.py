@@ -140,11 +140,11 @@ class BatchBuilder(GraphBuilder):
                 continue
             if place is not None and axis == place.axis:
                 if self.exported(have) != self.exported(want):
-                    self.refuse(f"axis {axis} of {value.type} is to have the size {want}")
+                    self.refuse(f"axis {axis} of {value.type} must have the size {want}")
                 wanted[axis] = have
             elif self.has_batch(want):
                 if place is not None or self.exported(want) != have:
-                    self.refuse(f"axis {axis} of {value.type} is to have the size {want}")
+                    self.refuse(f"axis {axis} of {value.type} must have the size {want}")
                 value = self.grown(value, axis, Place(axis, 1, dims.floordiv(want, self.symbol)))
                 place = self.place(value)
         return self.same_place(super().checked(value, tuple(wanted)), place)

@@ -34,7 +34,7 @@ Graph = Union["onnx.GraphProto", ChosenGraph]
 def chosen(graph: onnx.GraphProto, dtypes: Mapping[str, Any], outputs: Sequence[str] | None) -> Graph:
     """The graph with inputs of these element types, and with the values of these names as its results, if they are given: then
     nodes and inputs that these do not depend on are left out, whatever they are. Raises ModelError for names that there are not,
-    CompileError for what is no element type."""
+    CompileError for anything but an element type."""
     if not dtypes and outputs is None:
         return graph
     inputs = [_retyped(info, dtypes) for info in graph.input]
@@ -71,7 +71,7 @@ def _retyped(info: onnx.ValueInfoProto, dtypes: Mapping[str, Any]) -> onnx.Value
     except DTypeError as error:
         raise CompileError(f"dtypes[{info.name!r}]: {error.message}") from None
     if not info.type.HasField("tensor_type"):
-        raise ModelError(f"dtypes[{info.name!r}]: this input of the model is no tensor")
+        raise ModelError(f"dtypes[{info.name!r}]: this input of the model is not a tensor")
     other = onnx.ValueInfoProto()
     other.CopyFrom(info)
     other.type.tensor_type.elem_type = code
@@ -79,7 +79,7 @@ def _retyped(info: onnx.ValueInfoProto, dtypes: Mapping[str, Any]) -> onnx.Value
 
 
 def _info(graph: onnx.GraphProto, name: str) -> onnx.ValueInfoProto:
-    """The graph's own, or a new one for a value that is no output of it. Raises ModelError where there is no such value."""
+    """The graph's own, or a new one for a value that is not an output of it. Raises ModelError where there is no such value."""
     import onnx
 
     for info in graph.output:

@@ -69,7 +69,7 @@ def read_model(source: ModelSource) -> ModelFile:
     except DecodeError as error:
         if kind and kind.name == "onnx":
             raise ModelError(
-                f"{name} begins as an ONNX model does, and its {whole.nbytes} bytes are no whole one; was all of it copied?"
+                f"{name} begins as an ONNX model does, but its {whole.nbytes} bytes are incomplete; was all of it copied?"
             ) from None
         raise ModelError(f"{name} is not an ONNX model: {told(head) if kind or is_text(head) else error}") from None
     if not model.opset_import or not model.HasField("graph"):
@@ -101,7 +101,7 @@ def without_weights(content: np.ndarray) -> tuple[bytes, dict[int, np.ndarray]]:
 
 
 class _MalformedError(Exception):
-    """Bytes that are no protobuf message, or one with groups, which ONNX has none of."""
+    """Bytes that are not a protobuf message, or one with groups, which ONNX has none of."""
 
 
 class _Field(NamedTuple):

@@ -58,10 +58,10 @@ def _shape(name: str, value: Any, own: Sequence[Size] | None) -> list[Size]:
     where = f"shapes[{name!r}]"
     if not isinstance(value, (list, tuple)):
         written = f"; as a tuple: {_split(value)}" if isinstance(value, str) and "," in value else ""
-        raise ModelError(f"{where}: expected sizes and names of sizes, as (8, 'n'), {told(value)} came{written}")
+        raise ModelError(f"{where}: expected sizes and names of sizes, as (8, 'n'), got {told(value)}{written}")
     if own is not None and len(value) != len(own):
         shown = ", ".join(str(size) if size != "" else "?" for size in own)
-        raise ModelError(f"{where}: {_axes(len(value))} came, but the model's input has {len(own)}: [{shown}]")
+        raise ModelError(f"{where}: got {_axes(len(value))}, but the model's input has {len(own)}: [{shown}]")
     known = [size for size in own or () if isinstance(size, str)]
     return [_size(f"{where}[{axis}]", size, known) for axis, size in enumerate(value)]
 
@@ -88,12 +88,14 @@ def _size(where: str, size: Any, known: Any) -> Size:
             raise ModelError(f'{where} is {size}; a size that is open is a name, such as "n", or None')
         return size
     if not isinstance(size, str):
-        raise ModelError(f'{where}: expected a number, or a name such as "n", {told(size)} came')
+        raise ModelError(f'{where}: expected a number, or a name such as "n", got {told(size)}')
     if size not in known and size not in ("", "?"):
         try:
             dims.parse(size)
         except ParseError:
-            raise ModelError(f'{where} is {size!r}, which is no name of a size; names are words, such as "n"') from None
+            raise ModelError(
+                f'{where} is {size!r}, which is not the name of a size; names are words, such as "n"'
+            ) from None
     return size if size != "?" else ""
 
 

@@ -87,7 +87,7 @@ func @sequence_turned(xs: Sequence[a], behind: Sequence[a]) -> Sequence[a] {
   made
 }
 
-# the first `count`, the last one first, and the others; fails where there are not so many
+# the first `count`, the last one first, and the others; fails if there are fewer
 func @sequence_parted(xs: Sequence[a], count: int64[]) -> (Sequence[a], Sequence[a]) {
   none = Sequence::End()
   last = loop (left: int64[] = count, front: Sequence[a] = none, rest: Sequence[a] = xs) while {
@@ -198,7 +198,7 @@ def declared_type(info: onnx.TypeProto) -> Type:
             _declared_tensor(inner.tensor_type) if inner.HasField("tensor_type") else declared_type(inner)
         )
     if not inner.HasField("tensor_type"):
-        raise UnsupportedError("a sequence of what is no tensor")
+        raise UnsupportedError("a sequence whose elements are not tensors")
     element = _declared_tensor(inner.tensor_type)
     return sequence_of(of_rank(element.dtype, element.rank) if isinstance(element, TensorType) else element)
 

@@ -47,7 +47,7 @@ Run = Callable[[Sequence[Imported]], list[Imported]]
 
 _MOST_WRITTEN_OUT = 1024  # nodes of the graph that a round is, in all rounds together
 _MOST_IMPORTED = 16 * _MOST_WRITTEN_OUT  # nodes, in all rounds together, those of functions and loops inside among them
-_TOGETHER = 16  # rounds' outputs wait to be put behind those of so many times as many rounds
+_TOGETHER = 16  # outputs of this many rounds are collected before they are appended
 _LEVELS = 3
 
 
@@ -252,7 +252,7 @@ class Rounds:
         period: int,
     ) -> list[Value]:
         """The levels' outputs of `counted` rounds, when `more` are put behind the last one's, which are put behind the level
-        before every so many rounds."""
+        once every `period` rounds."""
         *before, last = levels
         last = self._joined(last, more)
         if not before:

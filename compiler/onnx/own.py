@@ -36,7 +36,7 @@ class _Own:
         return tuple(made)
 
     def _called(self, g: GraphBuilder, operands: Sequence[Expression | None], attributes: Mapping[str, Any]) -> Any:
-        """What the function gives. Raises CompileError with its line for what is no error of the compiler's."""
+        """What the function gives. Raises CompileError with its line for anything but an error of the compiler's."""
         try:
             return self.function(*operands, **attributes)
         except (CompileError, UnsupportedError, MemoryError, RecursionError):
@@ -79,7 +79,7 @@ def _constant(atom: Any) -> Value:
 def add_importer(name: str, domain: str, since: int, function: Callable[..., Any]) -> None:
     """Registers a user's importer, before those that are there. Raises CompileError."""
     if not callable(function):
-        raise CompileError(f"the importer of {name}: expected a function, {function!r} came")
+        raise CompileError(f"the importer of {name}: expected a function, got {function!r}")
     own = inspect.signature(function)
     builder = next(each for each in ("g", "_g", "__g") if each not in own.parameters)  # they may be called like ours
     first = inspect.Parameter(builder, inspect.Parameter.POSITIONAL_ONLY)

@@ -40,13 +40,13 @@ def whole_number(g: GraphBuilder, value: Value | Dim) -> Value:
         return g.from_dims(np.array(value, object))
     value = g.checked(value, (1,)) if value.rank == 1 and not value.type.is_static else value
     if value.type.shape != () and value.type.shape != (1,):
-        raise ModelError(f"one number is needed, but {value.type} came")
+        raise ModelError(f"expected one number, got {value.type}")
     value = g.op("cast", value, dtype=DType.int64) if value.dtype is not DType.int64 else value
     return g.op("reshape", value, shape=()) if value.rank else value
 
 
 def vector(g: GraphBuilder, *numbers: Value | Dim) -> Value:
-    """An int64 tensor of rank 1, of so many scalars. What is known of its elements stays known."""
+    """An int64 vector of the numbers; elements that are known stay known."""
     parts = [g.op("reshape", whole_number(g, number), shape=(1,)) for number in numbers]
     return g.joined(parts)
 
@@ -89,7 +89,7 @@ class Axis:
 
     def __init__(self, g: GraphBuilder, number: Value, shape: Value, rank: int) -> None:
         self.g, self.shape, self.rank = g, shape, rank
-        self.length = g.op("take", shape, number, axis=0)  # fails where the number is no axis
+        self.length = g.op("take", shape, number, axis=0)  # fails where the number is not an axis
         self.number = counted_from_front(g, number, rank)
         self.places = g.constant(np.arange(rank), DType.int64)
 
@@ -139,7 +139,7 @@ def resized_along(
 
 
 def _marked(g: GraphBuilder, axes: Value, rank: int) -> Value:
-    """1 for each axis that is among these, else 0. A run fails where one is no axis."""
+    """1 for each axis that is among these, else 0. A run fails where one is not an axis."""
     none, count = g.constant(np.zeros(rank), DType.int64), len(g.known_elements(axes, "axes"))
     ones = g.constant(np.ones(count), DType.int64)
     listed = g.op("reshape", g.op("cast", axes, dtype=DType.int64), shape=(count,))  # a scalar is a list of one
@@ -201,7 +201,7 @@ def reshaped(g: GraphBuilder, x: Value, shape: Value, allow_zero: bool) -> Value
     if not allow_zero:
         own = [whole_number(g, dim) for dim in x.shape]
         if any(element == 0 for element in known[x.rank :]):
-            raise ModelError(f"Reshape: a dimension is to be that of the input, which has rank {x.rank}")
+            raise ModelError(f"Reshape: a dimension must be that of the input, which has rank {x.rank}")
         wanted = [
             g.op("where", g.op("equal", dim, zero), own[place], dim) if place < x.rank else dim
             for place, dim in enumerate(wanted)

@@ -116,7 +116,7 @@ def _texts(tensor: onnx.TensorProto) -> np.ndarray:
 
 
 def _external_bytes(tensor: onnx.TensorProto, nbytes: int, folder: Path | None) -> np.ndarray:
-    """Memory-maps a tensor's external data, so many bytes."""
+    """Memory-maps `nbytes` of a tensor's external data."""
     fields = {entry.key: entry.value for entry in tensor.external_data}
     location = fields.get("location", "")
     if folder is None:

@@ -27,7 +27,7 @@ _ATTRIBUTES = {
     "scale": Attribute(Kind.FLOAT, "what the products of queries and keys are multiplied by", 1.0),
     "masked": Attribute(Kind.FLOAT, "the score where a mask of truth values does not hold", float("-inf")),
     "bias_last": Attribute(Kind.BOOL, "whether the bias is added behind the mask, and not before it", False),
-    "nan_to_zero": Attribute(Kind.BOOL, "whether a query whose weights are no numbers gets zeros", False),
+    "nan_to_zero": Attribute(Kind.BOOL, "whether a query whose weights are NaN gets zeros", False),
     "repeat": Attribute(Kind.INT, "neighbours on the last axis of q's batch (heads) that share a matrix of k and v", 1),
     "q_axes": Attribute(Kind.INTS, _ORDER.format("q", "query"), None),
     "k_axes": Attribute(Kind.INTS, _ORDER.format("k", "key"), None),
@@ -42,7 +42,7 @@ _ATTRIBUTES = {
 
 
 def permuted(shape: Sequence[Any], axes: Sequence[int] | None) -> tuple[Any, ...]:
-    """A shape with its axes in another order. Raises InferenceError for what is no order of the axes."""
+    """A shape with its axes in another order. Raises InferenceError for anything but an order of the axes."""
     if axes is None:
         return tuple(shape)
     if axes_of(axes, len(shape)) != tuple(range(len(shape))):

@@ -77,7 +77,7 @@ def _counted_nonzero(x: np.ndarray, count: int) -> np.ndarray:
 
 
 def counted(found: np.ndarray, axis: int, count: int) -> np.ndarray:
-    """What has been found, which is to be so much. Raises ShapeError."""
+    """The found positions, which must be `count`. Raises ShapeError."""
     if found.shape[axis] != count:
         raise ShapeError(f"{found.shape[axis]} were found, not {count}")
     return found
@@ -100,7 +100,7 @@ def _infer_extents(inputs: Sequence[TensorType]) -> TensorType:
 
 def _extents(numbers: np.ndarray) -> np.ndarray:
     if (numbers < 0).any():
-        raise ShapeError(f"sizes are at least 0, but {numbers.tolist()} came")
+        raise ShapeError(f"sizes must be at least 0, got {numbers.tolist()}")
     return np.zeros((0, *map(int, numbers)), np.bool_)
 
 

@@ -1,4 +1,4 @@
-"""What detectors do with the boxes that they have found: choose among them, and look closer at what is in them."""
+"""Operators of object detectors: selection of boxes, and pooling of regions."""
 
 from __future__ import annotations
 
@@ -104,11 +104,11 @@ register(
     _infer_best,
     _best,
     Fusion.OPAQUE,
-    "the numbers of the boxes [N, B, 4] with the best scores [N, C, B] above the least, the best first, so many a class at most, "
+    "the numbers of the boxes [N, B, 4] with scores [N, C, B] above the least, the best first, at most `room` in each class,  "
     "that overlap no better one by more than that share; behind them -1",
     attributes={
         "centred": Attribute(Kind.BOOL, "boxes are x, y, width, height, x and y of the centre", False),
-        "room": Attribute(Kind.DIM, "so many numbers a class at most"),
+        "room": Attribute(Kind.DIM, "the most numbers for a class"),
     },
 )
 

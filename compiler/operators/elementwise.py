@@ -143,7 +143,7 @@ def _cast(x: np.ndarray, dtype: DType) -> np.ndarray:
 
 
 def _to_odd(x: np.ndarray) -> np.ndarray:
-    """float64 as float32 of which rounding again gives what rounding once would: what is no float32 becomes the nearer to zero
+    """float64 as float32 of which rounding again gives what rounding once would: what is not a float32 becomes the nearer to zero
     of its neighbours, its last bit set."""
     near = x.astype(np.float32)
     bits = near.view(np.uint32) - (np.abs(near.astype(np.float64)) > np.abs(x))
@@ -262,8 +262,13 @@ BINARY: list[tuple[str, frozenset[DType], Callable[..., np.ndarray], str]] = [
     ("bitwise_and", INTEGER, np.bitwise_and, "bits that both have"),
     ("bitwise_or", INTEGER, np.bitwise_or, "bits that one has"),
     ("bitwise_xor", INTEGER, np.bitwise_xor, "bits that only one has"),
-    ("shift_left", INTEGER, np.left_shift, "a, moved by b bits; 0 if a has not so many"),
-    ("shift_right", INTEGER, np.right_shift, "a, moved by b bits, its sign coming in; all sign if a has not so many"),
+    ("shift_left", INTEGER, np.left_shift, "a, shifted left by b bits; 0 if b is too large"),
+    (
+        "shift_right",
+        INTEGER,
+        np.right_shift,
+        "a, shifted right by b bits with sign extension; all sign if b is too large",
+    ),
 ]
 
 # name, what both take, reference, doc; the result is bool

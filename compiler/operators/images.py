@@ -176,7 +176,7 @@ register(
     _infer,
     _decoded,
     Fusion.OPAQUE,
-    "the pixels of an image's file, [height, width, channels]; none of what is no such file",
+    "the pixels of an image's file, [height, width, channels]; none for any other file",
     attributes={"pixel_format": Attribute(Kind.STRING, "the channels and their order", "RGB", choices=tuple(_MODES))},
     data_dependent=True,
     inflates=True,

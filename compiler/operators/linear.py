@@ -68,7 +68,7 @@ def _divided(channels: ShapeDim, groups: int) -> ShapeDim:
 
 
 def _check_conv(inputs: Sequence[TensorType], channels_in: ShapeDim, weight_axis: int, out: ShapeDim) -> None:
-    """What both convolutions ask of ranks, element types, input channels and bias."""
+    """Checks of both convolutions: ranks, element types, input channels, bias."""
     x, weight = inputs[0], inputs[1]
     same_dtype(inputs, FLOAT)
     if x.rank < 3 or weight.rank != x.rank:

@@ -24,7 +24,7 @@ _STATE_BYTES, _KEPT_BYTES = 400, 100  # of each of these, about
 
 
 class PatternError(ValueError):
-    """A text is no regular expression, or one of those that are not taken."""
+    """A text is not a regular expression, or one of those that are not taken."""
 
 
 # ---- characters ----
@@ -129,8 +129,6 @@ class _Automaton:
     free: list[list[tuple[str, int]]] = field(default_factory=list)
 
     def state(self) -> int:
-        if len(self.moves) >= STATES:
-            raise PatternError(f"a regular expression of more than {STATES} states")
         self.moves.append(None)
         self.free.append([])
         return len(self.moves) - 1
@@ -150,7 +148,16 @@ class _Node:
     least: int = 0
     most: int | None = None
 
-    @property
+    @functools.cached_property
+    def states(self) -> int:
+        """How many `build` makes."""
+        if self.kind == "repeat":
+            times = self.least + 1 if self.most is None else self.most
+            return times * (1 + self.parts[0].states) + (1 if self.most is None else 0)
+        own = {"chars": 1, "all": len(self.parts)}.get(self.kind, 0)
+        return own + sum(part.states for part in self.parts)
+
+    @functools.cached_property
     def repetitions(self) -> int:
         """How often the expression's innermost part stands in the automaton, because of numbers in braces."""
         own = max(self.least, self.most or 0, 1) if self.kind == "repeat" else 1
@@ -200,11 +207,12 @@ class _Node:
 
 # ---- the syntax ----
 
+_MOST_DIGITS = 9  # of a number in braces
 _QUOTED = re.compile(r"\\(?:Q(.*?)(?:\\E|$)|.)", re.DOTALL)
 
 
 def _unquoted(match: re.Match) -> str:
-    """What stands in \\Q…\\E, each character for itself."""
+    """The text within \\Q…\\E, as literal characters."""
     return match.group() if match.group(1) is None else re.escape(match.group(1))
 
 
@@ -270,7 +278,7 @@ class _Parser:
                 return bounds
         if self.peek() != "{":
             return None
-        end = self.text.find("}", self.at)
+        end = self.text.find("}", self.at, self.at + 2 * _MOST_DIGITS + 3)
         numbers = self.text[self.at + 1 : end].split(",") if end > 0 else []
         if (
             not 1 <= len(numbers) <= 2
@@ -337,7 +345,7 @@ class _Parser:
             elif char == "s":
                 self.dot_is_any = value
             elif char != "U":
-                raise self.fail(f"(?{char} is no group that is known")
+                raise self.fail(f"(?{char} is not a group that is known")
         return char
 
     def escaped(self) -> _Node:
@@ -348,7 +356,7 @@ class _Parser:
         return self.one(found) if isinstance(found, str) else _Node("chars", found)
 
     def escape(self) -> str | Characters:
-        """What stands behind a backslash: a character, or a set of them."""
+        """An escape: the character, or the set of characters, that follows a backslash."""
         char = self.take()
         if char.lower() in _PERL and char.isascii():
             known = _PERL[char.lower()]
@@ -382,7 +390,7 @@ class _Parser:
         try:
             return chr(int(digits, base))
         except (ValueError, OverflowError):
-            raise self.fail(f"{digits[:20]!r} is no number of a character") from None
+            raise self.fail(f"{digits[:20]!r} is not the number of a character") from None
 
     def category(self, is_negated: bool) -> Characters:
         name = self.braced() if self.taken("{") else self.take()
@@ -391,7 +399,7 @@ class _Parser:
         if name == "Any":
             return Characters(is_negated=not is_negated)
         if name not in _CATEGORIES:
-            raise self.fail(f"{name[:20]!r} is no category of Unicode that is known")
+            raise self.fail(f"{name[:20]!r} is not a category of Unicode that is known")
         return Characters(categories=(name,), is_negated=is_negated)
 
     def bracket(self) -> Characters:
@@ -433,7 +441,7 @@ class _Parser:
 
 
 def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 10
+    return text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
 
 
 # ---- what is matched ----
@@ -443,16 +451,25 @@ _FEW = 64  # steps that are counted together: to count them takes longer than th
 States = tuple[frozenset[int], str]  # states, and the character before, where it matters
 
 
+def _parsed(expression: str) -> _Node:
+    """Raises PatternError. Takes time with the length of the expression, not with its states."""
+    if len(expression) > LENGTH:
+        raise PatternError(f"a regular expression of {len(expression)} characters; at most {LENGTH} are taken")
+    node = _Parser(expression).whole()
+    if node.states > STATES:
+        raise PatternError(f"a regular expression of {node.states} states; at most {STATES} are taken")
+    return node
+
+
 class Pattern:
     """An expression that is ready. Raises PatternError where it is none, or one of those that are not taken."""
 
     def __init__(self, expression: str) -> None:
-        if len(expression) > LENGTH:
-            raise PatternError(f"a regular expression of {len(expression)} characters; at most {LENGTH} are taken")
-        node = _Parser(expression).whole()
+        node = _parsed(expression)
         self._made = _Automaton()
         self._end, begin = self._made.state(), self._made.state()
         node.build(self._made, begin, self._end)
+        metering.step(2 * node.states)
         self._begin = frozenset({begin})
         self._looks_around = any(holds for each in self._made.free for holds, _ in each)
         self._known: dict[States, dict[str, tuple[bool, States | None]]] = {}
@@ -507,7 +524,7 @@ class Pattern:
         return all(move is None or move[0].takes_others_alike for move in self._made.moves)
 
     def _seen(self, char: str) -> str:
-        """What matters of the character before: nothing, unless something is said of borders."""
+        """The relevant part of the previous character: nothing, unless the pattern has anchors."""
         if not self._looks_around or char in ("", "\n"):
             return char if self._looks_around else ""
         return "a" if char in _WORD else " "
@@ -542,9 +559,9 @@ class Pattern:
 
 @functools.lru_cache(maxsize=64)
 def pattern_problem(expression: str) -> str:
-    """Why an expression is none that is taken; "" if it is one."""
+    """Why an expression is none that is taken; "" if it is one. Its automaton is not made: many may stand in a file."""
     try:
-        Pattern(expression)
+        _parsed(expression)
     except PatternError as error:
         return str(error)
     return ""

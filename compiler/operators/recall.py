@@ -1,4 +1,4 @@
-"""What an operator of a machine keeps of inputs that seldom change: the order of a table's keys, expressions that are ready.
+"""Per-machine caches of operators, for inputs that seldom change: the order of a table's keys, compiled expressions.
 
 It is the operator's own, and gone with its machine; it is made of the last call's inputs alone; and what all of a process keep
 together is bounded: an operator that finds no room makes it anew at each call.
@@ -32,7 +32,7 @@ class Recall:
         self._last: tuple[Key, Any] | None = None
 
     def of(self, key: Key, nbytes: Callable[[_T], int], make: Callable[[], _T]) -> _T:
-        """What `make` gives for these inputs; with copies of them it takes about `nbytes` of it."""
+        """The result of `make` for these inputs, cached; with copies of them it takes about `nbytes`."""
         last = self._last
         if last is not None and len(last[0]) == len(key) and all(map(_are_equal, last[0], key)):
             return last[1]

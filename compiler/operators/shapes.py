@@ -1,12 +1,13 @@
-"""What the inference functions of operators share: element types, broadcasting, axes, arithmetic on dimensions.
+"""Shared parts of the operators' inference functions: element types, broadcasting, axes, arithmetic on dimensions.
 
-Every check raises InferenceError with what was expected and what came. A dimension that is UNKNOWN makes what is computed
+Every check raises InferenceError with what was expected and what was given. A dimension that is UNKNOWN makes what is computed
 from it UNKNOWN; two dimensions that are not known to be equal (`n` and `m`, `n` and 4) do not match.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from ...formats import dims
 from ...formats.dims import Atom, Dim, SymbolicDim, Variable
@@ -38,7 +39,7 @@ _PRODUCT_TERMS = 64  # an element count of more terms than this is not compared:
 
 def mismatch(expected: object, came: object) -> InferenceError:
     """The one form of these messages."""
-    return InferenceError(f"expected {expected}, but {came} came")
+    return InferenceError(f"expected {expected}, got {came}")
 
 
 def text(shape: Iterable[ShapeDim]) -> str:
@@ -89,7 +90,7 @@ def lift(function: Callable[..., Dim], *operands: ShapeDim) -> ShapeDim:
 
 
 def ceildiv(size: ShapeDim, part: int) -> ShapeDim:
-    """How many parts of so many elements hold a dimension."""
+    """The number of parts of `part` elements that hold a dimension."""
     return lift(lambda size: dims.ceildiv(size, part), size)
 
 
@@ -133,6 +134,14 @@ def minimum(a: Dim, b: Dim) -> Dim:
 def maximum(a: Dim, b: Dim) -> Dim:
     """max(a, b), simplified by the knowledge that variables are not negative."""
     return dims.add(dims.add(a, b), dims.multiply(minimum(a, b), -1)) if minimum(a, b) in (a, b) else dims.maximum(a, b)
+
+
+_OF_SIZES = {**dims.OPERATORS, "min": minimum, "max": maximum}
+
+
+def substitute(dim: Any, values: Mapping[str, Dim]) -> Any:
+    """A dimension with others in place of names, simplified by the knowledge that variables are not negative."""
+    return lift(lambda dim: dims.substitute(dim, values, _OF_SIZES), dim)
 
 
 def match_dim(a: ShapeDim, b: ShapeDim) -> ShapeDim:

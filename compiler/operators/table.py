@@ -1,13 +1,14 @@
-"""What an operator is: one entry holds all that is known of it.
+"""The operator table: one entry holds all that is known of an operator.
 
 An entry's `infer` types a call, its `reference` evaluates it with NumPy (the reference evaluator is made of these), its
-`fusion` says how it may share a kernel, and `native` is the name by which `compiler/kernels` finds what lowers it: a
+`fusion` says how it may share a kernel, and `native` is the name by which a target finds what lowers it: a
 function of the elementwise vocabulary or a kernel template. Where the kernels have none of that name the operator runs as a
 host operator. The modules beside this one register entries by family; `operators.TABLE` holds them all.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from ... import compiler
 from ...formats import dims, limits
 from ...formats.constants import aligned_copy
 from ...formats.dims import SymbolicDim
@@ -22,7 +24,7 @@ from ...formats.dtypes import DType
 from ...formats.messages.elsewhere import elsewhere
 from ...formats.messages.errors import InferenceError, LimitError
 from ...formats.messages.names import near
-from ...formats.primitive import Attributes
+from ...formats.primitive import Attributes, PrimitiveNode
 from ...formats.strings import ELEMENT, is_text, to_numbers, to_texts
 from ...formats.types import TensorType, size_problem
 
@@ -55,7 +57,7 @@ def _is_list_of(check: Callable[[object], bool]) -> Callable[[object], bool]:
 
 
 class Kind(Enum):
-    """What values an attribute takes: the words for messages, and the check."""
+    """The kind of an attribute's values: its name in messages, and its check."""
 
     BOOL = ("true or false", lambda value: isinstance(value, bool))
     INT = ("an integer", _is_int)
@@ -89,7 +91,7 @@ class Attribute:
             return
         if not self.kind.accepts(value) or (self.choices and value not in self.choices):
             expected = " or ".join(map(repr, self.choices)) or self.kind.value[0]
-            raise InferenceError(f"{operator}: attribute {name!r} takes {expected}, but {value!r} came")
+            raise InferenceError(f"{operator}: attribute {name!r} takes {expected}, got {value!r}")
 
     def normalize(self, value: Any) -> Any:
         """A friendly value as the kind has it: lists as tuples, "float32" as a DType, "n + 1" as a dimension."""
@@ -123,7 +125,7 @@ class Operator:
     """`inputs`: names of the tensor inputs; "bias?" may be missing (only at the end), "*tensors" is any number, one at least.
 
     `infer(inputs, **attributes)` takes the inputs' TensorTypes and gives the result's TensorType, or a tuple of them
-    for several results; it raises InferenceError with what was expected and what came. `reference(*arrays,
+    for several results; it raises InferenceError with what was expected and what was given. `reference(*arrays,
     **attributes)` takes NumPy arrays and gives an array or a tuple of them, of exactly the inferred types; dimensions in
     attributes are integers by then. Both are given every attribute: `bind` adds the defaults. `data_dependent` operators
     have result shapes that only a run can tell: their inferred shapes hold UNKNOWN, and they are host operators, unless a pass
@@ -170,12 +172,12 @@ class Operator:
         most = float("inf") if any(name.startswith("*") for name in self.inputs) else len(self.inputs)
         if not least <= count <= most:
             names = ", ".join(self.inputs) or "no inputs"
-            message = f"{self.name} takes {names}, but {count} {'input' if count == 1 else 'inputs'} came"
+            message = f"{self.name} takes {names}, got {count} {'input' if count == 1 else 'inputs'}"
             hint = f"; attributes are given by name: {', '.join(f'{name}=…' for name in self.attributes)}"
             raise InferenceError(message + (hint if count > most and self.attributes else ""))
 
     def input_name(self, number: int) -> str:
-        """What an input is called, of several of one name with its number."""
+        """The name of an input; of several with one name, followed by its number."""
         name = self.inputs[min(number, len(self.inputs) - 1)] if self.inputs else ""
         return f"{name[1:]}[{number - len(self.inputs) + 1}]" if name.startswith("*") else name.removesuffix("?")
 
@@ -235,7 +237,7 @@ class Operator:
     def views(
         self, arrays: Sequence[np.ndarray], attributes: Attributes = (), bound: Mapping[str, Any] | None = None
     ) -> list[np.ndarray]:
-        """The same, as the reference implementation leaves them: in any order of the elements, and views of what came."""
+        """The same, as the reference implementation leaves them: in any order of the elements, and views of the inputs."""
         with np.errstate(all="ignore"):
             by_name = self.bind(attributes) if bound is None else bound
             if self.takes_texts:
@@ -344,7 +346,18 @@ def register(
 
 def lookup(name: str) -> Operator:
     """The entry of that name. Raises InferenceError with the nearest names if there is none."""
-    try:
-        return TABLE[name]
-    except KeyError:
-        raise InferenceError(f"there is no operator {name!r}{elsewhere('op', name) or near(name, TABLE)}") from None
+    found = TABLE.get(name) or complete().get(name)
+    if found is None:
+        raise InferenceError(f"there is no operator {name!r}{elsewhere('op', name) or near(name, TABLE)}")
+    return found
+
+
+def bound_attributes(node: PrimitiveNode) -> dict[str, Any]:
+    """A node's attributes, those with default values included."""
+    return lookup(node.operator).bind(node.attributes)
+
+
+def complete() -> Mapping[str, Operator]:
+    """The table with the operators of all targets, which are those on their layouts: only passes make them."""
+    importlib.import_module(compiler.operators_of_targets)
+    return TABLE

@@ -56,7 +56,7 @@ def link_word(dtype: DType) -> int:
 
 
 def columns_mask(columns: int) -> int:
-    """What a node's scaled column is taken modulo: the multiples of 8 that a power of two of columns has, at least so many."""
+    """The mask of a node's scaled column: a power of two, at least `columns`, in multiples of 8."""
     return (power_of_two(columns) - 1) * COLUMN_SCALE
 
 
@@ -66,7 +66,7 @@ def power_of_two(count: int) -> int:
 
 
 def neutral(aggregate: str) -> float:
-    """What a result begins with."""
+    """The neutral element of an aggregation."""
     return {"min": np.inf, "max": -np.inf}.get(aggregate, 0.0)
 
 
@@ -122,7 +122,7 @@ def _evaluate(
 
 
 def _columns(x: np.ndarray, nan_as_least: bool) -> np.ndarray:
-    """What nodes compare: rows of x, then the same with -inf in place of NaN, then zeros up to a power of two."""
+    """The columns that nodes compare: x, then x with -inf in place of NaN, then zeros up to a power of two."""
     parts = [x, np.where(np.isnan(x), x.dtype.type(-np.inf), x)] if nan_as_least else [x]
     count = sum(part.shape[1] for part in parts)
     return np.concatenate([*parts, np.zeros((len(x), power_of_two(count) - count), x.dtype)], 1)

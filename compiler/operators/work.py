@@ -38,7 +38,7 @@ def work_of(operator: Operator, inputs: Types, results: Types, attributes: dict[
 
 
 def _by_fusion(operator: Operator, inputs: Types, results: Types) -> int:
-    """What most operators do: one operation an element."""
+    """The work of most operators: one operation per element."""
     if operator.fusion is Fusion.ELEMENTWISE and any(type_.dtype.is_float for type_ in inputs):
         return elements(results[0])
     return elements(inputs[0]) if operator.fusion is Fusion.REDUCTION else 0

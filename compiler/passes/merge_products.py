@@ -21,7 +21,7 @@ from ..weights import computed
 from .rewriting import Emitter, constant, is_row, operator_call, tensor_type
 
 _OPERANDS = "qkv"
-_MOST_BYTES = 1 << 20  # of the result: larger ones leave the second cache before attention reads them
+_MOST_BYTES = 1 << 20  # of the result: larger ones leave L2 before attention reads them
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class _Merger(Emitter):
         return (*self.new, replace(binding, value=call))
 
     def _heads(self, call: ir.OperatorCall, place: int) -> _Heads | None:
-        """Where an operand comes from; None if that is no product, or something else uses it too."""
+        """Where an operand comes from; None if that is not a product, or something else uses it too."""
         attributes = lookup(call.operator).bind(call.attributes)
         name, operand = _OPERANDS[place], call.args[place]
         view = self._made(operand, "reshape")

@@ -246,7 +246,7 @@ def _type_variables(type_: Type) -> list[str]:
 
 
 def _solve(patterns: Sequence[Type], types: Sequence[Type], names: Sequence[str]) -> dict[str, Type]:
-    """What the type variables `names` of `patterns` must be for these types. One that nothing tells is (): the element of a list
+    """The type variables `names` of `patterns`, solved for these types. An unconstrained one is (): the element of a list
     that is always empty."""
     found: dict[str, list[Type]] = {name: [] for name in names}
     for pattern, type_ in zip(patterns, types, strict=True):

@@ -103,7 +103,7 @@ class _Namer(Emitter):
         return (*named.values(), *self._typed_anew(binding, call))
 
     def _sizes(self, call: ir.OperatorCall, types: Sequence[TensorType]) -> dict[str, Any] | None:
-        """What the names given here have to be, if anything, for the operator to take tensors of these types."""
+        """The sizes that new names must have, if any, for the operator to take tensors of these types."""
         if self._takes(call, types, {}):
             return {}
         dimensions = list(dict.fromkeys(dim for type_ in types for dim in type_.shape))

@@ -88,7 +88,7 @@ class Matcher:
     definitions: Mapping[ir.Var, ir.OperatorCall]
 
     def find(self, pattern: Node, call: ir.OperatorCall) -> Iterator[Found]:
-        """What the names of a pattern stand for, in each way in which the call matches it."""
+        """The bindings of a pattern's names, for each way in which the call matches it."""
         return self._call(pattern, call, {})
 
     def _atom(self, pattern: Pattern, atom: ir.Atom, found: Found) -> Iterator[Found]:

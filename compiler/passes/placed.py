@@ -49,7 +49,7 @@ class Placed:
         try:
             made = self.run(module)
             if not isinstance(made, ir.Module):
-                raise CompileError(f"expected a Module, {type(made).__name__} came")
+                raise CompileError(f"expected a Module, got {type(made).__name__}")
             if lost := [name for name in self.entries if name in module.functions and name not in made.functions]:
                 left = ", ".join(map(repr, made.functions)) or "no functions"
                 raise CompileError(
@@ -85,13 +85,13 @@ def before(name: str, run: OwnPass) -> Placed:
 def _placed(name: str, run: OwnPass, is_after: bool) -> Placed:
     if isinstance(run, type) or not callable(run) or not _name(run):
         came = f"the class {run.__name__}" if isinstance(run, type) else told(run)
-        came = "a lambda, which has none," if getattr(run, "__name__", "") == "<lambda>" else came
-        raise ArgumentError(f"expected a pass, which has a name and is called with a module, {came} came")
+        came = "a lambda, which has none" if getattr(run, "__name__", "") == "<lambda>" else came
+        raise ArgumentError(f"expected a pass, which has a name and is called with a module, got {came}")
     return Placed(run, name, is_after)
 
 
 def _name(run: OwnPass) -> str | None:
-    """What a pass is called: as it says itself, or, of a function, as Python calls it."""
+    """A pass's name: its `name`, or a function's `__name__`."""
     name = getattr(run, "name", None) or getattr(run, "__name__", None)
     return name if isinstance(name, str) and name.isidentifier() else None
 
@@ -103,7 +103,7 @@ def with_placed(steps: Sequence[OwnPass], placed: Sequence[Placed], entries: Seq
     for each in placed:
         if not isinstance(each, Placed):
             raise CompileError(
-                f"passes: expected what treadle.after and treadle.before give, {told(each)} came; for instance "
+                f"passes: expected what treadle.after and treadle.before give, got {told(each)}; for instance "
                 'treadle.after("simplify", my_pass)'
             )
         places = [number for number, step in enumerate(result) if step.name == each.beside]

@@ -1,4 +1,4 @@
-"""What exporters take apart becomes one operator again: normalisations, softmax, activations.
+"""Recombines what exporters decompose: normalisations, softmax, activations.
 
 RULES is a table of patterns (`patterns.py`) and what each is. The call at a pattern's root is replaced; dead code elimination
 takes the rest away. Scales and biases join a normalisation that was recognised, or was there from the beginning.
@@ -53,7 +53,7 @@ class _Recogniser(Emitter):
         return *self.new, binding if found is binding.value else dataclasses.replace(binding, value=found)
 
     def _candidates(self, call: ir.OperatorCall, type_: object) -> Iterator[ir.OperatorCall]:
-        """What the call is by each rule that gives it the same type."""
+        """The replacement of the call by each rule that keeps its type."""
         for pattern, build in _rules_of(call.operator):
             for found in self.matcher.find(pattern, call):
                 made = build(found)

@@ -44,7 +44,7 @@ _ROTARY = parse("x * cosine + concat(-second, first) * sine")
 def candidates(
     call: ir.OperatorCall, matcher: Matcher, uses: Mapping[Any, int], places: Places
 ) -> Iterator[ir.OperatorCall]:
-    """What a call is if it is the end of an attention or of a rotation. `uses`: how often variables are used; weights that
+    """Replacements of a call that ends an attention or a rotary embedding. `uses`: use counts of variables; weights that
     something else needs are computed anyway, and stay."""
     definitions = matcher.definitions
     if call.operator == "add":
@@ -69,7 +69,7 @@ def candidates(
 
 
 def _weights(atom: ir.Atom, matcher: Matcher, uses: Mapping[Any, int]) -> tuple[ir.Atom, bool]:
-    """What values are multiplied by, or what that is made of by zeros in place of what is no number, and whether it is."""
+    """The weights that multiply the values, before a replacement of NaN by zeros; and whether there is one."""
     call = matcher.definitions.get(atom)  # type: ignore[arg-type]
     for found in matcher.find(_WITHOUT_NAN, call) if call is not None else ():
         if uses[found["weights"]] == 2:
@@ -155,9 +155,9 @@ def _is_possible(type_: TensorType) -> bool:
 
 
 def _unrepeated(atom: Any, axis: int, definitions: Mapping[ir.Var, ir.OperatorCall]) -> tuple[Any, int]:
-    """What an operand is made of by repeating each element along an axis, and how often: once if it is not.
+    """The operand before each element was repeated along an axis, and how often it was: 1 if not at all.
 
-    Exporters insert an axis behind it, broadcast along that, and merge the two: so groups of heads share keys and values.
+    Exporters insert an axis after it, broadcast along that, and merge the two: so groups of heads share keys and values.
     """
     merged = definitions.get(atom)
     spread = _maker(merged, ("reshape",), definitions)
@@ -178,7 +178,7 @@ def _unrepeated(atom: Any, axis: int, definitions: Mapping[ir.Var, ir.OperatorCa
 def _maker(
     call: ir.OperatorCall | None, operators: tuple[str, ...], definitions: Mapping[ir.Var, ir.OperatorCall]
 ) -> ir.OperatorCall | None:
-    """What makes the first operand of a call, if that is one of these operators."""
+    """The call that makes the first operand, if it is of one of these operators."""
     if call is None or call.operator not in operators:
         return None
     return definitions.get(call.args[0])  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ _NORMALIZATIONS = frozenset({"group_normalization", "instance_normalization"})
 def candidates(
     call: ir.OperatorCall, definitions: Mapping[ir.Var, ir.OperatorCall], uses: Mapping[Any, int]
 ) -> Iterator[ir.OperatorCall]:
-    """What a call is if it is the end of a normalisation that nothing else needs. `uses`: how often variables are used."""
+    """Replacements of a call that ends a normalisation without other users. `uses`: use counts of variables."""
     if call.operator not in ("reshape", "multiply", "add"):
         return
     for place, atom in enumerate(call.args):
@@ -63,7 +63,7 @@ def _of_groups(normal: ir.OperatorCall, definitions: Mapping[ir.Var, ir.Operator
 
 
 def _repeated(vector: ir.Constant, times: int) -> ir.Constant:
-    """Each element so many times."""
+    """Each element repeated `times` times."""
     column = computed("reshape", vector, shape=(-1, 1))
     wide = computed("broadcast_to", column, shape=(column.array.shape[0], times))
     return computed("reshape", wide, shape=(-1,))

@@ -1,4 +1,4 @@
-"""What is done to products of queries and keys before softmax takes them, brought into the one form that attention knows: the
+"""Normal form of what is applied to the scores (q k) before softmax, as the attention operator takes it: the
 part of `recognise.py` that looks at masks.
 
     softmax(q k + bias + mask)                      →  softmax(q k + (bias + mask))
@@ -124,7 +124,7 @@ class _Search:
     whole: TensorType
 
     def of(self, atom: ir.Atom, bring: Bring, most: int) -> Iterator[_Scores]:
-        """What an atom is if it is made of products in so many steps at most; `bring` leads from its view to theirs."""
+        """The scores that an atom is, at most `most` steps after their product; `bring` maps its view to theirs."""
         call, type_ = _definition(atom, self.definitions), tensor_type(atom)
         if call is None or most == 0:
             return

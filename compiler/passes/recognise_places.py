@@ -77,7 +77,7 @@ class Places:
         return self._at_index(joined, axis, field.index) if is_axis else None
 
     def _at_index(self, atom: ir.Atom, axis: int, index: int | None) -> Place | None:
-        """What is at that index of an axis of an atom, which may be a transposition."""
+        """The place at that index of an axis of an atom, which may be a transposition."""
         turned, size = self._turned(atom), tensor_type(atom).shape[axis]
         if index is None or not isinstance(size, int):
             return None

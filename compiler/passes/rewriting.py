@@ -1,4 +1,4 @@
-"""What passes share: a walk that rebuilds a function binding by binding, and how they make what is new in it."""
+"""Base of passes: a walk that rebuilds a function binding by binding, and an emitter of new bindings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Rewriter:
 
     @property
     def uses(self) -> Counter[ir.Atom]:
-        """How often the function at hand mentions each atom, as it came; counted when a pass first asks."""
+        """How often the function at hand mentions each atom, before the pass; counted when a pass first asks."""
         if self._uses is None:
             self._uses = Counter() if self._came is None else Counter(atoms_in(self._came.body))
         return self._uses
@@ -47,7 +47,7 @@ class Rewriter:
         return ir.Block(tuple(bindings), self.atom(block.result))
 
     def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
-        """What a binding becomes: its operands have been replaced, its blocks rebuilt."""
+        """The replacement of a binding, whose operands are replaced and blocks rebuilt already."""
         return (self.with_new_operands(binding),)
 
     def with_new_operands(self, binding: ir.Binding) -> ir.Binding:
@@ -71,7 +71,7 @@ class Emitter(Rewriter):
         self.origin = ""  # of the binding at hand
 
     def begin(self, binding: ir.Binding) -> None:
-        """What is emitted from now on stands before this binding."""
+        """Starts emitting before this binding."""
         self.new, self.origin = [], binding.origin
 
     def emit(self, operator: str, *args: ir.Atom, **attributes: Any) -> ir.Var:
@@ -103,7 +103,7 @@ def tensor_type(atom: ir.Atom) -> TensorType:
 
 
 def is_row(atom: ir.Atom, size: int) -> bool:
-    """Whether an atom is a constant of so many elements, all along its last axis, such as a bias of a product's columns."""
+    """Whether an atom is a constant of `size` elements, all along its last axis, such as a bias of a product's columns."""
     return isinstance(atom, ir.Constant) and atom.array.shape[-1:] == (size,) == (atom.array.size,)
 
 

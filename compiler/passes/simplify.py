@@ -100,7 +100,7 @@ def _neutral(value: float, both_sides: bool) -> _Rule:
 
 
 def _is_filled_with(atom: ir.Atom, value: float) -> bool:
-    """What weights hold that may be others is not asked."""
+    """Whether an atom is a constant filled with `value`; named weights of several elements, which may change, never are."""
     if not isinstance(atom, ir.Constant) or (isinstance(atom, ir.Weight) and atom.array.size > 1):
         return False
     return atom.array.size > 0 and bool(np.all(atom.value == value))

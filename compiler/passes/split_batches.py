@@ -66,7 +66,7 @@ class _Splitter(Emitter):
         return *self.new, dataclasses.replace(binding, value=merged)
 
     def _apart(self, call: ir.OperatorCall) -> ir.Atom | None:
-        """What the call gives, with the first two axes apart."""
+        """The call's result with its first two axes separate."""
         if call.operator == "matmul":
             made = self._product(call)
         elif call.operator == "permute_dims":

@@ -169,7 +169,7 @@ class _Splitter(Emitter):
         return parts
 
     def _cut(self, user: ir.Binding | None) -> _Cut | None:
-        """What a user cuts from a tensor; None if it is no slice along one axis and no split, or not of known sizes."""
+        """The part that a user cuts from a tensor; None if it is not a slice along one axis or a split, or of unknown sizes."""
         call = user.value if user is not None else None
         if user is None or not isinstance(call, ir.OperatorCall) or call.operator not in ("slice", "split"):
             return None

@@ -135,7 +135,7 @@ def _is_closed(params: list[ir.Var], body: ir.Block, function: ir.Function) -> b
 
 
 def entries_of(module: ir.Module) -> list[TextEntry]:
-    """What is known of twins when passes are done: the operators are primitives by then."""
+    """The text entries after all passes: their operators are primitives by then."""
     found = []
     for name, function in module.functions.items():
         if name + SUFFIX in module.functions:

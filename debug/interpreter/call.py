@@ -344,7 +344,7 @@ def _code(source: str, file: str) -> tuple[CodeType, frozenset[str]]:
         tree = ast.parse(source)
     except SyntaxError as error:
         raise KernelFaultError(
-            f"the text is no Python: {error.msg}", kernel=file, line=error.lineno or 0, text=(error.text or "").strip(),
+            f"the text is not Python: {error.msg}", kernel=file, line=error.lineno or 0, text=(error.text or "").strip(),
             part="", variables={},
         ) from None  # fmt: skip
     code = compile(ast.fix_missing_locations(_AsProcessor().visit(tree)), file, "exec")

@@ -52,7 +52,7 @@ def _sum(a: Array, b: Array) -> tuple[Array, Array]:
 
 
 def _to_odd(a: Array, b: Array) -> Array:
-    """a + b, rounded to the neighbour whose last bit is set where it is no double: rounding that again is rounding once."""
+    """a + b, rounded to the neighbour whose last bit is set where it is not a double: rounding that again is rounding once."""
     total, lost = _sum(a, b)
     bits = total.view(np.int64)
     nearer_to_zero = bits - ((lost != 0) & ((lost < 0) == (total > 0)))
@@ -302,7 +302,7 @@ REDUCTIONS: dict[str, Function] = {
 
 
 def _agreed(operands: Sequence[Value]) -> tuple[list[Array], bool]:
-    """The operands as arrays, scalars in the element type of the first vector that is no mask; whether there is a vector."""
+    """The operands as arrays, scalars in the element type of the first vector that is not a mask; whether there is a vector."""
     vectors = [each for each in operands if type(each) is Vector]
     if not vectors:
         arrays = [each.number.reshape(1) if isinstance(each, Scalar) else np.array([each]) for each in operands]

@@ -70,7 +70,7 @@ class Vector:
 
 
 class Scalar:
-    """A scalar that is no int64, float64 or bool, float32 above all; or any that is undefined."""
+    """A scalar that is not an int64, float64 or bool, float32 above all; or any that is undefined."""
 
     __slots__ = ("number", "undefined")
     __hash__ = None  # type: ignore[assignment]
@@ -84,7 +84,7 @@ class Scalar:
     def __index__(self) -> int:
         """Of what serves as a word: an address, an offset, a count."""
         if self.number.dtype.kind not in "iu":
-            raise TypeError(f"{self} is no word")
+            raise TypeError(f"{self} is not a word")
         return int(self.defined("a word"))
 
     def __neg__(self) -> Value:
@@ -173,7 +173,7 @@ def _narrowed(array: np.ndarray, dtype: DType) -> np.ndarray:
 
 
 def _as_float32(array: np.ndarray) -> np.ndarray:
-    """On the way to a narrower float. What is no float32 becomes its neighbour nearer to zero, its last bit set, so that
+    """On the way to a narrower float. What is not a float32 becomes its neighbour nearer to zero, its last bit set, so that
     rounding again gives what rounding once would."""
     near = array.astype(np.float32)
     if array.dtype != np.float64:

@@ -1,7 +1,7 @@
-"""What public functions and classes have in common: a call that does not fit is told as Treadle's own error, a misspelt attribute
-suggests the one that was meant, and warnings point at the line of whoever called.
+"""Common behaviour of public functions and classes: a malformed call raises Treadle's own error, a misspelt attribute
+suggests the one that was meant, and warnings point at the caller's line.
 
-What is right pays nothing for it but a frame: a call is looked at when Python has refused it.
+A correct call costs one more frame: arguments are examined only after Python has refused them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from types import CodeType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .errors import ArgumentError, TreadleError, UnknownAttributeError
+from .errors import ArgumentError, OutOfMemoryError, TreadleError, UnknownAttributeError
 from .names import near
 from .terminal import shown
 
@@ -28,16 +28,23 @@ _SCRIPTS = (f"{_ROOT}.tests.", f"{_ROOT}.examples.")
 
 
 def public(function: _F) -> _F:
-    """The function, of which a call with wrong arguments (a name that there is not, too many, too few) raises ArgumentError."""
+    """The function, of which a call with wrong arguments (a name that there is not, too many, too few) raises ArgumentError, and
+    one that has no memory OutOfMemoryError, wherever that came out: modules are imported within."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
         except TypeError as error:
-            refused = None if isinstance(error, TreadleError) else misfit(function, args, kwargs)
+            refused: TreadleError | None = None if isinstance(error, TreadleError) else misfit(function, args, kwargs)
             if refused is None:
                 raise
+        except MemoryError as error:
+            if isinstance(error, TreadleError):
+                raise
+            refused = OutOfMemoryError(
+                f"{_name(function)}: the system has no more memory{f': {error}' if str(error) else ''}"
+            )
         raise refused
 
     return call  # type: ignore[return-value]
@@ -67,8 +74,12 @@ def misfit(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[
     parameters = list(signature.parameters.values())
     owner = _is_method(function) and bool(parameters)
     parameters, args = parameters[owner:], args[owner:]
-    name = function.__qualname__.rpartition("<locals>.")[2].removesuffix(".__init__")
+    name = _name(function)
     return ArgumentError(f"{name}: {_misfit(name, parameters, args, kwargs)}")
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return function.__qualname__.rpartition("<locals>.")[2].removesuffix(".__init__")
 
 
 def _is_method(function: Callable[..., Any]) -> bool:
@@ -86,13 +97,13 @@ def _misfit(name: str, parameters: list[inspect.Parameter], args: tuple[Any, ...
         there = f"; there {'are' if len(by_name) > 1 else 'is'} {', '.join(by_name)}" if by_name else "; it takes none"
         from .elsewhere import parameter_elsewhere
 
-        return f"{unknown!r} is no parameter{parameter_elsewhere(name, unknown) or near(unknown, by_name) or there}"
+        return f"{unknown!r} is not a parameter{parameter_elsewhere(name, unknown) or near(unknown, by_name) or there}"
     if len(args) > len(by_position) and not any(each.kind is kinds.VAR_POSITIONAL for each in parameters):
         only = [each.name for each in parameters if each.kind is kinds.KEYWORD_ONLY]
         further = f"; by name: {', '.join(only)}" if only else ""
         count = len(by_position)
         expected = f"{count} argument{'s' * (count != 1)} expected" + (" by position" if only else "")
-        return f"{expected}, {len(args)} came{further}"
+        return f"{expected}, got {len(args)}{further}"
     twice = next((each.name for each in by_position[: len(args)] if each.name in kwargs and each.name in by_name), None)
     if twice is not None:
         return f"{twice!r} is given twice"
@@ -128,9 +139,9 @@ class Suggesting:
 
 
 def mapping(where: str, value: Any, expected: str) -> Mapping[Any, Any]:
-    """Raises ArgumentError for what is no mapping."""
+    """Raises ArgumentError for anything but a mapping."""
     if not isinstance(value, Mapping):
-        raise ArgumentError(f"{where}: expected {expected}, {told(value)} came")
+        raise ArgumentError(f"{where}: expected {expected}, got {told(value)}")
     return value
 
 
@@ -148,7 +159,7 @@ def told(value: object) -> str:
 
 
 def raised(error: BaseException, function: Callable[..., Any]) -> str:
-    """What a function of a user's raised, in a message: with the last line of its file that was run."""
+    """An error that a user's function raised, for a message: with the last line run in its file."""
     code = getattr(inspect.unwrap(function), "__code__", None) or getattr(type(function).__call__, "__code__", None)
     lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if _is_of(frame.f_code, code)]
     place = f" ({os.path.basename(code.co_filename)}:{lines[-1]})" if code is not None and lines else ""

@@ -26,7 +26,7 @@ class Choices(EnumMeta):
         if len(values) != 1 or options:
             came = len(values) + len(options)
             raise ArgumentError(
-                f"{cls.__name__}: expected one value, such as {cls.__name__}({next(iter(cls)).name!r}), but {came} came"
+                f"{cls.__name__}: expected one value, such as {cls.__name__}({next(iter(cls)).name!r}), got {came}"
             )
         try:
             return super().__call__(*values)

@@ -1,4 +1,4 @@
-"""What other tools call things: PyTorch, ONNX Runtime, TVM, NumPy and Python itself.
+"""Names of other tools: PyTorch, ONNX Runtime, TVM, NumPy and Python itself.
 
 A table of the names that somebody tries first, by the kind of object that is asked, and of what has that meaning here. A message
 about a name that there is not ends in it.
@@ -167,7 +167,7 @@ _MEANT = {
             "expand": "op.broadcast_to(x, shape=…)",
             "to float double half int long as_type": "astype(dtype)",
             "mm bmm": "x @ y",
-            "detach cpu cuda contiguous clone": "an expression is no tensor: nothing is moved or copied",
+            "detach cpu cuda contiguous clone": "an expression is not a tensor: nothing is moved or copied",
             "eval compute realize run": _PROGRAM,
         }
     ),

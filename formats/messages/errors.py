@@ -1,6 +1,6 @@
 """Treadle's errors: one hierarchy, each class also the built-in exception that it resembles.
 
-A message says what was expected, what came, and the next step when there is one. The keyword arguments
+A message says what was expected, what was given, and the next step when there is one. The keyword arguments
 of `TreadleError` say where: they are appended to the message in one fixed form, and kept as attributes
 for programs that want them.
 """
@@ -207,7 +207,7 @@ class MiscompilationError(CompileError):
 class CompileBudgetError(CompileError, RuntimeError):
     """A compilation passed a bound of the caller's: `budget` names it, seconds or memory, `step` the part that it was in.
 
-    It is no BudgetExceededError, which programs raise: passes let those that an operator raises be.
+    It is not a BudgetExceededError, which programs raise: passes let those that an operator raises be.
     """
 
     def __init__(self, message: str, *, budget: str, step: str, node: str | None = None) -> None:
@@ -315,11 +315,11 @@ class CheckpointError(ExecutionError, ValueError):
 
 
 class NotPicklableError(ExecutionError, TypeError):
-    """What belongs to one process (memory of the machine's heap, listeners, connections) was to be pickled or copied."""
+    """An attempt to pickle or copy an object of one process: memory of the machine's heap, listeners, connections."""
 
 
 class MissingPackageError(TreadleError, ImportError):
-    """What was asked for needs a package that is not installed."""
+    """A feature needs a package that is not installed."""
 
 
 # ---- a remote device ----
@@ -335,6 +335,8 @@ class RemoteLimitError(ExecutionError):
 
 # ---- what the system refuses ----
 
+_NO_MEMORY = ("annot allocate memory", "failed to map segment")  # the dynamic linker, of a module's library
+
 
 @contextlib.contextmanager
 def naming(doing: str) -> Iterator[None]:
@@ -345,6 +347,10 @@ def naming(doing: str) -> Iterator[None]:
         raise
     except MemoryError as error:
         raise OutOfMemoryError(f"the system has no memory for {doing}") from error
+    except ImportError as error:
+        if not any(sign in str(error) for sign in _NO_MEMORY):
+            raise
+        raise OutOfMemoryError(f"the system has no memory for {doing}: {error}") from error
     except OSError as error:
         raise FileError.of(error, f"the system refuses what {doing} needs") from error
     except RuntimeError as error:

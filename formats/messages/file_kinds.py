@@ -1,4 +1,4 @@
-"""What a file is, by how it begins, and which function takes it: for messages to somebody who gave it to another one.
+"""Kinds of files by their first bytes, and the function that takes each: for messages about a file given to another one.
 
 One table. Only the first bytes are looked at; a kind that is recognised may be damaged all the same.
 """

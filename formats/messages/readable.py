@@ -40,12 +40,12 @@ class Readable:
         return cut(f"<{type(self).__name__} {self._shown()}".rstrip() + ">")
 
     def _shown(self) -> str:
-        """What it is, in one line: each field, unless a class knows better."""
+        """The object in one line: each field, unless a class overrides it."""
         parts = (getattr(self, each.name) for each in fields(self))  # type: ignore[arg-type]
         return " ".join(filter(None, map(brief, parts)))
 
     def _brief(self) -> str:
-        """What stands for it within another object."""
+        """The short form within another object."""
         return f"<{type(self).__name__}>"
 
 

@@ -80,7 +80,7 @@ def dis(executable: Executable | Program, function: str | None = None) -> Listin
     program = executable if isinstance(executable, Program) else getattr(executable, "program", None)
     if not isinstance(program, Program):
         raise ArgumentError(
-            f"dis(executable): expected an Executable, {told(executable)} came; treadle.load reads a file"
+            f"dis(executable): expected an Executable, got {told(executable)}; treadle.load reads a file"
         )
     if function is not None and all(f.name != function for f in program.functions):
         names = ", ".join(f.name for f in program.functions)
@@ -147,7 +147,7 @@ def print_bytecode(program: Program) -> str:
 
 
 def _meaning(program: Program, field: Field, value: Value, offset: int) -> Any:
-    """What a field stands for; the bare number where it stands for nothing (the verifier will say so)."""
+    """The meaning of a field's value; the bare number if it is out of range (the verifier will say so)."""
     if field.is_list or field.kind not in _TABLES:
         return offset + value if field.kind is Kind.LABEL else value  # type: ignore[operator]
     try:

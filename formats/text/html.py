@@ -1,4 +1,4 @@
-"""What notebooks show of objects: tables and text. Names come from models, and are only ever text: everything is escaped here.
+"""HTML of objects for notebooks: tables and text. Names come from models, and are only ever text: everything is escaped here.
 
 No colours are set, so that it is read on light pages and dark ones.
 """
@@ -57,7 +57,7 @@ def table(
 
 
 def port_table(functions: Iterable[Function]) -> str:
-    """What goes into functions and comes out of them, those that closures are made of left out."""
+    """A table of the parameters and results of functions, except those of closures."""
     rows = [
         (function.name, way, port.name, port.type)
         for function in functions

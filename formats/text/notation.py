@@ -60,7 +60,7 @@ class Scanner:
         raise ParseError(message, line=self.text.count("\n", 0, at) + 1, column=at - start + 1, text=line)
 
     def found(self) -> str:
-        """What stands here, for messages."""
+        """The token found here, for messages."""
         self.skip()
         match = re.compile(r"[\w.@%]+|.", re.DOTALL).match(self.text, self.at)
         return f"found {match.group()[:40]!r}" if match else "found the end of the text"
@@ -224,7 +224,7 @@ def _scan_type(scanner: Scanner) -> Type:
     if not scanner.text.startswith("[", scanner.at):
         return DataType(word)
     if _SIZE.match(scanner.text, scanner.at + 1):
-        scanner.fail(f"{word!r} is no element type{_meant(word)}", start)
+        scanner.fail(f"{word!r} is not an element type{_meant(word)}", start)
     arguments = scanner.listed(lambda: scan_type(scanner), "[", "]")
     if not arguments:
         scanner.fail("a data type's arguments are missing", start)
@@ -239,7 +239,7 @@ def scan_dtype(scanner: Scanner) -> DType:
     start = scanner.skip()
     word = scanner.word("an element type")
     if word not in _DTYPES:
-        scanner.fail(f"{word!r} is no element type{_meant(word)}", start)
+        scanner.fail(f"{word!r} is not an element type{_meant(word)}", start)
     return _DTYPES[word]
 
 

@@ -1,4 +1,4 @@
-"""What an executable consists of: numbers for tools, and a text for people."""
+"""Reports about an executable: numbers for tools, and a text for people."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def information(executable: Executable) -> dict[str, Any]:
-    """What a user of an executable wants to know first, as JSON has it."""
+    """The main facts of an executable, as JSON values."""
     files = {constant.file for constant in executable.late_bound_consts.values()}
     return {
         "format_version": container.FORMAT_VERSION,
@@ -49,7 +49,7 @@ def information(executable: Executable) -> dict[str, Any]:
 
 
 def held_texts(facts: dict[str, Any]) -> dict[str, str]:
-    """What an executable holds, in few words each."""
+    """The contents of an executable, in a few words each."""
     files = f", in part in {', '.join(facts['constants_files'])}" if facts["constants_files"] else ""
     native, tuned = (
         ", ".join(f"{count} for {target}" for target, count in facts[name].items()) for name in ("native", "tuned")

@@ -1,4 +1,4 @@
-"""What assembly and the text of the IR have in common: constants (`const`) and primitives (`prim`), printed and parsed."""
+"""The common part of assembly and the IR's text: constants (`const`) and primitives (`prim`), printed and parsed."""
 
 from __future__ import annotations
 

@@ -24,4 +24,4 @@ def decoded(content: bytes, name: str) -> str:
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError:
-        raise FormatError(f"{name} is no text in UTF-8: {told(content[:HEAD_BYTES])}") from None
+        raise FormatError(f"{name} is not text in UTF-8: {told(content[:HEAD_BYTES])}") from None

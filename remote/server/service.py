@@ -187,7 +187,7 @@ class RemoteMethods:
                 imports=self._functions.imports(executable.program),
                 kernels=kernels,
                 **work.budget(),
-                max_build_seconds=seconds,  # what is no number, the machine refuses, and so with the others
+                max_build_seconds=seconds,  # what is not a number, the machine refuses, and so with the others
             )
         return {"handle": work.session.keep(HeldMachine(machine), size)}
 
@@ -267,7 +267,7 @@ def _joined(chunks: Iterator[bytes], size: int) -> bytearray:
         if len(data) > size:
             break
     if len(data) != size:
-        raise FormatError(f"an upload said that it has {size} bytes, {len(data)} came")
+        raise FormatError(f"an upload said that it has {size} bytes, got {len(data)}")
     return data
 
 

@@ -83,7 +83,7 @@ class _Waiting:
 
 def in_turn(scheduler: Scheduler, line: Line, token: CancelToken, seconds: float, task: Callable[[], _T]) -> _T:
     """Does a task when it is its line's turn, in the thread at hand if that is now. Raises what the task raises,
-    BudgetExceededError where its turn does not come within so many seconds, CancelledError, OverloadedError."""
+    BudgetExceededError if its turn does not come within `seconds`, CancelledError, OverloadedError."""
     if scheduler.enter(line):
         start = time.perf_counter()
         try:
@@ -100,7 +100,7 @@ def in_turn(scheduler: Scheduler, line: Line, token: CancelToken, seconds: float
         if waiting.begin():  # it has not begun, and will not
             if token.cancelled:
                 raise CancelledError("the call was cancelled while it waited")
-            raise BudgetExceededError("the time of the call was over before its turn came", budget="seconds")
+            raise BudgetExceededError("the time of the call was over before its turn", budget="seconds")
         return waiting.taken()  # type: ignore[return-value]
     finally:
         token.detach(id(waiting))

@@ -84,7 +84,7 @@ class Work:
         self._inline = session.limits.inline
         self.memory = session.limits.memory  # bytes that its call may take
 
-    # ---- what came ----
+    # ---- received ----
 
     def machine(self, key: str = "machine") -> HeldMachine:
         return self.session.get(self.header.get(key), HeldMachine)

@@ -73,7 +73,7 @@ def test_different_numbers_of_rows_are_named() -> None:
 
 
 def test_missing_names_are_told() -> None:
-    with pytest.raises(ArgumentError, match=r"the source has no 'y'; function 'main' takes x, y, x, z came"):
+    with pytest.raises(ArgumentError, match=r"the source has no 'y'; function 'main' takes x, y, got x, z"):
         source_of({"x": np.zeros(3), "z": np.zeros(3)}, SIGNATURE)
 
 

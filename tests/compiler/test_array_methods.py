@@ -156,7 +156,7 @@ def test_types_of_results():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda x: np.einsum("ij,jk->ik", x), "names 2 operands, but 1 came"),
+        (lambda x: np.einsum("ij,jk->ik", x), "names 2 operands, got 1"),
         (lambda x: np.einsum("ij->k", x), "the result's axes 'k' are not those that are left"),
         (lambda x: np.einsum("ijk->k", x), "does not fit an operand of rank 2"),
         (lambda x: np.einsum("ij,jk->ik", x, x), "matmul"),

@@ -158,10 +158,10 @@ def test_a_number_as_an_argument_takes_the_type_that_is_asked_for() -> None:
 @pytest.mark.parametrize(("dtype", "number"), [("int32", 2.5), ("uint8", 300), ("int8", -200)])
 def test_a_number_that_the_type_does_not_hold(dtype: str, number: float) -> None:
     y = var("y", (4,), dtype)
-    with pytest.raises(InferenceError, match=rf"expected a number that {dtype} can hold, but {number} came"):
+    with pytest.raises(InferenceError, match=rf"expected a number that {dtype} can hold, got {number}"):
         y * number
     module = Module(main=function([y], global_function("g")(y) * number), g=function([y], y))
-    with pytest.raises(InferenceError, match=rf"expected a number that {dtype} can hold, but {number} came"):
+    with pytest.raises(InferenceError, match=rf"expected a number that {dtype} can hold, got {number}"):
         infer_types(module)
 
 
@@ -343,7 +343,7 @@ def test_a_draw_in_a_loop_is_another_one_in_each_round():
         (lambda x: op.dropout(x, ratio=1), "ratio=1: expected 0 or more, and less than 1"),
         (lambda x: op.dropout(x.astype("int64")), "expected floats"),
         (lambda x: op.bernoulli(3), "expected a tensor whose shape is known"),
-        (lambda x: op.dropout(x, rate=1), "'rate' is no parameter"),
+        (lambda x: op.dropout(x, rate=1), "'rate' is not a parameter"),
     ],
 )
 def test_draws_that_do_not_fit_are_told(draw, message):

@@ -109,7 +109,7 @@ def test_operators_of_any_number_of_tensors_take_one_at_least(operator: str) -> 
     result = tensor("float32", (2, 1, 9, 7, 16))
     attributes = (("channels", ()), ("count", 0)) if operator == "join_channels" else ()
     node = PrimitiveNode(operator, (), (result,), attributes)
-    with pytest.raises(InferenceError, match="but 0 inputs came"):
+    with pytest.raises(InferenceError, match="got 0 inputs"):
         check_definition(PrimitiveDefinition((), (node,), (0,)))
 
 

@@ -33,8 +33,8 @@ def test_parameters_become_constants() -> None:
     ("params", "message"),
     [
         ({"v": floats(3, 2)}, "'main' has no parameter 'v'; its parameters: x, w, b"),
-        ({"w": floats(2, 3)}, r"parameter 'w': expected float32\[3, 2\], but float32\[2, 3\] came"),
-        ({"w": np.zeros((3, 2))}, r"expected float32\[3, 2\], but float64\[3, 2\] came"),
+        ({"w": floats(2, 3)}, r"parameter 'w': expected float32\[3, 2\], got float32\[2, 3\]"),
+        ({"w": np.zeros((3, 2))}, r"expected float32\[3, 2\], got float64\[3, 2\]"),
     ],
 )
 def test_parameters_that_do_not_fit(params: dict, message: str) -> None:
@@ -55,6 +55,14 @@ def test_an_entry_that_is_not_there() -> None:
 def test_a_thing_that_is_no_model() -> None:
     with pytest.raises(CompileError, match="cannot compile an int"):
         treadle.compile(3)
+
+
+def test_what_is_compiled_already_says_what_runs_it() -> None:
+    executable = treadle.compile(SAMPLES["double"].module, progress=False)
+    with pytest.raises(CompileError, match=r"an Executable; .* treadle\.VirtualMachine\(executable\) runs it"):
+        treadle.compile(executable)
+    with pytest.raises(CompileError, match=r"a VirtualMachine; .* machine\.executable is what was compiled"):
+        treadle.compile(treadle.VirtualMachine(executable))
 
 
 @pytest.mark.parametrize("option", [{"opt_level": 99}, {"opt_level": -1}, {"opt_level": True}, {"opt_level": "2"}])

@@ -168,13 +168,13 @@ def changed(**others: Any) -> Constants:
 
 WRONG = [
     (changed(), {"bits": 3}, UnsupportedOperatorError, "weights of 3 bits"),
-    (changed(), {"K": 32}, ModelError, r"K = 32 elements, but tensor\(float32, \[n, 64\]\) came|K = 32 elements"),
+    (changed(), {"K": 32}, ModelError, r"K = 32 elements, got tensor\(float32, \[n, 64\]\)|K = 32 elements"),
     (changed(), {"block_size": 0}, ModelError, "block_size"),
-    (changed(), {"block_size": 16}, ModelError, "scales is to have 32x4 floats"),
-    (changed(b=np.zeros((32, 2, 15), np.uint8)), {}, ModelError, "b is to have 32x2x16 elements"),
-    (changed(scales=np.zeros(63, np.float32)), {}, ModelError, "scales is to have 32x2 floats"),
-    (changed(scales=np.zeros(64, np.int32)), {}, ModelError, "scales is to have 32x2 floats"),
-    (changed(zero_points=np.zeros(31, np.uint8)), {}, ModelError, "zero_points is to have 32x1 elements"),
+    (changed(), {"block_size": 16}, ModelError, "scales must have 32x4 floats"),
+    (changed(b=np.zeros((32, 2, 15), np.uint8)), {}, ModelError, "b must have 32x2x16 elements"),
+    (changed(scales=np.zeros(63, np.float32)), {}, ModelError, "scales must have 32x2 floats"),
+    (changed(scales=np.zeros(64, np.int32)), {}, ModelError, "scales must have 32x2 floats"),
+    (changed(zero_points=np.zeros(31, np.uint8)), {}, ModelError, "zero_points must have 32x1 elements"),
     (changed(g_idx=np.zeros(64, np.int32)), {}, UnsupportedOperatorError, "g_idx"),
 ]
 

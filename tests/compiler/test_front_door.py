@@ -199,7 +199,7 @@ def test_what_is_exported_first_is_told_how(root, name, advice, monkeypatch):
     for missing in ("skl2onnx", "onnxmltools", "skl2onnx.common.data_types", "onnxmltools.convert.common.data_types"):
         monkeypatch.setitem(sys.modules, missing, None)
     model = of_library(root, name)
-    model.graph, model.n_features_in_ = onnx.GraphProto(), 3  # as torch.fx has it, which is no ONNX model
+    model.graph, model.n_features_in_ = onnx.GraphProto(), 3  # as torch.fx has it, which is not an ONNX model
     with pytest.raises(CompileError, match=advice):
         treadle.compile(model)
 
@@ -252,7 +252,7 @@ def test_data_types_travel_with_the_executable():
     vm = treadle.VirtualMachine(loaded)
     assert vm["total"](values).tolist() == [2, 4]
     assert (list(types), [each.constructor.name for each in types["List"]]) == (["List"], ["Nil", "Cons"])
-    with pytest.raises(ArgumentError, match=r"Cons of List takes float32\[2\], List; 1 values came"):
+    with pytest.raises(ArgumentError, match=r"Cons of List takes float32\[2\], List, got 1 values"):
         types.List.Cons(X)
     with pytest.raises(AttributeError, match=r"has no attribute 'list'.*did you mean List"):
         _ = types.list
@@ -287,7 +287,7 @@ def test_a_program_with_data_types_is_run_from_the_command_line(tmp_path, capsys
         ([], 'values is List: write it as JSON, --input values=JSON, such as \'{"Cons": [[0.5, 0.5], "Nil"]}\''),
         (["--input", "values=random"], "expected List as JSON, such as"),
         (["--input", 'values={"Con": []}'], '{"Con": []} is none of Nil, Cons; did you mean Cons'),
-        (["--input", 'values={"Cons": [1]}'], "Cons has 2 fields, 1 came"),
+        (["--input", 'values={"Cons": [1]}'], "Cons has 2 fields, got 1"),
         (["--input", "values={"], "expected List as JSON"),
     ):
         assert main(["run", path, "--function", "total", *given]) == 2

@@ -22,129 +22,129 @@ M = Module(main=f1)
 
 # fmt: off
 MISUSES = [
-    ('var(3, (2,))', 'var: name: expected a name, a string that is not empty, 3 came'),
-    ('var("x", 3)', "var('x'): shape: expected a list of sizes, 3 came"),
-    ('var("x", "n")', "var('x'): shape: expected a list of sizes, 'n' came"),
-    ('var("x", (2.5,))', 'var(\'x\'): shape[0]: expected an integer, or a name such as "n", 2.5 came'),
-    ('var("x", (-1,))', 'var(\'x\'): shape[0]: expected a size from 0 to 140737488355327, -1 came; a size that is not known is a name, such as "n"'),  # noqa: E501
-    ('var("x", (None,))', 'var(\'x\'): shape[0]: expected an integer, or a name such as "n", None came'),
+    ('var(3, (2,))', 'var: name: expected a name, a string that is not empty, got 3'),
+    ('var("x", 3)', "var('x'): shape: expected a list of sizes, got 3"),
+    ('var("x", "n")', "var('x'): shape: expected a list of sizes, got 'n'"),
+    ('var("x", (2.5,))', 'var(\'x\'): shape[0]: expected an integer, or a name such as "n", got 2.5'),
+    ('var("x", (-1,))', 'var(\'x\'): shape[0]: expected a size from 0 to 140737488355327, got -1; a size that is not known is a name, such as "n"'),  # noqa: E501
+    ('var("x", (None,))', 'var(\'x\'): shape[0]: expected an integer, or a name such as "n", got None'),
     ('var("x", ("n +",))', "'n +' is not a dimension (at 'its end')"),
-    ('var("x", (True,))', 'var(\'x\'): shape[0]: expected an integer, or a name such as "n", True came'),
-    ('var("x", [[1]])', 'var(\'x\'): shape[0]: expected an integer, or a name such as "n", a list came'),
-    ('var("", (2,))', "var: name: expected a name, a string that is not empty, '' came"),
-    ('constant(None)', 'constant: expected an expression, an array or a number, None came'),
-    ('constant("a")', "constant: expected an expression, an array or a number, 'a' came; var('a', shape) makes a variable"),
-    ('constant([x, x])', 'constant: expected an expression, an array or a number, a list came; tuple_(*values) makes a tuple of tensors, op.concat(*values, axis=0) one tensor'),  # noqa: E501
-    ('constant({"a": 1})', 'constant: expected an expression, an array or a number, a dict came; results by name are a tuple: tuple_(…)'),  # noqa: E501
-    ('constant([[1], [1, 2]])', 'constant: a list is no tensor: setting an array element with a sequence'),
-    ('constant(x)', "constant: expected an expression, an array or a number, the variable 'x' came; it is an expression already"),
-    ('constant(f1)', "constant: expected an expression, an array or a number, an expression, 'function', came; it is an expression already"),  # noqa: E501
-    ('constant(1 << 70)', 'constant: 1180591620717411303424 is no tensor: Python int too large to convert to C long'),
-    ('function("x", x)', "function: params: expected a list of variables, made by var(), 'x' came"),
-    ('function(x, x)', "function: params: expected a list of variables, made by var(), the variable 'x' came"),
+    ('var("x", (True,))', 'var(\'x\'): shape[0]: expected an integer, or a name such as "n", got True'),
+    ('var("x", [[1]])', 'var(\'x\'): shape[0]: expected an integer, or a name such as "n", got a list'),
+    ('var("", (2,))', "var: name: expected a name, a string that is not empty, got ''"),
+    ('constant(None)', 'constant: expected an expression, an array or a number, got None'),
+    ('constant("a")', "constant: expected an expression, an array or a number, got 'a'; var('a', shape) makes a variable"),
+    ('constant([x, x])', 'constant: expected an expression, an array or a number, got a list; tuple_(*values) makes a tuple of tensors, op.concat(*values, axis=0) one tensor'),  # noqa: E501
+    ('constant({"a": 1})', 'constant: expected an expression, an array or a number, got a dict; results by name are a tuple: tuple_(…)'),  # noqa: E501
+    ('constant([[1], [1, 2]])', 'constant: a list is not a tensor: setting an array element with a sequence'),
+    ('constant(x)', "constant: expected an expression, an array or a number, got the variable 'x'; it is an expression already"),
+    ('constant(f1)', "constant: expected an expression, an array or a number, got an expression, 'function'; it is an expression already"),  # noqa: E501
+    ('constant(1 << 70)', 'constant: 1180591620717411303424 is not a tensor: Python int too large to convert to C long'),
+    ('function("x", x)', "function: params: expected a list of variables, made by var(), got 'x'"),
+    ('function(x, x)', "function: params: expected a list of variables, made by var(), got the variable 'x'"),
     ('function([x, x], x)', "function: the variable 'x' is parameter 1, and one before it too; make one for each by var()"),
     ('function(["x"], x)', "function: parameter 0 is 'x'; expected a variable, made by var()"),
     ('function([x + 1], x)', "function: parameter 0 is an expression, 'add'; expected a variable, made by var()"),
-    ('function([x], lambda a: None)', "function: the body's result: expected an expression, an array or a number, None came; a Python function that makes it must return it"),  # noqa: E501
-    ('function([x], lambda a: {"y": a})', "function: the body's result: expected an expression, an array or a number, a dict came; results by name are a tuple: tuple_(…)"),  # noqa: E501
+    ('function([x], lambda a: None)', "function: the body's result: expected an expression, an array or a number, got None; a Python function that makes it must return it"),  # noqa: E501
+    ('function([x], lambda a: {"y": a})', "function: the body's result: expected an expression, an array or a number, got a dict; results by name are a tuple: tuple_(…)"),  # noqa: E501
     ('function([x], lambda: x)', 'function: the body: <lambda>() cannot take 1 argument'),
     ('function([x], lambda a, b: a)', 'function: the body: <lambda>(a, b) cannot take 1 argument'),
-    ('function([x], None)', "function: the body's result: expected an expression, an array or a number, None came; a Python function that makes it must return it"),  # noqa: E501
-    ('function([x], "x")', "function: the body's result: expected an expression, an array or a number, 'x' came; var('x', shape) makes a variable"),  # noqa: E501
-    ('function([x], {1: 2})', "function: the body's result: expected an expression, an array or a number, a dict came; results by name are a tuple: tuple_(…)"),  # noqa: E501
-    ('function([x], lambda a: [a, None])', "function: the body's result, value 1: expected an expression, an array or a number, None came; a Python function that makes it must return it"),  # noqa: E501
+    ('function([x], None)', "function: the body's result: expected an expression, an array or a number, got None; a Python function that makes it must return it"),  # noqa: E501
+    ('function([x], "x")', "function: the body's result: expected an expression, an array or a number, got 'x'; var('x', shape) makes a variable"),  # noqa: E501
+    ('function([x], {1: 2})', "function: the body's result: expected an expression, an array or a number, got a dict; results by name are a tuple: tuple_(…)"),  # noqa: E501
+    ('function([x], lambda a: [a, None])', "function: the body's result, value 1: expected an expression, an array or a number, got None; a Python function that makes it must return it"),  # noqa: E501
     ('function([x], x, result_type="float32")', 'function: result_type: float32 is an element type; the type of a scalar is float32[]'),  # noqa: E501
-    ('function([x], x, result_type=3)', 'function: result_type: expected a type, or its text, such as "float32[n]", 3 came'),
-    ('function([x], x, name=3)', 'function: name: expected a string, 3 came'),
-    ('function(None, x)', 'function: params: expected a list of variables, made by var(), None came'),
-    ('function(3, x)', 'function: params: expected a list of variables, made by var(), 3 came'),
-    ('if_("a", x, x)', "if_: the condition: expected an expression, an array or a number, 'a' came; var('a', shape) makes a variable"),  # noqa: E501
-    ('if_(x, x, None)', 'if_: otherwise: expected an expression, an array or a number, None came'),
-    ('if_(x, lambda: x, lambda: x)', 'if_: then: expected an expression, an array or a number, the Python function <lambda> came; call it, or make a function of the program with function([…], …)'),  # noqa: E501
-    ('if_(x, {"a": x}, x)', 'if_: then: expected an expression, an array or a number, a dict came; results by name are a tuple: tuple_(…)'),  # noqa: E501
-    ('while_loop(x, x, [x])', "while_loop: the condition: expected a Python function of the variables, the variable 'x' came"),
-    ('while_loop(lambda a: a, lambda a: a, x)', "while_loop: initial: expected a list of values, one for each variable, the variable 'x' came"),  # noqa: E501
-    ('while_loop(lambda a: a, lambda a: a, 3)', 'while_loop: initial: expected a list of values, one for each variable, 3 came'),
+    ('function([x], x, result_type=3)', 'function: result_type: expected a type, or its text, such as "float32[n]", got 3'),
+    ('function([x], x, name=3)', 'function: name: expected a string, got 3'),
+    ('function(None, x)', 'function: params: expected a list of variables, made by var(), got None'),
+    ('function(3, x)', 'function: params: expected a list of variables, made by var(), got 3'),
+    ('if_("a", x, x)', "if_: the condition: expected an expression, an array or a number, got 'a'; var('a', shape) makes a variable"),  # noqa: E501
+    ('if_(x, x, None)', 'if_: otherwise: expected an expression, an array or a number, got None'),
+    ('if_(x, lambda: x, lambda: x)', 'if_: then: expected an expression, an array or a number, got the Python function <lambda>; call it, or make a function of the program with function([…], …)'),  # noqa: E501
+    ('if_(x, {"a": x}, x)', 'if_: then: expected an expression, an array or a number, got a dict; results by name are a tuple: tuple_(…)'),  # noqa: E501
+    ('while_loop(x, x, [x])', "while_loop: the condition: expected a Python function of the variables, got the variable 'x'"),
+    ('while_loop(lambda a: a, lambda a: a, x)', "while_loop: initial: expected a list of values, one for each variable, got the variable 'x'"),  # noqa: E501
+    ('while_loop(lambda a: a, lambda a: a, 3)', 'while_loop: initial: expected a list of values, one for each variable, got 3'),
     ('while_loop(lambda a, b: a, lambda a: a, [x])', 'while_loop: the condition takes 2 variables, but there are 1'),
-    ('while_loop(lambda a: None, lambda a: a, [x])', "while_loop: the condition's result: expected an expression, an array or a number, None came; a Python function that makes it must return it"),  # noqa: E501
-    ('while_loop(lambda a: a, lambda a: None, [x])', "while_loop: the body's result: expected an expression, an array or a number, None came; a Python function that makes it must return it"),  # noqa: E501
-    ('while_loop(lambda a: a, lambda a: a, [None])', 'while_loop: initial[0]: expected an expression, an array or a number, None came'),  # noqa: E501
+    ('while_loop(lambda a: None, lambda a: a, [x])', "while_loop: the condition's result: expected an expression, an array or a number, got None; a Python function that makes it must return it"),  # noqa: E501
+    ('while_loop(lambda a: a, lambda a: None, [x])', "while_loop: the body's result: expected an expression, an array or a number, got None; a Python function that makes it must return it"),  # noqa: E501
+    ('while_loop(lambda a: a, lambda a: a, [None])', 'while_loop: initial[0]: expected an expression, an array or a number, got None'),  # noqa: E501
     ('while_loop(lambda a: a, lambda a: a, [])', 'while_loop: the condition takes 1 variables, but there are 0'),
-    ('for_loop(2.5, lambda i, a: a, [x])', 'for_loop: count: expected an integer, float32[] came'),
-    ('for_loop("3", lambda i, a: a, [x])', "for_loop: count: expected an expression, an array or a number, '3' came; var('3', shape) makes a variable"),  # noqa: E501
-    ('for_loop(x, lambda i, a: a, [x])', 'for_loop: count: expected an integer, float32[2, 3] came'),
+    ('for_loop(2.5, lambda i, a: a, [x])', 'for_loop: count: expected an integer, got float32[]'),
+    ('for_loop("3", lambda i, a: a, [x])', "for_loop: count: expected an expression, an array or a number, got '3'; var('3', shape) makes a variable"),  # noqa: E501
+    ('for_loop(x, lambda i, a: a, [x])', 'for_loop: count: expected an integer, got float32[2, 3]'),
     ('for_loop(3, lambda a: a, [x])', 'for_loop: the body takes 1 variables, but there are 2'),
-    ('for_loop(3, x, [x])', "for_loop: the body: expected a Python function of the variables, the variable 'x' came"),
-    ('for_loop(3, lambda i, a: None, [x])', "for_loop: the body's result: expected an expression, an array or a number, None came; a Python function that makes it must return it"),  # noqa: E501
-    ('for_loop(-1, lambda i, a: a, [x])', 'for_loop: count: expected 0 or more, -1 came'),
-    ('for_loop(3, lambda i, a: a, x)', "for_loop: initial: expected a list of values, one for each variable, the variable 'x' came"),  # noqa: E501
+    ('for_loop(3, x, [x])', "for_loop: the body: expected a Python function of the variables, got the variable 'x'"),
+    ('for_loop(3, lambda i, a: None, [x])', "for_loop: the body's result: expected an expression, an array or a number, got None; a Python function that makes it must return it"),  # noqa: E501
+    ('for_loop(-1, lambda i, a: a, [x])', 'for_loop: count: expected 0 or more, got -1'),
+    ('for_loop(3, lambda i, a: a, x)', "for_loop: initial: expected a list of values, one for each variable, got the variable 'x'"),  # noqa: E501
     ('match_(L.Nil(), [])', 'match_: there are no clauses; expected clauses, pairs of a pattern and a value or function'),
     ('match_(L.Nil(), {})', 'match_: there are no clauses; expected clauses, pairs of a pattern and a value or function'),
-    ('match_(L.Nil(), {L.Nil: None})', "match_: a clause's result: expected an expression, an array or a number, None came; a Python function that makes it must return it"),  # noqa: E501
+    ('match_(L.Nil(), {L.Nil: None})', "match_: a clause's result: expected an expression, an array or a number, got None; a Python function that makes it must return it"),  # noqa: E501
     ('match_(L.Nil(), {L.Cons: lambda a: a})', 'match_: the clause of Cons takes 1 variables, but there are 2'),
-    ('match_(L.Nil(), {"Nil": x})', "match_: the pattern of clause 0: expected a constructor, as List.Cons, or ... for all that no clause before fits, 'Nil' came"),  # noqa: E501
-    ('match_(L.Nil(), [L.Nil])', 'match_: clause 0: expected a pair of a pattern and a value or function, a ConstructorFunction came'),  # noqa: E501
-    ('match_(L.Nil(), L.Nil)', 'match_: clauses: expected a list of clauses, pairs of a pattern and a value or function, a ConstructorFunction came'),  # noqa: E501
-    ('match_("x", {L.Nil: x})', "match_: value: expected an expression, an array or a number, 'x' came; var('x', shape) makes a variable"),  # noqa: E501
-    ('match_(L.Nil(), {L.Nil(): x})', "match_: the pattern of clause 0: expected a constructor, as List.Cons, or ... for all that no clause before fits, an expression, 'nil', came"),  # noqa: E501
-    ('match_(L.Nil(), [(L.Nil, x, x)])', 'match_: clause 0: expected a pair of a pattern and a value or function, a tuple came'),
-    ('match_(x, {L.Nil: x})', 'match_: value: expected List, whose constructors are the clauses; float32[2, 3] came'),
-    ('match_(L.Nil(), {data_type("T = Leaf").Leaf: x})', 'match_: value: expected T, whose constructors are the clauses; List came'),  # noqa: E501
+    ('match_(L.Nil(), {"Nil": x})', "match_: the pattern of clause 0: expected a constructor, as List.Cons, or ... for all that no clause before fits, got 'Nil'"),  # noqa: E501
+    ('match_(L.Nil(), [L.Nil])', 'match_: clause 0: expected a pair of a pattern and a value or function, got a ConstructorFunction'),  # noqa: E501
+    ('match_(L.Nil(), L.Nil)', 'match_: clauses: expected a list of clauses, pairs of a pattern and a value or function, got a ConstructorFunction'),  # noqa: E501
+    ('match_("x", {L.Nil: x})', "match_: value: expected an expression, an array or a number, got 'x'; var('x', shape) makes a variable"),  # noqa: E501
+    ('match_(L.Nil(), {L.Nil(): x})', "match_: the pattern of clause 0: expected a constructor, as List.Cons, or ... for all that no clause before fits, got an expression, 'nil'"),  # noqa: E501
+    ('match_(L.Nil(), [(L.Nil, x, x)])', 'match_: clause 0: expected a pair of a pattern and a value or function, got a tuple'),
+    ('match_(x, {L.Nil: x})', 'match_: value: expected List, whose constructors are the clauses, got float32[2, 3]'),
+    ('match_(L.Nil(), {data_type("T = Leaf").Leaf: x})', 'match_: value: expected T, whose constructors are the clauses, got List'),  # noqa: E501
     ('match_(L.Nil(), {L.Nil: x, data_type("T = Leaf").Leaf: x})', 'match_: the clauses are of two data types, data List = Nil | Cons(float32[], List) and data T = Leaf; a value is of one'),  # noqa: E501
-    ('match_(L.Nil(), 3)', 'match_: clauses: expected a list of clauses, pairs of a pattern and a value or function, 3 came'),
-    ('match_shape("x", (2,))', "match_shape: value: expected an expression, 'x' came"),
-    ('match_shape(x, 3)', 'match_shape: shape: expected a list of sizes, 3 came'),
-    ('match_shape(x, "n")', "match_shape: shape: expected a list of sizes, 'n' came"),
-    ('match_shape(x, (2.5,))', 'match_shape: shape[0]: expected an integer, or a name such as "n", 2.5 came'),
-    ('match_shape(x, (-1, 2))', 'match_shape: shape[0]: expected a size from 0 to 140737488355327, -1 came; a size that is not known is a name, such as "n"'),  # noqa: E501
+    ('match_(L.Nil(), 3)', 'match_: clauses: expected a list of clauses, pairs of a pattern and a value or function, got 3'),
+    ('match_shape("x", (2,))', "match_shape: value: expected an expression, got 'x'"),
+    ('match_shape(x, 3)', 'match_shape: shape: expected a list of sizes, got 3'),
+    ('match_shape(x, "n")', "match_shape: shape: expected a list of sizes, got 'n'"),
+    ('match_shape(x, (2.5,))', 'match_shape: shape[0]: expected an integer, or a name such as "n", got 2.5'),
+    ('match_shape(x, (-1, 2))', 'match_shape: shape[0]: expected a size from 0 to 140737488355327, got -1; a size that is not known is a name, such as "n"'),  # noqa: E501
     ('match_shape(L.Nil(), (2,))', "match_shape: value: expected a tensor, 'nil' is List"),
-    ('tuple_(None)', 'tuple_: value 0: expected an expression, an array or a number, None came'),
-    ('tuple_([x])', 'tuple_: value 0: expected an expression, an array or a number, a list came; tuple_(*values) makes a tuple of tensors, op.concat(*values, axis=0) one tensor'),  # noqa: E501
-    ('tuple_({"a": x})', 'tuple_: value 0: expected an expression, an array or a number, a dict came; results by name are a tuple: tuple_(…)'),  # noqa: E501
-    ('tuple_(lambda: x)', 'tuple_: value 0: expected an expression, an array or a number, the Python function <lambda> came; call it, or make a function of the program with function([…], …)'),  # noqa: E501
-    ('named(3, x)', 'named: name: expected a name, a string that is not empty, 3 came'),
-    ('named("a", 3)', 'named: value: expected an expression, 3 came'),
-    ('global_function(3)', 'global_function: name: expected a name, a string that is not empty, 3 came'),
-    ('global_function("f", "fn")', "global_function('f'): type: expected the type of a function, 'fn' came"),
-    ('import_(3, "fn() -> ()")', 'import_: name: expected a name, a string that is not empty, 3 came'),
-    ('import_("f", 3)', "import 'f': expected the type of a function, 3 came"),
-    ('import_("f", "float32[2]")', "import 'f': expected the type of a function, float32[2] came"),
-    ('data_type(3)', "data_type: text: expected text such as 'List[a] = Nil | Cons(a, List[a])', a string that is not empty, 3 came"),  # noqa: E501
-    ('L.Cons(1)', 'Cons of List takes float32[], List; 1 values came'),
-    ('L.Cons()', 'Cons of List takes float32[], List; 0 values came'),
+    ('tuple_(None)', 'tuple_: value 0: expected an expression, an array or a number, got None'),
+    ('tuple_([x])', 'tuple_: value 0: expected an expression, an array or a number, got a list; tuple_(*values) makes a tuple of tensors, op.concat(*values, axis=0) one tensor'),  # noqa: E501
+    ('tuple_({"a": x})', 'tuple_: value 0: expected an expression, an array or a number, got a dict; results by name are a tuple: tuple_(…)'),  # noqa: E501
+    ('tuple_(lambda: x)', 'tuple_: value 0: expected an expression, an array or a number, got the Python function <lambda>; call it, or make a function of the program with function([…], …)'),  # noqa: E501
+    ('named(3, x)', 'named: name: expected a name, a string that is not empty, got 3'),
+    ('named("a", 3)', 'named: value: expected an expression, got 3'),
+    ('global_function(3)', 'global_function: name: expected a name, a string that is not empty, got 3'),
+    ('global_function("f", "fn")', "global_function('f'): type: expected the type of a function, got 'fn'"),
+    ('import_(3, "fn() -> ()")', 'import_: name: expected a name, a string that is not empty, got 3'),
+    ('import_("f", 3)', "import 'f': expected the type of a function, got 3"),
+    ('import_("f", "float32[2]")', "import 'f': expected the type of a function, got float32[2]"),
+    ('data_type(3)', "data_type: text: expected text such as 'List[a] = Nil | Cons(a, List[a])', a string that is not empty, got 3"),  # noqa: E501
+    ('L.Cons(1)', 'Cons of List takes float32[], List, got 1 values'),
+    ('L.Cons()', 'Cons of List takes float32[], List, got 0 values'),
     ('L.Foo', "data List = Nil | Cons(float32[], List) has no constructor 'Foo'"),
-    ('L(3)', 'List takes 0 types, 1 came'),
-    ('L("a")', 'List takes 0 types, 1 came'),
-    ('Module(3)', 'Module: expected a dict of functions, or a module; 3 came'),
+    ('L(3)', 'List takes 0 types, got 1'),
+    ('L("a")', 'List takes 0 types, got 1'),
+    ('Module(3)', 'Module: expected a dict of functions, or a module, got 3'),
     ('Module(main=3)', "Module: 'main' is 3; expected a name and a function, made by function()"),
     ('Module(main=x)', "Module: 'main' is the variable 'x'; expected a name and a function, made by function()"),
     ('Module(main=lambda a: a)', "Module: 'main' is the Python function <lambda>; expected a name and a function, made by function()"),  # noqa: E501
     ('Module({"main": x})', "Module: 'main' is the variable 'x'; expected a name and a function, made by function()"),
     ('Module({3: f1})', "Module: 3 is an expression, 'function'; expected a name and a function, made by function()"),
-    ('Module([f1])', 'Module: expected a dict of functions, or a module; a list came'),
-    ('Module(main=f1, data_types=3)', 'Module: data_types: expected a list of data types, made by data_type(), 3 came'),
-    ('Module(main=f1, data_types=["a"])', "Module: data_types: expected data types, made by data_type(), 'a' came"),
-    ('Module(f1)', "Module: expected a dict of functions, or a module; an expression, 'function', came"),
-    ('op.relu()', 'relu takes x, but 0 inputs came'),
-    ('op.relu(x, x)', 'relu takes x, but 2 inputs came'),
-    ('op.relu("x")', "relu: x: expected an expression, an array or a number, 'x' came; var('x', shape) makes a variable"),
-    ('op.relu(None)', 'relu: x: expected an expression, an array or a number, None came'),
-    ('op.relu([x])', 'relu: x: expected an expression, an array or a number, a list came; tuple_(*values) makes a tuple of tensors, op.concat(*values, axis=0) one tensor'),  # noqa: E501
+    ('Module([f1])', 'Module: expected a dict of functions, or a module, got a list'),
+    ('Module(main=f1, data_types=3)', 'Module: data_types: expected a list of data types, made by data_type(), got 3'),
+    ('Module(main=f1, data_types=["a"])', "Module: data_types: expected data types, made by data_type(), got 'a'"),
+    ('Module(f1)', "Module: expected a dict of functions, or a module, got an expression, 'function'"),
+    ('op.relu()', 'relu takes x, got 0 inputs'),
+    ('op.relu(x, x)', 'relu takes x, got 2 inputs'),
+    ('op.relu("x")', "relu: x: expected an expression, an array or a number, got 'x'; var('x', shape) makes a variable"),
+    ('op.relu(None)', 'relu: x: expected an expression, an array or a number, got None'),
+    ('op.relu([x])', 'relu: x: expected an expression, an array or a number, got a list; tuple_(*values) makes a tuple of tensors, op.concat(*values, axis=0) one tensor'),  # noqa: E501
     ('op.relu(f1)', "relu: expected tensors, an expression, 'function', is fn(float32[2, 3]) -> float32[2, 3]"),
-    ('op.relu(lambda: x)', 'relu: x: expected an expression, an array or a number, the Python function <lambda> came; call it, or make a function of the program with function([…], …)'),  # noqa: E501
+    ('op.relu(lambda: x)', 'relu: x: expected an expression, an array or a number, got the Python function <lambda>; call it, or make a function of the program with function([…], …)'),  # noqa: E501
     ('op.add(x, f1)', "add: expected tensors, an expression, 'function', is fn(float32[2, 3]) -> float32[2, 3]"),
-    ('op.softmax(x, 0)', 'softmax takes x, but 2 inputs came; attributes are given by name: axis=…'),
-    ('op.softmax(x, axis="0")', "softmax: attribute 'axis' takes an integer, but '0' came"),
-    ('op.softmax(x, axis=5)', 'softmax: expected an axis from -2 to 1, but 5 came'),
+    ('op.softmax(x, 0)', 'softmax takes x, got 2 inputs; attributes are given by name: axis=…'),
+    ('op.softmax(x, axis="0")', "softmax: attribute 'axis' takes an integer, got '0'"),
+    ('op.softmax(x, axis=5)', 'softmax: expected an axis from -2 to 1, got 5'),
     ('op.softmax(x, axes=0)', "softmax has no attribute 'axes'; its attributes: axis; did you mean axis?"),
-    ('op.reshape(x, (3, 2))', 'reshape takes x, but 2 inputs came; attributes are given by name: shape=…'),
-    ('op.reshape(x, shape=(4, 2))', 'reshape: expected a shape of 6 elements for float32[2, 3], but [4, 2] came'),
-    ('op.reshape(x, shape=2.5)', "reshape: attribute 'shape' takes a list of dimensions, but 2.5 came"),
-    ('op.reshape(x, shape=(2.5,))', "reshape: attribute 'shape' takes a list of dimensions, but (2.5,) came"),
-    ('op.reshape(x, shape="a b")', "reshape: attribute 'shape' takes a list of dimensions, but 'a b' came"),
-    ('op.concat([x, x], axis=0)', 'concat: tensors[0]: expected an expression, an array or a number, a list came; tuple_(*values) makes a tuple of tensors, op.concat(*values, axis=0) one tensor'),  # noqa: E501
-    ('op.conv(x)', 'conv takes x, weight, bias?, but 1 input came'),
-    ('op.cast(x, "float64")', 'cast takes x, but 2 inputs came; attributes are given by name: dtype=…'),
+    ('op.reshape(x, (3, 2))', 'reshape takes x, got 2 inputs; attributes are given by name: shape=…'),
+    ('op.reshape(x, shape=(4, 2))', 'reshape: expected a shape of 6 elements for float32[2, 3], got [4, 2]'),
+    ('op.reshape(x, shape=2.5)', "reshape: attribute 'shape' takes a list of dimensions, got 2.5"),
+    ('op.reshape(x, shape=(2.5,))', "reshape: attribute 'shape' takes a list of dimensions, got (2.5,)"),
+    ('op.reshape(x, shape="a b")', "reshape: attribute 'shape' takes a list of dimensions, got 'a b'"),
+    ('op.concat([x, x], axis=0)', 'concat: tensors[0]: expected an expression, an array or a number, got a list; tuple_(*values) makes a tuple of tensors, op.concat(*values, axis=0) one tensor'),  # noqa: E501
+    ('op.conv(x)', 'conv takes x, weight, bias?, got 1 input'),
+    ('op.cast(x, "float64")', 'cast takes x, got 2 inputs; attributes are given by name: dtype=…'),
     ('op.nope(x)', "there is no operator 'nope'; dir(op) lists them"),
     ('op.transpose(x)', "there is no operator 'transpose'; op.permute_dims(x, axes=…); dir(op) lists them"),
     ('x["a"]', "a tensor is indexed by integers, slices, ..., None and tensors of integers, not by 'a'; see op.where"),
@@ -152,20 +152,20 @@ MISUSES = [
     ('x[1.5]', 'a tensor is indexed by integers, slices, ..., None and tensors of integers, not by 1.5; see op.where'),
     ('x[1, 2, 3]', 'value: there is no axis 2: it is float32[2, 3]'),
     ('x[::0]', 'value: axis 0: the step of a slice is 0'),
-    ('x + None', 'add: b: expected an expression, an array or a number, None came'),
-    ('x + "a"', "add: b: expected an expression, an array or a number, 'a' came; var('a', shape) makes a variable"),
-    ('x @ 3', 'matmul: expected tensors of rank 1 at least, but float32[2, 3] and float32[] came'),
+    ('x + None', 'add: b: expected an expression, an array or a number, got None'),
+    ('x + "a"', "add: b: expected an expression, an array or a number, got 'a'; var('a', shape) makes a variable"),
+    ('x @ 3', 'matmul: expected tensors of rank 1 at least, got float32[2, 3] and float32[]'),
     ('x + f1', "add: expected tensors, an expression, 'function', is fn(float32[2, 3]) -> float32[2, 3]"),
-    ('x < None', 'less: b: expected an expression, an array or a number, None came'),
+    ('x < None', 'less: b: expected an expression, an array or a number, got None'),
     ('bool(x)', 'an expression has no truth value while the program is built; use if_ or while_loop'),
     ('1 in x', 'what an expression contains is not known while the program is built; op.any(x == value) asks it in the program'),
     ('f"{x:.3f}"', "the format '.3f' is for numbers: an expression has no elements while the program is built; compile it, and call what comes out"),  # noqa: E501
-    ('x + object()', 'add: b: expected an expression, an array or a number, an object came'),
+    ('x + object()', 'add: b: expected an expression, an array or a number, got an object'),
     ('iter(x)', "only a tuple can be unpacked; this expression's type is float32[2, 3]; x[i] is a part of a tensor, and for_loop goes along an axis"),  # noqa: E501
     ('list(x)', "only a tuple can be unpacked; this expression's type is float32[2, 3]; x[i] is a part of a tensor, and for_loop goes along an axis"),  # noqa: E501
-    ('f1(x, x)', 'function: expected 1 arguments, 2 came: fn(float32[2, 3]) -> float32[2, 3]'),
-    ('f1()', 'function: expected 1 arguments, 0 came: fn(float32[2, 3]) -> float32[2, 3]'),
-    ('f1("a")', "argument 0: expected an expression, an array or a number, 'a' came; var('a', shape) makes a variable"),
+    ('f1(x, x)', 'function: expected 1 arguments, got 2: fn(float32[2, 3]) -> float32[2, 3]'),
+    ('f1()', 'function: expected 1 arguments, got 0: fn(float32[2, 3]) -> float32[2, 3]'),
+    ('f1("a")', "argument 0: expected an expression, an array or a number, got 'a'; var('a', shape) makes a variable"),
     ('f1[0]', "function is fn(float32[2, 3]) -> float32[2, 3], and cannot be indexed; a data type's fields come out by match_"),
     ('x(3)', 'value is float32[2, 3], not a function, and cannot be called'),
     ('L.Nil()[0]', "nil is List, and cannot be indexed; a data type's fields come out by match_"),
@@ -176,53 +176,53 @@ MISUSES = [
     ('compile(None)', 'cannot compile None; expected a path, the bytes of an ONNX file, an onnx.ModelProto or a Module'),
     ('compile(x)', 'cannot compile an Expression; expected a path, the bytes of an ONNX file, an onnx.ModelProto or a Module; '
      'function([x, …], expression) makes a function of an expression'),
-    ('compile([f1])', "Module: expected a dict of functions, or a module; an expression, 'function', came"),
+    ('compile([f1])', "Module: expected a dict of functions, or a module, got an expression, 'function'"),
     ('compile([])', "there is no function 'main' to start at; the module has no functions"),
     ('compile({"main": x})', "Module: 'main' is the variable 'x'; expected a name and a function, made by function()"),
     ('compile([M, M])', "Module: there are two functions 'main'; give one of them another name"),
     ('compile(b"abc")', "the model is not an ONNX model: it is text, which begins with b'abc'"),
     ('compile(M, params=3)', 'params=3: expected a mapping by name, or None'),
     ('compile(M, params={"y": x})', "'main' has no parameter 'y'; its parameters: x [function 'main']"),
-    ('compile(M, params={"x": [1]})', "parameter 'x': expected float32[2, 3], but int64[1] came [function 'main']"),
+    ('compile(M, params={"x": [1]})', "parameter 'x': expected float32[2, 3], got int64[1] [function 'main']"),
     ('compile(M, entry="nope")', "there is no function 'nope' to start at; the module has main"),
     ('compile(M, entry=3)', 'entry=3: expected the name of a function, or a list of names'),
     ('compile(M, entry=[])', 'entry=[]: expected the name of a function, or a list of names'),
     ('compile(M, shapes={"x": (1,)})', 'shapes: these are for ONNX models; the variables of a Module have their own'),
     ('compile(f1, shapes={"x": (1,)})', 'shapes: these are for ONNX models; the variables of a Module have their own'),
     ('compile(M, shapes=3)', 'shapes=3: expected a mapping by name, or None'),
-    ('compile(M, target=3)', "target=3: expected a Target, a int came; None, the default, means this CPU, and TREADLE_TARGET says another. treadle.tvm takes the names that TVM has, such as 'llvm'"),  # noqa: E501
+    ('compile(M, target=3)', "target=3: expected a Target, got a int; None, the default, means this CPU, and TREADLE_TARGET says another. treadle.tvm takes the names that TVM has, such as 'llvm'"),  # noqa: E501
     ('compile(M, print_after=3)', 'print_after=3: expected a list of passes'),
     ('compile(M, without=3)', 'without=3: expected a list of passes'),
     ('compile(M, passes=3)', 'passes=3: expected a list of passes'),
     ('compile(M, passes=["a"])',
-     'passes: expected what treadle.after and treadle.before give, a str came; for instance treadle.after("simplify", my_pass)'),
-    ('after("fold_constants", 3)', 'expected a pass, which has a name and is called with a module, an int came'),
-    ('after("fold_constants", lambda module: module)', 'expected a pass, which has a name and is called with a module, a lambda, which has none, came'),  # noqa: E501
-    ('before("fold_constants", int)', 'expected a pass, which has a name and is called with a module, the class int came'),
+     'passes: expected what treadle.after and treadle.before give, got a str; for instance treadle.after("simplify", my_pass)'),
+    ('after("fold_constants", 3)', 'expected a pass, which has a name and is called with a module, got an int'),
+    ('after("fold_constants", lambda module: module)', 'expected a pass, which has a name and is called with a module, got a lambda, which has none'),  # noqa: E501
+    ('before("fold_constants", int)', 'expected a pass, which has a name and is called with a module, got the class int'),
     ('compile(M, tune="a")', "tune='a': expected seconds, 0 or more, or a Session"),
     ('compile(M, tune=-1)', 'tune=-1: expected seconds, 0 or more, or a Session'),
-    ('Sampler("a")', "generate: temperature: expected a number from 0 on, 'a' came"),
-    ('Sampler(top_p=[1])', 'generate: top_p: expected a number above 0, up to 1, [1] came'),
-    ('load(3)', 'expected a path or the bytes of a file, a value of type int came'),
-    ('load(None)', 'expected a path or the bytes of a file, a value of type NoneType came'),
+    ('Sampler("a")', "generate: temperature: expected a number from 0 on, got 'a'"),
+    ('Sampler(top_p=[1])', 'generate: top_p: expected a number above 0, up to 1, got [1]'),
+    ('load(3)', 'expected a path or the bytes of a file, got a value of type int'),
+    ('load(None)', 'expected a path or the bytes of a file, got a value of type NoneType'),
     ('load(b"abc")', "the data is not a Treadle file: it starts with b'abc' [byte 0]"),
     ('load(b"")', 'the data is truncated: 0 bytes, the header alone has 32 [byte 0]'),
-    ('load(M)', 'expected a path or the bytes of a file, a value of type Module came'),
-    ('load_params(3)', 'load_params: path: expected a path, a value of type int came'),
+    ('load(M)', 'expected a path or the bytes of a file, got a value of type Module'),
+    ('load_params(3)', 'load_params: path: expected a path, got a value of type int'),
     ('load_params("a")', "'a': parameters are in files that end in .params, .npz, .safetensors"),
-    ('save_params({"a": np.ones(2)}, 3)', 'save_params: path: expected a path, a value of type int came'),
-    ('VirtualMachine(3)', 'VirtualMachine(exe): expected an Executable, an int came; '
+    ('save_params({"a": np.ones(2)}, 3)', 'save_params: path: expected a path, got a value of type int'),
+    ('VirtualMachine(3)', 'VirtualMachine(exe): expected an Executable, got an int; '
      'treadle.compile(model) makes one of a model, and treadle.load(path) reads one'),
-    ('VirtualMachine(M)', 'VirtualMachine(exe): expected an Executable, a Module came; '
+    ('VirtualMachine(M)', 'VirtualMachine(exe): expected an Executable, got a Module; '
      'treadle.compile(model) makes one of a model, and treadle.load(path) reads one'),
-    ('VirtualMachine("a.trdl")', "VirtualMachine(exe): expected an Executable, a str came; "
+    ('VirtualMachine("a.trdl")', "VirtualMachine(exe): expected an Executable, got a str; "
      "treadle.load('a.trdl') makes one"),
-    ('dis(3)', 'dis(executable): expected an Executable, an int came; treadle.load reads a file'),
-    ('list(dis(3))', 'dis(executable): expected an Executable, an int came; treadle.load reads a file'),
-    ('Executable(3)', 'Executable(program): expected a Program, a int came; treadle.load reads a file'),
+    ('dis(3)', 'dis(executable): expected an Executable, got an int; treadle.load reads a file'),
+    ('list(dis(3))', 'dis(executable): expected an Executable, got an int; treadle.load reads a file'),
+    ('Executable(3)', 'Executable(program): expected a Program, got a int; treadle.load reads a file'),
     (
         "if_(x > 0, x, -x)",
-        "if_: the condition: expected a scalar, bool[2, 3] came; .any() and .all() make one of it, and op.where chooses element "
+        "if_: the condition: expected a scalar, got bool[2, 3]; .any() and .all() make one of it, and op.where chooses element "
         "by element",
     ),
     ("x.relu()", "Expression has no attribute 'relu'; op.relu(x) is the operator"),
@@ -307,7 +307,7 @@ def methods():
         "port": exe.inputs()[0], "token": treadle.CancelToken(), "type": x.type, "device": treadle.cpu(), "library": exe.lib,
         "sampler": treadle.Sampler(),
     }  # fmt: skip
-    left_out = {"count", "index", "T"}  # of a tuple, which compare by ==; of an expression, what is no method
+    left_out = {"count", "index", "T"}  # of a tuple, which compare by ==; of an expression, what is not a method
     left_out |= {
         "export_library",
         "save",

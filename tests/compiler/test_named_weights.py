@@ -83,8 +83,8 @@ def test_some_weights_stay_as_they_are():
     ("given", "message"),
     [
         ({"v": weights(2)["w"]}, "there is no weight 'v'; the program has 'w', 'scale'"),
-        ({"d": weights(2)["d"].T}, r"weight 'd': expected float32\[32, 10\], but float32\[10, 32\] came"),
-        ({"d": weights(2)["d"].astype(np.float64)}, "but float64 came"),
+        ({"d": weights(2)["d"].T}, r"weight 'd': expected float32\[32, 10\], got float32\[10, 32\]"),
+        ({"d": weights(2)["d"].astype(np.float64)}, "got float64"),
     ],
 )
 def test_what_does_not_suit_is_refused_by_name(given: Mapping[str, np.ndarray], message: str):

@@ -55,11 +55,11 @@ def test_numpys_functions_build_what_they_compute(compute):
 @pytest.mark.parametrize(
     ("misuse", "message"),
     [
-        (lambda x: x @ 3, "matmul: expected tensors of rank 1 at least, but"),
-        (lambda x: x.sum(axis=7), "sum: expected an axis from -2 to 1, but 7 came"),
-        (lambda x: op.softmax(x, axis=9), "softmax: expected an axis from -2 to 1, but 9 came"),
+        (lambda x: x @ 3, "matmul: expected tensors of rank 1 at least, got"),
+        (lambda x: x.sum(axis=7), "sum: expected an axis from -2 to 1, got 7"),
+        (lambda x: op.softmax(x, axis=9), "softmax: expected an axis from -2 to 1, got 9"),
         (lambda x: np.split(x, 4, axis=1), "np.split: axis 1 of 6 elements has no 4 equal parts"),
-        (lambda x: np.split(x, 2, axis=5), "np.split: expected an axis from -2 to 1, but 5 came"),
+        (lambda x: np.split(x, 2, axis=5), "np.split: expected an axis from -2 to 1, got 5"),
         (lambda x: np.pad(x, -1), "np.pad: pad_width=-1: expected whole numbers from 0 on"),
         (lambda x: np.pad(x, 1, mode="mean"), "np.pad: mode 'mean'"),
         (lambda _: data_type("List = "), "data_type: 'List = ' has no constructors; expected text such as"),

@@ -422,7 +422,7 @@ def test_an_attribute_that_is_not_known_is_reported() -> None:
         ("{ y = Relu(x) y = Exp(x) }", "'y' is made twice"),
         ("{ y = Conv(x) }", "Conv: missing a required argument: 'weight'"),
         ("{ y = Concat(x, x) }", "Concat: attribute 'axis' is missing"),
-        ("{ y = Concat<axis = 0.5>(x, x) }", "Concat: attribute 'axis' is to be INT, but FLOAT came"),
+        ("{ y = Concat<axis = 0.5>(x, x) }", "Concat: attribute 'axis' must be INT, got FLOAT"),
         ("{ z = Relu(x) }", "'y', which is made by no node"),
     ],
 )

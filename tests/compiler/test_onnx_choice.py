@@ -128,7 +128,7 @@ def test_messages_say_what_to_write_instead() -> None:
     model.graph.node[0].name = "rectifier"
     with pytest.raises(ModelError, match=r"'rectifier' is a node, whose values are \['a'\]"):
         treadle.compile(model.SerializeToString(), outputs=["rectifier"])
-    with pytest.raises(ModelError, match=r"a str came; as a tuple: \('n', 3\)"):
+    with pytest.raises(ModelError, match=r"got a str; as a tuple: \('n', 3\)"):
         compiled(outputs=["b"], shapes={"x": "n, 3"})
     model.graph.node.append(helper.make_node("Add", ["x", "held"], ["s"]))
     model.graph.initializer.append(numpy_helper.from_array(X, "held"))

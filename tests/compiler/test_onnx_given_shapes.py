@@ -43,12 +43,12 @@ def test_sizes_that_disagree_are_taken_as_they_are_given():
 @pytest.mark.parametrize(
     ("shapes", "message"),
     [
-        ({"ids": 5}, r"shapes\['ids'\]: expected sizes and names of sizes, .* an int came"),
-        ({"ids": (1,)}, r"shapes\['ids'\]: 1 size came, but the model's input has 2: \[batch, length\]"),
-        ({"ids": (1, 2.0)}, r"shapes\['ids'\]\[1\]: expected a number, or a name such as \"n\", a float came"),
-        ({"ids": (1, True)}, r"shapes\['ids'\]\[1\]: .* a bool came"),
+        ({"ids": 5}, r"shapes\['ids'\]: expected sizes and names of sizes, .* got an int"),
+        ({"ids": (1,)}, r"shapes\['ids'\]: got 1 size, but the model's input has 2: \[batch, length\]"),
+        ({"ids": (1, 2.0)}, r"shapes\['ids'\]\[1\]: expected a number, or a name such as \"n\", got a float"),
+        ({"ids": (1, True)}, r"shapes\['ids'\]\[1\]: .*got a bool"),
         ({"ids": (-1, 2)}, r"shapes\['ids'\]\[0\] is -1; a size that is open is a name, such as \"n\", or None"),
-        ({"ids": ("[n", 2)}, r"shapes\['ids'\]\[0\] is '\[n', which is no name of a size"),
+        ({"ids": ("[n", 2)}, r"shapes\['ids'\]\[0\] is '\[n', which is not the name of a size"),
         (
             {"id": (1, 2)},
             r"a shape is given for 'id', .*its open sizes are 'batch', 'length', 'past'; did you mean ids",

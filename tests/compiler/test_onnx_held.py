@@ -372,7 +372,7 @@ def test_what_has_no_gradient_is_said() -> None:
         d = ai.onnx.preview.training.Gradient <xs = ["a"], y = "y"> (a) }"""
     with pytest.raises(UnsupportedOperatorError, match="the derivative of asinh is not known"):
         machine(text)
-    with pytest.raises(ModelError, match="values came for"):
+    with pytest.raises(ModelError, match="values for the tensors"):
         machine(text.replace("(a) }", "(a, a) }"))
 
 
@@ -408,6 +408,15 @@ def test_what_is_no_image_is_an_empty_one() -> None:
 # ---- the form in executables ----
 
 
+def test_outputs_that_no_program_can_give_are_listed() -> None:
+    text = """(float[1,1,1,1,1,1,1,1,1] x, float[2] y) => (seq(float[]) both, seq(float[]) twice) {
+        both = SequenceConstruct(x, y)  twice = SequenceConstruct(y, x) }"""
+    with pytest.raises(UnsupportedOperatorError) as caught:
+        machine(text)
+    listed = [(kind, name) for kind, name, _ in caught.value.operators]
+    assert listed == [("output", "both"), ("output", "twice")]
+
+
 def test_a_type_that_only_has_the_name_is_no_array_of_any_rank() -> None:
     from treadle.formats.host_values import RANKED, form_of
     from treadle.formats.types import Constructor, DataTypeDefinition
@@ -436,7 +445,7 @@ def test_one_of_two_sizes_may_be_1(node: str) -> None:
         inputs = x, np.arange(4) < kept, np.arange(length, dtype=np.float32)
         expected = ReferenceEvaluator(parser.parse_model(HEAD + text)).run(None, dict(zip("xcy", inputs, strict=True)))
         agree([call(*inputs)], expected)
-    with pytest.raises(ShapeError, match=r"expected a tensor of shape \[[23]\], \[[23]\] came"):
+    with pytest.raises(ShapeError, match=r"expected a tensor of shape \[[23]\], got \[[23]\]"):
         call(x, np.arange(4) < 2, np.float32([1, 2, 3]))
 
 

@@ -130,8 +130,8 @@ def test_maps_are_cast_in_order_of_their_keys(attributes: dict, expected: list) 
     [
         ([("a", 1.0)], ArgumentError, r"main\(x\): expected a dict"),
         ({"a": "b"}, DTypeError, "expected float32"),
-        ({1: 1.0}, DTypeError, "expected a text, a int came"),
-        (np.zeros(3, np.float32), ArgumentError, "a value of type ndarray came"),
+        ({1: 1.0}, DTypeError, "expected a text, got a int"),
+        (np.zeros(3, np.float32), ArgumentError, "got a value of type ndarray"),
     ],
 )
 def test_what_is_no_such_map_is_refused_by_name(value: Any, kind: type[TreadleError], says: str) -> None:
@@ -213,5 +213,5 @@ def test_what_is_not_supported_is_said_by_name() -> None:
     maps.map_type.key_type = T.INT64
     maps.map_type.value_type.tensor_type.elem_type = T.FLOAT
     sequence = helper.make_value_info("x", helper.make_sequence_type_proto(maps))
-    with pytest.raises(UnsupportedOperatorError, match="a sequence of what is no tensor"):
+    with pytest.raises(UnsupportedOperatorError, match="a sequence whose elements are not tensors"):
         machine(helper.make_node("SequenceLength", ["x"], ["y"]), sequence)

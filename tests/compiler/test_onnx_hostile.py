@@ -100,7 +100,7 @@ def product_of_constants(size: int, dtype: type) -> bytes:
 
 
 def many_large_constants(size: int) -> bytes:
-    """60 of so many floats, and their cumulative sums."""
+    """60 vectors of a length, and their cumulative sums."""
     nodes, last = [], "x"
     for i in range(60):
         nodes += [
@@ -137,7 +137,7 @@ def repeated_arithmetic(operator: str) -> bytes:
 
 
 def tensors_of_any_rank(count: int) -> bytes:
-    """The greatest of so many, each of which has one of nine ranks."""
+    """The maximum of many operands, each of one of nine ranks."""
     names = [f"t{i}" for i in range(count)]
     nodes = [NODE("SequenceAt", ["s", "place"], [name]) for name in names]
     given = helper.make_tensor_sequence_value_info("s", TensorProto.FLOAT, None)
@@ -294,7 +294,7 @@ def test_folding_takes_no_more_memory_than_the_model_explains(monkeypatch: Any) 
 def test_nested_loops_still_give_their_value() -> None:
     machine = treadle.VirtualMachine(treadle.compile(nested_loops(3, 8)))
     x = np.full(4, 2.0**-500, np.float32)
-    assert np.array_equal(machine["main"](x).numpy(), x * np.float32(0))  # 2^-500 is no float32
+    assert np.array_equal(machine["main"](x).numpy(), x * np.float32(0))  # 2^-500 is not a float32
     y = np.full(4, 2.0**-140, np.float32)
     # 8^3 additions of a value to itself
     assert np.array_equal(machine["main"](y).numpy(), np.full(4, np.inf, np.float32))

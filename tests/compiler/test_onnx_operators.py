@@ -106,7 +106,7 @@ def recurrent(op: str, gates: int, *more: Any, directions: int = 1, biased: bool
 
 
 def blocks(image: tuple[int, ...], block: tuple[int, ...], columns: int, **attributes: Any) -> Any:
-    """Two images of three channels that are put together from so many blocks."""
+    """Two images of three channels that are put together from blocks."""
     elements = normal(2, 3 * int(np.prod(block)), columns)
     return case("Col2Im", elements, ints(*image), ints(*block), opset=18, constants=(1, 2), **attributes)
 
@@ -471,6 +471,14 @@ def test_operator_agrees_with_onnxruntime(case: Case, first_dim: str | None) -> 
     for a, b in zip(actual, expected, strict=True):
         assert (a.dtype, a.shape) == (b.dtype, b.shape)
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("p", [1, 2, 3])
+def test_norms_of_any_p_of_whole_images(p: int) -> None:
+    x = normal(2, 3, 4, 5)
+    pooled = evaluate(from_onnx(Case("GlobalLpPool", [x], 17, {"p": p}, ()).model(None)), "main", x)
+    expected = (np.abs(x).astype(np.float64) ** p).sum((2, 3), keepdims=True) ** (1 / p)
+    np.testing.assert_allclose(pooled, expected, rtol=1e-5)
 
 
 def test_before_opset_7_operands_broadcast_from_an_axis_on() -> None:

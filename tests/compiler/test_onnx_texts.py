@@ -193,7 +193,7 @@ def test_ngrams_are_counted_as_onnxruntime_does(mode: str, skips: int, least: in
 
 
 def test_a_text_that_is_no_number_ends_the_call_by_name() -> None:
-    with pytest.raises(ExecutionError, match="the text 'one' is no float32"):
+    with pytest.raises(ExecutionError, match="the text 'one' is not a float32"):
         treadle.VirtualMachine(treadle.compile(model(STANDARD["texts as floats"][0], A)))["main"](
             texts("1", "2", "3", "4", "one")
         )

@@ -20,7 +20,7 @@ def test_operators_of_layouts_and_packing_are_in_a_namespace_of_their_own():
     image = op.lowered.pack_channels(var("x", (1, 32, 8, 8)))
     assert str(image.type) == "float32[1, 2, 8, 8, 16]"
     with pytest.raises(
-        treadle.TreadleError, match=r"'conv_blocked' is no operator of a model.*op\.lowered\.conv_blocked"
+        treadle.TreadleError, match=r"'conv_blocked' is not an operator of a model.*op\.lowered\.conv_blocked"
     ):
         op.conv_blocked  # noqa: B018
 

@@ -379,11 +379,11 @@ def onnxruntime(name: str, arrays: list[np.ndarray], attributes: dict) -> np.nda
 
 # operator, types of the inputs, attributes, a part of the message
 WRONG: list[tuple[str, list[tuple[str, tuple]], dict, str]] = [
-    ("add", [(F, ("n",)), (F, ("m",))], {}, "expected shapes that broadcast, but [n] and [m] came"),
-    ("add", [(F, ("n",)), (F, (4,))], {}, "expected shapes that broadcast, but [n] and [4] came"),
-    ("add", [(F, (2,)), (I, (2,))], {}, "expected tensors of one element type, but float32[2] and int64[2] came"),
-    ("add", [(F, (2,))], {}, "add takes a, b, but 1 input came"),
-    ("exp", [(I, (2,))], {}, "expected a float tensor, but int64[2] came"),
+    ("add", [(F, ("n",)), (F, ("m",))], {}, "expected shapes that broadcast, got [n] and [m]"),
+    ("add", [(F, ("n",)), (F, (4,))], {}, "expected shapes that broadcast, got [n] and [4]"),
+    ("add", [(F, (2,)), (I, (2,))], {}, "expected tensors of one element type, got float32[2] and int64[2]"),
+    ("add", [(F, (2,))], {}, "add takes a, b, got 1 input"),
+    ("exp", [(I, (2,))], {}, "expected a float tensor, got int64[2]"),
     ("matmul", [(F, ("n", 4)), (F, (5, 2))], {}, "expected 4 rows in b"),
     ("conv", [(F, (1, 3, 8, 8)), (F, (4, 2, 3, 3))], {}, "expected 3 channels on axis 1 of the weights"),
     ("conv", [(F, (1, 3, 2, 2)), (F, (4, 3, 9, 9))], {}, "expected at most 2 elements in a window"),
@@ -418,22 +418,30 @@ WRONG: list[tuple[str, list[tuple[str, tuple]], dict, str]] = [
         {"channels": 32, "window": (3,)},
         "of a known size",
     ),
-    ("reshape", [(F, (2, 3))], {"shape": (4, 2)}, "expected a shape of 6 elements for float32[2, 3], but [4, 2] came"),
+    ("reshape", [(F, (2, 3))], {"shape": (4, 2)}, "expected a shape of 6 elements for float32[2, 3], got [4, 2]"),
     ("reshape", [(F, ("n", 3))], {"shape": ("n + 1", 3)}, "expected a shape of 3*n elements"),
     ("reshape", [(F, (2, 3))], {"shape": (4, -1)}, "expected a shape of 6 elements"),
     ("concat", [(F, (2, 3)), (F, (2, 4))], {}, "expected tensors of one shape but for axis 0"),
     *[
-        (name, [], {**attributes, "dtype": S}, "expected an element type of numbers, but string")
+        (name, [], {**attributes, "dtype": S}, "expected an element type of numbers, got string")
         for name, attributes in (("constant", {"value": 1}), ("full", {"shape": (2,)}), ("arange", {"stop": 3}))
     ],
     ("split", [(F, ("n",))], {"sizes": (1, 2)}, "expected sizes that sum to n"),
-    ("softmax", [(F, (2, 3))], {"axis": 2}, "expected an axis from -2 to 1, but 2 came"),
+    ("softmax", [(F, (2, 3))], {"axis": 2}, "expected an axis from -2 to 1, got 2"),
     ("softmax", [(F, (2, 3))], {"axes": 2}, "softmax has no attribute 'axes'; its attributes: axis"),
     ("cast", [(F, (2,))], {}, "cast: attribute 'dtype' is missing"),
     ("bitcast", [(F, (2,))], {"dtype": "int64"}, "as many bytes as int64"),
     ("bitcast", [("uint8", (2,))], {"dtype": "bool"}, "no truth values"),
-    ("pad", [(F, (2,))], {"pads": (1, 1), "mode": "wrap"}, "takes 'constant' or 'edge' or 'reflect', but 'wrap' came"),
-    ("take", [(F, (2,)), (F, (2,))], {}, "expected a tensor of int32 or int64, but float32[2] came"),
+    ("pad", [(F, (2,))], {"pads": (1, 1), "mode": "wrap"}, "takes 'constant' or 'edge' or 'reflect', got 'wrap'"),
+    ("take", [(F, (2,)), (F, (2,))], {}, "expected a tensor of int32 or int64, got float32[2]"),
+    ("put_along_axis", [(F, (3, 4)), (I, (2, 4)), (F, (2, 3))], {"axis": 0}, "4"),
+    ("pack_integer_weights", [("uint8", (16, 4, 3))], {}, "int8"),
+    (
+        "conv_winograd",
+        [(F, (1, 1, 2, 2, 2, 9, 16)), (F, (1, 1, 6, 16, 16))],
+        {"channels": 16, "window": (3,)},
+        "image or volume",
+    ),
     ("full", [], {"shape": (1 << 40, 1 << 40), "value": 0, "dtype": F}, "has more than 140737488355327 bytes"),
 ]
 
@@ -460,6 +468,11 @@ def test_inference_says_what_was_expected_and_what_came(
 def test_references_fail_by_name(call: Callable[[], Any], error: type[Exception]) -> None:
     with pytest.raises(error):
         call()
+
+
+def test_a_region_of_an_image_that_there_is_not_is_named() -> None:
+    with pytest.raises(IndexOutOfRangeError, match="image 1 of 1 of 4x5 pixels"):
+        run("roi_align", np.zeros((1, 4, 5, 2), np.float32), f32([[0, 0, 1, 1]]), i64([1]), size=(1, 1))
 
 
 def test_unknown_operators_are_answered_with_near_ones() -> None:

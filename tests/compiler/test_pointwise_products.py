@@ -52,7 +52,7 @@ PRODUCTS: dict[str, tuple[Network, int]] = {
     "a gate": (lambda x: (lambda y: op.multiply(y, op.sigmoid(y)))(pointwise(x, 4, 6)), 1),
     "a number": (lambda x: op.multiply(pointwise(x, 4, 6), constant(np.float32(2))), 1),
     "a number for each channel": (lambda x: op.add(pointwise(x, 4, 6), ROW), 1),
-    "what came in": (lambda x: op.add(pointwise(x, 4, 4), x), 1),
+    "the input": (lambda x: op.add(pointwise(x, 4, 4), x), 1),
     "two": (lambda x: pointwise(op.relu(pointwise(x, 4, 6)), 6, 5), 2),
     "two side by side": (lambda x: op.concat(pointwise(x, 4, 6), pointwise(x, 4, 6), axis=1), 2),
     "a mean": (lambda x: op.mean(pointwise(x, 4, 6), axes=(2, 3), keepdims=False), 1),

@@ -249,7 +249,7 @@ def total_from_a_mask(inputs: Arrays, constants: Arrays, known: bool, **attribut
     return model_of(nodes, inputs, list(CACHE_OUTPUTS), constants | others, known=known)
 
 
-SEQUENCES = {  # tokens that are new, those in the cache that came, its room, and the lengths that sequences have then
+SEQUENCES = {  # tokens that are new, those in the given cache, its room, and the lengths that sequences have then
     "prompt": (5, 0, 0, [5, 5]),
     "prompts of several lengths": (5, 0, 0, [5, 3]),
     "prompts, and room for more": (5, 0, 9, [5, 3]),
@@ -315,9 +315,9 @@ def test_attention_of_one_kernel() -> None:
 @pytest.mark.parametrize(
     ("attributes", "text"),
     [
-        ({"qk_output": 1}, "qk_output is to be 0, but 1 came: export the model without it"),
-        ({"sliding_window_cache": 1, "local_window_size": 4}, "sliding_window_cache is to be 0"),
-        ({"k_quant_type": "PER_TENSOR"}, "k_quant_type is to be 'NONE'"),
+        ({"qk_output": 1}, "qk_output must be 0, got 1: export the model without it"),
+        ({"sliding_window_cache": 1, "local_window_size": 4}, "sliding_window_cache must be 0"),
+        ({"k_quant_type": "PER_TENSOR"}, "k_quant_type must be 'NONE'"),
     ],
 )
 def test_what_is_not_supported_is_named(attributes: dict, text: str) -> None:
@@ -331,27 +331,32 @@ def test_other_forms_are_named() -> None:
         primitives("MultiHeadAttention", {"q": floats(2, 5, HEADS, 3, DEPTH)}, ["y"], ["q"], num_heads=HEADS)
     inputs = triple() | {"past": floats(2, HEADS, 9, DEPTH), "count": np.int32([3])}
     names = ["q", "k", "v", "", "", "", "past", "past", "count"]
-    with pytest.raises(UnsupportedOperatorError, match=r"past_sequence_length is to be left out.*a tensor came"):
+    with pytest.raises(UnsupportedOperatorError, match=r"past_sequence_length must be left out.*got a tensor"):
         primitives("MultiHeadAttention", inputs, ["y"], names, num_heads=HEADS)
     inputs = {"x": floats(2, 5, 24), "w": floats(24, 3 * WIDTH), "mask": np.ones((2, 1, 9, 9), np.int32)}
     with pytest.raises(UnsupportedOperatorError, match=r"a mask of 4 axes"):
         primitives("Attention", inputs, ["y"], ["x", "w", "", "mask"], num_heads=HEADS)
 
 
+EARLIER = {"past_k": floats(2, 3, WIDTH), "past_v": floats(2, 3, WIDTH)}
+
+
 @pytest.mark.parametrize(
     ("operator", "inputs", "text"),
     [
-        ("GroupQueryAttention", grouped(1, 3, 6) | {"q": floats(3, WIDTH)}, "query is to have 3 axes"),
-        ("GroupQueryAttention", grouped(1, 3, 6) | {"past_k": floats(6, DEPTH)}, "past_key is to have 4 axes"),
-        ("RotaryEmbedding", {"x": floats(8), "places": np.int64([1]), **ANGLES}, "input is to have 3 or 4 axes"),
-        ("Attention", {"x": floats(5, 24), "w": floats(24, 3 * WIDTH)}, "input is to have 3 axes"),
-        ("MultiHeadAttention", triple() | {"bias": floats(1, 3 * WIDTH)}, "bias is to have 1 axes"),
+        ("GroupQueryAttention", grouped(1, 3, 6) | {"q": floats(3, WIDTH)}, "query must have 3 axes"),
+        ("GroupQueryAttention", grouped(1, 3, 6) | {"past_k": floats(6, DEPTH)}, "past_key must have 4 axes"),
+        ("RotaryEmbedding", {"x": floats(8), "places": np.int64([1]), **ANGLES}, "input must have 3 or 4 axes"),
+        ("Attention", {"x": floats(5, 24), "w": floats(24, 3 * WIDTH)}, "input must have 3 axes"),
+        ("MultiHeadAttention", triple() | {"bias": floats(1, 3 * WIDTH)}, "bias must have 1 axes"),
+        ("MultiHeadAttention", triple() | EARLIER, "past_key must have 4 axes"),
     ],
 )
 def test_what_is_malformed_is_named(operator: str, inputs: Arrays, text: str) -> None:
     counts = {"GroupQueryAttention": HEAD_COUNTS, "RotaryEmbedding": {}}.get(operator, {"num_heads": HEADS})
+    names = [*"qkv", "", "", "", *EARLIER] if inputs.keys() == {*"qkv", *EARLIER} else list(inputs)
     with pytest.raises(ModelError, match=f"{text}.*the node"):
-        primitives(operator, inputs, ["y"], list(inputs), **counts)
+        primitives(operator, inputs, ["y"], names, **counts)
 
 
 def test_heads_that_cannot_be_shared() -> None:

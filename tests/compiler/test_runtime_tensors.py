@@ -111,8 +111,8 @@ def test_weights_that_are_too_few_are_told() -> None:
     node = helper.make_node("MatMulBnb4", ["a", "b", "absmax"], ["y"], "the node", domain=RUNTIME, **ways)
     codes, absmax = np.zeros(32, np.uint8), np.ones(4, np.float32)
     for constants, text in (
-        ({"b": codes[1:], "absmax": absmax}, "b is to have 32 elements of uint8"),
-        ({"b": codes, "absmax": absmax[1:]}, "absmax is to have 4 elements"),
+        ({"b": codes[1:], "absmax": absmax}, "b must have 32 elements of uint8"),
+        ({"b": codes, "absmax": absmax[1:]}, "absmax must have 4 elements"),
     ):
         with pytest.raises(ModelError, match=f"{text}.*the node"):
             treadle.compile(model_of([node], {"a": floats(3, 32)}, ["y"], constants), progress=False)

@@ -62,5 +62,5 @@ def test_files_and_models_are_told_apart_as_executables_are(tmp_path: Path) -> N
     treadle.compile(wrong, embed_native=False, progress=False).export_library(tmp_path / "wrong.trdl")
     found = debug.diff(tmp_path / "wrong.trdl", right)
     assert (len(found.constants), found.primitives, found.instructions) == (2, [], {})
-    with pytest.raises(ArgumentError, match="diff: expected an Executable, a model, or a file of either, a dict came"):
+    with pytest.raises(ArgumentError, match="diff: expected an Executable, a model, or a file of either, got a dict"):
         debug.diff({}, right)

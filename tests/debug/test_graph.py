@@ -63,7 +63,7 @@ def test_what_cannot_be_written_is_named(branching, tmp_path):
         treadle.debug.save_graph(branching, tmp_path / "model.json")
     with pytest.raises(MissingFileError, match=r"none\.trdl cannot be read"):
         treadle.debug.save_graph("none.trdl", tmp_path / "model.netron.json")
-    with pytest.raises(ArgumentError, match=r"save_graph: .*, an int came"):
+    with pytest.raises(ArgumentError, match=r"save_graph: .*, got an int"):
         treadle.debug.save_graph(3, tmp_path / "model.netron.json")
     with pytest.raises(UnknownFunctionError, match="mian"):
         treadle.debug.save_graph(branching, tmp_path / "model.netron.json", function="mian")

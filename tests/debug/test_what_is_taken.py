@@ -1,4 +1,4 @@
-"""Every function of `treadle.debug` takes an executable, its file, a machine of it, or a model, and says what is no path."""
+"""Every function of `treadle.debug` takes an executable, its file, a machine of it, or a model, and says what is not a path."""
 
 import warnings
 
@@ -45,7 +45,7 @@ def test_what_is_no_path_is_told(given):
         lambda: treadle.debug.save_graph(given[0], 7),
         lambda: treadle.debug.dump(given[0], FEEDS, FEEDS),
     ):
-        with pytest.raises(ArgumentError, match=r": expected a path, an? (int|dict) came"):
+        with pytest.raises(ArgumentError, match=r": expected a path, got an? (int|dict)"):
             wrong()
 
 
@@ -81,7 +81,7 @@ def test_warnings_stand_on_the_users_line():
 
 def test_what_is_often_given_by_mistake_is_told(given):
     executable, _, machine = given
-    with pytest.raises(ArgumentError, match=r"a text of several lines came; treadle\.Executable\.from_text"):
+    with pytest.raises(ArgumentError, match=r"got a text of several lines; treadle\.Executable\.from_text"):
         treadle.load(executable.as_text())
     with pytest.raises(
         IndexError, match="a tensor has no names; a function that has one result gives the tensor itself"

@@ -10,15 +10,18 @@ from treadle.tools.dev.derive import sources
 
 ROOT = Path(__file__).parents[2]
 
-# "The runtime objects" of `vm`: what the compiler may import of the machine
-OF_VM = {"library", "values", "verify"}
+# "The runtime objects" of `vm`: what the compiler may import of the machine; the package itself holds a name alone
+OF_VM = {"__init__", "library", "values", "verify"}
 
 # Modules that import by names which are not in their own text, and what these are
 BY_VARIABLE = {
     "formats/executable.py": "the package says which module links libraries (formats.library_writer)",
     "formats/library.py": "the package says which module shows kernels (formats.kernel_sources)",
+    "compiler/operators/table.py": "the compiler says which module has the operators of targets (operators_of_targets)",
     "vm/library.py": "the package says which module builds kernels (vm.compiler_name)",
-    "tvm/_lazy.py": "the face's own modules (_MODULES, _NAMES)",
+    "tvm/_lazy.py": "the modules that packages of tvm list by name (lazy)",
+    "tvm/modules/load.py": "modules of vm, and what users register (_LOADERS)",
+    "tvm/runtime/registry.py": "its own modules, by the functions that they register (PROVIDERS)",
     "vm/internals.py": "names within Numba and NumPy",
     "debug/__init__.py": "its own modules (_HOMES)",
     "cluster/__init__.py": "its own modules (_HOMES)",
@@ -59,6 +62,15 @@ def rows() -> dict[str, str]:
     return {folder: words for folder, words in found if folder != "tests"}
 
 
+def test_what_the_page_names_is_there() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(\.?\w+(?:/\w+)+(?:\.\w+)?)`", text))
+    assert len(named) > 60
+    assert sorted(each for each in named if not (ROOT / each).exists()) == []
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    assert set(re.findall(r"`make ([\w-]+)`", text)) <= targets
+
+
 def allowed(folder: str) -> set[str]:
     words, named = rows()[folder], set(re.findall(r"`(\w+)`", rows()[folder]))
     if words.startswith("all"):
@@ -94,6 +106,19 @@ def test_the_compiler_imports_the_runtime_objects_of_the_machine_alone() -> None
         if each[:3] == "vm/"
     }
     assert found.keys() == OF_VM, f"imported by, of each one: {found}"
+
+
+def test_only_targets_know_which_target_it_is() -> None:
+    """The rest of the compiler imports what all targets are (`targets/__init__.py`), and none of them."""
+    facade = {"compiler/targets/__init__.py", "compiler/targets/base.py"}
+    wrong = [
+        f"{path} imports {each}"
+        for path in modules("compiler")
+        if not path.startswith("compiler/targets/")
+        for each in sources.imports(path)
+        if each.startswith("compiler/targets/") and each not in facade
+    ]
+    assert not wrong, "; ".join(wrong)
 
 
 def test_what_no_text_tells_is_known() -> None:

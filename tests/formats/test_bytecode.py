@@ -96,7 +96,7 @@ def test_every_operation_scans_as_it_was_encoded() -> None:
 
 
 def test_words_that_are_no_code_are_named() -> None:
-    with pytest.raises(FormatError, match=r"0 is no opcode .*instruction 2"):
+    with pytest.raises(FormatError, match=r"0 is not an opcode .*instruction 2"):
         list(scan([9, 0, 0]))
     with pytest.raises(FormatError, match="move: the function ends before the field src"):
         list(scan([1, 0]))

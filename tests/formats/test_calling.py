@@ -38,14 +38,14 @@ class Shape:
     ("call", "message"),
     [
         (lambda: area(), "area: no value for width"),
-        (lambda: area(1, 2, 3), "area: 2 arguments expected by position, 3 came; by name: unit"),
-        (lambda: area(1, heigth=2), "area: 'heigth' is no parameter; did you mean height?"),
-        (lambda: area(1, zzz=2), "area: 'zzz' is no parameter; there are width, height, unit"),
+        (lambda: area(1, 2, 3), "area: 2 arguments expected by position, got 3; by name: unit"),
+        (lambda: area(1, heigth=2), "area: 'heigth' is not a parameter; did you mean height?"),
+        (lambda: area(1, zzz=2), "area: 'zzz' is not a parameter; there are width, height, unit"),
         (lambda: area(1, width=2), "area: 'width' is given twice"),
         (lambda: Shape(1), "Shape: no value for closed"),
-        (lambda: Shape(closed=True, clsed=1), "Shape: 'clsed' is no parameter; did you mean closed?"),
+        (lambda: Shape(closed=True, clsed=1), "Shape: 'clsed' is not a parameter; did you mean closed?"),
         (lambda: Shape(closed=True).turned(), "Shape.turned: no value for degrees"),
-        (lambda: Shape(closed=True).turned(1, 2), "Shape.turned: 1 argument expected, 2 came"),
+        (lambda: Shape(closed=True).turned(1, 2), "Shape.turned: 1 argument expected, got 2"),
         (lambda: Shape.of(), "Shape.of: no value for name"),
     ],
 )
@@ -62,6 +62,23 @@ def test_what_fits_is_as_it_was():
     with pytest.raises(TypeError, match="of the function's own") as own:
         area(1, unit="wrong")
     assert not isinstance(own.value, errors.TreadleError)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), ImportError("libx.so: failed to map segment from shared object")])
+def test_no_memory_is_named_wherever_it_is_lacking(error: Exception, monkeypatch: pytest.MonkeyPatch):
+    """Modules are imported when they are first used."""
+
+    def fail(*_: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(treadle.importlib, "import_module", fail)
+        patched.delitem(vars(treadle), "map_batches", raising=False)
+        with pytest.raises(errors.OutOfMemoryError, match=r"no memory for the modules of treadle\.map_batches"):
+            treadle.map_batches  # noqa: B018
+    if isinstance(error, MemoryError):
+        with pytest.raises(errors.OutOfMemoryError, match="fail: the system has no more memory"):
+            public(fail)()
 
 
 def test_every_public_name_tells_a_wrong_call():

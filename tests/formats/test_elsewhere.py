@@ -52,7 +52,7 @@ PARAMETERS = [(name, each, meant) for name, rows in elsewhere._PARAMETERS.items(
 
 @pytest.mark.parametrize(("function", "name", "meant"), PARAMETERS, ids=[f"{each[0]}-{each[1]}" for each in PARAMETERS])
 def test_a_parameter_of_another_tool_says_what_has_that_meaning(function: str, name: str, meant: str) -> None:
-    with pytest.raises(ArgumentError, match=re.escape(f"{function}: '{name}' is no parameter; {meant}")):
+    with pytest.raises(ArgumentError, match=re.escape(f"{function}: '{name}' is not a parameter; {meant}")):
         CALLED[function](**{name: 1})
 
 
@@ -106,7 +106,7 @@ def test_words_of_other_tools_are_known_among_parameters_and_options() -> None:
     assert near("timeout", ["max_seconds", "args"]) == "; did you mean max_seconds?"
     assert near("timeout", ["args"]) == ""
     assert near("-O3", ["-o", "--opt-level"]) == "; did you mean --opt-level?"
-    with pytest.raises(ArgumentError, match="'timeout' is no parameter; did you mean max_seconds"):
+    with pytest.raises(ArgumentError, match="'timeout' is not a parameter; did you mean max_seconds"):
         MACHINE.call("main", [np.ones(2, np.float32)], timeout=1)
 
 

@@ -99,7 +99,7 @@ def test_compile_says_what_it_was_given(files, name):
 def test_a_model_that_was_copied_in_part_is_told_so(files):
     content = (files / "onnx").read_bytes()
     with pytest.raises(
-        ModelError, match=f"begins as an ONNX model does, and its {len(content) - 9} bytes are no whole one"
+        ModelError, match=f"begins as an ONNX model does, but its {len(content) - 9} bytes are incomplete"
     ):
         treadle.compile(content[:-9])
 
@@ -120,5 +120,5 @@ def test_a_text_of_the_ir_is_compiled_by_its_name(files, tmp_path):
 
 def test_an_ir_file_that_is_no_text_says_what_it_is(files, tmp_path):
     (tmp_path / "model.ir").write_bytes((files / "pickle").read_bytes() + b"\xff")
-    with pytest.raises(FormatError, match="is no text in UTF-8: it is a pickle"):
+    with pytest.raises(FormatError, match="is not text in UTF-8: it is a pickle"):
         treadle.compile(tmp_path / "model.ir")

@@ -60,12 +60,12 @@ def make_dangling_link(path: Path) -> None:
 def test_constants_are_read_from_regular_files_alone(model: Path, make, is_given: bool) -> None:
     weights = model.with_name("weights.trdc")
     make(weights)
-    with pytest.raises(FormatError, match="is no regular file"):
+    with pytest.raises(FormatError, match="is not a regular file"):
         load(model, constants=weights if is_given else None)
 
 
 def test_nor_from_a_device(model: Path) -> None:
-    with pytest.raises(FormatError, match="is no regular file"):
+    with pytest.raises(FormatError, match="is not a regular file"):
         load(model, constants="/dev/zero")
 
 

@@ -75,15 +75,15 @@ def changed(change: Callable[[dict[str, Any]], object], make: Callable[[], dict[
         (lambda g: g["nodes"][1].update(op="call"), "node 1 has op 'call'; expected 'null'"),
         (lambda g: g["nodes"][1]["attrs"].pop("flatten_data"), "node 1: attrs has no 'flatten_data'"),
         (lambda g: g["nodes"][1]["attrs"].update(num_inputs="2"), "num_inputs is 2, but 1 inputs are listed"),
-        (lambda g: g["nodes"][1]["attrs"].update(num_inputs=1), "expected a string, 1 came"),
+        (lambda g: g["nodes"][1]["attrs"].update(num_inputs=1), "expected a string, got 1"),
         (lambda g: g["nodes"][1].update(inputs=[[7, 0, 0]]), "an input is of node 7, but 1 nodes come before it"),
         (lambda g: g["nodes"][1].update(inputs=[[1, 0, 0]]), "an input is of node 1, but 1 nodes come before it"),
         (lambda g: g["nodes"][1].update(inputs=[[0, 1, 0]]), "an input is output 1 of node 0, which has 1"),
-        (lambda g: g["nodes"][1].update(inputs=[[0]]), "an entry is"),
+        (lambda g: g["nodes"][1].update(inputs=[[0]]), "expected an entry"),
         (lambda g: g["nodes"][1].update(inputs=[[-1, 0]]), "expected an integer from 0 on"),
         (lambda g: g["nodes"][1].update(control_deps=[1]), "control_deps has node 1"),
         (lambda g: g.update(heads=[[2, 0, 0]]), "heads: an output is of node 2, but the graph has 2 nodes"),
-        (lambda g: g.update(arg_nodes=[1]), "arg_nodes has 1, which is no node with op 'null'"),
+        (lambda g: g.update(arg_nodes=[1]), "arg_nodes has 1, which is not a node with op 'null'"),
         (lambda g: g.update(arg_nodes=[0, 0]), "arg_nodes has node 0 twice"),
         (lambda g: g.update(arg_nodes=[]), "node 0 \\('x'\\) has op 'null', but arg_nodes lacks it"),
         (lambda g: g.update(node_row_ptr=[0, 1, 3]), "number 2 is 3, but the nodes before have 2 outputs"),
@@ -121,7 +121,7 @@ def test_two_parameters_of_one_name_are_refused() -> None:
 
 
 def test_the_text_is_a_str_of_bounded_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(FormatError, match="expected the JSON as a str, a bytes came"):
+    with pytest.raises(FormatError, match="expected the JSON as a str, got a bytes"):
         parse_graph(b"{}")  # type: ignore[arg-type]
     monkeypatch.setattr("treadle.formats.limits.GRAPH_JSON_BYTES", 10)
     with pytest.raises(LimitError, match="at most 10"):

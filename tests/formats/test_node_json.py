@@ -37,15 +37,15 @@ def test_nodes_of_other_kinds_are_known_by_name() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "no JSON"),
-        ("[" * 100_000, "no JSON"),
+        ("", "not JSON"),
+        ("[" * 100_000, "not JSON"),
         ("[]", "expected an object"),
         ('{"nodes": 5}', "expected a list as nodes"),
         ('{"root": -1, "nodes": []}', "root must be a number"),
         ('{"root": 1, "nodes": [{}]}', "no node 1"),
         ('{"root": 0, "nodes": [{"type_key": "Array"}]}', "root must be a Map"),
         (TEXT.replace('"data": "0"', '"data": "7"'), "no tensor 7"),
-        (TEXT.replace('"repr_str": "n"', '"repr_str": "n + 1"'), "no name of a dimension"),
+        (TEXT.replace('"repr_str": "n"', '"repr_str": "n + 1"'), "not the name of a dimension"),
     ],
 )
 def test_a_text_that_is_wrong_is_named(text: str, message: str) -> None:

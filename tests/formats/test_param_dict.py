@@ -131,7 +131,7 @@ def test_what_tvms_files_cannot_hold_is_refused(value: object) -> None:
 
 
 def test_names_are_short_strings() -> None:
-    with pytest.raises(FormatError, match="a string, 3 came"):
+    with pytest.raises(FormatError, match="a string, got 3"):
         save_param_dict({3: np.zeros(1)})  # type: ignore[dict-item]
     with pytest.raises(LimitError, match="the limit is 65536"):
         save_param_dict({"x" * 70_000: np.zeros(1)})

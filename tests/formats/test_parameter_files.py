@@ -80,7 +80,7 @@ def test_safetensors_may_hold_bfloat16_and_npz_files_not(tmp_path: Path) -> None
     found = load_params(tmp_path / "x.safetensors")["x"]
     assert found.dtype == dtype
     np.testing.assert_array_equal(found.astype(np.float32), array.astype(np.float32))
-    with pytest.raises(FormatError, match="expected an array of numbers, one of bfloat16 came"):
+    with pytest.raises(FormatError, match="expected an array of numbers, got one of bfloat16"):
         save_params({"x": array}, tmp_path / "x.npz")
 
 
@@ -130,7 +130,7 @@ def test_what_is_wrong_in_an_npz_file_is_named(members: list, message: str, tmp_
 
 def test_objects_are_not_read(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", x=np.array([None], object))
-    with pytest.raises(FormatError, match="expected an array of numbers, one of object came"):
+    with pytest.raises(FormatError, match="expected an array of numbers, got one of object"):
         load_params(tmp_path / "x.npz")
     for suffix in (".npz", ".params"):
         with pytest.raises(FormatError, match="'x'"):
@@ -187,7 +187,7 @@ def test_what_never_ends_is_refused(tmp_path: Path, suffix: str) -> None:
     pipe, device = tmp_path / f"pipe{suffix}", tmp_path / f"device{suffix}"
     os.mkfifo(pipe)
     device.symlink_to("/dev/zero")
-    for path, message in ((pipe, "is no regular file"), (device, "is a device")):
+    for path, message in ((pipe, "is not a regular file"), (device, "is a device")):
         with pytest.raises(FormatError, match=message):
             load_params(path)
 

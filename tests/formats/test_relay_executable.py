@@ -86,7 +86,7 @@ def test_commands_show_it(around, tmp_path, capsys):
         (file(code=[(2, 1, 0, 0), (1, 0)]), "func: 1 is out of range"),
         (file(code=[(12, 2), (1, 0)]), "a jump of 2 leaves the function's 2 instructions"),
         (file(code=[(12, 0), (1, 0)]), "a jump of 0"),
-        (file(code=[(4, 0, 3, 1, 0), (1, 0)]), "6 fields are announced, 4 came"),
+        (file(code=[(4, 0, 3, 1, 0), (1, 0)]), "announces 6 fields, got 4"),
         (file(code=[(4, 0, 1, 2, 0), (1, 0)]), "2 outputs among 1 arguments"),
         (file(code=[(21, 0), (1, 0)]), "there is no opcode 21"),
         (file(registers=1), "2 parameters, devices of 2, 1 registers"),

@@ -52,10 +52,10 @@ def test_bfloat16_is_the_nearest() -> None:
     [
         (lambda index: index.update(records=3), "expected a list of records"),
         (lambda index: index["records"].append([]), "expected an object"),
-        (lambda index: index["records"][0].update(dataPath="../secret"), "is no name of a file in this folder"),
+        (lambda index: index["records"][0].update(dataPath="../secret"), "is not the name of a file in this folder"),
         (lambda index: index["records"][0].update(format="zip"), "expected the format raw-shard"),
         (lambda index: index["records"][0].update(nbytes=1), "1 bytes are expected"),
-        (lambda index: index["records"][0]["records"][0].update(shape=[1 << 60]), "is no shape"),
+        (lambda index: index["records"][0]["records"][0].update(shape=[1 << 60]), "is not a shape"),
         (lambda index: index["records"][0]["records"][0].update(shape=[1 << 40]), "do not lie in a shard"),
         (
             lambda index: index["records"][0]["records"][0].update(shape=[0, 1 << 46, 1 << 46], nbytes=0),
@@ -63,13 +63,13 @@ def test_bfloat16_is_the_nearest() -> None:
         ),
         (lambda index: index["records"][0]["records"][0].update(byteOffset=-1), "do not lie in a shard"),
         *(
-            (lambda index, dtype=dtype: index["records"][0]["records"][0].update(dtype=dtype), "is no element type")
+            (lambda index, dtype=dtype: index["records"][0]["records"][0].update(dtype=dtype), "is not an element type")
             for dtype in ("object", ">f4", "(-1,)f4", "(9999999999999999999999,)f4", "\ud800", [])
         ),
-        (lambda index: index["records"][0]["records"][0].update(format="gz"), "is no format"),
-        (lambda index: index["records"][0]["records"][0].update(name=7), "is no name"),
-        (lambda index: index["records"][0]["records"][0].update(name="\ud800"), "is no name"),
-        (lambda index: index["records"][0].update(dataPath="\ud800"), "is no name of a file in this folder"),
+        (lambda index: index["records"][0]["records"][0].update(format="gz"), "is not a format"),
+        (lambda index: index["records"][0]["records"][0].update(name=7), "is not a name"),
+        (lambda index: index["records"][0]["records"][0].update(name="\ud800"), "is not a name"),
+        (lambda index: index["records"][0].update(dataPath="\ud800"), "is not the name of a file in this folder"),
         (lambda index: index["records"][0]["records"].append(index["records"][0]["records"][0]), "two tensors 'x_0'"),
         (lambda index: index["records"].append(index["records"][0]), "two shards of this name"),
         (

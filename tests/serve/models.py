@@ -37,7 +37,7 @@ def branching() -> treadle.Executable:
 
 
 def slow(rounds: int = 1 << 40) -> treadle.Executable:
-    """A loop that ends after so many rounds, or practically never."""
+    """A loop that ends after a number of rounds, or practically never."""
     x = var("x", (1,))
     loop = treadle.for_loop(rounds, lambda i, value: op.sin(value), [x])
     return treadle.compile(Module(main=function([x], loop[0])))

@@ -167,7 +167,7 @@ def test_one_long_text_among_numbers_takes_no_memory(folder: Path, start: Callab
     finally:
         tracemalloc.stop()
     assert status == 400
-    assert "20001 came" in answer["error"]
+    assert "got 20001" in answer["error"]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from treadle.serve.batch_sizes import BatchSizes
 
 
 def served(seconds: Callable[[int], float], calls: int, waiting: Callable[[int], int] = lambda _: 64) -> list[int]:
-    """The rows of so many calls, of which one of n rows takes `seconds(n)`."""
+    """The rows of each call; one of n rows takes `seconds(n)`."""
     sizes, rows = BatchSizes(32), []
     for number in range(calls):
         there = waiting(number)

@@ -210,7 +210,7 @@ def test_a_configuration_says_what_it_cannot_be():
         ModelConfig.parse('{"batch": 4}', "c.json")
     with pytest.raises(FormatError, match="max_batch = 0"):
         ModelConfig.parse('{"max_batch": 0}', "c.json")
-    with pytest.raises(FormatError, match="no JSON"):
+    with pytest.raises(FormatError, match="not JSON"):
         ModelConfig.parse("[" * 100_000, "c.json")
     base = replace(ModelConfig(), max_queue=7)
     assert ModelConfig.parse('{"max_batch": 4, "preferred": [2]}', "c.json", base) == replace(

@@ -88,7 +88,7 @@ def test_clients_of_both_transports_leave_descriptors_to_the_process(monkeypatch
 
 
 def served(folder: Path, *options: str, files: int) -> tuple[subprocess.Popen, dict[str, int]]:
-    """A server in a process of its own that may have so many descriptors, and its ports."""
+    """A server in a process of its own with a limit of descriptors, and its ports."""
 
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))

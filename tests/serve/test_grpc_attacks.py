@@ -130,11 +130,11 @@ def test_answers_that_nobody_takes_end(
 
 def test_bytes_that_are_no_message_are_an_invalid_argument(folder: Path, start: Callable[..., Any], connect: Any):
     channel = connect(start())
-    with pytest.raises(grpc.RpcError, match="the message is no ModelInferRequest") as raised:
+    with pytest.raises(grpc.RpcError, match="the message is not a ModelInferRequest") as raised:
         channel.unary_unary(SERVICE + "ModelInfer")(b"\xff" * 10, timeout=20)
     assert raised.value.code() == grpc.StatusCode.INVALID_ARGUMENT
     answer = next(channel.stream_stream(SERVICE + "ModelStreamInfer")(iter([b"\xff" * 10]), timeout=20))
-    assert b"no ModelInferRequest" in answer
+    assert b"not a ModelInferRequest" in answer
 
 
 def test_a_call_that_ends_without_a_message_is_an_invalid_argument(folder: Path, start: Any, connect: Any):
@@ -192,7 +192,7 @@ def test_the_bytes_of_all_messages_are_bounded(start, folder, connect):
     server = start(limits=HttpLimits(max_body=1 << 20, max_bodies=1))
     channel, large = connect(server), np.ones((20_000, 8), np.float32)
     ask = channel.unary_unary(SERVICE + "ModelInfer")
-    with server._calls._room.held(800_000):  # as if another call had so many
+    with server._calls._room.held(800_000):  # as if another call held them
         with pytest.raises(grpc.RpcError) as raised:
             ask(request(large), timeout=20)
         assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED

@@ -76,7 +76,7 @@ def test_messages_of_one_length_are_told_apart(methods: Methods):
         except Exception:  # no message at all
             expected = None
         found = asked(methods, data)
-        assert found == expected or (expected is None and "no ModelInferRequest" in found)
+        assert found == expected or (expected is None and "not a ModelInferRequest" in found)
 
 
 def test_a_model_that_is_replaced_answers_with_its_own_version(methods: Methods, tmp_path: Path):

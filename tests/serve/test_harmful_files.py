@@ -70,7 +70,7 @@ def test_pipes_are_no_files(path: Path, name: str):
     repository = loaded(path)
     index = {found: state for found, _, state in repository.index()}
     if name == "rows.json":
-        assert "no regular file" in index["rows"].reason
+        assert "not a regular file" in index["rows"].reason
     else:
         assert name.removesuffix(".trdl") not in index
 
@@ -136,7 +136,7 @@ def region() -> Any:
 
 
 def test_regions_have_short_names(region: SharedMemory):
-    with pytest.raises(BadRequestError, match="at most 256 characters, 100000 came"):
+    with pytest.raises(BadRequestError, match="at most 256 characters, got 100000"):
         Regions(True).register("x" * 100_000, region.name, 0, 64)
 
 

@@ -427,6 +427,7 @@ def test_a_tensor_that_was_put_there_does_not_travel_again(serve: Callable[..., 
     there = device.put(LARGE)
     device.connection.upload = None  # nothing goes there any more
     assert there.shape == LARGE.shape
+    assert (there.ndim, there.size, there.nbytes) == (LARGE.ndim, LARGE.size, LARGE.nbytes)
     for _ in range(2):
         np.testing.assert_allclose(machine["main"](there).numpy(), models.expected(LARGE), rtol=1e-4, atol=1e-5)
     assert np.asarray(there).tobytes() == LARGE.tobytes()
@@ -635,7 +636,7 @@ def test_a_value_is_never_larger_than_what_was_sent(serve: Callable[..., Any]):
     header = {"do": "call", "machine": machine._owner.number, "function": "main", "args": [40], "values": nodes}
     with pytest.raises(errors.FormatError, match="no node"):
         device.connection.ask(header)
-    with pytest.raises(errors.FormatError, match="0 came"):
+    with pytest.raises(errors.FormatError, match="got 0"):
         device.connection.ask({**header, "args": [0], "values": [["tensor", "float32", [1 << 40]]]})
     numbers = {**header, "args": [0], "values": [["numbers", "int8", [1 << 21]]]}
     with pytest.raises(errors.FormatError, match="at most"):

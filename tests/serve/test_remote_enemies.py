@@ -115,7 +115,7 @@ def test_what_is_released_is_gone_and_is_released_once(start: Callable[..., Any]
 
 
 def lists(count: int) -> bytes:
-    """A header of so many empty lists, in lists of 65,535."""
+    """A header of empty lists, in lists of 65,535."""
     return b"\x81\xa1v\x9f" + 15 * (b"\xdc\xff\xff" + b"\x90" * (count // 15) + b"\x00" * (65_535 - count // 15))
 
 
@@ -155,7 +155,7 @@ def test_a_header_in_pieces_is_what_msgpack_says():
     assert len(pack(whole)) > 5000
     assert unpack(pack(whole))[0] == whole
     for header in (pack(whole)[4:-1], pack(whole)[4:] + b"\0", b"\x91" * 5000 + b"\0", b"\x81\x01" + b"\xa1a" * 5000):
-        with pytest.raises(errors.FormatError, match="no msgpack"):
+        with pytest.raises(errors.FormatError, match="not msgpack"):
             unpack(frame(header))
 
 

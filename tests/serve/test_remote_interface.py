@@ -158,7 +158,7 @@ FAULTS: dict[str, Callable[[Any], Any]] = {
     "another machine's saved call": lambda m: m.call(VirtualMachine(named(), device=m.device).saved_call("main", X)),
     "a weight that there is not": lambda m: m.load_params({"nope": W}),
     "a weight of another shape": lambda m: m.load_params({"w": W[:1]}),
-    "a constant that is no weight": lambda m: m.load_constants({1000: W}),
+    "a constant that is not a weight": lambda m: m.load_constants({1000: W}),
     "a constant of another type": lambda m: m.load_constants({m._weights.constants[0][0]: X}),
     "results of another type": lambda m: m.bind("main", [there(m, X)], [there(m, X)]),
     "too many results": lambda m: m.bind("main", [there(m, X)], [there(m, X), there(m, X)]),

@@ -93,7 +93,7 @@ def test_a_call_whose_turn_does_not_come_in_time_says_so(start: Callable[..., An
     loop = Endless(server.grpc_port, 1)
     try:
         until(lambda: server.service.scheduler.running() == 1)
-        with pytest.raises(errors.BudgetExceededError, match="before its turn came"):
+        with pytest.raises(errors.BudgetExceededError, match="before its turn"):
             loop.machine.call("main", [ONE], max_seconds=0.3)
     finally:
         loop.end()

@@ -129,9 +129,9 @@ def test_an_onnx_model_is_compiled_and_what_is_not_served_is_named(folder: Path,
     assert repository.endpoint("twice")[1].run([np.ones((1, 2), np.float32)])[0].tolist() == [[2, 2]]
     left = [message for message in caplog.messages if "is not served" in message]
     assert left == [
-        "my model.onnx is not served: 'my model' is no name of a model",
+        "my model.onnx is not served: 'my model' is not the name of a model",
         "rows.onnx is not served: rows.trdl is, under the same name",
-        "weights.pt is not served: it is no executable and no ONNX model",
+        "weights.pt is not served: it is neither an executable nor an ONNX model",
     ]
     digest = hashlib.sha256((folder / "rows.trdl").read_bytes()).hexdigest()
     assert f"loaded rows, version 1, sha256 {digest}" in caplog.messages
@@ -197,3 +197,17 @@ def test_the_memory_of_models_that_were_replaced_or_unloaded_is_returned_at_once
         assert machines[-1]() is None
     finally:
         gc.enable()
+
+
+def test_a_line_of_the_log_is_one_that_no_terminal_obeys(caplog: pytest.LogCaptureFixture) -> None:
+    from treadle.serve.errors import LOG
+
+    name = "\x1b[2J\nloaded other"
+    with caplog.at_level("INFO", "treadle.serve"):
+        LOG.info("loaded %s", name)
+        try:
+            raise ValueError(name)
+        except ValueError:
+            LOG.exception("a fault of %s", name)
+    assert caplog.messages == [r"loaded \x1b[2J\nloaded other", r"a fault of \x1b[2J\nloaded other"]
+    assert "\x1b" not in caplog.text

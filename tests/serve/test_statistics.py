@@ -32,7 +32,7 @@ def service(tmp_path: Path) -> Service:
 
 
 def held_up(service: Service, model: str, x: np.ndarray, count: int) -> dict[str, Any]:
-    """The statistics of a model after so many requests that came at once had to wait."""
+    """The statistics of a model after simultaneous requests had to wait."""
     line = service.repository.find(model).line
     assert service.scheduler.enter(line)
     threads = [threading.Thread(target=service.infer, args=(Request(model, {"x": x}),)) for _ in range(count)]

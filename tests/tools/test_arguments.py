@@ -135,13 +135,13 @@ def test_a_mismatch_says_where() -> None:
     text = mismatch("y", actual, expected, 1e-3, 1e-5)
     assert text == (
         "output 'y': 2 of 6 elements differ by more than rtol=0.001, atol=1e-05; the first at [0, 1], "
-        "the worst at [1, 2]: 0.0 was expected, but -2.0 came"
+        "the worst at [1, 2]: expected 0.0, got -2.0"
     )
 
 
 def test_types_must_agree() -> None:
     text = mismatch("y", np.zeros(2, np.float32), np.zeros(2), 1, 1)
-    assert text == "output 'y': float64[2] was expected, but float32[2] came"
+    assert text == "output 'y': expected float64[2], got float32[2]"
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_types_must_agree() -> None:
 )
 def test_numbers_of_bytes_may_have_a_unit(text, count):
     if count is None:
-        with pytest.raises(ValueError, match="no number of bytes"):
+        with pytest.raises(ValueError, match="not a number of bytes"):
             byte_count(text)
     else:
         assert byte_count(text) == count

@@ -31,15 +31,15 @@ COMMANDS = {  # with the options that it needs
     "compile": ("-o", "out.trdl", "--no-kernels"),
     "warmup": (),
 }
-OTHERS = {  # what is no program, and what every command says of it
-    "array.npy": "array.npy is no program; it is one of NumPy's arrays (.npy): an array is an argument of a program: `treadle",
-    "arrays.npz": "is no program; it is a file of NumPy's arrays (.npz): treadle.load_params takes it",
-    "pickled.onnx": "is no program; it is a pickle, which could run anything; Treadle reads none: export the model to ONNX",
-    "archive.pt": "is no program; it is a zip archive, as PyTorch and Keras save models: export the model to ONNX",
-    "script.py": "is no program; it is a text of Python's: a framework exports its models to ONNX",
+OTHERS = {  # what is not a program, and what every command says of it
+    "array.npy": "array.npy is not a program; it is one of NumPy's arrays (.npy): an array is an argument of a program: `treadle",
+    "arrays.npz": "is not a program; it is a file of NumPy's arrays (.npz): treadle.load_params takes it",
+    "pickled.onnx": "is not a program; it is a pickle, which could run anything; Treadle reads none: export the model to ONNX",
+    "archive.pt": "is not a program; it is a zip archive, as PyTorch and Keras save models: export the model to ONNX",
+    "script.py": "is not a program; it is a text of Python's: a framework exports its models to ONNX",
     "model.gguf": "is a GGUF file",
     "empty.onnx": "is empty; expected a .onnx model",
-    "bytes.bin": "is no program: it begins with",
+    "bytes.bin": "is not a program: it begins with",
 }
 
 

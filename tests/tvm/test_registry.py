@@ -125,7 +125,7 @@ def test_what_does_not_cross_is_a_type_error(value: object) -> None:
 
 
 def test_a_function_has_one_result() -> None:
-    with pytest.raises(ValueError, match="one return value, 2 came"):
+    with pytest.raises(ValueError, match="one return value, got 2"):
         convert(lambda: (1, 2))()
 
 

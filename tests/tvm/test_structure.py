@@ -76,7 +76,7 @@ def test_a_dimension_that_is_a_variable_has_a_name() -> None:
     n = tvm.te.var("n")
     assert n.name == "n"
     assert load_json(save_json({"n": n, "m": n * 2 + 1})) == {"n": n, "m": n * 2 + 1}
-    with pytest.raises(AttributeError, match="is no variable"):
+    with pytest.raises(AttributeError, match="is not a variable"):
         (n + 1).name  # noqa: B018
 
 

@@ -4,7 +4,7 @@
 
 KIND is what fails: "calls" of the system, "starts" of processes and threads alone, "blocks" of the engine's memory, or "objects"
 of Python's. A first child counts them; then there is one child for each, or for MOST of them, evenly spread. A child does the
-scene with the fault, then once more without, and what came of both is printed as a line of JSON. Everything is imported, and the
+scene with the fault, then once more without, and both outcomes are printed as a line of JSON. Everything is imported, and the
 engine loaded, before the first fork.
 """
 
@@ -211,7 +211,7 @@ X = np.linspace(0, 1, 24, dtype=np.float32).reshape(4, 6)
 
 
 def module(more: bool = False) -> Any:
-    """Two kernels, and an operator that runs on the host; `more`, so many kernels that processes are started for them."""
+    """Two kernels, and an operator that runs on the host; `more`: enough kernels for processes to be started."""
     import treadle
 
     x = treadle.var("x", (4, 6), "float32")

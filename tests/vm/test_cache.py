@@ -124,7 +124,7 @@ def test_a_pipe_in_a_files_place_hangs_nobody(filled):
     path = PLACES["file"](filled)
     path.unlink()
     os.mkfifo(path)
-    with pytest.warns(RuntimeWarning, match="no ordinary file"):
+    with pytest.warns(RuntimeWarning, match="not an ordinary file"):
         assert filled.get(KEY) is None
 
 

@@ -1,4 +1,4 @@
-"""Calls from Python: arguments of all kinds, results that belong to the caller, errors that say what came."""
+"""Calls from Python: arguments of all kinds, results that belong to the caller, errors that say what was given."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from treadle.formats.messages.errors import ArgumentError, DTypeError, Execution
 from treadle.vm import context
 from treadle.vm.calls import Calls
 from treadle.vm.device import cpu
+from treadle.vm.failures import Place
 from treadle.vm.layout import CONTEXT, LARGE, MAX_LARGE
 from treadle.vm.tensor import Tensor
 
@@ -96,16 +97,16 @@ def test_keyword_arguments(vm):
     ("args", "kwargs", "error", "text"),
     [
         ((X,), {}, ArgumentError, "main(x, y): no value for y"),
-        ((X, Y, X), {}, ArgumentError, "2 arguments expected, 3 came"),
-        ((X, Y), {"z": X}, ArgumentError, "'z' is no parameter"),
+        ((X, Y, X), {}, ArgumentError, "2 arguments expected, got 3"),
+        ((X, Y), {"z": X}, ArgumentError, "'z' is not a parameter"),
         ((X, Y), {"x": X}, ArgumentError, "'x' is given twice"),
-        ((X, Y.astype(np.float64)), {}, DTypeError, "main(y): expected float32[2, 2], float64 came"),
-        ((X[0], Y), {}, ShapeError, "main(x): expected float32[2, 2], float32[2] came"),
-        ((X[:1], Y), {}, ShapeError, "main(x): expected float32[2, 2], float32[1, 2] came"),
-        ((X, "text"), {}, ArgumentError, "main(y): expected float32[2, 2], a value of type str came"),
-        ((X, None), {}, ArgumentError, "a value of type NoneType came"),
+        ((X, Y.astype(np.float64)), {}, DTypeError, "main(y): expected float32[2, 2], got float64"),
+        ((X[0], Y), {}, ShapeError, "main(x): expected float32[2, 2], got float32[2]"),
+        ((X[:1], Y), {}, ShapeError, "main(x): expected float32[2, 2], got float32[1, 2]"),
+        ((X, "text"), {}, ArgumentError, "main(y): expected float32[2, 2], got a value of type str"),
+        ((X, None), {}, ArgumentError, "got a value of type NoneType"),
         ((X, [[1, 2], [3]]), {}, ShapeError, "lists of different lengths"),
-        ((X, np.array([[object()]])), {}, DTypeError, "an array of object came"),
+        ((X, np.array([[object()]])), {}, DTypeError, "got an array of object"),
     ],
 )
 def test_wrong_arguments(vm, args, kwargs, error, text):
@@ -230,7 +231,7 @@ def test_the_parts_of_a_tuple_are_the_callers_own(machine):
 def test_wrong_sizes_of_dynamic_parameters(machine):
     vm = machine("func @main(x: float32[n, 2], y: float32[3]) -> float32[3] {\n  ret r1\n}")
     assert vm["main"](np.ones((5, 2), np.float32), np.ones(3, np.float32)).shape == (3,)
-    with pytest.raises(ShapeError, match=r"main\(x\): expected float32\[n, 2\], float32\[5, 3\] came"):
+    with pytest.raises(ShapeError, match=r"main\(x\): expected float32\[n, 2\], got float32\[5, 3\]"):
         vm["main"](np.ones((5, 3), np.float32), np.ones(3, np.float32))
     with pytest.raises(ShapeError, match=r"main\(y\)"):
         vm["main"](np.ones((5, 2), np.float32), np.ones(4, np.float32))
@@ -259,6 +260,26 @@ def test_invoke_run_and_call(vm):
     assert np.array_equal(vm.invoke("main", X, Y), X + Y)
     assert np.array_equal(vm.run(X, Y), X + Y)
     assert np.array_equal(vm.call("main", (X,), {"y": Y}), X + Y)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda vm: vm["main"](X, y=Y),
+        lambda vm: vm.run(y=Y, x=X),
+        lambda vm: vm.call("main", (X, Y)),
+        lambda vm: vm.call("main", [X], {"y": Y}),
+        lambda vm: vm.call("main", None),
+        lambda vm: vm.call("saved"),
+        lambda vm: vm.call(vm.saved_call("main", X, Y)),
+    ],
+)
+def test_whoever_calls_without_bounds_goes_the_fast_way(vm, monkeypatch, call):
+    """The engine reads the arrays itself; Python binds arguments given by name to their places, and no more."""
+    vm.set_input("main", X, Y)
+    vm.save_function("main", "saved", X, Y)
+    monkeypatch.setattr(Calls, "call", None)
+    assert np.array_equal(call(vm), X + Y)
 
 
 def test_stateful_calls(machine):
@@ -316,6 +337,24 @@ def test_an_operator_that_raises_names_its_primitive(machine):
     with pytest.raises(IndexError, match=r"gather.*node 'Gather_3'") as raised:
         vm["main"]([5.0, 6.0], [2])
     assert isinstance(raised.value, ExecutionError)
+
+
+def test_the_call_of_a_host_operator_is_read_once(machine, monkeypatch):
+    text = """
+    prim solve(%0: float32[2, 2], %1: float32[2, 2]) -> float32[2, 2] {
+      %2 = solve(%0, %1) : float32[2, 2]
+      return %2
+    }
+    func @main(a: float32[2, 2], b: float32[2, 2]) -> float32[2, 2] {
+      alloc_tensor r2, float32[2, 2]
+      call solve (r0, r1) -> (r2)
+      ret r2
+    }
+    """
+    vm, two = machine(text), np.diag(np.float32([2, 2]))
+    assert np.array_equal(vm["main"](two, X), X / 2)
+    monkeypatch.setattr(Place, "current", None)
+    assert np.array_equal(vm["main"](two, Y), Y / 2)
 
 
 PAIR = """

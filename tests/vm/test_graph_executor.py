@@ -181,7 +181,7 @@ def test_devices_that_there_are_not_are_named(executable: Executable) -> None:
     found["attrs"]["device_index"] = ["list_int", [1, 1, 2, 1]]
     with pytest.raises(ArgumentError, match="a device of type 2; there is cpu"):
         GraphExecutor(json.dumps(found), executable)
-    with pytest.raises(ArgumentError, match="expected a device, 5 came"):
+    with pytest.raises(ArgumentError, match="expected a device, got 5"):
         made(executable, device=5)
 
 
@@ -242,9 +242,9 @@ def test_arrays_are_converted_where_their_kind_allows_it_and_tensors_are_not(exe
     executor.set_input(x=np.ones((4, 8)), y=[[2] * 8] * 4)
     executor.run()
     assert (executor.get_output(0).numpy() == 3).all()
-    with pytest.raises(DTypeError, match="expected float32, complex128 came"):
+    with pytest.raises(DTypeError, match="expected float32, got complex128"):
         executor.set_input("x", np.ones((4, 8), complex))
-    with pytest.raises(DTypeError, match="expected float32, float64 came"):
+    with pytest.raises(DTypeError, match="expected float32, got float64"):
         executor.set_input("x", Tensor(np.ones((4, 8))))
 
 
@@ -320,7 +320,7 @@ def test_weights_are_shared_not_copied_and_outlive_who_owned_them(executable: Ex
 
 
 def test_weights_are_shared_between_executors_alone(executable: Executable) -> None:
-    with pytest.raises(ArgumentError, match="type_key must be GraphExecutor; a int came"):
+    with pytest.raises(ArgumentError, match="type_key must be GraphExecutor, got a int"):
         made(executable).share_params(3, save_param_dict({"y": Y}))  # type: ignore[arg-type]
 
 

@@ -78,7 +78,7 @@ def test_what_is_no_listener_is_refused(vm, what):
 
 
 def test_what_is_no_instrument_is_refused(vm):
-    with pytest.raises(ArgumentError, match="set_instrument: expected a function or None, a str came"):
+    with pytest.raises(ArgumentError, match="set_instrument: expected a function or None, got a str"):
         vm.set_instrument("print")
 
 
@@ -143,9 +143,9 @@ def test_an_event_ends_with_its_listener(vm):
     ("ask", "message"),
     [
         (lambda event: event.registers("output"), "call has no field 'output'.*did you mean outputs"),
-        (lambda event: event.tensor("x"), "expected the number of a register.*a str came"),
-        (lambda event: event.set_tensor(1, np.zeros(3)), r"r1 is float32\[2\], shape \[3\] came"),
-        (lambda event: event.set_tensor(1, "x"), r"r1 is float32\[2\], a str came"),
+        (lambda event: event.tensor("x"), "expected the number of a register.*got a str"),
+        (lambda event: event.set_tensor(1, np.zeros(3)), r"r1 is float32\[2\], got shape \[3\]"),
+        (lambda event: event.set_tensor(1, "x"), r"r1 is float32\[2\], got a str"),
         (lambda event: event.output, "Event has no attribute 'output'; did you mean outputs"),
     ],
 )

@@ -41,7 +41,7 @@ for name in sys.stdin.read().split():
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list]:
-    """What came of each file, its seconds and megabytes; all are loaded by one child process, one after the other."""
+    """The outcome of each file, its seconds and megabytes; all are loaded by one child process, one after the other."""
     folder = tmp_path_factory.mktemp("hostile")
     names = {}
     for number, (name, data) in enumerate(files().items()):

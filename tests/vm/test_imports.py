@@ -118,10 +118,10 @@ def test_imports_are_in_the_file_and_what_is_told_of_it():
 @pytest.mark.parametrize(
     ("result", "error", "told"),
     [
-        (np.ones(5, np.float32), ShapeError, r"its result: expected a dimension 2\*n = 6 \(n = 3\), 5 came"),
-        (np.ones((6, 1), np.float32), ShapeError, r"its result: expected float32\[2\*n\], float32\[6, 1\] came"),
-        (np.ones(6, np.int8), DTypeError, r"its result: expected float32\[2\*n\], int8 came"),
-        (None, ArgumentError, "its result: expected .*NoneType came"),
+        (np.ones(5, np.float32), ShapeError, r"its result: expected a dimension 2\*n = 6 \(n = 3\), got 5"),
+        (np.ones((6, 1), np.float32), ShapeError, r"its result: expected float32\[2\*n\], got float32\[6, 1\]"),
+        (np.ones(6, np.int8), DTypeError, r"its result: expected float32\[2\*n\], got int8"),
+        (None, ArgumentError, "its result: expected .*got .*NoneType"),
         ("abc", ArgumentError, "its result"),
     ],
 )
@@ -134,7 +134,7 @@ def test_results_are_checked_against_the_type(given, no_leak, result, error, tol
 
 def test_arguments_that_disagree_about_a_dimension_are_not_shown(given):
     called = []
-    with pytest.raises(ShapeError, match=r"the arguments: expected a dimension n = 3, 2 came"):
+    with pytest.raises(ShapeError, match=r"the arguments: expected a dimension n = 3, got 2"):
         given(f=lambda *args: called.append(args))["main"](X, Y[:2])
     assert called == []
 

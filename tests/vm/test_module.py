@@ -136,9 +136,9 @@ def test_its_kernels_are_functions_that_write_into_their_last_arguments(executab
     assert result.numpy().tolist() == [3, 3, 3]
     kernels[name](np.ones(5, np.float32), np.ones(5, np.float32), larger := np.zeros(5, np.float32))
     assert larger.tolist() == [2, 2, 2, 2, 2]
-    with pytest.raises(ArgumentError, match="expected 2 inputs and 1 outputs, 1 arguments came"):
+    with pytest.raises(ArgumentError, match="expected 2 inputs and 1 outputs, got 1 arguments"):
         kernels[name](result)
-    with pytest.raises(ValueError, match=r"argument 1: expected float32\[d0\], float32\[4\] came"):
+    with pytest.raises(ValueError, match=r"argument 1: expected float32\[d0\], got float32\[4\]"):
         kernels[name](np.ones(3, np.float32), np.ones(4, np.float32), result)
 
 

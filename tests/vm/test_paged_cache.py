@@ -299,7 +299,7 @@ def test_the_kernel_reads_pages_where_they_lie(heads: tuple[int, int, int], dtyp
     assert kernel_for(size, count // kv_heads, dtype, mode == "inline") is not None
     both = Both(Rotary(mode), dtype=dtype, heads=heads)
     both.slide(9, 11, 3)
-    both.forward([(0, 70), (1, 5), (9, 2)])  # so many tokens are NumPy's
+    both.forward([(0, 70), (1, 5), (9, 2)])  # this many tokens are computed by NumPy
     both.fork(0, 2, 33)
     both.forward([(2, 3), (9, 20), (0, 1)])
     both.pop(0, 8)
@@ -382,11 +382,11 @@ def test_a_full_cache_says_so_and_loses_nothing() -> None:
         (lambda c: c.pop(0, -1), "cannot be negative"),
         (lambda c: c.begin_forward([0], [1, 2]), "size (1) and append_lengths size (2) mismatch"),
         (lambda c: c.begin_forward([0], [0]), "Append with length 0 is not allowed"),
-        (lambda c: c.begin_forward([0], [1 << 40]), "1099511627776 tokens came, the cache was made for 16777216"),
-        (lambda c: c.begin_forward([0], [1.5]), "a number of tokens is an integer, 1.5 came"),
-        (lambda c: c.pop(0, None), "expected an integer, a NoneType came"),
-        (lambda c: c.add("a"), "expected an integer, a str came"),
-        (lambda c: c.begin_forward([0, 0], [1, 1]), "each sequence comes once"),
+        (lambda c: c.begin_forward([0], [1 << 40]), "got 1099511627776 tokens, the cache was made for 16777216"),
+        (lambda c: c.begin_forward([0], [1.5]), "a number of tokens must be an integer, got 1.5"),
+        (lambda c: c.pop(0, None), "expected an integer, got a NoneType"),
+        (lambda c: c.add("a"), "expected an integer, got a str"),
+        (lambda c: c.begin_forward([0, 0], [1, 1]), "each sequence must appear once"),
         (lambda c: c.begin_forward([0], [2], [-1]), 'Invalid token tree size. The sum of "append_lengths" is 2'),
         (lambda c: c.begin_forward([0], [2], [-1, 1]), "The parent of node 1 in tree 0 is 1"),
         (lambda c: c.begin_forward([0], [257], [-1] * 257), "exceeds the maximum tree size limit 256"),
@@ -430,8 +430,8 @@ def test_shapes_and_element_types_are_checked() -> None:
     for layer, qkv, text in (
         (2, rows, "there is no layer 2; there are 3 to 4"),
         (3, rows[:1], "expected 2 rows"),
-        (3, rows[:, :7], r"qkv is \[tokens, 8, 8\]"),
-        (3, rows.astype(np.float16), "qkv is of float32, float16 came"),
+        (3, rows[:, :7], r"qkv must be \[tokens, 8, 8\]"),
+        (3, rows.astype(np.float16), "qkv must be of float32, got float16"),
     ):
         with pytest.raises(TreadleError, match=text):
             cache.attend(layer, qkv)

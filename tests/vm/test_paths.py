@@ -29,7 +29,7 @@ WRONG = [5, None, 1.5, ["model"], b"model"]
 @pytest.mark.parametrize("wrong", WRONG, ids=repr)
 @pytest.mark.parametrize(("what", "call"), CALLS, ids=[what for what, _ in CALLS])
 def test_what_is_no_path_is_an_error_that_names_the_argument(what, call, wrong):
-    with pytest.raises(ArgumentError, match=f"^{what}: expected a path, a value of type {type(wrong).__name__} came"):
+    with pytest.raises(ArgumentError, match=f"^{what}: expected a path, got a value of type {type(wrong).__name__}"):
         call(wrong)
 
 
@@ -37,5 +37,5 @@ def test_what_is_no_path_is_an_error_that_names_the_argument(what, call, wrong):
 @pytest.mark.parametrize("read", [tvm.relay.frontend.from_onnx, tvm.relax.frontend.onnx.from_onnx])
 def test_what_is_no_model_is_an_error_that_names_the_argument(read, wrong):
     pytest.importorskip("onnx")
-    with pytest.raises(ArgumentError, match=r"^model: expected a path, a value of type"):
+    with pytest.raises(ArgumentError, match=r"^model: expected a path, got a value of type"):
         read(wrong)

@@ -251,7 +251,7 @@ def test_a_process_in_a_control_group(model, quota, count):
 
 
 def _group(stack: contextlib.ExitStack, quota: int) -> Path | None:
-    """A control group with so many microseconds in each tenth of a second, with one without a limit in it."""
+    """A control group with a quota of microseconds in each tenth of a second, with one without a limit in it."""
     for root, files in (
         (Path("/sys/fs/cgroup"), {"cpu.max": f"{quota} 100000"}),
         (Path("/sys/fs/cgroup/cpu"), {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": str(quota)}),

@@ -108,9 +108,9 @@ def test_what_is_kept_is_given_up_with_the_machine(machine):
 # ---- what is kept has been checked ----
 
 WRONG = [
-    ("main", (X, Y[:1]), ShapeError, r"main\(name\): expected float32\[2, 2\], float32\[1, 2\] came"),
-    ("main", (X, Y.astype(np.float64)), DTypeError, "float64 came"),
-    ("main", (X, None), ArgumentError, "NoneType came"),
+    ("main", (X, Y[:1]), ShapeError, r"main\(name\): expected float32\[2, 2\], got float32\[1, 2\]"),
+    ("main", (X, Y.astype(np.float64)), DTypeError, "got float64"),
+    ("main", (X, None), ArgumentError, "got a value of type NoneType"),
     ("pair", ((X, Y[0]),), ShapeError, "expected float32"),
     ("pair", ((X,),), ArgumentError, "expected the tuple"),
     ("option", (DataValue("Some", (X[0],)),), ShapeError, "expected float32"),
@@ -118,7 +118,7 @@ WRONG = [
         "sized",
         (X[0], np.zeros(3, np.float32)),
         ShapeError,
-        r"sized\(y\): expected float32\[n\] with n = 2, a tensor \[3\] came",
+        r"sized\(y\): expected float32\[n\] with n = 2, got a tensor \[3\]",
     ),
 ]
 

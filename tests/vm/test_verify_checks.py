@@ -134,7 +134,7 @@ m = dims.variable("m")
 
 TABLES = {
     "primitives have one meaning": (replace(GOOD, primitives=GOOD.primitives * 2), "several primitives have the same name"),
-    "functions have function types": (with_main(type=X), "which is no function type"),
+    "functions have function types": (with_main(type=X), "which is not a function type"),
     "functions have known types": (with_main(type=FunctionType((TypeVariable("a"),), X)), "the type variable a"),
     "data types have no arguments": (with_type(DataType("List", (X,))), "has arguments"),
     "types nest moderately": (with_type(nested(limits.TYPE_NESTING + 1)), "nests deeper"),
@@ -221,8 +221,8 @@ def test_lists_are_in_range_on_both_sides(word: int) -> None:
 
 HEAD = "(x: float32[2], y: int64[1, ?], t: (float32[2], List), s: float32[], d: int64[2]) -> float32[2]"
 BODIES = {
-    "a float is no condition": ("if r3, end; end: ret r0", "expected a scalar of booleans or integers"),
-    "several integers are no condition": ("if r4, end; end: ret r0", "expected a scalar of booleans or integers"),
+    "a float is not a condition": ("if r3, end; end: ret r0", "expected a scalar of booleans or integers"),
+    "several integers are not a condition": ("if r4, end; end: ret r0", "expected a scalar of booleans or integers"),
     "a call's inputs have known shapes": (
         "alloc_tensor r5, float32[2]; call first (r1) -> (r5)",
         "a dimension \\? can only be given to call_host",
@@ -246,9 +246,9 @@ BODIES = {
     "a tensor has no fields": ("get_field r5, r0, 0, 0", "expected a tuple or a value of a data type"),
     "tuples have one tag": ("get_field r5, r2, 1, 0", "there is no tag 1"),
     "a tuple has no shape": ("shape_of (i0), r2", "expected a tensor"),
-    "a tuple is no storage": ("storage_tensor r5, r2, 0, float32[2]", "expected storage"),
+    "a tuple is not storage": ("storage_tensor r5, r2, 0, float32[2]", "expected storage"),
     "a shape is made of what is known": ("make_shape r5 [1, i0]", "i0 is read"),
-    "floats are no shape": ("read_shape (i0, i1), r0", "expected a tensor of integers"),
+    "floats are not a shape": ("read_shape (i0, i1), r0", "expected a tensor of integers"),
     "what is read into registers is counted": ("read_shape (i0), r4", "with 1 elements"),
     "a register is read into once": ("read_shape (i0, i0), r4", "written twice"),
     "a shape gives a register one dimension": ("shape_of (i0, i0), r1", "written twice"),

@@ -129,7 +129,7 @@ TABLES = {
     ),
     "imports are functions": (
         replace(GOOD, imports=(Import("log", MAIN.type.result),)),
-        "import 'log' has the type float32[2], which is no function type",
+        "import 'log' has the type float32[2], which is not a function type",
     ),
     "imports have types that exist": (
         replace(GOOD, imports=(Import("log", FunctionType((DataType("Tree"),), TupleType(()))),)),
@@ -200,8 +200,8 @@ def test_deep_types_are_refused_before_they_exhaust_the_stack() -> None:
 CODE = {
     "functions leave no gaps": (with_main(start=1), "expected at least one word from word 0 on"),
     "functions cover the code": (with_main(length=MAIN.length - 1), "expected at least one word from word"),
-    "opcodes exist": (with_words(w0=99), "99 is no opcode"),
-    "zeros do not run": (with_words(w0=0), "0 is no opcode"),
+    "opcodes exist": (with_words(w0=99), "99 is not an opcode"),
+    "zeros do not run": (with_words(w0=0), "0 is not an opcode"),
     "registers exist": (with_words(w1=3), "dst of load_const: there is no reference register 3"),
     "negative registers do not exist": (with_words(w1=-1), "dst of load_const: there is no reference register -1"),
     "constants exist": (with_words(w2=1), "const of load_const: there is no constant 1"),
@@ -252,6 +252,17 @@ def test_many_joins_of_many_registers_are_refused_quickly() -> None:
     )
     with pytest.raises(LimitError, match="too many registers are live across too many jumps"):
         verify(parse_assembly(text))
+
+
+def test_what_calls_of_an_import_must_solve_counts() -> None:
+    def importing(count: int) -> Program:
+        sizes = tuple(dims.add(dims.variable("n"), number) for number in range(1, count + 1))
+        parts = [TensorType(MAIN.type.params[0].dtype, sizes[at : at + 8]) for at in range(0, count, 8)]
+        return replace(GOOD, imports=(Import("log", FunctionType((tensor("float32", ("n",)), *parts), TupleType(()))),))
+
+    verify(importing(16))
+    with pytest.raises(LimitError, match="shape expressions are too large"):
+        verify(importing(400))
 
 
 def test_growing_polynomials_are_forgotten() -> None:

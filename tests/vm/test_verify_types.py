@@ -215,7 +215,7 @@ RULES = [
         "variable k of 'drop' is i0 at 16, which is not known to be a tensor's dimension",
     ),
     Rule(
-        "what one path alone has read from a shape is no dimension where paths meet",
+        "what one path alone has read from a shape is not a dimension where paths meet",
         "(x: float32[4], k: int64[], c: bool[]) -> float32[2]",
         "alloc_tensor r3, float32[2]; read_shape (i0), r1; alloc_dynamic r4, bool[i0]; shape_of (i1), r4; if r2, skip;"
         "alloc_dynamic r4, bool[i0]; skip: call drop (r0) -> (r3) [i0]; ret r3",
@@ -225,7 +225,7 @@ RULES = [
         "variable k of 'drop' is read_shape.3.0, which is not known to be a tensor's dimension",
     ),
     Rule(
-        "what an earlier round has read from a shape is no dimension of this round",
+        "what an earlier round has read from a shape is not a dimension of this round",
         "(x: float32[4], k: int64[], c: bool[]) -> float32[2]",
         "alloc_tensor r3, float32[2]; again: read_shape (i0), r1; alloc_dynamic r4, bool[i0]; shape_of (i1), r4;"
         "call drop (r0) -> (r3) [i0]; if r2, again; ret r3",
@@ -251,7 +251,7 @@ RULES = [
         "'relu' is called with 2 inputs and 1 outputs; expected 1 inputs and 1 outputs",
     ),
     Rule(
-        "an output is no parameter",
+        "an output is not a parameter",
         "(x: float32[2]) -> float32[2]",
         "alloc_tensor r1, float32[2]; call relu (r0) -> (r1); ret r1",
         "call relu (r0) -> (r0); ret r0",
@@ -259,7 +259,7 @@ RULES = [
         "output 0 of 'relu', r0, is shared or not made in this function",
     ),
     Rule(
-        "an output is no constant",
+        "an output is not a constant",
         "(x: float32[2]) -> float32[2]",
         "load_const r1, one; alloc_tensor r2, float32[2]; call relu (r1) -> (r2); ret r2",
         "load_const r1, one; call relu (r0) -> (r1); ret r1",
@@ -485,7 +485,7 @@ RULES = [
         "r0 is float32[2]; expected storage",
     ),
     Rule(
-        "storage itself is no value",
+        "storage itself is not a value",
         "(x: float32[2]) -> float32[2]",
         "alloc_storage r1, 64; move r2, r1; ret r0",
         "alloc_storage r1, 64; ret r1",

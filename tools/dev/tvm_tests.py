@@ -116,7 +116,7 @@ def run_file(folder: Path, file: str, selected: str = "") -> list[dict[str, str]
 
 
 def judged(result: dict[str, str]) -> dict[str, str]:
-    """A failure that says what it lacks, and lacks what is no part of these systems, is one that cannot pass."""
+    """A failure that says what it lacks, and lacks what is not part of these systems, is one that cannot pass."""
     if result["outcome"] != "fails":
         return result
     for pattern, reason in CANNOT:

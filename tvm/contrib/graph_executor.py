@@ -17,7 +17,7 @@ __all__ = ["GraphModule", "create", "get_device"]
 
 
 def create(graph_json_str: str, libmod: Any, device: Device | Sequence[Device]) -> GraphModule:
-    """A module that runs a graph, whose functions are those of `libmod`. Raises FormatError for a text that is no graph,
+    """A module that runs a graph, whose functions are those of `libmod`. Raises FormatError for a text that is not a graph,
     UnknownFunctionError with all functions that are missing."""
     devices, _, _ = get_device(libmod, device)
     executor = GraphExecutor(
@@ -78,7 +78,7 @@ class GraphModule:
         self._run(**input_dict)
 
     def get_input_info(self) -> tuple[Map, Map]:
-        """Shapes and element types of the inputs that are no weights, by their names."""
+        """Shapes and element types of the inputs that are not weights, by their names."""
         shapes, dtypes = self.module["get_input_info"]()
         named = {String(name): ShapeTuple(shape) for name, shape in shapes.items()}
         return Map(named), Map({String(name): String(dtype) for name, dtype in dtypes.items()})

@@ -28,7 +28,7 @@ def dump_ndarray_cache(
 ) -> None:
     """Writes tensors into a folder; with `update_if_exists`, those that it has already stay unless `params` has others."""
     if not isinstance(params, Mapping):
-        raise ArgumentError(f"dump_ndarray_cache: expected a mapping of tensors, a {type(params).__name__} came")
+        raise ArgumentError(f"dump_ndarray_cache: expected a mapping of tensors, got a {type(params).__name__}")
     given = {name: value.array if isinstance(value, Tensor) else np.asarray(value) for name, value in params.items()}
     if update_if_exists:
         try:

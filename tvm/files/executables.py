@@ -132,7 +132,7 @@ class ExecutableReader(TensorReader):
             raise self.error(f"{what}: {index} is out of range, there are {count}")
 
     def listed(self, what: str, least: int, read: Callable[[], _T], most: int) -> list[_T]:
-        """A count, and so many things, of `least` bytes each at least."""
+        """A count, and that many items of at least `least` bytes each."""
         count = self.count(what, least)
         if count > most:
             raise self.error(f"{count} {what}; the limit is {most}", LimitError)

@@ -128,7 +128,7 @@ def dtype_of(text: str, entry: int = 0) -> DType:
 def parse_graph(text: str) -> Graph:
     """The graph that a JSON text describes. Raises FormatError, LimitError."""
     if not isinstance(text, str):
-        raise FormatError(f"expected the JSON as a str, a {type(text).__name__} came", section=_SECTION)
+        raise FormatError(f"expected the JSON as a str, got a {type(text).__name__}", section=_SECTION)
     if len(text) > limits.GRAPH_JSON_BYTES:
         raise LimitError(f"{len(text)} characters; at most {limits.GRAPH_JSON_BYTES} are allowed", section=_SECTION)
     try:
@@ -137,8 +137,8 @@ def parse_graph(text: str) -> Graph:
         raise
     except RecursionError:
         raise LimitError("lists and objects are nested too deep", section=_SECTION) from None
-    except ValueError as error:  # no JSON, or an integer of thousands of digits
-        raise FormatError(f"no JSON: {error}", section=_SECTION) from None
+    except ValueError as error:  # not JSON, or an integer of thousands of digits
+        raise FormatError(f"not JSON: {error}", section=_SECTION) from None
     return _graph(document)
 
 
@@ -152,7 +152,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_number(text: str) -> Any:
-    raise FormatError(f"{text} is no number of JSON", section=_SECTION)
+    raise FormatError(f"{text} is not a JSON number", section=_SECTION)
 
 
 def _graph(document: Any) -> Graph:
@@ -220,7 +220,7 @@ def _attribute(name: str, value: Any) -> Any:
     place = f"attrs: {_show(name)}"
     pair = _list(value, place, 2)
     if len(pair) != 2:
-        raise _error(f"{place}: expected the name of a kind and a value, {len(pair)} values came")
+        raise _error(f"{place}: expected the name of a kind and a value, got {len(pair)} values")
     kind = _string(pair[0], f"{place}: kind")
     wanted = {**_REQUIRED_LISTS, **_OPTIONAL_LISTS}.get(name)
     if kind != wanted if wanted is not None else kind not in ("list_int", "size_t"):
@@ -238,7 +238,7 @@ def _attribute(name: str, value: Any) -> Any:
 def _entry(value: Any, place: str) -> Entry:
     numbers = _integers(value, place, 3)
     if len(numbers) < 2:
-        raise _error(f"{place}: an entry is [node, index] or [node, index, version], {list(numbers)} came")
+        raise _error(f"{place}: expected an entry [node, index] or [node, index, version], got {list(numbers)}")
     return Entry(*numbers)
 
 
@@ -256,13 +256,13 @@ def _show(value: object) -> str:
 
 def _mapping(value: Any, place: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise _error(f"{place}: expected an object, {_show(value)} came")
+        raise _error(f"{place}: expected an object, got {_show(value)}")
     return value
 
 
 def _list(value: Any, place: str, most: int) -> list[Any]:
     if not isinstance(value, list):
-        raise _error(f"{place}: expected a list, {_show(value)} came")
+        raise _error(f"{place}: expected a list, got {_show(value)}")
     if len(value) > most:
         raise _error(f"{place}: {len(value)} elements; at most {most} are allowed", LimitError)
     return value
@@ -270,7 +270,7 @@ def _list(value: Any, place: str, most: int) -> list[Any]:
 
 def _string(value: Any, place: str) -> str:
     if not isinstance(value, str):
-        raise _error(f"{place}: expected a string, {_show(value)} came")
+        raise _error(f"{place}: expected a string, got {_show(value)}")
     if len(value) > limits.STRING_BYTES:
         raise _error(f"{place}: {len(value)} characters; at most {limits.STRING_BYTES} are allowed", LimitError)
     return value
@@ -278,7 +278,7 @@ def _string(value: Any, place: str) -> str:
 
 def _integer(value: Any, place: str) -> int:
     if type(value) is not int or not 0 <= value <= _MOST_INTEGER:
-        raise _error(f"{place}: expected an integer from 0 on, of 63 bits at most, {_show(value)} came")
+        raise _error(f"{place}: expected an integer from 0 on, of 63 bits at most, got {_show(value)}")
     return value
 
 
@@ -289,7 +289,7 @@ def _integers(value: Any, place: str, most: int) -> tuple[int, ...]:
 def _number(text: str, place: str) -> int:
     """An integer that the file has as a string."""
     if not (text.isascii() and text.isdigit() and len(text) <= 10):
-        raise _error(f"{place}: expected a number as a string, {_show(text)} came")
+        raise _error(f"{place}: expected a number as a string, got {_show(text)}")
     return int(text)
 
 
@@ -349,7 +349,7 @@ def _check_parameters(graph: Graph) -> None:
     names: set[str] = set()
     for number in graph.arg_nodes:
         if not 0 <= number < len(graph.nodes) or not graph.nodes[number].is_input:
-            raise _error(f"arg_nodes has {number}, which is no node with op 'null'")
+            raise _error(f"arg_nodes has {number}, which is not a node with op 'null'")
         if number in seen:
             raise _error(f"arg_nodes has node {number} twice")
         name = graph.nodes[number].name

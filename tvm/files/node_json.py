@@ -62,11 +62,11 @@ def dump(lists: Mapping[str, Sequence[np.ndarray | SymbolicDim]]) -> str:
 
 
 def load(text: str) -> dict[str, list[np.ndarray | SymbolicDim | UnknownNode]]:
-    """The lists by their kinds. Raises FormatError for what is no such text, names the node that is wrong."""
+    """The lists by their kinds. Raises FormatError for any other text, and names the node that is wrong."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"metadata: this is no JSON: {error}") from None
+        raise FormatError(f"metadata: this is not JSON: {error}") from None
     reader = _Reader(found)
     root = reader.node(reader.number(found.get("root"), "root"))
     if root.get("type_key") != "Map":
@@ -92,14 +92,14 @@ class _Reader:
     def array(self, node: Mapping[str, Any], key: str, default: Any = None) -> list:
         value = node.get(key, default)
         if not isinstance(value, list):
-            raise FormatError(f"metadata: expected a list as {key}, {type(value).__name__} came")
+            raise FormatError(f"metadata: expected a list as {key}, got {type(value).__name__}")
         return value
 
     def number(self, value: Any, what: str) -> int:
         """References are numbers, or the text of one."""
         text = str(value)
         if isinstance(value, bool) or not isinstance(value, (int, str)) or not text.isdecimal() or len(text) > 9:
-            raise FormatError(f"metadata: {what} must be a number, {text[:40]!r} came")
+            raise FormatError(f"metadata: {what} must be a number, got {text[:40]!r}")
         return int(text)
 
     def node(self, number: int) -> dict[str, Any]:
@@ -136,7 +136,7 @@ class _Reader:
             try:
                 data = base64.b64decode(self.tensors[place], validate=False)
             except (binascii.Error, ValueError) as error:
-                raise FormatError(f"metadata: tensor {place} is no base64: {error}") from None
+                raise FormatError(f"metadata: tensor {place} is not base64: {error}") from None
             reader = TensorReader(memoryview(data), what=f"tensor {place} of the metadata")
             self._tensors[place] = reader.tensor(f"node {number}")
         return self._tensors[place]

@@ -233,7 +233,9 @@ class _Check:
             if isinstance(instruction, If):
                 self._read(instruction.condition, known, fresh, at)
                 if instruction.false_offset <= 1:
-                    self._refuse("code", f"an If's false offset is more than 1, {instruction.false_offset} came", at)
+                    self._refuse(
+                        "code", f"an If's false offset must be more than 1, got {instruction.false_offset}", at
+                    )
                 return at + 1, (at + 1, at + instruction.false_offset)
             self._call(instruction, known, fresh, at)
             at += 1

@@ -261,7 +261,7 @@ class Reader(ExecutableReader):
     def _instruction(self, what: str) -> Instruction:
         words = self._numbers(what)
         if len(words) < 2:
-            raise self.error(f"{what}: a hash and an opcode are needed, {len(words)} words came")
+            raise self.error(f"{what}: expected a hash and an opcode, got {len(words)} words")
         opcode, fields = words[1], words[2:]
         self.check_hash(what, words[0], instruction_hash(opcode, fields))
         operation = OPERATIONS.get(opcode)
@@ -283,10 +283,10 @@ class Reader(ExecutableReader):
         width = operation.width
         counts = [place for place, (_, kind) in enumerate(operation.fields) if kind == "n"]
         if len(fields) < width:
-            raise self.error(f"{what}, {operation.name}: {width} fields are needed, {len(fields)} came")
+            raise self.error(f"{what}, {operation.name}: expected {width} fields, got {len(fields)}")
         expected = width + (fields[counts[0]] if counts else 0)
         if len(fields) != expected or (counts and fields[counts[0]] < 0):
-            raise self.error(f"{what}, {operation.name}: {expected} fields are announced, {len(fields)} came")
+            raise self.error(f"{what}, {operation.name}: announces {expected} fields, got {len(fields)}")
 
     def _check(
         self, what: str, instruction: Instruction, place: int, count: int, registers: int, counts: _Counts
@@ -321,7 +321,7 @@ class Reader(ExecutableReader):
 
     def _decimal(self, what: str, text: str, most: int) -> int:
         if not (text.isascii() and text.isdigit() and len(text) < 19):
-            raise self.error(f"{what}: {text[:40]!r} is no number")
+            raise self.error(f"{what}: {text[:40]!r} is not a number")
         if int(text) > most:
             raise self.error(f"{what}: {text}; the limit is {most}", LimitError)
         return int(text)

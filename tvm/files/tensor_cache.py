@@ -80,7 +80,7 @@ def load(folder: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str, An
 
 def _object(value: Any, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise FormatError(f"{where}: expected an object, {type(value).__name__} came")
+        raise FormatError(f"{where}: expected an object, got {type(value).__name__}")
     return value
 
 
@@ -93,9 +93,9 @@ def _list(record: dict[str, Any], key: str, where: str) -> list[Any]:
 def _shard(folder: Path, shard: dict[str, Any]) -> memoryview:
     name = shard.get("dataPath")
     if not isinstance(name, str) or name in ("", ".", "..") or not _is_text(name) or set(name) & set("/\\:\0"):
-        raise FormatError(f"{folder}: {name!r} is no name of a file in this folder")
+        raise FormatError(f"{folder}: {name!r} is not the name of a file in this folder")
     if shard.get("format") != "raw-shard":
-        raise FormatError(f"{folder / name}: expected the format raw-shard, {shard.get('format')!r} came")
+        raise FormatError(f"{folder / name}: expected the format raw-shard, got {shard.get('format')!r}")
     try:
         _, data = open_mapped(folder / name)  # it may be a link: caches of downloads are made of them
     except OSError as error:
@@ -117,17 +117,17 @@ def _is_text(name: str) -> bool:
 def _tensor(record: dict[str, Any], data: memoryview, where: str) -> tuple[str, np.ndarray]:
     name, shape, offset = record.get("name"), record.get("shape"), record.get("byteOffset")
     if not isinstance(name, str) or not _is_text(name):
-        raise FormatError(f"{where}: {name!r} is no name")
+        raise FormatError(f"{where}: {name!r} is not a name")
     place = f"{where}: {name!r}"
     sizes: list[Any] = shape if isinstance(shape, list) else [None]
     if len(sizes) > limits.RANK or not all(type(size) is int and 0 <= size <= limits.DIMENSION for size in sizes):
-        raise FormatError(f"{place}: {shape!r} is no shape")
+        raise FormatError(f"{place}: {shape!r} is not a shape")
     if str(record.get("dtype")) not in DType.__members__:
-        raise FormatError(f"{place}: {record.get('dtype')!r} is no element type")
+        raise FormatError(f"{place}: {record.get('dtype')!r} is not an element type")
     dtype = DType[str(record["dtype"])]
     is_short = record.get("format") == AS_BFLOAT16 and dtype is DType.float32
     if not is_short and record.get("format") not in (RAW, AS_BFLOAT16):
-        raise FormatError(f"{place}: {record.get('format')!r} is no format; expected {RAW} or {AS_BFLOAT16}")
+        raise FormatError(f"{place}: {record.get('format')!r} is not a format; expected {RAW} or {AS_BFLOAT16}")
     stored = TensorType(DType.uint16 if is_short else dtype, tuple(sizes))
     size = stored.nbytes
     if type(offset) is not int or not 0 <= offset <= len(data) - size or record.get("nbytes") != size:

@@ -96,7 +96,7 @@ class GraphExecutor(InProcess, Module):
         self._outputs = [self.graph.number(head) for head in self.graph.heads]
         self._output_names = self._names_of_outputs()
         self._weights = weights
-        self._params = set(params or ()) & self._inputs.keys()  # names of those that are no inputs to users
+        self._params = set(params or ()) & self._inputs.keys()  # names of those that are not inputs to users
         self._arrays: dict[
             int, np.ndarray
         ] = {}  # by entry: the memory of parameters, outputs and what lies between steps
@@ -129,7 +129,7 @@ class GraphExecutor(InProcess, Module):
 
     def _check_devices(self) -> None:
         if not isinstance(self.device, Device):
-            raise ArgumentError(f"GraphExecutor: expected a device, {self.device!r} came")
+            raise ArgumentError(f"GraphExecutor: expected a device, got {self.device!r}")
         if self.device.session:
             raise ArgumentError(
                 f"{self.type_key}: {self.device!r} is remote, and this executor runs nodes one by one, in this process; a "
@@ -305,7 +305,7 @@ class GraphExecutor(InProcess, Module):
         ArgumentError, ShapeError, DTypeError."""
         other = getattr(other, "module", other)
         if not isinstance(other, GraphExecutor):
-            raise ArgumentError(f"share_params: type_key must be GraphExecutor; a {type(other).__name__} came")
+            raise ArgumentError(f"share_params: type_key must be GraphExecutor, got a {type(other).__name__}")
         named = load_param_dict(params_bytes)
         names = {name for name in named if name in self._inputs and name in other._inputs}
         if self._weights is not None and self._weights.is_like(other._weights):
@@ -455,7 +455,7 @@ class GraphExecutor(InProcess, Module):
         check_shape(place, array, type_)
         rule = "no" if isinstance(value, Tensor) else "same_kind"
         if array.size and not np.can_cast(array.dtype, type_.dtype.numpy, rule):  # type: ignore[arg-type]
-            raise DTypeError(f"{place}: expected {type_.dtype.name}, {array.dtype} came; convert it with astype")
+            raise DTypeError(f"{place}: expected {type_.dtype.name}, got {array.dtype}; convert it with astype")
         return array
 
     def _handed_out(self, place: str, array: np.ndarray, out: Any) -> Any:
@@ -486,7 +486,7 @@ def exact(place: str, value: Any, type_: TensorType) -> np.ndarray:
     array = _array_of(place, value)
     check_shape(place, array, type_)
     if array.dtype != type_.dtype.numpy or not array.dtype.isnative:
-        raise DTypeError(f"{place}: expected {type_.dtype.name}, {array.dtype} came; it is used in place")
+        raise DTypeError(f"{place}: expected {type_.dtype.name}, got {array.dtype}; it is used in place")
     if not (array.flags.c_contiguous and array.flags.aligned):
         raise ArgumentError(f"{place}: expected contiguous elements at their natural alignment; it is used in place")
     return array
@@ -535,7 +535,7 @@ def _array_of(place: str, value: Any) -> np.ndarray:
         from ...vm.dlpack import import_dlpack
 
         return import_dlpack(value)
-    raise ArgumentError(f"{place}: expected a tensor or an array, a {type(value).__name__} came")
+    raise ArgumentError(f"{place}: expected a tensor or an array, got a {type(value).__name__}")
 
 
 def _python_call(

@@ -50,7 +50,7 @@ class GraphFactory(Module):
         params: Mapping[str, np.ndarray] | None = None,
     ) -> None:
         """`name` is what `factory[name]` makes an executor by. A `graph` of the executable's primitives is taken in place of
-        that of its main, with these weights. Raises ArgumentError for an executable whose main is no graph (`graph_of`)."""
+        that of its main, with these weights. Raises ArgumentError for an executable whose main is not a graph (`graph_of`)."""
         super().__init__()
         self.libmod_name = name
         self._is_given = graph is not None
@@ -59,7 +59,7 @@ class GraphFactory(Module):
         self._weights: GraphWeights | None = None
         self._text = ""
         self.import_module(KernelModule(executable) if self._is_given else ExecutableModule(executable))
-        _ = self.graph  # what is no graph is refused now
+        _ = self.graph  # what is not a graph is refused now
 
     @property
     def executable(self) -> Executable:

@@ -51,7 +51,7 @@ class GraphOf(NamedTuple):
 def graph_of(executable: Executable, name: str = "main") -> GraphOf:
     """The graph of a function, whose constants become parameters.
 
-    Raises UnknownFunctionError, and ArgumentError for a function that is no straight line of calls over static tensors.
+    Raises UnknownFunctionError, and ArgumentError for a function that is not a straight line of calls over static tensors.
     """
     program = executable.program
     function = executable.function(name)
@@ -155,7 +155,7 @@ class _Writer:
     def _entry(self, register: int, instruction: Decoded) -> Entry:
         value = self._registers.get(register)
         if not isinstance(value, Entry):
-            self._refuse(f"r{register} is no tensor that a node gives", instruction)
+            self._refuse(f"r{register} is not a tensor that a node gives", instruction)
         return value
 
     def _type(self, entry: Entry) -> TensorType:
@@ -248,7 +248,7 @@ class _Writer:
     def _get_field(self, instruction: Decoded, dst: int, record: int, _: int, index: int) -> None:
         value = self._registers.get(record)
         if not isinstance(value, tuple):
-            self._refuse(f"r{record} is no tuple that is made here", instruction)
+            self._refuse(f"r{record} is not a tuple that is made here", instruction)
         self._registers[dst] = value[index]
 
     def _call_host(self, instruction: Decoded, number: int, *_: object) -> NoReturn:

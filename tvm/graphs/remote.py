@@ -232,7 +232,7 @@ def _exact(place: str, value: Any, type_: TensorType) -> Any:
         return exact(place, value, type_)
     check_shape(place, value, type_)
     if DType.of(value.element_type) is not type_.dtype:
-        raise DTypeError(f"{place}: expected {type_.dtype.name}, {value.dtype} came; it is used in place")
+        raise DTypeError(f"{place}: expected {type_.dtype.name}, got {value.dtype}; it is used in place")
     return value
 
 

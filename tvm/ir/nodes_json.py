@@ -49,7 +49,7 @@ _MAPS: dict[str, Any] = {"dict": dict, "Attrs": expr.Attrs, "Map": Map}
 
 
 class Writer:
-    """Writes values; `plain` is the form of what is no node. `nodes` are the nodes that have come."""
+    """Writes values; `plain` is the form of everything but nodes. `nodes` are the nodes that have come."""
 
     def __init__(self, plain: Callable[[Any], Any]) -> None:
         self.nodes: list[list[Any]] = []
@@ -92,7 +92,7 @@ class Writer:
 
 
 class Reader:
-    """Reads what a Writer wrote; `plain` reads what is no node."""
+    """Reads what a Writer wrote; `plain` reads everything but nodes."""
 
     def __init__(self, nodes: list[Any], plain: Callable[[Any], Any]) -> None:
         self._plain = plain

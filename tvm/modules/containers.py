@@ -76,7 +76,7 @@ class ShapeTuple(Object, Sequence):
     __slots__ = ("_sizes",)
 
     def __init__(self, shape: Iterable[int]) -> None:
-        """Raises ArgumentError for what is no integer."""
+        """Raises ArgumentError for anything but an integer."""
         try:
             self._sizes = tuple(operator.index(size) for size in shape)
         except TypeError:

@@ -38,7 +38,7 @@ def kernel_function(primitive: Primitive, source: Executable, trust_native: bool
     def call(*tensors: Any) -> None:
         if len(tensors) != count + len(definition.outputs):
             expected = f"{count} inputs and {len(definition.outputs)} outputs"
-            raise ArgumentError(f"{name}: expected {expected}, {len(tensors)} arguments came")
+            raise ArgumentError(f"{name}: expected {expected}, got {len(tensors)} arguments")
         inputs = [each.array if isinstance(each, Tensor) else np.asarray(each) for each in tensors[:count]]
         result = machine(_sizes(name, definition, inputs))[name](*inputs)
         results = result if isinstance(result, tuple) else (result,)
@@ -96,7 +96,7 @@ def _sizes(name: str, definition: PrimitiveDefinition, inputs: Sequence[np.ndarr
                 fits = fits and dim == size
         if not fits:
             shape = ", ".join(map(str, array.shape))
-            raise ShapeError(f"{name}: argument {number}: expected {param}, {array.dtype}[{shape}] came")
+            raise ShapeError(f"{name}: argument {number}: expected {param}, got {array.dtype}[{shape}]")
     unknown = [variable for variable in definition.variables if variable not in found]
     if unknown:
         raise ArgumentError(f"{name}: the arguments do not tell {', '.join(unknown)}")

@@ -76,9 +76,9 @@ class Module:
         return any(module.find(name) is not None for module in (self.with_imports() if query_imports else [self]))
 
     def __getitem__(self, name: str) -> Callable[..., Any]:
-        """`get_function`. Raises FormatError, a ValueError, for a name that is no string."""
+        """`get_function`. Raises FormatError, a ValueError, for a name that is not a string."""
         if not isinstance(name, str):
-            raise FormatError(f"Can only take string as function name; {name!r} came")
+            raise FormatError(f"Can only take string as function name, got {name!r}")
         return self.get_function(name)
 
     @property
@@ -98,7 +98,7 @@ class Module:
     def import_module(self, module: Module) -> None:
         """Makes another module part of this one. Raises ArgumentError where that would be a circle."""
         if not isinstance(module, Module):
-            raise ArgumentError(f"import_module: expected a Module, a {type(module).__name__} came")
+            raise ArgumentError(f"import_module: expected a Module, got a {type(module).__name__}")
         if any(each is self for each in module.with_imports()):
             raise ArgumentError("import_module: Cyclic dependency detected: the module imports this one already")
         self._imports.append(module)
@@ -231,7 +231,7 @@ class Module:
         """`time_evaluator`, as often as `repeats` says."""
         function = self.get_function(func_name, query_imports=True)
         if not isinstance(dev, Device) or not dev.exist:
-            raise ArgumentError(f"time_evaluator: expected a device that exists, {dev!r} came")
+            raise ArgumentError(f"time_evaluator: expected a device that exists, got {dev!r}")
         before = registry.get_global_func(f_preproc) if f_preproc else None
         flushed = np.zeros(cache_flush_bytes, np.uint8)
 

@@ -46,7 +46,7 @@ class PackedFunc:
         if isinstance(function, PackedFunc):
             return function
         if not callable(function):
-            raise ArgumentError(f"expected a function, a {type(function).__name__} came")
+            raise ArgumentError(f"expected a function, got a {type(function).__name__}")
         return PackedFunc(function)
 
     def __call__(self, *args: Any) -> Any:
@@ -54,7 +54,7 @@ class PackedFunc:
         the function raises."""
         result = self.function(*map(crossing, args))
         if isinstance(result, tuple) and not isinstance(result, Object):
-            message = f"{self.__name__}: PackedFunction can only support one return value, {len(result)} came"
+            message = f"{self.__name__}: PackedFunction can only support one return value, got {len(result)}"
             raise FormatError(f"{message}; return a list")
         return crossing(result)
 
@@ -136,12 +136,12 @@ def register_func(
     """Registers a function under a name, by which `get_global_func` finds it: `register_func("name", function)`, or as a
     decorator, with the name or alone. Gives the PackedFunc.
 
-    Raises FormatError, a ValueError, for a name that is no string, ExecutionError for one that is taken, unless `override`.
+    Raises FormatError, a ValueError, for a name that is not a string, ExecutionError for one that is taken, unless `override`.
     """
     if callable(func_name):
         return register_func(func_name.__name__, func_name, override)
     if not isinstance(func_name, str):
-        raise FormatError(f"register_func: expect string function name, {func_name!r} came")
+        raise FormatError(f"register_func: expect string function name, got {func_name!r}")
     name = func_name
 
     def register(function: Callable[..., Any]) -> PackedFunc:

@@ -33,8 +33,8 @@ def build(
     check_target(target)
     if not isinstance(mod, (ir.Module, IRModule, RelayExpr)):
         raise CompileError(
-            f"relax.build: expected a module of BlockBuilder, of treadle.compiler.builder.programs or of tvm.relay, a "
-            f"{type(mod).__name__} came; TVMScript is not read"
+            f"relax.build: expected a module of BlockBuilder, of treadle.compiler.builder.programs or of tvm.relay, "
+            f"got a {type(mod).__name__}; TVMScript is not read"
         )
     if not isinstance(mod, ir.Module):
         return Executable(relay_compiled(mod, target, params))

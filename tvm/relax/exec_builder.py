@@ -89,7 +89,7 @@ class ExecBuilder:
 
     def _function(self, name: str) -> int:
         if not isinstance(name, str):
-            raise ArgumentError(f"expected the name of a function, {name!r} came")
+            raise ArgumentError(f"expected the name of a function, got {name!r}")
         if name not in self._index:
             self._index[name] = len(self._functions)
             self._functions.append(RelaxFunction(name))
@@ -102,7 +102,7 @@ class ExecBuilder:
         """Within this, instructions are those of a function. Raises CheckError for one that is defined already."""
         names = tuple(param_names or (f"arg{number}" for number in range(num_inputs or 0)))
         if len(names) != (num_inputs or 0):
-            raise CheckError(f"function {func_name}: {num_inputs} inputs, but {len(names)} names came")
+            raise CheckError(f"function {func_name}: {num_inputs} inputs, got {len(names)} names")
         if self._code is not None:
             raise CheckError(f"function {func_name}: the one before has not ended")
         at = self._function(func_name)
@@ -149,11 +149,11 @@ class ExecBuilder:
         self._emit(lambda: Ret(_register(result)))
 
     def emit_goto(self, pc_offset: int) -> None:
-        """Goes on so many instructions from here."""
+        """Jumps by `pc_offset` instructions from here."""
         self._emit(lambda: Goto(pc_offset))
 
     def emit_if(self, cond: Operand, false_offset: int) -> None:
-        """Goes on so many instructions from here where a register is 0."""
+        """Jumps by `false_offset` instructions from here if a register is 0."""
         self._emit(lambda: If(_register(cond), false_offset))
 
     def _emit(self, make: Any) -> None:
@@ -179,12 +179,12 @@ def _index(value: Any, name: str) -> int:
 
 def _register(operand: Any) -> int:
     if not isinstance(operand, Operand) or operand.kind != Kind.REGISTER:
-        raise ArgumentError(f"expected a register, {operand!r} came")
+        raise ArgumentError(f"expected a register, got {operand!r}")
     return operand.value
 
 
 def _key(value: Any) -> Any:
-    """Equal for constants that are one. Raises ArgumentError for what is no constant."""
+    """Equal for constants that are one. Raises ArgumentError for anything but a constant."""
     if isinstance(value, Tensor):
         array = value.array
         return "tensor", str(array.dtype), array.shape, array.tobytes()
@@ -192,7 +192,7 @@ def _key(value: Any) -> Any:
         return "shape", tuple(value)
     if isinstance(value, (str, int, float, DataType)):
         return type(value).__name__, str(value)
-    raise ArgumentError(f"convert_constant: a {type(value).__name__} is no constant")
+    raise ArgumentError(f"convert_constant: a {type(value).__name__} is not a constant")
 
 
 def _formal(code: Sequence[Instruction], params: int) -> tuple[tuple[Instruction, ...], int]:

@@ -48,14 +48,12 @@ class VirtualMachine:
         *,
         budget: Budget | None = None,
     ) -> None:
-        """Raises CheckError for what is no program, ArgumentError, and UnknownFunctionError with all functions that a program
+        """Raises CheckError for anything but a program, ArgumentError, and UnknownFunctionError with all functions that a program
         calls and nobody has registered. `profile` changes nothing; `budget`, which TVM's has not, bounds each call."""
         program: Any = rt_mod.executable if isinstance(rt_mod, kinds.ExecutableModule) else rt_mod
         program = program.program if isinstance(program, (Executable, RelaxModule)) else program
         if not isinstance(program, (Program, RelaxProgram)):
-            raise CheckError(
-                f"Expect the rt_mod to be an runtime.Module with a program, a {type(rt_mod).__name__} came"
-            )
+            raise CheckError(f"Expect the rt_mod to be an runtime.Module with a program, got a {type(rt_mod).__name__}")
         devices: list[Any] = list(device) if isinstance(device, (list, tuple)) else [device]
         if not devices or not all(isinstance(each, Device) for each in devices):
             raise ArgumentError(f"device={device!r}: expected a Device or a list of Devices")
@@ -108,7 +106,7 @@ class VirtualMachine:
     def invoke_closure(self, closure: Any, *args: Any) -> Any:
         """Calls a closure that a function returned: these arguments first, then what it has captured."""
         if not isinstance(closure, (VMClosure, Closure, PackedFunc)):
-            raise ArgumentError(f"invoke_closure: expected a closure, a {type(closure).__name__} came")
+            raise ArgumentError(f"invoke_closure: expected a closure, got a {type(closure).__name__}")
         return given(closure(*args))
 
     # ---- stateful calls ----
@@ -167,7 +165,7 @@ class VirtualMachine:
         if len(holes) != len(args):
             raise ArgumentError(
                 f"The number of provided parameters doesn't match the number of arguments for {name}: it has "
-                f"{', '.join(names) or 'none'}, {len(args)} came by place and {', '.join(used) or 'none'} by name"
+                f"{', '.join(names) or 'none'}, got {len(args)} by place and {', '.join(used) or 'none'} by name"
             )
         return [_value(used[each] if each in used else next(rest)) for each in names]
 
@@ -182,7 +180,7 @@ class VirtualMachine:
                 raise UnknownGlobalFunctionError(f"Cannot find factory {instrument}; register_func makes one")
             instrument = found.function
         if instrument is not None and not callable(instrument):
-            raise ArgumentError(f"set_instrument: expected a function, a {type(instrument).__name__} came")
+            raise ArgumentError(f"set_instrument: expected a function, got a {type(instrument).__name__}")
         self._runner.set_instrument(instrument)
 
     def time_evaluator(
@@ -279,7 +277,7 @@ def _value(value: Any) -> Any:
     if isinstance(value, (int, float)):
         made = np.array(value, np.int32 if isinstance(value, int) else np.float32)
         if isinstance(value, int) and int(made) != value:
-            raise ArgumentError(f"set_input: {value} is no int32; give an array")
+            raise ArgumentError(f"set_input: {value} is not an int32; give an array")
         return Tensor(made)
     if isinstance(value, (Object, Tensor, np.ndarray, np.generic, str, Closure)) or hasattr(value, "__dlpack__"):
         return value

@@ -73,7 +73,7 @@ class Match(Expr):
         self.data, self.clauses, self.complete = as_expr(data), tuple(clauses), complete
         for clause in self.clauses:
             if not isinstance(clause, Clause):
-                raise ArgumentError(f"Match: expected clauses, a {type(clause).__name__} came")
+                raise ArgumentError(f"Match: expected clauses, got a {type(clause).__name__}")
 
 
 def pattern_vars(pattern: Pattern) -> list[Var]:

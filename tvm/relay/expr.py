@@ -298,7 +298,7 @@ class Function(Expr):
         self.params, self.body, self.ret_type = tuple(params), as_expr(body), ret_type
         for param in self.params:
             if not isinstance(param, Var):
-                raise TypeError(f"Function: expected variables as parameters, a {type(param).__name__} came")
+                raise TypeError(f"Function: expected variables as parameters, got a {type(param).__name__}")
         self.type_params, self.attrs = tuple(type_params or ()), Attrs(attrs or {})
 
     def with_attr(self, key: str | Mapping[str, Any], value: Any = None) -> Function:
@@ -341,7 +341,7 @@ def as_expr(value: Any) -> Expr:
         return Tuple(value)
     if isinstance(value, (np.ndarray, np.generic)) or hasattr(value, "numpy"):
         return Constant(value)
-    raise TypeError(f"expected an expression of Relay, a {type(value).__name__} came; see relay.const")
+    raise TypeError(f"expected an expression of Relay, got a {type(value).__name__}; see relay.const")
 
 
 def var(

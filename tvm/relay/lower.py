@@ -156,7 +156,7 @@ class _Body:
         rule = _RULES.get(type(expr))
         if rule is None:
             raise InferenceError(
-                f"{type(expr).__name__} is no expression of Relay that can be compiled", function=self.function
+                f"{type(expr).__name__} is not an expression of Relay that can be compiled", function=self.function
             )
         return (yield rule(self, expr))
 

@@ -268,7 +268,7 @@ def _argument(value: Any) -> types.Type:
 def as_module(value: Any) -> IRModule:
     """A module from one, or from an expression. Raises TypeError."""
     if isinstance(value, ir.Module):
-        raise TypeError("expected a module of Relay, one of Relax came; tvm.compile and relax.build take it")
+        raise TypeError("expected a module of Relay, got one of Relax; tvm.compile and relax.build take it")
     return value if isinstance(value, IRModule) else IRModule.from_expr(value)
 
 

@@ -227,7 +227,7 @@ def to_type(type_: Type | None) -> types.Type | None:
         return types.DataType(type_.name_hint)
     if isinstance(type_, TypeVar):
         return types.TypeVariable(type_.name_hint)
-    raise TypeError(f"{type_!r} is no type that Treadle has")
+    raise TypeError(f"{type_!r} is not a type that Treadle has")
 
 
 def is_known(type_: Type | None) -> bool:

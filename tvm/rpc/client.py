@@ -33,7 +33,7 @@ class RPCSession:
         self._folder = tempfile.TemporaryDirectory(prefix="treadle-session-")
 
     def get_function(self, name: str) -> PackedFunc:
-        """A registered function; what it raises that is no error of ours is an RPCError. Raises UnknownGlobalFunctionError."""
+        """A registered function; what it raises that is not our error is an RPCError. Raises UnknownGlobalFunctionError."""
         found: Any = get_global_func(name)
 
         def call(*args: Any) -> Any:

@@ -29,7 +29,7 @@ def argument(value: Any, type_: Type | None) -> Any:
             else [value]
         )
         if len(fields) != len(type_.fields):
-            raise ArgumentError(f"expected a tuple of {len(type_.fields)}, {len(fields)} values came")
+            raise ArgumentError(f"expected a tuple of {len(type_.fields)}, got {len(fields)} values")
         return tuple(argument(each, wanted) for each, wanted in zip(fields, type_.fields, strict=True))
     return value
 
@@ -56,7 +56,7 @@ def _tensor(value: Any, type_: TensorType) -> Any:
         return _scalar(value, type_)
     if isinstance(value, (list, tuple, ADT)):
         if len(value) != 1:
-            raise ArgumentError(f"expected a tensor {type_}, {len(value)} values came")
+            raise ArgumentError(f"expected a tensor {type_}, got {len(value)} values")
         return _tensor(value[0], type_)
     if isinstance(getattr(value, "data", None), Tensor):  # a constant of Relay's
         return _scalar(value.data.array, type_)
@@ -65,7 +65,7 @@ def _tensor(value: Any, type_: TensorType) -> Any:
     if isinstance(value, (bool, int, float)):
         made = np.asarray(value, type_.dtype.numpy)
         if not type_.dtype.is_float and made.item() != value:
-            raise ArgumentError(f"{value!r} is no {type_.dtype.name}")
+            raise ArgumentError(f"{value!r} is not a {type_.dtype.name}")
         return made
     if isinstance(value, np.generic) or hasattr(value, "__array__"):
         return _scalar(np.asarray(value), type_)

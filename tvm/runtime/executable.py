@@ -51,7 +51,7 @@ class Executable:
         elif isinstance(source, (bytes, bytearray)):
             self._open(bytes(source), trust_native)
         else:
-            raise ArgumentError(f"Executable: expected a module with a program, a {type(mod).__name__} came")
+            raise ArgumentError(f"Executable: expected a module with a program, got a {type(mod).__name__}")
 
     def _open(self, source: bytes, trust_native: bool) -> None:
         missing = formats.late_bound_constants(source)
@@ -119,7 +119,7 @@ class Executable:
     def load_exec(bytecode: Any, lib: Module | None) -> Executable:
         """The inverse of `save`. Raises ArgumentError, a TypeError, and FormatError."""
         if isinstance(bytecode, str) and os.path.isfile(bytecode):
-            raise ArgumentError(f"bytecode: expected what `save` gave, the path {bytecode!r} came; read the file first")
+            raise ArgumentError(f"bytecode: expected what `save` gave, got the path {bytecode!r}; read the file first")
         if isinstance(bytecode, (bytes, str)):
             bytecode = bytearray(bytecode.encode("latin-1") if isinstance(bytecode, str) else bytecode)
         if not isinstance(bytecode, bytearray):

@@ -33,7 +33,7 @@ ObjectTypes = (Object, SymbolicDim, NDArray, PackedFunc, DataValue, Closure)
 def const(value: Any, dtype: str | None = None, span: object = None) -> Any:
     """A number with a type: float32 or int32 where it fits, float64 or int64 otherwise; NumPy's numbers keep theirs.
 
-    Raises FormatError, a ValueError, for a number that no type holds, UnsupportedOperatorError for what is no number.
+    Raises FormatError, a ValueError, for a number that no type holds, UnsupportedOperatorError for anything but a number.
     """
     kind = str(dtype) if dtype is not None else _kind(value)
     value = value.item() if hasattr(value, "item") else value
@@ -73,7 +73,7 @@ def convert_to_object(value: Any, span: object = None) -> Any:
     if isinstance(value, dict):
         for key in value:
             if not isinstance(key, (*ObjectTypes, str, Number)):
-                raise FormatError(f"convert: key of map must already been a container type; {key!r} came")
+                raise FormatError(f"convert: key of map must already been a container type, got {key!r}")
         return Map({_key(key): convert_to_object(item) for key, item in value.items()})
     if isinstance(value, ObjectGeneric):
         return value.asobject()

@@ -53,7 +53,7 @@ class ObjectPath(Object):
     def get_prefix(self, length: int) -> ObjectPath:
         """The first `length` steps, the root among them. Raises IndexError."""
         if length < 1:
-            raise IndexOutOfRangeError(f"Prefix length must be at least 1, {length} came")
+            raise IndexOutOfRangeError(f"Prefix length must be at least 1, got {length}")
         if length > len(self):
             message = f"Attempted to get a prefix longer than the path itself: {length} of {len(self)} steps"
             raise IndexOutOfRangeError(message)

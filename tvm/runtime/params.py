@@ -30,7 +30,7 @@ def load_param_dict(param_bytes: bytes | bytearray | memoryview | str) -> dict[s
     if isinstance(param_bytes, str):
         param_bytes = param_bytes.encode("latin-1", "replace")  # as Python 2 had bytes
     if not isinstance(param_bytes, (bytes, bytearray, memoryview)):
-        raise ArgumentError(f"load_param_dict: expected bytes, a {type(param_bytes).__name__} came")
+        raise ArgumentError(f"load_param_dict: expected bytes, got a {type(param_bytes).__name__}")
     return {name: NDArray(array) for name, array in param_dict.load_param_dict(param_bytes).items()}
 
 

@@ -89,7 +89,7 @@ class VirtualMachine:
         if len(holes) != len(args):
             raise ArgumentError(
                 f"{func_name}: The number of provided parameters doesn't match the number of arguments: "
-                f"expected {len(names)} ({', '.join(names)}), {len(args) + len(kwargs)} came"
+                f"expected {len(names)} ({', '.join(names)}), got {len(args) + len(kwargs)}"
             )
         values = [kwargs[name] if name in kwargs else next(rest) for name in names]
         return [argument(value, type_) for value, type_ in zip(values, types, strict=True)]
@@ -168,7 +168,7 @@ class VirtualMachine:
         if len(results) != len(outputs):
             raise ArgumentError(
                 f"{func_name}: Number of outside output tensors should be equal to model outputs number: "
-                f"{len(results)}, {len(outputs)} came"
+                f"{len(results)}, got {len(outputs)}"
             )
         for number, (result, output) in enumerate(zip(results, outputs, strict=True)):
             if result.dtype != output.dtype or tuple(result.shape) != tuple(output.shape):

@@ -96,7 +96,7 @@ def measure(
 
 
 def _timed(function: Callable[[], Any], number: int, clock: Callable[[], float]) -> float:
-    """Milliseconds of so many calls."""
+    """Milliseconds of `number` calls."""
     start = clock()
     for _ in range(number):
         function()

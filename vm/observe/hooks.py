@@ -1,7 +1,7 @@
 """Hooks: listeners that see a program run, instruction by instruction, and that the engine knows nothing of.
 
 While a machine has listeners, its calls run a copy of the code in which the instructions that someone listens to are replaced by
-a word that is no opcode. The engine traps there; the listeners are told; the original instruction is executed alone;
+a word that is not an opcode. The engine traps there; the listeners are told; the original instruction is executed alone;
 the listeners are told again. Without listeners nothing is different.
 """
 
@@ -28,12 +28,12 @@ from ..failures import Place, node_at
 from ..image import Image
 from ..in_process import InProcess
 from ..layout import CONTEXT, HOOK_OPCODE, KIND, OBJECT, WORD
-from ..memory import Elements, word
+from ..memory import array_at, word
 from .parts_log import Part
 
 
 class InstrumentAction(IntEnum, metaclass=Choices):
-    """What a listener wants done with the instruction that it was told of."""
+    """A listener's request for the current instruction."""
 
     NO_OP = 0
     SKIP_RUN = 1  # calls of primitives alone: outputs are what listeners have set them to, zeros where they have not
@@ -43,7 +43,7 @@ class InstrumentAction(IntEnum, metaclass=Choices):
         if isinstance(value, str) and value in cls.__members__:
             return cls[value]
         expected = " or ".join(f"{int(each)} ({each.name})" for each in cls)
-        raise ArgumentError(f"InstrumentAction: expected {expected}, but {brief(value)} came")
+        raise ArgumentError(f"InstrumentAction: expected {expected}, got {brief(value)}")
 
 
 NO_OP, SKIP_RUN = InstrumentAction
@@ -232,7 +232,7 @@ class Event(Suggesting):
         except (TypeError, ValueError):
             came = f"shape {list(np.shape(value))}" if isinstance(value, np.ndarray) else told(value)
             kind = ShapeError if isinstance(value, np.ndarray) and value.dtype.kind != "O" else ArgumentError
-            raise kind(f"set_tensor: r{register} is {self.describe(register)}, {came} came") from None
+            raise kind(f"set_tensor: r{register} is {self.describe(register)}, got {came}") from None
         if self._written is not None:
             self._written += (register,)
 
@@ -260,12 +260,12 @@ class Event(Suggesting):
     def _view(self, register: int) -> np.ndarray:
         place = self._place
         if isinstance(register, bool) or not isinstance(register, (int, np.integer)):
-            raise ArgumentError(f"expected the number of a register, as registers gives them; {told(register)} came")
+            raise ArgumentError(f"expected the number of a register, as registers gives them, got {told(register)}")
         reference = place.reference(register) if 0 <= register < place.function.ref_registers else 0
         if not reference or word(reference & ~1, OBJECT.KIND) != KIND.TENSOR:
             raise ArgumentError(f"r{register} holds no tensor here", **place.where())
         dtype = DType.from_code(word(place.reference(register) & ~1, OBJECT.TAG)).numpy
-        return Elements(place.data(register), dtype, place.shape(register)).array()
+        return array_at(place.data(register), dtype, place.shape(register))
 
 
 @public_class
@@ -293,12 +293,12 @@ class Listener:
 
 
 def wanted(listener: Listener) -> frozenset[str] | None:
-    """Its `operations`. Raises ArgumentError for what are no names of instructions."""
+    """Its `operations`. Raises ArgumentError for anything but names of instructions."""
     names, where = listener.operations, f"{type(listener).__name__}.operations"
     if names is None:
         return None
     if isinstance(names, str) or not isinstance(names, Iterable):
-        raise ArgumentError(f"{where}: expected None, or a set of names of instructions, {brief(names)} came")
+        raise ArgumentError(f"{where}: expected None, or a set of names of instructions, got {brief(names)}")
     known = [operation.name for operation in OPERATIONS]
     for name in names:
         if name not in known:
@@ -310,7 +310,7 @@ def wanted(listener: Listener) -> frozenset[str] | None:
 
 
 def action(value: Any) -> InstrumentAction:
-    """What a listener, or an instrument, wants done. Raises ArgumentError for anything else than None and an action."""
+    """The action that a listener or instrument returned. Raises ArgumentError for anything but None and an action."""
     return NO_OP if value is None else InstrumentAction(value)
 
 

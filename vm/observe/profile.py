@@ -50,7 +50,7 @@ class ProfileRow:
 
 
 class _Entry:
-    """What happened at one place with tensors of the same shapes. What is said of it is made behind the call."""
+    """Events at one place with tensors of the same shapes. Texts about it are made after the call."""
 
     __slots__ = ("collected", "count", "seconds", "shapes", "site")
 
@@ -115,7 +115,7 @@ class Profile(Report):
 
     def __getitem__(self, index: int) -> ProfileRow:
         if isinstance(index, bool) or not isinstance(index, (int, slice)):
-            raise ArgumentError(f"a profile is indexed by the number of a row, {told(index)} came")
+            raise ArgumentError(f"expected the number of a row, got {told(index)}")
         try:
             return self.rows[index]
         except IndexError:  # also where iteration by index ends
@@ -208,5 +208,5 @@ def _metrics(entry: _Entry, total: float) -> dict[str, Metric]:
 
 
 def kernel_hash(definition: PrimitiveDefinition) -> str:
-    """What tells kernels apart in reports: of their definitions."""
+    """A hash of the definition, which tells kernels apart in reports."""
     return hashlib.sha256(encode_definition(definition)).hexdigest()[:16]

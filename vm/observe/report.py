@@ -94,7 +94,7 @@ _NAMES = {kind: name for name, (kind, _) in _KINDS.items()}
 
 @public_class
 class Report(Suggesting):
-    """What was measured: `calls`, metrics by name of each; `device_metrics` by device; `configuration`."""
+    """Measurements: `calls`, each with metrics by name; `device_metrics` by device; `configuration`."""
 
     def __init__(
         self, calls: Sequence[Metrics], device_metrics: Mapping[str, Metrics], configuration: Metrics | None = None
@@ -141,7 +141,7 @@ class Report(Suggesting):
         name) with the same argument shapes on the same device are one row. `col_sums`: sums below, and each device's total."""
         for name, flag in (("sort", sort), ("aggregate", aggregate), ("col_sums", col_sums)):
             if not isinstance(flag, (bool, int)):
-                raise ArgumentError(f"table: {name}: expected True or False, {told(flag)} came")
+                raise ArgumentError(f"table: {name}: expected True or False, got {told(flag)}")
         columns, rows = self._rows(sort, aggregate, col_sums)
         lines = [columns] + [[_text(row.get(name)) for name in columns] for row in rows]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -277,7 +277,7 @@ def _is_number(value: Any) -> bool:
 def _of_json(value: Any, kind: type, what: str) -> Any:
     if not isinstance(value, kind):
         expected = "an object" if kind is dict else "a list"
-        raise FormatError(f"Report.from_json: expected {expected} for {what}, {json.dumps(value)[:60]} came")
+        raise FormatError(f"Report.from_json: expected {expected} for {what}, got {json.dumps(value)[:60]}")
     return value
 
 

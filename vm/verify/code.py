@@ -49,7 +49,7 @@ Range = tuple[int, int]  # low <= word < high
 
 
 class Ranges:
-    """What a word may be in a program, by what its field refers to."""
+    """The valid range of a word in a program, by its field's kind."""
 
     def __init__(self, program: Program) -> None:
         codes = [dtype.code for dtype in DType]

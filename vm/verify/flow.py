@@ -69,7 +69,7 @@ MEMORIES = 16  # that a register may hold; of one that may hold more, all count 
 
 
 class Held(NamedTuple):
-    """What is known of a reference register's contents."""
+    """The known contents of a reference register."""
 
     type: Type | StorageType
     borrowed: bool = False  # may lie in the frame's memory: must not leave the frame
@@ -79,7 +79,7 @@ class Held(NamedTuple):
 
 
 class State(NamedTuple):
-    """What is known before an instruction. Registers that are missing hold nothing that may be used."""
+    """The abstract state before an instruction. A missing register holds nothing usable."""
 
     refs: dict[int, Held]
     ints: dict[int, Dim]
@@ -89,7 +89,7 @@ class State(NamedTuple):
 
 
 class Signatures:
-    """What all functions of a program share: the types of everything that instructions refer to."""
+    """Program-wide types of everything that instructions refer to."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -374,7 +374,7 @@ class Flow:
         self.refs[register] = Held(type_, memory is FRAME, memory, maker=self.at)
 
     def _new_memory(self) -> frozenset[int]:
-        """What this instruction allocates. What it allocated in an earlier round of a loop is other memory from now on."""
+        """The memory that this instruction allocates. One of an earlier iteration counts as other memory from now on."""
         if self.at in self._joined:
             self.work.spend(len(self.refs) // 8)
             for register, held in list(self.refs.items()):
@@ -731,7 +731,7 @@ _ARITHMETIC = {
 
 
 def _handler(name: str) -> Callable[..., None]:
-    """What interprets an instruction: the method of `Flow` with its name."""
+    """The abstract interpreter of an instruction: the method of `Flow` with its name."""
     operator = _ARITHMETIC.get(name)
     if operator is not None:
         return lambda flow, dst, a, b: flow._arithmetic(operator, dst, a, b)

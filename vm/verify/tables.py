@@ -93,7 +93,7 @@ class _Types:
 
     def check_function(self, what: str, type_: Type) -> None:
         if not isinstance(type_, FunctionType):
-            raise Refusal(LAYER, f"{what} has the type {type_}, which is no function type")
+            raise Refusal(LAYER, f"{what} has the type {type_}, which is not a function type")
         self.check(type_, f"the type of {what}", symbolic=True)
 
     def check_data_types(self, program: Program) -> None:
@@ -205,7 +205,7 @@ class _Definition:
     def _check_types(self, types: tuple[TensorType, ...], place: str) -> None:
         for type_ in types:
             if not isinstance(type_, TensorType):
-                raise Refusal(LAYER, f"{self.what}: {place} has the type {type_}, which is no tensor type")
+                raise Refusal(LAYER, f"{self.what}: {place} has the type {type_}, which is not a tensor type")
             self.work.spend(1 + len(type_.shape))
             _check_size(type_, f"{self.what}: {place}")
             for dim in type_.shape:

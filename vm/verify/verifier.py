@@ -28,7 +28,7 @@ from .work import Refusal, Work
 
 @dataclass(frozen=True)
 class VerifiedFunction:
-    """What the verifier found out about a function that passed."""
+    """Facts about a verified function."""
 
     function: Function
     index: int
@@ -38,7 +38,7 @@ class VerifiedFunction:
 
 @dataclass(frozen=True)
 class Registers:
-    """What registers hold before an instruction, in every run. Integer registers: a number, or an expression."""
+    """Contents of registers before an instruction, in every run. Integer registers: a number, or an expression."""
 
     refs: Mapping[int, Held]
     ints: Mapping[int, Dim]
@@ -69,7 +69,7 @@ class Verified:
         return found
 
     def registers(self, function: int) -> list[Registers | None]:
-        """What is known before each instruction of a function, by its index; None where control never comes.
+        """The state before each instruction of a function, by its index; None for unreachable ones.
 
         This runs the analysis again: it is for hooks and inspectors, not for the machine's fast path.
         """

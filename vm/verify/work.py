@@ -1,4 +1,4 @@
-"""What the verifier's layers share: the way they refuse, and the bound on how long they may take."""
+"""Shared parts of the verifier's layers: refusals, and the bound of their time."""
 
 from __future__ import annotations
 

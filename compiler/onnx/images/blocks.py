@@ -33,9 +33,7 @@ def _col2im(
     rank = len(image)
     dilations, strides, pads = dilations or (1,) * rank, strides or (1,) * rank, pads or (0,) * (2 * rank)
     if x.rank != 3 or {len(block), len(dilations), len(strides), len(pads) // 2} != {rank}:
-        raise ModelError(
-            f"an input of rank 3, and sizes of as many axes as the image has, are needed, but {x.type} came"
-        )
+        raise ModelError(f"expected an input of rank 3, and one size for each axis of the image, got {x.type}")
     if min(*block, *dilations, *strides) < 1 or min(pads) < 0:
         raise ModelError(f"blocks {block}, dilations {dilations}, strides {strides} and pads {pads} cannot be")
     counts = result_shape(image, axes(block, strides, pads, dilations))
@@ -58,9 +56,7 @@ def _summed_at_places(
     rank = len(image)
     dilations, strides, pads = dilations or (1,) * rank, strides or (1,) * rank, pads or (0,) * (2 * rank)
     if x.rank != 3 or {len(block), len(dilations), len(strides), len(pads) // 2} != {rank}:
-        raise ModelError(
-            f"an input of rank 3, and sizes of as many axes as the image has, are needed, but {x.type} came"
-        )
+        raise ModelError(f"expected an input of rank 3, and one size for each axis of the image, got {x.type}")
     reach = [dims.add(dims.multiply(dims.add(size, -1), step), 1) for size, step in zip(block, dilations, strict=True)]
     counts = [
         dims.add(

@@ -98,6 +98,6 @@ def _max_unpool(
         return whole
     wanted = g.sizes(output_shape, "sizes")
     if len(wanted) != x.rank:
-        raise ModelError(f"MaxUnpool: a shape of {x.rank} sizes is needed, but {len(wanted)} came")
+        raise ModelError(f"MaxUnpool: expected a shape of {x.rank} sizes, got {len(wanted)}")
     more = tuple(dims.add(size, dims.multiply(own, -1)) for size, own in zip(wanted, shape, strict=True))
     return g.checked(g.op("pad", whole, pads=(*(0,) * x.rank, *more)), wanted)

@@ -188,5 +188,5 @@ def _not_zero(at: _Scalars, total: Value) -> Value:
 
 
 def _column(g: GraphBuilder, numbers: Value, behind: int) -> Value:
-    """Numbers for the places of an axis, behind which there are so many."""
+    """Numbers for the positions along an axis that has `behind` axes after it."""
     return g.op("expand_dims", numbers, axes=tuple(range(1, behind + 1))) if behind else numbers

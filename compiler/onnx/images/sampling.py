@@ -38,7 +38,7 @@ def grid_sample(
     n, channels, *spatial = x.shape
     sizes = grid.shape[1:-1]
     if not spatial or grid.rank != x.rank or (isinstance(grid.shape[-1], int) and grid.shape[-1] != len(spatial)):
-        raise ModelError(f"a grid for {len(spatial)} axes of {x.type} is needed, but {grid.type} came")
+        raise ModelError(f"expected a grid for {len(spatial)} axes of {x.type}, got {grid.type}")
     grid = g.checked(grid, (*grid.shape[:-1], len(spatial)))
     places = g.op("reshape", grid, shape=(grid.shape[0], dims.product(sizes), len(spatial)))
     places = g.checked(places, (n, *places.shape[1:]))
@@ -57,7 +57,7 @@ def grid_sample(
 
 
 def _coordinate(g: GraphBuilder, places: Value, axis: int, length: Dim, is_aligned: bool) -> Value:
-    """[N, places, 1]: in pixels, along an axis of so many. -1 and 1 are the outer pixels' centres, or else their borders."""
+    """[N, places, 1]: in pixels, along an axis of `length`. -1 and 1 are the outer pixels' centres, or else their borders."""
     place = g.op("slice", places, starts=(axis,), ends=(axis + 1,), axes=(2,))
     one, half = g.constant(1, place.dtype), g.constant(0.5, place.dtype)
     moved = g.op("add", place, one)

@@ -30,7 +30,7 @@ def _only(what: str, **given: object) -> np.ndarray:
     """The one list among several attributes that is given."""
     found = [(name, value) for name, value in given.items() if value is not None and np.size(value)]  # type: ignore[arg-type]
     if len(found) != 1:
-        raise ModelError(f"one list of {what} is needed, but {', '.join(name for name, _ in found) or 'none'} came")
+        raise ModelError(f"expected one list of {what}, got {', '.join(name for name, _ in found) or 'none'}")
     (name, value) = found[0]
     array = np.asarray(value)
     if name == "strings":
@@ -79,7 +79,7 @@ def _looked_up(g: GraphBuilder, x: Value, keys: np.ndarray, values: np.ndarray, 
     """Among few keys each element is compared with all of them, in a kernel; among many the host looks it up."""
     kind = DType.of(keys.dtype)
     if x.dtype is not kind:
-        raise ModelError(f"the keys are {kind.name}, but {x.type} came")
+        raise ModelError(f"expected keys of type {kind.name}, got {x.type}")
     if len(keys) > _FEW:
         return g.op("look_up", x, g.constant(keys), g.constant(values), default)
     found = _equal(g, x, keys)
@@ -140,7 +140,7 @@ def _one_hot_encoder(
     categories = _only("categories", int64s=cats_int64s, strings=cats_strings)
     is_text = DType.of(categories.dtype).is_string
     if x.dtype.is_string != is_text:
-        raise ModelError(f"the categories are {DType.of(categories.dtype).name}, but {x.type} came")
+        raise ModelError(f"expected categories of type {DType.of(categories.dtype).name}, got {x.type}")
     if not is_text and x.dtype is not DType.int64:  # floats are cut to integers, as onnxruntime has it
         x = g.op("cast", x, dtype=DType.int64)
     found = _equal(g, x, categories)

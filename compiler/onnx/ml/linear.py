@@ -17,7 +17,7 @@ Floats = Sequence[float]
 
 
 def _matrix(name: str, values: Floats | None, lines: int) -> np.ndarray:
-    """A list of numbers as so many lines."""
+    """A list of numbers as a matrix of `lines` rows."""
     array = np.asarray(values if values is not None else (), np.float32)
     if lines < 1 or not array.size or array.size % lines:
         raise ModelError(f"{name} has {array.size} numbers, which are not {lines} rows")
@@ -27,7 +27,7 @@ def _matrix(name: str, values: Floats | None, lines: int) -> np.ndarray:
 def _product(g: GraphBuilder, x: Value, matrix: np.ndarray) -> Value:
     """x times the transposed matrix."""
     if isinstance(x.shape[1], int) and x.shape[1] != matrix.shape[1]:
-        raise ModelError(f"the model is of {matrix.shape[1]} features, but {x.type} came")
+        raise ModelError(f"expected {matrix.shape[1]} features, got {x.type}")
     x = g.checked(x, (x.shape[0], matrix.shape[1]))
     return g.op("matmul", x, g.constant(np.ascontiguousarray(matrix.T), x.dtype))
 
@@ -98,7 +98,7 @@ def _kernel(g: GraphBuilder, x: Value, vectors: np.ndarray, kind: str, params: F
     number = lambda value: g.constant(value, x.dtype)  # noqa: E731
     if kind == "RBF":
         if isinstance(x.shape[1], int) and x.shape[1] != vectors.shape[1]:
-            raise ModelError(f"the model is of {vectors.shape[1]} features, but {x.type} came")
+            raise ModelError(f"expected {vectors.shape[1]} features, got {x.type}")
         x = g.checked(x, (x.shape[0], vectors.shape[1]))
         apart = g.op("subtract", g.op("expand_dims", x, axes=(1,)), g.constant(vectors[None], x.dtype))
         distance = g.op(

@@ -27,7 +27,7 @@ def rows(g: GraphBuilder, x: Value, dtype: DType | None = None) -> Value:
     if x.rank == 1:
         x = g.op("expand_dims", x, axes=(0,))
     if x.rank != 2:
-        raise ModelError(f"rows of features are needed, but {x.type} came")
+        raise ModelError(f"expected rows of features, got {x.type}")
     wanted = dtype or (x.dtype if x.dtype in (DType.float32, DType.float64) else DType.float32)
     return x if x.dtype is wanted else g.op("cast", x, dtype=wanted)
 

@@ -53,7 +53,7 @@ def _transformed(g: GraphBuilder, x: Value, length: Value | None, axis: int, inv
     """The transform of x [..., 1 or 2] along an axis: the last one holds real and imaginary parts."""
     along = axis_of(axis, x.rank)
     if along == x.rank - 1 or x.shape[-1] not in (1, 2):
-        raise ModelError(f"the last axis of {x.type} is to be real and imaginary parts, another one is transformed")
+        raise ModelError(f"the last axis of {x.type} must be real and imaginary parts, another one is transformed")
     size = _points(g, x.shape[along], length, bool(inverse and onesided))
     order = (*(k for k in range(x.rank) if k not in (along, x.rank - 1)), along, x.rank - 1)
     rows = g.op("permute_dims", x, axes=order)
@@ -67,7 +67,7 @@ def _transformed(g: GraphBuilder, x: Value, length: Value | None, axis: int, inv
 
 
 def _points(g: GraphBuilder, length: Dim, wanted: Value | None, is_real: bool) -> Dim:
-    """Of a transform of so many elements, or of the frequencies of real ones, unless a length is told."""
+    """The transform's number of points: as given, else from the number of elements, or of frequencies of a real signal."""
     if wanted is None:
         size = dims.multiply(dims.add(length, -1), 2) if is_real else length
     else:
@@ -139,7 +139,7 @@ def _along_rows(g: GraphBuilder, x: Value, size: int, inverse: bool) -> Value:
 
 
 def _matrix(size: int, used: int, is_complex: bool, inverse: bool) -> np.ndarray:
-    """[parts of so many points, parts of all frequencies], in which parts vary fastest."""
+    """[parts of `used` points, parts of all frequencies], in which parts vary fastest."""
     turns = np.outer(np.arange(used), np.arange(size)) % size / size
     factors = np.exp((2j if inverse else -2j) * np.pi * turns) / (size if inverse else 1)
     rows = [factors, 1j * factors] if is_complex else [factors]
@@ -148,7 +148,7 @@ def _matrix(size: int, used: int, is_complex: bool, inverse: bool) -> np.ndarray
 
 
 def _of_size(g: GraphBuilder, x: Value, size: int) -> Value:
-    """x [..., points, parts] with so many points."""
+    """x [..., points, parts] cut or padded to `size` points."""
     points = int(x.shape[-2])  # type: ignore[arg-type]
     if points < size:
         return g.op("pad", x, pads=(*[0] * (2 * x.rank - 2), size - points, 0))
@@ -192,7 +192,7 @@ def _stft(
     """x [N, points, 1 or 2] to [N, windows, frequencies, 2]."""
     x = g.op("expand_dims", x, axes=(2,)) if x.rank == 2 else x
     if x.rank != 3 or x.shape[2] not in (1, 2) or (window is None and length is None):
-        raise ModelError(f"a signal [N, points, parts] and a window or its length are needed, but {x.type} came")
+        raise ModelError(f"expected a signal [N, points, parts] and a window or its length, got {x.type}")
     size = window.shape[0] if length is None else _points(g, 0, length, False)  # type: ignore[union-attr]
     if not isinstance(size, int) or not is_known(step):
         return _by_frames(g, x, step, window, size, bool(onesided))
@@ -305,5 +305,5 @@ def _one(value: Value | None, what: str, default: int = 0) -> int:
     if numbers is None:
         return default
     if len(numbers) != 1:
-        raise ModelError(f"its {what} is one number, but {len(numbers)} came")
+        raise ModelError(f"its {what} must be one number, got {len(numbers)}")
     return numbers[0]

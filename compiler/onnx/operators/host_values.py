@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def parameter(g: GraphBuilder, info: onnx.ValueInfoProto) -> tuple[ir.Var, Imported]:
-    """A parameter for an input that is no tensor. Raises UnsupportedError."""
+    """A parameter for an input that is not a tensor. Raises UnsupportedError."""
     kind = info.type.WhichOneof("value")
     try:
         if kind == "map_type":
@@ -96,7 +96,7 @@ def _zip_map(
     if x.rank == 1:
         x = g.op("expand_dims", x, axes=(0,))
     if x.rank != 2:
-        raise ModelError(f"rows of numbers are needed, but {x.type} came")
+        raise ModelError(f"expected rows of numbers, got {x.type}")
     return Maps(labels, g.checked(x, (x.shape[0], labels.shape[0])))
 
 

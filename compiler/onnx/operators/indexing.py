@@ -18,7 +18,7 @@ def _register_running(name: str, operator: str) -> None:
     @importer(name)
     def imported(g: GraphBuilder, x: Value, axis: Value, *, exclusive: int = 0, reverse: int = 0) -> Value:
         if axis.shape not in ((), (1,)):
-            raise ModelError(f"{name}: one axis is needed, but {axis.type} came")
+            raise ModelError(f"{name}: expected one axis, got {axis.type}")
         options = {"exclusive": bool(exclusive), "reverse": bool(reverse)}
         return along_axis(g, x, axis, lambda x, axis: g.op(operator, x, axis=axis, **options))
 
@@ -116,7 +116,7 @@ def _compress(g: GraphBuilder, x: Value, condition: Value, *, axis: int | None =
 def _reverse_sequence(g: GraphBuilder, x: Value, lengths: Value, *, batch_axis: int = 1, time_axis: int = 0) -> Value:
     """The first steps of each sequence, as many as it has, from its last one to its first."""
     if x.rank < 2 or {batch_axis, time_axis} != {0, 1} or lengths.rank != 1:
-        raise ModelError(f"sequences along the first two axes and a length for each are needed, but {x.type} came")
+        raise ModelError(f"expected sequences along the first two axes and a length for each, got {x.type}")
     steps = g.op("expand_dims", g.op("arange", stop=x.shape[time_axis]), axes=(batch_axis,))
     count = g.op("expand_dims", g.op("cast", lengths, dtype=DType.int64), axes=(time_axis,))
     last = g.op("subtract", count, g.constant(1, DType.int64))
@@ -145,7 +145,7 @@ def _one_hot(g: GraphBuilder, indices: Value, depth: Value, values: Value, *, ax
 @importer("EyeLike")
 def _eye_like(g: GraphBuilder, x: Value, *, dtype: int | None = None, k: int = 0) -> Value:
     if x.rank != 2:
-        raise ModelError(f"a matrix is needed, but {x.type} came")
+        raise ModelError(f"expected a matrix, got {x.type}")
     rows = g.op("expand_dims", g.op("arange", stop=x.shape[0]), axes=(1,))
     columns = g.op("arange", start=-k, stop=dims.add(x.shape[1], -k))
     kind = x.dtype if dtype is None else element_type(dtype)

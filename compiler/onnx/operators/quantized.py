@@ -125,10 +125,10 @@ def _spread(g: GraphBuilder, parameter: Value, x: Value, axis: int, block_size: 
     along = axis_of(axis, x.rank)
     if not block_size:
         if parameter.rank != 1:
-            raise ModelError(f"one number for each place along axis {axis} is needed, but {parameter.type} came")
+            raise ModelError(f"expected one number for each place along axis {axis}, got {parameter.type}")
         return g.op("expand_dims", parameter, axes=tuple(range(1, x.rank - along)))
     if parameter.rank != x.rank:
-        raise ModelError(f"one number for each block of {x.type} is needed, but {parameter.type} came")
+        raise ModelError(f"expected one number for each block of {x.type}, got {parameter.type}")
     before, count, behind = parameter.shape[:along], parameter.shape[along], parameter.shape[along + 1 :]
     apart = g.op("reshape", parameter, shape=(*before, count, 1, *behind))
     repeated = g.op("broadcast_to", apart, shape=(*before, count, block_size, *behind))

@@ -86,7 +86,7 @@ def _multinomial(
     """Classes, by the logarithms of how likely each is: x [N, classes] to [N, sample_size]. A draw is a place between 0 and 1;
     its class is how many classes end before it."""
     if x.rank != 2 or sample_size < 1:
-        raise ModelError(f"a matrix and samples are needed, but {x.type} and {sample_size} came")
+        raise ModelError(f"expected a matrix and samples, got {x.type} and {sample_size}")
     likely = g.op("softmax", g.op("cast", x, dtype=DType.float64), axis=1)
     ends = g.op("cumulative_sum", likely, axis=1)
     places = g.op("expand_dims", uniform(g, (x.shape[0], sample_size), _bits(seed)), axes=(2,))

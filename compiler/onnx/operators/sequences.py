@@ -32,7 +32,7 @@ def _construct(g: GraphBuilder, *tensors: Imported) -> TensorSequence:
 
 def _tensor(value: Imported) -> Value | AnyRank:
     if not isinstance(value, (Value, AnyRank)):
-        raise ModelError(f"a tensor is needed, but a {KINDS[type(value)]} came")
+        raise ModelError(f"expected a tensor, got a {KINDS[type(value)]}")
     return value
 
 
@@ -74,7 +74,7 @@ def _cut(g: GraphBuilder, x: Value, axis: int, each: Dim, squeeze: bool) -> Held
 def _cut_by_sizes(g: GraphBuilder, x: Value, axis: int, split: Value) -> HeldSequence:
     """Parts of sizes whose number only a run can tell. It ends where one is below 0, or all together are not what there is."""
     if split.rank != 1:
-        raise ModelError(f"the sizes of the parts are a vector, but {split.type} came")
+        raise ModelError(f"the sizes of the parts must be a vector, got {split.type}")
     sizes = g.op("cast", split, dtype=DType.int64) if split.dtype is not DType.int64 else split
     (whole,) = g.sizes(g.op("sum", sizes), "sizes")
     x = g.checked(x, (*x.shape[:axis], whole, *x.shape[axis + 1 :]))
@@ -176,7 +176,7 @@ def _is_known(position: Value | None) -> bool:
 
 
 def _place(position: Value, count: int, last: int) -> int:
-    """A place up to the `last` of a sequence of so many tensors, counted from the end if it is negative."""
+    """A place up to the `last` of a sequence of `count` tensors, counted from the end if it is negative."""
     (place,) = integers_of(position, "position") or (0,)
     if not -count <= place <= last:
         raise ModelError(f"place {place} of a sequence of {count} tensors")

@@ -64,7 +64,7 @@ def _reshaped(g: GraphBuilder, x: Value, shape: tuple[Dim, ...], allow_zero: boo
     for axis, dim in enumerate(shape):
         if dim == 0 and not allow_zero:
             if axis >= x.rank:
-                raise ModelError(f"Reshape: dimension {axis} is to be that of the input, which has rank {x.rank}")
+                raise ModelError(f"Reshape: dimension {axis} must be that of the input, which has rank {x.rank}")
             dim = x.shape[axis]
         result.append(dim)
     if result.count(-1) == 1:
@@ -177,7 +177,7 @@ def _space_to_depth(g: GraphBuilder, x: Value, *, blocksize: int, mode: str = "D
 
 def _four(x: Value, blocksize: int) -> tuple[Dim, ...]:
     if x.rank != 4 or blocksize < 1:
-        raise ModelError(f"an input of rank 4 and blocks of at least 1 are needed, but {x.type} and {blocksize} came")
+        raise ModelError(f"expected an input of rank 4 and blocks of at least 1, got {x.type} and {blocksize}")
     return x.shape
 
 
@@ -356,7 +356,7 @@ def _without_negative_pads(
     chosen = integers_of(axes, "axes")
     along = tuple(range(x.rank)) if chosen is None else tuple(axis_of(axis, x.rank) for axis in chosen)
     if len(numbers) != 2 * len(along):
-        raise ModelError(f"Pad: {2 * len(along)} pads are needed, but {len(numbers)} came")
+        raise ModelError(f"Pad: expected {2 * len(along)} pads, got {len(numbers)}")
     zero, one = (g.constant(number, DType.int64) for number in (0, 1))
     for place, axis in enumerate(along):
         if not is_known(numbers[place], numbers[count + place]):
@@ -381,7 +381,7 @@ def _padded(
         raise ModelError(f"mode {mode!r} is not one of ONNX's")
     along = range(x.rank) if axes is None else [axis_of(axis, x.rank) for axis in axes]
     if len(pads) != 2 * len(along):
-        raise ModelError(f"Pad: {2 * len(along)} pads are needed, but {len(pads)} came")
+        raise ModelError(f"Pad: expected {2 * len(along)} pads, got {len(pads)}")
     begins: list[Dim] = [0] * x.rank
     ends: list[Dim] = [0] * x.rank
     for place, axis in enumerate(along):
@@ -430,7 +430,7 @@ def _gather_elements(g: GraphBuilder, x: Value, indices: Value, *, axis: int = 0
 @importer("Trilu")
 def trilu(g: GraphBuilder, x: Value, k: Value | None = None, *, upper: int = 1) -> Value:
     if x.rank < 2:
-        raise ModelError(f"matrices are needed, but {x.type} came")
+        raise ModelError(f"expected matrices, got {x.type}")
     diagonal = run_time.whole_number(g, 0 if k is None else k)
     rows = g.op("arange", stop=x.shape[-2])
     if diagonal.elements is not None:
@@ -507,7 +507,7 @@ def _float_range(g: GraphBuilder, *bounds: Value) -> Value:
     first, last, step = (scalar(value.constant, "a bound") for value in bounds if value.constant is not None)
     count = np.ceil(np.float64(last - first) / step) if step else np.inf
     if not np.isfinite(count) or count > FOLD_BYTES:
-        raise ModelError(f"Range: {first}, {last}, {step} are no bounds of a tensor that Treadle would make")
+        raise ModelError(f"Range: {first}, {last}, {step} are not bounds of a tensor that Treadle would make")
     count = max(int(count), 0)
     return g.constant(first + np.arange(count) * step, bounds[0].dtype)
 

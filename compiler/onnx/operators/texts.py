@@ -66,8 +66,8 @@ def _tokenizer(
     """Converters of scikit-learn's text pipelines write it."""
     if x.rank not in (1, 2) or mincharnum < 1 or bool(separators) == bool(tokenexp):
         raise ModelError(
-            f"texts of one or two axes, mincharnum of 1 or more, and either separators or tokenexp are needed, "
-            f"but {x.type}, {mincharnum}, {list(separators)[:9]} and {tokenexp[:60]!r} came"
+            f"expected texts of one or two axes, mincharnum of 1 or more, and either separators or tokenexp, "
+            f"got {x.type}, {mincharnum}, {list(separators)[:9]} and {tokenexp[:60]!r}"
         )
     by_characters = tokenexp == "." or list(separators) == [""]
     if by_characters and mincharnum > 1:
@@ -90,7 +90,7 @@ def _tokenizer(
 @importer("MurmurHash3", domain=RUNTIME)
 def _murmur_hash(g: GraphBuilder, x: Value, *, positive: int = 1, seed: int = 0) -> Value:
     if not x.dtype.is_string:
-        raise UnsupportedError(f"hashes of {x.type}, which is no text")
+        raise UnsupportedError(f"hashes of {x.type}, which is not text")
     hashes = g.op("hash_texts", x, seed=seed)
     return g.op("bitcast", hashes, dtype=DType.uint32) if positive else hashes
 
@@ -149,7 +149,7 @@ def _check_pool(counts: Sequence[int], indexes: Sequence[int], size: int) -> Non
     """Raises ModelError where the n-grams of a pool and their columns do not agree."""
     ends = [*counts[1:], size]
     if not counts or counts[0] != 0 or any(not begin <= end <= size for begin, end in zip(counts, ends, strict=True)):
-        raise ModelError(f"ngram_counts {list(counts)[:20]} are no places in a pool of {size} tokens, in order")
+        raise ModelError(f"ngram_counts {list(counts)[:20]} are not places in a pool of {size} tokens, in order")
     grams = sum((end - begin) // length for length, (begin, end) in enumerate(zip(counts, ends, strict=True), 1))
     if len(indexes) != grams or min(indexes, default=0) < 0 or max(indexes, default=0) > 1 << 24:
         raise ModelError(f"ngram_indexes are {len(indexes)} columns, for {grams} n-grams")

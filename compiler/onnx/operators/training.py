@@ -15,13 +15,13 @@ DOMAIN = "ai.onnx.preview.training"
 def _groups(g: GraphBuilder, name: str, tensors: Sequence[Value], count: int) -> list[list[Value]]:
     """For each tensor that is optimised, itself, its gradient, and what is kept of it: all of the same shape."""
     if not tensors or len(tensors) % count:
-        raise ModelError(f"{name}: {count} tensors for each that is optimised are needed, but {len(tensors)} came")
+        raise ModelError(f"{name}: expected {count} tensors for each optimised tensor, got {len(tensors)}")
     size = len(tensors) // count
     groups = []
     for group in (tensors[place::size] for place in range(size)):
         if len({each.rank for each in group}) > 1:
             raise ModelError(
-                f"{name}: tensors of one shape are needed, but {', '.join(str(each.type) for each in group)} came"
+                f"{name}: expected tensors of one shape, got {', '.join(str(each.type) for each in group)}"
             )
         groups.append(g.same_sizes(group, range(group[0].rank)))
     return groups

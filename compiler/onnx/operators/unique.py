@@ -16,10 +16,10 @@ def _unique(g: GraphBuilder, x: Value, *, axis: int | None = None, sorted: int =
 
 
 def unique(g: GraphBuilder, x: Value, *, axis: int | None = None, sorted: int = 1) -> tuple[Value, Value, Value, Value]:
-    """The slices, where each one first came, which of them each slice of x is, and how often each came.
+    """The slices, where each one first occurs, which of them each slice of x is, and how often each occurs.
 
     Rows are put in order; where one differs from that before it, a new one begins. With `sorted` = 0 they stand as they first
-    came."""
+    occurs."""
     kind = x.dtype
     if kind is DType.bool or not kind.is_numpys:
         x = g.op("cast", x, dtype=DType.uint8 if kind is DType.bool else DType.float32)

@@ -20,12 +20,12 @@ FILTER = -10000.0  # what is added to scores of keys that a mask hides
 
 
 def _refuse(**attributes: tuple[object, object]) -> None:
-    """Raises UnsupportedError for an attribute or input that is not what it has to be: by name, that, and what came."""
+    """Raises UnsupportedError for an attribute or input that is not what it must be."""
     for name, (expected, came) in attributes.items():
         if came != expected:
             here = "a tensor" if isinstance(came, Value) else repr(came)
             wanted = "be left out" if expected is None else f"be {expected!r}"
-            raise UnsupportedError(f"{name} is to {wanted}, but {here} came: export the model without it")
+            raise UnsupportedError(f"{name} must {wanted}, got {here}: export the model without it")
 
 
 # ---- attention ----
@@ -205,7 +205,7 @@ def _multi_head_attention(
     if unidirectional and length != 1:
         if keys != dims.add(earlier, length):
             raise UnsupportedError(
-                f"unidirectional is to be 0 where {length} queries meet {keys} keys of another sequence"
+                f"unidirectional must be 0 where {length} queries meet {keys} keys of another sequence"
             )
         visible = _up_to_now(g, earlier, length, keys)
     mask = None if key_padding_mask is None else _mask(g, key_padding_mask, q.shape[0], keys, mask_filter_value)
@@ -403,7 +403,7 @@ def _group_query_attention(
 def _cached(
     g: GraphBuilder, past_key: Value, past_value: Value, key: Value, value: Value, first: Value, total: Value
 ) -> tuple[Value, ...]:
-    """The caches with new rows, each sequence's behind its earlier ones. Where all of them fill the cache that came, the new rows
+    """The caches with new rows, each sequence's behind its earlier ones. Where all of them fill the given cache, the new rows
     are joined to it; else they are put into it, where it may have more room than is used. A total that only a run can tell is
     taken to be that of all its tokens, as if there were no such room."""
     (batch, _, length, _), earlier = key.shape, past_key.shape[2]

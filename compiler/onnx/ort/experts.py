@@ -44,7 +44,7 @@ def _by_experts(g: GraphBuilder, x: Value, router: Value, routing: _Routing, exp
     is_other = isinstance(router.shape[1], int) and router.shape[1] != len(experts)
     if is_other or not 1 <= routing.k <= len(experts):
         raise ModelError(
-            f"scores of {len(experts)} experts and no larger k are needed, but {router.type} and k = {routing.k} came"
+            f"expected scores of {len(experts)} experts and no larger k, got {router.type} and k = {routing.k}"
         )
     router = networks.along(g, router, 1, len(experts))
     rows = g.op("reshape", x, shape=(dims.product(x.shape[:-1]), x.shape[-1]))
@@ -160,9 +160,7 @@ def _mixed(
     assert first is not None
     counts = [len(each) for each in layers if each]
     if len(set(counts)) > 1:
-        raise ModelError(
-            f"weights of as many experts in each layer are needed, but those of {', '.join(map(str, counts))} came"
-        )
+        raise ModelError(f"expected the same number of experts in each layer, got {', '.join(map(str, counts))}")
     experts = [
         functools.partial(_expert, g, [each[number] if each else None for each in layers], activation, swiglu)
         for number in range(len(first))
@@ -268,7 +266,7 @@ def _layers_of_few_bits(
     count, outputs, inputs = *content.shape[:2], content.shape[2] * 8 // bits
     size = block_size or inputs
     if size < 1 or inputs % size or scale.size != count * outputs * (inputs // size):
-        raise ModelError(f"{name}_scales: a scale for each {size} of {inputs} inputs is needed, but {scales.type} came")
+        raise ModelError(f"{name}_scales: expected a scale for each {size} of {inputs} inputs, got {scales.type}")
     blocks = inputs // size
     numbers = constant_numbers(weights, bits, (count, outputs, blocks, size), f"{name}_experts_weights")
     points = points_of(zeros, bits, count * outputs, blocks).reshape(count, outputs, blocks)

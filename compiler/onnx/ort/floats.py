@@ -21,7 +21,7 @@ def check_ranks(*ranks: int, **values: Value | None) -> None:
     """Raises ModelError, by name, for a value of another rank."""
     for name, value in values.items():
         if value is not None and value.rank not in ranks:
-            raise ModelError(f"{name} is to have {' or '.join(map(str, ranks))} axes, but {value.type} came")
+            raise ModelError(f"{name} must have {' or '.join(map(str, ranks))} axes, got {value.type}")
 
 
 def times(g: GraphBuilder, x: Value, factor: float) -> Value:
@@ -175,7 +175,7 @@ def _convolution(
         return result
     names = _ACTIVATIONS.get(activation, ())
     if len(activation_params) > len(names):
-        raise ModelError(f"{activation} has {len(names)} parameters, but activation_params {activation_params} came")
+        raise ModelError(f"{activation} has {len(names)} parameters, got activation_params {activation_params}")
     return _activated(g, result, activation, dict(zip(names, activation_params, strict=False)))
 
 

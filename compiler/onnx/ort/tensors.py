@@ -33,7 +33,7 @@ def _expand_dims(g: GraphBuilder, x: Value, axis: Value) -> Value:
 
 @importer("Unique", domain=DOMAIN)
 def _unique(g: GraphBuilder, x: Value) -> tuple[Value, ...]:
-    """Each element once, in the order in which they first came; where each element of x is among them; how often each came."""
+    """Each element once, in order of first occurrence; the index among them of each element of x; the count of each."""
     check_ranks(1, x=x)
     values, _, inverse, counts = unique(g, x, sorted=0)
     return values, inverse, counts
@@ -48,7 +48,7 @@ def _matmul_of_16_bits(g: GraphBuilder, a: Value, b: Value) -> Value:
 def _inverse(g: GraphBuilder, x: Value) -> Value:
     """Of each matrix that the last two axes are. A singular one has none: the call says so."""
     if x.rank < 2:
-        raise ModelError(f"matrices are needed, but {x.type} came")
+        raise ModelError(f"expected matrices, got {x.type}")
     lines = numbered(g, x.shape[-1])
     is_diagonal = g.op("equal", g.op("expand_dims", lines, axes=(1,)), lines)
     unit = g.op("cast", is_diagonal, dtype=x.dtype)

@@ -38,9 +38,9 @@ def _matmul_n_bits(
     and a zero point. Each row of b and of packed zero points begins with a byte."""
     check_bits(bits, "weights")
     if min(K, N, block_size) < 1 or block_size * bits % 8:
-        raise ModelError(f"K, N and block_size are to be positive, blocks whole bytes, but {K}, {N}, {block_size} came")
+        raise ModelError(f"K, N and block_size must be positive, blocks whole bytes, got {K}, {N}, {block_size}")
     if a.rank == 0 or a.shape[-1] != K:
-        raise ModelError(f"a is to have rows of K = {K} elements, but {a.type} came")
+        raise ModelError(f"a must have rows of K = {K} elements, got {a.type}")
     _check_order(g_idx, K, block_size)
     blocks = -(-K // block_size)
     numbers = constant_numbers(b, bits, (N, blocks, block_size), "b")
@@ -97,7 +97,7 @@ def constant_numbers(
     size = -(-shape[-1] // each)
     if packed.dtype is not DType.uint8 or content.size != math.prod(shape[:-1]) * size:
         expected = "x".join(map(str, (*shape[:-1], size)))
-        raise ModelError(f"{name} is to have {expected} elements of uint8, but {packed.type} came")
+        raise ModelError(f"{name} must have {expected} elements of uint8, got {packed.type}")
     rows = content.reshape(*shape[:-1], size)
     places = reversed(range(each)) if is_first_high else range(each)
     parts = [rows >> (bits * place) & ((1 << bits) - 1) for place in places]
@@ -110,7 +110,7 @@ def constant_numbers(
 def _of_blocks(g: GraphBuilder, parameter: Value, rows: int, blocks: int, name: str) -> Value:
     """One number for each block of each row, float32[rows, blocks, 1]."""
     if not parameter.dtype.is_float or math.prod(parameter.shape) != rows * blocks:
-        raise ModelError(f"{name} is to have {rows}x{blocks} floats, but {parameter.type} came")
+        raise ModelError(f"{name} must have {rows}x{blocks} floats, got {parameter.type}")
     return g.op("reshape", g.op("cast", parameter, dtype=DType.float32), shape=(rows, blocks, 1))
 
 
@@ -145,16 +145,16 @@ def _matmul_bnb4(
     if transB != 1 or quant_type not in range(len(_CODES)):
         raise UnsupportedError(f"transB = {transB}, quant_type = {quant_type}")
     if min(K, N, block_size) < 1:
-        raise ModelError(f"K, N and block_size are to be positive, but {K}, {N}, {block_size} came")
+        raise ModelError(f"K, N and block_size must be positive, got {K}, {N}, {block_size}")
     if a.rank == 0 or a.shape[-1] != K:
-        raise ModelError(f"a is to have rows of K = {K} elements, but {a.type} came")
+        raise ModelError(f"a must have rows of K = {K} elements, got {a.type}")
     codes = constant_numbers(b, 4, (N * K,), "b", is_first_high=True)
     blocks = -(-codes.size // block_size)
     greatest = absmax.content
     if greatest is None:
         raise UnsupportedError("absmax: magnitudes that are not constant")
     if greatest.size != blocks:
-        raise ModelError(f"absmax is to have {blocks} elements, one for each block, but {absmax.type} came")
+        raise ModelError(f"absmax must have {blocks} elements, one for each block, got {absmax.type}")
     by_place = np.repeat(greatest.reshape(-1).astype(np.float32), block_size)[: codes.size]
     weights = (_CODES[quant_type][codes] * by_place).reshape(N, K)
     weights.flags.writeable = False

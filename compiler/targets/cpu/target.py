@@ -1,4 +1,4 @@
-"""What a kernel is made for: the CPU as LLVM names it, its vectors, its caches.
+"""The CPU target of a kernel: LLVM's name of it, its vectors, its caches.
 
 Templates read it to choose register tiles and blocks; the code generator gets `native`. Nothing here imports Numba.
 """
@@ -13,7 +13,7 @@ from ....formats.messages.errors import OutOfMemoryError
 from ....native.llvm import NativeTarget
 from ....native.platform import host_target
 
-# LLVM's features, widest first, that give vectors of so many bytes, and so many vector registers
+# LLVM's features, widest first: bytes of a vector, number of vector registers
 _VECTORS = (("avx512f", 64, 32), ("avx2", 32, 16))
 
 # The same for CPUs that are asked for by name alone, without a list of features
@@ -96,7 +96,7 @@ class Target:
         return "nibbles_512" if self.native.has("avx512f") and self.vector_bytes == 64 else "nibbles"
 
     def lanes(self, itemsize: int = 4) -> int:
-        """Elements of so many bytes in a vector."""
+        """Elements of `itemsize` bytes in a vector."""
         return self.vector_bytes // itemsize
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...operators.patterns import Pattern, States
-from ...operators.text_counts import BEFORE, END, edge_hash, token_hash
+from .operators.text_counts import BEFORE, END, edge_hash, token_hash
 
 _MOST_STATES = 256
 _ANY_OTHER = "\u0100"  # stands for all characters behind ASCII
@@ -44,7 +44,7 @@ def moves_between(separators: Sequence[str]) -> np.ndarray | None:
 
 
 def _of_runs(separators: frozenset[int], is_single: bool) -> np.ndarray:
-    """The longest runs, or single ones, of characters whose first bytes are no separators."""
+    """The longest runs, or single ones, of characters whose first bytes are not separators."""
     moves = np.zeros((8, 256), np.int32)
     inside = len(BEFORE)
     taken = [byte for byte in (*range(128), *_FIRST_BYTES) if byte not in separators]

@@ -28,7 +28,7 @@ GAIN = 0.97  # the share of the default's time below which something else is wor
 
 _ROUNDS = 7  # in which each kernel has a turn
 _TURN_SECONDS = 0.001
-_COLD = 3  # times the last cache: constants that were read so long ago have left it
+_COLD = 3  # times the last-level cache: constants read that long ago have left it
 _MOST_COPIES = 512
 
 
@@ -58,12 +58,12 @@ class Memory:
 
     @staticmethod
     def of(program: Program, target: Target) -> Memory:
-        """Cold where the program's constants, each of which is read once a call, do not stay in the last cache."""
+        """Cold where the program's constants, each of which is read once a call, do not stay in the last-level cache."""
         is_cold = sum(array.nbytes for array in program.constants) > target.l3_bytes
         return Memory(_COLD * target.l3_bytes if is_cold else 0)
 
     def places(self, size: int) -> list[np.ndarray]:
-        """Stretches of so many bytes, one behind the other."""
+        """Consecutive pieces of `size` bytes."""
         copies = min(_MOST_COPIES, math.ceil(self.cold_bytes / max(size, 1)) + 1) if self.cold_bytes else 1
         step = -(-size // 64) * 64
         if self._numbers.nbytes < copies * step + 64:
@@ -168,7 +168,7 @@ class Timed:
                 yield arguments.ctypes.data
 
     def seconds(self, calls: int) -> float:
-        """Of one call, the mean of so many."""
+        """Mean seconds of a call, over `calls` calls."""
         outcome = (ctypes.c_int64 * 2)()
         at, scratch = ctypes.addressof(outcome), -(-self._scratch.ctypes.data // 64) * 64
         places = [next(self._next) for _ in range(calls)]

@@ -1,7 +1,7 @@
 """Tuning: which variants of the kernels are the fastest on this machine, by measuring them.
 
 Variants are those that the templates offer (`kernels/variants.py`). A primitive's kernels take turns on the same data, as they
-would find it: constants come from memory where those of the whole program are larger than the last cache, other tensors
+would find it: constants come from memory where those of the whole program are larger than the last-level cache, other tensors
 from the caches. One thread measures. A variant replaces the default only where it was faster again when the two were
 compared once more. What is found is kept in the cache, primitive by primitive.
 """
@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ....formats.bytecode import function_words, scan
+from ....formats.executable import Executable
 from ....formats.isa import Kind
 from ....formats.primitive import PrimitiveDefinition
 from ....formats.program import Program
@@ -24,7 +25,7 @@ from ....native import platform
 from ....vm import library
 from ... import bounds
 from .kernels.lower import space
-from .target import Target
+from .target import Target, host
 from .timing import GAIN, Memory, Operands, Use, compare, is_possible
 from .toolchain.kernels import build
 
@@ -34,7 +35,7 @@ _LEAST_SECONDS = 3e-6  # a call that is shorter is mostly the call itself
 
 @dataclass
 class Outcome:
-    """What tuning found for one primitive. Seconds are of one call."""
+    """The tuning result of one primitive. Seconds are of one call."""
 
     name: str
     calls: int
@@ -45,7 +46,7 @@ class Outcome:
 
 @dataclass
 class Tuned:
-    """What tuning found: variants by definition key, empty ones where the default is best; and the measurements."""
+    """The tuning results: variants by definition key, empty where the default is best; and the measurements."""
 
     variants: dict[str, str] = field(default_factory=dict)
     outcomes: list[Outcome] = field(default_factory=list)
@@ -89,7 +90,7 @@ def tune(program: Program, target: Target, session: Session) -> Tuned:
         return found
     try:
         work = _by_time(_tunable(program, target), memory, target)
-        hidden = None if session.progress else True  # None: hidden where stderr is no terminal
+        hidden = None if session.progress else True  # None: hidden where stderr is not a terminal
         with tqdm(total=len(work), desc="tuning", unit=" kernels", leave=False, disable=hidden) as bar:
             for number, use in enumerate(work):
                 bounds.check(use.name)
@@ -123,6 +124,29 @@ def known(program: Program, target: Target) -> dict[str, str]:
 
 def _choice_key(definition_key: str) -> str:
     return hashlib.sha256(f"tuned {definition_key}".encode()).hexdigest()
+
+
+def with_known_variants(executable: Executable, target: Target | None = None) -> Executable:
+    """`executable` with the variants of its kernels that this machine remembers from tuning."""
+
+    target = target or host()
+    return _with_variants(executable, target, known(executable.program, target))
+
+
+def tune_kernels(executable: Executable, target: Target | None = None, session: Session | None = None) -> Executable:
+    """`executable` with the fastest variants of its kernels, as far as the session's time allows to measure them."""
+
+    target = target or host()
+    found = tune(executable.program, target, session or Session())
+    return _with_variants(executable, target, found.variants)
+
+
+def _with_variants(executable: Executable, target: Target, variants: Mapping[str, str]) -> Executable:
+    """An empty text for a definition is the default."""
+    before = executable.tuning.get(target.key, {})
+    all_ = {key: text for key, text in {**before, **variants}.items() if text}
+    others = {key: choices for key, choices in executable.tuning.items() if key != target.key}
+    return executable.with_tuning(others | ({target.key: all_} if all_ else {}))
 
 
 # ---- what there is to tune ----

@@ -19,10 +19,10 @@ from ....formats.types import TensorType
 from ....native import platform
 from ....vm import library
 from ... import bounds
-from ...operators.packing import BLOCK
 from ...operators.shapes import integer
 from ...operators.table import lookup
-from ...operators.winograd import TILES, Problem, Tiles, WinogradChoice, best_tiles
+from .operators.packing import BLOCK
+from .operators.winograd import TILES, Problem, Tiles, WinogradChoice, best_tiles
 from .target import Target
 from .timing import GAIN, Memory, Operands, Timed, Use, compare
 from .tune import Outcome, Session
@@ -47,7 +47,7 @@ def _likely_best(problem: Problem, target: Target) -> Tiles | None:
 
 
 def choice(target: Target, measured: Mapping[Problem, Tiles | None], remembers: bool) -> WinogradChoice:
-    """What was measured; else, if it is asked for, what this machine's cache remembers; else what the cost model says."""
+    """The measured tiles; else, if `remembers`, those in this machine's cache; else those of the cost model."""
 
     def choose(problem: Problem) -> Tiles | None:
         if problem in measured:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from treadle.compiler.operators import lookup
-from treadle.compiler.operators.winograd import Tiles
+from treadle.compiler.targets.cpu.operators.winograd import Tiles
 from treadle.compiler.targets.cpu.target import Target
 from treadle.formats.types import tensor
 from treadle.vm.library import BuiltKernel
@@ -93,7 +93,7 @@ def convolve(
     """Checks the kernel that a convolution of x with the weights gets, and gives it.
 
     `epilogue`: names of operators that follow, where "add" adds another image. `symbolic`: axes of sizes that only the call
-    tells. `slack`: bytes that tensors end before a page. `atol`: by default what a sum of so many products may err by.
+    tells. `slack`: bytes that tensors end before a page. `atol`: by default the error bound of a sum of that length.
     """
     vector = normal(len(weight))
     wanted = evaluate("conv", x, weight, *[vector] * bias, groups=groups, **window)

@@ -59,7 +59,7 @@ def test_bands_of_a_line_longer_than_the_cache_are_copied_one_by_one(channels, s
 
 @pytest.mark.parametrize("slack", [0, 4])
 def test_large_results_are_written_past_the_caches(slack):
-    size = 740  # of an image of 16 channels that no cache has room for
+    size = 740  # an image of 16 channels, larger than the caches
     convolve(normal(1, 3, size, size), normal(16, 3, 1, 1), "relu", parts=2, slack=slack)
     convolve(normal(1, 16, size, size), normal(16, 16, 1, 1), "add relu", parts=2, slack=slack)
     convolve(normal(1, 16, size, size), normal(16, 1, 1, 3), "relu", parts=2, slack=slack, groups=16, pads=(0, 1, 0, 1))
@@ -139,7 +139,7 @@ def test_groups_that_share_blocks(groups, channels, outputs):
 def test_what_is_no_number_stays_in_its_group(groups, channels, outputs, target):
     x, weight = normal(1, groups * channels, 6, 7), normal(groups * outputs, channels, 3, 3)
     x[0, 1, 2, 3], x[0, channels, 5, 0], x[0, -1, 0, 6] = np.inf, np.nan, -np.inf
-    weight[0, 1] = 0  # an infinity times a zero of the group itself is no number
+    weight[0, 1] = 0  # an infinity times a zero of the group itself is NaN
     sizes = {"groups": groups, "target": target, "parts": 2}
     convolve(x, weight, pads=(1, 1, 1, 1), **sizes)
     convolve(x, weight, symbolic=(2, 3), **sizes)

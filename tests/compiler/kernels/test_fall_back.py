@@ -18,7 +18,7 @@ X = np.linspace(0, 1, 24, dtype=np.float32).reshape(4, 6)
 
 @pytest.fixture
 def model(monkeypatch, tmp_path):
-    """`model(count)`: a module of so many kernels, none of which this process or the cache has met."""
+    """`model(count)`: a module of `count` kernels, none of which this process or the cache has met."""
     from treadle.vm import core
 
     core.engine()  # stays where it is

@@ -69,7 +69,7 @@ def test_transposed_operands(transpose_a, transpose_b):
 
 
 def test_rows_in_few_cache_sets_are_copied_apart():
-    rows = TARGET.l2_bytes // (4 * 136) + 5  # of a result that leaves the second cache
+    rows = TARGET.l2_bytes // (4 * 136) + 5  # of a result that leaves L2
     few_ways = dataclasses.replace(TARGET, l1_bytes=32 << 10)
     kernel = product((rows, 1024), (1024, 136), parts=2, target=few_ways)
     assert kernel.scratch_bytes > 4 * 1024 * 20

@@ -134,7 +134,7 @@ def test_the_order_of_parts_does_not_change_a_bit(name: str) -> None:
 
 
 def test_a_kernel_that_streams_is_interpreted() -> None:
-    """Results that no cache has room for are written past the caches, where they lie at a multiple of 64, and waited for."""
+    """Results larger than the caches are stored non-temporally if aligned to 64 bytes, and fenced."""
     text = (
         "def kernel(args, scratch, part, parts):\n"
         "    x = word(args, 1)\n"

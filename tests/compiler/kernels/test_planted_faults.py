@@ -69,7 +69,7 @@ def planted(name: str, pattern: str, other: str) -> Kernel:
 
 
 def found(name: str, kernel: Kernel, parts_of: tuple[int, ...] = (1, 3)) -> KernelFaultError:
-    """What is said of an example's kernel in so many parts."""
+    """The findings for an example's kernel run in a number of parts."""
     for parts in parts_of:
         try:
             interpreted(example_named(name), kernel, parts=parts)

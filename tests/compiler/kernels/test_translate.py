@@ -199,7 +199,7 @@ def test_there_is_no_division_by_zero_and_no_loop_by_steps_of_zero():
         ("x = min(args, 1.0)\nreturn 0", r"line 2: there is no min\(int64, float64\)"),
         ("with x:\n    pass\nreturn 0", "compiled functions know no With"),
         ("for i in (1, 2):\n    pass\nreturn 0", "a for loop is over a range"),
-        ("return 1.5", "float64 is no integer"),
+        ("return 1.5", "float64 is not an integer"),
         ("return (", "the text of a kernel is one function"),
     ],
 )

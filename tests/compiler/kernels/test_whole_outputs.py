@@ -75,7 +75,7 @@ def test_an_axis_of_any_length_beside_one_of_no_elements_takes_no_time() -> None
         ("counted_nonzero", [(long, 0)], {"count": 0}),
         ("matmul", [(long, 0), (0, 0)], {}),
         ("exp", [(long, 0)], {}),
-        ("pack_channels", [(long >> 4, 0, 3)], {}),  # in blocks of 16; a longer one is no type
+        ("pack_channels", [(long >> 4, 0, 3)], {}),  # in blocks of 16; a longer one is not a type
         ("resize", [(long, 2, 0)], {"axis": 1, "size": 5}),
     ):
         definition = definition_of(operator, [tensor("float32", shape) for shape in shapes], **attributes)

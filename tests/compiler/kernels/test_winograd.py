@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from treadle.compiler.operators.winograd import TILES, Problem, Tiles, best_tiles, raw_rows, transforms
+from treadle.compiler.targets.cpu.operators.winograd import TILES, Problem, Tiles, best_tiles, raw_rows, transforms
 from treadle.formats.types import tensor
 
 from . import convolutions
@@ -226,7 +226,7 @@ def test_pieces_are_of_whole_blocks():
 
 
 def test_a_signal_is_as_long_as_it_needs_to_be():
-    """One pixel is no work for tiles, nor are those of an image of one line for a window of three."""
+    """One pixel is too little work for tiles, and so is an image of one line for a window of three."""
     chosen = [best_tiles(Problem(1, 128, 8, 1, length, (1, 3))) for length in (1, 3, 64)]
     assert chosen == [None, None, Tiles(4)]
     assert best_tiles(Problem(1, 128, 8, 1, 64)) is None

@@ -147,7 +147,7 @@ def test_a_window_is_written_round_and_round() -> None:
     for number in range(7):
         builtin("attention_kv_cache_window_override_with_sinks")(with_sinks, tensor([[number, number]]), 4, 1)
     assert view(with_sinks) == [0, 4, 5, 6]
-    with pytest.raises(ValueError, match="rows came for a window"):
+    with pytest.raises(ValueError, match="rows for a window"):
         builtin("attention_kv_cache_window_override")(of, tensor(np.zeros((5, 2))), 4)
 
 

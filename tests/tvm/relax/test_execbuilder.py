@@ -63,7 +63,7 @@ def test_constants_that_are_equal_are_one() -> None:
     assert ib.convert_constant((1, 2)) == ib.convert_constant(tvm.runtime.ShapeTuple([1, 2]))
     assert ib.convert_constant((1, 2)) != ib.convert_constant((1, 3))
     assert ib.convert_constant(3) == ib.imm(3)
-    with pytest.raises(ArgumentError, match="is no constant"):
+    with pytest.raises(ArgumentError, match="is not a constant"):
         ib.convert_constant(object())
 
 

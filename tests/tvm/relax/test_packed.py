@@ -93,7 +93,7 @@ def test_results_are_checked(told: list) -> None:
     info = relax.TensorStructInfo((3,), "float32")
     vm = machine(lambda bb, x: bb.emit(relax.op.call_pure_packed("test.packed.add_one", x, sinfo_args=info)))
     with pytest.raises(
-        ShapeError, match=r"call_packed test\.packed\.add_one .* expected float32\[3\], float32\[4\] came"
+        ShapeError, match=r"call_packed test\.packed\.add_one .* expected float32\[3\], got float32\[4\]"
     ):
         vm["main"](tvm.nd.array(X))
 

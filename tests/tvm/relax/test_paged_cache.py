@@ -220,7 +220,7 @@ def test_layers_positions_and_pages() -> None:
     assert builtin("attention_kv_cache_get_query_positions")(cache).numpy().tolist() == [20, 21]
     assert builtin("attention_kv_cache_get_total_sequence_length")(cache) == 22
     assert pages(cache) == 6
-    with pytest.raises(tvm.TVMError, match="65 tokens came, the cache was made for 64"):
+    with pytest.raises(tvm.TVMError, match="got 65 tokens, the cache was made for 64"):
         builtin("kv_state_begin_forward")(cache, [0], [65])
     builtin("kv_state_begin_forward")(cache, [0], [64])
     with pytest.raises(CacheFullError, match="No page can be allocated"):
@@ -266,7 +266,7 @@ def test_a_program_makes_a_cache_and_goes_on_in_it() -> None:
         ({0: ShapeTuple([4, 100, 64, 16])}, "expected .sequences, tokens"),
         ({0: ShapeTuple([4, 100, 64, 0, 0])}, "a page holds at least one token"),
         ({3: 3}, "do not share"),
-        ({5: 3}, "the RoPE mode is 0"),
+        ({5: 3}, "the RoPE mode must be 0"),
         ({22: tvm.nd.empty((8,))}, "The RoPE mode must be normal"),
         ({8: 5}, "expect a Tensor"),
     ],

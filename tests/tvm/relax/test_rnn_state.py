@@ -114,7 +114,7 @@ def test_what_it_refuses(state) -> None:
         with pytest.raises(tvm.TVMError, match=text):
             act()
     builtin("kv_state_begin_forward")(state, [0], [1])
-    with pytest.raises(tvm.TVMError, match=r"state 0 of this batch is \[1, 16, 16\]"):
+    with pytest.raises(tvm.TVMError, match=r"state 0 of this batch must be \[1, 16, 16\]"):
         builtin("rnn_state_set")(state, 0, 0, tvm.nd.array(ZERO))
     builtin("kv_state_remove_sequence")(state, 3)
     add(state, 9)

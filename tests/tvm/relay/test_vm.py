@@ -212,7 +212,7 @@ def test_inputs_are_set_by_place_by_name_and_one_by_one_and_stay():
 def test_wrong_inputs_are_named():
     vm = sum_of_two("d0", "d1")
     one = np.zeros((2, 3), "float32")
-    with pytest.raises(ArgumentError, match=r"main: .* expected 2 \(d0, d1\), 1 came"):
+    with pytest.raises(ArgumentError, match=r"main: .* expected 2 \(d0, d1\), got 1"):
         vm.set_input("main", one)
     with pytest.raises(ArgumentError, match="no parameters d2"):
         vm.set_input("main", one, d2=one)

@@ -79,7 +79,7 @@ def worked(pid: int) -> float:
 
 
 def network(layers: int) -> ir.Module:
-    """A perceptron of so many layers of 256 x 256."""
+    """A perceptron of `layers` layers of 256 x 256."""
     x = value = var("x", ("n", WIDTH))
     draw = np.random.default_rng(0)
     for _ in range(layers):

@@ -30,7 +30,7 @@ _READ = "read"
 
 @dataclass(frozen=True)
 class Decoding:
-    """One model with so many threads."""
+    """One model with a number of threads."""
 
     model: str
     threads: int

@@ -58,7 +58,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Race:
-    """All engines on one model, with so many threads."""
+    """All engines on one model, with a number of threads."""
 
     model: str
     threads: int
@@ -151,7 +151,7 @@ def zoo_entries(models: Sequence[str]) -> list[Entry]:
 
 
 def check_engines(names: Sequence[str]) -> None:
-    """Raises UsageError for a name that is no engine's."""
+    """Raises UsageError for a name that is not an engine's."""
     from .engines import ENGINES
 
     _check_names("engine", names, ENGINES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import importlib.metadata
 import math
 import os
@@ -107,6 +108,8 @@ def machine(engines: Sequence[str]) -> Iterator[str]:
     from ....compiler.targets.cpu.target import host
 
     target = host()
+    today = datetime.date.today()
+    yield f"date: {today.day} {today:%B %Y}"
     yield f"processor: {_processor()}, {os.cpu_count()} hardware threads"
     yield f"vectors: {8 * target.vector_bytes} bits, {target.lanes()} floats"
     yield f"system: {platform.system()} {platform.machine()}, Python {platform.python_version()}"

@@ -156,7 +156,7 @@ def _scaling_of(entry: Entry, counts: Sequence[int], rounds: int) -> Iterator[Sc
 
 
 def _rounds(call: Callable[[], Any], count: int, rounds: int) -> tuple[list[float], ...]:
-    """Milliseconds of a call on one thread, on so many, and of so many at once; nanoseconds between two cores."""
+    """Milliseconds of a call on one thread, on `count` threads, and of `count` calls at once; nanoseconds between two cores."""
     from ...machine_limits import RoundTrip
 
     trip = RoundTrip()
@@ -182,7 +182,7 @@ def _threads_put_back() -> Iterator[None]:
 
 
 def _shared(call: Callable[[], Any], count: int) -> float:
-    """Milliseconds of a call that so many threads share: the median of a turn."""
+    """Milliseconds of a call that `count` threads share: the median of a turn."""
     from .... import set_num_threads
 
     set_num_threads(count)
@@ -190,7 +190,7 @@ def _shared(call: Callable[[], Any], count: int) -> float:
 
 
 def _apart(call: Callable[[], Any], count: int) -> float:
-    """Milliseconds of a call where so many are made at once, each on a thread and, where the system can tell, a core of its own:
+    """Milliseconds of a call where `count` are made at once, each on a thread and, where the system can tell, a core of its own:
     as long as all together take for one."""
     from .... import set_num_threads
     from ...machine_limits import run_threads, take_core

@@ -1,7 +1,7 @@
 """What the server adds to a model's own time: `treadle bench serve`.
 
 1 KB goes in and comes out, over one connection that stays open, as bytes. Beside our server stand ones that do nothing: uvicorn
-with an application, and gRPC with a method, that send back what came; so what Treadle adds can be told from what these take. The
+with an application, and gRPC with a method, that echo their input; so what Treadle adds can be told from what these take. The
 clients are a socket for HTTP, and gRPC's own with a message that is made already.
 """
 
@@ -65,7 +65,7 @@ def _timed(call: Callable[[], object]) -> list[float]:
 
 
 def served(folder: str | Path, threads: int | None = None) -> contextlib.AbstractContextManager[dict[str, int]]:
-    """A server of this folder, whose calls use so many threads, and what `_process` says of it."""
+    """A server of this folder, whose calls use `threads` threads, and what `_process` says of it."""
     environment = os.environ | ({"TREADLE_NUM_THREADS": str(threads)} if threads else {})
     arguments = ("serve", folder, "--http-port", "0", "--grpc-port", "0")
     return _process(processes.module("treadle"), *arguments, env=environment)

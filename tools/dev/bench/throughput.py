@@ -343,7 +343,7 @@ class _Clients(Protocol):
         """The first output of one request. Raises TreadleError."""
 
     def load(self, clients: int, seconds: float) -> tuple[list[float], float]:
-        """The time of each request that so many clients had answered, and how long that took in all. Raises TreadleError."""
+        """The time of each request of `clients` clients, and how long that took in all. Raises TreadleError."""
 
 
 class _HttpClients:

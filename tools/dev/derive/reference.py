@@ -29,11 +29,10 @@ def commands_page() -> str:
     before, os.environ["COLUMNS"] = os.environ.get("COLUMNS"), _COLUMNS
     try:
         parser = cli._parser()
+        commands = cli._commands(parser)
         parts = [_NOTICE, "# Commands", "", *_text(parser)]
-        for action in parser._actions:
-            if isinstance(action, argparse._SubParsersAction):
-                for name, command in action.choices.items():
-                    parts += ["", f"## treadle {name}", "", *_text(command)]
+        for name in (name for group in cli.grouped().values() for name in group):
+            parts += ["", f"## treadle {name}", "", *_text(commands[name])]
     finally:
         os.environ.pop("COLUMNS")
         if before is not None:

@@ -136,7 +136,7 @@ def _attribute(attribute: Attribute, parameter: inspect.Parameter) -> str:
 
 
 def _literal(value: Any) -> str:
-    """A default as the file has it; `...` for what is no literal of Python's."""
+    """A default as the file has it; `...` for anything but a literal of Python's."""
     if isinstance(value, DType) or (isinstance(value, float) and not math.isfinite(value)):
         return "..."
     return '"' + value + '"' if isinstance(value, str) else repr(value)

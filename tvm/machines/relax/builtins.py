@@ -40,7 +40,7 @@ def size_of(dtype: Any) -> np.dtype:
 def _codes(values: tuple, count: int, doing: str) -> list[tuple[int, int]]:
     """Pairs (code, value), one for each dimension. Raises ArgumentError."""
     if len(values) != 2 * count:
-        raise ArgumentError(f"{doing}: expected {count} pairs of a code and a value, {len(values)} values came")
+        raise ArgumentError(f"{doing}: expected {count} pairs of a code and a value, got {len(values)} values")
     return list(zip(values[::2], values[1::2], strict=True))
 
 
@@ -66,7 +66,7 @@ def match_shape(value: Any, heap: Tensor, ndim: int, *codes: Any) -> None:
     shape = value.shape if isinstance(value, Tensor) else sizes(value, f"{context} match_cast")
     if len(shape) != ndim:
         raise ExecutionError(
-            f"{context} match_cast shape size mismatch: {ndim} dimensions expected, {list(shape)} came."
+            f"{context} match_cast shape size mismatch: {ndim} dimensions expected, got {list(shape)}."
         )
     for at, (code, given) in enumerate(_codes(tuple(pairs), ndim, "match_shape")):
         _match(shape[at], heap, code, given, f"{context} match_cast error,  shape[{at}] mismatch to")
@@ -84,11 +84,11 @@ def _match(value: int, heap: Tensor, code: int, given: int, error: str) -> None:
     if not isinstance(code, int) or not ASSERT_EQUAL_TO_IMM <= code <= ASSERT_EQUAL_TO_LOAD:
         raise ArgumentError(f"match_shape: there is no code {code!r}")
     if code == ASSERT_EQUAL_TO_IMM and value != given:
-        raise ExecutionError(f"{error} specified constant: {given} expected, {value} came.")
+        raise ExecutionError(f"{error} specified constant: {given} expected, got {value}.")
     if code == STORE_TO_HEAP:
         heap.array[_slot(heap, given, "match_shape")] = value
     if code == ASSERT_EQUAL_TO_LOAD and value != (known := heap.array[_slot(heap, given, "match_shape")]):
-        raise ExecutionError(f"{error} a previous populated value: {known} expected, {value} came.")
+        raise ExecutionError(f"{error} a previous populated value: {known} expected, got {value}.")
 
 
 @builtin
@@ -114,7 +114,7 @@ def shape_of(value: Tensor) -> ShapeTuple:
 def tensor_to_shape(value: Tensor) -> ShapeTuple:
     array = tensor(value, "tensor_to_shape").array
     if array.ndim != 1 or array.dtype.kind != "i":
-        raise ArgumentError(f"tensor_to_shape: expected integers along one axis, {array.dtype}{list(array.shape)} came")
+        raise ArgumentError(f"tensor_to_shape: expected integers along one axis, got {array.dtype}{list(array.shape)}")
     return ShapeTuple(array.tolist())
 
 
@@ -198,7 +198,7 @@ class Storage(Object):
 def tensor_in(storage: Any, offset: int, shape: tuple[int, ...], element: np.dtype) -> Tensor:
     """A tensor over a part of a storage, `offset` bytes from its beginning. Raises ArgumentError, CheckError."""
     if not isinstance(storage, Storage):
-        raise ArgumentError(f"alloc_tensor: expected a storage, a {type(storage).__name__} came")
+        raise ArgumentError(f"alloc_tensor: expected a storage, got a {type(storage).__name__}")
     size = int(np.prod(shape, dtype=object)) * element.itemsize
     if offset < 0 or offset % element.itemsize or offset + size > len(storage.bytes):
         raise CheckError(f"alloc_tensor: {size} bytes at {offset} do not lie in a storage of {len(storage.bytes)}")
@@ -274,7 +274,7 @@ def tuple_reset_item(value: Any, index: int) -> Array:
 def make_closure(function: Any, *captured: Any) -> VMClosure:
     """A function with values that come after its arguments."""
     if not isinstance(function, (PackedFunc, VMClosure)):
-        raise ArgumentError(f"make_closure: expected a function, a {type(function).__name__} came")
+        raise ArgumentError(f"make_closure: expected a function, got a {type(function).__name__}")
     name = function.func_name if isinstance(function, VMClosure) else function.__name__
     return VMClosure(name, function, captured)
 
@@ -282,7 +282,7 @@ def make_closure(function: Any, *captured: Any) -> VMClosure:
 @calling_builtin
 def invoke_closure(machine: Any, closure: Any, *args: Any) -> Any:
     if not isinstance(closure, (PackedFunc, VMClosure)):
-        raise ArgumentError(f"invoke_closure: expected a closure, a {type(closure).__name__} came")
+        raise ArgumentError(f"invoke_closure: expected a closure, got a {type(closure).__name__}")
     return closure(*args)
 
 
@@ -291,7 +291,7 @@ def call_tir_dyn(function: Any, first: Any, *rest: Any) -> None:
     """Calls a function with tensors, and the sizes of a shape, the last argument, behind them."""
     *tensors, shape = first, *rest
     if not isinstance(function, (PackedFunc, VMClosure)):
-        raise ArgumentError(f"call_tir_dyn: expected a function, a {type(function).__name__} came")
+        raise ArgumentError(f"call_tir_dyn: expected a function, got a {type(function).__name__}")
     function(*tensors, *sizes(shape, "call_tir_dyn"))
 
 

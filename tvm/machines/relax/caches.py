@@ -28,14 +28,14 @@ class AttentionKVCache(Object):
         array = tensor(value, doing).array
         if array.shape[1:] != self.row_shape or array.ndim < 1 or array.dtype != self.rows.dtype:
             raise CheckError(
-                f"{doing}: expected rows of {self.rows.dtype}{list(self.row_shape)}, {array.dtype}{list(array.shape)} came"
+                f"{doing}: expected rows of {self.rows.dtype}{list(self.row_shape)}, got {array.dtype}{list(array.shape)}"
             )
         return array
 
 
 def _cache(value: Any, doing: str) -> AttentionKVCache:
     if not isinstance(value, AttentionKVCache):
-        raise ArgumentError(f"{doing}: expected a cache, a {type(value).__name__} came")
+        raise ArgumentError(f"{doing}: expected a cache, got a {type(value).__name__}")
     return value
 
 
@@ -73,7 +73,7 @@ def attention_kv_cache_update(cache: AttentionKVCache, value: Tensor) -> Attenti
     """Writes over the last rows."""
     taken = _cache(cache, "attention_kv_cache_update").taking(value, "attention_kv_cache_update")
     if len(taken) > cache.filled:
-        raise CheckError(f"attention_kv_cache_update: {len(taken)} rows came for the last ones of {cache.filled}")
+        raise CheckError(f"attention_kv_cache_update: got {len(taken)} rows for the last ones of {cache.filled}")
     cache.rows[cache.filled - len(taken) : cache.filled] = taken
     return cache
 
@@ -99,7 +99,7 @@ def attention_kv_cache_array_clear(caches: Array) -> None:
 
 @builtin
 def attention_kv_cache_array_popn(caches: Array, count: int) -> None:
-    """Takes the last rows out of caches. Raises CheckError where there are not so many."""
+    """Takes the last rows out of caches. Raises CheckError if there are fewer than `count`."""
     for each in caches:
         cache = _cache(each, "attention_kv_cache_array_popn")
         if not 0 <= count <= cache.filled:
@@ -128,7 +128,7 @@ def _override(cache: AttentionKVCache, value: Tensor, most: int, sinks: int, doi
             f"{doing}: a window of {most} rows with {sinks} that stay is not one of a cache of {len(cache.rows)}"
         )
     if len(taken) > most:
-        raise CheckError(f"{doing}: {len(taken)} rows came for a window of {most}")
+        raise CheckError(f"{doing}: got {len(taken)} rows for a window of {most}")
     for row in taken:
         if cache.place >= most:
             cache.place = sinks

@@ -22,9 +22,9 @@ _allocated: WeakKeyDictionary[RelaxMachine, dict[int, Any]] = (
 def get_cached_alloc(machine: Any, function: Any, index: int) -> Any:
     """What the function gives, which is called once for a machine and an index: storage that stays."""
     if not isinstance(machine, RelaxMachine):
-        raise ArgumentError(f"cuda_graph.get_cached_alloc: expected a machine, a {type(machine).__name__} came")
+        raise ArgumentError(f"cuda_graph.get_cached_alloc: expected a machine, got a {type(machine).__name__}")
     if not isinstance(index, int):
-        raise ArgumentError(f"cuda_graph.get_cached_alloc: expected the number of a place, {index!r} came")
+        raise ArgumentError(f"cuda_graph.get_cached_alloc: expected the number of a place, got {index!r}")
     made = _allocated.setdefault(machine, {})
     if index not in made:
         made[index] = _function(function, "cuda_graph.get_cached_alloc")()
@@ -38,7 +38,7 @@ def run_or_capture(machine: Any, function: Any, args: Any, index: int, dims: Any
 
 def _function(value: Any, doing: str) -> Any:
     if not isinstance(value, (PackedFunc, VMClosure)):
-        raise ArgumentError(f"{doing}: expected a function, a {type(value).__name__} came")
+        raise ArgumentError(f"{doing}: expected a function, got a {type(value).__name__}")
     return value
 
 

@@ -27,13 +27,13 @@ class KVCache(PagedCache, Object):
 
 def _cache(value: Any, doing: str) -> PagedCache:
     if not isinstance(value, PagedCache):
-        raise ArgumentError(f"{doing}: expected a paged cache, a {type(value).__name__} came")
+        raise ArgumentError(f"{doing}: expected a paged cache, got a {type(value).__name__}")
     return value
 
 
 def _state(value: Any, doing: str) -> PagedCache | RecurrentState:
     if not isinstance(value, (PagedCache, RecurrentState)):
-        raise ArgumentError(f"{doing}: expected a paged cache or a recurrent state, a {type(value).__name__} came")
+        raise ArgumentError(f"{doing}: expected a paged cache or a recurrent state, got a {type(value).__name__}")
     return value
 
 
@@ -57,21 +57,21 @@ def paged_attention_kv_cache_create_reduced(*args: Any) -> PagedCache:
 def _create(doing: str, args: tuple, count: int) -> PagedCache:
     if len(args) not in (count, count + 1):
         raise ArgumentError(
-            f"{doing}: Invalid number of KV cache constructor args: {len(args)} came, {count} or {count + 1} are expected"
+            f"{doing}: Invalid number of KV cache constructor args: {len(args)}, expected {count} or {count + 1}"
         )
     config, bounds, heads, kv_heads, head_size, mode, scale, theta, init = args[:9]
     config, bounds = sizes(config, doing), sizes(bounds, doing)
     if len(config) != 5 or len(bounds) != 2:
         raise CheckError(
-            f"{doing}: expected (sequences, tokens, new tokens, page size, sliding) and (first layer, end), {config} and "
-            f"{bounds} came"
+            f"{doing}: expected (sequences, tokens, new tokens, page size, sliding) and (first layer, end), "
+            f"got {config} and {bounds}"
         )
     sequences, capacity, most_new, page_size, slides = config
     if not page_size:
         raise CheckError(f"{doing}: a page holds at least one token")
     if isinstance(mode, bool) or not isinstance(mode, int) or not 0 <= mode < len(_ROTARY):
-        raise CheckError(f"{doing}: the RoPE mode is 0 (none), 1 (normal) or 2 (inline), {mode!r} came")
-    # in a window, places change: keys are stored as they came
+        raise CheckError(f"{doing}: the RoPE mode must be 0 (none), 1 (normal) or 2 (inline), got {mode!r}")
+    # in a window, places change: keys are stored as given
     name = _ROTARY[mode] if not (slides and mode) else "inline"
     factors = _factors(args[count] if len(args) > count else None, name, doing)
     return KVCache(
@@ -146,7 +146,7 @@ def _integers(value: Any, doing: str) -> list[int]:
     if not isinstance(value, (ShapeTuple, tuple, list)) or not all(
         isinstance(each, (int, np.integer)) for each in value
     ):
-        raise ArgumentError(f"{doing}: expected integers, {value!r} came")
+        raise ArgumentError(f"{doing}: expected integers, got {value!r}")
     return list(map(int, value))
 
 

@@ -20,7 +20,7 @@ class RNNState(RecurrentState, Object):
 
 def _state(value: Any, doing: str) -> RecurrentState:
     if not isinstance(value, RecurrentState):
-        raise ArgumentError(f"{doing}: expected a recurrent state, a {type(value).__name__} came")
+        raise ArgumentError(f"{doing}: expected a recurrent state, got a {type(value).__name__}")
     return value
 
 
@@ -28,7 +28,7 @@ def _state(value: Any, doing: str) -> RecurrentState:
 def rnn_state_create(
     layers: int, sequences: int, history: int, getters: Any, setters: Any, initial: Any
 ) -> RecurrentState:
-    """States of so many layers and sequences. TVM's functions that read and write them may be None; they are not called."""
+    """States of layers and sequences. TVM's functions that read and write them may be None; they are not called."""
     doing = "rnn_state_create"
     values = [tensor(each, doing) for each in parts(initial, doing)]
     for name, given in (("getters", getters), ("setters", setters)):

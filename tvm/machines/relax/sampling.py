@@ -17,13 +17,13 @@ def _row(value: Any, doing: str) -> np.ndarray:
     """The last axis of a tensor whose other axes have one element. Raises ArgumentError, CheckError."""
     array = tensor(value, doing).array
     if array.dtype != np.float32 or not array.ndim or array.size != array.shape[-1] or not array.size:
-        raise CheckError(f"{doing}: expected float32[…, 1, n], {array.dtype}{list(array.shape)} came")
+        raise CheckError(f"{doing}: expected float32[…, 1, n], got {array.dtype}{list(array.shape)}")
     return array.reshape(-1)
 
 
 def _softmax(row: np.ndarray, temperature: float, doing: str) -> np.ndarray:
     if not temperature > 0:
-        raise CheckError(f"{doing}: expected a temperature above 0, {temperature} came")
+        raise CheckError(f"{doing}: expected a temperature above 0, got {temperature}")
     weights = np.exp((row - row.max()) / np.float32(temperature), dtype=np.float64)
     return weights / weights.sum()
 
@@ -60,9 +60,7 @@ def multinomial_from_uniform(prob: Tensor, uniform: Tensor) -> Tensor:
     doing = "multinomial_from_uniform"
     rows, numbers = tensor(prob, doing).array, tensor(uniform, doing).array
     if rows.ndim != 2 or numbers.size != len(rows) or not rows.shape[1]:
-        raise CheckError(
-            f"{doing}: expected [rows, n] and [rows, 1], {list(rows.shape)} and {list(numbers.shape)} came"
-        )
+        raise CheckError(f"{doing}: expected [rows, n] and [rows, 1], got {list(rows.shape)} and {list(numbers.shape)}")
     sums = np.cumsum(rows, axis=1, dtype=np.float64)
     found = [
         min(int(np.searchsorted(row, number, side="right")), int(np.flatnonzero(own)[-1]) if own.any() else 0)
@@ -80,7 +78,7 @@ def apply_softmax_with_temperature(logits: Tensor, temperature: float) -> None:
 
 @builtin
 def apply_repetition_penalty(logits: Tensor, token_ids: Tensor, penalty: float) -> None:
-    """Divides the logits of tokens that came by a penalty, or multiplies those below 0, in place."""
+    """Divides the logits of earlier tokens by a penalty, or multiplies those below 0, in place."""
     row, ids = _row(logits, "apply_repetition_penalty"), _ids(token_ids, logits, "apply_repetition_penalty")
     row[ids] = np.where(row[ids] > 0, row[ids] / np.float32(penalty), row[ids] * np.float32(penalty))
 
@@ -89,17 +87,17 @@ def apply_repetition_penalty(logits: Tensor, token_ids: Tensor, penalty: float) 
 def apply_presence_and_frequency_penalty(
     logits: Tensor, token_ids: Tensor, token_freqs: Tensor, presence: float, frequency: float
 ) -> None:
-    """Takes from the logits of tokens that came a number, and another one for each time, in place."""
+    """Subtracts a number from the logits of earlier tokens, and another one for each time, in place."""
     doing = "apply_presence_and_frequency_penalty"
     row, ids = _row(logits, doing), _ids(token_ids, logits, doing)
     often = tensor(token_freqs, doing).array.reshape(-1)
     if len(often) != len(ids):
-        raise CheckError(f"{doing}: {len(ids)} tokens and {len(often)} counts came")
+        raise CheckError(f"{doing}: got {len(ids)} tokens and {len(often)} counts")
     row[ids] -= np.float32(frequency) * often + np.float32(presence)
 
 
 def _ids(value: Any, logits: Tensor, doing: str) -> np.ndarray:
     ids = tensor(value, doing).array.reshape(-1)
     if ids.dtype.kind != "i" or (ids.size and not 0 <= ids.min() <= ids.max() < logits.array.shape[-1]):
-        raise CheckError(f"{doing}: expected indices of {logits.array.shape[-1]} tokens, {ids.tolist()} came")
+        raise CheckError(f"{doing}: expected indices of {logits.array.shape[-1]} tokens, got {ids.tolist()}")
     return ids

@@ -31,7 +31,7 @@ def get(name: str) -> Tensor | None:
 def update(name: str, value: Tensor, override: bool = False) -> None:
     """Takes up a tensor; one of that name stays, unless `override`."""
     if not isinstance(value, Tensor):
-        raise ArgumentError(f"tensor_cache.update: expected a tensor, a {type(value).__name__} came")
+        raise ArgumentError(f"tensor_cache.update: expected a tensor, got a {type(value).__name__}")
     if override or name not in _tensors:
         _tensors[name] = value
 

@@ -18,12 +18,12 @@ def truth(value: Any) -> bool:
         array = value.array
         if array.ndim or array.dtype.kind not in "biu":
             raise ArgumentError(
-                f"read_if_cond: expected a scalar of truth values or integers, {array.dtype}{list(array.shape)} came"
+                f"read_if_cond: expected a scalar of truth values or integers, got {array.dtype}{list(array.shape)}"
             )
         return bool(array)
     if isinstance(value, (bool, int, np.integer, np.bool_)):
         return bool(value)
-    raise ArgumentError(f"read_if_cond: expected a truth value or a scalar tensor, a {type(value).__name__} came")
+    raise ArgumentError(f"read_if_cond: expected a truth value or a scalar tensor, got a {type(value).__name__}")
 
 
 def sizes(value: Any, doing: str) -> tuple[int, ...]:
@@ -31,7 +31,7 @@ def sizes(value: Any, doing: str) -> tuple[int, ...]:
     if not isinstance(value, (ShapeTuple, tuple, list)) or any(
         isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 0 for size in value
     ):
-        raise ArgumentError(f"{doing}: expected a shape, {value!r} came")
+        raise ArgumentError(f"{doing}: expected a shape, got {value!r}")
     return tuple(int(size) for size in value)
 
 

@@ -62,7 +62,7 @@ class _Lowering:
         return RelaxFunction(self._function.name, self._function.params, tuple(code), self._function.registers + 1)
 
     def _jump(self, at: int, offset: int, behind: int = 0) -> Goto:
-        """A goto, so many instructions behind the first that this one became."""
+        """A goto, `behind` instructions after the first that this one became."""
         return Goto(self._places[at + offset] - self._places[at] - behind)
 
     def _call(self, name: str, args: list[Operand], dst: int) -> Call:
@@ -123,14 +123,14 @@ class RelayClosure(VMClosure):
 def _scalar(value: Any, doing: str) -> int:
     array = tensor(value, doing).array
     if array.size != 1 or array.dtype.kind not in "biu":
-        raise ArgumentError(f"{doing}: expected one integer, {array.dtype}{list(array.shape)} came")
+        raise ArgumentError(f"{doing}: expected one integer, got {array.dtype}{list(array.shape)}")
     return int(array.reshape(()))
 
 
 def _integers(value: Any, doing: str) -> tuple[int, ...]:
     array = tensor(value, doing).array
     if array.ndim > 1 or array.dtype.kind not in "iu":
-        raise ArgumentError(f"{doing}: expected a shape's integers, {array.dtype}{list(array.shape)} came")
+        raise ArgumentError(f"{doing}: expected a shape's integers, got {array.dtype}{list(array.shape)}")
     return sizes(array.reshape(-1).tolist(), doing)
 
 
@@ -216,7 +216,7 @@ def _fields(value: Any, doing: str) -> tuple[Any, ...]:
         return value.fields
     if isinstance(value, (Array, tuple)):
         return tuple(value)
-    raise ArgumentError(f"{doing}: expected a data value or a tuple, a {type(value).__name__} came")
+    raise ArgumentError(f"{doing}: expected a data value or a tuple, got a {type(value).__name__}")
 
 
 @_instruction
@@ -242,7 +242,7 @@ def alloc_closure(function: VMClosure, *captured: Any) -> RelayClosure:
 @_instruction
 def invoke_closure(closure: Any, *args: Any) -> Any:
     if not isinstance(closure, RelayClosure):
-        raise ArgumentError(f"invoke_closure: expected a closure, a {type(closure).__name__} came")
+        raise ArgumentError(f"invoke_closure: expected a closure, got a {type(closure).__name__}")
     return closure(*args)
 
 

@@ -32,7 +32,7 @@ def call_packed(func: ExternFunc | str, *args: Any, sinfo_args: Any = (), **attr
     """What a registered function gives, of the type `sinfo_args`; without one, (): what it gives is dropped."""
     several = [sinfo_args] if isinstance(sinfo_args, (TensorType, TupleType)) else list(sinfo_args)
     if len(several) > 1:
-        raise ArgumentError(f"call_packed: expected one type in sinfo_args, {len(several)} came")
+        raise ArgumentError(f"call_packed: expected one type in sinfo_args, got {len(several)}")
     return _call(PACKED, func, args, several[0] if several else TupleType(()))
 
 
@@ -47,7 +47,7 @@ def call_dps_packed(func: ExternFunc | str, args: Any, out_sinfo: Any) -> Expres
     result = TupleType(tuple(out_sinfo)) if isinstance(out_sinfo, (list, tuple)) else out_sinfo
     fields = result.fields if isinstance(result, TupleType) else (result,)
     if not fields or not all(isinstance(field, TensorType) for field in fields):
-        raise ArgumentError(f"call_dps_packed: expected types of tensors in out_sinfo, {out_sinfo!r} came")
+        raise ArgumentError(f"call_dps_packed: expected types of tensors in out_sinfo, got {out_sinfo!r}")
     return _call(DPS, func, operands, result)
 
 

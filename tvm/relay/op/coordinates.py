@@ -16,7 +16,7 @@ def _numbers(shape: Expression, what: str) -> list[Expression]:
     """The elements of a shape, int64 scalars."""
     length = type_of(shape).shape
     if len(length) != 1 or not isinstance(length[0], int):
-        raise InferenceError(f"{what} must be a vector of known length, {type_of(shape)} came")
+        raise InferenceError(f"{what} must be a vector of known length, got {type_of(shape)}")
     wide = op.cast(shape, dtype="int64")
     return [op.take(wide, programs.constant(place), axis=0) for place in range(length[0])]
 
@@ -34,7 +34,7 @@ def sparse_reshape(sparse_indices: Tensor, prev_shape: Tensor, new_shape: Tensor
     kind, one, open_ = type_of(sparse_indices).dtype, programs.constant(1), programs.constant(-1)
     old, wanted = _numbers(prev_shape, "prev_shape"), _numbers(new_shape, "new_shape")
     if type_of(sparse_indices).shape[1:] != (len(old),):
-        raise InferenceError(f"expected indices [N, {len(old)}], {type_of(sparse_indices)} came")
+        raise InferenceError(f"expected indices [N, {len(old)}], got {type_of(sparse_indices)}")
     told = [op.where(op.equal(size, open_), one, size) for size in wanted]
     rest = op.floor_divide(_product(old), op.maximum(_product(told), one))
     new = [op.where(op.equal(size, open_), rest, size) for size in wanted]

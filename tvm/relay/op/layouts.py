@@ -17,7 +17,7 @@ def parse(layout: str) -> list[tuple[str, int]]:
     axes = [(letter, int(size or 0)) for size, letter in _AXES.findall(layout)]
     names = [letter for letter, _ in axes]
     if "".join(size + letter for size, letter in _AXES.findall(layout)) != layout or len(set(names)) != len(names):
-        raise InferenceError(f"{layout!r} is no layout: expected letters, each once, lower ones with their size")
+        raise InferenceError(f"{layout!r} is not a layout: expected letters, each once, lower ones with their size")
     return axes
 
 

@@ -35,7 +35,7 @@ def nll_loss(
         raise InferenceError(f"reduction {reduction!r}; there are none, sum and mean")
     rank = type_of(predictions).rank
     if rank < 2 or type_of(targets).rank != rank - 1:
-        raise InferenceError(f"expected [N, C, …] and [N, …], {type_of(predictions)} and {type_of(targets)} came")
+        raise InferenceError(f"expected [N, C, …] and [N, …], got {type_of(predictions)} and {type_of(targets)}")
     counts = op.not_equal(targets, like(targets, ignore_index))
     place = op.cast(op.where(counts, targets, like(targets, 0)), dtype="int64")
     found = op.squeeze(op.take_along_axis(predictions, op.expand_dims(place, axes=(1,)), axis=1), axes=(1,))

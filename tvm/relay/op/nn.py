@@ -275,7 +275,7 @@ def upsampling(
     method: str = "nearest_neighbor",
     align_corners: bool = False,
 ) -> Expression:
-    """An image so many times as high and wide."""
+    """An image enlarged by the two scales."""
     data = transformed(data, layout, "NCHW")
     data, shape = shape_of(data)
     sizes = [
@@ -299,7 +299,7 @@ def upsampling3d(
     method: str = "nearest_neighbor",
     coordinate_transformation_mode: str = "half_pixel",
 ) -> Expression:
-    """A volume so many times as deep, high and wide."""
+    """A volume enlarged by the three scales."""
     data = transformed(data, layout, "NCDHW")
     sizes = known("nn.upsampling3d: the volume's size", *type_of(data).shape[2:])
     wanted = [round(size * scale) for size, scale in zip(sizes, (scale_d, scale_h, scale_w), strict=True)]
@@ -435,7 +435,7 @@ dropout_raw.__name__ = "dropout_raw"
 
 @operator("nn.fifo_buffer")
 def fifo_buffer(data: Tensor, buffer: Tensor, axis: int) -> Expression:
-    """The buffer, `data` put in behind, so much of its front left out."""
+    """The buffer with `data` appended, and as much dropped from its front."""
     along = axis_of(buffer, axis)
     joined = op.concat(buffer, data, axis=along)
     count: Any = type_of(buffer).shape[along]

@@ -119,7 +119,7 @@ def _windows(length: int, size: int) -> list[tuple[int, int]]:
 
 
 def _counts(length: Any, size: Any, behind: int) -> Expression:
-    """How many elements each window along an axis has, with so many axes behind it."""
+    """The number of elements of each window along an axis that has `behind` axes after it."""
     if size is None or size == length:
         return programs.constant(1)
     (length,) = known("adaptive pooling of integers: the shape", length)

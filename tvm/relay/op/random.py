@@ -42,7 +42,7 @@ def _word(value: int) -> Expression:
 def threefry_key(seed: int) -> Constant:
     """The key of a seed, a number of 0 to 2**256 - 1. Raises ArgumentError for another one."""
     if not 0 <= seed < 1 << 256:
-        raise ArgumentError(f"threefry_key: expected a seed of 0 to 2**256 - 1, {seed} came")
+        raise ArgumentError(f"threefry_key: expected a seed of 0 to 2**256 - 1, got {seed}")
     words = np.frombuffer(int(seed).to_bytes(32, "little"), "<u8")
     return const(np.concatenate([words, [0, 0, 0, 0, _FIRST_BIT, 0]]).astype("uint64"), "uint64")
 
@@ -50,7 +50,7 @@ def threefry_key(seed: int) -> Constant:
 def _words(key: Expression) -> _Words:
     """The ten words of a key. Raises InferenceError for what is none."""
     if type_of(key) != _KEY:
-        raise InferenceError(f"expected a key, {_KEY}, {type_of(key)} came; threefry_key makes one")
+        raise InferenceError(f"expected a key, {_KEY}, got {type_of(key)}; threefry_key makes one")
     return [op.take(key, programs.constant(place), axis=0) for place in range(10)]
 
 
@@ -148,7 +148,7 @@ def _uniform(key: Expression, shape: Any, dtype: str) -> tuple[Expression, Expre
     """The next key, and numbers of 0 to less than 1, multiples of 2**-23 or 2**-52."""
     kind = DType.of(dtype_name(dtype))
     if kind not in (DType.float32, DType.float64):
-        raise InferenceError(f"expected float32 or float64, {kind.name} came")
+        raise InferenceError(f"expected float32 or float64, got {kind.name}")
     key, bits = _generated(key, shape)
     digits, width = (23, DType.uint32) if kind is DType.float32 else (52, DType.uint64)
     own = op.cast(bits, dtype=width)

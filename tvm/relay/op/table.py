@@ -136,7 +136,7 @@ def call_operator(name: str, args: Sequence[Expr], attributes: dict[str, Any]) -
     attributes = {**_OMITTED.get(name, {}), **attributes}
     names = _places(row, attributes)
     if len(args) > len(names):
-        raise TypeError(f"expected at most {len(names)} arguments, {len(args)} came")
+        raise TypeError(f"expected at most {len(names)} arguments, got {len(args)}")
     return as_expr(_call(row, (), {**attributes, **dict(zip(names, args))}))  # noqa: B905
 
 
@@ -169,7 +169,7 @@ ALWAYS_SHOWN = {
 
 
 def operands_by_name(call: Call, attributes: Sequence[str]) -> dict[str, Expr]:
-    """The operands that are no arguments by place where these attributes are told by name."""
+    """The operands that are not arguments by place where these attributes are told by name."""
     assert isinstance(call.op, Op)
     row = TABLE[call.op.name]
     names = list(call.names or tuple(row.signature.parameters)[: len(call.args)])

@@ -326,7 +326,7 @@ def _parts(bound: dict[str, Any]) -> int:
 
 @operator("split", results=_parts)
 def split(data: Tensor, indices_or_sections: Any, axis: int = 0) -> Expression:
-    """Equal parts, so many, or parts between places."""
+    """A number of equal parts, or parts between indices."""
     axis = axis_of(data, axis)
     data, shape = shape_of(data)
     length = shape[axis]

@@ -30,7 +30,7 @@ def lstm_cell(num_hidden: int, batch_size: int = 1, dtype: str = "float32", name
 
 
 def get_net(iterations: int, num_hidden: int, batch_size: int = 1, dtype: str = "float32") -> Function:
-    """The function of so many steps, each with an input "data" and weights of its own."""
+    """The function of `iterations` steps, each with an input "data" and weights of its own."""
     state = TensorType((batch_size, num_hidden), dtype)
     weight, bias = TensorType((4 * num_hidden, num_hidden), dtype), TensorType((4 * num_hidden,), dtype)
     lines = ScopeBuilder()

@@ -82,7 +82,7 @@ def resnet(
     layout: str = "NCHW",
     dtype: str = "float32",
 ) -> Function:
-    """The function of so many units in each stage."""
+    """The function with `units` in each stage."""
     layers = _Layers(layout)
     x: Expr = var("data", shape=data_shape, dtype=dtype)
     x = layers.norm(x, "bn_data", scale=False)
@@ -110,7 +110,7 @@ def get_net(
     dtype: str = "float32",
     **kwargs: Any,
 ) -> Function:
-    """The function of so many layers. Raises ValueError for a number that nobody has tried."""
+    """The function of `num_layers` layers. Raises ValueError for an unsupported number."""
     data_shape = (batch_size, *image_shape)
     if data_shape[layout.index("H")] <= 28:
         deep = num_layers >= 164

@@ -281,7 +281,7 @@ class _Reader:
             return self._operator(callee.name, token, args, attributes)
         if isinstance(callee, adt.Constructor) and len(args) != len(callee.inputs):
             count = len(callee.inputs)
-            raise self.stream.error(f"{callee.name_hint} has {count} fields, {len(args)} arguments came", token)
+            raise self.stream.error(f"{callee.name_hint} has {count} fields, got {len(args)} arguments", token)
         return Call(callee, args, attributes or None)
 
     def _operator(self, name: str, token: Token, args: list[Expr], attributes: dict[str, Any]) -> Expr:

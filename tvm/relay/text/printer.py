@@ -1,6 +1,6 @@
 """Relay's text of programs, as TVM prints it: each call is a line `%3 = nn.relu(%2);`, the last one the result.
 
-Attributes are shown where they are not the default, the types that inference found as comments. Constants that are no scalars
+Attributes are shown where they are not the default, the types that inference found as comments. Constants that are not scalars
 stand in the section behind the text, as `meta[relay.Constant][0]`. `grammar.py` reads it.
 """
 

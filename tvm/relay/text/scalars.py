@@ -44,7 +44,7 @@ def read_scalar(text: str, negative: bool = False) -> np.ndarray:
     """The number that a text stands for. Raises ValueError, whose message says why."""
     found = NUMBER.fullmatch(text)
     if found is None or len(text) > DIGITS:
-        raise ValueError(f"{text[:40]!r} is no number of at most {DIGITS} digits")
+        raise ValueError(f"{text[:40]!r} is not a number of at most {DIGITS} digits")
     digits, word, kind, width = found.groups()
     if kind == "f" or word or not digits.isdigit():
         return _float(float(word or digits) * (-1 if negative else 1), text, kind, width)

@@ -32,11 +32,11 @@ _TOKENS = (
     ("string", re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)),
     ("mark", re.compile(r"->|=>|==|!=|<=|>=|[-+*/<>=,;:.?(){}\[\]]")),
 )
-_INDEX = re.compile(r"\d{1,9}(?!\w)")  # what follows the dot of a tuple's item: in `%t.0.1` that is no 0.1
+_INDEX = re.compile(r"\d{1,9}(?!\w)")  # what follows the dot of a tuple's item: in `%t.0.1` that is not a 0.1
 
 
 class TextError(ParseError, DiagnosticError):
-    """Relay's text is wrong: the line and column, what was expected, what came."""
+    """Relay's text is wrong: the line and column, what was expected and what was found."""
 
 
 class Token(NamedTuple):

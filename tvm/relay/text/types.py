@@ -84,7 +84,7 @@ class TypeReader:
         try:
             return ty.dtype_name(token.value)
         except (FormatError, TypeError) as error:
-            raise self.stream.error(f"`{token.value[:40]}` is no element type here: {error}", token) from None
+            raise self.stream.error(f"`{token.value[:40]}` is not an element type here: {error}", token) from None
 
     def _dim(self) -> Any:
         stream = self.stream
@@ -98,5 +98,5 @@ class TypeReader:
         token = stream.take("number", "a dimension: a number, ? or meta[tir.SizeVar][…]")
         digits = token.value.partition("i")[0]
         if not digits.isdecimal() or len(digits) > 20 or int(digits) > limits.DIMENSION:
-            raise stream.error(f"{token.value[:40]} is no dimension; they are 0 to {limits.DIMENSION}", token)
+            raise stream.error(f"{token.value[:40]} is not a dimension; they are 0 to {limits.DIMENSION}", token)
         return int(digits)

@@ -7,7 +7,7 @@ zeros around, to the scratch memory. A 1x1 window that meets every pixel sees th
 of one row; a volume is a pile of slices, and the sum runs over slices of the window too.
 
 The work is cut into units: an image, a group, a slice, a band of tiles, and blocks of output channels, the last varying
-fastest, so that a band's pixels stay in the second cache while the weights stream by. Threads share the tiles of all units
+fastest, so that a band's pixels stay in L2 while the weights stream by. Threads share the tiles of all units
 evenly: a part that begins or ends within a unit does some of its tiles.
 """
 
@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from .....formats.dims import Dim
@@ -67,7 +68,7 @@ class Conv:
         if problem.is_pointwise and ignores_lines(found):
             problem = problem.as_one_row()
         self.problem = problem
-        self.tile = self.choose_tile()
+        self.tile = replace(self.choose_tile(), sums=problem.sums)
         self.across = math.ceil(problem.columns / self.tile.rows)
         self.band = self.choose_band()
         self._write_sizes()
@@ -82,7 +83,7 @@ class Conv:
         return Grid(("image", "(group * blocks + block)", *between, "column", "0"), rank - 2, 1, 1)
 
     def choose_band(self) -> int:
-        """Tiles of a band: whole rows of them, and about as much input as half of the second cache holds."""
+        """Tiles of a band: whole rows of them, and about as much input as half of L2 holds."""
         problem, half = self.problem, self.target.l2_bytes // 2
         if problem.lines == 1:
             row = self.tile.rows * problem.window[1].stride * problem.pixel
@@ -415,8 +416,8 @@ class Conv:
         return f"{top} * x_line + ({column} * stride_across - pad_left) * {self.problem.pixel}"
 
     def write_next(self, tile: Tile) -> None:
-        """Goes on to the place of the next tile. The first blocks of outputs take its pixels from afar, the others from the
-        second cache: where they have not been copied just now, they are asked for a tile ahead."""
+        """Goes on to the place of the next tile. The first blocks of outputs take its pixels from afar, the others from
+        L2; weights that have not just been copied are prefetched one tile ahead."""
         write = self.write
         write("along += 1")
         with write.block("if along == across"):
@@ -469,7 +470,7 @@ class Conv:
     @property
     def _slides(self) -> bool:
         """Whether each pixel of a row is read once, for all places of the window that meet it. Tiles of one block read as much as
-        they compute otherwise, and wait for the first cache; wider ones have no registers for the weights of all places."""
+        they compute otherwise, and wait for L1; wider ones have no registers for the weights of all places."""
         window = self.problem.window[1]
         has_registers = TALLEST + window.size < self.target.block_registers
         return self.problem.blocks == 1 < window.size and has_registers and not self._is_masked

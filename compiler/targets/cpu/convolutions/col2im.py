@@ -93,7 +93,7 @@ class _Col2im:
         write.size("taps", math.prod(self.kernel_sizes))
 
     def _write_taps(self, k: int) -> None:
-        """Which places of a window reach this one: every so many from `low` to `high`."""
+        """The window positions that reach this output: from `low` to `high` by the stride."""
         write, axis = self.write, self.windows[k]
         stride, dilation = axis.stride, axis.dilation
         write(f"y{k} = o{k} + start{k}", f"low{k} = 0", f"high{k} = min(k{k}, y{k} // {dilation} + 1)")

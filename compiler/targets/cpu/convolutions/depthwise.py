@@ -18,12 +18,12 @@ from .....formats import dims
 from .....formats.dims import Dim
 from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
-from ....operators.blocked import WIDEST_DEPTHWISE
 from ....operators.shapes import integer
 from ....operators.windows import axes
 from ..kernels.anchor import Anchored
 from ..kernels.kernel import Kernel, require_few
 from ..kernels.writer import Writer, estimate, shape_of
+from ..operators.blocked import WIDEST_DEPTHWISE
 from ..products.epilogue import Epilogue, Grid
 from ..products.tile import BLOCK, VECTOR_BYTES, Tile, multiply_add, times
 from ..target import Target
@@ -195,7 +195,7 @@ class _Depthwise:
             self._write_tiles(Tile(1, 1))
 
     def _write_tiles(self, tile: Tile) -> None:
-        """A line of at least so many pixels as a tile has. The last tile overlaps the one before it."""
+        """A line at least as long as a tile. The last tile overlaps the one before it."""
         write, pixels, columns = self.write, tile.rows, self.problem.columns
         has_rest = columns % pixels > 0 if isinstance(columns, int) else pixels > 1
         with write.block(f"for along in range(0, columns, {pixels})"):

@@ -6,7 +6,7 @@ the convolution is then a matrix product. Pixels are counted through all spatial
 care where a line ends. Where windows are single pixels side by side, the image itself is that matrix.
 
 The work is cut into units: an image, a group, a band of tiles, and blocks of output channels, the last varying fastest. A
-band's rows are gathered once, to the scratch memory, and are as many as half of the second cache holds.
+band's rows are gathered once, to the scratch memory, and are as many as half of L2 holds.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ....operators.packing import NarrowGroups
 from ..kernels.writer import Writer
+from ..operators.packing import NarrowGroups
 from ..products.tile import BLOCK, Tile
 
 
@@ -46,7 +46,7 @@ def write_mask(write: Writer, channel: str) -> str:
 
 
 def write_exactly(write: Writer, tile: Tile, write_sums: Callable[[bool], None]) -> None:
-    """The sums of narrow groups: first with the zeros between groups. What is no number may come from another group's infinity,
+    """The sums of narrow groups: first with the zeros between groups. NaN may come from another group's infinity,
     times such a zero. Where there is one, all is done again: `write_sums(True)` leaves out what is not of the group."""
     write_sums(False)
     sums = [tile.accumulator(i, j) for i in range(tile.rows) for j in range(tile.blocks)]

@@ -22,7 +22,8 @@ from .....formats import dims
 from .....formats.dims import Dim
 from .....formats.primitive import PrimitiveDefinition
 from ....operators import windows
-from ..kernels.expression import bound_attributes, computed_type
+from ....operators.table import bound_attributes
+from ..kernels.expression import computed_type
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Odometer, Writer, estimate, scaled, shape_of, stored, widened
 from ..rows.reduce import REDUCTIONS
@@ -34,7 +35,7 @@ _FEW = 9  # taps
 _PLACES = 1024  # of the image, about, that a piece of a line covers
 _VECTORS = 256  # likewise, where each is a vector
 _SHORT = 56  # places of a line of the result, up to which images are turned
-_TURNED_PLACES = 7168  # of an image and of its result, at most: these of all lanes stay in the second cache
+_TURNED_PLACES = 7168  # of an image and of its result, at most: these of all lanes stay in L2
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -145,7 +146,7 @@ class _Pool:
         self.write(f"reach = {self.sliding.dilated(self.last, f'(k{self.last} - 1)')} + 1")
 
     def _define_piece(self) -> None:
-        """What windows o to `stop` of a line reach: `places`, of which those from `left` to `right` lie in the image."""
+        """The pixels that windows o to `stop` of a line read: `places`; those from `left` to `right` lie in the image."""
         write, last = self.write, self.last
         write(f"y = o * stride{last} - begin{last}", f"places = (stop - o - 1) * stride{last} + reach")
         write("left = min(max(-y, 0), places)", f"right = max(left, min(places, n{last} - y))")

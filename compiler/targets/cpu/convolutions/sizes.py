@@ -7,12 +7,12 @@ import math
 from dataclasses import dataclass, replace
 
 from .....formats.dims import Dim
-from ....operators.packing import NarrowGroups
 from ....operators.shapes import integer
 from ....operators.windows import Axis, axes
 from ..kernels.anchor import Anchored
 from ..kernels.kernel import require_few
 from ..kernels.writer import estimate, shape_of
+from ..operators.packing import NarrowGroups
 from ..products.tile import BLOCK, VECTOR_BYTES, chunk_of
 from .narrow_groups import narrow_groups
 
@@ -39,11 +39,11 @@ class Window:
         return (self.size - 1) * self.dilation + 1
 
     def reach(self, pixels: int) -> int:
-        """The pixels of the image that so many neighbouring ones of the result are made of, from the first to the last."""
+        """The extent of input pixels that `pixels` neighbouring outputs read."""
         return (pixels - 1) * self.stride + self.extent
 
     def uses(self, pixels: int) -> list[tuple[int, list[tuple[int, int]]]]:
-        """The image's pixels that so many neighbouring ones of the result are made of, counted from the first of their reach:
+        """The input pixels that `pixels` neighbouring outputs read, counted from the first of their extent:
         each with the pixels of the result, and for these the place of the window that meets it. They are written out."""
         require_few(pixels * self.size, MET, "places of a window")
         met: dict[int, list[tuple[int, int]]] = {}
@@ -96,6 +96,11 @@ class Problem:
     def pixel(self) -> int:
         """Bytes from a pixel of the input to the next one."""
         return 4 if self.is_planar else BLOCK if self.words else VECTOR_BYTES
+
+    @property
+    def sums(self) -> str:
+        """Their element type."""
+        return "int32" if self.words else "float32"
 
     @property
     def reach(self) -> int:

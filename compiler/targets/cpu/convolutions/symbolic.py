@@ -1,6 +1,6 @@
 """Convolutions of signals and images whose lengths only a run can tell: of planar ones of few channels, as the first ones of a
-network are, and those of groups that make a block of channels each. To gather their windows (`im2col.py`) takes as long as
-they do themselves.
+network are, those of groups that make a block of channels each, and those of 8-bit integers (`integer.py`). To gather
+their windows (`im2col.py`) takes as long as they do themselves.
 
 All is as in `blocked.py` but for bands, which a run chooses: as many lines, or tiles of a part of them, as there is room for in
 the scratch memory, of which a text knows the size.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 from .....formats import dims
 from .....formats.dims import Dim
@@ -35,16 +36,17 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kerne
         return None
     if not problem.is_planar and (problem.blocks > 1 or all(window.size == 1 for window in problem.window)):
         return None
-    return lambda: _SymbolicConv(found, problem, target).kernel()
+    return lambda: SymbolicConv(found, problem, target).kernel()
 
 
-class _SymbolicConv(Conv):
+class SymbolicConv(Conv):
     """Variables of its text beside those of `Conv`: `piece`, the tiles side by side that a band has at most, and `stretch`,
     its lines at most."""
 
     def __init__(self, found: Anchored, problem: Problem, target: Target) -> None:
         self.found = found
-        self.tiles = symbolic_tiles(_ROWS, min(2, problem.blocks), target)
+        tiles = symbolic_tiles(_ROWS, min(2, problem.blocks), target)
+        self.tiles = [replace(tile, sums=problem.sums) for tile in tiles]
         super().__init__(found, problem, target)
 
     def choose_tile(self) -> Tile:

@@ -12,7 +12,7 @@ meets; slices in the padding are left out of the sums. Likewise, where the windo
 image as each of them sees it. Groups of channels count as images.
 
 Tiles of the last line and column overlap the ones before, or stick out at the beginning of an image that is smaller than a
-tile; pixels that were done already, or that there are not, are not stored. Tiles of a dilated window, whose pixels are so many
+tile; pixels that were done already, or that there are not, are not stored. Tiles of a dilated window, whose pixels are that many
 steps apart, lie between each other.
 """
 
@@ -26,11 +26,11 @@ import numpy as np
 from .....formats import dims
 from .....formats.dims import Dim
 from .....formats.primitive import PrimitiveDefinition
-from ....operators.winograd import WINDOW_SIZE, Transforms, of_image, of_weights, pieces_of, tiles_along
 from ..kernels.anchor import Anchored
 from ..kernels.kernel import Kernel, even_pieces
 from ..kernels.variants import decide, nearby
 from ..kernels.writer import Writer, estimate, shape_of
+from ..operators.winograd import WINDOW_SIZE, Transforms, of_image, of_weights, pieces_of, tiles_along
 from ..products.epilogue import Epilogue, Grid
 from ..products.tile import (
     GIGAHERTZ,
@@ -46,13 +46,13 @@ from ..products.tile import (
 )
 from ..target import Target
 
-_LEAST_CHUNK = 16  # tiles, for which it is worth bringing the weights from the third cache
+_LEAST_CHUNK = 16  # tiles, for which it is worth bringing the weights from L3
 _LEAST_SHARE = 8  # tiles, for which it is worth bringing them from the second one
 _USUAL_BLOCKS = 2  # of a register tile
 # Steps of a sum that are added up apart: the output transform enlarges their errors, which are least for chunks of about the
 # root of the sum's length. A sum of 512 loses as much in chunks of 32 as of 16, and takes less time.
 _CHUNK, _LONG_SUM = 16, 512
-_LATENCY = 1600  # cycles, that weights are asked for ahead at least
+_LATENCY = 1600  # cycles: least prefetch distance of weights
 _ELEMENT_CYCLES = 4  # of transforming one element of a tile, a vector
 
 
@@ -111,7 +111,7 @@ class Winograd:
         return choose(self.share, self.blocks, self.target, is_nested=True)
 
     def _chunk(self) -> int:
-        """Tiles that are transformed at once: about as many as fill half of the second cache."""
+        """Tiles that are transformed at once: about as many as fill half of L2."""
         most = max(_LEAST_CHUNK, self.target.l2_bytes // 2 // (self.area * self._spectrum_row))
         most = decide("chunk", most, nearby(most))
         if not isinstance(self.tiles, int):
@@ -386,7 +386,7 @@ class Winograd:
         self.write("w_step = 64", "w_plane = channels * w_step", f"w_block = {self.area} * w_plane", "x_step = 4")
 
     def _planes_ahead(self, tile: Tile) -> int:
-        """How many of the products the weights are asked for ahead: so that they come from the memory in time."""
+        """Prefetch distance of weights, in products: long enough for memory latency."""
         cycles = self.chunk * self.channels * tile.blocks / 2
         return min(math.ceil(_LATENCY / cycles), -(-self.area // 2))
 

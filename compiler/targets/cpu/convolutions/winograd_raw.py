@@ -22,9 +22,9 @@ from collections.abc import Callable, Sequence
 
 from .....formats.dims import Dim
 from .....formats.primitive import PrimitiveDefinition
-from ....operators.winograd import RAW_OUTPUTS, WINDOW_SIZE, Transforms, raw_rows, raw_taps, transforms
 from ..kernels.kernel import Kernel
 from ..kernels.variants import decide
+from ..operators.winograd import RAW_OUTPUTS, WINDOW_SIZE, Transforms, raw_rows, raw_taps, transforms
 from ..products.tile import BLOCK, VECTOR_BYTES, Tile, multiply_add, tiles
 from ..target import Target
 from .winograd import Winograd, anchored, constant, is_pair
@@ -33,7 +33,7 @@ _TAP_BYTES = BLOCK * VECTOR_BYTES  # of the weights of one pixel of the window, 
 _WINDOW_BYTES = WINDOW_SIZE**2 * _TAP_BYTES
 _AHEAD = (3, 1, 2, 1, 2, 0)  # vectors of weights that a step of each line asks for, those of one channel together
 _TRANSFORM_CYCLES, _PRODUCT_CYCLES = 35, 0.62  # of a window; of a product, loads and sums included
-_STEPS = 8  # channels whose windows are transformed to the first cache
+_STEPS = 8  # channels whose windows are transformed to L1
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:

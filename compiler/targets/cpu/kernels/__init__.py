@@ -1,1 +1,1 @@
-"""What a kernel is, the table of templates, and the templates of no other family."""
+"""Kernels: their convention, the table of templates, and the templates of no other family."""

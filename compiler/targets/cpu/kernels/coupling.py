@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.coupling import ERROR, rounds
+from ....operators.table import bound_attributes
 from ..target import Target
-from .expression import bound_attributes
 from .kernel import Kernel
 from .writer import Writer, estimate, shape_of
 
@@ -18,7 +18,7 @@ _USUAL_ROUNDS = 6
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
-    """The kernel of coupled_probabilities, alone in its definition, of so many classes at most; else None."""
+    """The kernel of coupled_probabilities, alone in its definition, for a bounded number of classes; else None."""
     if len(definition.nodes) != 1 or definition.outputs != (1,):
         return None
     classes = bound_attributes(definition.nodes[0])["classes"]

@@ -29,7 +29,7 @@ from .writer import (
 
 # Nanoseconds an element from which on a vector waits for itself most of the time: two are worked on side by side
 _LONG = 0.6
-_TILE = 1024  # elements that all stages of a long chain are applied to, one stage after the other, in the first cache
+_TILE = 1024  # elements that all stages of a long chain are applied to, one stage after the other, in L1
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
@@ -173,7 +173,7 @@ class _Chain:
             self.short.write_places(write, {k: self.rows.place(k) for k in self.own}, dtypes, self.table_place)
 
     def _write_vector(self, index: str, count: str, store: str = "vstore") -> None:
-        """Loads, the expression, stores. With a count, of so many lanes."""
+        """Loads, the expression, stores; with a count, of that many lanes."""
         for k in (*self.vectors, *self.own):
             self._load_vector(k, index, count)
         self._write_expression(index, count, store)

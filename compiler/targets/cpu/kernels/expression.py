@@ -18,8 +18,8 @@ import numpy as np
 from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition, PrimitiveNode
 from .....formats.types import TensorType
-from ....operators import TABLE
 from ....operators.elementwise import INTEGER_DIVISIONS
+from ....operators.table import bound_attributes
 from .kernel import Unsupported
 
 # operator → its text; {0}, {1} … are the operands, names are attributes
@@ -83,12 +83,7 @@ _COSTS = {
 }
 
 
-_LONG = 0.3  # from which on an operator is a chain of so many steps that two of them, one behind the other, are too much at once
-
-
-def bound_attributes(node: PrimitiveNode) -> dict[str, Any]:
-    """A node's attributes, those with default values included."""
-    return TABLE[node.operator].bind(node.attributes)
+_LONG = 0.3  # ns per element above which an operator is latency-bound: one per stage
 
 
 def literal(value: object, dtype: DType) -> str:

@@ -1,4 +1,4 @@
-"""What a kernel is, and the one convention by which the machine calls it.
+"""Kernels, and the convention by which the machine calls them.
 
 A kernel is generated as the text of a readable Python function, compiled by Numba:
 
@@ -18,8 +18,8 @@ A kernel is generated as the text of a readable Python function, compiled by Num
               returns STOPPED soon, whatever is written by then (`toolchain/translate.py` has loops look at it)
     returns   0, or a code that `vm/failures.py` words: an error that depends on the elements, such as an index out of range
 
-    kernel(args, 0, -1, threads) does no work, may write notes, and returns into how many parts this call should be split on
-    so many threads: 1 when it is too small to gain, else usually a small multiple of `threads`.
+    kernel(args, 0, -1, threads) does no work, may write notes, and returns into how many parts to split this call on `threads`
+    threads: 1 when it is too small to gain, else usually a small multiple of `threads`.
 
 `debug/interpreter/` runs a text with all of this checked.
 
@@ -59,7 +59,7 @@ UNFIT = 4  # the code of a kernel whose sizes do not fit each other
 
 @dataclass(frozen=True)
 class Kernel:
-    """What lowering a primitive gives: a source, and what a particular size of it adds."""
+    """The result of lowering a primitive: a source, and the values that particular sizes add."""
 
     source: str  # defines `kernel`; its global names are those of `vectors/simd.py`'s namespace(lanes)
     lanes: int  # of every vector in `source`

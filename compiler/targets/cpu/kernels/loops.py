@@ -63,7 +63,7 @@ class Rows:
         self.indices = Odometer(write, [(f"i{i}", f"n{i}") for i in reversed(self.outer)])
 
     def begin(self, picoseconds: int) -> None:
-        """Sizes of the work, and where this part of it starts. An element costs so many picoseconds."""
+        """Sizes of the work, and where this part of it starts. An element costs `picoseconds`."""
         write, block = self.write, self.block
         for i, axis in enumerate(self.axes):
             write.size(f"n{i}", axis.size)

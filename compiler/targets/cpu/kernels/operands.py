@@ -1,4 +1,4 @@
-"""What a template may take for granted of a definition, whoever wrote it: parameters are what its nodes read, in their order.
+"""The normal form of definitions that templates see: parameters are what its nodes read, in their order.
 
 A file may number, repeat and leave out parameters as it likes, and return what it likes. A template sees the definition in one
 form, and only the writer of its text knows where the form's tensors lie among the arguments of a call.
@@ -17,7 +17,7 @@ class Rewired(PrimitiveDefinition):
 
     Of one node: parameter i is the node's operand i, and the outputs are its results, all of them, in order. Of several: the
     parameters are those that nodes read, in the order of their first use. `places` are the numbers of the form's parameters and
-    outputs among the original's, which has so many `tensors`.
+    outputs among the original's, which has `tensors` tensors.
     """
 
     places: tuple[int, ...] = ()
@@ -26,7 +26,7 @@ class Rewired(PrimitiveDefinition):
 
 def rewired(definition: PrimitiveDefinition) -> PrimitiveDefinition | None:
     """The definition in that form: itself, where it has it. None if an output is not a node's result, or there twice, or if one
-    node alone gives a result that is no output: a kernel would have no memory for it."""
+    node alone gives a result that is not an output: a kernel would have no memory for it."""
     params, outputs = len(definition.params), definition.outputs
     if not outputs or min(outputs) < params or len(set(outputs)) < len(outputs):
         return None

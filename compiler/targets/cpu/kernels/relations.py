@@ -1,4 +1,4 @@
-"""What operators ask of sizes that inference could not prove, since only a call tells these: kernels look before they work."""
+"""Run-time checks of sizes: what operators require and inference could not prove. Kernels check before they work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .....formats import dims, limits
 from .....formats.dims import Atom, Dim, SymbolicDim, Variable
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.shapes import is_nonnegative
-from .expression import bound_attributes
+from ....operators.table import bound_attributes
 
 WORD = 1 << 62  # with a bit to spare
 
@@ -123,7 +123,7 @@ def _atom_magnitude(atom: Atom, names: Mapping[str, str]) -> str:
 
 
 def relations(definition: PrimitiveDefinition) -> Iterator[Relation]:
-    """What must hold in every call of the definition, and may not for all that its types tell."""
+    """Relations that must hold in every call of the definition, and that its types do not imply."""
     values = definition.values
     for node in definition.nodes:
         for is_zero, rules in ((True, _ZERO), (False, _NOT_NEGATIVE)):

@@ -1,7 +1,7 @@
 """The innermost axis of elementwise work where it is short, such as the colours of pixels: it is walked together with the axis
 before it, so that vectors are whole.
 
-A tensor that has only one of the two axes is no vector then. What has the short axis alone is *periodic*: it is written twice or
+A tensor with only one of the two axes is not a vector then. What has the short axis alone is *periodic*: it is written twice or
 more, one behind the other, into the scratch memory, and read from where the period stands. What has the other one alone is
 *repeated*: each element serves as many neighbours as the axis has.
 """
@@ -55,7 +55,7 @@ class ShortAxis:
         return (*self.periodic, *self.repeated)
 
     def table_bytes(self, lanes: int) -> int:
-        """What the tables take in the scratch memory."""
+        """Bytes of the tables in the scratch memory."""
         return len(self.periodic) * self._table_bytes(lanes)
 
     def _table_bytes(self, lanes: int) -> int:
@@ -66,7 +66,7 @@ class ShortAxis:
 
     def write_places(self, write: Writer, rows: dict[int, str], dtypes: Sequence[DType], tables: int) -> None:
         """Where the present block begins in the period, and in each tensor, of whose rows the numbers are given; the tables
-        begin behind so many bytes of the scratch memory."""
+        begin `tables` bytes into the scratch memory."""
         write("phase = begin % period")
         for k in self.repeated:
             start = f"({rows[k]}) * before + begin // period" if rows[k] else "begin // period"

@@ -13,7 +13,7 @@ from .lower import lower
 
 
 def get_source(definition: PrimitiveDefinition, form: str, tuning: Tuning) -> str:
-    """What this machine runs, by an executable's tuning: the generated "python", its "llvm" IR after optimisation, its "asm".
+    """The code that this machine runs, with an executable's tuning: generated "python", optimised "llvm" IR, or "asm".
 
     Raises InferenceError for a malformed definition, CompileError for one that has no kernel, or not in the variant that
     is asked for.

@@ -9,19 +9,14 @@ with subscripts becomes several statements; where one is evaluated only under a 
 from __future__ import annotations
 
 import ast
-import contextlib
-import inspect
-import math
 import re
-import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from .....formats.dtypes import DType
 from .....formats.messages.errors import KernelError
+from ....operators.own import literal
 
 OUT_OF_RANGE = 1  # the code of a kernel that was asked for an element that there is not (`vm/failures.py`)
 
@@ -53,52 +48,6 @@ class Tensor:
     sizes: tuple[str, ...]
     dtype: DType
     is_output: bool
-
-
-def parsed(function: Callable[..., Any], operator: str) -> ast.FunctionDef:
-    """The syntax tree of a function, with the numbers that its names outside stand for now. Raises KernelError where its text is
-    not there."""
-    function = getattr(function, "py_func", function)  # of numba's
-    try:
-        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
-    except (OSError, TypeError, SyntaxError, ValueError) as error:
-        raise KernelError(
-            f"operator {operator!r}: the text of its kernel is not to be found ({error}); define it with def, in a file or a "
-            "notebook"
-        ) from None
-    if not isinstance(tree, ast.FunctionDef):
-        raise KernelError(f"operator {operator!r}: its kernel must be a function made by def")
-    return ast.fix_missing_locations(_Numbers(function, tree).visit(tree))
-
-
-class _Numbers(ast.NodeTransformer):
-    """Puts numbers in place of the names that a function reads outside of itself."""
-
-    def __init__(self, function: Callable[..., Any], tree: ast.FunctionDef) -> None:
-        free = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-        self._outside = {**function.__globals__}
-        for name, cell in free:
-            with contextlib.suppress(ValueError):  # it has no value yet
-                self._outside[name] = cell.cell_contents
-        self._own = {
-            node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-        }
-        self._own |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        value = None if node.id in self._own or not isinstance(node.ctx, ast.Load) else self._outside.get(node.id)
-        if isinstance(value, np.generic) and value.dtype.name in _CONVERSIONS:
-            number = _literal(value.item())
-            return ast.copy_location(ast.Call(ast.Name(value.dtype.name, ast.Load()), [number], []), node)
-        return ast.copy_location(_literal(value), node) if isinstance(value, (bool, int, float)) else node
-
-
-def _literal(value: float) -> ast.expr:
-    """A number as the text of a kernel has it."""
-    if math.isfinite(value):
-        return ast.parse(repr(value), mode="eval").body
-    special = ast.Attribute(ast.Name("math", ast.Load()), "nan" if math.isnan(value) else "inf", ast.Load())
-    return ast.UnaryOp(ast.USub(), special) if value < 0 else special
 
 
 class Subscripts:
@@ -139,7 +88,7 @@ class Subscripts:
         )
 
     def statements(self, nodes: Sequence[ast.stmt]) -> list[ast.stmt]:
-        """What statements become."""
+        """The translated statements."""
         made: list[ast.stmt] = []
         for node in nodes:
             kind = type(node).__name__
@@ -267,7 +216,7 @@ class Subscripts:
     # ---- expressions ----
 
     def expression(self, node: ast.expr, made: list[ast.stmt]) -> ast.expr:
-        """What an expression becomes; the statements that it needs before it are appended."""
+        """The translated expression; statements that must run before it are appended to `made`."""
         kind = type(node).__name__
         rewrite = getattr(self, f"_value_of_{kind}", None)
         if rewrite is None:
@@ -276,7 +225,7 @@ class Subscripts:
 
     def _value_of_Constant(self, node: ast.Constant, made: list[ast.stmt]) -> ast.expr:
         if not isinstance(node.value, (bool, int, float)):
-            raise self._error(node, f"{node.value!r} is no number")
+            raise self._error(node, f"{node.value!r} is not a number")
         return node
 
     def _value_of_Name(self, node: ast.Name, made: list[ast.stmt]) -> ast.expr:
@@ -288,8 +237,8 @@ class Subscripts:
 
     def _number(self, node: ast.expr, value: Any) -> ast.expr:
         if not isinstance(value, (bool, int, float)):
-            raise self._error(node, f"{ast.unparse(node)} = {value!r} is no number")
-        return _literal(value)
+            raise self._error(node, f"{ast.unparse(node)} = {value!r} is not a number")
+        return literal(value)
 
     def _value_of_Attribute(self, node: ast.Attribute, made: list[ast.stmt]) -> ast.expr:
         name = _dotted(node)
@@ -395,7 +344,7 @@ class Subscripts:
     def _tensor(self, node: ast.expr) -> Tensor:
         tensor = self._tensors.get(node.id) if isinstance(node, ast.Name) else None
         if tensor is None:
-            raise self._error(node, f"{ast.unparse(node)} is no parameter that is a tensor")
+            raise self._error(node, f"{ast.unparse(node)} is not a tensor parameter")
         return tensor
 
     def _place(self, node: ast.Subscript, made: list[ast.stmt]) -> tuple[Tensor, ast.expr]:

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 from .....formats import dims
 from .....formats.primitive import PrimitiveDefinition
+from ....operators.table import bound_attributes
 from ..target import Target
-from .expression import bound_attributes
 from .kernel import Kernel
 from .writer import Writer, estimate, shape_of
 
@@ -60,7 +60,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
 
 
 def _write_heap(write: Writer) -> None:
-    """The boxes whose scores are above the least one as a heap of so many `left`."""
+    """The boxes whose scores are above the least one as a heap of size `left`."""
     lanes = write.lanes
     write("left = 0")
     with write.block(f"for begin in range(0, count, {lanes})"):

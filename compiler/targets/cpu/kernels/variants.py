@@ -47,9 +47,9 @@ _decisions: ContextVar[Decisions | None] = ContextVar("decisions", default=None)
 
 
 def decide(name: str, default: _T, options: Callable[[], Sequence[_T]]) -> _T:
-    """What a template does: the default, unless a variant that is being lowered says otherwise.
+    """A template's decision: the default, unless the variant being lowered says otherwise.
 
-    What is possible is told apart by its text. A decision may be asked for more than once.
+    Options are told apart by their text. A decision may be asked for more than once.
     """
     decisions = _decisions.get()
     return default if decisions is None else decisions.decide(name, default, options)

@@ -93,13 +93,13 @@ class Writer:
     def _word(self, value: int) -> str:
         """A static word of that value."""
         if not -(1 << 63) <= value < 1 << 63:
-            raise Unsupported(f"{value} is no word")
+            raise Unsupported(f"{value} is not a word")
         self.words.append(value)
         return f"word(words, {len(self.words) - 1})"
 
     def input(self, name: str, number: int) -> str:
         """Defines `name` to be the address of a parameter's elements."""
-        assert 0 <= number < len(self.definition.params), f"value {number} is no parameter"
+        assert 0 <= number < len(self.definition.params), f"value {number} is not a parameter"
         self(f"{name} = word(args, {self.argument(number)})")
         return name
 
@@ -135,7 +135,7 @@ class Writer:
         self.share(units)
 
     def split_evenly(self, units: str, pieces: str, nanoseconds: str, is_uneven: bool = False) -> None:
-        """The same where units are few and large, and consist of so many pieces each: `first` and `last` count pieces, so that
+        """The same where units are few and large, and consist of `pieces` each: `first` and `last` count pieces, so that
         two threads have three and a half of seven units each. Each has as many parts, about one a unit."""
         self.ask(f"({units} + parts - 1) // parts * parts", nanoseconds, is_uneven)
         self.share(f"{units} * {pieces}")
@@ -171,7 +171,7 @@ class Writer:
                 self(f"return {UNFIT}")
 
     def _leave_if_empty(self) -> None:
-        """Nothing is to be done where no output has elements. Loops alone would find that out too, but after as many rounds
+        """There is nothing to do if no output has elements. Loops alone would find that out too, but after as many rounds
         as an axis beside one of no elements is long, which may be any number."""
         counts = [dims.element_count(shape_of(result)) for result in self.definition.results]
         if not any(counts):
@@ -235,7 +235,7 @@ class Odometer:
             self.write(f"{self.axes[0][0]} = {at}")
 
     def advance(self, count: str = "1") -> None:
-        """Moves the indices to the next place, or by so many that do not pass the end of the innermost axis."""
+        """Advances the indices by `count`, which must not pass the end of the innermost axis."""
         self._carry(self.axes, count)
 
     def _carry(self, axes: Sequence[tuple[str, str]], count: str = "1") -> None:
@@ -255,7 +255,7 @@ def shape_of(type_: TensorType) -> tuple[Dim, ...]:
 
 
 def leaves_cache(shape: Sequence[Dim], target: Target) -> bool:
-    """Whether a result of so many float32 elements leaves the second cache before it is complete; of unknown ones it does not."""
+    """Whether a float32 result is larger than L2; an unknown size counts as small."""
     size = dims.product(shape)
     return isinstance(size, int) and 4 * size > target.l2_bytes
 

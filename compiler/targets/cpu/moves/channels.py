@@ -11,13 +11,13 @@ from collections.abc import Sequence
 
 from .....formats import dims
 from .....formats.primitive import PrimitiveDefinition
-from ..kernels.expression import bound_attributes
+from ....operators.table import bound_attributes
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, shape_of
 from ..products.tile import BLOCK
 from ..target import Target
 
-_TILE_BYTES = 1 << 14  # of the scratch memory: what the first cache holds with ease
+_TILE_BYTES = 1 << 14  # of the scratch memory: what L1 holds with ease
 _MOST_PIXELS = 32  # of a tile; with few, elements would be read before they have left the store buffer
 _PICOSECONDS = 100  # that an element takes
 _FIELDS = ("image_number", "lane_bytes", "first_block", "end_block", "image_blocks")

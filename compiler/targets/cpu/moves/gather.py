@@ -14,7 +14,7 @@ from .....formats import dims
 from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.shapes import axis_of
-from ..kernels.expression import bound_attributes
+from ....operators.table import bound_attributes
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Odometer, Writer, estimate, scaled, shape_of, write_copy
 from ..target import Target
@@ -49,7 +49,7 @@ def lower_take(definition: PrimitiveDefinition, target: Target) -> Kernel | None
 
 
 def _table_bytes(definition: PrimitiveDefinition, it: _Lookup) -> int:
-    """What a table takes of where a row has the elements that indices stand for; 0 where there are too few for one, or rows."""
+    """Bytes of the table of element offsets within a row; 0 if there are too few elements, or rows, for a table."""
     count = dims.element_count(shape_of(definition.params[1]))
     shape = shape_of(definition.params[0])
     outer, length = dims.product(shape[: it.axis]), shape[it.axis]
@@ -177,7 +177,7 @@ def _is_alone(definition: PrimitiveDefinition) -> bool:
 
 
 class _Lookup:
-    """What both operators begin with: the addresses, and x as [outer, length, inner]."""
+    """The common beginning of both operators: the addresses, and x as [outer, length, inner]."""
 
     def __init__(self, definition: PrimitiveDefinition, target: Target) -> None:
         (node,) = definition.nodes

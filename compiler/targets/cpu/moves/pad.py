@@ -12,7 +12,8 @@ from .....formats import dims
 from .....formats.dims import Dim
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.movement import LEAST_PADDED
-from ..kernels.expression import bound_attributes, literal
+from ....operators.table import bound_attributes
+from ..kernels.expression import literal
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Odometer, Writer, estimate, scaled, shape_of, write_copy
 from ..target import Target
@@ -182,7 +183,7 @@ class _Pad:
             self.write(f"vstore(b, 0, {value}, m{self.last})")
 
     def _write_end(self, start: str, stop: str) -> None:
-        """What is added before or behind a row of x."""
+        """Writes the padding before or after a row of x."""
         k, load = self.last, f"load_{self.type}"
         if self.mode == "constant":
             self._write_fill(start, stop)

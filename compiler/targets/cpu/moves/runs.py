@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ....codegen.copies import Copy
 from ..kernels.writer import Writer, write_copy
-from .copies import Copy
 
 BLOCK = 4096  # elements of a run that are one unit of work
 _PICOSECONDS_A_BYTE = 40
@@ -72,7 +72,7 @@ def _write_fields(write: Writer) -> None:
 
 
 def _write_short(write: Writer, word: int) -> None:
-    """Runs of one word to two, of so many bytes: vectors with masks take four times as long."""
+    """Runs of one to two words of `word` bytes: masked vectors take four times as long."""
     with write.block("for row in range(begin_unit, end_unit)"):
         write("a = source + row * source_step", "b = target + row * target_step")
         for place in ("0", f"size - {word}"):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from .....formats import dims
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.shapes import axis_of
-from ..kernels.expression import bound_attributes
+from ....operators.table import bound_attributes
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, scaled, shape_of, write_copy
 from ..target import Target
@@ -85,7 +85,7 @@ def lower_scatter_nd(definition: PrimitiveDefinition, target: Target) -> Kernel 
 
 
 class _Scatter:
-    """What both operators begin with, and what becomes of an element."""
+    """The common beginning of both operators, and the update of an element."""
 
     @staticmethod
     def of(definition: PrimitiveDefinition, target: Target) -> _Scatter | None:

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from .....native.convention import FEW
+from ....codegen.copies import Axis, Copy
 from ....operators.shapes import integer
 from ..kernels.kernel import MANY_UNITS, Kernel
 from ..kernels.writer import Odometer, Writer, scaled, write_copy
-from .copies import Axis, Copy
 
 _RUN_BYTES = 32  # from which on vectors copy a run well
 _SQUARE = 8  # elements that both sides have, from which on tiles are turned well
@@ -80,7 +80,7 @@ def _size(axes: Sequence[Axis]) -> int:
 
 
 def _pieces(copy: Copy) -> tuple[list[Axis], tuple[int, ...]]:
-    """What a piece of the target consists of, and the axes along which it is repeated, if there are different ones enough."""
+    """The axes within a piece of the target, and those along which it is repeated, if there are enough."""
     piece = _piece(copy, repeats=True)
     *outer, cut = copy.axes[: len(copy.axes) - len(piece) + 1]
     different = _size([axis for axis in outer if axis.source != 0]) * -(-integer(cut.size) // integer(piece[0].size))

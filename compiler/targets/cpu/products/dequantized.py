@@ -1,12 +1,12 @@
 """The matrix of a product with numbers of a few bits as a kernel for many rows reads it: a chunk of some panels is made float32,
-in the first cache, and used for all rows of a band."""
+in L1, and used for all rows of a band."""
 
 from __future__ import annotations
 
 from .....formats.dims import Dim
-from ....operators.dequantized import PACKINGS
 from ..kernels.anchor import Anchored
 from ..kernels.writer import Writer
+from ..operators.dequantized import PACKINGS
 from .tile import BLOCK, CHUNK, VECTOR_BYTES
 
 
@@ -48,11 +48,11 @@ class Numbers:
             write(f"zero{number} = convert_float32(vload_uint8({zeros})) - {self.packing.middle}")
 
     def unpacked_bytes(self, blocks: int) -> int:
-        """Of a chunk of so many panels as float32."""
+        """Bytes of a chunk of `blocks` panels as float32."""
         return blocks * CHUNK * VECTOR_BYTES
 
     def write_unpacked(self, write: Writer, blocks: str) -> None:
-        """Puts rows `begin`, a multiple of CHUNK, to `end` of so many panels, from `block` on, to `unpacked`, where panels are
+        """Unpacks rows `begin`, a multiple of CHUNK, to `end` of `blocks` panels from `block` on to `unpacked`, where panels are
         CHUNK rows apart. All rows of the last word are made."""
         each = self.packing.each
         write(f"last_word = (end + {each - 1}) // {each}")

@@ -16,10 +16,10 @@ from dataclasses import replace
 
 from .....formats.dims import Dim
 from .....formats.primitive import PrimitiveDefinition
-from ....operators.dequantized import QUAD
 from ..kernels.anchor import Anchored
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer
+from ..operators.dequantized import QUAD
 from ..target import Target
 from .dequantized import Numbers
 from .epilogue import Epilogue
@@ -27,13 +27,13 @@ from .few_rows import MOST_ROWS, STREAMS, FewRows, lower_as
 from .tile import BLOCK, VECTOR_BYTES, multiply_add
 
 _DIGITS = 3
-_LARGEST = 127 << 16  # of a number of so many digits that never become one more when the lower ones are rounded
+_LARGEST = 127 << 16  # largest magnitude that cannot carry into a fourth digit when rounded
 _MIDDLES = 0x808080  # which make digits with sign of those without: added, then taken away digit by digit
 _LARGEST_FACTOR = 3e38
 _FACTS = 4 * (_DIGITS + 2)  # bytes: of each digit the sum over a group times -half; the unit; the sum of the elements
 _WHOLE = 256  # elements of a group, times the largest number, of which sums of all digits together are an int32
 _SHORT = 64  # elements of a group
-# Bytes of the weights, which are fetched so long before they are read: processors look less far ahead where they also compute
+# Prefetch distance of weights, in bytes: hardware prefetchers look less far ahead where they also compute
 # much, and memory gave a third less.
 _AHEAD = 4096
 _LONGEST = 256  # elements of a group of which sums of two digits are an int32
@@ -133,7 +133,7 @@ class RowsOfDigits(FewRows):
             self._write_facts()
 
     def _write_unit(self) -> None:
-        """What the group's elements are multiplied with, and what one is worth then."""
+        """Writes the group's factor to fixed point, and the factor back."""
         write = self.write
         write("most = splat_float32(0)")
         with write.block(f"for k in range(begin, end, {BLOCK})"):

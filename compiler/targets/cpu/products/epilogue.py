@@ -75,7 +75,7 @@ class Epilogue:
 
     @property
     def buffer_bytes(self) -> int:
-        """What `tile` needs at `buffer` for the largest tile, if the epilogue is a long one."""
+        """Bytes that `tile` needs at `buffer` for the largest tile, if the epilogue is a long one."""
         return 32 * VECTOR_BYTES if self._is_long else 0
 
     @property
@@ -115,7 +115,7 @@ class Epilogue:
         return self._steps[axis]
 
     def streaming(self, write_loop: Callable[[], None]) -> None:
-        """Writes the loop over all tiles: for blocked results that no cache has room for, one that writes past the caches."""
+        """Writes the loop over all tiles: for blocked results larger than the caches, with non-temporal stores."""
         streams = all(is_streamed(output.type) and output.type.shape[-1] == BLOCK for output in self._outputs)
 
         def write_with(store: str) -> None:
@@ -132,7 +132,7 @@ class Epilogue:
             self._write(f"{operand.name}_at = {operand.name} + ({operand.at}) * {operand.type.dtype.itemsize}")
 
     def fetch(self, tile: Tile, condition: str = "", is_large: bool = False) -> None:
-        """Brings nearer what the tile's vectors will meet, such as a residual, which may have left the second cache, and where
+        """Prefetches the epilogue's operands, such as a residual, which may have left L2, and where
         they go to, if the result `is_large`, beyond that cache. Behind `begin`; before the sum, or, where it is long, before
         its last chunk, which `condition` tells: what is asked for much earlier may be gone again."""
         operands = [operand for operand in self._inputs.values() if operand.row != "0" and operand.is_vector]

@@ -62,7 +62,7 @@ def lower_as(kind: type[FewRows], definition: PrimitiveDefinition, target: Targe
 
 
 class FewRows:
-    """Writes panels of the product of so many rows, all that there are, panel by panel.
+    """Writes the product of all (few) rows, panel by panel.
 
     Variables that the text uses: `a_at`, `b_at`, `columns`, `depth`, `sums`; its epilogue's place is given by `row` and `block`.
     """
@@ -72,7 +72,7 @@ class FewRows:
     prepares = False  # something for a thread's later parts; `prepared` is then -1 in its first one
 
     def __init__(self, write: Writer, found: Anchored, rows: Dim, chunk: int | None = None) -> None:
-        """`chunk`: sums are made step by step, so many of them apart, or all at once (0), as a kernel for more rows makes them:
+        """`chunk`: steps summed apart, or all in one sum (0), as a kernel for more rows does:
         then a row's result is the same to the bit in both. If None, in the order that takes the least time."""
         assert isinstance(rows, int)
         self.write, self.found, self.target = write, found, write.target
@@ -89,7 +89,7 @@ class FewRows:
 
     @staticmethod
     def takes(found: Anchored, rows: Dim, target: Target) -> bool:
-        """Whether there is a kernel of the product of so many rows."""
+        """Whether there is a kernel for a product of `rows` rows."""
         return isinstance(rows, int) and 0 < rows <= MOST_ROWS
 
     @property
@@ -125,7 +125,7 @@ class FewRows:
             self.write(f"first += run * {streams}")
 
     def write_tiles(self, streams: int) -> None:
-        """All rows of so many panels."""
+        """All rows of `streams` panels at a time."""
         self.write_tile(self.tile, streams)
 
     def write_tile(self, tile: Tile, streams: int) -> None:

@@ -4,13 +4,13 @@ products of 8-bit integers with packed ones, as words of four neighbours along t
 Rows of the result are broadcast elements of `a`, columns are vectors of `b`; see `tile.py`. Where b is packed, or has contiguous
 rows and is small or used by few rows, it is read in place. Else a stripe of it, as many blocks of columns as half of the second
 cache holds, is first copied to the scratch memory as panels [depth, 16], turned if b is transposed. Rows of `a` that would fall
-into the same few sets of the first cache are copied apart.
+into the same few sets of L1 are copied apart.
 
 The work is cut into units: a matrix of the batch, a band of rows, and blocks of columns, the last varying fastest, so that a
-band of `a` stays in the second cache while b streams by; or, where b is copied, a stripe and a band, the band varying fastest,
+band of `a` stays in L2 while b streams by; or, where b is copied, a stripe and a band, the band varying fastest,
 so that a thread copies a stripe once. Where sums are short, storing them takes longest: a unit is a band of whole rows, tile by
 tile along the columns, so that lines of the result are written one after the other. Long sums are made chunk by chunk, for all
-rows of the band before the next chunk: a chunk of b then stays in the first cache, and where b comes from memory, no thread
+rows of the band before the next chunk: a chunk of b then stays in L1, and where b comes from memory, no thread
 waits for more than a chunk.
 """
 
@@ -48,20 +48,20 @@ from .tile import (
 
 _SYMBOLIC_ROWS = (8, 4, 1)  # rows of the tiles of which a kernel makes any number of rows
 _EVEN = 1.02  # from what three blocks a tile may lose where two threads share the tiles unevenly
-_WIDEST = 2  # blocks of a tile where results leave the second cache: three are up to a twentieth slower
+_WIDEST = 2  # blocks of a tile where results leave L2: three are up to a twentieth slower
 _SYMBOLIC_STEP = 4  # bands of such multiples of rows leave few rows to be computed twice
-_FEW_ROWS = 16  # up to so many, copying b costs more than it saves
+_FEW_ROWS = 16  # at most this many: copying b costs more than it saves
 _SHALLOW = 16  # steps of a sum up to which results are stored row by row
-_MANY_ROWS = 384  # from so many on, copying a large b pays, since its rows lie on many pages
+_MANY_ROWS = 384  # from this many on, copying a large b pays, since its rows lie on many pages
 _ROWS_AHEAD = 16  # that are fetched while rows of b are copied
 _STRIP_TILES = 32  # of which the sums are gathered at a time
-_WAY_BYTES = 4096  # of the first cache: a page, on most CPUs
-_SET_BYTES = 2048  # rows at multiples of this distance share few sets of the first cache
+_WAY_BYTES = 4096  # of L1: a page, on most CPUs
+_SET_BYTES = 2048  # rows at multiples of this distance share few sets of L1
 _MACS_A_NANOSECOND = 100
 _BYTES_A_NANOSECOND = 16
 
 
-_Rows = Callable[[Sequence[Tile], str], None]  # writes the rows of tiles; of the last block so many columns
+_Rows = Callable[[Sequence[Tile], str], None]  # writes the rows of tiles; of the last block only the given columns
 
 _PACKED = frozenset({"matmul_packed", "matmul_integer_packed", "matmul_dequantized"})
 
@@ -171,11 +171,11 @@ class _Product:
         return symbolic_tiles(_SYMBOLIC_ROWS, width, self.target)
 
     def _is_copying_rows(self) -> bool:
-        """More rows of a tile in the same sets of the first cache than these hold, and many columns that use them."""
+        """Whether more of a tile's rows fall into the same L1 sets than these hold, and many columns use them."""
         ways = self.target.l1_bytes // _WAY_BYTES
         if self.turns_a or self.copies_panels or not isinstance(self.depth, int) or self.tiles[0].rows <= 2 * ways // 3:
             return False
-        # rows fall into so many sets that none of the others is used by them
+        # number of L1 sets that rows fall into; they use none of the others
         sets = _WAY_BYTES // max(VECTOR_BYTES, math.gcd(4 * self.depth, _WAY_BYTES))
         is_worth = self.tiles[0].rows > 2 * ways // 3 * sets and estimate(self.columns) >= 8 * BLOCK
         return decide("copies_rows", is_worth, lambda: (True, False) if self.depth % BLOCK == 0 else ())
@@ -193,7 +193,7 @@ class _Product:
 
     @property
     def _most_tiles(self) -> int:
-        """Of a band: as many as fill most of the second cache, since each band reads b anew, half of it where the result goes
+        """Of a band: as many as fill most of L2, since each band reads b anew, half of it where the result goes
         through it too, or a quarter beside panels of b."""
         quarters = 1 if self.copies_panels else 2 if self._is_large else 3
         rows = self.target.l2_bytes * quarters // 4 // max(1, 4 * estimate(self.depth))
@@ -201,7 +201,7 @@ class _Product:
 
     @property
     def stripe(self) -> int:
-        """Blocks whose panels are copied at a time: as many as fill half of the second cache, since rows of a band are read once
+        """Blocks whose panels are copied at a time: as many as fill half of L2, since rows of a band are read once
         for all of them. Where all rows stay there, a few, which are still near when they are used."""
         has_bands = not isinstance(self.rows, int) or self.rows > self._most_tiles * self.tiles[0].rows
         space = self.target.l2_bytes // (2 if has_bands else 8)
@@ -213,14 +213,14 @@ class _Product:
     @property
     def gathers(self) -> bool:
         """Whether sums are gathered in the scratch memory, a chunk of all tiles after the other: the part of b that they use
-        stays in the first cache meanwhile, and the first ones of a unit need not wait for all of its weights.
+        stays in L1 meanwhile, and the first ones of a unit need not wait for all of its weights.
 
-        Not where results leave the second cache: with the last chunks they would all be due at once."""
+        Not where results leave L2: with the last chunks they would all be due at once."""
         return self.panels is _Panels.UNPACKED or (self._chunk > 0 and not self._is_large)
 
     @property
     def strip(self) -> int:
-        """Rows whose sums are gathered at a time: those of a band, of a long one as many as fit the second cache."""
+        """Rows whose sums are gathered at a time: those of a band, of a long one as many as fit L2."""
         return self.tiles[0].rows * min(self.band, _STRIP_TILES)
 
     # ---- text ----
@@ -246,7 +246,7 @@ class _Product:
         return self.panels is _Panels.PACKED and not self.batch and not isinstance(self.rows, int)
 
     def _write_one_row(self, one_row: FewRows) -> None:
-        """What decoding asks of a kernel that serves for a prompt too."""
+        """The one-row case: decoding, with the kernel that serves for the prompt too."""
         with self.write.block("if rows == 1"):
             self.write(f"sums = scratch + {self._scratch_bytes}")
             self.write.share("blocks")
@@ -358,7 +358,7 @@ class _Product:
             self._write_tiles(self.tiles, self._write_rows)
 
     def _matrix_offset(self, shape: Sequence[Dim], matrix: str) -> str:
-        """What leads from the first matrix of an operand to that of the unit."""
+        """The byte offset from an operand's first matrix to the unit's."""
         terms, steps = [], [matrix]
         missing = len(self.batch) - len(shape)
         for axis in reversed(range(len(shape))):
@@ -505,7 +505,7 @@ class _Product:
             self.epilogue.tile(tile, skip=self._skip(tile), columns=columns)
 
     def _write_ahead(self, tile: Tile, following: str) -> None:
-        """What of the vectors from `following` on, read when the strip's tiles are done, this tile brings nearer."""
+        """Prefetches this tile's share of the vectors from `following` on, which are read after the strip's tiles."""
         if self.is_flat or self.numbers:
             return
         self.write(
@@ -519,7 +519,7 @@ class _Product:
 
     @property
     def _is_large(self) -> bool:
-        """A result that leaves the second cache before it is complete, of sums that are long beside bringing it nearer."""
+        """Whether a result leaves L2 before it is complete, and its sums are long enough to hide its prefetch."""
         return leaves_cache([*self.batch, self.rows, self.columns], self.target) and self._chunk > 0
 
     def _lines_ahead(self, tile: Tile) -> int:

@@ -18,7 +18,7 @@ from ..target import Target
 from .tile import CHUNK, multiply_add
 
 _ROWS, _ROWS_OF_MANY_REGISTERS = 4, 6  # whose sums are under way at once, to hide the latency of multiply-adds
-_MANY_ROWS = 16  # from so many on, copying columns pays
+_MANY_ROWS = 16  # from this many on, copying columns pays
 _MACS_A_NANOSECOND = 4
 
 

@@ -35,13 +35,13 @@ TALLEST = 14  # rows that a tile may have
 GIGAHERTZ = 4.0  # of the machine that estimates of time are for
 CHUNK = 128  # steps of a sum, about, that are added up apart: fewer would cost time, more precision
 
-# What is left of loads and bookkeeping beside the multiply-adds, in cycles a step: a row's element is in the first cache, a
+# What is left of loads and bookkeeping beside the multiply-adds, in cycles a step: a row's element is in L1, a
 # block's vector comes from the second. A second loop for blocks that are left over, and the test which rows of an overlapping
 # tile are new, make the text longer.
 _ROW_COST, _BLOCK_COST, _STEP_COST, _REST_COST = 0.05, 0.3, 0.3, 1.02
 
-# Rows of matrices are so far apart that more than some share sets of the first cache, with each other, with the result's rows and
-# with the weights: by each of them a tile takes so much longer, where their distances are powers of two much more.
+# From this many rows on, rows of a matrix share L1 sets with each other, with the result's rows and
+# with the weights: each takes this much longer; far more where their distances are powers of two.
 _TALL, _TALL_COST = 8, 0.02
 
 _BESIDE = 8  # vectors of 16 floats, for each block beside others, that registers hold where it is worth it
@@ -112,7 +112,7 @@ def choose(
     is_apart: bool = False,
     is_nested: bool = False,
 ) -> Tile:
-    """The tile that computes `rows` x `blocks` in the least time. It has at most so many rows and blocks, and no more blocks
+    """The tile that computes `rows` x `blocks` in the least time. It has at most `rows` and `blocks`, and no more blocks
     than the `widest`.
 
     `is_apart`: the rows, of which there are many, are far from each other in memory.
@@ -139,8 +139,8 @@ def choose(
 
 
 def symbolic_tiles(rows: Sequence[int], blocks: int, target: Target) -> list[Tile]:
-    """Tiles of so many rows, or as many as there can be, among which a kernel chooses when it knows how many rows there are.
-    All have so many blocks, or one where the registers are few."""
+    """Tiles of these rows, or of at most as many, among which a kernel chooses when it knows how many rows there are.
+    All have `blocks` blocks, or one where the registers are few."""
     blocks = max(1, blocks if target.block_registers >= _BESIDE * blocks else 1)  # of no channels, there are no blocks
     most = max(tile.rows for tile in tiles(target) if tile.blocks == blocks)
     return list(dict.fromkeys(Tile(min(count, most), blocks) for count in rows))
@@ -171,7 +171,7 @@ def write_step(
     vector that a row is multiplied with is loaded from its place, if not as one element for all lanes. `mask`: the lanes that the
     step is for, if not all.
 
-    Meanwhile, `lines` vectors that a later tile needs are brought nearer, from `ahead` on: weights are read once in an
+    Meanwhile, `lines` vectors that a later tile needs are prefetched, from `ahead` on: weights are read once in an
     inference, and the memory is slower than the tile. None are where what is read is in the caches.
     """
     if lines:
@@ -190,7 +190,7 @@ def write_step(
 
 
 def write_ahead(write: Writer, places: Iterable[str | int], step: int) -> None:
-    """Brings the vectors at these places behind `ahead` nearer, and moves it on by so many bytes."""
+    """Prefetches the vectors at these offsets from `ahead`, and advances it by `step` bytes."""
     if decide("prefetch", True, lambda: (True, False)):
         write(*(f"prefetch(ahead, {place})" for place in places), f"ahead += {step}")
 

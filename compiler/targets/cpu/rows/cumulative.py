@@ -12,14 +12,14 @@ from .....formats import dims
 from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.shapes import axis_of
-from ..kernels.expression import bound_attributes
+from ....operators.table import bound_attributes
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, scaled, shape_of
 from ..target import Target
 
 _PICOSECONDS = 1000  # that an element takes, alone; in a vector, a quarter of it
 _STRIP = 4  # vectors side by side, whose sums are in registers
-_STRIPS = 32  # side by side, whose sums fit into the first cache
+_STRIPS = 32  # side by side, whose sums fit into L1
 _FEW_STRIPS = 8  # side by side, of which a step takes less than a page of the memory
 _SUM_BYTES = 8
 _ARITHMETIC = {
@@ -75,7 +75,7 @@ class _Sums:
             self.write("start += (length - 1) * inner", "step = -inner")
 
     def write_steps(self, count: str, places: Sequence[int], rest: str = "") -> None:
-        """The next elements, so many, of the columns at these places behind `at`, which steps on."""
+        """The next `count` elements of the columns at these offsets from `at`, which advances."""
         write, size = self.write, DType[self.loaded].itemsize
         store = f"{self.vector}store" + ("" if self.vector else f"_{self.loaded}")
         with write.block(f"for _ in range({count})"):

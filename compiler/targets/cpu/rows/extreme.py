@@ -12,7 +12,8 @@ from collections.abc import Callable
 from .....formats import dims
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.shapes import axis_of
-from ..kernels.expression import bound_attributes, computed_type
+from ....operators.table import bound_attributes
+from ..kernels.expression import computed_type
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, scaled, shape_of, widened
 from ..target import Target
@@ -148,7 +149,7 @@ class _Extreme:
         more, less = (">", "<") if self.is_greatest else ("<", ">")
         if not self.computed.is_float:
             return f"v {more}{'=' if self.takes_last else ''} {best}"
-        # comparisons with what is no number fail
+        # comparisons with NaN fail
         return f"(v {more}= {best}) | isnan(v)" if self.takes_last else f"~(v {less}= {best}) & ~isnan({best})"
 
     @property

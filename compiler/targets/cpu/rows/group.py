@@ -2,7 +2,7 @@
 
 A *span* is as few blocks as groups need to end where a block ends. A unit of the work is a band of the pixels of a span;
 the statistics of a span are taken when its first unit comes, by each thread that has one. They are taken lane by lane, in
-chunks of pixels that stay in the first cache: a chunk's mean, then its deviations from it; chunks, and then the channels of a
+chunks of pixels that stay in L1: a chunk's mean, then its deviations from it; chunks, and then the channels of a
 group, are joined in double precision (Chan, Golub, LeVeque, 1979), so that nothing cancels.
 """
 
@@ -24,7 +24,7 @@ from ..target import Target
 
 _CHUNK = 128  # pixels
 _UNROLL = 4
-_UNITS = 8  # of an image at least, where that is possible: so many may be done at the same time
+_UNITS = 8  # at least this many of an image, where possible: they may run at the same time
 _LEAST_BAND = 256  # pixels
 _NANOSECONDS = 0.05  # that an element takes
 

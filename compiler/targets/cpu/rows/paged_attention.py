@@ -98,7 +98,7 @@ class _Text:
         self("return 0", "")
 
     def _each_run(self, is_key: bool) -> None:
-        """What is done with each run of keys, or of values: first those in pages, then those of the new tokens."""
+        """Loops over each run of keys, or of values: first those in pages, then those of the new tokens."""
         write = self._write_scores if is_key else self._write_sums
         self("key = 0")
         self._open("while key < length")

@@ -1,12 +1,12 @@
 """The template of recurrent layers, fused over time: a sequence runs through all its steps in one call.
 
-A step multiplies the hidden state with the recurrent weights, which come from the second cache again and again. So a tile
+A step multiplies the hidden state with the recurrent weights, which come from L2 again and again. So a tile
 takes several sequences, as many as the registers hold gates for, and 16 units of each: what the activations need is in
 registers when the sum is done. The last hidden state is read where it was stored, among the outputs. The tiles of a part go
 from step to step together.
 
 Sequences and directions are independent of each other: they are the units of work. Where these are too few, or the weights too
-many for the second cache, all parts take every step together, and each has a share of the units that are computed: half of the
+many for L2, all parts take every step together, and each has a share of the units that are computed: half of the
 weights may stay in the cache that the whole does not fit in. Then a step is a *phase* (two, where the reset gate comes before
 the product), and a share is, in the call's notes, a word: twice the phase that it waits for, one more when somebody has it.
 A part first takes its own share, and keeps it from then on; then any that nobody has taken, so that no part depends on another's
@@ -23,7 +23,8 @@ from .....formats import dims
 from .....formats.dims import Dim
 from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
-from ..kernels.expression import bound_attributes, literal
+from ....operators.table import bound_attributes
+from ..kernels.expression import literal
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, shape_of
 from ..products.tile import BLOCK, VECTOR_BYTES, multiply_add
@@ -38,7 +39,7 @@ _OPERANDS = {
 _MOST_ROWS = 12  # sequences of a tile: its text grows with them
 _ROWS = (4, 3, 2, 1)  # … where their number is not known: as many as possible of each, one after the other
 _MACS_A_NANOSECOND = 16
-_AHEAD = 4096  # bytes that weights from behind the second cache are asked for before they are needed
+_AHEAD = 4096  # prefetch distance, in bytes, of weights that come from beyond L2
 _MEETING = 400  # nanoseconds that parts lose a phase when they take steps together
 _SHARES = 8  # at most; each of their words has two cache lines of its own, which processors like to fetch together
 _LINE = 16  # words
@@ -94,7 +95,7 @@ class _Layer:
         return max(1, min(_MOST_ROWS, (self.target.block_registers - gates - 1) // gates))
 
     def _passes(self, rows: int) -> int:
-        """How often a tile of so many sequences goes through the weights: an LSTM's may be for half of the gates at a time."""
+        """Passes over the weights for a tile of `rows` sequences: an LSTM may take half of the gates at a time."""
         return 2 if self.operator == "lstm" and rows > self._most_rows(self.gates) else 1
 
     # ---- the kernel ----
@@ -131,7 +132,7 @@ class _Layer:
         return write.kernel(macs / _MACS_A_NANOSECOND, self._sums * VECTOR_BYTES)
 
     def _write_chains(self, kinds: Sequence[int]) -> None:
-        """The chain of tiles of so many rows as the chain's number says."""
+        """The chain of tiles whose rows the chain's number selects."""
         rows, *others = kinds
         arguments = f"tiles_{rows}", f"row_{rows} + chain * {rows}", {rows: "count"}
         if not others:
@@ -179,8 +180,8 @@ class _Layer:
             write.size(name, dim)
 
     def _write_chain(self, end: str, row: str, counts: Mapping[int, str]) -> None:
-        """`count` tiles of sequences, up to chain number `end`, from the first step to the last, side by side: what weights the
-        second cache does not hold come from behind it once a step for all of them. `counts`: how many tiles have so many rows."""
+        """`count` tiles of sequences, up to chain number `end`, from the first step to the last, side by side: weights that
+        L2 does not hold are read once a step for all of them. `counts`: number of tiles by their rows."""
         write, row_bytes = self.write, self._row_bytes
         write(f"count = min(last - unit, {end} - chain)", f"row = {row}")
         write(f"place = (direction * batch + row) * {row_bytes}", "before_first = hidden + place")
@@ -210,8 +211,8 @@ class _Layer:
             self._write_copy("before_first", "last_hidden + place", f"sequences * {self.hidden}")
 
     def _write_ends(self) -> None:
-        """What comes behind the end of sequences that have each their own: zeros. Until then it is their first state, so that the
-        step behind may be the one before."""
+        """Zeros after the end of each sequence. Until then the first state stands there, so that the
+        next step may be the previous one."""
         write, row_bytes = self.write, self._row_bytes
         outermost = {"forward": "length - 1", "reverse": "0", "bidirectional": "0 if direction == 1 else length - 1"}
         with write.block("for sequence in range(row, row + sequences)"):
@@ -328,7 +329,7 @@ class _Layer:
     def _width(self, rows: int, gates: Sequence[int]) -> int:
         """Blocks of 16 units at a time.
 
-        A core that reads from several blocks gets their weights sooner from the second cache: with half of the registers for
+        Reading from several blocks hides more of L2's latency: with half of the registers for
         sums, an LSTM takes a fifth less time than with a quarter of them.
         """
         most = max(1, self.target.block_registers // 2 // (rows * len(gates) // self._passes(rows)))
@@ -383,7 +384,7 @@ class _Layer:
         return max(2 * self.target.block_registers, self.gates)
 
     def _start(self, i: int, j: int, gate: int) -> str:
-        """What the state's part of a gate is added to."""
+        """The start value of a gate's sum, to which the state's part is added."""
         count = f", lanes - {j * BLOCK}" if self.hidden % BLOCK else ""
         if self.operator == "gru" and gate == 2:
             return f"vload_float32(bias, here + {j * VECTOR_BYTES} + direction * {self._row_bytes}{count})"
@@ -425,7 +426,7 @@ class _Layer:
             self._store("after", self._activated(0, "sum_0"))
 
     def _projected(self) -> str:
-        """What the input gives to a GRU's last gate."""
+        """The input's part of a GRU's last gate."""
         return self._load("p", f"unit_at + {2 * self._row_bytes} + i * directions * {3 * self._row_bytes}")
 
     @property

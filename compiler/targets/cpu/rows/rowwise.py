@@ -36,7 +36,7 @@ from ..kernels.kernel import MANY_UNITS
 from ..kernels.loops import Axis, merged_axes
 from ..kernels.writer import Odometer, Writer, estimate, leaves_cache, scaled, shape_of, stored, widened
 
-# float32 sums run in float32 for so many elements, then in float64: chains short enough for pairwise accuracy
+# float32 sums run in float32 for this many elements, then in float64: chains short enough for pairwise accuracy
 _BLOCK = 2048
 _GROUP = 4  # rows that are worked on side by side, if they are no longer than _BLOCK
 _ASKING_PASS = 1  # over a row, counted from 0
@@ -44,7 +44,7 @@ _UNROLL = 4  # vectors in flight, to hide the latency of the accumulators; 1 whe
 _UNROLL_LONG = 2  # … along rows even there: what a step needs beside its vectors, such as constants, serves two
 _LONG = 0.2  # nanoseconds an element
 _AHEAD_BYTES = 1 << 18  # of a row, at most, that is asked for while the one before is worked on
-_KEPT_BYTES = 1 << 18  # of a strip, at most, that are kept in the scratch memory: the second cache has room for them
+_KEPT_BYTES = 1 << 18  # of a strip, at most, that are kept in scratch: they fit into L2
 
 _SPREAD = 256  # columns from which on a strip's elements are said to be far from each other
 
@@ -90,7 +90,7 @@ class Work:
         return [self.add(first + k, result, aligned(shape_of(result), places)) for k, result in results]
 
     def program(self, write: Writer, cost: float, kept: DType | None = None) -> RowProgram | None:
-        """The program over these tensors, of so many nanoseconds an element; None if one does not broadcast to the whole. `kept`
+        """The program over these tensors, at `cost` nanoseconds per element; None if one does not broadcast to the whole. `kept`
         is the type of an element that passes behind the first one ask for."""
         whole = self.anchored.whole
         kept_shape = [dim if kept else 1 for dim, kept in zip(whole, self.kept, strict=True)]
@@ -118,7 +118,7 @@ def aligned(shape: Sequence[Dim], places: Sequence[bool]) -> tuple[Dim, ...] | N
 
 @dataclass(frozen=True)
 class Accumulator:
-    """What a pass gathers: `combine` is the text of one step, with {a} what there is and {v} what comes."""
+    """A reduction of a pass: `combine` is the text of one step, with {a} the accumulator and {v} the new value."""
 
     name: str
     combine: str
@@ -141,7 +141,7 @@ def sum_of(name: str, dtype: DType) -> Accumulator:
 
 
 def greatest_of(name: str, dtype: DType) -> Accumulator:
-    """What is no number does not count: whoever looks for the greatest exponent meets it again among the exponentials."""
+    """NaN is skipped; the exponentials propagate it."""
     return Accumulator(name, "select({v} > {a}, {v}, {a})", "-math.inf", "horizontal_maximum", dtype)
 
 
@@ -191,7 +191,7 @@ class Step:
         self.write(f"vstore(kept, {self._kept_place}, {value})")
 
     def kept(self) -> str:
-        """What `keep` has left of the element, in an earlier pass."""
+        """The element as `keep` stored it in an earlier pass."""
         assert self.program.kept is not None
         name = f"k{self.suffix}"
         self.write(f"{name} = vload_{self.program.kept.name}(kept, {self._kept_place})")
@@ -286,7 +286,7 @@ class RowProgram:
         return not present[self.inner] and not any(present[axis] for axis in self.outer_reduced)
 
     def mark(self, tensor: int, row: str) -> str:
-        """What marks a tensor's pointer, elements and scalar in a group's row: nothing if it is the same for all rows."""
+        """The suffix of a tensor's pointer, elements and scalar for a row of a group: "" if it is the same for all rows."""
         present = self.tensors[tensor].present
         return row if any(present[axis] for axis in self.outer_kept) else ""
 
@@ -504,7 +504,7 @@ class RowProgram:
     def reduce_to_greatest(
         self, dtype: DType, reads: Sequence[int], element: Callable[[Step], str], cost: float
     ) -> None:
-        """Writes a pass that defines `greatest`, of elements that take so many nanoseconds each."""
+        """Writes a pass that defines `greatest`, at `cost` nanoseconds per element."""
         accumulator = greatest_of("greatest", dtype)
         self.reduce([accumulator], reads, [], lambda step: {"greatest": element(step)}, is_short=cost <= _LONG)
 

@@ -15,7 +15,7 @@ from .....formats import dims
 from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.shapes import axis_of
-from ..kernels.expression import bound_attributes
+from ....operators.table import bound_attributes
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, scaled, shape_of
 from ..target import Target
@@ -83,7 +83,7 @@ class _Heap:
             write(f"{key} = ~{key}")
 
     def _write_sink(self, count: str) -> None:
-        """Lets `key` and `place` sink from the front of a heap of so many: worse ones rise."""
+        """Sifts `key` and `place` down from the root of a heap of `count`."""
         write = self.write
         write("hole = 0")
         with write.block("while True"):

@@ -46,7 +46,7 @@ class Text:
 
 
 class UnfinishedError(Exception):
-    """What was not compiled in time."""
+    """A text that was not compiled in time."""
 
     def __init__(self, texts: Sequence[Text]) -> None:
         self.texts = texts
@@ -140,7 +140,7 @@ class _Client:
     def work(
         self, waiting: queue.SimpleQueue[Text], finished: queue.SimpleQueue[tuple[Text, bytes | Exception]]
     ) -> None:
-        """Whatever goes wrong with a text is its result."""
+        """Compiles waiting texts; a text's error is its result."""
         while not self._closed:
             try:
                 text = waiting.get_nowait()

@@ -147,7 +147,7 @@ class _Translation(Translation):
             self._rounds_of(node, start, step, count, between=self._look_for_stop)
 
     def _pieces_of(self, node: ast.For, start: ir.Value, step: ir.Value, count: ir.Value, most: int) -> None:
-        """A loop in pieces of so many rounds that none takes long, nearly always one."""
+        """A loop split into pieces of bounded duration; nearly always one piece."""
         before = self._at.block
         piece, more, end = self._blocks(3)
         self._at.branch(piece)
@@ -182,7 +182,7 @@ class _Translation(Translation):
     def _integer(self, value: Typed) -> ir.Value:
         """An integer as a word."""
         if not isinstance(value.kind, (types.Integer, types.Boolean)):
-            raise self._error(f"{value.kind} is no integer")
+            raise self._error(f"{value.kind} is not an integer")
         return self._lowering.cast(self._at, *value, types.int64)
 
     def _is_true(self, value: Typed) -> ir.Value:

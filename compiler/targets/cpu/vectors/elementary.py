@@ -162,7 +162,7 @@ def exp(x: Lanes) -> Lanes:
 
 
 def exp_of_negative(x: Lanes) -> Lanes:
-    """exp(x) for float32 x <= 0; where the result is no normal number, it may be 0."""
+    """exp(x) for float32 x <= 0; where the result is not a normal number, it may be 0."""
     if _has_scaling(x):
         shifted, r = _split(maximum(x.of(-104.0), x))
         return _times_power(_exp_reduced(r), shifted)
@@ -263,7 +263,7 @@ def gelu(x: Lanes) -> Lanes:
 
 
 def _power_of_two_about(q: Lanes) -> Lanes:
-    """2**q for q <= 0, with an error of 10**-7 of it at most; where the result is no normal number, it may be 0."""
+    """2**q for q <= 0, with an error of 10**-7 of it at most; where the result is not a normal number, it may be 0."""
     if _has_scaling(q, "avx512dq"):
         return _scaled(polynomial(_behind_point(q), *_POWERS), q)
     q = maximum(q.of(-127.0), q)  # there 2**q comes out as 0
@@ -391,7 +391,7 @@ def _sine(x: Lanes, quarter: int) -> Lanes:
 
 
 def _reduced_angle(x: Lanes) -> tuple[Lanes, Lanes]:
-    """The nearest number of right angles, and x less so many: in float64, that is exact enough even near the multiples."""
+    """q = round(x / (π/2)) and x - q π/2, in float64: exact enough even near the multiples."""
     wide = convert(x, types.float64)
     turns = round_even(wide * (2 / math.pi))
     r = fma(turns, wide.of(-RIGHT_ANGLE_LOW), fma(turns, wide.of(-RIGHT_ANGLE_HIGH), wide))
@@ -410,7 +410,7 @@ def _tangent(x: Lanes) -> Lanes:
 
 
 def power(a: Lanes, b: Lanes) -> Lanes:
-    """aᵇ. Vectors with a negative, an infinite or a denormal base, or with an exponent that is no number, which are rare, take
+    """aᵇ. Vectors with a negative, an infinite or a denormal base, or with a NaN exponent, which are rare, take
     the C library's."""
     if a.dtype != types.float32 or not a.lanes:
         return c_library("pow", a, b)
@@ -507,13 +507,13 @@ def _minus_one_where_signs_differ(quotient: Lanes, rest: Lanes, b: Lanes) -> Lan
 
 
 def shift_left(a: Lanes, b: Lanes) -> Lanes:
-    """a · 2ᵇ; 0 for a distance that a has not so many bits for."""
+    """a · 2ᵇ; 0 if b is a's width or more."""
     near = (b >= 0) & (b < a.dtype.bitwidth)
     return select(near, a << select(near, b, b.of(0)), a.of(0))
 
 
 def shift_right(a: Lanes, b: Lanes) -> Lanes:
-    """⌊a / 2ᵇ⌋; all bits are the sign for a distance that a has not so many bits for."""
+    """⌊a / 2ᵇ⌋; all sign bits if b is a's width or more."""
     near = (b >= 0) & (b < a.dtype.bitwidth)
     if a.is_signed:
         return a >> select(near, b, b.of(a.dtype.bitwidth - 1))

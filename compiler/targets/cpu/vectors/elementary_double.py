@@ -65,7 +65,7 @@ def tanh(x: Lanes) -> Lanes:
 
 
 def sine(x: Lanes, quarter: int) -> Lanes:
-    """The sine of x, of less than 2**20 right angles, and so many right angles."""
+    """sin(x + quarter π/2) for |x| below 2**20 right angles."""
     shifted = fma(x, x.of(2 / math.pi), x.of(_ROUNDER))
     turns, place = shifted - _ROUNDER, reinterpret(shifted, types.int64) + quarter
     high, middle, low = (turns.of(part) for part in _RIGHT_ANGLE)

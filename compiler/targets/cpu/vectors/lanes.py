@@ -348,7 +348,7 @@ def _to_float16(a: Lanes) -> Lanes:
 
 
 def _as_float32(a: Lanes) -> Lanes:
-    """A number on its way to a narrower float. What is no float32 becomes the nearer to zero of its neighbours, its last bit set,
+    """On the way to a narrower float. What is not a float32 becomes the nearer to zero of its neighbours, its last bit set,
     so that rounding again gives what rounding once would."""
     if a.dtype != types.float64:
         return convert(a, types.float32)
@@ -444,7 +444,7 @@ def _rounded_to_zero(a: Lanes, dtype: Kind) -> Lanes:
     """A float as an integer: LLVM's own conversion that saturates takes vectors apart."""
     bits, builder = dtype.bitwidth, a.builder
     least, end = (-(2 ** (bits - 1)), 2 ** (bits - 1)) if dtype.signed else (0, 2**bits)
-    inside = select(a > least, a, a.of(least)).value  # of what is no number too
+    inside = select(a > least, a, a.of(least)).value  # of NaN too
     to_integer = builder.fptosi if dtype.signed else builder.fptoui
     result = Lanes(builder, to_integer(inside, a.type_of(dtype)), dtype)
     result = select(a >= end, result.of(end - 1), result)
@@ -524,7 +524,7 @@ def _repeater(place: int, count: int) -> Callable[[Lanes], Lanes]:
     return repeated
 
 
-# Of each group of so many neighbouring lanes, the one at this place in all of them.
+# Broadcasts one lane within each group of neighbouring lanes.
 REPEATERS = tuple(_repeater(place, count) for count in (2, 4, 8) for place in range(count))
 
 
@@ -565,7 +565,7 @@ def side_by_side(vectors: list[Lanes]) -> Lanes:
 
 
 def parted(vectors: list[Lanes]) -> list[Lanes]:
-    """Groups of so many neighbours as there are vectors: the first ones of all, the second ones …"""
+    """De-interleaves: with n vectors, element i of each group of n neighbours goes to result i."""
     count, lanes = len(vectors), vectors[0].lanes
     places = [[lane * count + i for lane in range(lanes)] for i in range(count)]
     return [_picked(vectors, [divmod(place, lanes) for place in wanted]) for wanted in places]
@@ -622,7 +622,7 @@ def horizontal_sums(*vectors: Lanes) -> Lanes:
 
 
 def _in_registers(bits: int, emit: Callable[..., ir.Value], operands: list[Lanes]) -> Lanes:
-    """The vector that `emit` makes of the operands, applied to parts of so many bits."""
+    """The vector that `emit` makes of the operands, applied to parts of `bits` bits."""
     whole, width = operands[0].lanes, bits // operands[0].dtype.bitwidth
     parts = []
     for begin in range(0, whole, width):

@@ -17,7 +17,7 @@ other; LLVM splits the wide ones over several registers.
     transpose_T(a, a_step, b, b_step[, rows, columns])
                                       the square of LANES (of 8-byte elements LANES / 2) rows at a, turned, to b; T a uint
     transpose_T_stream(a, a_step, b, b_step)   the same, written as vstream does
-    transpose_T_half(a, a_step, b, b_step), transpose_T_quarter(…)   so many of the square's columns
+    transpose_T_half(a, a_step, b, b_step), transpose_T_quarter(…)   a half or quarter of the square's columns
     part_T_n(a, b, b_step)            LANES (of 8-byte elements LANES / 2) groups of n neighbours at a: the first ones of all
                                       groups to b, the second ones to b + b_step …; n from 2 to 4, T a uint
     join_T_n(a, a_step, b)            its inverse: the first elements at a, the second ones at a + a_step …, group by group to b
@@ -390,7 +390,7 @@ def _emit_vstream(builder: ir.IRBuilder, kinds: Kinds, values: list[ir.Value]) -
 
 
 def _emit_streamed(builder: ir.IRBuilder, kinds: Kinds, values: list[ir.Value]) -> None:
-    """What has been streamed is there for other threads before anything that is written later."""
+    """A store fence: non-temporal stores become visible before any later store."""
     builder.fence("seq_cst")
 
 
@@ -434,7 +434,7 @@ def _transposer(name: str, dtype: Kind, side: int, streams: bool = False) -> Cal
 
 
 def _transposer_of_columns(name: str, dtype: Kind, side: int, columns: int) -> Callable[..., Any]:
-    """The same for so many of a square's columns: squares of them are put side by side before they are turned."""
+    """The same for `columns` of a square's columns: narrow squares are put side by side, then transposed."""
     memory, whole, alignment = _memory_type(dtype, columns), _memory_type(dtype, side), _alignment(dtype)
 
     def typer(*kinds: Kind) -> Kind:
@@ -556,7 +556,7 @@ def _type_prefetch(address: Kind, offset: Kind) -> Kind:
 
 
 def _emit_prefetch(builder: ir.IRBuilder, kinds: Kinds, values: list[ir.Value]) -> None:
-    """Asks for a cache line in the first cache; harmless where there is no memory.
+    """Prefetches a cache line to L1; harmless where there is no memory.
 
     What has been asked for only in the second one comes up to a fifth slower from memory on Zen 5.
     """
@@ -566,7 +566,7 @@ def _emit_prefetch(builder: ir.IRBuilder, kinds: Kinds, values: list[ir.Value]) 
 
 
 def _of_words(intrinsic: intrinsics.Intrinsic) -> Callable[..., Any]:
-    """What functions of words call, too."""
+    """An intrinsic that functions of words call, too."""
 
     def emitter(builder: ir.IRBuilder, kinds: Kinds, values: list[ir.Value]) -> ir.Value:
         return intrinsic.emit(builder, *values)
@@ -583,7 +583,7 @@ def _type_parts(nanoseconds: Kind, units: Kind, threads: Kind) -> Kind:
 
 
 def _parts_for(nanoseconds: Lanes, units: Lanes, threads: Lanes) -> Lanes:
-    """Into how many parts work of so many nanoseconds is split: at most the units that it consists of."""
+    """The number of parts for work of `nanoseconds`: at most its units."""
     worthy = Lanes(
         nanoseconds.builder,
         nanoseconds.builder.sdiv(nanoseconds.value, nanoseconds.of(PART_NANOSECONDS).value),

@@ -1,4 +1,4 @@
-"""LitServe around onnxruntime: `python lit_server.py model.onnx PORT LARGEST_BATCH`; a batch of 1 is no batching.
+"""LitServe around onnxruntime: `python lit_server.py model.onnx PORT LARGEST_BATCH`; a batch of 1 is not batching.
 
 POST /predict with {name: {"shape": …, "dtype": …, "data": base64}} is answered with the same of the outputs: LitServe reads JSON.
 """

@@ -1,4 +1,4 @@
-"""MLServer around onnxruntime: `python ml_server.py model.onnx PORT LARGEST_BATCH`; a batch of 1 is no batching.
+"""MLServer around onnxruntime: `python ml_server.py model.onnx PORT LARGEST_BATCH`; a batch of 1 is not batching.
 
 The Open Inference Protocol; the model is called "model". The calls are made in the server's process (`parallel_workers` of 0).
 """

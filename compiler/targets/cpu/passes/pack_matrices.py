@@ -12,20 +12,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...formats.dtypes import DType
-from ...formats.messages.errors import ExecutionError
-from ...formats.types import UNKNOWN
-from .. import ir
-from ..ir.analysis import expressions
-from ..weights import computed
+from .....formats.dtypes import DType
+from .....formats.messages.errors import ExecutionError
+from .....formats.types import UNKNOWN
+from .... import ir
+from ....ir.analysis import expressions
+from ....passes.rewriting import Emitter, constant, operator_call, order_of, tensor_type
+from ....weights import computed
 from . import pack_integers
-from .rewriting import Emitter, constant, operator_call, order_of, tensor_type
 
 # A product with one column is a sum where rows are so long: a kernel for matrices would compute a block of columns.
 _LONG_ROW = 64
 
 
-# Narrower panels are worth a kernel of their own from so many bytes on.
+# From this many bytes on, narrower panels are worth a kernel of their own.
 _LARGE_BYTES = 1 << 18
 _SOME = 4096  # elements, of which one will tell in most cases
 
@@ -123,7 +123,7 @@ class _Packer(Emitter):
         return (*self.new, dataclasses.replace(binding, value=product))
 
     def _untransposed(self, operand: ir.Atom) -> ir.Atom | None:
-        """What the operand is with its last two axes exchanged, if that is less work."""
+        """The operand with its last two axes exchanged, if that is less work."""
         call = self.permutations.get(operand) if isinstance(operand, ir.Var) else None
         if call is None:
             return None

@@ -3,16 +3,16 @@ normalisations, resizing."""
 
 from __future__ import annotations
 
-from ...formats.types import TensorType
-from .. import ir
-from ..operators.elementwise import INTEGER_DIVISIONS
+from .....formats.types import TensorType
+from .... import ir
+from ....operators.elementwise import INTEGER_DIVISIONS
+from ....operators.shapes import axes_of, axis_of
+from ....operators.table import Fusion, lookup
+from ....passes.rewriting import tensor_type
+from ....weights import computed
 from ..operators.packing import BLOCK
-from ..operators.shapes import axes_of, axis_of
-from ..operators.table import Fusion, lookup
-from ..weights import computed
 from .layout_blocker import Blocker, is_image
 from .layout_channels import activate_apart
-from .rewriting import tensor_type
 
 
 def elementwise(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:

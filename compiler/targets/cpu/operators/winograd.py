@@ -6,7 +6,7 @@ A tile of m x m outputs of an r x r window comes from a x a inputs, a = m + r - 
 element of the bracket is a product summed over channels alone, a matrix product over all tiles. Here r is 3 or 5, and a is 4 or
 6; a tile of 8 would multiply less still, but loses ten times the precision. Other windows are filled up with zeros and parted in
 pieces of 3, whose products are added up as those of channels are. Along an axis where the window has one pixel only, as that of a
-signal has in all but one, nothing is to be done: m, r and a are 1. The pixels of a dilated window are so many steps apart, and so
+signal has in all but one, nothing is to be done: m, r and a are 1. The pixels of a dilated window are `dilation` apart, and so
 are the inputs and outputs of its tiles.
 
 The weights g are transformed once, by an operator that is folded. Transformed ones are up to four times as large: where an
@@ -25,15 +25,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...formats import dims
-from ...formats.constants import aligned_array
-from ...formats.dims import Dim
-from ...formats.types import ShapeDim, TensorType
+from .....formats import dims
+from .....formats.constants import aligned_array
+from .....formats.dims import Dim
+from .....formats.types import ShapeDim, TensorType
+from ....operators.shapes import FLOAT32, integer, lift, match_dim, mismatch, same_dtype
+from ....operators.table import Attribute, Fusion, Kind, register
+from ....operators.windows import GROUPS, axes, result_shape
+from ....operators.work import Types, Work, elements
 from .packing import BLOCK, CHANNELS_EACH, blocks_of, require_bias, require_blocked
-from .shapes import FLOAT32, integer, lift, match_dim, mismatch, same_dtype
-from .table import Attribute, Fusion, Kind, register
-from .windows import GROUPS, axes, result_shape
-from .work import Types, Work, elements
 
 WINDOW_SIZE = 3  # the usual one, and that of a piece
 _USUAL = (WINDOW_SIZE, WINDOW_SIZE)
@@ -44,12 +44,12 @@ _POINTS = {1: (), 4: (0, 1, -1), 6: (0, 11 / 16, -11 / 16, 3 / 2, -3 / 2)}
 
 # In multiply-adds of a vector: what a tile's transforms take for each element of a block, along one axis, and what it takes more
 # where the pixels of a line are stored one by one; what transforming a raw window takes; how much longer raw weights'
-# products take, which want more from the first cache. By how much fewer multiplications must be better, as they are paid with
+# products take, which want more from L1. By how much fewer multiplications must be better, as they are paid with
 # larger weights.
 _TRANSFORM_COST, _SINGLE_COST, _RAW_COST, _RAW_SLOWER, _LEAST_GAIN = 4, 4, 54, 1.14, 1.2
 
-# The same of bringing a vector of weights from memory; from the caches, where so many bytes may stay from the call before, and
-# where so many images take the same weights one after another.
+# The same of bringing a vector of weights from memory; from the caches, where this many bytes may stay from the call before, and
+# where this many images take the same weights one after another.
 _LOAD_COST, _NEAR_LOAD_COST, _NEAR_BYTES, _MANY_IMAGES = 16, 8, 2 << 20, 4
 
 _CHANNELS_AT_ONCE = 32  # whose weights are transformed
@@ -57,7 +57,7 @@ _CHANNELS_AT_ONCE = 32  # whose weights are transformed
 
 @dataclass(frozen=True)
 class Transforms:
-    """The matrices of a tile of so many outputs along an axis; all elements of two of them are short binary fractions."""
+    """The matrices of F(outputs, window) along one axis; all elements of two of them are short binary fractions."""
 
     outputs: int
     window: int
@@ -83,7 +83,7 @@ class Transforms:
 
 @cache
 def transforms(outputs: int, window: int = WINDOW_SIZE) -> Transforms:
-    """Those for tiles of so many outputs, of a window of so many pixels."""
+    """The matrices of F(outputs, window)."""
     points = np.array(_POINTS[outputs + window - 1], np.float64)
     size = len(points) + 1
 
@@ -111,7 +111,7 @@ def of_image(window: Sequence[int]) -> tuple[int, int]:
 
 
 def tiles_along(length: Dim, outputs: int, dilation: int) -> Dim:
-    """How many tiles of so many outputs lie along an axis: as many beside each other as there are steps from output to output."""
+    """The number of tiles along an axis; with dilation d, d interleaved series of tiles."""
     return dims.multiply(dims.ceildiv(length, outputs * dilation), dilation)
 
 
@@ -127,7 +127,7 @@ WIDE_REGISTERS = 32  # of a block each, as AVX-512 has them
 
 def raw_rows(registers: int) -> int | None:
     """Tiles that raw weights, once transformed, are multiplied with at a time: a line of products of each is in registers. None
-    where there is room for too few: windows are transformed to the first cache then, for all tiles."""
+    where there is room for too few: windows are transformed to L1 then, for all tiles."""
     rows = registers // transforms(RAW_OUTPUTS).inputs - 1
     return min(4, rows) if rows >= _LEAST_RAW_ROWS else None
 
@@ -198,7 +198,7 @@ class Problem(NamedTuple):
     columns: int
     window: tuple[int, int] = _USUAL
     dilations: tuple[int, int] = (1, 1)
-    groups: int = 1  # each of so many channels and blocks
+    groups: int = 1  # each with `channels` and `blocks`
 
     def tiles(self, *sides: Transforms) -> int:
         """Of an image, by the transforms down and across."""
@@ -216,7 +216,7 @@ class Problem(NamedTuple):
         return self.images * self.groups * self.lines * self.columns * self.vectors * math.prod(self.window)
 
     def load_cost(self, area: int) -> int:
-        """Of bringing a vector of weights, which have so many elements for each channel and output."""
+        """The cost of loading a vector of weights, which have `area` elements for each channel and output."""
         is_near = self.images >= _MANY_IMAGES or area * self.vectors * 4 * BLOCK <= _NEAR_BYTES
         return _NEAR_LOAD_COST if is_near else _LOAD_COST
 
@@ -225,7 +225,7 @@ WinogradChoice = Callable[[Problem], "Tiles | None"]  # None for another algorit
 
 
 def best_tiles(problem: Problem, *, registers: int = WIDE_REGISTERS) -> Tiles | None:
-    """The tiles by which a convolution takes the least time, on a CPU that has registers for so many blocks; None if the
+    """The tiles by which a convolution takes the least time, on a CPU whose registers hold `registers` blocks; None if the
     direct algorithm does."""
     window = math.prod(problem.window)
     direct = max(problem.lines * problem.columns, problem.load_cost(window)) * problem.vectors * window
@@ -297,7 +297,7 @@ def _infer_conv_winograd(
 
 
 def _is_transformed(side: ShapeDim, window: int) -> bool:
-    """Whether weights may have so many elements along an axis where the window has so many pixels."""
+    """Whether weights of size `side` along an axis may be the transform of a window of `window` pixels."""
     size = window // pieces_of(window)
     return side == 1 if size == 1 else side in _POINTS and integer(side) > size
 
@@ -479,7 +479,7 @@ def _done(
 
 
 def _sums(matrix: np.ndarray, vectors: int) -> int:
-    """Multiply-adds of a matrix and so many vectors; none if there is nothing to be done."""
+    """Multiply-adds of a matrix with `vectors` vectors; 0 for an identity."""
     return 0 if matrix.size == 1 else int(np.count_nonzero(matrix)) * vectors
 
 

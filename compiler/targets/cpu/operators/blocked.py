@@ -7,12 +7,26 @@ from typing import Any
 
 import numpy as np
 
-from ...formats import dims
-from ...formats.dtypes import DType
-from ...formats.messages.errors import ExecutionError, InferenceError
-from ...formats.types import TensorType
-from .linear import conv, matmul
-from .normalization import EPSILON, group_normalization
+from .....formats import dims
+from .....formats.dtypes import DType
+from .....formats.messages.errors import ExecutionError, InferenceError
+from .....formats.types import TensorType
+from ....operators.linear import conv, matmul
+from ....operators.normalization import EPSILON, group_normalization
+from ....operators.shapes import (
+    FLOAT32,
+    broadcast,
+    lift,
+    match_dim,
+    mismatch,
+    require,
+    require_rank,
+    require_value,
+    same_dtype,
+)
+from ....operators.table import Attribute, Fusion, Kind, register
+from ....operators.windows import GROUPS, WINDOW, axes, result_shape
+from ....operators.work import each_input, of_blocked_convolution, of_convolution_to_few, of_product
 from .packing import (
     BLOCK,
     CHANNELS,
@@ -27,10 +41,6 @@ from .packing import (
     unpack_channels,
     unpack_matrix,
 )
-from .shapes import FLOAT32, broadcast, lift, match_dim, mismatch, require, require_rank, require_value, same_dtype
-from .table import Attribute, Fusion, Kind, register
-from .windows import GROUPS, WINDOW, axes, result_shape
-from .work import each_input, of_blocked_convolution, of_convolution_to_few, of_product
 
 TURNS = (1, 2, 4, 8, 16)  # parts of the channels that join_channels takes in turns
 FEW = 4  # channels of the result of conv_to_few
@@ -204,7 +214,7 @@ def _conv_to_few(
 
 
 def is_for_depthwise(channels: int, outputs: int, groups: int, columns: int) -> bool:
-    """Whether conv_depthwise is for a convolution of so many channels by a window of so many columns: each group gives as many
+    """Whether conv_depthwise takes a convolution of these channels and a window of `columns` columns: each group gives as many
     channels as it takes, few, but of several groups, or by itself."""
     each = channels // groups
     is_grouped = groups > 1 or each == 1

@@ -13,17 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from ...formats import dims
-from ...formats.dtypes import DType
-from ...formats.types import TensorType
-from .. import ir
+from .....formats import dims
+from .....formats.dtypes import DType
+from .....formats.types import TensorType
+from .... import ir
+from ....operators.shapes import integer
+from ....operators.table import lookup
+from ....passes.rewriting import Emitter, constant, tensor_type
 from ..operators.blocked import is_for_depthwise
+from ..operators.integers import WORD
 from ..operators.packing import BLOCK
-from ..operators.quantized import WORD
-from ..operators.shapes import integer
-from ..operators.table import lookup
 from .layout_blocker import Blocker
-from .rewriting import Emitter, constant, tensor_type
 
 _SIGN = 128  # the distance of the two kinds of bytes
 _EXACT_TERMS = (1 << 24) // (255 * 255)  # products of two 8-bit numbers whose sum a float32 holds exactly
@@ -91,6 +91,7 @@ def convolution_sums(call: ir.OperatorCall) -> DType | None:
     sizes = (image.shape[1], *(attributes["pads"] or ()))
     is_known = all(isinstance(size, int) for size in sizes) and 0 not in image.shape[1:] and 3 <= image.rank <= 5
     has_point = x_zero is None or all(dim == 1 for dim in tensor_type(x_zero).shape)
+    is_known = is_known and (image.rank < 5 or all(isinstance(size, int) for size in image.shape[2:]))
     if not is_known or not has_point or not isinstance(weight, ir.Constant) or 0 in weight.array.shape:
         return None
     found = signed_weights(weight, weight_zero)
@@ -194,7 +195,7 @@ def combined(emitter: Emitter, operator: str, a: ir.Atom, b: ir.Atom) -> ir.Atom
 
 
 def _padded(emitter: Emitter, a: ir.Atom, count: int) -> ir.Atom:
-    """a with so many more elements in each row, which meet weights of zero."""
+    """a with `count` more elements in each row; their weights are zero."""
     if not count:
         return a
     before = (0,) * tensor_type(a).rank
@@ -202,7 +203,7 @@ def _padded(emitter: Emitter, a: ir.Atom, count: int) -> ir.Atom:
 
 
 def _by_floats(emitter: Emitter, a: ir.Atom, b: ir.Atom, a_zero: ir.Atom | None, b_zero: ir.Atom | None) -> ir.Atom:
-    """Sums of so many terms at a time as a float holds exactly."""
+    """The sum in pieces short enough for float32 to be exact."""
     depth = tensor_type(a).shape[-1]
     is_known = isinstance(depth, int)
     dtype = DType.float32 if is_known else DType.float64

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...formats import dims
-from ...formats.types import ShapeDim, TensorType, TupleType
-from .. import ir
+from .....formats import dims
+from .....formats.types import ShapeDim, TensorType, TupleType
+from .... import ir
+from ....operators.shapes import axis_of, integer
+from ....operators.table import lookup
+from ....passes.rewriting import operator_call, order_of, tensor_type
 from ..operators.blocked import JOINED, TURNS
 from ..operators.packing import BLOCK
-from ..operators.shapes import axis_of, integer
-from ..operators.table import lookup
 from .layout_blocker import Apart, Blocker, is_image, moves_channels
-from .rewriting import operator_call, order_of, tensor_type
 
 
 def join(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
@@ -76,21 +76,22 @@ def split(blocker: Blocker, parts: ir.Var, call: ir.OperatorCall) -> None:
         blocker.splits[parts] = blocker.emit("split", blocker.as_blocked(call.args[0]), axis=1, sizes=blocks)
 
 
-def part(call: ir.OperatorCall, index: int) -> ir.OperatorCall:
-    """One of the results of a split."""
+def slices(call: ir.OperatorCall) -> list[ir.OperatorCall]:
+    """The results of a split, each as a slice."""
     attributes: Any = lookup(call.operator).bind(call.attributes)
-    start: Any = 0
-    for size in attributes["sizes"][:index]:
-        start = dims.add(start, size)
-    end = dims.add(start, attributes["sizes"][index])
-    return operator_call("slice", *call.args, starts=(start,), ends=(end,), axes=(attributes["axis"],))
+    made, start = [], 0
+    for size in attributes["sizes"]:
+        end: Any = dims.add(start, size)
+        made.append(operator_call("slice", *call.args, starts=(start,), ends=(end,), axes=(attributes["axis"],)))
+        start = end
+    return made
 
 
 # ---- groups ----
 
 
 def lay_apart(blocker: Blocker, image: ir.Var, each: int, groups: int) -> ir.Var:
-    """An image's groups of so many channels, with whole blocks for each."""
+    """An image whose groups of `each` channels are padded to whole blocks."""
     if each % BLOCK == 0:
         return image
     known = blocker.apart.get(image)

@@ -14,20 +14,20 @@ from functools import cached_property
 
 import numpy as np
 
-from ...formats.dtypes import DType
-from ...formats.types import TensorType
-from .linear import matmul
+from .....formats.dtypes import DType
+from .....formats.types import TensorType
+from ....operators.linear import matmul
+from ....operators.shapes import ceildiv, match_dim, mismatch, require
+from ....operators.table import Attribute, Fusion, Kind, register
+from ....operators.work import of_product
 from .packing import BLOCK, pack_matrix, unpack_matrix
-from .shapes import ceildiv, match_dim, mismatch, require
-from .table import Attribute, Fusion, Kind, register
-from .work import of_product
 
 QUAD = 4  # bytes of a word
 
 
 @dataclass(frozen=True)
 class Packing:
-    """How numbers of so many bits lie in words."""
+    """Layout of narrow integers in words."""
 
     bits: int
 
@@ -109,7 +109,7 @@ def _matmul_dequantized(
 
 
 def _each_row(panels: np.ndarray, group: int, depth: int) -> np.ndarray:
-    """What groups share, for each of so many rows."""
+    """The values that groups share, repeated for each of the `depth` rows."""
     groups = np.arange(depth) // group
     return unpack_matrix(panels)[groups]
 

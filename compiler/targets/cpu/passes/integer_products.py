@@ -16,11 +16,11 @@ from typing import Any, Union
 
 import numpy as np
 
-from ...formats.dtypes import DType
-from .. import ir
-from ..operators.table import lookup
+from .....formats.dtypes import DType
+from .... import ir
+from ....operators.table import lookup
+from ....passes.rewriting import Emitter, constant, operator_call, tensor_type
 from . import pack_integers
-from .rewriting import Emitter, constant, operator_call, tensor_type
 
 _BYTES = frozenset({DType.int8, DType.uint8})
 _MOST_TERMS = 3
@@ -36,7 +36,7 @@ class IntegerProducts:
 
 @dataclass(frozen=True)
 class _Quantised:
-    """What a dequantised tensor is made of. Scale and zero point, in float64, broadcast to it."""
+    """A dequantised tensor: its integers, and scale and zero point in float64, which broadcast to it."""
 
     integers: ir.Atom
     scale: np.ndarray
@@ -138,7 +138,7 @@ def _note_linear(walk: _Walk, var: ir.Var, found: _Quantised) -> None:
 
 
 def _move(walk: _Walk, var: ir.Var, call: ir.OperatorCall) -> None:
-    """What changes the places of elements, or chooses the largest ones, changes those of the integers as well."""
+    """Data movement and maxima apply to the integers instead."""
     found = walk.quantised.get(call.args[0])
     if found is None or (call.operator == "max_pool" and np.any(found.scale <= 0)):
         return
@@ -256,8 +256,14 @@ def _convolution(walk: _Walk, var: ir.Var, call: ir.OperatorCall) -> _Result:
 
 
 def _convolution_of_integers(walk: _Walk, var: ir.Var, call: ir.OperatorCall) -> _Result:
-    """What has no kernel of integers is computed in floats."""
-    return None if pack_integers.convolution_sums(call) else pack_integers.convolution_by_floats(walk, call)
+    """Computed in floats where no kernel takes it; cast where a kernel makes its sums in floats."""
+    made, wanted = pack_integers.convolution_sums(call), tensor_type(var).dtype
+    if made is None:
+        return pack_integers.convolution_by_floats(walk, call)
+    if made is wanted:
+        return None
+    sums = walk.emit("conv_integer", *call.args, **{**dict(call.attributes), "dtype": made})
+    return operator_call("cast", sums, dtype=wanted)
 
 
 _RULES: dict[str, Callable[[_Walk, ir.Var, ir.OperatorCall], Any]] = {

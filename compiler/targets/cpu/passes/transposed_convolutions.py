@@ -19,18 +19,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...formats import dims
-from ...formats.types import UNKNOWN, TensorType
-from .. import ir
-from ..ir.analysis import expressions
+from .....formats import dims
+from .....formats.types import UNKNOWN, TensorType
+from .... import ir
+from ....ir.analysis import expressions
+from ....operators.shapes import integer
+from ....operators.table import lookup
+from ....operators.windows import Axis, axes
+from ....passes.rewriting import Emitter, tensor_type
 from ..operators.packing import BLOCK
-from ..operators.shapes import integer
-from ..operators.table import lookup
-from ..operators.windows import Axis, axes
 from ..operators.winograd import WINDOW_SIZE
-from .rewriting import Emitter, tensor_type
 
-# Convolutions of some phases each are worth it where the zeros would make one of all phases so many times as long.
+# Convolutions of some phases each are worth it where the zeros would make one of all phases this many times as long.
 _WASTE = 1.25
 
 # In multiply-adds of a vector, what it takes to write and add up a vector of a product's result; to pack one of the image into

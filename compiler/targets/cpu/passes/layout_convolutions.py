@@ -8,21 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from ...formats.types import TensorType
-from .. import ir
+from .....formats.types import TensorType
+from .... import ir
+from ....operators.shapes import integer
+from ....operators.table import lookup
+from ....passes.rewriting import tensor_type
 from ..operators.blocked import FEW, is_for_depthwise
 from ..operators.packing import BLOCK, NarrowGroups
-from ..operators.shapes import integer
-from ..operators.table import lookup
 from ..operators.winograd import Problem, Tiles
 from .layout_blocker import Blocker, is_image, likely_size
 from .layout_channels import lay_apart, lay_together
-from .rewriting import tensor_type
 
 # A convolution of fewer channels, not blocked yet, reads the planes themselves.
 _FEW_CHANNELS = 16
 
-# A sum of so many products is worth adding up the lanes of a vector.
+# From this many products on, a sum over the lanes of a vector pays.
 _LONG_SUM = 32
 
 

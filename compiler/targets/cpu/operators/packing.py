@@ -14,11 +14,11 @@ from functools import cached_property
 
 import numpy as np
 
-from ...formats import limits
-from ...formats.types import ShapeDim, TensorType
-from .shapes import ceildiv, mismatch, require_rank
-from .table import Attribute, Fusion, Kind, register
-from .windows import GROUPS
+from .....formats import limits
+from .....formats.types import ShapeDim, TensorType
+from ....operators.shapes import ceildiv, mismatch, require_rank
+from ....operators.table import Attribute, Fusion, Kind, register
+from ....operators.windows import GROUPS
 
 BLOCK = 16
 CHANNELS = Attribute(Kind.INT, "channels of the image")
@@ -28,7 +28,7 @@ _LAST = Attribute(Kind.BOOL, "the channels of the ordinary image lie last, [N, *
 
 
 def blocks_of(size: ShapeDim) -> ShapeDim:
-    """How many blocks hold so many channels, or columns."""
+    """The number of blocks for `size` channels or columns."""
     return ceildiv(size, BLOCK)
 
 
@@ -90,7 +90,7 @@ def _infer_unpack_channels(inputs: Sequence[TensorType], channels: int, last: bo
 
 
 def unpack_channels(x: np.ndarray, channels: int, last: bool = False) -> np.ndarray:
-    """The inverse, of so many channels."""
+    """The inverse of packing, for `channels` channels."""
     n, blocks, *spatial, _ = x.shape
     image = np.moveaxis(x, -1, 2).reshape(n, blocks * BLOCK, *spatial)[:, :channels]
     return np.moveaxis(image, 1, -1) if last else image
@@ -119,7 +119,7 @@ class NarrowGroups:
 
     @staticmethod
     def of(groups: int, channels: int, outputs: int) -> NarrowGroups | None:
-        """None for groups of so many channels and outputs that begin with a block, or have no outputs; also for those of more
+        """None for groups whose channels and outputs begin on a block boundary, or that have no outputs; also for those of more
         than one block, of whose results several blocks are better computed at once."""
         if groups == 1 or not 0 < outputs <= BLOCK or channels % BLOCK == outputs % BLOCK == 0:
             return None
@@ -147,7 +147,7 @@ class NarrowGroups:
 
     @cached_property
     def width(self) -> int:
-        """The blocks of the image that the widest band meets: weights are packed for so many."""
+        """The blocks of the image that the widest band meets: weights are packed for that many."""
         bands = map(self.band, self._kinds)
         return max(-(-end // BLOCK) - begin // BLOCK for begin, end in bands)
 

@@ -1,19 +1,19 @@
-"""What the rules of the layout pass share: which images are known in blocked form, and how operands get there."""
+"""Shared state of the layout pass's rules: which images exist in blocked form, and how operands are converted."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from ...formats import dims
-from ...formats.dtypes import DType
-from ...formats.types import UNKNOWN, TensorType
-from .. import ir
-from ..operators.table import lookup
+from .....formats import dims
+from .....formats.dtypes import DType
+from .....formats.types import UNKNOWN, TensorType
+from .... import ir
+from ....operators.table import lookup
+from ....passes.rewriting import Emitter, tensor_type
+from ....weights import computed
 from ..operators.winograd import WinogradChoice
-from ..weights import computed
 from . import layout_weights
-from .rewriting import Emitter, tensor_type
 
 # What the sides of an image are taken to be where only a run can tell, when an algorithm is chosen.
 _USUAL_SIZE = 224

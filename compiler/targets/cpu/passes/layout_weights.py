@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .. import ir
+from .... import ir
+from ....operators.shapes import integer
+from ....passes.rewriting import Emitter, tensor_type
 from ..operators.packing import BLOCK, NarrowGroups
-from ..operators.shapes import integer
-from .rewriting import Emitter, tensor_type
 
 
 def packed(emitter: Emitter, operator: str, weight: ir.Var, **attributes: Any) -> ir.Var:
-    """What a packing operator makes of a variable whose sizes are known."""
+    """A packing operator applied to a variable of known sizes."""
     by_kernels = _BY_KERNELS.get(operator)
     result = by_kernels(emitter, weight, **attributes) if by_kernels else None
     return result or emitter.emit(operator, weight, **attributes)

@@ -2,7 +2,7 @@
 
     normalize_texts → tokenize_texts → count_ngrams    →  text_bytes → count_text_ngrams
 
-Tokens are no texts of their own then: one host operator is left, which gives the bytes, and a kernel does the rest by tables of
+Tokens are not texts of their own then: one host operator is left, which gives the bytes, and a kernel does the rest by tables of
 the expression and the vocabulary. Expressions that tell characters behind ASCII from each other stay as they are. So do tokens
 that something else looks at, and those among which what is put behind shorter texts might count.
 """
@@ -13,15 +13,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ...formats import dims, strings
-from ...formats.dtypes import DType
-from ...formats.types import TensorType, TupleType
-from .. import ir
-from ..ir.analysis import dimension_uses, expressions
-from ..operators.table import lookup
+from .....formats import dims, strings
+from .....formats.dtypes import DType
+from .....formats.types import TensorType, TupleType
+from .... import ir
+from ....ir.analysis import dimension_uses, expressions
+from ....operators.table import lookup
+from ....passes.rewriting import Emitter, constant, operator_call, tensor_type
+from .. import text_tables
 from ..operators.text_counts import MOST_TOKENS
-from ..targets.cpu import text_tables
-from .rewriting import Emitter, constant, operator_call, tensor_type
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class CountTexts:
 
 
 class _Chain(NamedTuple):
-    """What becomes of one call of count_ngrams."""
+    """The replacement of one call of count_ngrams."""
 
     texts: ir.Atom
     tables: tuple[ir.Constant, ...]

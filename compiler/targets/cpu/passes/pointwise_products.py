@@ -14,14 +14,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...formats import dims
-from ...formats.types import ShapeDim, TensorType
-from .. import ir
-from ..operators.shapes import integer
-from ..operators.table import Fusion, lookup
-from ..weights import computed
+from .....formats import dims
+from .....formats.types import ShapeDim, TensorType
+from .... import ir
+from ....operators.shapes import integer
+from ....operators.table import Fusion, lookup
+from ....passes.rewriting import Emitter, operator_call, tensor_type
+from ....weights import computed
 from .layout_blocker import is_image, likely_size, moves_channels
-from .rewriting import Emitter, operator_call, tensor_type
 
 # Where an image and its result together have fewer, conversions cost little, and tiles of vectors of pixels leave lanes over.
 _FEW_PIXELS = 1536
@@ -129,7 +129,7 @@ class _Walk(Emitter):
 
 
 def _flat(shape: Sequence[ShapeDim], groups: int) -> tuple[ShapeDim, ...]:
-    """An image's, its axes of space as one, and so many groups of channels, if there are several, apart."""
+    """An image's shape with its spatial axes merged, and an axis of groups if there are several."""
     n, channels, *space = shape
     pixels: Any = dims.product(space)  # type: ignore[arg-type]
     if groups == 1:

@@ -24,13 +24,13 @@ from enum import IntEnum
 
 import numpy as np
 
-from ...formats.dtypes import DType
-from ...formats.messages.errors import IndexOutOfRangeError
-from ...formats.text_entries import bytes_of
-from ...formats.types import UNKNOWN, TensorType
-from .shapes import mismatch, same_dtype
-from .table import Attribute, Fusion, Kind, register
-from .texts import NORMALISING, STRING, normalized
+from .....formats.dtypes import DType
+from .....formats.messages.errors import IndexOutOfRangeError
+from .....formats.text_entries import bytes_of
+from .....formats.types import UNKNOWN, TensorType
+from ....operators.shapes import mismatch, same_dtype
+from ....operators.table import Attribute, Fusion, Kind, register
+from ....operators.texts import NORMALISING, STRING, normalized
 
 END = 128  # the byte that stands for the end of a text
 _WORD = frozenset(b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz")
@@ -173,7 +173,7 @@ def _joined(node: int, before: int, edges: np.ndarray) -> int:
 
 
 def _tokens(text: bytes, moves: np.ndarray, least: int) -> list[bytes]:
-    """What matches, the longest at each place; behind a match that is too short the search goes on at its second character."""
+    """The matches, the longest at each place; after a match that is too short, the search resumes at its second character."""
     found, begin = [], 0
     while begin < len(text):
         end, characters = _longest(text, begin, moves)

@@ -7,9 +7,9 @@ import math
 
 import numpy as np
 
-from ...formats.dtypes import DType
-from .. import ir
-from .rewriting import Emitter, constant, tensor_type
+from .....formats.dtypes import DType
+from .... import ir
+from ....passes.rewriting import Emitter, constant, tensor_type
 
 _BITS, _EACH = 4, 8  # of a number in a word; how many a word holds
 

@@ -1,4 +1,4 @@
-"""What a call of a primitive must do at least, by its definition: so much arithmetic, and every operand moved once."""
+"""Lower bounds for a call of a primitive, from its definition: its arithmetic, and each operand moved once."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ....formats import dims
-from ....formats.dims import SymbolicDim
-from ....formats.primitive import PrimitiveDefinition
-from ....formats.types import UNKNOWN, TensorType
-from ...operators.table import Fusion, lookup
-from ...operators.work import work_of
+from ..formats import dims
+from ..formats.dims import SymbolicDim
+from ..formats.primitive import PrimitiveDefinition
+from ..formats.types import UNKNOWN, TensorType
+from .operators.table import Fusion, lookup
+from .operators.work import work_of
 
 
 @dataclass(frozen=True)

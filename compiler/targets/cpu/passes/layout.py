@@ -16,14 +16,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Union
 
-from ...formats.types import TensorType, TupleType
-from .. import ir
+from .....formats.types import TensorType, TupleType
+from .... import ir
+from ....passes.rewriting import operator_call, tensor_type
 from ..operators.packing import BLOCK
 from ..operators.winograd import WinogradChoice, best_tiles
 from . import layout_channels, layout_per_channel, pack_integers
 from .layout_blocker import Blocker
 from .layout_convolutions import convolution
-from .rewriting import operator_call, tensor_type
 
 # What a rule gives: the result in blocked form; or what computes the ordinary result; or None, where the operator stays.
 _Result = Union[ir.Var, ir.OperatorCall, None]
@@ -64,6 +64,10 @@ class BlockChannels:
 
 
 class _Walk(Blocker):
+    def __init__(self, module: ir.Module, winograd: WinogradChoice) -> None:
+        super().__init__(module, winograd)
+        self._slices: dict[ir.Var, list[ir.OperatorCall]] = {}  # of what is split
+
     def block(self, block: ir.Block) -> ir.Block:
         outside, emitted = dict(self.blocked), self.new
         result = super().block(block)
@@ -108,11 +112,15 @@ class _Walk(Blocker):
         """The operator call that a value is. A part of what is split counts as a slice."""
         if isinstance(value, ir.GetItem) and isinstance(value.tuple, ir.Var) and value.tuple in self.calls:
             call = self.calls[value.tuple]
-            return layout_channels.part(call, value.index) if call.operator == "split" else None
+            if call.operator != "split":
+                return None
+            if value.tuple not in self._slices:
+                self._slices[value.tuple] = layout_channels.slices(call)
+            return self._slices[value.tuple][value.index]
         return value if isinstance(value, ir.OperatorCall) else None
 
     def _ordinary(self, var: ir.Var, result: ir.Var, type_: TensorType) -> ir.OperatorCall:
-        """What the variable is, given its result in blocked form."""
+        """The call that converts a variable back from its blocked form."""
         if type_.rank != tensor_type(result).rank - 1:  # a pooled image without its spatial axes
             return operator_call("reshape", result, shape=type_.shape)
         self.blocked[var] = result

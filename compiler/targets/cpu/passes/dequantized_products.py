@@ -14,13 +14,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...formats.primitive import PrimitiveDefinition
-from .. import ir
+from .....formats.primitive import PrimitiveDefinition
+from .... import ir
+from ....operators.table import lookup
+from ....passes.rewriting import Emitter, constant, operator_call, tensor_type
 from ..operators.dequantized import PACKINGS, Packing
 from ..operators.packing import pack_matrix
-from ..operators.table import lookup
 from .dequantized_rows import rows
-from .rewriting import Emitter, constant, operator_call, tensor_type
 
 _BYTES = (np.int8, np.uint8)
 _LONGEST = 128  # rows of a group: few rows are rounded as its largest element is, and sums of many are less exact
@@ -47,7 +47,7 @@ class _Numbers:
 
 @dataclass(frozen=True)
 class _Packed:
-    """What matmul_dequantized is given for a matrix."""
+    """The operands of matmul_dequantized for one matrix."""
 
     operands: tuple[ir.Constant, ...]
     group: int
@@ -99,7 +99,7 @@ class _Walk(Emitter):
         return self.new
 
     def _numbers(self, matrix: ir.Var) -> _Numbers | None:
-        """What a matrix is dequantised from, laid out as it is; None if that is not known."""
+        """The integers that a matrix is dequantised from, in its layout; None if unknown."""
         moves = []
         while (call := self.calls[matrix]).operator != "dequantize":
             moves.append(call)
