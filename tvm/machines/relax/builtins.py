@@ -25,7 +25,7 @@ from ...modules.registry import PackedFunc, get_global_func
 from . import caches, devices, paged_cache, recurrent_state, sampling, tensor_cache  # noqa: F401  they register theirs
 from .machine import VMClosure
 from .registering import builtin, calling_builtin
-from .values import parts, reshaped, sizes, tensor, truth
+from .values import parts, required, reshaped, sizes, tensor, truth
 
 # what is done with a dimension: `match_shape`, then `make_shape`
 ASSERT_EQUAL_TO_IMM, STORE_TO_HEAP, NO_OP, ASSERT_EQUAL_TO_LOAD = range(4)
@@ -197,8 +197,7 @@ class Storage(Object):
 
 def tensor_in(storage: Any, offset: int, shape: tuple[int, ...], element: np.dtype) -> Tensor:
     """A tensor over a part of a storage, `offset` bytes from its beginning. Raises ArgumentError, CheckError."""
-    if not isinstance(storage, Storage):
-        raise ArgumentError(f"alloc_tensor: expected a storage, got a {type(storage).__name__}")
+    required(storage, Storage, "a storage", "alloc_tensor")
     size = int(np.prod(shape, dtype=object)) * element.itemsize
     if offset < 0 or offset % element.itemsize or offset + size > len(storage.bytes):
         raise CheckError(f"alloc_tensor: {size} bytes at {offset} do not lie in a storage of {len(storage.bytes)}")
@@ -273,26 +272,21 @@ def tuple_reset_item(value: Any, index: int) -> Array:
 @builtin
 def make_closure(function: Any, *captured: Any) -> VMClosure:
     """A function with values that come after its arguments."""
-    if not isinstance(function, (PackedFunc, VMClosure)):
-        raise ArgumentError(f"make_closure: expected a function, got a {type(function).__name__}")
+    required(function, (PackedFunc, VMClosure), "a function", "make_closure")
     name = function.func_name if isinstance(function, VMClosure) else function.__name__
     return VMClosure(name, function, captured)
 
 
 @calling_builtin
 def invoke_closure(machine: Any, closure: Any, *args: Any) -> Any:
-    if not isinstance(closure, (PackedFunc, VMClosure)):
-        raise ArgumentError(f"invoke_closure: expected a closure, got a {type(closure).__name__}")
-    return closure(*args)
+    return required(closure, (PackedFunc, VMClosure), "a closure", "invoke_closure")(*args)
 
 
 @calling_builtin
 def call_tir_dyn(function: Any, first: Any, *rest: Any) -> None:
     """Calls a function with tensors, and the sizes of a shape, the last argument, behind them."""
     *tensors, shape = first, *rest
-    if not isinstance(function, (PackedFunc, VMClosure)):
-        raise ArgumentError(f"call_tir_dyn: expected a function, got a {type(function).__name__}")
-    function(*tensors, *sizes(shape, "call_tir_dyn"))
+    required(function, (PackedFunc, VMClosure), "a function", "call_tir_dyn")(*tensors, *sizes(shape, "call_tir_dyn"))
 
 
 def invoke_debug_func(machine: Any, name: str, line: str, *args: Any) -> None:

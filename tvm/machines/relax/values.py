@@ -12,6 +12,13 @@ from ....vm.tensor import Tensor
 from ...modules.containers import ShapeTuple
 
 
+def required(value: Any, kinds: type | tuple[type, ...], what: str, doing: str) -> Any:
+    """The value, which is of one of these classes: `what`. Raises ArgumentError."""
+    if not isinstance(value, kinds):
+        raise ArgumentError(f"{doing}: expected {what}, got a {type(value).__name__}")
+    return value
+
+
 def truth(value: Any) -> bool:
     """A condition: a truth value, an integer, or a tensor of one of them. Raises ArgumentError."""
     if isinstance(value, Tensor):

@@ -21,7 +21,7 @@ from ...files.relay_executable import Instruction as Relay
 from ...modules.containers import Array
 from ..relax.builtins import Storage, tensor_in
 from ..relax.machine import VMClosure
-from ..relax.values import reshaped, sizes, tensor
+from ..relax.values import required, reshaped, sizes, tensor
 
 PREFIX = "relay."  # before the names of what instructions become
 _LENGTHS = {"if": 4, "fatal": 2}  # instructions that become more than one
@@ -241,9 +241,7 @@ def alloc_closure(function: VMClosure, *captured: Any) -> RelayClosure:
 
 @_instruction
 def invoke_closure(closure: Any, *args: Any) -> Any:
-    if not isinstance(closure, RelayClosure):
-        raise ArgumentError(f"invoke_closure: expected a closure, got a {type(closure).__name__}")
-    return closure(*args)
+    return required(closure, RelayClosure, "a closure", "invoke_closure")(*args)
 
 
 def flattened(primitive: Callable[..., Any]) -> Callable[..., None]:
