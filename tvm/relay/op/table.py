@@ -24,28 +24,13 @@ import numpy as np
 
 from ....compiler import ir
 from ....compiler.builder import programs
-from ....compiler.builder.programs import Expression, op
+from ....compiler.builder.programs import Expression
 from ....compiler.operators import TABLE as OPERATORS
 from ....formats import dims, types
 from ....formats.dims import Dim, SymbolicDim
 from ....formats.dtypes import DType
 from ....formats.messages.errors import InferenceError
 from ..expr import OPERATOR_CALLS, Call, Expr, Op, TupleWrapper, as_expr
-
-__all__ = [
-    "TABLE",
-    "Expression",
-    "Row",
-    "Tensor",
-    "Tensors",
-    "as_dims",
-    "axis_of",
-    "cut_to",
-    "like",
-    "op",
-    "operator",
-    "shape_of",
-]
 
 Tensor = Expression
 Tensors = Sequence[Expression]
