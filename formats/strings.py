@@ -265,7 +265,7 @@ def listed(array: np.ndarray) -> list:
     except KeyError:
         unknown = next(each for each in flat.view(np.uint64).tolist() if each not in _texts.get(each >> _BLOCK, ()))
         raise ExecutionError(
-            f"the element {unknown} of a string tensor is not a text: nothing was written there"
+            f"the element {unknown} of a string tensor is not text: nothing was written there"
         ) from None
 
 

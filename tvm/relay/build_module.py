@@ -77,7 +77,7 @@ def compiled(mod: Any, target: Any = None, params: Mapping[str, Any] | None = No
     """Treadle's executable of a module, by the innermost PassContext. Raises CompileError."""
     check_target(target)
     lowered, arrays = with_known_params(as_module(mod), params)
-    return compiled_ir(lowered, arrays)
+    return compiled_ir(lowered, arrays, entry="main")
 
 
 def compiled_ir(module: ir.Module, params: Mapping[str, np.ndarray], **options: Any) -> Executable:
@@ -111,7 +111,7 @@ def build(
     for a module that is no graph, such as one with symbolic shapes or branches: the virtual machine runs that."""
     check_target(target)
     lowered, arrays = with_known_params(as_module(ir_mod), params)
-    return GraphExecutorFactoryModule(compiled_ir(lowered, arrays, named_weights=True), mod_name)
+    return GraphExecutorFactoryModule(compiled_ir(lowered, arrays, entry="main", named_weights=True), mod_name)
 
 
 # ---- running at once ----
