@@ -23,8 +23,6 @@ BY_VARIABLE = {
     "compiler/operators/table.py": "the compiler says which module has the operators of targets (operators_of_targets)",
     "vm/library.py": "the package says which module builds kernels (vm.compiler_name)",
     "tvm/_lazy.py": "the modules that packages of tvm list by name (lazy)",
-    "tvm/modules/load.py": "modules of vm, and what users register (_LOADERS)",
-    "tvm/runtime/registry.py": "its own modules, by the functions that they register (PROVIDERS)",
     "vm/internals.py": "names within Numba and NumPy",
     "debug/__init__.py": "its own modules (_HOMES)",
     "cluster/__init__.py": "its own modules (_HOMES)",
