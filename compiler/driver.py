@@ -47,8 +47,8 @@ from .passes import Options, Timings, pipeline, run
 from .passes.placed import Placed, with_placed
 from .passes.rewriting import Rewriter
 from .passes.text_entries import entries_of
-from .targets import choice
 from .targets.base import Backend
+from .targets.choice import backend_of
 from .weights import Weights
 
 OPT_LEVEL = 2
@@ -135,7 +135,7 @@ def compile(
         bounds.bounded(max_seconds, max_memory),
         bounds.telling(progress and tune is None),  # a session tells of itself
     ):
-        backend = choice.backend(target)
+        backend = backend_of(target)
         built = _built(model, entry)
         if entry is None:
             entry = (built.entries if built is not None else ()) or "main"
@@ -233,7 +233,7 @@ def compile_module(
     `without` names passes that are left out, to find what one does. `weights` are those of the module that keep their names;
     `params` join them.
     """
-    backend = choice.backend(target)
+    backend = backend_of(target)
     if missing := [name for name in entries if name not in module.functions]:
         known = ", ".join(module.functions) or "no functions"
         raise CompileError(
@@ -447,7 +447,7 @@ def read_module(path: str | os.PathLike) -> ir.Module:
 def with_kernels(executable: Executable, target: Any = None, progress: bool = True) -> Executable:
     """`executable` with the native code of its primitives; those without a native lowering will be host operators."""
 
-    backend = choice.backend(target)
+    backend = backend_of(target)
     definitions = [primitive.definition for primitive in executable.program.primitives]
     _, variants = variant_keys(definitions, backend.key, executable.tuning.get(backend.key, {}))
     bounds.step("building kernels")

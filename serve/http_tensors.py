@@ -324,7 +324,7 @@ def _listed(name: str, data: list, dtype: DType, shape: tuple[int, ...], count: 
     if count == 0:
         return np.zeros(shape, dtype.numpy)
     if not kinds <= ({bool} if dtype is DType.bool else {int} if dtype.is_integer else {int, float}):
-        raise BadRequestError(f"input {name!r}: its data are no elements of {NAMES[dtype]}")
+        raise BadRequestError(f"input {name!r}: its data are not elements of {NAMES[dtype]}")
     made = np.empty(count, dtype.numpy)
     for piece in spans(count):
         made[piece] = _converted(name, values[piece], dtype)

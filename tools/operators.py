@@ -149,13 +149,13 @@ def _way(model: onnx.ModelProto) -> str:
     """How a model runs; "" for one that is refused."""
     from .. import compile
     from ..compiler.host_work import host_primitives
-    from ..compiler.targets import choice
+    from ..compiler.targets.choice import backend_of
 
     try:
         program = compile(model, embed_native=False, progress=False).program
     except TreadleError:
         return ""
-    hosted = host_primitives(program, choice.backend().supports)
+    hosted = host_primitives(program, backend_of().supports)
     if not program.primitives:
         return GONE
     return HOST if len(hosted) == len(program.primitives) else BOTH if hosted else NATIVE
@@ -300,7 +300,7 @@ def _model_command(options: argparse.Namespace) -> int:
     """0 for a model that can be compiled, 3, as of a model that is refused, for another."""
     from .. import compile
     from ..compiler.host_work import host_primitives
-    from ..compiler.targets import choice
+    from ..compiler.targets.choice import backend_of
     from .cli import INVALID, OK
 
     file = program_file(options.model)
@@ -310,7 +310,7 @@ def _model_command(options: argparse.Namespace) -> int:
     hosted = []
     try:
         hosted = host_primitives(
-            compile(file.source, embed_native=False, progress=False).program, choice.backend().supports
+            compile(file.source, embed_native=False, progress=False).program, backend_of().supports
         )
     except UnsupportedOperatorError as error:
         unsupported = error.operators

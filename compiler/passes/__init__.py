@@ -17,7 +17,7 @@ from ...formats.messages.errors import CompileError, UnknownPassError
 from ...formats.messages.names import near
 from .. import bounds, ir
 from ..targets.base import Backend, Stage
-from ..targets.choice import backend
+from ..targets.choice import backend_of
 from .common_subexpressions import CommonSubexpressions
 from .dead_code import DeadCode
 from .fold_batch_norm import FoldBatchNorm
@@ -89,7 +89,7 @@ class Options:
     """Options of the pipeline."""
 
     entries: tuple[str, ...] = ("main",)
-    backend: Backend = field(default_factory=backend)
+    backend: Backend = field(default_factory=backend_of)
 
 
 Row = tuple[int, Callable[[Options], Pass]]

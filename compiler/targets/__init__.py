@@ -1,1 +1,1 @@
-"""What the compiler makes code for. Each target is a folder."""
+"""What the compiler makes code for: each target is a folder. Code here would count as the translator's."""

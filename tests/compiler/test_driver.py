@@ -131,11 +131,11 @@ print("numba" in sys.modules)
 
 
 def test_a_model_without_the_package_onnx(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("treadle.compiler.frontend.")]:
+    loaded = {name: module for name, module in sys.modules.items() if name.startswith("treadle.compiler.onnx.")}
+    for name, module in loaded.items():
         package, _, part = name.rpartition(".")
-        monkeypatch.setattr(
-            sys.modules[package], part, sys.modules[name]
-        )  # an import sets it, too: both are as before afterwards
+        monkeypatch.setattr(sys.modules[package], part, module)  # an import sets it, too: both are as before afterwards
+    for name in loaded:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "onnx", None)  # as if it were not installed
     with pytest.raises(CompileError, match=r"pip install 'treadle\[onnx\]'"):

@@ -19,7 +19,7 @@ _PAGE = """\
 Written by `make bench`. Latency of one call in ms, NumPy arrays in and out: the median, and the 10th and 90th percentile.
 Engines take turns in one process, in float32. *Ratio* is the best rival's time divided by Treadle's: above 1, Treadle leads.
 *Error* is the largest difference between an element of Treadle's outputs and the first rival's, as a share of the largest
-element. The models are built from a seed by `tools/zoo`.
+element. The models are built from a seed by `tools/dev/zoo`.
 
 """
 
