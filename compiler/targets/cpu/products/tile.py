@@ -25,24 +25,16 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from .....formats.dtypes import DType
+from .. import costs
 from ..kernels.variants import decide
 from ..kernels.writer import Writer
+from ..operators.packing import BLOCK
 from ..target import Target
 
-BLOCK = 16  # elements of a vector, on every CPU: where registers are shorter, LLVM uses several for one
 VECTOR_BYTES = 4 * BLOCK
 TALLEST = 14  # rows that a tile may have
-GIGAHERTZ = 4.0  # of the machine that estimates of time are for
 CHUNK = 128  # steps of a sum, about, that are added up apart: fewer would cost time, more precision
 
-# What is left of loads and bookkeeping beside the multiply-adds, in cycles a step: a row's element is in L1, a
-# block's vector comes from the second. A second loop for blocks that are left over, and the test which rows of an overlapping
-# tile are new, make the text longer.
-_ROW_COST, _BLOCK_COST, _STEP_COST, _REST_COST = 0.05, 0.3, 0.3, 1.02
-
-# From this many rows on, rows of a matrix share L1 sets with each other, with the result's rows and
-# with the weights: each takes this much longer; far more where their distances are powers of two.
-_TALL, _TALL_COST = 8, 0.02
 
 _BESIDE = 8  # vectors of 16 floats, for each block beside others, that registers hold where it is worth it
 
@@ -100,7 +92,7 @@ def tiles(target: Target) -> tuple[Tile, ...]:
 def step_cost(tile: Tile) -> float:
     """Cycles of one step of the sum, by a model: two multiply-adds a cycle, four cycles until one's result is there."""
     busy = max(tile.rows * tile.blocks / 2, 4)
-    return busy + _ROW_COST * tile.rows + _BLOCK_COST * tile.blocks + _STEP_COST
+    return busy + costs.TILE_ROW_CYCLES * tile.rows + costs.TILE_BLOCK_CYCLES * tile.blocks + costs.TILE_STEP_CYCLES
 
 
 def choose(
@@ -127,8 +119,8 @@ def choose(
         whole, rest = divmod(blocks, tile.blocks)
         down = math.ceil(rows / tile.rows)
         across = whole * step_cost(tile) + rest * step_cost(Tile(tile.rows, 1))
-        tall = 1 + _TALL_COST * max(0, tile.rows - _TALL) if is_apart else 1
-        return down * across * tall * (_REST_COST if rest else 1) * (_REST_COST if rows % tile.rows else 1)
+        tall = 1 + costs.TALL_ROW * max(0, tile.rows - costs.TALL_ROWS) if is_apart else 1
+        return down * across * tall * (costs.TILE_REST if rest else 1) * (costs.TILE_REST if rows % tile.rows else 1)
 
     def fits(tile: Tile) -> bool:
         is_tight = is_nested and target.vector_bytes == VECTOR_BYTES and (tile.rows + 2) * tile.blocks > registers
