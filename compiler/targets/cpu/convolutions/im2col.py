@@ -18,13 +18,13 @@ from functools import partial
 from .....formats import dims
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.windows import axes
+from .. import costs
 from ..kernels.anchor import Anchored
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, shape_of
 from ..products.epilogue import Epilogue, Grid, ignores_lines
 from ..products.tile import (
     BLOCK,
-    GIGAHERTZ,
     VECTOR_BYTES,
     Tile,
     choose,
@@ -112,13 +112,13 @@ class _Convolution:
 
     def _band(self) -> int:
         row = self._row if self.is_gathered else self.channels * VECTOR_BYTES
-        return min(_MOST_TILES, max(1, self.target.l2_bytes // 2 // (row * self.tiles[0].rows)))
+        return min(_MOST_TILES, max(1, self.target.half_l2 // (row * self.tiles[0].rows)))
 
     @property
     def _nanoseconds(self) -> float:
         """The estimated time of one pixel of one block of the result, in all groups."""
         tile = self.tiles[0]
-        return self.groups * self.depth * step_cost(tile) / tile.rows / tile.blocks / GIGAHERTZ
+        return self.groups * self.depth * step_cost(tile) / tile.rows / tile.blocks / costs.GIGAHERTZ
 
     # ---- text ----
 

@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 
 from .....formats.dims import Dim
 from .....formats.primitive import PrimitiveDefinition
+from .. import costs
 from ..kernels.kernel import Kernel
 from ..kernels.variants import decide
 from ..operators.winograd import RAW_OUTPUTS, WINDOW_SIZE, Transforms, raw_rows, raw_taps, transforms
@@ -32,7 +33,6 @@ from .winograd import Winograd, anchored, constant, is_pair
 _TAP_BYTES = BLOCK * VECTOR_BYTES  # of the weights of one pixel of the window, for a block of channels
 _WINDOW_BYTES = WINDOW_SIZE**2 * _TAP_BYTES
 _AHEAD = (3, 1, 2, 1, 2, 0)  # vectors of weights that a step of each line asks for, those of one channel together
-_TRANSFORM_CYCLES, _PRODUCT_CYCLES = 35, 0.62  # of a window; of a product, loads and sums included
 _STEPS = 8  # channels whose windows are transformed to L1
 
 
@@ -58,7 +58,7 @@ class _WinogradRaw(Winograd):
     @property
     def product_cycles(self) -> float:
         windows = self.channels * self.blocks
-        return windows * (_TRANSFORM_CYCLES / self.tile.rows + self.area * _PRODUCT_CYCLES)
+        return windows * (costs.RAW_TRANSFORM_CYCLES / self.tile.rows + self.area * costs.RAW_PRODUCT_CYCLES)
 
     # ---- the order of elements ----
 
