@@ -7,9 +7,8 @@ import pytest
 from treadle.compiler.targets.cpu import costs
 
 CPU = Path(costs.__file__).parent
-ROW = re.compile(
-    r"[A-Z][A-Z0-9_]* = .*  # \d\d [0-9a-f]{7} \| [^|:]+(: [^|]+)?( \| [^|]+)?"
-)  # day commit | unit: meaning | measured
+# NAME = value  # day commit | unit: meaning | measured
+ROW = re.compile(r"[A-Z][A-Z0-9_]* = .*  # \d\d [0-9a-f]{7} \| [^|:]+(: [^|]+)?( \| [^|]+)?")
 ROWS = [line for line in Path(costs.__file__).read_text().splitlines() if re.match(r"[A-Z]", line) and " = " in line]
 
 

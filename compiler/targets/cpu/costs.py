@@ -2,9 +2,9 @@
 
     NAME = value  # date commit | unit: meaning | what was measured
 
-Dates are days of November 2026; the commit is the first with that value. What was measured is what the commit says: none names
-its command, and where nothing stands, how the figure was found is unknown. The machine is taken to be that of `docs/benchmarks.md`
-in those days: an AMD EPYC (family 26, model 2: Zen 5, AVX-512; L1 48 KiB, L2 1 MiB, L3 32 MiB), two hardware threads. A change
+Dates are days of November 2026; the commit is the first with that value. What was measured is what the commit says: none names its
+command, and where nothing stands, how the figure was found is unknown. The machine is taken to be that of `docs/benchmarks.md` in
+those days: an AMD EPYC (family 26, model 2: Zen 5, AVX-512; L1 48 KiB, L2 1 MiB, L3 32 MiB), two hardware threads. A change
 is judged by `treadle bench models`. Sizes of tiles, strips and buffers stand in their templates.
 """
 

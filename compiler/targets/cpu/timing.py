@@ -19,8 +19,8 @@ from ....formats.primitive import PrimitiveDefinition
 from ....formats.program import Program
 from ....native.convention import ARGUMENT_HEAD, NOTE_WORDS
 from ....vm import library
+from . import costs
 from .kernels.lower import lower
-from .kernels.writer import SYMBOLIC_SIZE
 from .target import Target
 from .toolchain.kernels import build
 
@@ -44,7 +44,7 @@ class Use:
     @property
     def is_measurable(self) -> bool:
         """Whether there are tensors of its types where symbolic dimensions have the size that they are given here."""
-        bound = dict.fromkeys(self.definition.variables, SYMBOLIC_SIZE)
+        bound = dict.fromkeys(self.definition.variables, costs.SYMBOLIC_SIZE)
         shapes = (type_.shape for type_ in self.definition.values)
         return all(dims.evaluate(dim, bound) >= 0 for shape in shapes for dim in shape)  # type: ignore[arg-type]
 
@@ -79,7 +79,7 @@ class Operands:
     def __init__(self, use: Use, memory: Memory) -> None:
         definition = use.definition
         self.definition = definition
-        self._bound = dict.fromkeys(definition.variables, SYMBOLIC_SIZE)
+        self._bound = dict.fromkeys(definition.variables, costs.SYMBOLIC_SIZE)
         rng = np.random.default_rng(0)
         self._others: list[np.ndarray | None] = [
             None if fixed and type_.dtype is DType.float32 else self._array(type_.dtype, type_.shape, rng)

@@ -12,11 +12,9 @@ from .... import ir
 from ....operators.table import lookup
 from ....passes.rewriting import Emitter, tensor_type
 from ....weights import computed
+from .. import costs
 from ..operators.winograd import WinogradChoice
 from . import layout_weights
-
-# What the sides of an image are taken to be where only a run can tell, when an algorithm is chosen.
-_USUAL_SIZE = 224
 
 
 @dataclass(frozen=True)
@@ -99,7 +97,7 @@ def is_image(type_: TensorType) -> bool:
 
 def likely_size(dim: Any) -> int:
     """A size of an image, or what it is if the image that comes in has a usual size."""
-    return dims.evaluate(dim, dict.fromkeys(dims.variables(dim), _USUAL_SIZE))
+    return dims.evaluate(dim, dict.fromkeys(dims.variables(dim), costs.IMAGE_SIDE))
 
 
 def moves_channels(call: ir.OperatorCall, *, to_last: bool) -> bool:
