@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,16 @@ class Stage(Enum):
     LAYOUT = "at the end of the optimisations, before closures are lifted and operators fused"
 
 
+@dataclass(frozen=True)
+class Costs:
+    """What the passes that all targets share ask of a target's speed. By default, they leave products alone."""
+
+    attention_row: int = 0  # elements of the longest row of queries, keys or values for which attention is one operator
+    merged_bytes: int = 0  # of the result, at most, of a product that takes the place of several
+    part_weights: int = 1 << 62  # of a part of a product, at least, that is worth a product of its own
+    reads_a_column: int = 0  # elements of the operand, at most, that parts read again for each column of the product
+
+
 class Backend(ABC):
     """A target in use: its passes, its kernels, its native code, its tuning."""
 
@@ -28,6 +39,10 @@ class Backend(ABC):
     @abstractmethod
     def key(self) -> str:
         """The name of this target among the native code of an executable."""
+
+    @property
+    def costs(self) -> Costs:
+        return Costs()
 
     @abstractmethod
     def passes(self, stage: Stage) -> Sequence[tuple[int, Any]]:

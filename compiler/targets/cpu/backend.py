@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ....formats.primitive import PrimitiveDefinition
-from ..base import Backend, Stage
-from . import operators  # noqa: F401  (they join the table)
+from ..base import Backend, Costs, Stage
+from . import costs, operators  # noqa: F401  (operators join the table)
 from .kernels.lower import supports
 from .operators.winograd import WinogradChoice, best_tiles
 from .passes.count_texts import CountTexts
@@ -35,6 +35,10 @@ class CPU(Backend):
     @property
     def key(self) -> str:
         return self.target.key
+
+    @property
+    def costs(self) -> Costs:
+        return Costs(costs.ATTENTION_ROW, costs.MERGED_BYTES, costs.PART_WEIGHTS, costs.READS_A_COLUMN)
 
     def passes(self, stage: Stage) -> Sequence[tuple[int, Any]]:
         passes: dict[Stage, list[tuple[int, Any]]] = {

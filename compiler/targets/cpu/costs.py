@@ -2,9 +2,9 @@
 
     NAME = value  # date commit | unit: meaning | what was measured
 
-Dates are days of November 2026; the commit is the first with that value. What was measured is what the commit says: none names its
-command, and where nothing stands, how the figure was found is unknown. The machine is taken to be that of `docs/benchmarks.md` in
-those days: an AMD EPYC (family 26, model 2: Zen 5, AVX-512; L1 48 KiB, L2 1 MiB, L3 32 MiB), two hardware threads. A change
+Dates are days of November 2026; the commit is the first with that value. What was measured is what the commit says: none names
+its command, and where nothing stands, how a figure was found is unknown. The machine is taken to be that of `docs/benchmarks.md`
+of those days: an AMD EPYC (family 26, model 2: Zen 5, AVX-512; L1 48 KiB, L2 1 MiB, L3 32 MiB), two hardware threads. A change
 is judged by `treadle bench models`. Sizes of tiles, strips and buffers stand in their templates.
 """
 
@@ -19,6 +19,7 @@ HALF_WAY_BYTES = WAY_BYTES // 2     # 20 85eb436 | bytes: rows this far apart ar
 QUARTER_WAY_BYTES = WAY_BYTES // 4  # 21 54e5280 | bytes: rows this far apart are in four sets of L1
 HALF_L1_BYTES = 16 << 10            # 21 99656b7 | bytes: half of the smallest L1: a tile, beside what it is made of
 SMALL_L2_BYTES = 256 << 10          # 22 cf3b8ba | bytes: the smallest L2: rows prefetched, strips kept | softmax: 1.1 to 1.5
+MERGED_BYTES = 1 << 20              # 22 1ce6032 | bytes: result of merged products that stays in L2 until attention reads it
 STREAMED_BYTES = 32 << 20           # 22 275763f | bytes: a result that is stored past the caches | 64 MB: 4.7 to 2.8 ms
 PREFETCH_BYTES = 4096               # 21 995b315 | bytes: prefetch distance of weights from beyond L2 | without: a third less
 PREFETCH_CYCLES = 1600              # 23 efe117e | cycles: least prefetch distance of weights from memory
@@ -123,6 +124,8 @@ RAGGED_VECTORS = 2           # 22 784918c | vectors: more that a line of a produ
 LATENCY_BOUND_NS = 0.3         # 21 32742ab | ns an element: above which an operator is latency-bound: one per stage
 PAIRED_NS = 0.6                # 21 bdd47a2 | ns an element: of a chain, from which on two vectors are worked on side by side
 LONG_STEP_NS = 0.2             # 20 b0709d0 | ns an element: above which a step of a row hides latency by itself
+PART_WEIGHTS = 1 << 14         # 22 8abd1cc | weights: of a part of a product; below, a product costs more than a copy
+READS_A_COLUMN = 2             # 22 8abd1cc | elements: read again for each column of a product that is made in parts
 GEMM_FEW_ROWS = 16             # 20 85eb436 | rows: up to which copying b costs more than it saves
 GEMM_MANY_ROWS = 384           # 22 9d4ed89 | rows: from which on copying a large b pays, of many pages | 1.05 to 1.28 times
 GEMM_SHALLOW = 16              # 22 8169261 | steps: of a sum up to which results are stored row by row
