@@ -26,11 +26,10 @@ from ..kernels.kernel import Kernel, require_few
 from ..kernels.writer import Writer, estimate, shape_of
 from ..operators.blocked import WIDEST_DEPTHWISE
 from ..products.epilogue import Epilogue, Grid
-from ..products.tile import BLOCK, VECTOR_BYTES, Tile, multiply_add, times
+from ..products.tile import BLOCK, TALLEST, VECTOR_BYTES, Tile, multiply_add, times
 from ..target import Target
 from .sizes import MET, Window
 
-_PIXELS = 14  # of a tile at most
 _STEPS = 160  # of a tile's row of the window at most, unless the window alone is wider
 
 
@@ -253,7 +252,7 @@ def _pixels(problem: _Problem, target: Target) -> int:
     registers = target.block_registers
     members = problem.members
     steps = max(_STEPS // (members * problem.window[1].size), costs.DEPTHWISE_LEAST_TILE if members > 1 else 2)
-    most = min(_PIXELS, max(registers - 3, 1), steps)
+    most = min(TALLEST, max(registers - 3, 1), steps)
     if not isinstance(problem.columns, int):
         return most
     columns = max(problem.columns, 1)

@@ -25,6 +25,7 @@ from ..kernels.writer import Writer, estimate, shape_of
 from ..products.epilogue import Epilogue, Grid, ignores_lines
 from ..products.tile import (
     BLOCK,
+    SYMBOLIC_ROWS,
     VECTOR_BYTES,
     Tile,
     choose,
@@ -40,7 +41,6 @@ from ..target import Target
 from .narrow_groups import narrow_groups, write_channel_band, write_channel_band_sizes, write_exactly, write_mask
 from .sliding import Sliding
 
-_SYMBOLIC_ROWS = (14, 4, 1)  # of the tiles among which a kernel chooses when it knows how many pixels there are
 _MOST_TILES = 64  # tiles of a band, where rows are short or not gathered
 
 
@@ -108,7 +108,7 @@ class _Convolution:
         """The one tile for a known number of pixels; else, falling, tiles of which the first that fits is taken."""
         if isinstance(self.pixels, int):
             return [choose(max(1, self.pixels), self.blocks, self.target)]
-        return symbolic_tiles(_SYMBOLIC_ROWS, min(2, self.blocks), self.target)
+        return symbolic_tiles(SYMBOLIC_ROWS, min(2, self.blocks), self.target)
 
     def _band(self) -> int:
         row = self._row if self.is_gathered else self.channels * VECTOR_BYTES

@@ -25,7 +25,6 @@ from .kernel import Kernel
 from .writer import Writer, estimate, scaled, shape_of
 
 _LANES = COLUMN_SCALE  # rows that go down a tree together
-_SCRATCH = 128 << 10  # bytes of columns and sums of a block of rows: half of the L2 of small CPUs
 _MOST_GROUPS = 64  # of eight rows in a block
 
 
@@ -69,7 +68,7 @@ class _Trees:
         self.all_columns = self.columns * (2 if self.has_copy else 1)
         self.column_bytes = power_of_two(self.all_columns) * _LANES * self.size + costs.LINE_BYTES
         self.sum_bytes = self.targets * _LANES * self.size
-        self.groups = min(max(1, _SCRATCH // (self.column_bytes + self.sum_bytes)), _MOST_GROUPS)
+        self.groups = min(max(1, costs.SMALL_L2_BYTES // 2 // (self.column_bytes + self.sum_bytes)), _MOST_GROUPS)
         self.scratch_bytes = self.groups * (self.column_bytes + self.sum_bytes)
         each = int(nodes[0]) // max(int(trees[0]), 1)  # type: ignore[arg-type]
         self.block = max(1, costs.HALF_L1_BYTES // max(each * self.node_bytes, 1))

@@ -20,7 +20,7 @@ from .resize import Taps
 
 _ROWS = 64  # of the result, that are a unit of work
 _COLUMNS = 512  # likewise
-_MOST_INNER_BYTES = 256
+_MOST_INNER_BYTES = 256  # of a pixel whose channels lie last
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:

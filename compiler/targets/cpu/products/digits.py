@@ -30,7 +30,7 @@ from .tile import BLOCK, VECTOR_BYTES, multiply_add
 _DIGITS = 3
 _LARGEST = 127 << 16  # largest magnitude that cannot carry into a fourth digit when rounded
 _MIDDLES = 0x808080  # which make digits with sign of those without: added, then taken away digit by digit
-_LARGEST_FACTOR = 3e38
+_LARGEST_FACTOR = 3e38  # of a row, whose reciprocal is a number
 _FACTS = 4 * (_DIGITS + 2)  # bytes: of each digit the sum over a group times -half; the unit; the sum of the elements
 _WHOLE = 256  # elements of a group, times the largest number, of which sums of all digits together are an int32
 _SHORT = 64  # elements of a group

@@ -32,7 +32,8 @@ from ..operators.packing import BLOCK
 from ..target import Target
 
 VECTOR_BYTES = 4 * BLOCK
-TALLEST = 14  # rows that a tile may have
+TALLEST = 14  # rows, or pixels, that a tile may have
+SYMBOLIC_ROWS = (TALLEST, 4, 1)  # of the tiles among which a convolution chooses when it knows its image
 CHUNK = 128  # steps of a sum, about, that are added up apart: fewer would cost time, more precision
 
 

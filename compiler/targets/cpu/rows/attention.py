@@ -39,7 +39,7 @@ from ..target import Target
 _NAMES = ("q", "k", "v", "mask", "bias")  # of the operands
 _SPAN = 256  # keys at once: a multiple of two vectors
 _GROUP = 4096  # scores that a group of tiles has, in L1
-_GROUP_ROWS = 64
+_GROUP_ROWS = 64  # queries of a group of tiles, about
 _LEAST = -3.4028234663852886e38  # the first greatest score: -∞ - (-∞) would be no number
 _HIDING = -1000.0  # a mask's value from which on it is worth looking which keys are hidden
 _VANISHING = 120.0  # so far below the greatest score, a weight comes out as 0
