@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...formats.primitive import PrimitiveDefinition
-
-if TYPE_CHECKING:
-    from ...formats.executable import Executable
 
 
 class Stage(Enum):
@@ -33,7 +30,7 @@ class Costs:
 
 
 class Backend(ABC):
-    """A target in use: its passes, its kernels, its native code, its tuning."""
+    """A target in use: its passes, its kernels, its native code."""
 
     @property
     @abstractmethod
@@ -53,12 +50,5 @@ class Backend(ABC):
         """Whether there is a kernel for a definition. What is not supported is split, and in the end runs on the host."""
 
     @abstractmethod
-    def build(
-        self, definitions: Sequence[PrimitiveDefinition], variants: Sequence[str], progress: bool, seconds: float | None
-    ) -> Sequence[Any]:
+    def build(self, definitions: Sequence[PrimitiveDefinition], progress: bool, seconds: float | None) -> Sequence[Any]:
         """A kernel for each definition (vm/library.py's `BuiltKernel`); None for one that runs on the host."""
-
-    def tuned(self, generated: Callable[..., Executable], seconds: Any, remembered: bool, progress: bool) -> Executable:
-        """What `generated(backend)` gives, by the fastest choices: measured for that many seconds if any are given (or by a
-        tuning session), and those remembered from before if asked for. A target without choices has nothing to measure."""
-        return generated(self)

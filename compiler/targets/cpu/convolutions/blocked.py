@@ -24,7 +24,6 @@ from .....formats.primitive import PrimitiveDefinition
 from .. import costs
 from ..kernels.anchor import Anchored
 from ..kernels.kernel import Kernel, even_pieces, require_few
-from ..kernels.variants import decide, nearby
 from ..kernels.writer import Writer, estimate
 from ..products.epilogue import Epilogue, Grid, ignores_lines
 from ..products.tile import (
@@ -96,7 +95,6 @@ class Conv:
         if problem.moves_more_pixels:
             least = max(least, min(_HALVES, total))
         bands = even_pieces(total, least, others)
-        bands = decide("bands", bands, nearby(bands))
         share = math.ceil(total / bands)
         return share if problem.lines == 1 else share * self.across
 

@@ -29,7 +29,6 @@ from .....formats.primitive import PrimitiveDefinition
 from .. import costs
 from ..kernels.anchor import Anchored
 from ..kernels.kernel import Kernel, even_pieces
-from ..kernels.variants import decide, nearby
 from ..kernels.writer import Writer, estimate, shape_of
 from ..operators.winograd import WINDOW_SIZE, Transforms, of_image, of_weights, pieces_of, tiles_along
 from ..products.epilogue import Epilogue, Grid
@@ -109,7 +108,6 @@ class Winograd:
     def _chunk(self) -> int:
         """Tiles that are transformed at once: about as many as fill half of L2."""
         most = max(costs.WINOGRAD_LEAST_CHUNK, self.target.half_l2 // (self.area * self._spectrum_row))
-        most = decide("chunk", most, nearby(most))
         if not isinstance(self.tiles, int):
             return most
         return math.ceil(self.tiles / math.ceil(self.tiles / most))

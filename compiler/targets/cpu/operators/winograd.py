@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
@@ -211,9 +211,6 @@ class Problem(NamedTuple):
         """The cost of loading a vector of weights, which have `area` elements for each channel and output."""
         is_near = self.images >= costs.NEAR_IMAGES or area * self.vectors * 4 * BLOCK <= costs.NEAR_BYTES
         return costs.NEAR_LOAD if is_near else costs.LOAD
-
-
-WinogradChoice = Callable[[Problem], "Tiles | None"]  # None for another algorithm
 
 
 def best_tiles(problem: Problem, *, registers: int = WIDE_REGISTERS) -> Tiles | None:

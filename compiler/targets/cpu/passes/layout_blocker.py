@@ -13,7 +13,6 @@ from ....operators.table import lookup
 from ....passes.rewriting import Emitter, tensor_type
 from ....weights import computed
 from .. import costs
-from ..operators.winograd import WinogradChoice
 from . import layout_weights
 
 
@@ -29,9 +28,9 @@ class Apart:
 class Blocker(Emitter):
     """`blocked` maps variables to what they are channel-blocked, in the block that is being rewritten and those around it."""
 
-    def __init__(self, module: ir.Module, winograd: WinogradChoice) -> None:
+    def __init__(self, module: ir.Module, registers: int) -> None:
         super().__init__(module)
-        self.winograd = winograd
+        self.registers = registers
         self.blocked: dict[ir.Var, ir.Var] = {}
         self.calls: dict[ir.Var, ir.OperatorCall] = {}  # whose results variables are
         self.splits: dict[ir.Atom, ir.Var] = {}  # tuples of the parts of images, and of the parts of these blocked

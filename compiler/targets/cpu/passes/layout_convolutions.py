@@ -16,7 +16,7 @@ from ....passes.rewriting import tensor_type
 from .. import costs
 from ..operators.blocked import FEW, is_for_depthwise
 from ..operators.packing import BLOCK, NarrowGroups
-from ..operators.winograd import Problem, Tiles
+from ..operators.winograd import Problem, Tiles, best_tiles
 from .layout_blocker import Blocker, is_image, likely_size
 from .layout_channels import lay_apart, lay_together
 
@@ -144,7 +144,10 @@ def _winograd_tiles(blocker: Blocker, it: _Convolution) -> Tiles | None:
     *piles, lines, columns = (1, *spatial)
     images = math.prod(size for size in (batch, *piles) if isinstance(size, int))
     blocks, sizes = -(-it.outputs // it.groups // BLOCK), (likely_size(lines), likely_size(columns))
-    return blocker.winograd(Problem(images, met * each, blocks, *sizes, (height, width), (down, across), it.groups))
+    return best_tiles(
+        Problem(images, met * each, blocks, *sizes, (height, width), (down, across), it.groups),
+        registers=blocker.registers,
+    )
 
 
 def _is_whole(blocker: Blocker, atom: ir.Atom) -> bool:

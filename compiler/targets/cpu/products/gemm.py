@@ -28,7 +28,6 @@ from .....formats.primitive import PrimitiveDefinition
 from .. import costs
 from ..kernels.anchor import Anchored
 from ..kernels.kernel import Kernel, even_pieces
-from ..kernels.variants import decide, nearby
 from ..kernels.writer import Writer, estimate, leaves_cache, shape_of
 from ..target import Target
 from .dequantized import Numbers
@@ -170,12 +169,11 @@ class _Product:
             return False
         # number of L1 sets that rows fall into; they use none of the others
         sets = costs.WAY_BYTES // max(VECTOR_BYTES, math.gcd(4 * self.depth, costs.WAY_BYTES))
-        is_worth = self.tiles[0].rows > 2 * ways // 3 * sets and estimate(self.columns) >= 8 * BLOCK
-        return decide("copies_rows", is_worth, lambda: (True, False) if self.depth % BLOCK == 0 else ())
+        return self.tiles[0].rows > 2 * ways // 3 * sets and estimate(self.columns) >= 8 * BLOCK
 
     def _band(self) -> int:
         """Tiles of a band: the most, or fewer that threads share evenly."""
-        most = decide("band", self._most_tiles, nearby(self._most_tiles))
+        most = self._most_tiles
         if not isinstance(self.rows, int):
             return most
         count = max(1, -(-self.rows // self.tiles[0].rows))

@@ -26,7 +26,6 @@ from functools import cache
 
 from .....formats.dtypes import DType
 from .. import costs
-from ..kernels.variants import decide
 from ..kernels.writer import Writer
 from ..operators.packing import BLOCK
 from ..target import Target
@@ -38,8 +37,6 @@ CHUNK = 128  # steps of a sum, about, that are added up apart: fewer would cost 
 
 
 _BESIDE = 8  # vectors of 16 floats, for each block beside others, that registers hold where it is worth it
-
-_LIKELY = 6  # tiles that are worth measuring: the model's best ones
 
 
 _WIDENED = {DType.float16.name: "convert_float32", DType.uint16.name: "from_upper_halves"}
@@ -127,8 +124,7 @@ def choose(
         is_tight = is_nested and target.vector_bytes == VECTOR_BYTES and (tile.rows + 2) * tile.blocks > registers
         return tile.rows <= rows and tile.blocks <= min(blocks, widest or blocks) and not is_tight
 
-    possible = sorted(filter(fits, tiles(target)), key=cost)
-    return decide("tile", possible[0], lambda: possible[:_LIKELY])
+    return min(filter(fits, tiles(target)), key=cost)
 
 
 def symbolic_tiles(rows: Sequence[int], blocks: int, target: Target) -> list[Tile]:
@@ -184,8 +180,7 @@ def write_step(
 
 def write_ahead(write: Writer, places: Iterable[str | int], step: int) -> None:
     """Prefetches the vectors at these offsets from `ahead`, and advances it by `step` bytes."""
-    if decide("prefetch", True, lambda: (True, False)):
-        write(*(f"prefetch(ahead, {place})" for place in places), f"ahead += {step}")
+    write(*(f"prefetch(ahead, {place})" for place in places), f"ahead += {step}")
 
 
 def chunk_of(size: int, steps: int = 1, most: int = CHUNK) -> int:
