@@ -19,12 +19,11 @@ from ..kernels.anchor import Anchored
 from ..kernels.kernel import Kernel
 from ..kernels.writer import shape_of
 from ..products.epilogue import Epilogue, ignores_lines
-from ..products.tile import VECTOR_BYTES, Tile, symbolic_tiles, write_blocks
+from ..products.tile import SYMBOLIC_ROWS, VECTOR_BYTES, Tile, symbolic_tiles, write_blocks
 from ..target import Target
 from .blocked import Conv
 from .sizes import Problem, estimated_problem
 
-_ROWS = (14, 4, 1)  # of the tiles among which a kernel chooses when it knows how long lines are
 _MOST_ROOM = 1 << 16  # bytes for what a band needs
 
 
@@ -45,7 +44,7 @@ class SymbolicConv(Conv):
 
     def __init__(self, found: Anchored, problem: Problem, target: Target) -> None:
         self.found = found
-        tiles = symbolic_tiles(_ROWS, min(2, problem.blocks), target)
+        tiles = symbolic_tiles(SYMBOLIC_ROWS, min(2, problem.blocks), target)
         self.tiles = [replace(tile, sums=problem.sums) for tile in tiles]
         super().__init__(found, problem, target)
 

@@ -12,11 +12,8 @@ from .... import ir
 from ....operators.table import lookup
 from ....passes.rewriting import Emitter, tensor_type
 from ....weights import computed
-from ..operators.winograd import WinogradChoice
+from .. import costs
 from . import layout_weights
-
-# What the sides of an image are taken to be where only a run can tell, when an algorithm is chosen.
-_USUAL_SIZE = 224
 
 
 @dataclass(frozen=True)
@@ -31,9 +28,9 @@ class Apart:
 class Blocker(Emitter):
     """`blocked` maps variables to what they are channel-blocked, in the block that is being rewritten and those around it."""
 
-    def __init__(self, module: ir.Module, winograd: WinogradChoice) -> None:
+    def __init__(self, module: ir.Module, registers: int) -> None:
         super().__init__(module)
-        self.winograd = winograd
+        self.registers = registers
         self.blocked: dict[ir.Var, ir.Var] = {}
         self.calls: dict[ir.Var, ir.OperatorCall] = {}  # whose results variables are
         self.splits: dict[ir.Atom, ir.Var] = {}  # tuples of the parts of images, and of the parts of these blocked
@@ -99,7 +96,7 @@ def is_image(type_: TensorType) -> bool:
 
 def likely_size(dim: Any) -> int:
     """A size of an image, or what it is if the image that comes in has a usual size."""
-    return dims.evaluate(dim, dict.fromkeys(dims.variables(dim), _USUAL_SIZE))
+    return dims.evaluate(dim, dict.fromkeys(dims.variables(dim), costs.IMAGE_SIDE))
 
 
 def moves_channels(call: ir.OperatorCall, *, to_last: bool) -> bool:
