@@ -1,4 +1,4 @@
-"""What passes between the process that asks for batches and its workers: arrays in shared memory, and small messages.
+"""Transport between the process that asks for batches and its workers: arrays in shared memory, and small messages.
 
 Nothing is pickled: a message is msgpack of numbers, names and places, so that neither side runs what the other has sent.
 """

@@ -63,7 +63,7 @@ def step(
 
 
 class _First(Flow):
-    """What the first call of a primitive reads."""
+    """Finds the registers that the first call of a primitive reads."""
 
     def __init__(self, primitive: str) -> None:
         super().__init__()

@@ -44,7 +44,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class Track:
-    """What one thread did, in the order of the beginnings. `number` is the system's for the thread."""
+    """One thread's events, in order of their beginnings. `number` is the system's for the thread."""
 
     number: int
     name: str

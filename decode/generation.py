@@ -53,7 +53,7 @@ _LOGITS = ("logits", "lm_logits", "output", "scores")
 
 @dataclass(frozen=True)
 class Roles:
-    """What a decoder's inputs and outputs are, by their names; empty where there is none."""
+    """The roles of a decoder's inputs and outputs, by their names; empty where there is none."""
 
     ids: str
     logits: int  # number of the output
@@ -338,7 +338,7 @@ def _fed(feeds: Any, inputs: Sequence[Port], function: str) -> dict[str, Any]:
 
 
 def _chooser(sampler: Any, temperature: float | None, top_k: int, top_p: float, seed: int | None) -> Choose:
-    """What chooses the tokens. Raises ArgumentError."""
+    """The function that chooses tokens. Raises ArgumentError."""
     restricts = top_k != 0 or top_p != 1 or seed is not None
     if sampler is None:
         return Sampler(float(restricts) if temperature is None else temperature, top_k, top_p, seed).chooser()

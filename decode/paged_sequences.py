@@ -23,7 +23,7 @@ from ..formats.messages.errors import ArgumentError, CacheFullError, CheckError
 
 @dataclass
 class Tokens:
-    """What is known of one sequence."""
+    """The state of one sequence."""
 
     pages: list[int] = field(default_factory=list)
     length: int = 0  # of tokens, of which the first `kept` lie in slots of their own
@@ -46,7 +46,7 @@ class Tokens:
 
 @dataclass(frozen=True)
 class Append:
-    """What happens to a sequence's pages when tokens come."""
+    """The changes of a sequence's pages when tokens are appended."""
 
     tokens: Tokens
     count: int

@@ -177,7 +177,7 @@ class RemoteMachine(VirtualMachine):
         self._given = {**self._given, **given}
 
     def _constant(self, place: int) -> np.ndarray:
-        """What a constant of the program holds now: weights are known here as well."""
+        """The current value of a constant; weights are known here as well."""
         return self._given.get(place, self._program.constants[place])
 
     def share_params(self, other: VirtualMachine) -> None:
@@ -206,7 +206,7 @@ class RemoteMachine(VirtualMachine):
         self._remote.ask("invoke_stateful", self._budget, (), function=name)
 
     def get_outputs(self, name: str = "main", index: int | str | None = None) -> Any:
-        """What the last `invoke_stateful` of the function gave; with `index`, a position or a name, one part of a tuple."""
+        """The result of the function's last `invoke_stateful`; with `index`, a position or a name, one part of a tuple."""
         function = self._program.functions[self._number(name)]
         if index is None:
             return self._remote.named(name, self._remote.ask("get_outputs", Budget(), (), function=name))

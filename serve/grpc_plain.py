@@ -36,7 +36,7 @@ class Known:
     answers: dict[tuple, bytes] = field(default_factory=dict)  # before their elements, by the tensors' types and shapes
 
     def request(self, data: bytes) -> Request:
-        """What a message with this prefix asks for."""
+        """The request of a message with this prefix."""
         tensor = elements(self.name, memoryview(data)[len(self.prefix) :], self.dtype, self.shape)
         return Request(self.model, {self.name: tensor}, self.version, "", self.outputs)
 
@@ -48,7 +48,7 @@ class PlainMessages:
         self._known: dict[int, Known] = {}
 
     def find(self, data: bytes) -> Known | None:
-        """What is known of a message."""
+        """The known form of a message."""
         known = self._known.get(len(data))
         return known if known is not None and data.startswith(known.prefix) else None
 

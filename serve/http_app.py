@@ -43,7 +43,7 @@ _OPEN_PAGES = ("/", "/v2/health/live", "/v2/health/ready")  # that need no token
 
 @dataclass(frozen=True)
 class HttpLimits:
-    """What a client may send: bytes of a body and of its JSON, seconds that it may take to send it; bytes of all bodies at once,
+    """Limits of requests: bytes of a body and of its JSON, seconds that it may take to send it; bytes of all bodies at once,
     in bodies of the largest size."""
 
     max_body: int = 256 << 20
@@ -53,7 +53,7 @@ class HttpLimits:
 
 
 class Answer(NamedTuple):
-    """What is sent back."""
+    """A response."""
 
     status: int
     headers: Headers
@@ -347,7 +347,7 @@ def _header(headers: Headers, name: bytes) -> str:
 
 
 async def _decompressed(body: Body, data: bytes | bytearray, encoding: str, limit: int) -> bytes:
-    """What a body stands for: found in another thread where that may take longer than a millisecond."""
+    """A decompressed body; in another thread if that may take longer than a millisecond."""
     most = min(limit, MOST_INFLATED * len(data))
     body.take(most)
     if most > 1 << 20:

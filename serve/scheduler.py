@@ -28,7 +28,7 @@ class Work(Protocol):
 
 
 class Line:
-    """What waits for one model. `take` is what a thread is to do next; subclasses may make one call of several requests."""
+    """The requests that wait for one model. `take` gives a thread its next work; subclasses may merge requests into one call."""
 
     def __init__(self, name: str, max_queue: int, instances: int | None) -> None:
         self.name, self.max_queue, self.instances = name, max_queue, instances
@@ -41,11 +41,11 @@ class Line:
         return now
 
     def take(self) -> Work:
-        """What is to be done first."""
+        """The first work in line."""
         return self.waiting.popleft()
 
     def took(self, work: Work, seconds: float) -> None:
-        """What was taken is done, and had all processors for so long, or some of them for accordingly longer."""
+        """The taken work is done; it used all processors for `seconds`, or some of them for proportionally longer."""
 
 
 class Scheduler:
@@ -166,7 +166,7 @@ class Scheduler:
         return best, None if first is None else first - now
 
     def _serve(self) -> None:
-        """What each thread does."""
+        """The loop of each thread."""
         while True:
             with self._lock:
                 found = self._await()

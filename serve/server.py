@@ -45,7 +45,7 @@ _GRPC_THREADS = 256  # calls that gRPC's server takes at once: each waits in a t
 
 @dataclass(frozen=True)
 class ServerConfig:
-    """What a server is started with. A port of None is not opened, of 0 chosen by the system. Times are in seconds."""
+    """Settings of a server. A port of None is not opened, of 0 chosen by the system. Times are in seconds."""
 
     folder: str | Path
     host: str = "127.0.0.1"

@@ -51,7 +51,7 @@ class Tracing:
 
 
 class Span:
-    """What is said of one request."""
+    """The span of one request."""
 
     def __init__(self, span: Any, trace: Any) -> None:
         self._span, self._trace = span, trace

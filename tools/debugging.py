@@ -128,7 +128,7 @@ def compare_command(options: argparse.Namespace) -> int:
 
 
 def _against(name: str | None) -> Any:
-    """What `debug.compare` takes: a word, or what a file holds."""
+    """The `against` of `debug.compare`: a word, or a file's contents."""
     if name is None or not Path(name).is_file():
         return name
     file = program_file(name)
@@ -255,7 +255,7 @@ def _opened(name: str, options: argparse.Namespace) -> Executable:
 
 
 def prepare(options: argparse.Namespace) -> tuple[Subject, dict[str, np.ndarray]]:
-    """What the options name, compiled if it is a model, and its arguments. Raises UsageError and what compiling raises."""
+    """The named program, compiled if it is a model, and its arguments. Raises UsageError and what compiling raises."""
     from ..debug.subject import subject
     from .execute import prepare_call
     from .profile import made

@@ -243,7 +243,7 @@ def _compiled(file: ProgramFile, options: argparse.Namespace, session: Session |
 
 
 def _tuning_text(tuned: Tuned) -> str:
-    """What was gained, kernel by kernel."""
+    """The gain of each kernel."""
     lines = [
         f"  {each.name}: {each.default * 1e6:.1f} → {each.best * 1e6:.1f} us, {each.variant}"
         for each in tuned.outcomes

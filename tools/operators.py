@@ -119,7 +119,7 @@ def _found() -> dict[str, Any]:
 
 
 def measured() -> dict[str, Any]:
-    """What `operators.json` holds, found anew: it takes a minute or two."""
+    """The contents of `operators.json`, measured anew: it takes a minute or two."""
     from onnx.backend.test.loader import load_model_tests
 
     with warnings.catch_warnings():

@@ -83,7 +83,7 @@ class Image(InProcess):
             return self._type_numbers[type_]
 
     def _array_words(self, facts: VerifiedFunction) -> np.ndarray | None:
-        """The words that `call_arrays` checks arguments against; None if it cannot call the function: a closure's has other arguments
+        """The words that `call_arrays` checks arguments against; None if it cannot call it: closures have other arguments
         than its type says, but where all of them are captured."""
         params = facts.function.type.params
         if facts.function.captured not in (0, len(params)) or not all(

@@ -261,7 +261,7 @@ class BatchBuilder(GraphBuilder):
         return self.follow(turned, Place(axis))
 
     def grown(self, value: Value, axis: int, place: Place) -> Value:
-        """What is the same for all rows, repeated for each of them: along an axis that has one row, or what was exported."""
+        """A value that is the same for all rows, repeated along an axis that has one row, or the exported number."""
         before, own = value.type, replace(place, axis=axis)
         if value.shape[axis] not in (1, own.length(self.size)):
             self.refuse(f"axis {axis} of {value.type} is to hold it")
@@ -398,6 +398,6 @@ def _dimensions(info: onnx.ValueInfoProto) -> list[int | str]:
 
 
 def _own_name(declared: Mapping[str, list[int | str]]) -> str:
-    """What the model itself calls the batch: the name of the first input's first axis, if it has one."""
+    """The model's own name of the batch: that of the first input's first axis, if it has one."""
     first = next((shape[0] for shape in declared.values() if shape), "")
     return first if isinstance(first, str) else ""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ChosenGraph(NamedTuple):
-    """What an importer reads of a graph, under the names that the protobuf message has."""
+    """The parts of a graph that an importer reads, under the protobuf message's names."""
 
     name: str
     node: Sequence[onnx.NodeProto]

@@ -654,7 +654,7 @@ def _not_utf8(error: UnicodeDecodeError) -> ModelError:
 
 
 def _failure(error: Exception, node: str) -> TreadleError:
-    """What an exception means that no importer expected: the model is at fault, since a sound one raises none, or Treadle is."""
+    """The error for an exception that no importer expected: the model is at fault, since a sound one raises none, or Treadle."""
     place = node or None
     if isinstance(error, MemoryError):
         return ModelError("the model asks for more memory than there is", node=place)
@@ -790,7 +790,7 @@ def is_known(domain: str, operator: str, opset: int) -> bool:
 
 
 def _schema(operator: str, opset: int, domain: str) -> Any:
-    """What the ONNX standard says of the operator; None if it does not know it."""
+    """The ONNX standard's schema of the operator; None if it has none."""
     return None if len(operator) + len(domain) > _LONGEST_NAME else _known_schema(operator, opset, domain)
 
 
@@ -846,7 +846,7 @@ def _standard_function(
 
 
 def _dtype_code(sequence: TensorSequence | HeldSequence) -> int:
-    """What the standard calls the element type of a sequence's tensors."""
+    """The standard's code of the element type of a sequence's tensors."""
     if isinstance(sequence, HeldSequence):
         return dtype_of(sequence.element).value.onnx
     return (sequence.tensors[0].dtype if sequence.tensors else sequence.dtype or DType.float32).value.onnx

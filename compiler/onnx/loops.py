@@ -400,7 +400,7 @@ def _stacks(attributes: dict[str, Any], side: str, count: int) -> tuple[Stack, .
 
 
 def _part(g: GraphBuilder, x: Value, number: Value, source: Stack) -> Value:
-    """What a round of that number reads of x, which has a part for each round along an axis."""
+    """The part of x that an iteration reads; x has one for each iteration along an axis."""
     along = axis_of(source.axis, x.rank)
     if source.is_reversed:
         number = g.op("subtract", g.from_dims(dims.add(x.shape[along], -1)), number)

@@ -111,7 +111,7 @@ class Axis:
 
 
 def along_axis(g: GraphBuilder, x: Value, axis: Value, operate: Callable[[Value, int], Value]) -> Value:
-    """What `operate(x, axis)` gives of the same shape, on an axis that may be computed by a run."""
+    """`operate(x, axis)`, of the same shape, on an axis that may be known only at run time."""
     if axis.elements is not None or x.rank == 1:
         return operate(x, 0 if axis.elements is None else int(axis.elements.reshape(()).item()))
     number = whole_number(g, axis)
@@ -125,7 +125,7 @@ def resized_along(
     operate: Callable[[Value, int], Value],
     length: Value | Dim | None = None,
 ) -> Value:
-    """What `operate(x, axis)` gives, which may have another length along the axis."""
+    """`operate(x, axis)`, which may have another length along the axis."""
     if isinstance(axis, int):
         return operate(x, axis)
     if axis.elements is not None or x.rank == 1:

@@ -370,7 +370,7 @@ class GraphBuilder:
         return self._fitted(parameter, axes, dict(enumerate(x.shape)))
 
     def _common(self, sizes: Sequence[Dim]) -> Dim:
-        """What sizes that meet on an axis broadcast to."""
+        """The size to which sizes on an axis broadcast."""
         common = sizes[0]
         for size in sizes[1:]:
             common = self._met(common, size) if self._is_open(common, size) else min(common, size, key=_vagueness)
@@ -587,7 +587,7 @@ class GraphBuilder:
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
-        """What is made inside is as if it had never been, if an exception leaves it."""
+        """Undoes what is made inside if an exception leaves the block."""
         count, noted = len(self.bindings), len(self.tape or ())
         kept: list[dict[Any, Any]] = [self._atoms, self._sizes, self._commons, self._short]
         copies, place = list(map(dict, kept)), (self.origin, self.hint)
@@ -604,7 +604,7 @@ class GraphBuilder:
             raise
 
     def choose(self, condition: Value, *branches: Callable[[], Sequence[Value]]) -> tuple[Value, ...]:
-        """What the first branch makes if the condition holds, else what the second one makes; what they raise is passed on."""
+        """The first branch's results if the condition holds, else the second's; their exceptions are passed on."""
         atom = self.atom(self.op("reshape", condition, shape=()) if condition.rank else condition)
         blocks, types = [], []
         for branch in branches:

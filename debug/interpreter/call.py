@@ -42,7 +42,7 @@ _HIDDEN = "__"  # names that the text gets beside its vocabulary begin so
 
 @dataclass(frozen=True)
 class Ran:
-    """What a call of a kernel gave."""
+    """The result of a kernel's call."""
 
     code: int  # 0, what `vm/failures.py` words, or STOPPED where no more steps were wanted
     outputs: list[np.ndarray]
@@ -240,7 +240,7 @@ class _Call:
         return int(result)
 
     def wrong(self, reason: str, line: int = 0) -> KernelFaultError:
-        """What is wrong after the call."""
+        """The error for a fault found after the call."""
         return KernelFaultError(
             reason, kernel=self.kernel.description, line=line, text=self.line(line), part="", variables={}
         )

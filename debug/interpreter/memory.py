@@ -47,7 +47,7 @@ class KernelFaultError(ExecutionError):
 
 
 class Fault(Exception):
-    """What is wrong with an operation; the interpreter adds where."""
+    """A fault of an operation; the interpreter adds the place."""
 
 
 class Region:

@@ -74,7 +74,7 @@ class _Waiting:
         return is_first
 
     def taken(self) -> object:
-        """What the task has given, once it is over. Raises what it has raised."""
+        """The task's result once it is over. Raises the task's exception."""
         self._done.wait()
         if self.error is not None:
             raise self.error

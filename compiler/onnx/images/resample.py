@@ -23,7 +23,7 @@ Number = Union[float, Value]  # a scalar of float64, or a number
 
 @dataclass(frozen=True)
 class Resampling:
-    """What ONNX's Resize says of all axes."""
+    """The settings of ONNX's Resize for all axes."""
 
     mode: str  # nearest, linear, cubic
     coordinates: str

@@ -296,7 +296,7 @@ class _Maker:
         return trees
 
     def _weights(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
-        """What leaves carry, to which column each tree adds, the rows of leaves, and whether some weight is absent."""
+        """The weights of leaves, the column that each tree adds to, the rows of leaves, and whether some weight is absent."""
         forest, dtype = self.forest, self.dtype
         is_used = ~forest.inner[forest.leaf_node] & (self.tree[forest.leaf_node] >= 0)
         node, target = forest.leaf_node[is_used], forest.leaf_target[is_used]

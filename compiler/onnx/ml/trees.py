@@ -183,7 +183,7 @@ def _node(key: int) -> str:
 
 
 def _type_of(x: Value, *tensors: np.ndarray | None) -> DType:
-    """What trees compare in: float64 where x or a list of theirs is."""
+    """The type in which trees compare: float64 if x or one of their lists is."""
     is_double = x.dtype is DType.float64 or any(each is not None and each.dtype == np.float64 for each in tensors)
     return DType.float64 if is_double else DType.float32
 

@@ -341,7 +341,7 @@ def pad(
 def _without_negative_pads(
     g: GraphBuilder, x: Value, pads: Value, axes: Value | None
 ) -> tuple[Value, tuple[Dim, ...], tuple[int, ...] | None]:
-    """What there is to pad, by how much, on which axes. Pads that a run tells take away what they do where they are negative."""
+    """The tensor to pad, the pads, the axes. If pads are known only at run time, negative ones are applied here."""
     if is_known(pads, axes):
         return x, dims_of(pads, "pads"), integers_of(axes, "axes")
     numbers = run_time.numbers_of(g, pads, "pads")

@@ -134,7 +134,7 @@ def _places(g: GraphBuilder, count: Dim) -> Value:
 
 
 def _mask(g: GraphBuilder, mask: Value, batch: Dim, keys: Dim, filter_value: float) -> Value:
-    """What is added to scores [B, N, S, T]: `filter_value` at hidden keys. A mask is an int32 for each key, [B, T] or [B, S, T];
+    """The addend of scores [B, N, S, T]: `filter_value` at hidden keys. A mask is an int32 for each key, [B, T] or [B, S, T];
     or, for each sequence, the end of its keys, [B], then perhaps the beginnings, [2 B]; of [3 B + 2], the rest repeats it."""
     if mask.rank in (2, 3):
         visible = g.op("greater", mask, g.constant(0, mask.dtype))
