@@ -144,7 +144,7 @@ class RecurrentState:
         self._batch, self._counts, self._were_set = list(sequences), list(counts), set()
 
     def end_forward(self) -> None:
-        """Makes the states that were set the newest; older ones stay. One token more can be taken back; several at once cannot."""
+        """Makes the states that were set the newest; older ones stay. One more token can be undone, several at once cannot."""
         for name, count in zip(self._batch, self._counts, strict=True):
             place = self._at(name)
             older = 0 if count > 1 else min(place.older + 1, self.history - 1)

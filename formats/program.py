@@ -43,7 +43,7 @@ class Function(Readable):
 
 @dataclass(frozen=True, repr=False)
 class Import(Readable):
-    """A function of Python's that the program calls. Whoever makes a machine hands it over, by its name."""
+    """A Python function that the program calls. It is given by name when a machine is made."""
 
     name: str
     type: FunctionType  # symbolic dimensions are bound by the arguments of each call

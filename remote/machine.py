@@ -1,6 +1,6 @@
 """A machine at a server, with the interface of `VirtualMachine`: what `VirtualMachine(exe, device=treadle.remote(…))` makes.
 
-Tensors of results stay there until somebody looks at their elements; data values and closures stay there. What a machine here has
+Tensors of results stay there until their elements are read; data values and closures stay there. What a machine here has
 and one there has not, `REFUSED` tells of.
 """
 
@@ -287,7 +287,7 @@ class RemoteMachine(VirtualMachine):
         raise refusal("listening")
 
     def set_instrument(self, callback: Callable[..., Any] | None) -> None:
-        """Raises ArgumentError, see `REFUSED`; None, which ends what there is not, is accepted."""
+        """Raises ArgumentError, see `REFUSED`; None is accepted, since there is nothing to end."""
         if callback is not None:
             raise refusal("set_instrument")
 

@@ -119,7 +119,7 @@ class Batch:
 
     @staticmethod
     def _is_wanted(each: Pending) -> bool:
-        """Tells whoever waits for a request, or did, where it is not."""
+        """Wakes those who wait for a request."""
         try:
             each.check_wanted()
         except ServeError as error:

@@ -40,7 +40,7 @@ class _Counts:
 
 
 class Metrics:
-    """Counters of one server. They are kept here and shown when somebody looks: Prometheus' own take longer to count."""
+    """Counters of one server. They are kept here and read on demand: Prometheus' own take longer to count."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()

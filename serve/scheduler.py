@@ -24,7 +24,7 @@ class Work(Protocol):
     """Something that waits in a line."""
 
     def run(self) -> None:
-        """Makes the call, and tells whoever waits for it. Raises nothing."""
+        """Makes the call, and wakes its waiter. Raises nothing."""
 
 
 class Line:
@@ -145,7 +145,7 @@ class Scheduler:
             thread = Thread(target=self._serve, name="treadle-serve", daemon=True)
             try:
                 thread.start()
-            except RuntimeError:  # the system has no thread for us: those that there are will do it
+            except RuntimeError:  # the system has no thread for us: the existing ones will do it
                 if not self._threads:
                     raise
             else:

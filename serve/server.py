@@ -233,7 +233,7 @@ class Server:
         address = f"{config.host}:{config.grpc_port}"
         try:
             self.grpc_port = self._grpc_port(address)
-        except RuntimeError as error:  # somebody took it while models were loaded
+        except RuntimeError as error:  # the port was taken while models were loaded
             raise FileError(f"gRPC cannot listen on {address}: {error}") from None
         self._grpc.start()
         self._calls.start()

@@ -36,7 +36,7 @@ CHANGES = {
     "add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popitem", "popleft", "put", "remove",
     "setdefault", "update",
 }  # fmt: skip
-# ---- what bounds each, and why it outlives whoever filled it ----
+# ---- what bounds each, and why it outlives what filled it ----
 
 ONE = "one value, of the process"
 OF_THE_TABLE = "filled while modules are imported, by tables of the package"
@@ -89,7 +89,7 @@ MEMORIES = {
     "tvm/_lazy.py: _ABSENT": OF_THE_TABLE,
     "tvm/_lazy.py: _ALIASES": OF_THE_TABLE,
     "tvm/ir/diagnostics.py: _renderers": BY_USERS,
-    "tvm/relay/expr.py: _OPS": "operators of Relay's that there are",
+    "tvm/relay/expr.py: _OPS": "the operators of Relay",
     "tvm/relay/nat.py: library": ONE,
     "tvm/relay/op/table.py: TABLE": OF_THE_TABLE,
     "tvm/relay/prelude.py: library": ONE,

@@ -51,7 +51,7 @@ def add_commands(commands: Any) -> None:
         "--print", action="append", default=[], metavar="NAME", dest="names", help="only lines that assign it"
     )
     step.add_argument("--top", type=int, default=_ROWS, metavar="N", help=f"lines to show (default: {_ROWS}; 0: all)")
-    step.add_argument("--parts", type=int, default=1, metavar="N", help="as threads share it, one behind the other")
+    step.add_argument("--parts", type=int, default=1, metavar="N", help="as threads share it, one after the other")
     step.add_argument("--pdb", action="store_true", help="enter Python's debugger at the kernel's first line")
     source = commands.add_parser("source", help="show the code of a primitive's kernel")
     source.add_argument("file", help=HELP)

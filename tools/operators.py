@@ -272,7 +272,7 @@ def _row(operator: Operator) -> str:
 
 def add_commands(commands: Any) -> None:
     """Adds `treadle ops`."""
-    parser = commands.add_parser("ops", help="list the operators of ONNX that there are, or those that a model needs")
+    parser = commands.add_parser("ops", help="list the supported operators of ONNX, or those that a model needs")
     parser.add_argument(
         "--model", metavar="FILE", help="a .onnx model: what it needs, and all of it that is not supported"
     )

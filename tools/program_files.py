@@ -208,8 +208,8 @@ def kind_named(name: str) -> FileKind:
 
 
 def program_file(name: str | os.PathLike, *, takes_foreign: bool = False) -> ProgramFile:
-    """The program of that name. `takes_foreign` lets those of TVM's machines pass. Raises UsageError for a file that there is
-    not, and for one that is not a program, which says what it is and what takes it."""
+    """The program of that name. `takes_foreign` lets those of TVM's machines pass. Raises UsageError for a missing file,
+    and for one that is not a program, which says what it is and what takes it."""
     text = os.fspath(name)
     if text == STANDARD_INPUT:
         content = _standard_input()

@@ -7,7 +7,7 @@ engine reads word DATA of an object `o` as `load(o, OBJECT.DATA)`. The same name
 A *reference*, wherever it stands (registers, fields, owners), is one word:
 
     0         empty
-    even      the address of an object that is counted: whoever holds the word owns one of its references
+    even      the address of a counted object: the word owns one of its references
     odd       the address + 1 of an object that is never freed (a constant, a static tensor type), not counted
 
 A reference register is two words: [0] the address of the elements (tensors, storages) and [1] a reference to the object that
@@ -199,7 +199,7 @@ SLEEPER = _names("SLEEPER", """
     APART       the processor that the worker keeps off, + 1; 0 for none
 """, start=8)  # fmt: skip
 
-# What threads note of the parts of a call's kernels, for who looks (`observe/parts_log.py`). Behind these words: an entry a part.
+# The log of a call's kernel parts (`observe/parts_log.py`). After these words: an entry a part.
 LOG = _names("LOG", """
     COUNT       parts that were done; those that the entries have no room for count too
     ROOM        number of entries

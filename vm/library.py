@@ -57,7 +57,7 @@ class Compiler(Protocol):
         seconds: float | None,
     ) -> Sequence[BuiltKernel | None]:
         """Builds and stores kernels; None for a definition that has no native lowering. Refuses malformed ones, and variants
-        that there are not."""
+        that do not exist."""
 
     def evaluator(self, definition: PrimitiveDefinition) -> Evaluate:
         """The operators' reference implementation, checked like `build` does."""

@@ -189,7 +189,7 @@ class ArrayMethods(Suggesting):
         if meant := elsewhere("Expression", name) or elsewhere("op", name):
             return meant
         if hasattr(np.ndarray, name):
-            return ", which arrays have; dir(treadle.op) lists the operators that there are"
+            return ", which arrays have; dir(treadle.op) lists the operators"
         return super()._instead_of(name)
 
     def _rank(self, asking: str) -> int:

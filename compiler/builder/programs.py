@@ -298,7 +298,7 @@ def _subscript(value: Expression, index: tuple) -> Expression:
 
 
 def _check_index(value: Expression, axis: int, part: Any) -> None:
-    """Raises InferenceError for what no tensor is indexed by, SubscriptError for an axis or element that there is not."""
+    """Raises InferenceError for an unsupported index, SubscriptError for an axis or element out of range."""
     bounds = (part.start, part.stop, part.step) if isinstance(part, slice) else (part,)
     for bound in bounds:
         if (bound is None and not isinstance(part, slice)) or (bound is not None and type(bound) is not int):
@@ -384,7 +384,7 @@ def global_function(name: str, type: FunctionType | None = None) -> Expression:
 
 @public
 def import_(name: str, type: FunctionType | str) -> Callable[..., Expression]:
-    """A function of Python's that whoever runs the program hands over by this name:
+    """A Python function that the program's user passes under this name:
 
         norm = import_("norm", "fn(float32[n]) -> float32[]")
         module = Module(main=function([x], x / norm(x)))

@@ -50,7 +50,7 @@ class _Matching:
             self.finish(self.match.clauses[tree.clause][1])
 
     def _test(self, test: decision_tree.Test, found: _Found) -> None:
-        """One branch a tag. When the tags are all that there are, the last needs no test."""
+        """One branch a tag. If the tags are complete, the last needs no test."""
         branches = list(test.branches)
         last = test.otherwise if test.otherwise is not None else branches.pop()[1]
         if branches:

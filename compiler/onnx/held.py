@@ -684,7 +684,7 @@ def _met(
 
 
 def _note_choices(g: GraphBuilder, result: Value, type_: Type, column: Sequence[Imported]) -> None:
-    """Of sizes that differ from arm to arm, and are known in each of them: all that there are."""
+    """Of sizes that differ from arm to arm, and are known in each of them: all of them."""
     assert isinstance(type_, TensorType)
     for axis, dim in enumerate(type_.shape):
         found = [g.choices(value.shape[axis]) for value in column if isinstance(value, Value)]

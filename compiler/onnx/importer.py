@@ -469,8 +469,8 @@ class _ModelImporter:
         return f"{reason} [{domain or 'ai.onnx'} {self.opsets.get(domain, 'of no version')}]"
 
     def _report_unknown(self, node: onnx.NodeProto, origin: str) -> None:
-        """Notes what nobody can import of a node that stands behind one that is not supported, and of its graphs: whoever wants
-        to run a model wants to know all that keeps it from running."""
+        """Notes all unsupported nodes after the first one, and those of its graphs: the user
+        wants to know all that keeps a model from running."""
         domain = _domain(node)
         is_local = (node.domain, node.op_type) in self.functions
         if not is_local and not is_known(domain, node.op_type, self._version(domain)):

@@ -1,4 +1,4 @@
-"""Loop and Scan: rounds written out one behind the other, or a loop of the IR.
+"""Loop and Scan: rounds written out one after the other, or a loop of the IR.
 
 A loop of few and small rounds, whose number is known, is written out, so that passes see all of it. Outputs of every round grow
 in a loop: a round's is put behind those of the last few rounds; when these are enough, they are put behind those of some more

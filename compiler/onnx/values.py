@@ -679,7 +679,7 @@ def _viewed(operator: Operator, values: Sequence[Value], attributes: Any) -> np.
 
 def may_differ(a: Dim, b: Dim) -> bool:
     """Whether nothing but their meeting says that two sizes of inputs are equal: numbers, names, and what is computed of one
-    name. Who computed a size of several knew what it meets: past + length, and a total."""
+    name. A computed size of several is known to match: past + length, and a total."""
     return all(len(dims.variables(dim)) < 2 for dim in (a, b))
 
 

@@ -310,7 +310,7 @@ register("narrow_panels", "panels", _infer_narrow_panels, _narrow_panels, Fusion
          "the same numbers in 16 bits, which hold them exactly: float16, or the upper halves of float32 as uint16",
          attributes={"dtype": Attribute(Kind.DTYPE, "float16 or uint16")})
 register("join_channels", "*images", _infer_join_channels, _join_channels, Fusion.OPAQUE,
-         "some of the channels of channel-blocked images, one behind the other",
+         "some of the channels of channel-blocked images, one after the other",
          attributes={"channels": Attribute(Kind.INTS, "of each image"),
                      "start": Attribute(Kind.INT, "the first that is taken", 0),
                      "count": Attribute(Kind.INT, "how many are taken"),

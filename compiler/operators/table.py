@@ -227,7 +227,7 @@ class Operator:
         self, arrays: Sequence[np.ndarray], attributes: Attributes = (), bound: Mapping[str, Any] | None = None
     ) -> list[np.ndarray]:
         """The results, C-contiguous, by the reference implementation. Dimensions in attributes are integers; `bound` is what
-        `bind` gives of these, for whoever knows it."""
+        `bind` gives of these, if the caller knows it."""
         # a copy is made as an executable keeps it, which then makes no other
         results = self.views(arrays, attributes, bound)
         return [result if result.flags.c_contiguous else aligned_copy(result) for result in results]

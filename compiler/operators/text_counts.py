@@ -1,6 +1,6 @@
 """How often each text has each n-gram of a vocabulary, of texts as bytes: tokens are never texts of their own.
 
-What `tokenize_texts` and `count_ngrams` do one behind the other is one walk over bytes in UTF-8, by tables that
+What `tokenize_texts` and `count_ngrams` do one after the other is one walk over bytes in UTF-8, by tables that
 `cpu/text_tables.py` makes of a regular expression and a vocabulary:
 
     table     shape           what

@@ -529,7 +529,7 @@ def _ngrams(
 
 
 def _next_code(numbers: np.ndarray, code: np.ndarray, token: np.ndarray, count: int) -> np.ndarray:
-    """Of beginnings and the tokens behind them the places among `numbers`, the beginnings that there are; -1 for none."""
+    """The indices in `numbers`, the known n-grams, of codes extended by a token; -1 if unknown."""
     wanted = code * count + token
     found = np.minimum(np.searchsorted(numbers, wanted), len(numbers) - 1)
     return np.where((code >= 0) & (token >= 0) & (numbers[found] == wanted), found, -1)

@@ -152,7 +152,7 @@ def optional_passes() -> list[str]:
 def pipeline(level: int, options: Options, without: Collection[str] = ()) -> list[Pass]:
     """The passes of an optimisation level; those named in `without` are left out wherever they run.
 
-    Raises UnknownPassError for a name that is none of `optional_passes()`, CompileError for a level that there is not.
+    Raises UnknownPassError for a name that is none of `optional_passes()`, CompileError for an unknown level.
     """
     most = max(least for least, _ in PIPELINE)
     if isinstance(level, bool) or not isinstance(level, int) or not 0 <= level <= most:

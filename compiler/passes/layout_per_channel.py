@@ -48,7 +48,7 @@ def _operand(blocker: Blocker, arg: ir.Atom, result: TensorType) -> ir.Atom | No
         blocker.blocked[arg] = packed  # type: ignore[index]
         return packed  # it is moved once, either way
     if shape == (1,) and isinstance(arg, ir.Constant):
-        return arg  # a tensor, since it is to be no number in a kernel's text
+        return arg  # a tensor: it must not become a literal in a kernel's text
     if all(dim == 1 for dim in shape):
         return computed("reshape", arg, shape=()) if isinstance(arg, ir.Constant) else arg if not shape else None
     whole = (1,) * (result.rank - len(shape)) + shape

@@ -68,7 +68,7 @@ Watch = Callable[[Step], Union[bool, None]]  # False: the call is to end
 
 
 class _Enough(Exception):
-    """Whoever watches wants no more."""
+    """The watcher ends the run."""
 
 
 def run_kernel(

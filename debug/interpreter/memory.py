@@ -23,7 +23,7 @@ MOST_ALIGNMENT = 4  # bytes; tensors from outside are aligned to no more, whatev
 # Of a byte: what it holds. Other numbers are the line that wrote there what is made of memory that nobody wrote
 DEFINED, UNWRITTEN = 0, -1
 
-# Who wrote or read a byte, beside the parts, which count from 0
+# The writer or reader of a byte, besides the parts, which count from 0
 NOBODY, SEVERAL = -1, -2
 
 

@@ -28,7 +28,7 @@ _SCRIPTS = (f"{_ROOT}.tests.", f"{_ROOT}.examples.")
 
 
 def public(function: _F) -> _F:
-    """The function, of which a call with wrong arguments (a name that there is not, too many, too few) raises ArgumentError."""
+    """The function, of which a call with wrong arguments (an unknown name, too many, too few) raises ArgumentError."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -105,11 +105,11 @@ _ANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 class Suggesting:
-    """Base of public classes: an attribute that there is not is an error that suggests one that there is."""
+    """Base of public classes: an unknown attribute is an error that suggests a known one."""
 
     __slots__ = ()
 
-    if not TYPE_CHECKING:  # a checker is to refuse what there is not
+    if not TYPE_CHECKING:  # type checkers must refuse unknown names
 
         def __getattr__(self, name: str) -> Any:
             kind = type(self).__name__

@@ -338,7 +338,7 @@ class Sessions:
 
 
 class Executables:
-    """Executables by the SHA-256 of their bytes, which whoever wants to use one must have."""
+    """Executables by the SHA-256 of their bytes, which a client must have to use one."""
 
     def __init__(self, limits: RemoteLimits) -> None:
         self._limits = limits

@@ -68,7 +68,7 @@ class _Waiting:
             self.changed.set()
 
     def begin(self) -> bool:
-        """Whether the caller is the first: either a thread does it, or whoever waits gives it up."""
+        """Whether the caller is the first: either a thread does it, or the waiter gives it up."""
         with self._lock:
             is_first, self._is_begun = not self._is_begun, True
         return is_first

@@ -306,7 +306,7 @@ def _constants(work: Work) -> dict[str, Any]:
 
 
 def _share(work: Work) -> dict[str, Any]:
-    """Whoever goes first, the other keeps the memory: it is counted for each."""
+    """Either may be freed first while the other keeps the memory: it is counted for each."""
     each, other = work.machine(), work.machine("other")
     with work.session.replacing(work.header["machine"], "shared", "", each.weight_bytes()):
         each.machine.share_params(other.machine)

@@ -22,6 +22,10 @@ INSTEAD = {
     r"\b(asked|asks|ask) for .*\bahead\b": "prefetched",
     r"\b(is|are) to (be|have)\b[^\"]*, (but|got)\b": "must be",
     r"\bneeded, (but|got)\b": "expected A, got B",
+    r"\b([Ww]hoever|Who)\b(?! may)": "the caller, the user, the next; or a passive sentence",
+    r"\bone behind the other\b": "one after the other, consecutive",
+    r"\bthat there (is|are)( not)?\b(?! (a|an|no|one|not enough|nothing|something|some|room)\b)": "unknown, missing, existing",
+    r"\b(brings?|brought|bringing)\b.*\bnearer\b": "prefetches",
 }
 
 # Written by others at present

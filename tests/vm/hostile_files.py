@@ -1,4 +1,4 @@
-"""Small files that mean harm to whoever loads them: each tries one way to make few bytes a lot of work.
+"""Small files that attack their loader: each tries one way to make few bytes a lot of work.
 
 They are well-formed as far as they can be, so that the work is reached: results have the types that inference gives."""
 
@@ -70,7 +70,7 @@ def one(operator: str, *params: TensorType, **attributes: object) -> PrimitiveDe
 
 
 def chain(nodes: list[tuple[str, dict]], *params: TensorType) -> PrimitiveDefinition:
-    """Operators one behind the other, the first of which takes the parameters."""
+    """Operators one after the other, the first of which takes the parameters."""
     values, made = list(params), []
     inputs = tuple(range(len(params)))
     for operator, attributes in nodes:

@@ -149,7 +149,7 @@ def test_a_text_that_is_held_is_known_whenever_work_on_texts_ends() -> None:
 
 
 def test_no_text_is_let_go_of_twice() -> None:
-    """Whoever holds it beside those that are gone keeps it, whatever ended the tidying."""
+    """A remaining holder keeps it, whatever ended the tidying."""
     kept = Texts()
     number = kept.number("held by three")
 

@@ -79,7 +79,7 @@ class GraphModule:
         return self.module["get_input"](index, out)
 
     def get_input_index(self, name: str) -> int:
-        """-1 for a name that there is not."""
+        """-1 for an unknown name."""
         return self.module["get_input_index"](name)
 
     def get_input_info(self) -> tuple[Map, Map]:

@@ -49,7 +49,7 @@ def make_program(
 ) -> GraphProgram:
     """The program of a graph whose functions are `primitives`, or, by name, Python's. With `apart`, each node is a step.
 
-    Raises UnknownFunctionError with all functions that there are not, FormatError for a node that does not fit, DTypeError for
+    Raises UnknownFunctionError with all missing functions, FormatError for a node that does not fit, DTypeError for
     elements that Treadle does not have.
     """
     by_name = {primitive.name: number for number, primitive in enumerate(primitives)}

@@ -403,7 +403,7 @@ def _joined(
 
 
 def _sets(mode: np.ndarray, members: np.ndarray | None) -> dict[int, np.ndarray]:
-    """The sets of nodes of mode BRANCH_MEMBER, which stand one behind the other, each ended by NaN."""
+    """The sets of nodes of mode BRANCH_MEMBER, which follow one another, each ended by NaN."""
     nodes = np.flatnonzero(mode == MODES.index("BRANCH_MEMBER"))
     values = np.zeros(0) if members is None else members.reshape(-1)
     ends = np.flatnonzero(np.isnan(values))

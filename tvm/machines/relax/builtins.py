@@ -236,7 +236,7 @@ class Storage(Object):
     """Bytes, in which tensors are made."""
 
     def __init__(self, size: int) -> None:
-        self.bytes = np.zeros(size, np.uint8)  # memory that somebody else has used is nobody's to see
+        self.bytes = np.zeros(size, np.uint8)  # used memory must not be visible
 
 
 @builtin

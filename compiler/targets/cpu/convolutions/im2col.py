@@ -247,7 +247,7 @@ class _Convolution:
             with write.block(f"for channel in range({'channels - 1' if self.last < BLOCK else 'channels'})"):
                 write("vstore(at, 0, vload_float32(source, 0))")
                 write(f"source += plane * {VECTOR_BYTES}", f"at += taps * {VECTOR_BYTES}")
-            if self.last < BLOCK:  # what stands behind the last channel may be no number
+            if self.last < BLOCK:  # beyond the last channel there may be NaN
                 write("vstore(at, 0, vload_float32(source, 0, last_channels))")
 
     def _write_planar_row(self) -> None:

@@ -53,7 +53,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
 
 
 class _Pool:
-    """Variables are those of `Sliding`; those of the last axis, whose windows have places in the line, have no number."""
+    """Variables are those of `Sliding`; those of the last axis, whose windows have places in the line, are not numbered."""
 
     kind = ""
 

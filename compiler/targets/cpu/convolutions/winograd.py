@@ -12,7 +12,7 @@ meets; slices in the padding are left out of the sums. Likewise, where the windo
 image as each of them sees it. Groups of channels count as images.
 
 Tiles of the last line and column overlap the ones before, or stick out at the beginning of an image that is smaller than a
-tile; pixels that were done already, or that there are not, are not stored. Tiles of a dilated window, whose pixels are that many
+tile; pixels that were done already, or do not exist, are not stored. Tiles of a dilated window, whose pixels are that many
 steps apart, lie between each other.
 """
 

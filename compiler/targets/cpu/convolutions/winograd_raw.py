@@ -9,7 +9,7 @@ multiplies them with the elements of all tiles. The elements lie in the order in
 channels / 16, line, column, tile, 16], `products` [bundle, line, column, tile, 16].
 
 Lines that belong to opposite points, p and -p, are sums and differences of the same vectors: the first one puts down what the
-second one begins with. Meanwhile the windows of the next 16 channels are brought nearer, most of them in lines that have the
+second one begins with. Meanwhile the windows of the next 16 channels are prefetched, most of them in lines that have the
 least to do.
 
 Where registers hold the sums of a line for no more than a tile or two, windows of some channels are transformed to the first

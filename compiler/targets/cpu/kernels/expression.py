@@ -160,7 +160,7 @@ class Expression:
 
     @property
     def stages(self) -> list[Expression]:
-        """The expression in parts, one behind the other, each with one operator at most that takes long."""
+        """The expression in parts, one after the other, each with one operator at most that takes long."""
         parts: list[list[tuple[int, PrimitiveNode]]] = [[]]
         for number, node in self.nodes:
             if node.operator in _CONSTANTS:

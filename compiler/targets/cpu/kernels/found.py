@@ -1,4 +1,4 @@
-"""The templates of counted_nonzero and counted_boxes: the places of elements that count, one behind the other.
+"""The templates of counted_nonzero and counted_boxes: the places of elements that count, one after the other.
 
 Where an element goes only those before it tell: the work is one part. What was counted may be wrong in a program from elsewhere:
 no more is written than there is room for, and where there is less, the kernel ends with code 1.

@@ -34,7 +34,7 @@ from .operands import rewired
 from .variants import Decisions, deciding
 from .writer import Unsupported
 
-# Gives a kernel, or what writes one, where it is known before that there is one; None for what it does not take.
+# Gives a kernel, or a function that writes one if it is certain to exist; None for an unsupported definition.
 Template = Callable[[PrimitiveDefinition, Target], Union[Kernel, Callable[[], Kernel], None]]
 
 

@@ -2,7 +2,7 @@
 before it, so that vectors are whole.
 
 A tensor with only one of the two axes is not a vector then. What has the short axis alone is *periodic*: it is written twice or
-more, one behind the other, into the scratch memory, and read from where the period stands. What has the other one alone is
+more, one after the other, into the scratch memory, and read from where the period stands. What has the other one alone is
 *repeated*: each element serves as many neighbours as the axis has.
 """
 

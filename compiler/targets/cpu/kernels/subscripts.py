@@ -23,7 +23,7 @@ import numpy as np
 from .....formats.dtypes import DType
 from .....formats.messages.errors import KernelError
 
-OUT_OF_RANGE = 1  # the code of a kernel that was asked for an element that there is not (`vm/failures.py`)
+OUT_OF_RANGE = 1  # the code of a kernel that was asked for an element out of range (`vm/failures.py`)
 
 # What a user's kernel may call, by the names that Python and NumPy have for it; types convert.
 _FUNCTIONS = {

@@ -35,7 +35,7 @@ from .runs import BLOCK, is_of_runs, write_runs
 _TILES = 4  # side by side: neighbouring cache lines of the source are read one after another
 
 # Target lines a multiple of this many bytes apart collide in L1's sets. There, this many tiles are
-# turned one behind the other, along those lines, before the next one beside them.
+# turned one after the other, along those lines, before the next one beside them.
 _CROWDED = 1024
 _RUN = 32
 
@@ -96,7 +96,7 @@ def _tile(definition: PrimitiveDefinition, node: PrimitiveNode) -> list[Copy]:
 
 
 def _join(definition: PrimitiveDefinition, axis: int, shapes: Sequence[tuple[Dim, ...]]) -> list[Copy]:
-    """The inputs, seen as having `shapes`, one behind the other along an axis."""
+    """The inputs, seen as having `shapes`, one after the other along an axis."""
     copies, start, target = list[Copy](), 0, len(definition.params)
     steps = steps_of(shape_of(definition.results[0]))
     for source, shape in zip(definition.nodes[0].inputs, shapes, strict=True):

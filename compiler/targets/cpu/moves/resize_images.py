@@ -24,7 +24,7 @@ _PICOSECONDS = 30  # that an element takes
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
-    """The kernel of two nodes of resize to the nearest, along neighbouring axes, one behind the other; else None."""
+    """The kernel of two nodes of resize to the nearest, along neighbouring axes, one after the other; else None."""
     chain = [(node.operator, node.inputs) for node in definition.nodes]
     if len(definition.params) != 1 or chain != [("resize", (0,)), ("resize", (1,))] or definition.outputs != (2,):
         return None

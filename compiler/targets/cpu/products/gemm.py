@@ -523,7 +523,7 @@ class _Product:
         return leaves_cache([*self.batch, self.rows, self.columns], self.target) and self._chunk > 0
 
     def _lines_ahead(self, tile: Tile) -> int:
-        """Vectors that a tile brings nearer at each step, so that a band's tiles together bring all of the next blocks."""
+        """Vectors that a tile prefetches at each step, so that a band's tiles together bring all of the next blocks."""
         if self.is_flat or self.numbers:
             return 0
         count = self.band if isinstance(self.rows, int) else 2 if tile is self.tiles[0] else 1  # there may be no more

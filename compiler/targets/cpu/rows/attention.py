@@ -38,7 +38,7 @@ _GROUP = 4096  # scores that a group of tiles has, in L1
 _GROUP_ROWS = 64
 _PITCH = 64  # that keeps rows in the scratch memory out of one set of L1
 _MACS_A_NANOSECOND = 80
-_LEAST = -3.4028234663852886e38  # the first greatest score: -∞ - (-∞) would be no number
+_LEAST = -3.4028234663852886e38  # the initial greatest score: -∞ - (-∞) would be NaN
 _HIDING = -1000.0  # a mask's value from which on it is worth looking which keys are hidden
 _VANISHING = 120.0  # so far below the greatest score, a weight comes out as 0
 

@@ -8,7 +8,7 @@ from step to step together.
 Sequences and directions are independent of each other: they are the units of work. Where these are too few, or the weights too
 many for L2, all parts take every step together, and each has a share of the units that are computed: half of the
 weights may stay in the cache that the whole does not fit in. Then a step is a *phase* (two, where the reset gate comes before
-the product), and a share is, in the call's notes, a word: twice the phase that it waits for, one more when somebody has it.
+the product), and a share is, in the call's notes, a word: twice the phase that it waits for, one more when it is taken.
 A part first takes its own share, and keeps it from then on; then any that nobody has taken, so that no part depends on another's
 being there; and goes on when all shares are done.
 """

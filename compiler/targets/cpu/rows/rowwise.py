@@ -439,7 +439,7 @@ class RowProgram:
         return not self.outer_reduced and isinstance(length, int) and 4 * length <= most
 
     def _write_ahead(self, index: str, tensors: Iterable[int]) -> None:
-        """In the pass that asks for them, brings nearer what the next rows have at that place, and, if the result is a large
+        """In the pass that wants it, prefetches the next rows' elements at that place, and, if the result is a large
         one, where they go to."""
         if self._passes != _ASKING_PASS:
             return

@@ -65,7 +65,7 @@ def build(
 
     What is built is stored in the cache. `variants` are those of the kernels that are wanted, where not all are the default.
     `jobs` bounds the processes, `seconds` the time. `names` are those of the primitives, for messages. Raises InferenceError
-    for a malformed definition, CompileError for a variant that there is not, BudgetExceededError when the time is over.
+    for a malformed definition, CompileError for an unknown variant, BudgetExceededError when the time is over.
     """
     until = math.inf if seconds is None else time.monotonic() + seconds
     target = target or host()
@@ -87,7 +87,7 @@ def build(
 def compiled(definition: PrimitiveDefinition, target: Target) -> BuiltKernel | None:
     """The kernel of a definition that nobody has checked, so that no record of it is kept: for tests of the templates alone.
 
-    The native code of a text is kept, which is what the text says whoever made it.
+    Native code is kept by text alone, whatever made the text.
     """
     from ..kernels.lower import lower
 

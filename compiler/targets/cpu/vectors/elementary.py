@@ -259,7 +259,7 @@ def gelu(x: Lanes) -> Lanes:
     )  # fmt: skip
     below = _power_of_two_about(q)
     half = x * 0.5
-    return fma(-t, below, fma(absolute(x), x.of(0.5), half))  # max(x, 0), but of -∞ no number, less t Φ(-t)
+    return fma(-t, below, fma(absolute(x), x.of(0.5), half))  # max(x, 0), but NaN for -∞, less t Φ(-t)
 
 
 def _power_of_two_about(q: Lanes) -> Lanes:
