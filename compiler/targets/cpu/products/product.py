@@ -17,7 +17,7 @@ from ..kernels.writer import Odometer, Writer, estimate, scaled, shape_of, store
 from ..target import Target
 from .tile import CHUNK, multiply_add
 
-_ROWS, _ROWS_OF_MANY_REGISTERS = 4, 6  # whose sums are under way at once, to hide the latency of multiply-adds
+_ROWS, _ROWS_OF_MANY_REGISTERS = 4, 6  # rows summed at once, to hide the latency of multiply-adds
 _MANY_ROWS = 16  # from this many on, copying columns pays
 _MACS_A_NANOSECOND = 4
 
@@ -45,7 +45,7 @@ class _Product:
         self.panel_bytes = self._choose_panel(target)
 
     def _choose_panel(self, target: Target) -> int:
-        """Of a vector of columns that is copied; 0 if none is."""
+        """Bytes of a copied vector of columns; 0 if none is copied."""
         rows, depth = self.a[-2], self.a[-1]
         if not isinstance(rows, int) or not isinstance(depth, int) or rows < _MANY_ROWS:
             return 0
@@ -111,7 +111,7 @@ class _Product:
     def _write_tile(self) -> None:
         write, computed = self.write, computed_type(self.dtype)
         write(f"left = rows - tile * {self.rows}")
-        for i in range(self.rows):  # rows behind the last one are computed as the last one, and not stored
+        for i in range(self.rows):  # rows beyond the last one repeat it, and are not stored
             write(
                 f"row_{i} = min(tile * {self.rows} + {i}, rows - 1)", f"a_{i} = a + {self._bytes(f'row_{i} * depth')}"
             )
