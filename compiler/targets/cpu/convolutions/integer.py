@@ -1,4 +1,4 @@
-"""Convolutions of channel-blocked images of 8-bit numbers, with int32 sums: a pixel is a word for each four of its channels, and
+"""Convolutions of channel-blocked images of 8-bit integers, with int32 sums: a pixel has a word for each four channels, and
 a step of the sum takes one."""
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Convolutions of signals and images whose lengths only a run can tell: of planar ones of few channels, as the first ones of a
-network are, and those of groups that make a block of channels each. To gather their windows (`im2col.py`) takes as long as
-they do themselves.
+"""Direct convolution of signals and images whose lengths are known only at run time: of planar ones with few channels, as in a
+network's first layer, and of groups of one block of channels each. Gathering windows (`im2col.py`) would take as long as
+the convolution itself.
 
-All is as in `blocked.py` but for bands, which a run chooses: as many lines, or tiles of a part of them, as there is room for in
-the scratch memory, of which a text knows the size.
+All is as in `blocked.py` but for bands, which are chosen at run time: as many lines, or tiles of a part of them, as fit into
+scratch, whose size the text knows.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from ..target import Target
 from .blocked import Conv
 from .sizes import Problem, estimated_problem
 
-_ROWS = (14, 4, 1)  # of the tiles among which a kernel chooses when it knows how long lines are
-_MOST_ROOM = 1 << 16  # bytes for what a band needs
+_ROWS = (14, 4, 1)  # rows of the tiles among which a kernel chooses at run time
+_MOST_ROOM = 1 << 16  # most bytes of a band's input
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
@@ -39,8 +39,8 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kerne
 
 
 class _SymbolicConv(Conv):
-    """Variables of its text beside those of `Conv`: `piece`, the tiles side by side that a band has at most, and `stretch`,
-    its lines at most."""
+    """Variables beside those of `Conv`: `piece`, the most tiles side by side of a band, and `stretch`,
+    its most lines."""
 
     def __init__(self, found: Anchored, problem: Problem, target: Target) -> None:
         self.found = found
@@ -55,7 +55,7 @@ class _SymbolicConv(Conv):
 
     @property
     def is_uneven(self) -> bool:
-        return True  # for all that is known
+        return True  # as far as is known
 
     @property
     def is_staged(self) -> bool:

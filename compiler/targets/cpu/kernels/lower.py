@@ -39,7 +39,7 @@ Template = Callable[[PrimitiveDefinition, Target], Union[Kernel, Callable[[], Ke
 
 
 def _either(special: Template, general: Template) -> Template:
-    """A template for definitions that the one takes, and for those that the other does."""
+    """A template that tries one, then the other."""
     return lambda definition, target: special(definition, target) or general(definition, target)
 
 
@@ -120,12 +120,12 @@ def space(definition: PrimitiveDefinition, target: Target) -> dict[str, tuple[st
     return decisions.space
 
 
-# what numbers of a strange definition lead to; the last, where an estimate is of sizes that no float holds
+# errors of strange numbers in a definition; the last for an estimate of sizes beyond float64
 _STRANGE = (Unsupported, TooLargeError, LimitError, OverflowError)
 
 
 def _lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
-    """None, too, for a kernel that would be too large: sizes may come from anywhere, and templates write loops out."""
+    """None also for a kernel that would be too large: sizes are untrusted, and templates unroll loops."""
     with _named(definition), contextlib.suppress(*_STRANGE):
         found = _by_template(definition, target)
         return found() if callable(found) else found
@@ -134,7 +134,7 @@ def _lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
 
 @contextlib.contextmanager
 def _named(definition: PrimitiveDefinition) -> Iterator[None]:
-    """Definitions come with files, too: whatever a template meets that it was not made for is one of Treadle's errors."""
+    """Turns unexpected errors of a template into Treadle's: definitions may come from untrusted files."""
     try:
         yield
     except TreadleError:
@@ -160,12 +160,12 @@ def _by_template(definition: PrimitiveDefinition, target: Target) -> Kernel | Ca
 
 
 def _is_tiny(type_: TensorType) -> bool:
-    """Of a type of fewer bits than 16 that NumPy lacks: such tensors are moved and converted, hardly ever more."""
+    """Whether a type has fewer than 16 bits and is not NumPy's: such tensors are moved and converted, hardly ever more."""
     return not type_.dtype.is_numpys and type_.dtype.itemsize < DType.float16.itemsize
 
 
 def supports(definition: PrimitiveDefinition, target: Target) -> bool:
-    """True if `lower` gives a kernel, unless its text is too large. None is written, where the template can tell without."""
+    """Whether `lower` gives a kernel, unless its text is too large. No text is written if the template can tell without."""
     with _named(definition), contextlib.suppress(*_STRANGE):
         return _by_template(definition, target) is not None
     return False

@@ -1,4 +1,4 @@
-"""The template of operators that users define: the function that they wrote, made a kernel's text by `subscripts.py`.
+"""The template of user-defined operators: the user's function, turned into a kernel's text by `subscripts.py`.
 
 def cross(a, b, out):                       # inputs, outputs; attributes of the operator by name behind *
     for row in prange(out.shape[0]):        # threads share these rounds
@@ -23,7 +23,7 @@ from .kernel import Kernel
 from .subscripts import Subscripts, Tensor, text_of, users_line, variable
 from .writer import Writer, estimate, shape_of
 
-_NANOSECONDS = 2  # an element of the results, of a function that nobody has measured
+_NANOSECONDS = 2  # per element of the results: a guess for any user's function
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ OWN: dict[str, OwnKernel] = {}  # by the operator's name
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
-    """The kernel of a user's operator, alone in its definition; None where it has none, or an attribute is a symbolic dimension.
+    """The kernel of a user's operator, alone in its definition; None if it has none, or an attribute is a symbolic dimension.
     Raises KernelError."""
     (node, *others), own = definition.nodes, OWN.get(definition.nodes[0].operator)
     if own is None or others:
@@ -60,7 +60,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kerne
 
 
 def check(definition: PrimitiveDefinition, text: str, error: CompileError) -> None:
-    """Raises KernelError where a kernel whose text could not be compiled is a user's."""
+    """Raises KernelError if a kernel whose text could not be compiled is a user's."""
     name = definition.nodes[0].operator
     if name in OWN:
         found = re.match(r"kernel_\w+, line (\d+): ", str(error))

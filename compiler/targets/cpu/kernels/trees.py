@@ -1,11 +1,11 @@
 """The template of tree_ensemble: nodes are data, which one loop walks, whatever the trees.
 
-Eight rows go down a tree together, one step after the other and without a branch, so that their loads overlap: a step is
-bound by how many instructions it has, not by what it waits for. Of fewer than four rows, each goes down eight trees together.
-The rows' columns lie side by side in the scratch memory. A block of rows meets a block of trees, whose nodes stay in L1, before
-the next one. After the depth of a tree's highest leaf, the walk ends where nothing moves any more.
+Eight rows descend a tree together, step by step and without branches, so that their loads overlap: a step is
+bound by throughput, not by latency. Fewer than four rows descend eight trees each at a time.
+The rows' columns lie side by side in scratch. A block of rows meets a block of trees, whose nodes stay in L1, before
+the next one. From the depth of a tree's highest leaf on, the walk ends once no row moves.
 
-The tables may come from anywhere: nodes and columns are taken modulo powers of two, and where a tree lies is checked before it
+The tables are untrusted: nodes and columns are taken modulo powers of two, and a tree's range is checked before it
 is entered.
 """
 
@@ -21,14 +21,14 @@ from .expression import bound_attributes, literal
 from .kernel import Kernel
 from .writer import Writer, estimate, scaled, shape_of
 
-_LANES = COLUMN_SCALE  # rows that go down a tree together
+_LANES = COLUMN_SCALE  # rows that descend a tree together
 _SCRATCH = 128 << 10  # bytes of columns and sums of a block of rows: half of the L2 of small CPUs
 _MOST_GROUPS = 64  # of eight rows in a block
-_BLOCKS = 16  # of rows that a call has at least, so that threads share them
+_BLOCKS = 16  # least blocks of rows of a call, so that threads share them
 _NODE_BYTES = 16 << 10  # of a block of trees: half of L1
 _LINE = 64  # bytes between the columns of two groups, whose lines would all be in the same sets of L1
 _STEP_PICOSECONDS = 700
-# A group of fewer rows goes one by one, each down eight trees together: a walk of eight rows takes as long for one of them.
+# Fewer rows go one by one, each down eight trees at a time: a walk of eight rows takes as long for one of them.
 # A call of 100 trees of depth 6 and one row: 16.4 us by a walk of eight rows, 11.5 by those of eight trees.
 _FEW = 4
 
@@ -46,7 +46,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
 
 
 class _Walk(NamedTuple):
-    """Names of what one of the eight walks goes by."""
+    """Names of the variables of one of the eight walks."""
 
     tree: str
     reach: str
@@ -54,8 +54,8 @@ class _Walk(NamedTuple):
 
 
 class _Trees:
-    """Variables: `columns_of` and `sums` are where a group of rows has its columns and its part of the result, n0 … n7 how far
-    its rows are from the `tree`'s first node."""
+    """Variables: `columns_of` and `sums` are the addresses of a row group's columns and its part of the result, n0 … n7 offsets
+    of its rows' nodes from the `tree`'s first one."""
 
     def __init__(self, definition: PrimitiveDefinition, target: Target) -> None:
         attributes = bound_attributes(definition.nodes[0])
@@ -122,7 +122,7 @@ class _Trees:
         )
 
     def _write_columns(self) -> None:
-        """The columns of a group of rows; where there are fewer, those of the last one again."""
+        """The columns of a group of rows; a partial group repeats its last row."""
         write, size, name = self.write, self.size, self.dtype.name
         with write.block(f"for lane in range({_LANES})"):
             write(f"source = x + min(row + g * {_LANES} + lane, rows - 1) * columns * {size}")
@@ -155,8 +155,8 @@ class _Trees:
                 self._write_weight("tree", "column_word", lane, str(lane * self.size))
 
     def _write_row_of_trees(self) -> None:
-        """A row down all trees of a block, eight together, whose weights are added in their order. Where there are fewer trees,
-        the last one is walked again, and nothing added."""
+        """A row down all trees of a block, eight at a time; weights are added in order. In a partial group of trees,
+        the last one is walked again without being added."""
         write = self.write
         with write.block(f"for t in range(begin, end, {_LANES})"):
             for lane in range(_LANES):
@@ -174,7 +174,7 @@ class _Trees:
                         self._write_weight(f"tree{lane}", f"column_word{lane}", lane, f"r * {self.size}")
 
     def _write_head(self, number: str, suffix: str) -> None:
-        """Defines what the walk down a tree needs to know of it."""
+        """Loads the header of a tree."""
         write = self.write
         write(f"head = trees + ({number}) * {4 * TREE.WORDS}")
         for word in (TREE.FIRST, TREE.REACH, TREE.LEAST, TREE.MOST):
@@ -188,7 +188,7 @@ class _Trees:
         write(f"sure{suffix} = max(0, min(least_word, most{suffix}))")
 
     def _write_walk(self, walk: Callable[[int], _Walk]) -> None:
-        """Eight walks, step by step, until none of them moves any more: a leaf is followed by itself."""
+        """Eight walks, step by step, until none of them moves: a leaf's successor is itself."""
         write = self.write
         write(*(f"n{lane} = 0" for lane in range(_LANES)))
         with write.block("for s in range(sure)"):
@@ -205,7 +205,7 @@ class _Trees:
                 write("break")
 
     def _write_step(self, lane: int, walk: _Walk) -> None:
-        """Defines where a row goes from its node."""
+        """Defines a row's next node."""
         half = 4 * link_word(self.dtype)
         column = f"(convert_int64(load_int32({walk.tree}, n{lane} + {half // 2})) & {columns_mask(self.all_columns)})"
         value = f"load_{self.dtype.name}(columns_of, {column} * {self.size} + {walk.row_at})"
@@ -214,7 +214,7 @@ class _Trees:
         self.write(f"m{lane} = convert_int64({link}) & {walk.reach}")
 
     def _combined(self, held: str, weight: str) -> str:
-        """NaN among sums of minima stays, as in NumPy."""
+        """The minimum of sums propagates NaN, as in NumPy."""
         return (
             f"{held} + {weight}" if self.aggregate in ("sum", "average") else f"{self.aggregate}imum({held}, {weight})"
         )

@@ -1,8 +1,8 @@
-"""Variants of a kernel: the ways that its template could have taken, and by which one machine or another may gain.
+"""Variants of a kernel: alternative decisions of its template, which may be faster on some machine.
 
-A template takes each decision of speed alone by `decide`, which knows the default and all that is possible. The text of a variant
-says which of them are taken otherwise, "band=4 tile=6x4", and means nothing but a choice from these lists: one that comes from
-a file can make a kernel slow, not wrong. All variants of a kernel give the same bits.
+A template takes each decision that only affects speed by `decide`, with the default and all options. The text of a variant
+names those that differ, "band=4 tile=6x4", and can only choose from these lists: one that comes from
+a file can make a kernel slow, not wrong. All variants of a kernel give bitwise equal results.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 
 
 class Decisions:
-    """The decisions of one lowering. `space`: by name the texts of what was possible, the default first."""
+    """The decisions of one lowering. `space`: the texts of the options by name, the default first."""
 
     def __init__(self, variant: str = "") -> None:
         self._wanted = parse_variant(variant)
@@ -57,7 +57,7 @@ def decide(name: str, default: _T, options: Callable[[], Sequence[_T]]) -> _T:
 
 @contextlib.contextmanager
 def deciding(decisions: Decisions) -> Iterator[None]:
-    """Within this, `decide` asks `decisions`."""
+    """Within this, `decide` consults `decisions`."""
     token = _decisions.set(decisions)
     try:
         yield
@@ -66,5 +66,5 @@ def deciding(decisions: Decisions) -> Iterator[None]:
 
 
 def nearby(size: int) -> Callable[[], Sequence[int]]:
-    """Halves and doubles of a size, as what else is possible."""
+    """Halves and doubles of a size, as further options."""
     return lambda: sorted({max(1, size // 4), max(1, size // 2), size, 2 * size, 4 * size})

@@ -375,7 +375,9 @@ class _Product:
             write("copied = place")
             with write.block("for row in range(first_copy, end_row)"):
                 write("source = a + row * a_row", "target = apart + (row - first_copy) * x_row")
-                with write.block(f"for at in range(0, depth, {BLOCK})"):  # depth is a multiple of BLOCK, or rows are not copied
+                with write.block(
+                    f"for at in range(0, depth, {BLOCK})"
+                ):  # depth is a multiple of BLOCK, or rows are not copied
                     write("vstore(target, at * 4, vload_uint32(source, at * 4))")
         write("a = apart - first_copy * x_row")
 
