@@ -17,7 +17,7 @@ from .target import host
 def host_primitives(
     program: Program, has_kernel: Callable[[PrimitiveDefinition], bool] | None = None
 ) -> list[HostPrimitive]:
-    """Those of a program, in its order. `has_kernel` may remember what passes asked; by default templates say it for this CPU."""
+    """A program's host primitives, in order. `has_kernel` may cache earlier answers; by default it asks this CPU's templates."""
     asked = has_kernel or partial(supports, target=host())
     return host_work.host_primitives(program, lambda primitive: _answer(asked, primitive))
 
@@ -31,5 +31,5 @@ def loop_warning(found: list[HostPrimitive]) -> str:
 def _answer(has_kernel: Callable[[PrimitiveDefinition], bool], primitive: Primitive) -> bool:
     try:
         return has_kernel(primitive.definition)
-    except TreadleError:  # an operator that is not defined here, a template's fault
+    except TreadleError:  # an unknown operator, or a fault of a template
         return False

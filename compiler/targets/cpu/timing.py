@@ -1,4 +1,4 @@
-"""Timing kernels as a program would call them: on operands that lie where the program's would, several kernels in turn."""
+"""Timing kernels as a program would call them: on operands in the same level of memory, several kernels in turn."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .kernels.writer import SYMBOLIC_SIZE
 from .target import Target
 from .toolchain.kernels import build
 
-GAIN = 0.97  # the share of the default's time below which something else is worth having
+GAIN = 0.97  # share of the default's time below which a variant is preferred
 
 _ROUNDS = 7  # in which each kernel has a turn
 _TURN_SECONDS = 0.001
@@ -43,14 +43,14 @@ class Use:
 
     @property
     def is_measurable(self) -> bool:
-        """Whether there are tensors of its types where symbolic dimensions have the size that they are given here."""
+        """Whether tensors of its types exist when symbolic dimensions have the size assumed here."""
         bound = dict.fromkeys(self.definition.variables, SYMBOLIC_SIZE)
         shapes = (type_.shape for type_ in self.definition.values)
         return all(dims.evaluate(dim, bound) >= 0 for shape in shapes for dim in shape)  # type: ignore[arg-type]
 
 
 class Memory:
-    """A large stretch of numbers, from which constants are read; each time from another place if it is to be cold."""
+    """A large array that constants are read from; each time from another place if they must be cold."""
 
     def __init__(self, cold_bytes: int = 0) -> None:
         self.cold_bytes = cold_bytes
@@ -91,7 +91,7 @@ class Operands:
         self._offsets = [sum(-(-size // 64) * 64 for size in sizes[:i]) for i in range(len(sizes))]
 
     def _array(self, dtype: DType, shape: Sequence[object], rng: np.random.Generator) -> np.ndarray:
-        """Aligned as the machine's tensors are: a vector that crosses cache lines takes up to twice as long."""
+        """An array aligned like the machine's tensors: a vector that crosses cache lines takes up to twice as long."""
         sizes = tuple(dims.evaluate(dim, self._bound) for dim in shape)  # type: ignore[arg-type]
         array = aligned_empty(math.prod(sizes) * dtype.itemsize).view(dtype.numpy).reshape(sizes)
         array[...] = rng.standard_normal(sizes, np.float32) if dtype.is_float else 0
@@ -103,7 +103,7 @@ class Operands:
         return math.prod(sizes) * type_.dtype.itemsize
 
     def arguments(self, words: np.ndarray) -> list[np.ndarray]:
-        """The arguments of calls, whose constants lie in different places."""
+        """The arguments of calls, with constants in different places."""
         variables = [self._bound[name] for name in self.definition.variables]
         return [
             np.array(
@@ -143,7 +143,7 @@ def is_possible(definition: PrimitiveDefinition, variant: str, target: Target) -
         return False
 
 
-# Of a kernel, as Numba compiles it: where its result and its exception go, then `args`, `scratch`, `part`, `parts`
+# A kernel's signature in Numba: addresses of its result and exception, then `args`, `scratch`, `part`, `parts`
 PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 4)
 
 

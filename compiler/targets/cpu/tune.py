@@ -1,9 +1,9 @@
-"""Tuning: which variants of the kernels are the fastest on this machine, by measuring them.
+"""Tuning: measures which variants of the kernels are fastest on this machine.
 
 Variants are those that the templates offer (`kernels/variants.py`). A primitive's kernels take turns on the same data, as they
 would find it: constants come from memory where those of the whole program are larger than the last-level cache, other tensors
-from the caches. One thread measures. A variant replaces the default only where it was faster again when the two were
-compared once more. What is found is kept in the cache, primitive by primitive.
+from the caches. One thread measures. A variant replaces the default only if it was faster again when the two were
+compared once more. Results are kept in the cache, primitive by primitive.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .timing import GAIN, Memory, Operands, Use, compare, is_possible
 from .toolchain.kernels import build
 
 _BATCH = 4  # primitives whose variants are built together
-_LEAST_SECONDS = 3e-6  # a call that is shorter is mostly the call itself
+_LEAST_SECONDS = 3e-6  # shorter calls are mostly call overhead
 
 
 @dataclass
@@ -55,7 +55,7 @@ class Tuned:
 
     @property
     def default_seconds(self) -> float:
-        """Of all calls of the primitives that were measured."""
+        """Seconds of all calls of the measured primitives, with the defaults."""
         return sum(each.default * each.calls for each in self.outcomes)
 
     @property
@@ -65,7 +65,7 @@ class Tuned:
 
 @dataclass
 class Session:
-    """Tuning of one model: what it may take, and what it has found."""
+    """Tuning of one model: its time, and its results."""
 
     seconds: float = SECONDS
     progress: bool = True
@@ -125,7 +125,7 @@ def _choice_key(definition_key: str) -> str:
     return hashlib.sha256(f"tuned {definition_key}".encode()).hexdigest()
 
 
-# ---- what there is to tune ----
+# ---- primitives to tune ----
 
 
 def uses(program: Program) -> list[Use]:
@@ -154,7 +154,7 @@ def uses(program: Program) -> list[Use]:
 
 
 def _tunable(program: Program, target: Target) -> list[Use]:
-    """Those whose templates leave something to decide; equal definitions once."""
+    """The primitives with decisions to tune; equal definitions once."""
     found: dict[PrimitiveDefinition, Use] = {}
     for use in uses(program):
         if use.definition in found:
@@ -166,7 +166,7 @@ def _tunable(program: Program, target: Target) -> list[Use]:
 
 
 def _by_time(work: Sequence[Use], memory: Memory, target: Target) -> list[Use]:
-    """Those that are long enough to be measured, what takes the most time first."""
+    """The primitives that are long enough to be measured, in descending order of time."""
     build([use.definition for use in work], target, progress=False)
     seconds = {}
     for use in work:
@@ -209,7 +209,7 @@ def _alone(definition: PrimitiveDefinition, target: Target) -> list[str]:
 
 
 def _promising(ratios: Mapping[str, float]) -> list[str]:
-    """Of variants of one choice: the best one, and that which has the best choice of each kind."""
+    """From the variants with one changed choice: the best, and the combination of the best choices of each kind."""
     best: dict[str, tuple[float, str]] = {}
     for variant, ratio in ratios.items():
         ((name, text),) = parse_variant(variant).items()

@@ -1,8 +1,8 @@
-"""Tuning of what is decided before there are kernels: by which algorithm a convolution is done.
+"""Tuning of decisions before kernels: the algorithm of each convolution.
 
-The layout pass asks how large the tiles of Winograd's algorithm shall be, if it shall be that at all. The cost model's answer
+The layout pass asks for the tile size of Winograd's algorithm, or none. The cost model's answer
 is compared with the others by measuring the convolutions alone, as `tune.py` measures variants. Another algorithm rounds
-otherwise: results are as accurate as those of any model that the cost model decides about, but not the same bits.
+differently: results are as accurate, but not bitwise equal.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .target import Target
 from .timing import GAIN, Memory, Operands, Timed, Use, compare
 from .tune import Outcome, Session
 
-_SHARE = 0.4  # of the time, which is left for the kernels otherwise
+_SHARE = 0.4  # of the time; the rest is for the kernels
 
 
 class Asked:
@@ -91,7 +91,7 @@ def _text(tiles: Tiles | None) -> str:
 
 
 def _best(problem: Problem, calls: int, memory: Memory, target: Target, session: Session) -> Tiles | None:
-    """The fastest algorithm; the cost model's unless another one is worth it, which is told to the session."""
+    """The fastest algorithm; the cost model's unless another one pays, which the session notes."""
     default = _likely_best(problem, target)
     possible = [None, *(tiles for tiles in TILES if tiles.take(problem))]
     others = [tiles for tiles in possible if tiles != default]

@@ -1,8 +1,8 @@
-"""Copies of runs that are shorter than a vector, or that stride over the source: element by element, by a table of places.
+"""Copies of runs that are shorter than a vector, or strided in the source: element by element, by a table of offsets.
 
-The table, in the scratch memory, says where the source has the elements of a piece of the target that is contiguous. So a loop
-runs along the whole piece, whatever axes it is made of. Short runs of even length are copied as half as many elements of twice
-the size. Where the target repeats what the source has once, as in a tile, a piece is copied from its first place to the others.
+The table, in scratch, has the source offsets of the elements of a contiguous piece of the target. So a loop
+runs along the whole piece, across its axes. Short runs of even length are copied as half as many elements of twice
+the size. If the target repeats elements of the source, as in a tile, a piece is copied from its first place to the others.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from ..kernels.kernel import MANY_UNITS, Kernel
 from ..kernels.writer import Odometer, Writer, scaled, write_copy
 from .copies import Axis, Copy
 
-_RUN_BYTES = 32  # from which on vectors copy a run well
-_SQUARE = 8  # elements that both sides have, from which on tiles are turned well
-_LONG = 64  # elements of a run with strides, from which on it needs no table
+_RUN_BYTES = 32  # shortest run that vectors copy well
+_SQUARE = 8  # least elements on both sides for which transposing tiles pays
+_LONG = 64  # shortest strided run that needs no table
 _MOST, _LEAST = 2048, 64  # elements of a piece
 _USES = 8  # of each entry of the table, at least
 _WIDEST = 8  # bytes of an element
-_PICOSECONDS = 400  # that an element takes
+_PICOSECONDS = 400  # per element
 
 
 def widened(copy: Copy, itemsize: int) -> tuple[Copy, int]:
-    """The same copy of larger elements, where runs are short and even."""
+    """The same copy with larger elements, if runs are short and even."""
     while _has_even_runs(copy) and _is_short(copy.axes[-1], itemsize) and 2 * itemsize <= _WIDEST:
         *outer, inner = copy.axes
         halved = [Axis(axis.size, integer(axis.source) // 2, integer(axis.target) // 2) for axis in outer]
@@ -37,7 +37,7 @@ def widened(copy: Copy, itemsize: int) -> tuple[Copy, int]:
 
 
 def _has_even_runs(copy: Copy) -> bool:
-    """Whether runs are contiguous and consist of pairs that lie, on both sides, at even places."""
+    """Whether runs are contiguous and consist of pairs at even offsets on both sides."""
     *outer, inner = copy.axes
     steps = [step for axis in outer for step in (axis.source, axis.target)]
     values = [inner.size, copy.source_start, copy.target_start, *steps]
@@ -63,7 +63,7 @@ def suits(copy: Copy, itemsize: int) -> bool:
     if turned is None:
         return integer(inner.size) < _LONG
     if (turned.size in FEW and inner.source == turned.size) or (inner.size in FEW and turned.target == inner.size):
-        return False  # groups are dealt out
+        return False  # groups are (de)interleaved
     return min(integer(turned.size), integer(inner.size)) < _SQUARE
 
 
@@ -90,7 +90,7 @@ def _pieces(copy: Copy) -> tuple[list[Axis], tuple[int, ...]]:
 
 
 def _piece(copy: Copy, repeats: bool = False) -> list[Axis]:
-    """The last axes, of which the first one may be cut; if what `repeats` is done apart, up to such an axis."""
+    """The last axes, the first of which may be cut; if repetitions (`repeats`) are separate, up to such an axis."""
     most = max(_LEAST, min(_MOST, _size(copy.axes) // _USES))
     piece: list[Axis] = []
     for axis in reversed(copy.axes):

@@ -33,7 +33,7 @@ from .compile_pool import Result, Text, UnfinishedError, try_texts
 # symbolic network of the zoo take 680 at most.
 _BASE_STEPS, _STEPS = 100_000, 1000
 
-_SYMBOL = "kernel_"  # what the functions in object code are called, before their object key
+_SYMBOL = "kernel_"  # prefix of the functions' names in object code, before their object key
 
 
 class _Wanted(NamedTuple):
@@ -45,7 +45,7 @@ class _Wanted(NamedTuple):
 
 
 def target_key() -> str:
-    """Names what kernels are made for here."""
+    """The key of this process's kernel target."""
     return host().key
 
 
@@ -60,8 +60,8 @@ def build(
     seconds: float | None = None,
 ) -> list[BuiltKernel | None]:
     """The kernel of each definition; None for one without a native lowering, which will be evaluated by reference. So will one
-    whose kernel cannot be built, with a warning: that is a fault of Treadle or of this machine, and the program is right. Where a
-    user has written the kernel, KernelError is raised.
+    whose kernel cannot be built, with a warning: that is a fault of Treadle or of this machine, and the program is right. If a
+    user wrote the kernel, KernelError is raised.
 
     What is built is stored in the cache. `variants` are those of the kernels that are wanted, where not all are the default.
     `jobs` bounds the processes, `seconds` the time. `names` are those of the primitives, for messages. Raises InferenceError
@@ -85,7 +85,7 @@ def build(
 
 
 def compiled(definition: PrimitiveDefinition, target: Target) -> BuiltKernel | None:
-    """The kernel of a definition that nobody has checked, so that no record of it is kept: for tests of the templates alone.
+    """The kernel of an unchecked definition, without a record in the cache: for tests of the templates only.
 
     Native code is kept by text alone, whatever made the text.
     """
@@ -227,8 +227,8 @@ def _object_key(kernel: Kernel, target: Target) -> str:
 def _compile(
     kernels: Mapping[str, Kernel], target: Target, progress: bool, jobs: int | None, until: float = math.inf
 ) -> Iterator[tuple[str, Result]]:
-    """Native code by object key, or why there is none, as it comes: what the cache has, then what must be compiled, behind a
-    progress bar. The cache gets it at once. What another process is compiling is waited for."""
+    """Native code or its error by object key, as available: from the cache, then compiled, with a
+    progress bar, and cached at once. Code that another process is compiling is waited for."""
     cache = platform.cache()
     waiting: dict[str, Kernel] = {}
     for key, kernel in kernels.items():
@@ -275,7 +275,7 @@ def _compile_claimed(
         yield key, code
 
 
-_SILENCE = 1.0  # seconds that compiling may take before it says so
+_SILENCE = 1.0  # seconds of compiling before it is reported
 
 
 @contextlib.contextmanager
