@@ -1,7 +1,7 @@
-"""Liveness: at which places of a function's code each register holds a value that is still wanted.
+"""Liveness: the positions of a function's code at which each register holds a value that is still needed.
 
-It is kept by register, as spans: long code, where each register lives for a short while, takes room for each register once. Two
-registers may share a place if and only if the spans of their positions do not meet.
+It is kept per register, as spans: in long code with short-lived registers, that takes space linear in the registers. Two
+registers may share a number if and only if the spans of their positions do not intersect.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from .virtual import Instruction, Item, Label, Register, VirtualFunction
 class Liveness:
     wanted: tuple[
         Spans, ...
-    ]  # by register's serial, points of the code: 2 p is before the item at position p, 2 p + 1 behind it
-    positions: tuple[Spans, ...]  # by register's serial, where it is read, written, or waits to be read
-    before: Mapping[Item, frozenset[Register]]  # of labels and jumps, what is wanted there
+    ]  # by register's serial, points of the code: 2 p is before the item at position p, 2 p + 1 after it
+    positions: tuple[Spans, ...]  # by register's serial, where it is read, written, or live
+    before: Mapping[Item, frozenset[Register]]  # the registers that are live at labels and jumps
 
     def is_wanted(self, register: Register, position: int) -> bool:
         """Whether the value is read at `position` or later, before another is written."""
         return contains(self.wanted[register.serial], 2 * position)
 
     def ends(self, register: Register) -> Iterator[int]:
-        """The positions behind which the value is wanted no more."""
+        """The positions after which the value is dead."""
         return ((end - 1) // 2 for _, end in runs(self.wanted[register.serial]))
 
 
 def analyse(function: VirtualFunction) -> Liveness:
-    """Backward data flow: a pass over straight code, one more for each level of loops."""
+    """Backward data flow: one pass over straight-line code, one more for each level of loops."""
     before: dict[Item, frozenset[Register]] = {item: frozenset() for item in function.items if isinstance(item, Label)}
     while (found := _Pass(function, before)).has_news:
         pass
     wanted = found.spans
     positions = [_positions(points) for points in wanted]
-    for param in function.params:  # arguments arrive in all of the parameters' registers, wanted or not
+    for param in function.params:  # arguments arrive in all of the parameters' registers, live or not
         positions[param.serial] = union(positions[param.serial], (0, 1))
     return Liveness(wanted, tuple(positions), before)
 
@@ -51,11 +51,11 @@ def _positions(points: Spans) -> Spans:
 
 
 class _Pass:
-    """One pass from the end of the code to its start, with what earlier ones found to be wanted at labels."""
+    """One pass from the end of the code to its start, with the live sets of labels from earlier ones."""
 
     def __init__(self, function: VirtualFunction, before: dict[Item, frozenset[Register]]) -> None:
-        self.has_news = False  # of what is wanted at a label that was jumped to
-        self._ends: dict[Register, int] = {}  # of what is wanted at the moment, the end of its run
+        self.has_news = False  # whether the live set of a label that was jumped to has grown
+        self._ends: dict[Register, int] = {}  # the end of the current run of each live register
         self._borders: list[list[int]] = [[] for _ in function.registers]  # from high to low
         for position in range(len(function.items) - 1, -1, -1):
             item = function.items[position]

@@ -1,4 +1,4 @@
-"""Lowering of `Match`: the decision tree of its patterns as tests of tags, jumps and fetched fields."""
+"""Lowering of `Match`: the decision tree of its patterns as tests of tags, jumps and field loads."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _Matching:
         self.tree = decision_tree.build(match, type_, emission.tables.module.data_types)
         reached = decision_tree.clauses_reached(self.tree)
         self.shared = {clause: Label() for clause in reached if reached.count(clause) > 1}
-        self.meeting: dict[ir.Var, Register] = {}  # variables of clauses that several tests lead to
+        self.meeting: dict[ir.Var, Register] = {}  # variables of clauses that several leaves share
 
     def run(self, value: Value) -> None:
         self._walk(self.tree, ChainMap({(): value}))

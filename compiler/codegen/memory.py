@@ -1,10 +1,10 @@
-"""Memory planning: where the tensors of a function lie, and when they go.
+"""Memory planning: offsets of a function's tensors, and their release.
 
 A tensor of a static type that never leaves its function gets a place in the frame's memory, at an offset fixed here, so that a
-static function allocates nothing while it runs. Two tensors share memory when they are never wanted at the same time, and an
-elementwise primitive or a normalisation writes its output over an input that it is the last to read: what one thread has made of
-it and what another will read of the result then pass between their caches once. What is joined lies in what it is joined to
-from the beginning, and what is split off stays where it is. Everything else is allocated on the heap, and released after its
+static function allocates nothing while it runs. Two tensors share memory if they are never live at the same time, and an
+elementwise primitive or a normalisation writes its output over an input that it is the last to read: data that one thread has
+written and another will read then pass between their caches once. Parts of a concatenation are placed in the whole from
+the beginning, and parts that are split off stay in place. Everything else is allocated on the heap, and released after its
 last use.
 """
 
@@ -26,12 +26,12 @@ from .parts import parts_of
 from .spans import Spans, intersection, runs, union
 from .virtual import Instruction, Item, Label, Register, VirtualFunction, instruction
 
-# What may be done with a tensor in the frame's memory; any other use shares it beyond the frame.
+# Uses that keep a tensor in the frame's memory; any other lets it escape.
 _STAYS = with_role(Role.LOCAL)
 _ALIASES = with_role(Role.ALIAS)
 _ALLOCATES = with_role(Role.BUFFER)
 _GROWS = with_role(Role.GROWS)
-_IMMORTAL = with_role(Role.LASTING)  # nothing is gained by releasing these
+_IMMORTAL = with_role(Role.LASTING)  # releasing these gains nothing
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class MemoryReport:
 
     function: str
     frame_bytes: int
-    unshared_bytes: int  # what the frame would take if no two tensors shared memory
+    unshared_bytes: int  # bytes of the frame if no two tensors shared memory
     in_frame: int  # tensors in the frame's memory
     in_place: int  # tensors written over an input
     on_heap: int  # tensors allocated while the function runs
@@ -59,13 +59,13 @@ class _Buffer:
     position: int
     register: Register
     aliases: list[Register] = field(default_factory=list)
-    lifetime: Spans = ()  # positions; of a buffer that hosts others, theirs too
+    lifetime: Spans = ()  # positions; including those of hosted buffers
     private: bool = True  # never seen outside of its function
     in_frame: bool = False
-    is_carried: bool = False  # wanted where it is not made yet: by the next round of a loop
-    host: _Buffer | None = None  # the buffer in whose memory this one lies
+    is_carried: bool = False  # live before it is made: in the next iteration of a loop
+    host: _Buffer | None = None  # the buffer that contains this one
     start: int = 0  # there, in bytes
-    offset: int = 0  # of one that has memory of its own
+    offset: int = 0  # of a buffer that is its own root
 
     @property
     def type(self) -> TensorType:
@@ -74,7 +74,7 @@ class _Buffer:
 
     @property
     def root(self) -> _Buffer:
-        """The buffer that hosts this one's host, and so on. From now on it is this one's host, too: chains stay short."""
+        """The buffer that hosts this one's host, and so on. Becomes this one's host, too (path compression)."""
         guests: list[_Buffer] = []
         root = self
         while root.host is not None:
@@ -132,11 +132,11 @@ def plan(function: VirtualFunction, definition_of: Callable[[int], PrimitiveDefi
     )
 
 
-# ---- buffers: what is allocated, through which registers it is seen, and for how long ----
+# ---- buffers: allocations, their registers, and their lifetimes ----
 
 
 def _find_buffers(function: VirtualFunction, liveness: Liveness) -> tuple[list[_Buffer], dict[Register, set[_Buffer]]]:
-    """The buffers, and for each register all that it may hold (a value made elsewhere is not among them)."""
+    """The buffers, and for each register those that it may hold (except values made elsewhere)."""
     buffers: list[_Buffer] = []
     sources: dict[Register, set[_Buffer]] = {}
     moves: list[tuple[Register, Register]] = []
@@ -162,7 +162,7 @@ def _find_buffers(function: VirtualFunction, liveness: Liveness) -> tuple[list[_
             buffer.lifetime = union(buffer.lifetime, liveness.positions[register.serial])
             buffer.private &= register not in escaped
     for buffer in buffers:
-        # one that is still seen when it is made again (a loop's variable) needs new memory for each round
+        # one that is still visible when it is made again (a loop's variable) needs new memory in each iteration
         carried = any(liveness.is_wanted(register, buffer.position) for register in buffer.aliases)
         buffer.in_frame = buffer.private and buffer.type.is_static and not carried
         buffer.is_carried = buffer.lifetime[0] < buffer.position
@@ -174,7 +174,7 @@ def _find_buffers(function: VirtualFunction, liveness: Liveness) -> tuple[list[_
 def _spread(
     sources: dict[Register, set[_Buffer]], moves: list[tuple[Register, Register]], foreign: set[Register]
 ) -> None:
-    """Carries buffers (and foreignness) along moves until nothing changes."""
+    """Propagates buffers (and foreignness) along moves to a fixed point."""
     changed = True
     while changed:
         changed = False
@@ -196,10 +196,10 @@ def _put_together(
     sources: dict[Register, set[_Buffer]],
     definition_of: Callable[[int], PrimitiveDefinition],
 ) -> None:
-    """Lets parts lie in the wholes that they are joined to or split off.
+    """Places parts in the wholes that they are joined to or split off.
 
-    From the last primitive to the first: of tensors that grow by joins, the last holds all others. All that lies in a root has
-    the elements that the root has there, so it needs its memory for as long as any of them is wanted.
+    From the last primitive to the first: of tensors that grow by joins, the last holds all others. All parts of a root share
+    its elements, so it needs its memory for as long as any of them is live.
     """
     for item in reversed(function.items):
         if not isinstance(item, Instruction) or item.name != "call":
@@ -218,7 +218,7 @@ def _put_together(
 
 
 def _movable(sources: dict[Register, set[_Buffer]], register: Register) -> _Buffer | None:
-    """The buffer that a register always holds, if it lies in the frame and is made before all that is made of it."""
+    """The buffer that a register always holds, if it is in the frame and made before all uses."""
     held = sources.get(register, set())
     (buffer,) = held if len(held) == 1 else (None,)
     return buffer if buffer is not None and buffer.in_frame and not buffer.is_carried else None
@@ -228,7 +228,7 @@ _Places = Sequence[tuple["_Buffer | None", int]]
 
 
 def _lies_among(whole: _Buffer, places: _Places) -> bool:
-    """Puts the whole where all of its parts lie together already. False if they do not."""
+    """Places the whole where all of its parts are adjacent already. False if they are not."""
     first, start = places[0]
     if first is None or first.host is None or whole.host is not None or first.root is whole:
         return False
@@ -242,7 +242,7 @@ def _lies_among(whole: _Buffer, places: _Places) -> bool:
 
 
 def _take_in(whole: _Buffer, places: _Places) -> None:
-    """Puts those parts into the whole that lie nowhere else."""
+    """Places those parts in the whole that have no other host."""
     for part, start in places:
         if part is not None and part.host is None and part is not whole.root:
             _lay(part, whole, start)
@@ -280,7 +280,7 @@ def _write_in_place(
 def _is_read_twice(
     inputs: Sequence[Register], index: int, buffer: _Buffer, sources: dict[Register, set[_Buffer]]
 ) -> bool:
-    """Whether another input lies in the same memory: the primitive may read it in another order."""
+    """Whether another input aliases it: the primitive may read that in another order."""
     others = (held for i, register in enumerate(inputs) if i != index for held in sources.get(register, ()))
     return any(held.root is buffer.root for held in others)
 
@@ -300,7 +300,7 @@ def _possible_places(definition: PrimitiveDefinition) -> list[tuple[int, int]]:
 def _take_over(
     function: VirtualFunction, liveness: Liveness, position: int, old: _Buffer, new: _Buffer, source: Register
 ) -> bool:
-    """Gives `new`, written at `position`, the memory of `old`, if that is seen by nobody else or later."""
+    """Gives `new`, written at `position`, the memory of `old`, if that is not visible elsewhere or later."""
     root = old.root
     if old is new or new.host is not None or root is new or not old.private:
         return False
@@ -313,7 +313,7 @@ def _take_over(
         _lay(new, old, 0)
         return True
     if old.in_frame or new.in_frame or old.type.is_static or source.type != new.type:
-        return False  # frame and heap are never mixed: what lies in the frame has its offset, and perhaps guests
+        return False  # frame and heap are never mixed: a frame buffer has its offset, and perhaps guests
     origin = function.items[new.position].origin  # type: ignore[union-attr]
     function.items[new.position] = instruction("move", new.register, source, origin=origin)
     function.items[position].replace(source, new.register)  # type: ignore[union-attr]
@@ -334,13 +334,15 @@ def _place(buffers: Sequence[_Buffer]) -> int:
 
 
 class _Placed:
-    """Buffers that have their offsets, by the positions of their lifetimes: a tree of halves, in which a run of positions is few
-    nodes. Two runs meet where one begins in the other."""
+    """Placed buffers by the positions of their lifetimes: a segment tree, in which a run of positions is few
+    nodes. Two runs intersect if one begins in the other."""
 
     def __init__(self, positions: int) -> None:
         self._leaves = 1 << positions.bit_length()
-        self._covering: dict[int, list[_Buffer]] = {}  # by node, those that live in all of it
-        self._starts: list[tuple[int, int, _Buffer]] = []  # by position, a number that differs, whose run begins there
+        self._covering: dict[int, list[_Buffer]] = {}  # by node, the buffers that live in all of it
+        self._starts: list[
+            tuple[int, int, _Buffer]
+        ] = []  # by position: a unique number, the buffer whose run begins there
         self._order: dict[_Buffer, int] = {}
 
     def add(self, buffer: _Buffer) -> None:
@@ -351,7 +353,7 @@ class _Placed:
                 self._covering.setdefault(node, []).append(buffer)
 
     def rivals(self, buffer: _Buffer) -> list[_Buffer]:
-        """Those that live while it does, by offset, and in the order in which they were placed."""
+        """The buffers with overlapping lifetimes, by offset, and in the order of placement."""
         found: set[_Buffer] = set()
         for start, end in runs(buffer.lifetime):
             first, last = bisect_left(self._starts, (start,)), bisect_left(self._starts, (end,))
@@ -376,7 +378,7 @@ class _Placed:
 
 
 def _best_gap(rivals: Sequence[_Buffer], size: int) -> int:
-    """The offset of the smallest gap of at least `size` bytes between `rivals`; behind them all when there is none."""
+    """The offset of the smallest gap of at least `size` bytes between `rivals`; after them all if there is none."""
     best, best_size = -1, 0
     end = 0
     for rival in rivals:
@@ -391,7 +393,7 @@ def _best_gap(rivals: Sequence[_Buffer], size: int) -> int:
 
 
 def _insert_kills(function: VirtualFunction) -> None:
-    """Releases heap values where they are wanted no more, unless the function returns before it can need the memory."""
+    """Releases heap values where they die, unless the function returns before it can need the memory."""
     liveness = analyse(function)
     mortal = _mortal_registers(function)
     matters = _where_release_matters(function.items)
@@ -440,7 +442,7 @@ def _mortal_registers(function: VirtualFunction) -> set[Register]:
 
 
 def _where_release_matters(items: Sequence[Item]) -> list[bool]:
-    """By position: whether more memory may be asked for behind it, before the function returns."""
+    """By position: whether more memory may be allocated after it, before the function returns."""
     matters = [False] * len(items)
     at_label: dict[Label, bool] = {item: False for item in items if isinstance(item, Label)}
     changed = True

@@ -1,7 +1,7 @@
 """Operators on quantised tensors: integers q that stand for (q - zero point) · scale, and products of 8-bit ones with exact
 int32 sums, which wrap around as int32 does.
 
-For kernels, words of four neighbours along the sum lie together, and one operand has signs and the other has not, as processors
+For kernels, four neighbours along the sum form a word, and one operand is signed, the other unsigned, as processors
 multiply them. A matrix [K, N] is packed into panels of 16 columns, [N/16, K/4, 16, 4]; weights of convolutions of channel-blocked
 images are packed likewise.
 """
@@ -71,7 +71,7 @@ def _check_operands(operands: Sequence[TensorType], zeros: Sequence[TensorType])
 
 
 def _centred(x: np.ndarray, zero: np.ndarray | None) -> np.ndarray:
-    """Exact in float64, as all sums of less than 2**37 products are; and its products are faster than NumPy's of integers."""
+    """The operand less its zero point in float64: sums of less than 2**37 products are exact, and faster than NumPy's integers."""
     return x.astype(np.float64) - (0 if zero is None else zero.astype(np.float64))
 
 
@@ -156,7 +156,7 @@ def _infer_pack_weights(inputs: Sequence[TensorType]) -> TensorType:
 
 
 def _words(channels: int) -> int:
-    """That a block of the weights has: no more than there are channels for."""
+    """The words of a block of the weights: no more than there are channels for."""
     return min(-(-channels // WORD), BLOCK // WORD)
 
 

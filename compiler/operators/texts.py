@@ -1,4 +1,4 @@
-"""Operators on texts, and on what is looked up among few: host operators.
+"""Operators on texts, and lookups in small tables: host operators.
 
 Equality and movement of string tensors are the operators of `elementwise.py` and `movement.py`: equal texts are equal numbers.
 """
@@ -31,15 +31,15 @@ _OPAQUE = Fusion.OPAQUE
 
 
 class _Tensor:
-    """A string tensor that is made piece by piece: an array of millions of Python's objects would take long to let go of."""
+    """A string tensor that is made piece by piece: an array of millions of Python objects would take long to free."""
 
     def __init__(self, size: int) -> None:
         self._numbers = np.empty(size, np.uint64)
-        self._end = 0  # of what is made
-        self._texts: list[str] = []  # that come next
+        self._end = 0  # of the finished part
+        self._texts: list[str] = []  # the pending texts
 
     def add(self, texts: list[str]) -> None:
-        """Puts the texts of a piece behind those before."""
+        """Appends the texts of a piece."""
         self._texts += texts
         if len(self._texts) >= ITEMS:
             self._flush()
@@ -67,7 +67,7 @@ Line = list[list[str]]  # texts in a row, in pieces
 
 
 def _table(shape: tuple[int, ...], lines: Sequence[Line], pad: str) -> np.ndarray:
-    """A string tensor [*shape, n] of lines of texts, with `pad` behind those that are shorter than n. Lines are used up."""
+    """A string tensor [*shape, n] of lines of texts, padded with `pad` to length n. Lines are consumed."""
     lengths = _lengths(lines)
     width = int(lengths.max(initial=0))
     made = _Tensor(len(lines) * width)
@@ -85,7 +85,7 @@ def _table(shape: tuple[int, ...], lines: Sequence[Line], pad: str) -> np.ndarra
 
 
 def _lengths(lines: Sequence[Line]) -> np.ndarray:
-    """Texts of each line."""
+    """The number of texts of each line."""
     return np.fromiter((sum(map(len, line)) for line in lines), np.int64, len(lines))
 
 
@@ -93,7 +93,7 @@ _LINE_STEPS = 4
 
 
 def _each(x: np.ndarray, make: Callable[[str], Any], dtype: Any) -> np.ndarray:
-    """An array of the numbers that are made of texts."""
+    """An array of numbers computed from texts."""
     made, texts = np.empty(x.size, dtype), x.reshape(-1)
     for span in rows(texts):
         made[span] = np.array([make(text) for text in texts[span]], dtype)
@@ -127,7 +127,7 @@ def _concat(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 _PIECE_BYTES = 1 << 20  # of the texts of a piece
-_COPIED = 1 << 9  # characters that take about as long as a step
+_COPIED = 1 << 9  # characters whose copying takes about as long as a step
 
 
 def _check_length(characters: int) -> None:
@@ -159,7 +159,7 @@ def _split(x: np.ndarray, delimiter: str, most: int | None) -> tuple[np.ndarray,
 
 
 def _parts(text: str, delimiter: str, most: int | None) -> Iterator[list[str]]:
-    """As `str.split`, of long texts by what stands in a window, whose last part goes on behind it."""
+    """As `str.split`, for long texts window by window, whose last part continues in the next."""
     begin = count = 0
     while True:
         if not delimiter and (begin := _next(text, _NO_SPACE, begin)) < 0:
@@ -209,7 +209,7 @@ def _find(text: str, wanted: str, begin: int) -> int:
 
 
 def _next(text: str, wanted: re.Pattern, begin: int) -> int:
-    """Where the next character stands that an expression for one matches, found in pieces; -1 if there is none."""
+    """The position of the next character that a one-character expression matches, found in pieces; -1 if there is none."""
     while begin < len(text):
         found = wanted.search(text, begin, begin + CHARACTERS)
         if found is not None:
