@@ -2,8 +2,8 @@
 
     module = DeadCode(entries=("main",))(module)
 
-`pipeline` lists the passes of a compilation in order; `run` applies them, prints the module behind those that it is told to
-print, and takes their times. A pass expects and gives a typed module.
+`pipeline` lists the passes of a compilation in order; `run` applies them, prints the module after those that it is told to
+print, and measures their times. A pass takes and returns a typed module.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Pass(Protocol):
 
 @dataclass(frozen=True)
 class InferTypes:
-    """Types every variable, and checks those that are typed."""
+    """Types every variable, and checks existing types."""
 
     name: str = "infer_types"
 
@@ -106,7 +106,7 @@ class Options:
 
 # The order of passes, each with the least optimisation level at which it runs. Level 0 is what code generation needs: types,
 # no generic functions, no nested functions, no function that nothing calls (its types may have stayed open), and a name for
-# each size that a kernel is told. All others may be left out: they make programs faster, or a kernel possible, and nothing else.
+# each size that a kernel gets. All others are optional: they only make programs faster, or a kernel possible.
 PIPELINE: tuple[tuple[int, Callable[[Options], Pass]], ...] = (
     (0, lambda options: InferTypes()),
     (0, lambda options: Monomorphise()),
@@ -143,7 +143,7 @@ PIPELINE: tuple[tuple[int, Callable[[Options], Pass]], ...] = (
 
 
 def optional_passes() -> list[str]:
-    """The names of the passes that may be left out, in the order of their first runs."""
+    """The names of the optional passes, in the order of their first runs."""
     required = {make(Options()).name for least, make in PIPELINE if least == 0}
     names = dict.fromkeys(make(Options()).name for _, make in PIPELINE)
     return [name for name in names if name not in required]
@@ -152,7 +152,7 @@ def optional_passes() -> list[str]:
 def pipeline(level: int, options: Options, without: Collection[str] = ()) -> list[Pass]:
     """The passes of an optimisation level; those named in `without` are left out wherever they run.
 
-    Raises UnknownPassError for a name that is none of `optional_passes()`, CompileError for an unknown level.
+    Raises UnknownPassError for a name not among `optional_passes()`, CompileError for an unknown level.
     """
     most = max(least for least, _ in PIPELINE)
     if isinstance(level, bool) or not isinstance(level, int) or not 0 <= level <= most:
@@ -184,7 +184,7 @@ def run(
     show: Callable[[str], None] = print,
     timings: Timings | None = None,
 ) -> ir.Module:
-    """Applies the passes in order; `show` is given the text of the module behind each pass named in `print_after`, without large
+    """Applies the passes in order; `show` gets the text of the module after each pass named in `print_after`, without large
     constants.
 
     Raises UnknownPassError for a name that no pass has.
