@@ -198,7 +198,7 @@ def as_array(value: Any) -> np.ndarray:
 
 
 def plain(array: np.ndarray) -> tuple[np.ndarray, str]:
-    """The elements one behind another in this system's byte order, and the name of their type. Raises DTypeError."""
+    """The elements one after another in this system's byte order, and the name of their type. Raises DTypeError."""
     try:
         dtype = DType.of(array.dtype)
     except DTypeError:

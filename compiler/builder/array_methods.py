@@ -154,7 +154,7 @@ class ArrayMethods(Suggesting):
         size = (self.shape or ())[0]
         if not isinstance(size, int):
             raise InferenceError(
-                f"len(): axis 0 is {size}, whose size a run tells; shape[0] is that size, as a dimension"
+                f"len(): axis 0 is {size}, whose size is known only at run time; shape[0] is that size, as a dimension"
             )
         return size
 

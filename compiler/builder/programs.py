@@ -360,7 +360,7 @@ def _type_of(where: str, given: Any) -> Type:
 def constant(value: object, dtype: Any = None) -> Expression:
     """A tensor known now."""
     if isinstance(value, SymbolicDim):
-        raise InferenceError(f"constant: {value} is a size that only a run tells; as an operand it is an int64 scalar")
+        raise InferenceError(f"constant: {value} is a size known only at run time; as an operand it is an int64 scalar")
     return _constant("constant", value, dtype)
 
 
@@ -426,7 +426,7 @@ def expression(value: Operand, where: str = "a value") -> Expression:
 
 
 def _size(dim: SymbolicDim, dtype: DType | None = None) -> Expression:
-    """A size that a run tells, as a scalar: int64, or of the element type that a number would have in its place."""
+    """A size known only at run time, as a scalar: int64, or of the element type that a number would have in its place."""
     size = op.reshape(op.shape_tensor(dims=(dim,)), shape=())
     return size if dtype is None or dtype is DType.int64 else op.cast(size, dtype=dtype)
 

@@ -1,4 +1,4 @@
-"""Values of a model whose length, presence or rank only a run can tell: sequences, optional values, tensors of any rank.
+"""Values of a model whose length, presence or rank is known only at run time: sequences, optional values, tensors of any rank.
 
 They are data types of the program (`formats/host_values.py`), and what is done with them are functions of the IR, here as its
 text. Two values that stand for one, as the results of both branches or a loop's state before and behind a round, meet in the
@@ -363,7 +363,7 @@ def converted(g: GraphBuilder, value: Imported, type_: Type) -> ir.Atom:
     if isinstance(type_, TensorType):
         return g.atom(value)
     if value.rank >= MOST_RANKS:
-        raise UnsupportedError(f"a tensor of {value.rank} axes, where only a run can tell how many there are")
+        raise UnsupportedError(f"a tensor of {value.rank} axes, whose number is known only at run time")
     return construct(g, type_, value.rank, g.atom(value))
 
 
@@ -637,10 +637,10 @@ def by_length(
 
 
 def _check_ranks(results: Sequence[Imported]) -> None:
-    """Raises ModelError for tensors of more axes than one whose rank only a run can tell may have."""
+    """Raises ModelError for too many axes of a tensor whose rank is known only at run time."""
     ranks = [each.rank for each in results if isinstance(each, Value)]
     if (most := max(ranks, default=0)) >= MOST_RANKS:
-        raise ModelError(f"a tensor of {most} axes, where only a run can tell how many there are")
+        raise ModelError(f"a tensor of {most} axes, whose number is known only at run time")
 
 
 def _of_type(g: GraphBuilder, var: ir.Var, type_: TensorType) -> Value:

@@ -202,7 +202,7 @@ class _ModelImporter:
         return with_sequences(ir.Module({entry: main}, DEFINITIONS))
 
     def _other(self, shapes: Shapes, entry: str) -> ir.Function | None:
-        """The version for sizes that are not equal. None where the model cannot do with sizes that only a run can tell."""
+        """The version for sizes that are not equal. None if the model needs sizes known in advance."""
         batch = None if self.batch is None else Batch(self.batch.symbol, self.batch.size)
         importer = _ModelImporter(self.file, self.graph, self.weights, batch, self)
         try:

@@ -371,7 +371,7 @@ def _scan_before_9(
     given, read = present(_given(inputs[1:])), attributes["num_scan_inputs"]
     batch = given[0].shape[0] if given and given[0].rank else None
     if not isinstance(batch, int) or batch < 1:
-        raise UnsupportedError("a batch whose size only a run can tell, in Scan before opset 9")
+        raise UnsupportedError("a batch whose size is known only at run time, in Scan before opset 9")
     directions = attributes.get("directions", (0,) * read)
     options = {"body": attributes["body"], "num_scan_inputs": read, "scan_input_directions": directions}
     rows = []

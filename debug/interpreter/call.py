@@ -234,7 +234,7 @@ class _Call:
         except _USUAL as error:
             raise self._fault(error) from error
         if self.memory.is_streaming and result == 0:
-            raise self.wrong(f"part {part} has written past the caches (vstream), and does not end with streamed()")
+            raise self.wrong(f"part {part} has stored non-temporally (vstream), and does not end with streamed()")
         if not isinstance(result, int) or (result == STOPPED and part >= 0):
             raise self.wrong(f"part {part} of {parts} returns {result}; a kernel returns 0 or a failure's code")
         return int(result)

@@ -1,4 +1,4 @@
-"""Fourier transforms of lengths, axes and steps that only a run can tell."""
+"""Fourier transforms of lengths, axes and steps known only at run time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers that ONNX's operators take as inputs, and that only a run can tell: axes, sizes, bounds, counts."""
+"""Inputs of ONNX's operators known only at run time: axes, sizes, bounds, counts."""
 
 from __future__ import annotations
 

@@ -542,7 +542,7 @@ def _hardmax_before_13(g: GraphBuilder, x: Value, *, axis: int = 1) -> Value:
 
 
 def _not_empty(g: GraphBuilder, x: Value, axis: int) -> Value:
-    """x, with one element along an axis that has none: an axis of a size that only a run knows may."""
+    """x, with one element along an axis that has none: an axis of a size known only at run time may."""
     length = x.shape[axis]
     missing = maximum(dims.add(1, dims.multiply(length, -1)), 0)
     if missing == 0:

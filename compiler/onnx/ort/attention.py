@@ -404,7 +404,7 @@ def _cached(
     g: GraphBuilder, past_key: Value, past_value: Value, key: Value, value: Value, first: Value, total: Value
 ) -> tuple[Value, ...]:
     """The caches with new rows, each sequence's behind its earlier ones. Where all of them fill the given cache, the new rows
-    are joined to it; else they are put into it, where it may have more room than is used. A total that only a run can tell is
+    are joined to it; else they are put into it, where it may have more room than is used. A total known only at run time is
     taken to be that of all its tokens, as if there were no such room."""
     (batch, _, length, _), earlier = key.shape, past_key.shape[2]
     joined = dims.add(earlier, length)

@@ -69,7 +69,7 @@ def check(definition: PrimitiveDefinition, text: str, error: CompileError) -> No
         place = "its kernel" if line is None else f"line {line} of its kernel"
         raise KernelError(
             f"operator {name!r}: {place} cannot be compiled: {reason}. A variable has one type, that of its first "
-            "assignment; float32(…) and the like convert, and numbers in the text are int64 and float64"
+            "assignment; float32(…) and other types convert, and numbers in the text are int64 and float64"
         ) from error
 
 
