@@ -103,7 +103,7 @@ class Schedule:
         self._is_read = self._is_started = False
 
     def __iter__(self) -> Iterator[tuple[int, Any]]:
-        """(number, result) of each batch, once. Raises BatchError, WorkerError, and what the source raises, behind the results
+        """(number, result) of each batch, once. Raises BatchError, WorkerError, and what the source raises, after the results
         of the batches before."""
         try:
             while True:

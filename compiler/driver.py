@@ -111,7 +111,7 @@ def compile(
                   depend on are left out
     target        the CPU that kernels are made for, by default this one
     opt_level     0: what code generation needs, 1: simplification and fusion, 2: layouts too
-    print_after   names of passes; the module behind each is printed, large constants left out
+    print_after   names of passes; the module after each is printed, large constants left out
     progress      a progress bar while kernels are built
     embed_native  whether the executable carries the kernels' native code
     tune          seconds for measuring which variants of the kernels are the fastest here; the executable keeps the choices.
@@ -340,7 +340,7 @@ def bind_parameters(
 
 
 def unbind_weights(module: ir.Module, name: str) -> tuple[ir.Module, dict[str, np.ndarray]]:
-    """The other way: `module` with the named constants of one function as parameters behind its own, and their arrays. What
+    """The other way: `module` with the named constants of one function as parameters after its own, and their arrays. What
     something was already decided by, or computed of, stays a constant."""
     function = module.functions[name]
     weights = [atom for atom in dict.fromkeys(atoms_in(function.body)) if isinstance(atom, ir.Weight)]

@@ -142,7 +142,7 @@ def _parts(
 
 
 def _in_order(slices: Sequence[Slice]) -> list[Slice]:
-    """By their beginnings; what lies within another comes behind it."""
+    """By their beginnings; what lies within another comes after it."""
     return sorted(slices, key=lambda each: (each.begin, -each.end))
 
 

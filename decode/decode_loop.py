@@ -2,7 +2,7 @@
 
     generate(input_ids: int64[batch, length], max_new_tokens: int64[], stop: int64[ends], …) -> int64[batch, made]
 
-Beside the decoder, a function that takes a prompt and gives the likeliest tokens behind it, as `treadle.generate` does with its
+Beside the decoder, a function that takes a prompt and gives the likeliest tokens after it, as `treadle.generate` does with its
 usual sampler: the caches stay where the machine has made them, and Python is not asked between two tokens. Inputs that an encoder
 makes (`encoder_hidden_states`, `encoder_attention_mask`) are its last parameters, the same in each round.
 """
@@ -128,7 +128,7 @@ class _Loop:
         return shape
 
     def _called(self, new: Expression, caches: Sequence[Expression]) -> tuple[Expression, list[Expression]]:
-        """The logits behind the last token, and the caches that follow."""
+        """The logits after the last token, and the caches that follow."""
         roles = self._roles
         held = [programs.match_shape(each, type_.shape) for each, type_ in zip(caches, self._caches, strict=True)]  # type: ignore[arg-type]
         by_name = {**self._fed, **dict(zip([name for name, _ in roles.cache], held, strict=True))}
@@ -167,7 +167,7 @@ class _Loop:
 
 
 def _behind(sized: Sequence[Expression], made: Expression) -> Expression:
-    """A tensor that is made of sizes alone, computed behind the values that these are sizes of."""
+    """A tensor that is made of sizes alone, computed after the values that these are sizes of."""
     make = made.make
     assert make is not None
     return Expression(lambda atoms, blocks: make((), blocks), tuple(sized), type=made.type, name=made.name)

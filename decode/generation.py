@@ -195,16 +195,16 @@ def generate(
     function: str = "main",
     cancel: CancelToken | None = None,
 ) -> Iterator[Any]:
-    """The tokens that a decoder puts behind a prompt, one by one, as they are made.
+    """The tokens that a decoder puts after a prompt, one by one, as they are made.
 
     ids       the prompt's token ids: a list, or integers [length], for which integers come; or integers [batch, length], or
               a list of prompts of several lengths, for which arrays [batch] come. Prompts of one length are computed together,
               others apart
     sampler   a Sampler, or a function of logits [batch, vocabulary] that gives ids [batch]; without it the numbers behind it
               make one: by default the likeliest token is taken. A temperature that is not given is 1 beside top_k, top_p or seed
-    stop      token ids, or sequences of them, behind any of which a text ends; the token that completes it is the last.
+    stop      token ids, or sequences of them, after any of which a text ends; the token that completes it is the last.
               A row of a batch that has ended repeats its last token until all have
-    attention_mask  of the shape of ids, 0 where a prompt that is shorter than others is filled up: in front or behind
+    attention_mask  of the shape of ids, 0 where a prompt that is shorter than others is padded: before or after it
     feeds     inputs that are the same in every call, by name: what an encoder has made, and its mask
     cancel    ends the text from another thread; the machine's bounds hold for each token
 
@@ -291,7 +291,7 @@ def _tokens_of(prompt: np.ndarray, name: str) -> np.ndarray:
 
 def _of_equal_lengths(prompts: Sequence[np.ndarray]) -> list[np.ndarray]:
     """The numbers of the prompts of each length. Only these share a batch: nothing in a model's signature says whether it
-    leaves padding out in front, behind, or not at all (GroupQueryAttention wants it behind), so no model gets any."""
+    ignores padding before, after, or not at all (GroupQueryAttention wants it after), so no model gets any."""
     lengths = np.array([len(prompt) for prompt in prompts])
     return [np.flatnonzero(lengths == length) for length in dict.fromkeys(lengths.tolist())]
 
@@ -449,7 +449,7 @@ class _Decoder:
         return np.full([size if isinstance(size, int) else 1 for size in port.shape or ()], value, port.dtype)
 
     def step(self) -> np.ndarray:
-        """The logits behind the last token, [batch, vocabulary]."""
+        """The logits after the last token, [batch, vocabulary]."""
         roles, (batch, length) = self.roles, self.ids.shape
         inputs: dict[str, Any] = {roles.ids: self._cast(roles.ids, self.ids), **self._fixed, **self._cache}
         total = self._past + length

@@ -51,9 +51,9 @@ class Append:
     tokens: Tokens
     count: int
     kept: int
-    dropped: int  # of the tokens behind the sinks, old and new ones, those that leave
+    dropped: int  # of the tokens after the sinks, old and new ones, those that leave
     # Of the pages, by their numbers in its list, it has then those before `sunk`, and those from `first` up to `last`.
-    # The ones between leave; those behind the end of the list are new.
+    # The ones between leave; those after the end of the list are new.
     sunk: int
     first: int
     last: int

@@ -146,7 +146,7 @@ def copy_elements(target: np.ndarray, source: np.ndarray) -> None:
 
 
 def gather(arrays: list[np.ndarray], moved: Callable[[int, np.ndarray], object]) -> None:
-    """Has the arrays at aligned addresses, read-only, those below `_LARGE` bytes behind one another in one block of memory.
+    """Has the arrays at aligned addresses, read-only, those below `_LARGE` bytes one after another in one block of memory.
 
     Each array is copied to its place in `arrays`, and `moved` is called, so that holders of the old one can release it before
     the next is copied: together they may be most of the memory. What lies in a private mapping stays there.

@@ -20,7 +20,7 @@ from .types import DataTypeDefinition, FunctionType, TensorType, Type
 
 @dataclass(frozen=True, repr=False)
 class Function(Readable):
-    """A global function. `start` and `length` are in words of the code section, in which functions lie one behind the
+    """A global function. `start` and `length` are in words of the code section, in which functions lie one after the
     other in the order of the table, without gaps."""
 
     name: str

@@ -68,7 +68,7 @@ def pack(header: Any, parts: Sequence[Any] = ()) -> bytes:
 
 
 def unpack(frame: bytes, steps: Steps | None = None) -> tuple[dict[str, Any], memoryview]:
-    """The header of a frame, whose values `steps` counts, and the bytes behind it. Raises FormatError."""
+    """The header of a frame, whose values `steps` counts, and the bytes after it. Raises FormatError."""
     if not isinstance(frame, bytes) or len(frame) < _LENGTH.size:
         raise FormatError("a message to or from a remote device is cut off")
     (length,) = _LENGTH.unpack_from(frame)

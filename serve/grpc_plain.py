@@ -2,7 +2,7 @@
 
 Clients send the same request again and again, with other elements. Fields of a message come in the order of their numbers, and
 raw_input_contents is the last: where a message has one tensor, and the bytes before its elements are known, so is all but these.
-An answer's outputs are printed once, too, and their elements behind that.
+An answer's outputs are printed once, too, and their elements after that.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _RAW_INPUT, _RAW_OUTPUT = b"\x3a", b"\x32"  # the keys of raw_input_contents and
 
 @dataclass(frozen=True)
 class Known:
-    """A message that was found right, but for the elements behind `prefix`."""
+    """A message that was found right, but for the elements after `prefix`."""
 
     prefix: bytes
     model: str

@@ -234,7 +234,7 @@ class HttpApp:
     async def _read(
         self, body: Body, length: int | None, head_length: int | None, fields: dict[bytes, bytes]
     ) -> tuple[Head, memoryview]:
-        """The JSON of a request, and the bytes behind it. Raises BadRequestError, TooLargeError."""
+        """The JSON of a request, and the bytes after it. Raises BadRequestError, TooLargeError."""
         limits = self._limits
         encoding = fields.get(b"content-encoding", b"identity").decode("latin-1").strip().lower()
         if (head_length or 0) > limits.max_json:

@@ -72,7 +72,7 @@ class Scheduler:
             return True
 
     def leave(self, line: Line, seconds: float) -> None:
-        """The call behind `enter` is over, and took so long."""
+        """The call after `enter` is over, and took so long."""
         with self._lock:
             self._end(line, seconds)
 

@@ -277,7 +277,7 @@ class Service:
 
     @staticmethod
     def end(call: Call) -> None:
-        """Behind a call, however it ended."""
+        """After a call, however it ended."""
         if call.sequence is not None:
             call.sequence.leave()
 

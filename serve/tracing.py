@@ -80,5 +80,5 @@ class Span:
             self._span.set_status(self._trace.StatusCode.ERROR, str(answer))
 
     def end(self) -> None:
-        """Behind the request, however it ended."""
+        """After the request, however it ended."""
         self._span.end()

@@ -144,7 +144,7 @@ def _outside(what: str, rate: float, least: float, most: float) -> str:
 
 
 def _multiply_text(name: str, target: Target) -> str:
-    """word 0: where to leave the sums, behind which there is a zero that the compiler must not know, word 1: how many rounds."""
+    """word 0: where to leave the sums, after which there is a zero that the compiler must not know, word 1: how many rounds."""
     sums, kind = [f"sum_{i}" for i in range(_CHAINS)], "int32" if name == "int8" else name
     lines = [
         f"x = splat_{kind}(load_{kind}(word(args, 0), {_CHAINS * target.vector_bytes}))",

@@ -82,7 +82,7 @@ def register(refs, index):
 
 @inlined
 def next_list(at):
-    """The address behind the list at `at`."""
+    """The address after the list at `at`."""
     return at + WORD + WORD * load(at, 0)
 
 

@@ -56,7 +56,7 @@ KIND = _names("KIND", """
     STORAGE
 """, start=1)  # fmt: skip
 
-# A frame. Behind these words: the reference registers, two words each, then the integer registers.
+# A frame. After these words: the reference registers, two words each, then the integer registers.
 FRAME = _names("FRAME", """
     CALLER      bytes from the caller's frame to this one, 0 for the outermost
     FUNCTION    address of its function record
@@ -145,7 +145,7 @@ FREE = CHUNKS + 2 * MAX_CHUNKS  # then the heads of the free lists, one a size c
 CLASSES = 4 * 64
 CONTEXT_WORDS = FREE + CLASSES
 
-# The thread pool. Every word has a cache line of its own. Behind these words: a MEMBER a thread, the caller's first.
+# The thread pool. Every word has a cache line of its own. After these words: a MEMBER a thread, the caller's first.
 POOL = _names("POOL", """
     BUSY         1 while a call has the workers
     ACTIVE       calls that run
@@ -257,7 +257,7 @@ PYTHON = _names("PYTHON", """
 # Of NumPy's flags: C-contiguous and aligned; writeable; owns its elements.
 READABLE, WRITEABLE, OWNER = 0x101, 0x400, 0x4
 
-# A capsule of Python, behind what all objects begin with.
+# A capsule of Python, after what all objects begin with.
 CAPSULE = _names("CAPSULE", """
     POINTER
     NAME

@@ -579,7 +579,7 @@ def _made_again(
 
 @contextlib.contextmanager
 def _meanwhile(work: Callable[[], None]) -> Iterator[None]:
-    """Does `work` on a thread of its own while the body runs. What it raises is raised behind the body."""
+    """Does `work` on a thread of its own while the body runs. What it raises is raised after the body."""
     raised: list[Exception] = []
 
     def run() -> None:

@@ -309,7 +309,7 @@ def wake(pool, last):
         member = member_at(pool, index)
         if load(member, SLEEPER.LEFT_OUT) == 1:
             continue
-        # orders itself behind the tickets: a worker says that it sleeps, then looks at its ticket once more
+        # orders itself after the tickets: a worker says that it sleeps, then looks at its ticket once more
         if atomic_add(member, SLEEPER.ASLEEP, 0) > 0:
             keep_apart(pool, member)
             call_function(load(pool, POOL.LOCK), load(member, SLEEPER.MUTEX), 0)

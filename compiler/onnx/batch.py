@@ -6,7 +6,7 @@ of one row. `BatchBuilder` knows for each tensor where the batch lies in it, and
 symbolic; what would mix the rows of a batch is refused. So row k of what the program gives is what the model, as it was
 exported, gives for row k.
 
-An axis may hold the batch among others, as behind a reshape of [n, 12, 7, 7] to [12*n, 7, 7]: then it is `outer` times n times
+An axis may hold the batch among others, as after a reshape of [n, 12, 7, 7] to [12*n, 7, 7]: then it is `outer` times n times
 `inner`, in the order of memory.
 """
 
@@ -325,7 +325,7 @@ class BatchBuilder(GraphBuilder):
         return result, best
 
     def _parted(self, shape: Sequence[Dim], axis: int, outer: Dim, inner: Dim) -> Place | None:
-        """The place in an axis that has `outer` elements before the batch and `inner` behind it, in the order of memory."""
+        """The place in an axis that has `outer` elements before the batch and `inner` after it, in the order of memory."""
         before, behind = dims.product(shape[:axis]), dims.product(shape[axis + 1 :])
         if before == 0 or behind == 0:
             return None

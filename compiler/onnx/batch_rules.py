@@ -432,7 +432,7 @@ def _stacks(g: BatchBuilder, a: Value, b: Value) -> tuple[Value, Value]:
 
 
 def _recurrent(states: int, lengths: int) -> Rule:
-    """Behind the projected input [steps, batch, directions, gates, hidden] and the weights come that many states
+    """After the projected input [steps, batch, directions, gates, hidden] and the weights come that many states
     [directions, batch, hidden]; operand number `lengths` is the sequences' lengths [batch]."""
 
     def recurrent(g: BatchBuilder, values: list[Value], attributes: Attributes) -> Made:

@@ -1,7 +1,7 @@
 """Values of a model whose length, presence or rank is known only at run time: sequences, optional values, tensors of any rank.
 
 They are data types of the program (`formats/host_values.py`), and what is done with them are functions of the IR, here as its
-text. Two values that stand for one, as the results of both branches or a loop's state before and behind a round, meet in the
+text. Two values that stand for one, as the results of both branches or a loop's state before and after a round, meet in the
 narrowest type that holds either (`joined`), which each is made one of (`converted`).
 """
 

@@ -1,7 +1,7 @@
 """Loop and Scan: rounds written out one after the other, or a loop of the IR.
 
 A loop of few and small rounds, whose number is known, is written out, so that passes see all of it. Outputs of every round grow
-in a loop: a round's is put behind those of the last few rounds; when these are enough, they are put behind those of some more
+in a loop: a round's is appended to those of the last few rounds; when these are enough, they are appended to those of some more
 rounds before, and so on. So the work grows with the rounds, and hardly with their square.
 """
 
@@ -251,7 +251,7 @@ class Rounds:
         counted: Value,
         period: int,
     ) -> list[Value]:
-        """The levels' outputs of `counted` rounds, when `more` are put behind the last one's, which are put behind the level
+        """The levels' outputs of `counted` rounds, when `more` are appended to the last one's, which are appended to the level
         once every `period` rounds."""
         *before, last = levels
         last = self._joined(last, more)
@@ -421,7 +421,7 @@ def _is_true(value: Value) -> bool:
 
 
 def _wider(state: Type, following: Type) -> Type:
-    """The type of a state before and behind a round. Dimensions that differ are not known, nor is a rank that does."""
+    """The type of a state before and after a round. Dimensions that differ are not known, nor is a rank that does."""
     if isinstance(state, TensorType) and isinstance(following, TensorType) and state.dtype is not following.dtype:
         raise ModelError(f"a state of a loop is {state}, then {following}")
     return joined(state, following)

@@ -1,6 +1,6 @@
 """Numbers known only at run time, where an operator wants sizes, bounds or axes.
 
-Sizes become dimensions: the operator `extents` makes a tensor of no elements whose dimensions they are, so that all behind it is
+Sizes become dimensions: the operator `extents` makes a tensor of no elements whose dimensions they are, so that all after it is
 typed, planned and compiled as for any symbolic size. The rank of a result never depends on numbers: it follows from how many of
 them there are, which is static, or one of few (`onnx_held.by_length`). An axis is looked at through a view, [before, along,
 behind], in which the operator works on axis 1: one kernel serves every axis and rank, and nothing is moved.
@@ -94,7 +94,7 @@ class Axis:
         self.places = g.constant(np.arange(rank), DType.int64)
 
     def sizes(self) -> tuple[Dim, ...]:
-        """How many elements are before the axis, along it and behind it."""
+        """How many elements are before the axis, along it and after it."""
         g, one = self.g, self.g.constant(1, DType.int64)
         before = g.op("prod", g.op("where", g.op("less", self.places, self.number), self.shape, one))
         behind = g.op("prod", g.op("where", g.op("greater", self.places, self.number), self.shape, one))

@@ -235,7 +235,7 @@ class GraphBuilder:
         self._sizes: dict[Value, tuple[Dim, ...]] = {}  # of values whose elements were made dimensions
         self._parts: dict[Value, Sequence[Value]] = {}  # of vectors that were joined
         self._dimension_names: set[str] = set()
-        self._dimension_numbers: dict[str, int] = {}  # by name, the last number behind it
+        self._dimension_numbers: dict[str, int] = {}  # by name, the last number after it
         self.input_names: frozenset[str] | None = None  # of the dimensions that the inputs' shapes tell; None: of all
         self._commons: dict[frozenset[Dim], Dim] = {}  # of two sizes that broadcast
         self._short: dict[Dim, Dim] = {}  # names of long dimensions

@@ -199,7 +199,7 @@ def _pooled(image: np.ndarray, down: _Places, across: _Places, mode: str) -> np.
         (each[:, None, :, None, :, None], other[None, :, None, :, None, :])
         for each, other in zip(down, across, strict=True)
     )
-    products = image[pixels] * (weights[0] * weights[1])[..., None]  # [down, across, places …, before or behind …, C]
+    products = image[pixels] * (weights[0] * weights[1])[..., None]  # [down, across, places …, before or after …, C]
     if mode == "max":  # as ONNX defines it
         return products.max((2, 3, 4, 5))
     values = products.sum((4, 5))

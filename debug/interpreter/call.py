@@ -87,8 +87,8 @@ def run_kernel(
 ) -> Ran:
     """Runs a kernel on arrays of the types of the definition's parameters, part after part in this `order` (by default from the
     first to the last), of which each of the `threads`, with scratch memory of its own, takes one in turn. Tensors lie `offset`
-    bytes behind a multiple of 64. With `spare_lanes`, elements of the results may be made of memory that nobody wrote: those
-    of blocked images behind their last channel. `watch` is told of each line, and ends the call by returning False; `debugger`,
+    bytes after a multiple of 64. With `spare_lanes`, elements of the results may be made of memory that nobody wrote: those
+    of blocked images after their last channel. `watch` is told of each line, and ends the call by returning False; `debugger`,
     a `pdb.Pdb`, is entered at the first.
 
     Raises KernelFaultError where the text breaks the convention: for what it says itself, for outputs that are not

@@ -87,7 +87,7 @@ class Memory:
         undefined: int | None = None,
         shared: bool = False,
     ) -> Region:
-        """A region of these bytes, `offset` bytes behind a multiple of 4096. By default nothing is writable, and all defined."""
+        """A region of these bytes, `offset` bytes after a multiple of 4096. By default nothing is writable, and all defined."""
         number = len(self.regions) + 1
         base = (number << _WINDOW) + (1 << (_WINDOW - 1)) + offset
         region = Region(

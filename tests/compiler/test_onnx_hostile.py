@@ -200,7 +200,7 @@ def test_work_that_can_wait_is_left_to_the_program(name: str) -> None:
 
 
 def doubled_texts() -> bytes:
-    """A text that is put behind itself 25 times, a hundred of them: 10 GB."""
+    """A text that is appended to itself 25 times, a hundred of them: 10 GB."""
     nodes = [NODE("StringConcat", [f"t{i}", f"t{i}"], [f"t{i + 1}"]) for i in range(25)]
     ends = [NODE("Shape", ["t25"], ["s"]), NODE("Cast", ["s"], ["c"], to=1), NODE("Add", ["x", "c"], ["y"])]
     return model([*nodes, *ends, NODE("Identity", ["t25"], ["z"])], [tensor("t0", np.array(["ab "] * 100, object))])

@@ -55,7 +55,7 @@ def scalars(*values: object) -> bytes:
 
 
 def with_definitions(*definitions: PrimitiveDefinition) -> bytes:
-    """A file with a kernel to build for each definition: behind its end, the function calls them all."""
+    """A file with a kernel to build for each definition: after its end, the function calls them all."""
     primitives = tuple(Primitive(f"p{i}", definition) for i, definition in enumerate(definitions))
     ret, call = BY_NAME["ret"].opcode, BY_NAME["call"].opcode
     words = [ret, 0, *(word for index in range(len(definitions)) for word in (call, index, 0, 0, 0)), ret, 0]
@@ -216,7 +216,7 @@ def _() -> bytes:
 
 
 def definitions(name: str, *made: Callable[[], PrimitiveDefinition]) -> None:
-    """A file for each definition: those behind one that is refused would not be looked at."""
+    """A file for each definition: those after one that is refused would not be looked at."""
     for number, make in enumerate(made):
         MAKERS[f"{name}, {number}"] = lambda make=make: with_definitions(make())
 

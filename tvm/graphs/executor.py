@@ -113,7 +113,7 @@ class GraphExecutor(InProcess, Module):
         ] = {}  # by entry: the memory of parameters, outputs and what lies between steps
         self._foreign: set[int] = set()  # entries whose memory is not the executor's to write to
         self._given: dict[int, int] = {}  # entry → the output for whose sake it lies in memory of the user's
-        self._copied: dict[int, np.ndarray] = {}  # outputs that are copied behind each run
+        self._copied: dict[int, np.ndarray] = {}  # outputs that are copied after each run
         self._bound: Callable[[], Any] | None = None
         self._steps: tuple[Callable[[], Any], ...] = ()
         self._allocate()

@@ -36,7 +36,7 @@ class Step:
 
 @dataclass(frozen=True)
 class GraphProgram:
-    """A graph, cut into steps. `roots` says for each entry whose memory it has: its own, or, behind `__nop`, another's."""
+    """A graph, cut into steps. `roots` says for each entry whose memory it has: its own, or, after `__nop`, another's."""
 
     graph: Graph
     steps: tuple[Step, ...]

@@ -70,7 +70,7 @@ class Expr(Object):
         return type_
 
     def astext(self, show_meta_data: bool = True, annotate: object = None) -> str:
-        """Relay's text of the expression, which `relay.parse_expr` reads; `annotate` gives what stands behind each expression."""
+        """Relay's text of the expression, which `relay.parse_expr` reads; `annotate` gives what stands after each expression."""
         from .text import expression_text
 
         return expression_text(self, show_meta_data, annotate)  # type: ignore[arg-type]

@@ -235,7 +235,7 @@ class IRModule(Object):
         return lowered(self._functions, self._data_types, entries or ("main",))
 
     def astext(self, show_meta_data: bool = True, annotate: object = None) -> str:
-        """Relay's text of the module, which `relay.fromtext` reads; `annotate` gives what stands behind each expression."""
+        """Relay's text of the module, which `relay.fromtext` reads; `annotate` gives what stands after each expression."""
         from .text import module_text
 
         return module_text(self, show_meta_data, annotate)  # type: ignore[arg-type]

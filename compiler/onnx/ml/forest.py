@@ -167,7 +167,7 @@ def _append(
     forest: Forest, feature: np.ndarray, threshold: np.ndarray, mode: np.ndarray | int, nan_is_yes: np.ndarray,
     yes: np.ndarray, no: np.ndarray, origin: np.ndarray,
 ) -> None:  # fmt: skip
-    """More nodes behind the others."""
+    """More nodes after the others."""
     effort.spend(NODE_UNITS * len(feature), "the trees")
     forest.feature = np.append(forest.feature, feature)
     forest.threshold = np.append(forest.threshold, threshold)

@@ -28,7 +28,7 @@ def _ensemble(g: GraphBuilder, x: Value, forest: Forest, targets: int, aggregate
     aggregate = aggregate.lower()
     width = x.shape[1] if isinstance(x.shape[1], int) else None
     made = tables(forest, targets, aggregate, width)
-    if width is None:  # the nodes know no feature behind these
+    if width is None:  # the nodes know no feature after these
         x = g.op("slice", x, starts=(0,), ends=(made.columns,), axes=(1,), steps=(1,))
         x = g.checked(x, (x.shape[0], made.columns))
     result = g.op(

@@ -105,7 +105,7 @@ def _by_computed_matrix(g: GraphBuilder, x: Value, size: Dim, inverse: bool, one
         return g.op("cast", value, dtype=DType.float64)
 
     angles = g.op("divide", g.op("multiply", real(turns), g.constant(2 * math.pi, DType.float64)), real(long))
-    weight = real(g.op("less", rows, whole_number(g, half if is_real else size)))  # what lies behind is left out
+    weight = real(g.op("less", rows, whole_number(g, half if is_real else size)))  # what lies after is left out
     if is_real:  # all frequencies but the first, and the middle one, stand for two
         twice = g.op("multiply", rows, g.constant(2, DType.int64))
         is_single = g.op("logical_or", g.op("equal", twice, g.constant(0, DType.int64)), g.op("equal", twice, long))
@@ -126,7 +126,7 @@ def _by_computed_matrix(g: GraphBuilder, x: Value, size: Dim, inverse: bool, one
 
 
 def _along_rows(g: GraphBuilder, x: Value, size: int, inverse: bool) -> Value:
-    """The transform of x [..., points, 1 or 2], with zeros behind it or without its end, to [..., size, 2]."""
+    """The transform of x [..., points, 1 or 2], with zeros after it or without its end, to [..., size, 2]."""
     divisor = next((k for k in range(math.isqrt(size), _LEAST - 1, -1) if size % k == 0), 1)
     if size > _MOST and divisor > 1:
         return _in_two(g, _of_size(g, x, size), divisor, size // divisor, inverse)

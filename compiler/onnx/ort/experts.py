@@ -27,7 +27,7 @@ class _Swiglu(NamedTuple):
     alpha: float
     beta: float
     limit: float  # none, if it is 0
-    fusion: int  # 1: the halves alternate, 2: one lies behind the other
+    fusion: int  # 1: the halves alternate, 2: one after the other
 
 
 class _Routing(NamedTuple):

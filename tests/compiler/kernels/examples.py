@@ -600,7 +600,7 @@ class Example:
 
     @property
     def is_exact(self) -> bool:
-        """Whether the reference tells every element: not lanes behind the last channel of an image, nor of strange weights."""
+        """Whether the reference tells every element: not lanes after the last channel of an image, nor of strange weights."""
         return self.name.split()[0] not in _WITH_SPARE_LANES
 
 

@@ -94,7 +94,7 @@ def test_any_number_of_parts_gives_the_same_bits():
 
 
 def check_convolution(shape, weights, *, parts=1, target=TARGET, start=True, **window):
-    """A convolution of a blocked image against the plain one; what lies behind its last channel is anything."""
+    """A convolution of a blocked image against the plain one; what lies after its last channel is anything."""
     x, weight = (whole_range(tensor(*type_), seed) for seed, type_ in enumerate((("uint8", shape), ("int8", weights))))
     image, packed = evaluate("pack_channels", x), evaluate("pack_integer_weights", weight)
     image[:, -1, ..., (shape[1] - 1) % 16 + 1 :] = 0xA5

@@ -5,8 +5,8 @@ python -m treadle.tools.dev.derive.pages --check tour.md …    exits with 1, an
 
 The blocks of a page run one after the other in one new folder:
 
-    ```python                 in one namespace; a ```text block right behind it is what it prints
-    ```console                commands behind `$ `, each with what it prints; one that ends with ` &` runs until the page ends
+    ```python                 in one namespace; a ```text block right after it is what it prints
+    ```console                commands after `$ `, each with what it prints; one that ends with ` &` runs until the page ends
     <!-- hidden: CODE -->     Python that readers do not see: it makes the files that they have
     <!-- needs: uvicorn -->   the next block runs where these packages are installed
     <!-- varies -->           what the next block prints is not compared: times, and what follows from them

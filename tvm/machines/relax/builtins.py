@@ -333,7 +333,7 @@ def invoke_closure(machine: Any, closure: Any, *args: Any) -> Any:
 
 @calling_builtin
 def call_tir_dyn(function: Any, first: Any, *rest: Any) -> None:
-    """Calls a function with tensors, and the sizes of a shape, the last argument, behind them."""
+    """Calls a function with tensors, and the sizes of a shape, the last argument, after them."""
     *tensors, shape = first, *rest
     if not isinstance(function, (PackedFunc, VMClosure)):
         raise ArgumentError(f"call_tir_dyn: expected a function, got a {type(function).__name__}")

@@ -242,7 +242,7 @@ def shape_of(x: Expression) -> tuple[Expression, tuple[Dim, ...]]:
 
 
 def behind(operator_name: str, x: Expression, waits: Sequence[Expression], **attributes: Any) -> Expression:
-    """An operator on `x` whose attributes use dimensions that `waits` bind: it comes behind them."""
+    """An operator on `x` whose attributes use dimensions that `waits` bind: it comes after them."""
     from ....compiler import ir
     from ....compiler.operators import TABLE as OPERATORS
 

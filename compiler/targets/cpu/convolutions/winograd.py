@@ -155,7 +155,7 @@ class Winograd:
 
     @property
     def chunk_bytes(self) -> int:
-        """Behind `spectrum`."""
+        """After `spectrum`."""
         return self.area * sum(self._planes_bytes)
 
     def write_scratch_sizes(self) -> None:

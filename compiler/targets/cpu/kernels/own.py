@@ -1,6 +1,6 @@
 """The template of user-defined operators: the user's function, turned into a kernel's text by `subscripts.py`.
 
-def cross(a, b, out):                       # inputs, outputs; attributes of the operator by name behind *
+def cross(a, b, out):                       # inputs, outputs; attributes of the operator by name after *
     for row in prange(out.shape[0]):        # threads share these rounds
         out[row, 0] = a[row, 1] * b[row, 2] - a[row, 2] * b[row, 1]
         …
