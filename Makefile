@@ -64,7 +64,7 @@ lint: $(VENV)/ready
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	mkdir -p $(VENV)/src && ln -sfn ../.. $(VENV)/src/treadle  # whatever the folder of this checkout is called
-	MYPYPATH=$(VENV)/src $(VENV)/bin/mypy -m treadle $(foreach room,formats native vm compiler decode remote serve cluster debug tvm tools,-p treadle.$(room))
+	MYPYPATH=$(VENV)/src $(VENV)/bin/mypy -m treadle $(patsubst %/__init__.py,-p treadle.%,$(wildcard */__init__.py))
 	MYPYPATH=$(VENV)/src $(VENV)/bin/mypy --strict --follow-imports=silent $(addprefix $(VENV)/src/treadle/,$(filter-out examples/quick_start.py,$(wildcard examples/*.py)))  # TVM's names have no types
 
 # dist/treadle-*.whl, with the engine's object code
@@ -83,6 +83,7 @@ bench: $(VENV)/rivals
 fuzz: $(VENV)/ready
 	$(RUN) -m treadle.tools.dev.fuzz.executables
 	$(RUN) -m treadle.tools.dev.fuzz.readers
+	$(RUN) -m treadle.tools.dev.fuzz.attacks
 	$(RUN) -m treadle.tools.dev.fuzz.programs --count 10000
 	$(RUN) -m treadle.tools.dev.fuzz.programs --count 2000 --off
 	$(RUN) -m treadle.tools.dev.fuzz.onnx --count 20000 --off

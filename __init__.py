@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from .formats.parameter_files import load_params, save_params
     from .formats.text.disassembly import dis
     from .formats.types import TensorType
-    from .remote.device import remote
+    from .rpc.device import remote
     from .vm.device import Device, cpu
     from .vm.machine import CancelToken, VirtualMachine
     from .vm.observe.hooks import Event, InstrumentAction, Listener
@@ -86,7 +86,7 @@ _HOMES = {
     "after": ".compiler.passes.placed",
     "before": ".compiler.passes.placed",
     "debug": ".debug",
-    "errors": ".formats",
+    "errors": ".errors",
     "dis": ".formats.text.disassembly",
     "DType": ".formats.dtypes",
     "TensorType": ".formats.types",
@@ -104,7 +104,7 @@ _HOMES = {
     "Listener": ".vm.observe.hooks",
     "CancelToken": ".vm.machine",
     "VirtualMachine": ".vm.machine",
-    "remote": ".remote.device",
+    "remote": ".rpc.device",
     "map_batches": ".cluster.batches",
     "Tensor": ".vm.tensor",
     "get_num_threads": ".vm.threads",
@@ -169,7 +169,10 @@ if not TYPE_CHECKING:  # type checkers must refuse unknown names
             from .formats.messages.errors import UnknownAttributeError
 
             raise UnknownAttributeError(f"module {__name__!r} has no attribute {name!r}", lambda: _instead_of(name))
-        module = importlib.import_module(home, __name__)
+        from .formats.messages.errors import naming
+
+        with naming(f"the modules of {__name__}.{name}"):
+            module = importlib.import_module(home, __name__)
         value = module if home == f".{name}" else getattr(module, name)
         globals()[name] = value
         return value

@@ -2,7 +2,9 @@
 
 Steps say that they begin (`step`), and ask before each node whether there is time and memory left (`check`), so that an error
 names both, and nothing is interrupted in the middle. What is about to be made is asked for before it is made (`check_room`).
-`effort.py` bounds the work that a model may ask for, for any caller; this bounds what the caller gives.
+`effort.py` bounds the work that a model may ask for, whoever compiles it; this bounds what the caller gives.
+
+`telling` says on standard error which step is under way, once that takes longer than two seconds.
 """
 
 from __future__ import annotations
@@ -10,9 +12,10 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +24,9 @@ from ..formats.messages.errors import BudgetExceededError, CompileBudgetError, C
 from ..formats.starting import Thread
 
 _SAMPLE_SECONDS = 0.01  # between two looks at the memory that is in use: one takes some 10 us
+_SILENCE = 2.0  # seconds that a step may take before it is told
+_AGAIN = 4  # times the seconds that it took until then, after which it is told again
+_LOOK = 0.25  # seconds between two looks at the step that is under way
 
 
 @dataclass
@@ -62,10 +68,64 @@ def bounded(max_seconds: float | None = None, max_memory: int | None = None) -> 
 
 
 def step(name: str) -> None:
-    """A part of the compilation begins: from now on errors name it."""
+    """A part of the compilation begins: from now on errors name it, and so does who tells of it."""
+    if (teller := _teller.get()) is not None:
+        teller.begin(lambda: name)
     if (bounds := _current.get()) is not None:
         bounds.step, bounds.node = name, ""
         check()
+
+
+class Teller:
+    """What is under way. Its clock is not that of bounds, which tests set."""
+
+    def __init__(self) -> None:
+        self.begin(str)
+
+    def begin(self, text: Callable[[], str]) -> None:
+        """Something else is under way, which a text is asked for when it is told; nothing is, where that is empty."""
+        self.since = time.perf_counter()
+        self.text = text
+
+    def tell(self, ended: threading.Event) -> None:
+        """Prints lines until it ends."""
+        since, due = self.since, self.since + _SILENCE
+        while not ended.wait(_LOOK):
+            if self.since != since:
+                since, due = self.since, self.since + _SILENCE
+            seconds = time.perf_counter() - since
+            if since + seconds > due and (text := self.text()) and sys.stderr is not None:
+                print(f"treadle: {text}, {seconds:.0f} s so far", file=sys.stderr, flush=True)
+                due = since + _AGAIN * seconds
+
+
+_teller: ContextVar[Teller | None] = ContextVar("teller", default=None)
+
+
+@contextlib.contextmanager
+def telling(is_wanted: bool = True) -> Iterator[Teller]:
+    """Within this, steps that take long are told on standard error, by a thread; where there is none, they are not."""
+    outer = _teller.get()
+    teller = outer or Teller()
+    if outer is not None or not is_wanted:
+        before = teller.text
+        try:
+            yield teller
+        finally:
+            teller.begin(before)
+        return
+    ended = threading.Event()
+    thread = Thread(target=teller.tell, args=(ended,), name="treadle-progress", daemon=True)
+    token = _teller.set(teller)
+    try:
+        with contextlib.suppress(RuntimeError):  # the system has no thread for this
+            thread.start()
+        yield teller
+    finally:
+        _teller.reset(token)
+        ended.set()
+        if thread.ident is not None:
+            thread.join()
 
 
 def check(node: str = "") -> None:
@@ -151,6 +211,5 @@ def _held_bytes() -> int:
         return (int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGE_SIZE")  # resident, without files' pages
     except (OSError, ValueError, IndexError):
         import resource
-        import sys
 
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

@@ -14,15 +14,16 @@ import functools
 import gc
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from .. import formats
 from ..decode.decode_loop import NAME as LOOP
 from ..decode.decode_loop import with_decode_loop
+from ..decode.decoder_step import with_step
+from ..decode.generation import STEP
 from ..formats import text_entries
 from ..formats.dtypes import DType
 from ..formats.executable import Executable
@@ -31,7 +32,6 @@ from ..formats.host_work import note
 from ..formats.messages.calling import public, told, warn_user
 from ..formats.messages.errors import CompileError, InferenceError, MiscompilationError, VerificationError, naming
 from ..formats.messages.names import near
-from ..formats.primitive import PrimitiveDefinition
 from ..formats.program import NativeKernel, Program
 from ..formats.types import TensorType
 from ..vm.library import variant_keys
@@ -40,20 +40,16 @@ from .batch import Batch
 from .builder.anf import Node, distinct
 from .codegen.functions import Generated, generate
 from .forced_sizes import forced_text
+from .host_work import host_primitives, loop_warning
 from .ir.analysis import atoms_in, constant_bytes
 from .onnx.choice import check_choice
-from .operators.winograd import WinogradChoice, best_tiles
 from .passes import Options, Timings, pipeline, run
 from .passes.placed import Placed, with_placed
 from .passes.rewriting import Rewriter
 from .passes.text_entries import entries_of
-from .targets.cpu.host_work import host_primitives, loop_warning
-from .targets.cpu.kernels.lower import supports
-from .targets.cpu.target import Target, host
+from .targets.base import Backend
+from .targets.choice import backend_of
 from .weights import Weights
-
-if TYPE_CHECKING:
-    from .targets.cpu.tune import Session
 
 OPT_LEVEL = 2
 
@@ -61,7 +57,7 @@ OPT_LEVEL = 2
 @contextlib.contextmanager
 def _uncollected() -> Iterator[None]:
     """Python's collector of cycles would look at all that a compilation makes, for a tenth of its time, and find next to
-    nothing. It pauses meanwhile."""
+    nothing. It pauses meanwhile, and until what was made has gone: it looks at all that is left once it goes on."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -78,12 +74,12 @@ def compile(
     params: Mapping[str, np.ndarray] | None = None,
     entry: str | Sequence[str] | None = None,
     shapes: Mapping[str, Sequence[int | str | None] | int | str] | None = None,
-    target: Target | None = None,
+    target: Any = None,
     opt_level: int = OPT_LEVEL,
     print_after: Iterable[str] = (),
     progress: bool = True,
     embed_native: bool = True,
-    tune: float | Session | None = None,
+    tune: Any = None,
     tuned: bool = False,
     without: Collection[str] = (),
     named_weights: bool = False,
@@ -111,8 +107,8 @@ def compile(
                   depend on are left out
     target        the CPU that kernels are made for, by default this one
     opt_level     0: what code generation needs, 1: simplification and fusion, 2: layouts too
-    print_after   names of passes; the module after each is printed, large constants left out
-    progress      a progress bar while kernels are built
+    print_after   names of passes; the module behind each is printed, large constants left out
+    progress      says on standard error what takes long: a progress bar while kernels are built, a line for another step
     embed_native  whether the executable carries the kernels' native code
     tune          seconds for measuring which variants of the kernels are the fastest here; the executable keeps the choices.
                   A Session says afterwards what was found
@@ -134,11 +130,15 @@ def compile(
     Raises CompileError (InferenceError, UnsupportedOperatorError, ModelError, CompileBudgetError).
     """
     weights = Weights() if named_weights else None
-    with naming("compiling"), bounds.bounded(max_seconds, max_memory):
-        target = _target(target)
+    with (
+        naming("compiling"),
+        bounds.bounded(max_seconds, max_memory),
+        bounds.telling(progress and tune is None),  # a session tells of itself
+    ):
+        backend = backend_of(target)
         built = _built(model, entry)
         if entry is None:
-            entry = tuple(model) if isinstance(model, Mapping) and model else "main"
+            entry = (built.entries if built is not None else ()) or "main"
         entries = _entries(entry)
         _check_options(
             params, shapes, dtypes, outputs, tune, built, print_after=print_after, without=without, passes=passes
@@ -146,26 +146,31 @@ def compile(
         asked = None if batch is None else Batch.of(batch)
         if asked is not None and built is not None:
             raise CompileError("batch: this is for ONNX models; the variables of a Module have their own sizes")
-        module = built or _import(model, entries[0], weights, asked, shapes=shapes, dtypes=dtypes, outputs=outputs)
-        if decode_loop:
-            module, entries = with_decode_loop(_with_result_names(module, entries[:1]), entries[0]), (*entries, LOOP)
-        generate_with = functools.partial(
-            compile_module,
-            module,
-            params=params,
-            entries=entries,
-            target=target,
-            opt_level=opt_level,
-            without=without,
-            weights=weights,
-            passes=passes,
-        )
-        if tune is None and not tuned:
-            executable = _executable(generate_with(print_after=print_after))
-        else:
-            generated = functools.partial(generate_with, print_after=print_after)
-            executable = _tuned(generated, target, tune, tuned, progress)
-        return with_kernels(executable, target, progress) if embed_native else executable
+        with _uncollected():
+            module = built or _import(model, entries[0], weights, asked, shapes=shapes, dtypes=dtypes, outputs=outputs)
+            if opt_level or decode_loop:
+                module = _with_result_names(module, entries)
+                for name in entries:
+                    module = with_step(module, name)
+                entries += tuple(name + STEP for name in entries if name + STEP in module.functions)
+            if decode_loop:
+                module, entries = with_decode_loop(module, entries[0]), (*entries, LOOP)
+            generate_with = functools.partial(
+                compile_module,
+                module,
+                params=params,
+                entries=entries,
+                opt_level=opt_level,
+                without=without,
+                weights=weights,
+                passes=passes,
+                print_after=print_after,
+            )
+            generated = functools.partial(_generated, generate_with)
+            is_tuned = tuned or tune is not None
+            executable = backend.tuned(generated, tune, tuned, progress) if is_tuned else generated(backend)
+            del module, generate_with, generated  # before the collector looks at what there is
+        return with_kernels(executable, backend, progress) if embed_native else executable
 
 
 def _built(model: Any, entry: str | Sequence[str] | None) -> ir.Module | None:
@@ -209,47 +214,39 @@ def _check_options(
         raise CompileError(f"tune={tune!r}: expected seconds, 0 or more, or a Session")
 
 
-def _target(target: Any) -> Target:
-    """Raises CompileError for anything but a target."""
-    if target is None or isinstance(target, Target):
-        return target or host()
-    raise CompileError(
-        f"target={target!r}: expected a Target, got a {type(target).__name__}; None, the default, means this CPU, and "
-        "TREADLE_TARGET says another. treadle.tvm takes the names that TVM has, such as 'llvm'"
-    )
-
-
 @_uncollected()
 def compile_module(
     module: ir.Module,
     *,
     params: Mapping[str, np.ndarray] | None = None,
     entries: Sequence[str] = ("main",),
-    target: Target | None = None,
+    target: Any = None,
     opt_level: int = OPT_LEVEL,
     print_after: Iterable[str] = (),
     timings: Timings | None = None,
-    winograd: WinogradChoice | None = None,
     without: Collection[str] = (),
     weights: Weights | None = None,
     passes: Sequence[Placed] = (),
 ) -> Generated:
     """The program of a module, and the planner's reports; no kernel is built.
 
-    `winograd` chooses algorithms for convolutions, by default what a count says for the target's registers; `without` names
-    passes that are left out, to find what one does. `weights` are those of the module that keep their names; `params` join them.
+    `without` names passes that are left out, to find what one does. `weights` are those of the module that keep their names;
+    `params` join them.
     """
-    target = _target(target)
-    winograd = winograd or functools.partial(best_tiles, registers=target.block_registers)
+    backend = backend_of(target)
     if missing := [name for name in entries if name not in module.functions]:
         known = ", ".join(module.functions) or "no functions"
         raise CompileError(
             f"there is no function {missing[0]!r} to start at; the module has {known}{near(missing[0], module.functions)}"
         )
+    if generic := [name for name in entries if module.functions[name].is_generic]:
+        raise CompileError(
+            f"entry {generic[0]!r} is generic: give its parameters types without variables, or call it from another function"
+        )
     if params:
         module = bind_parameters(module, entries[0], params, weights)
     module = _with_result_names(module, entries)
-    options = Options(tuple(entries), _supports(target), winograd)
+    options = Options(tuple(entries), backend)
     with effort.bounded(constant_bytes(module)):
         steps = with_placed(pipeline(opt_level, options, without), passes, entries)
         module = run(module, steps, print_after=print_after, timings=timings)
@@ -260,7 +257,7 @@ def compile_module(
         constants, made = weights.kept(program, made)
         program = dataclasses.replace(program, constants=constants)
         generated = dataclasses.replace(generated, program=program, constants=made)
-    hosted = host_primitives(program, options.supports)
+    hosted = host_primitives(program, backend.supports)
     if noted := needs(program.primitives) | note(hosted) | text_entries.note(entries_of(module)):
         program = dataclasses.replace(program, metadata={**program.metadata, **noted})
         generated = dataclasses.replace(generated, program=program)
@@ -271,7 +268,8 @@ def compile_module(
     return generated if weights is None else dataclasses.replace(generated, weights=weights.table(made))
 
 
-def _executable(generated: Generated) -> Executable:
+def _generated(generate_with: Callable[..., Generated], backend: Backend, **options: Any) -> Executable:
+    generated = generate_with(target=backend, **options)
     return Executable(generated.program, weights=generated.weights)
 
 
@@ -400,7 +398,6 @@ def _instead_of(model: Any) -> str:
     return "; of a graph, compile the model that holds it" if type(model).__name__ == "GraphProto" else ""
 
 
-@_uncollected()
 def _import(
     model: Any,
     entry: str,
@@ -447,73 +444,18 @@ def read_module(path: str | os.PathLike) -> ir.Module:
     return parse_module(read_text(path), folder=Path(path).parent)
 
 
-def _supports(target: Target) -> Callable[[PrimitiveDefinition], bool]:
-    @cache
-    def has_kernel(definition: PrimitiveDefinition) -> bool:
-        return supports(definition, target)
-
-    return has_kernel
-
-
-def _tuned(
-    generated: Callable[..., Generated], target: Target, tune: float | Session | None, tuned: bool, progress: bool
-) -> Executable:
-    """The result of `generated` with the fastest algorithms and kernel variants: measured now, if `tune` gives
-    time for it, and, if `tuned`, as measured on this machine before."""
-    from .targets.cpu.timing import Memory
-    from .targets.cpu.tune import Session
-    from .targets.cpu.tune_algorithms import Asked, choice, measure
-
-    session = Session(tune, progress) if isinstance(tune, (int, float)) else tune
-    measured = {}
-    if session is not None:
-        asked = Asked(target)
-        memory = Memory.of(generated(winograd=asked, print_after=()).program, target)
-        measured = measure(asked.problems, memory, target, session)
-    executable = _executable(generated(winograd=choice(target, measured, tuned)))
-    if tuned:
-        executable = with_known_variants(executable, target)
-    return executable if session is None else tune_kernels(executable, target, session)
-
-
-def with_known_variants(executable: Executable, target: Target | None = None) -> Executable:
-    """`executable` with the variants of its kernels that this machine remembers from tuning."""
-    from .targets.cpu.tune import known
-
-    target = target or host()
-    return _with_variants(executable, target, known(executable.program, target))
-
-
-def tune_kernels(executable: Executable, target: Target | None = None, session: Session | None = None) -> Executable:
-    """`executable` with the fastest variants of its kernels, as far as the session's time allows to measure them."""
-    from .targets.cpu.tune import Session, tune
-
-    target = target or host()
-    found = tune(executable.program, target, session or Session())
-    return _with_variants(executable, target, found.variants)
-
-
-def _with_variants(executable: Executable, target: Target, variants: Mapping[str, str]) -> Executable:
-    """An empty text for a definition is the default."""
-    before = executable.tuning.get(target.key, {})
-    all_ = {key: text for key, text in {**before, **variants}.items() if text}
-    others = {key: choices for key, choices in executable.tuning.items() if key != target.key}
-    return executable.with_tuning(others | ({target.key: all_} if all_ else {}))
-
-
-def with_kernels(executable: Executable, target: Target | None = None, progress: bool = True) -> Executable:
+def with_kernels(executable: Executable, target: Any = None, progress: bool = True) -> Executable:
     """`executable` with the native code of its primitives; those without a native lowering will be host operators."""
-    from .targets.cpu.toolchain.kernels import build
 
-    target = target or host()
+    backend = backend_of(target)
     definitions = [primitive.definition for primitive in executable.program.primitives]
-    _, variants = variant_keys(definitions, target.key, executable.tuning.get(target.key, {}))
+    _, variants = variant_keys(definitions, backend.key, executable.tuning.get(backend.key, {}))
     bounds.step("building kernels")
     with bounds.naming_build():
-        built = build(definitions, target, variants=variants, progress=progress, seconds=bounds.seconds_left())
+        built = backend.build(definitions, variants, progress, bounds.seconds_left())
     kernels = {
         kernel.key: NativeKernel(kernel.code, kernel.words, kernel.scratch_bytes, kernel.nanoseconds)
         for kernel in built
         if kernel is not None
     }
-    return executable.with_native({target.key: kernels})
+    return executable.with_native({backend.key: kernels})

@@ -117,11 +117,9 @@ class _Search:
     # ---- passes ----
 
     def passes(self) -> Bisection:
-        from ..compiler import driver
         from ..compiler.passes import Options, optional_passes, pipeline
-        from ..compiler.targets.cpu.target import host
 
-        options = Options((self.of.function,), driver._supports(host()))
+        options = Options((self.of.function,))
         steps = pipeline(self.of.opt_level, options, self.of.without)
         module = self.of.module()
         if not self._is_right(module):

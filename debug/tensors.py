@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ..compiler.operators.packing import BLOCK, unpack_channels
+from ..compiler.targets.cpu.operators.packing import BLOCK, unpack_channels
 from ..formats.dtypes import DType
 
 # Of one kernel, as a share of the largest magnitude: of float32 64 units in the last place, which sums of thousands of products

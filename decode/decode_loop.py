@@ -2,9 +2,9 @@
 
     generate(input_ids: int64[batch, length], max_new_tokens: int64[], stop: int64[ends], …) -> int64[batch, made]
 
-Beside the decoder, a function that takes a prompt and gives the likeliest tokens after it, as `treadle.generate` does with its
-usual sampler: the caches stay where the machine has made them, and Python is not asked between two tokens. Inputs that an encoder
-makes (`encoder_hidden_states`, `encoder_attention_mask`) are its last parameters, the same in each round.
+Beside the decoder and its step, a function that takes a prompt and gives the likeliest tokens behind it, as `treadle.generate`
+does with its usual sampler: the caches stay where the machine has made them, and Python is not asked between two tokens. Inputs
+that an encoder makes (`encoder_hidden_states`, `encoder_attention_mask`) are its last parameters, the same in each round.
 """
 
 from __future__ import annotations
@@ -16,71 +16,81 @@ from typing import Any
 from ..compiler import ir
 from ..compiler.builder import programs
 from ..compiler.builder.programs import Expression, op
-from ..compiler.ir.analysis import dimension_names
+from ..compiler.ir.analysis import dimension_names, function_type
 from ..compiler.ir.infer import infer_types
 from ..formats import dims
 from ..formats.dims import Dim
-from ..formats.dtypes import DType
 from ..formats.limits import DIM_NAME
 from ..formats.messages.errors import CompileError, TreadleError
-from ..formats.ports import Port
-from ..formats.types import FunctionType, TensorType, TupleType, Type, substitute_dims
-from .generation import OF_ENCODERS, Roles
+from ..formats.types import TensorType, Type, substitute_dims
+from .decoder_step import roles_of, tensor_of
+from .generation import NEW_ROWS, OF_ENCODERS, STEP, Roles
 
 NAME = "generate"
 
 
 def with_decode_loop(module: ir.Module, entry: str) -> ir.Module:
-    """The module with a function `generate`. Raises CompileError for a function that is not a decoder."""
+    """The module, which has the decoder's step, with a function `generate`. Raises CompileError for anything but a decoder."""
     if NAME in module.functions:
         raise CompileError(f"decode_loop: the module has a function {NAME!r} already")
     if entry not in module.functions:
         raise CompileError(f"decode_loop: there is no function {entry!r}; the module has {', '.join(module.functions)}")
     module = infer_types(module)
-    decoder = module.functions[entry]
-    inputs = [Port(param.name, param.type) for param in decoder.params if param.type is not None]
-    type_ = FunctionType(tuple(port.type for port in inputs), decoder.result_type)  # type: ignore[arg-type]
-    results = type_.result.fields if isinstance(type_.result, TupleType) else (type_.result,)
-    names = decoder.result_names or [f"output_{number}" for number in range(len(results))]
     try:
-        fed = [port.name for port in inputs if port.name.startswith(OF_ENCODERS)]
-        roles = Roles.of(inputs, list(map(Port, names, results)), entry, fed)
+        roles, _, fed = roles_of(module.functions[entry], entry)
     except TreadleError as error:
         message = error.message.replace("generate:", "decode_loop:", 1)
         raise CompileError(message.replace("given by name:", "taken by treadle.generate alone:")) from None
-    loop = _Loop(entry, type_, roles, fed)
+    _check(roles, entry)
+    if entry + STEP not in module.functions:
+        raise CompileError(
+            f"decode_loop: {entry}({roles.ids}) is {roles.ports[roles.ids].type}; expected [batch, length] of a symbolic length"
+        )
+    loop = _Loop(module.functions[entry + STEP], roles, len(fed))
     made = programs.Module({NAME: loop.function()})
     return dataclasses.replace(module, functions={**module.functions, NAME: made.functions[NAME]})
 
 
+def _check(roles: Roles, entry: str) -> None:
+    """Raises CompileError for a decoder that no loop can call."""
+    if not roles.cache:
+        raise CompileError(f"decode_loop: {entry} has no cache: a loop would compute the whole text for each token")
+    if roles.switch:
+        raise CompileError(f"decode_loop: {roles.switch!r} chooses between two decoders; export the one with a cache")
+    batch = tensor_of(roles, roles.ids).shape[0]
+    for name, _ in roles.cache:
+        if roles.empty(name, batch) is None:
+            raise CompileError(
+                f"decode_loop: the cache {tensor_of(roles, name)} is of a fixed length; it must be empty before the first token, "
+                "so one dimension is to be symbolic: shapes={…} of `compile` name it"
+            )
+
+
 class _Loop:
-    """The function in the making. Each round calls the decoder with all tokens that it has not seen: the prompt, then one."""
+    """The function in the making. Each round calls the step with all tokens that it has not seen: the prompt, then one."""
 
-    def __init__(self, entry: str, type_: FunctionType, roles: Roles, fed: Sequence[str]) -> None:
-        if not roles.cache:
-            raise CompileError(f"decode_loop: {entry} has no cache: a loop would compute the whole text for each token")
-        self._main, self._type, self._roles = programs.global_function(entry, type_), type_, roles
-        self._ids_type = self._tensor(roles.ids)
+    def __init__(self, step: ir.Function, roles: Roles, fed: int) -> None:
+        self._step = programs.global_function(step.name, function_type(step))
+        ids, *others = step.params
+        before = len(others) - len(roles.cache)
+        self._ids_type: TensorType = ids.type  # type: ignore[assignment]
         self._batch: Dim = self._ids_type.shape[0]  # type: ignore[assignment]
-        self._caches = [self._tensor(name) for name, _ in roles.cache]
-        self._fed = {name: programs.var(name, self._fed_type(name)) for name in fed}
+        self._fed = [
+            programs.var(param.name, self._fed_type(param.type))
+            for param in others[-len(roles.cache) - fed : -len(roles.cache)]
+        ]
+        self._caches = [tensor_of(roles, name) for name, _ in roles.cache]
+        self._grows = [name.startswith(NEW_ROWS) for name in step.result_names[1:]]
+        self._empty: list[Any] = [roles.empty(name, self._batch) for name, _ in roles.cache]
+        self._past: Any = self._caches[0].shape[self._empty[0].index(0)]
+        self._has_held = before > fed
 
-    def _fed_type(self, name: str) -> Type:
+    def _fed_type(self, type_: Any) -> Type:
         """That of an encoder's result here, where the names of sizes have meanings of their own; the batch is the same one."""
-        type_ = self._tensor(name)
         names = [name for name in dimension_names(type_) if dims.variable(name) != self._batch]
         others = (f"{OF_ENCODERS}{name}" for name in names)
         short = (each if len(each) <= DIM_NAME else f"{OF_ENCODERS}{at}" for at, each in enumerate(others))
         return substitute_dims(type_, dict(zip(names, map(dims.named, short), strict=True)))
-
-    def _tensor(self, name: str, least: int = 1) -> TensorType:
-        """The type of an input with at least `least` axes. Raises CompileError."""
-        type_ = self._roles.ports[name].type
-        if not isinstance(type_, TensorType) or type_.rank < least:
-            raise CompileError(
-                f"decode_loop: {name!r} is {type_}; expected a tensor with the batch as its first dimension"
-            )
-        return type_
 
     def function(self) -> programs.FunctionExpression:
         ids = programs.var("input_ids", (self._batch, "length"), "int64")
@@ -96,12 +106,19 @@ class _Loop:
             over = programs.match_shape(over, (self._batch,))
             new = programs.match_shape(new, (self._batch, "new"))
             made = programs.match_shape(made, (self._batch, "made"))
-            logits, caches_after = self._called(new, caches)
+            held = [programs.match_shape(each, type_.shape) for each, type_ in zip(caches, self._caches, strict=True)]  # type: ignore[arg-type]
+            count_held = [_behind(held[:1], op.full(shape=(self._past, 0), value=False, dtype="bool"))]
+            called = [*(count_held if self._has_held else []), *self._fed, *held]
+            logits, *after = self._step(op.cast(new, dtype=self._ids_type.dtype), *called)
+            after = [
+                op.concat(before, each, axis=empty.index(0)) if grows else each
+                for before, each, empty, grows in zip(held, after, self._empty, self._grows, strict=True)
+            ]
             token = op.cast(op.argmax(logits, axis=-1), dtype="int64")
             token = op.where(over, op.take(new, programs.constant(-1), axis=1), token)
             column = op.reshape(token, shape=(self._batch, 1))
             over = op.logical_or(over, op.any(op.equal(column, stop), axes=(1,)))
-            return [number + 1, over, column, op.concat(made, column, axis=1), *caches_after]
+            return [number + 1, over, column, op.concat(made, column, axis=1), *after]
 
         initial = [
             programs.constant(0),
@@ -109,61 +126,13 @@ class _Loop:
             ids,
             op.full(shape=(self._batch, 0), value=0, dtype="int64"),
             *(
-                op.full(shape=self._empty(name), value=0.0, dtype=type_.dtype)
-                for (name, _), type_ in zip(self._roles.cache, self._caches, strict=True)
+                op.full(shape=shape, value=0.0, dtype=type_.dtype)
+                for shape, type_ in zip(self._empty, self._caches, strict=True)
             ),
         ]
         last = programs.while_loop(goes_on, body, initial)
         made = programs.match_shape(last[3], (self._batch, "made"))
-        return programs.function([ids, count, stop, *self._fed.values()], programs.named("generated_ids", made))
-
-    def _empty(self, name: str) -> list[Any]:
-        """The shape of a cache of no tokens."""
-        shape = self._roles.empty(name, self._batch)
-        if shape is None:
-            raise CompileError(
-                f"decode_loop: the cache {self._tensor(name)} is of a fixed length; it must be empty before the first token, so "
-                "one dimension must be symbolic: shapes={…} of `compile` name it"
-            )
-        return shape
-
-    def _called(self, new: Expression, caches: Sequence[Expression]) -> tuple[Expression, list[Expression]]:
-        """The logits after the last token, and the caches that follow."""
-        roles = self._roles
-        held = [programs.match_shape(each, type_.shape) for each, type_ in zip(caches, self._caches, strict=True)]  # type: ignore[arg-type]
-        by_name = {**self._fed, **dict(zip([name for name, _ in roles.cache], held, strict=True))}
-        by_name[roles.ids] = op.cast(new, dtype=self._ids_type.dtype)
-        past: Any = self._caches[0].shape[self._empty(roles.cache[0][0]).index(0)]
-        length = dims.variable("new")
-        total = dims.add(past, length)
-        sized = new, held[0]
-        if roles.mask:
-            by_name[roles.mask] = _behind(sized, self._filled(roles.mask, (self._batch, total), 1))
-        for name in filter(None, (roles.positions, roles.counter)):
-            type_ = self._tensor(name)
-            places = _behind(sized, op.arange(start=past, stop=total, step=1, dtype=type_.dtype))
-            by_name[name] = op.broadcast_to(places, shape=(self._batch, length)) if type_.rank == 2 else places
-        if roles.kept:
-            kept = self._tensor(roles.kept, 0)
-            by_name[roles.kept] = self._filled(
-                roles.kept, [dim if isinstance(dim, int) else 1 for dim in kept.shape], 1
-            )
-        if roles.zeros:
-            by_name[roles.zeros] = _behind(sized, self._filled(roles.zeros, (self._batch, length), 0))
-        if roles.switch:
-            raise CompileError(
-                f"decode_loop: {roles.switch!r} chooses between two decoders; export the one with a cache"
-            )
-        results = self._main(*(by_name[name] for name in roles.ports))
-        fields = list(results) if isinstance(self._type.result, TupleType) else [results]
-        logits = fields[roles.logits]
-        if isinstance(logits.type, TensorType) and logits.type.rank == 3:
-            logits = op.take(logits, programs.constant(-1), axis=1)
-        return logits, [fields[number] for _, number in roles.cache]
-
-    def _filled(self, name: str, shape: Sequence[Any], value: int) -> Expression:
-        dtype = self._tensor(name, 0).dtype
-        return op.full(shape=shape, value=bool(value) if dtype is DType.bool else value, dtype=dtype)
+        return programs.function([ids, count, stop, *self._fed], programs.named("generated_ids", made))
 
 
 def _behind(sized: Sequence[Expression], made: Expression) -> Expression:

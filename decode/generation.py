@@ -2,7 +2,8 @@
 
 A decoder takes token ids, and what it has computed of the tokens before, its cache, and gives logits and the longer cache. The
 names that exporters use tell what is what (`Roles`). The first call takes the whole prompt; each later one takes the newest token
-alone, and the tensors that the call before has made.
+alone, and the tensors that the call before has made. Of an executable with a step (`decode/decoder_step.py`) that is called: it
+gives the last logits alone, and, of caches that grow, the new rows, which are put behind those that there are.
 
 Sampling: Fan et al., Hierarchical Neural Story Generation, 2018 (the k likeliest tokens); Holtzman et al., The Curious Case of
 Neural Text Degeneration, 2020 (the likeliest tokens that are p together).
@@ -11,7 +12,7 @@ Neural Text Degeneration, 2020 (the likeliest tokens that are p together).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Union
@@ -49,6 +50,9 @@ _OPTIONAL: dict[str, tuple[str, ...]] = {
 }
 _MADE = tuple(name for names in _OPTIONAL.values() for name in names)
 _LOGITS = ("logits", "lm_logits", "output", "scores")
+STEP = ".step"  # behind a decoder's name: the function that the compiler makes of it for texts
+NEW_ROWS = "new."  # before a cache's name: what a step puts behind it
+HELD = "held"  # a step's input [tokens, 0]: how many tokens there are in caches that have room for more
 
 
 @dataclass(frozen=True)
@@ -123,6 +127,11 @@ class Roles:
             dim if isinstance(dim, int) else batch if dim == rows else self.sizes.get(dim, 0) for dim in type_.shape
         ]
         return shape if 0 in shape else None
+
+
+def is_like_a_decoder(inputs: Iterable[str], outputs: Iterable[str]) -> bool:
+    """Whether there are names of caches on both sides."""
+    return any(map(_PAST.match, inputs)) and any(map(_PRESENT.match, outputs))
 
 
 def _is_seed(value: object) -> bool:
@@ -222,14 +231,19 @@ def generate(
     if isinstance(max_new_tokens, bool) or not isinstance(max_new_tokens, int) or max_new_tokens < 0:
         raise ArgumentError(f"generate: max_new_tokens: expected a whole number from 0 on, got {max_new_tokens!r}")
     choose = _chooser(sampler, temperature, top_k, top_p, seed)
-    call: Callable[..., Any] = machine[function]
+    step = function + STEP
+    wanted = {roles.ids, *fixed, *dict(roles.cache)}
+    has_step = machine._reads_in_place and step in machine and {*machine.inputs(step).names} - {HELD} == wanted
+    called = step if has_step else function
+    call: Callable[..., Any] = machine[called]
     if cancel is not None:
-        call = partial(_cancellable, machine, function, cancel)
+        call = partial(_cancellable, machine, called, cancel)
     groups = _of_equal_lengths(prompts)
     if len(groups) > 1:
         _check_groups(prompts, groups, roles, function)
+    make = partial(_Stepping, names=machine.outputs(step).names, count=max_new_tokens) if has_step else _Decoder
     decoders = [
-        _Decoder(call, roles, function, rows, np.stack([prompts[row] for row in rows]), given)
+        make(call, roles, function, rows, np.stack([prompts[row] for row in rows]), given)
         for rows, given in zip(groups, _fed_to(groups, fixed, roles), strict=True)
     ]
     return _tokens(decoders, choose, max_new_tokens, _stops(stop), is_single)
@@ -471,3 +485,55 @@ class _Decoder:
         self._past += length if roles.cache else 0
         logits = results[roles.logits].numpy()
         return logits[:, -1] if logits.ndim == 3 else logits
+
+
+class _Stepping(_Decoder):
+    """A decoder by its step, whose results have these names; `count` bounds the tokens behind the prompt."""
+
+    def __init__(self, *decoder: Any, names: Sequence[str], count: int) -> None:
+        super().__init__(*decoder)
+        most = self.ids.shape[1] + count
+        self._grown = {
+            name: _Rows(self._cache.pop(name), most)
+            for (name, _), made in zip(self.roles.cache, names[1:], strict=True)
+            if made == NEW_ROWS + name
+        }
+
+    def step(self) -> np.ndarray:
+        grown = {name: rows.room for name, rows in self._grown.items()}
+        inputs = {self.roles.ids: self._cast(self.roles.ids, self.ids), **self._fixed, **self._cache, **grown}
+        if grown:
+            inputs[HELD] = np.zeros((self._past, 0), bool)
+        logits, *made = self._call(**inputs)
+        for (name, _), each in zip(self.roles.cache, made, strict=True):
+            if name in self._grown:
+                self._grown[name].put(each.numpy())
+            else:
+                self._cache[name] = each
+        self._past += self.ids.shape[1]
+        return logits.numpy()
+
+
+class _Rows:
+    """A cache with room behind its tokens."""
+
+    def __init__(self, empty: np.ndarray, most: int) -> None:
+        self.room = empty
+        self._axis = empty.shape.index(0)
+        self._count, self._most = 0, most
+
+    def put(self, rows: np.ndarray) -> None:
+        """Puts rows behind those that there are. Where there is no room, twice as much is taken, but not more than the text can
+        need."""
+        count = self._count + rows.shape[self._axis]
+        if count > self.room.shape[self._axis]:
+            shape = list(rows.shape)
+            shape[self._axis] = max(count, min(2 * count, self._most))
+            room = np.zeros(shape, rows.dtype)
+            room[self._places(0, self._count)] = self.room[self._places(0, self._count)]
+            self.room = room
+        self.room[self._places(self._count, count)] = rows
+        self._count = count
+
+    def _places(self, start: int, end: int) -> tuple[slice, ...]:
+        return (*[slice(None)] * self._axis, slice(start, end))

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
@@ -365,8 +366,10 @@ def variables(dim: Dim) -> list[str]:
     return list(found)
 
 
-def substitute(dim: Dim, values: Mapping[str, Dim]) -> Dim:
-    """`dim` with variables replaced; those that `values` does not name stay."""
+def substitute(
+    dim: Dim, values: Mapping[str, Dim], operators: Mapping[str, Callable[[Dim, Dim], Dim]] = OPERATORS
+) -> Dim:
+    """`dim` with variables replaced; those that `values` does not name stay. `operators` compute what is made of them."""
     if not isinstance(dim, SymbolicDim):
         return dim
     total: Dim = 0
@@ -377,7 +380,8 @@ def substitute(dim: Dim, values: Mapping[str, Dim]) -> Dim:
                 factor = values.get(atom.name)
                 factor = variable(atom.name) if factor is None else factor
             else:
-                factor = OPERATORS[atom.operator](substitute(atom.left, values), substitute(atom.right, values))
+                left, right = (substitute(each, values, operators) for each in (atom.left, atom.right))
+                factor = operators[atom.operator](left, right)
             term = multiply(term, factor)
         total = add(total, term)
     return total
@@ -417,23 +421,34 @@ def solve(shape: Sequence[object], known: Iterable[str]) -> list[Solution]:
     found, names = list[Solution](), set(known)
     symbolic = [(index, dim) for index, dim in enumerate(shape) if isinstance(dim, SymbolicDim)]
     pending = sorted(symbolic, key=lambda pair: not is_variable(pair[1]))
-    while True:
-        solution = next((s for index, dim in pending if (s := _solution(index, dim, names)) is not None), None)
+    missing = [set(variables(dim)) - names for _, dim in pending]
+    users: dict[str, list[int]] = {}
+    for number, absent in enumerate(missing):
+        for name in absent:
+            users.setdefault(name, []).append(number)
+    ready = [number for number, absent in enumerate(missing) if len(absent) == 1]  # a heap: in order, therefore
+    while ready:
+        number = heappop(ready)
+        if not missing[number]:  # it followed from another one
+            continue
+        (name,) = missing[number]
+        solution = _solution(*pending[number], name)
         if solution is None:
-            return found
+            continue
         found.append(solution)
-        names.add(str(solution.variable))
+        for user in users[name]:
+            missing[user].remove(name)
+            if len(missing[user]) == 1:
+                heappush(ready, user)
+    return found
 
 
-def _solution(index: int, dim: SymbolicDim, known: set[str]) -> Solution | None:
-    missing = [name for name in variables(dim) if name not in known]
-    if len(missing) != 1:
+def _solution(index: int, dim: SymbolicDim, missing: str) -> Solution | None:
+    coefficient = dict(dim.terms).get((Variable(missing),), 0)
+    rest = add(dim, multiply(variable(missing), -coefficient))
+    if not coefficient or missing in variables(rest):
         return None
-    coefficient = dict(dim.terms).get((Variable(missing[0]),), 0)
-    rest = add(dim, multiply(variable(missing[0]), -coefficient))
-    if not coefficient or missing[0] in variables(rest):
-        return None
-    return Solution(variable(missing[0]), index, coefficient, rest)
+    return Solution(variable(missing), index, coefficient, rest)
 
 
 _TOKEN = re.compile(rf"\s*(?:[0-9]+(?![\w.])|{NAME}|//|[-+*%(),])")

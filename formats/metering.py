@@ -12,9 +12,9 @@ The caller sets a `Meter` that bounds the work (`metered`); without one nothing 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Union
 
 import numpy as np
@@ -53,38 +53,38 @@ def _go_on() -> None:
 
 
 UNBOUNDED = Meter(_go_on, free)
-_current = threading.local()
+_current: ContextVar[Meter] = ContextVar("meter", default=UNBOUNDED)
 
 
-def _meter() -> Meter:
-    found: Meter = getattr(_current, "meter", UNBOUNDED)
-    return found
+def meter(meter: Meter) -> None:
+    """From now on, work in this context of Python's is bounded by a meter."""
+    _current.set(meter)
 
 
 @contextmanager
 def metered(meter: Meter) -> Iterator[None]:
-    """Within this, the thread's work is bounded by a meter."""
-    before = _meter()
-    _current.meter = meter
+    """Within this, work is bounded by a meter."""
+    before = _current.get()
+    _current.set(meter)
     try:
         yield
     finally:
-        _current.meter = before
+        _current.set(before)
 
 
 def look() -> None:
     """Raises BudgetExceededError or CancelledError where the work is to end."""
-    _meter().look()
+    _current.get().look()
 
 
 def pay(nbytes: int) -> None:
     """Counts bytes that are taken next. Raises MemoryError where they are too many; they are given back when the work ends."""
-    _meter().pay(nbytes)
+    _current.get().pay(nbytes)
 
 
 def step(count: int) -> None:
     """Counts small steps, and looks now and then."""
-    _meter().step(count)
+    _current.get().step(count)
 
 
 def spans(count: int, most: int = ITEMS) -> Iterator[slice]:
@@ -98,6 +98,9 @@ def spans(count: int, most: int = ITEMS) -> Iterator[slice]:
 def rows(texts: Row) -> Iterator[slice]:
     """`spans` of texts: with more characters than those of a piece only where a text has them alone."""
     for span in spans(len(texts)):
+        if sum(map(len, texts[span])) <= CHARACTERS:
+            yield span
+            continue
         begin, characters = span.start, 0
         for at, size in enumerate(map(len, texts[span]), span.start):
             characters += size

@@ -8,6 +8,10 @@ through have a number that no text has; asking for its text would be an error.
 Ctrl-C, and the exception that ends abandoned work, may come between any two bytecodes. So the tables change in steps of one
 operation of C each, in an order in which a text that is held is known at any time. All that an interrupt may cost is that a text
 is never forgotten.
+
+A dict or set that grows is copied as a whole, while all threads wait: a third of a second for ten million texts. So each table is
+many small ones. Texts lie in shards, by their hashes: these differ enough in size to grow one after another. Numbers are given in
+their order, and lie in blocks.
 """
 
 from __future__ import annotations
@@ -29,12 +33,23 @@ from .metering import CHARACTERS, ITEMS, pay, spans
 ELEMENT = DType.string.numpy
 NONE = np.zeros(0, np.uint64)  # the numbers of no texts
 
+_SHARDS = 1 << 10  # by high bits of a hash: dicts go by the low ones
+_HIGH = 40
+_BLOCK = 12  # bits of numbers in a block
+
 _lock = threading.Lock()
-_numbers: dict[str, int] = {"": 0}
-_texts: dict[int, str] = {0: ""}
-_others: dict[int, int] = {}  # how many hold a text beside one, where any do
-_gone: deque[set[int]] = deque()  # what holders that are gone have held: they may go while the lock is held
+_numbers: tuple[dict[str, int], ...] = tuple({} for _ in range(_SHARDS))
+_texts: dict[int, dict[int, str]] = {0: {0: ""}}  # by blocks
+_others: dict[int, dict[int, int]] = {}  # how many hold a text beside one, where any do; by blocks
+_gone: deque[set[int]] = deque()  # what holders that are gone have held, by blocks: they may go while the lock is held
 _last = 0
+
+
+def _shard(text: str) -> dict[str, int]:
+    return _numbers[hash(text) >> _HIGH & _SHARDS - 1]
+
+
+_shard("")[""] = 0
 
 
 def _after_fork() -> None:
@@ -58,40 +73,42 @@ class Texts:
     __slots__ = ("__weakref__", "_held", "nbytes")
 
     def __init__(self) -> None:
-        self._held: set[int] = set()
+        self._held: dict[int, set[int]] = {}  # by blocks
         self.nbytes = 0
 
     def number(self, text: str) -> int:
-        """Raises DTypeError for anything but text, LimitError for one that is too long."""
-        number = _numbers.get(text) if type(text) is str else None
-        if number is not None and (number in self._held or number == 0):
+        """Raises DTypeError for anything but a text, LimitError for one that is too long."""
+        number = _shard(text).get(text) if type(text) is str else None
+        if number is not None and (number == 0 or number in self._held.get(number >> _BLOCK, ())):
             return number
         return self._taken([text])[0]
 
     def _taken(self, texts: list[str]) -> list[int]:
         global _last
-        found, held, nbytes, before = [], self._held, 0, len(self._held)
+        found, held, nbytes, places = [], self._held, 0, 0
         with _lock:
             _forget(4 * len(texts) + ITEMS)
             try:
                 for text in texts:
                     if type(text) is not str:
                         text = _text(text)
-                    number = _numbers.get(text)
-                    if number is None or (number and number not in held):
+                    shard = _shard(text)
+                    number = shard.get(text)
+                    if number is None or (number and number not in held.get(number >> _BLOCK, ())):
                         nbytes += _OVERHEAD + _size(text)
+                        places += _PLACES
                         if number is None:
                             _last += 1
                             number = _last
-                            _texts[number] = text  # before anybody can find its number
-                            _numbers[text] = number
+                            _texts.setdefault(number >> _BLOCK, {})[number] = text  # before anybody can find its number
+                            shard[text] = number
                         else:
-                            _others[number] = _others.get(number, 0) + 1  # before it is held
-                        held.add(number)
+                            _add_holder(number)  # before it is held
+                        held.setdefault(number >> _BLOCK, set()).add(number)
                     found.append(number)
             finally:
                 self.nbytes += nbytes
-        pay(_PLACES * (len(held) - before))
+        pay(places)
         return found
 
     def numbers(self, array: np.ndarray) -> np.ndarray:
@@ -111,19 +128,26 @@ class Texts:
 
     def keep(self, other: Texts) -> None:
         """Holds what another one holds."""
-        with _lock:
-            for number in other._held - self._held:
-                _others[number] = _others.get(number, 0) + 1
-                self._held.add(number)
+        for block, numbers in list(other._held.items()):
+            mine = self._held.setdefault(block, set())
+            with _lock:
+                for number in numbers - mine:
+                    _add_holder(number)
+                    mine.add(number)
         self.nbytes = max(self.nbytes, other.nbytes)
 
     def __del__(self) -> None:
         if self._held and _gone is not None:  # when Python ends, there is nothing left to tidy
-            _gone.append(self._held)
+            _gone.extend(self._held.values())
 
 
 _PLACES = 190  # bytes of a text's number, and of its places in tables
 _OVERHEAD = _PLACES + 50  # and of its object
+
+
+def _add_holder(number: int) -> None:
+    others = _others.setdefault(number >> _BLOCK, {})
+    others[number] = others.get(number, 0) + 1
 
 
 def _forget(most: int) -> None:
@@ -133,14 +157,21 @@ def _forget(most: int) -> None:
         while held and most > 0:
             most -= 1
             number = held.pop()  # first: it is let go of once at most
-            count = _others.get(number, 0)
+            block = number >> _BLOCK
+            others = _others.get(block, {})
+            count = others.get(number, 0)
             if count > 1:
-                _others[number] = count - 1
+                others[number] = count - 1
             elif count:
-                del _others[number]
+                del others[number]
+                if not others:
+                    del _others[block]
             else:
-                del _numbers[_texts[number]]  # before its number is unknown
-                del _texts[number]
+                texts = _texts[block]
+                del _shard(texts[number])[texts[number]]  # before its number is unknown
+                del texts[number]
+                if not texts:
+                    del _texts[block]
         if not held:
             _gone.popleft()
 
@@ -178,6 +209,11 @@ def _size(text: str) -> int:
 PERMANENT = Texts()  # texts of constants, and the default
 
 _holder: ContextVar[Texts] = ContextVar("holder", default=PERMANENT)
+
+
+def hold(texts: Texts) -> None:
+    """From now on, texts that operators make in this context of Python's are held by that one."""
+    _holder.set(texts)
 
 
 @contextmanager
@@ -225,10 +261,11 @@ def listed(array: np.ndarray) -> list:
     if array.dtype != ELEMENT:
         return flat.tolist()
     try:
-        return [_texts[number] for number in flat.view(np.uint64).tolist()]
-    except KeyError as error:
+        return [_texts[number >> _BLOCK][number] for number in flat.view(np.uint64).tolist()]
+    except KeyError:
+        unknown = next(each for each in flat.view(np.uint64).tolist() if each not in _texts.get(each >> _BLOCK, ()))
         raise ExecutionError(
-            f"the element {error.args[0]} of a string tensor is not text: nothing was written there"
+            f"the element {unknown} of a string tensor is not text: nothing was written there"
         ) from None
 
 

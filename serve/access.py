@@ -51,7 +51,7 @@ class AccessLog:
 
     def write(self, **fields: Any) -> None:
         """One line. A log that cannot be written (a full disk) stops nobody."""
-        line = json.dumps({"time": round(time.time(), 6), **fields}) + "\n"
+        line = json.dumps({"time": round(time.time(), 6), **fields}).replace("\x7f", "\\u007f") + "\n"
         with self._lock:
             try:
                 self._file.write(line)

@@ -12,8 +12,20 @@ from ..formats.messages.errors import (
     OutOfMemoryError,
     TreadleError,
 )
+from ..formats.messages.terminal import shown
 
 LOG = logging.getLogger("treadle.serve")
+
+
+def _show(record: logging.LogRecord) -> bool:
+    """Names of models, functions and files come from anywhere: a record is one line, which no terminal obeys."""
+    record.msg, record.args = shown(record.getMessage()).replace("\n", "\\n"), None
+    if record.exc_info:
+        record.exc_text = shown(logging.Formatter().formatException(record.exc_info))
+    return True
+
+
+LOG.addFilter(_show)
 _LONGEST = 1000  # characters of an error's text, which may hold names that a client has sent; gRPC's clients take 8 KiB
 
 

@@ -15,6 +15,7 @@ import grpc
 import numpy as np
 
 from ..formats.dtypes import DType
+from ..formats.metering import spans
 from ..vm.budgets import CancelToken
 from .access import AccessLog, Tokens
 from .datatypes import NAMES, dtype_of, element_type
@@ -324,7 +325,7 @@ def make_server(
     )
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
     if remote is not None:
-        from ..remote.server.service import remote_handlers
+        from ..rpc.server.service import remote_handlers
 
         handlers = remote_handlers(remote, calls, tokens, log, _answered, _streamed)
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(remote.name, handlers),))
@@ -434,7 +435,9 @@ def _typed(name: str, contents: Any, dtype: DType, shape: tuple[int, ...]) -> np
         raise BadRequestError(f"input {name!r}: {list(shape)} has {count} elements, {field} has {len(values)}")
     if dtype is DType.string:
         return of_bytes(name, values, shape)
-    came = np.array(values)
+    came = np.empty(count, np.dtype(f"{dtype.numpy.kind}8") if dtype.is_integer else dtype.numpy)
+    for piece in spans(count):  # other clients' threads wait for each
+        came[piece] = values[piece]
     if dtype.is_integer and count:
         least, greatest = dtype.bounds
         if int(came.min()) < least or int(came.max()) > greatest:

@@ -1,4 +1,8 @@
-"""The protocol over HTTP, as an ASGI application: inference, which must be fast; the rest is in `http_pages.py`."""
+"""The protocol over HTTP, as an ASGI application: inference, which must be fast; the rest is in `http_pages.py`.
+
+A call of straight-line code that is usually quick is made by the thread that has parsed the request (`HttpApp.answer_now`),
+without ASGI; anything unusual takes the general way.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,8 @@ from .errors import (
     let_go,
 )
 from .http_body import MOST_INFLATED, Body, Room, compressed, decompressed
-from .http_tensors import Head, make_request, print_response, read_head
+from .http_tensors import Head, is_long, make_request, print_response, read_head
+from .json_pieces import SHORT, discard
 from .parameters import after
 from .service import Call, Request, Response, Service
 from .shared_memory import Regions
@@ -35,6 +40,7 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _HEAD_LENGTH = b"inference-header-content-length"
 PIECE = 1 << 20  # bytes of an answer that are sent at once, and wait until the client has taken those before
@@ -47,7 +53,7 @@ class HttpLimits:
     in bodies of the largest size."""
 
     max_body: int = 256 << 20
-    max_json: int = 16 << 20  # all clients wait while it is read: about 40 ns a byte
+    max_json: int = 16 << 20  # a thread is busy with it for about 100 ns a byte
     body_seconds: float = 30.0
     max_bodies: int = 4
 
@@ -105,9 +111,9 @@ class HttpApp:
 
     # ---- inference ----
 
-    def answer_now(self, path: bytes, headers: Headers, body: bytearray, client: str) -> Answer | None:
-        """The answer to a request that is all there, where the call takes next to no time. None where there is anything unusual:
-        then nothing has been done."""
+    def answer_now(self, path: bytes, headers: Headers, body: bytearray, client: str) -> Answer | App | None:
+        """The answer to a request that is all there, where the call takes next to no time, or an application that gives it, where
+        it is long. None where there is anything unusual: then nothing has been done."""
         if self._tracing is not None:
             return None
         begun = time.perf_counter()
@@ -120,6 +126,8 @@ class HttpApp:
         call, head = found
         try:
             response = self._service.run_now(call, True)
+            if is_long(response, head):
+                return self._long_answer(response, head)
             start = time.perf_counter()
             answer = Answer(200, *_joined(*print_response(response, head, self._regions)))
             response.statistics.printed(time.perf_counter() - start)
@@ -144,7 +152,7 @@ class HttpApp:
         head_length = _number(fields, _HEAD_LENGTH)
         if head_length is None:
             head_length = len(body)
-        if head_length > limits.max_json:
+        if head_length > min(limits.max_json, SHORT):
             return None
         head = read_head(view[:head_length])
         if head_length + head.binary != len(body):
@@ -159,7 +167,21 @@ class HttpApp:
         call = service.begin(request)
         return (call, head) if service.is_short(call) else None
 
-    def answering(self, answer: Answer) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
+    def _long_answer(self, response: Response, head: Head) -> App:
+        """An application that prints an answer in another thread, and gives it."""
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            if self._log is not None:
+                send = self._log.watched(scope, send)
+            try:
+                answer = await self._printed(response, head, {})
+            except Exception as error:
+                answer = _refusal(error)
+            await self._send(send, answer)
+
+        return app
+
+    def answering(self, answer: Answer) -> App:
         """An application that gives this answer."""
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -211,7 +233,7 @@ class HttpApp:
         with Body(receive, length, limits.max_body, limits.body_seconds, self._room) as body:
             head, binary = await self._read(body, length, head_length, fields)
             start = time.perf_counter()
-            request = make_request(head, binary, model, version, self._regions)
+            request = await self._request(head, binary, model, version)
             request.reading, request.span = time.perf_counter() - start, span
             if b"request-timeout" in fields:
                 _bound(request, fields[b"request-timeout"])
@@ -226,10 +248,7 @@ class HttpApp:
                     response = await self._elsewhere(call, receive)
             finally:
                 service.end(call)
-            start = time.perf_counter()
-            printed = await self._printed(response, head, fields)
-            response.statistics.printed(time.perf_counter() - start)
-            return printed
+            return await self._printed(response, head, fields)
 
     async def _read(
         self, body: Body, length: int | None, head_length: int | None, fields: dict[bytes, bytes]
@@ -240,7 +259,7 @@ class HttpApp:
         if (head_length or 0) > limits.max_json:
             raise _too_much_json(limits)
         if encoding == "identity" and head_length is not None:
-            head = read_head(await body.first(head_length))
+            head = await _read_head(await body.first(head_length))
             declared = head_length + head.binary
             if length is not None and length != declared:
                 raise BadRequestError(f"the body has {length} bytes, its tensors are declared to end at {declared}")
@@ -259,11 +278,24 @@ class HttpApp:
             view = memoryview(data)
             if head_length is not None and head_length > len(view):
                 raise BadRequestError(f"the body has {len(view)} bytes, its JSON is declared to have {head_length}")
-            head = read_head(view[:head_length])
+            head = await _read_head(view[:head_length])
             binary = view[head_length:] if head_length is not None else view[:0]
         if len(binary) != head.binary:
             raise BadRequestError(f"{len(binary)} bytes follow the JSON, {head.binary} are declared")
         return head, binary
+
+    async def _request(self, head: Head, binary: memoryview, model: str, version: str) -> Request:
+        """`make_request`, of a long head in another thread; it is let go there."""
+        if not head.is_long:
+            return make_request(head, binary, model, version, self._regions)
+
+        def make() -> Request:
+            try:
+                return make_request(head, binary, model, version, self._regions)
+            finally:
+                discard(head.values.pop("inputs"))
+
+        return await asyncio.to_thread(make)
 
     async def _elsewhere(self, call: Call, receive: Receive) -> Response:
         """Has another thread make the call, and watches whether the client still waits for it."""
@@ -301,7 +333,12 @@ class HttpApp:
             future.cancel()  # what comes later is for nobody
 
     async def _printed(self, response: Response, head: Any, fields: dict[bytes, bytes]) -> Answer:
-        text, binary = print_response(response, head, self._regions)
+        start = time.perf_counter()
+        if is_long(response, head):
+            text, binary = await asyncio.to_thread(print_response, response, head, self._regions)
+        else:
+            text, binary = print_response(response, head, self._regions)
+        response.statistics.printed(time.perf_counter() - start)
         encoding = fields.get(b"accept-encoding", b"").decode("latin-1").strip()
         if encoding not in ("gzip", "deflate"):  # a client that lists several takes what costs the least: none
             return Answer(200, *_joined(text, binary))
@@ -312,6 +349,11 @@ class HttpApp:
             body = await asyncio.to_thread(compressed, body, encoding)
         length = b"content-length", b"%d" % len(body)
         return Answer(200, [*headers[:-1], (b"content-encoding", encoding.encode()), length], body)
+
+
+async def _read_head(data: memoryview) -> Head:
+    """`read_head`, in another thread where that takes long."""
+    return read_head(data) if len(data) <= SHORT else await asyncio.to_thread(read_head, data)
 
 
 def _joined(text: bytes, binary: list[Any]) -> tuple[Headers, bytes]:

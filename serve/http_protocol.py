@@ -85,11 +85,13 @@ class Connection(HttpToolsProtocol):
             assert self._quick is not None
             client = self.client[0] if self.client else ""
             answer = self._quick.answer_now(self.url, self.headers, self._pending, client)
-            if answer is not None and len(answer.body) <= PIECE:
-                self._pending = None
-                self._write(answer)
-                return
-            self._begin(None if answer is None else self._quick.answering(answer))
+            if isinstance(answer, Answer):
+                if len(answer.body) <= PIECE:
+                    self._pending = None
+                    self._write(answer)
+                    return
+                answer = self._quick.answering(answer)
+            self._begin(answer)
         super().on_message_complete()
 
     # ---- requests that are all there, and whose calls take next to no time: a task would take longer ----

@@ -13,8 +13,10 @@ import numpy as np
 
 from ..formats.dtypes import DType
 from ..formats.limits import RANK
+from ..formats.metering import CHARACTERS, ITEMS, spans
 from .datatypes import BY_NAME, NAMES, dtype_of, element_type
 from .errors import BadRequestError, NotImplementedHereError, TooLargeError
+from .json_pieces import SHORT, discard, listed, loads
 from .parameters import options, text, whole
 from .service import Request, Response
 from .shared_memory import Regions
@@ -25,7 +27,7 @@ MAX_ELEMENTS = 1 << 40  # of a tensor; sizes of bodies bound what is really ther
 MAX_EMPTY = (
     1 << 24
 )  # the product of the other sizes of a tensor that has no elements: what is computed of it may have some
-MAX_LISTED = 1 << 20  # elements of an answer that are printed as JSON, while all clients wait: about 600 ns each
+MAX_LISTED = 1 << 20  # elements of an answer that are printed as JSON: about 600 ns each
 _TEXT_BYTES = 16  # of texts, that take as long as an element
 _KNOWN_HEADS, _MAX_KNOWN_HEAD = 256, 1024  # heads and answers that are remembered; bytes of a head that is
 
@@ -48,6 +50,7 @@ class Head:
     binary: int  # bytes that follow
     wanted: dict[str, Wanted] = field(default_factory=dict)
     is_binary: bool = False  # outputs that are not named
+    is_long: bool = False  # takes longer to read than other clients may wait
     layout: list[tuple] | None = (
         None  # once they were found right: the inputs, if all lie after the JSON; see `_layout`
     )
@@ -63,22 +66,28 @@ class Head:
 def read_head(data: bytes | memoryview) -> Head:
     """The JSON of a request. A short one is remembered: clients send the same again and again. Raises BadRequestError."""
     if len(data) > _MAX_KNOWN_HEAD:
-        return _read_head(data)
+        values = read_json(data)
+        try:
+            head = _read_head(values)
+        except BaseException:
+            discard(values)
+            raise
+        head.is_long = len(data) > SHORT
+        return head
     key = bytes(data)
-    head = _known_heads.get(key)
-    if head is None:
-        head = _read_head(key)
+    known = _known_heads.get(key)
+    if known is None:
+        known = _read_head(read_json(key))
         if len(_known_heads) >= _KNOWN_HEADS:
             _known_heads.clear()
-        _known_heads[key] = head
-    return head
+        _known_heads[key] = known
+    return known
 
 
 _known_heads: dict[bytes, Head] = {}
 
 
-def _read_head(data: bytes | memoryview) -> Head:
-    values = read_json(data)
+def _read_head(values: dict[str, Any]) -> Head:
     inputs = values.get("inputs")
     if not isinstance(inputs, list) or not all(isinstance(each, dict) for each in inputs) or len(inputs) > MAX_TENSORS:
         raise BadRequestError(f"inputs: expected a list of at most {MAX_TENSORS} tensors")
@@ -113,12 +122,10 @@ def read_json(data: bytes | memoryview) -> dict[str, Any]:
     """A JSON object; {} of no bytes. Raises BadRequestError."""
     if not len(data):
         return {}
-    try:
-        values = json.loads(bytes(data))
-    except (ValueError, RecursionError) as error:
-        raise BadRequestError(f"the body is not JSON: {error}") from None
+    values = loads(data)
     if not isinstance(values, dict):
-        raise BadRequestError(f"the body is not a JSON object, but a {type(values).__name__}")
+        discard(values)
+        raise BadRequestError(f"the body is no JSON object, but a {type(values).__name__}")
     return values
 
 
@@ -179,11 +186,21 @@ def print_response(response: Response, head: Head, regions: Regions) -> tuple[by
 _known_answers: dict[tuple, bytes] = {}
 
 
+def is_long(response: Response, head: Head) -> bool:
+    """Whether an answer takes longer to print than other clients may wait."""
+    if head.takes_bytes:
+        return False
+    tensors = response.outputs.values()
+    if sum(array.size for array in tensors) > ITEMS:
+        return True
+    return sum(sum(map(len, array.reshape(-1).tolist())) for array in tensors if is_texts(array)) > CHARACTERS
+
+
 def _print_response(response: Response, head: Head, regions: Regions) -> tuple[bytes, list[np.ndarray]]:
-    outputs: list[dict[str, Any]] = []
+    outputs: list[str] = []
     binary: list[np.ndarray] = []
     unnamed = Wanted(head.is_binary)
-    listed = 0
+    count = 0
     for name, array in response.outputs.items():
         wanted = head.wanted.get(name, unnamed)
         entry: dict[str, Any] = {"name": name, "datatype": NAMES[element_type(array)], "shape": list(array.shape)}
@@ -201,17 +218,18 @@ def _print_response(response: Response, head: Head, regions: Regions) -> tuple[b
             if array.size:
                 binary.append(np.ascontiguousarray(array))
         else:
-            listed += packed_size(array) // _TEXT_BYTES + array.size if is_texts(array) else array.size
-            if listed > MAX_LISTED:
+            count += packed_size(array) // _TEXT_BYTES + array.size if is_texts(array) else array.size
+            if count > MAX_LISTED:
                 raise TooLargeError(
                     f"output {name!r}: more than {MAX_LISTED} elements of an answer as JSON; ask for bytes (binary_data)"
                 )
-            entry["data"] = array.reshape(-1).tolist()
-        outputs.append(entry)
-    answer: dict[str, Any] = {"model_name": response.model, "model_version": response.version, "outputs": outputs}
-    if response.id:
-        answer["id"] = response.id
-    return json.dumps(answer).encode(), binary
+            outputs.append(f'{json.dumps(entry)[:-1]}, "data": {listed(array)}}}')
+            continue
+        outputs.append(json.dumps(entry))
+    answer = {"model_name": response.model, "model_version": response.version} | (
+        {"id": response.id} if response.id else {}
+    )
+    return f'{json.dumps(answer)[:-1]}, "outputs": [{", ".join(outputs)}]}}'.encode(), binary
 
 
 # ---- tensors ----
@@ -287,12 +305,16 @@ def _is_size(size: Any) -> bool:
 def _listed(name: str, data: list, dtype: DType, shape: tuple[int, ...], count: int) -> np.ndarray:
     """The tensor of numbers in lists, flat or nested. Types are looked at before NumPy makes elements of them: one long text
     among numbers would make each of them as long."""
-    values = data
-    if list in map(type, data):
-        values = np.array(data, dtype=object).reshape(-1).tolist()
-    kinds = set(map(type, values))
-    if list in kinds:
-        raise BadRequestError(f"input {name!r}: its data are lists of different lengths")
+    values, kinds = data, _kinds(data)
+    while list in kinds:
+        lengths = {len(each) if type(each) is list else -1 for each in values}
+        if len(lengths) > 1:
+            raise BadRequestError(f"input {name!r}: its data are lists of different lengths")
+        flat: list[Any] = []
+        for each in values:
+            flat += each
+        values = flat
+        kinds = _kinds(values)
     if len(values) != count:
         raise BadRequestError(f"input {name!r}: {list(shape)} has {count} elements, got {len(values)}")
     if dtype is DType.string:
@@ -303,13 +325,27 @@ def _listed(name: str, data: list, dtype: DType, shape: tuple[int, ...], count: 
         return np.zeros(shape, dtype.numpy)
     if not kinds <= ({bool} if dtype is DType.bool else {int} if dtype.is_integer else {int, float}):
         raise BadRequestError(f"input {name!r}: its data are not elements of {NAMES[dtype]}")
+    made = np.empty(count, dtype.numpy)
+    for piece in spans(count):
+        made[piece] = _converted(name, values[piece], dtype)
+    return made.reshape(shape)
+
+
+def _kinds(values: list) -> set[type]:
+    found: set[type] = set()
+    for piece in spans(len(values)):
+        found.update(map(type, values[piece]))
+    return found
+
+
+def _converted(name: str, values: list, dtype: DType) -> np.ndarray:
     if dtype.is_integer:
         least, greatest = dtype.bounds
         if min(values) < least or max(values) > greatest:
             raise BadRequestError(f"input {name!r}: {NAMES[dtype]} holds {least} to {greatest}")
     try:
         with np.errstate(over="ignore"):
-            return np.array(values, dtype.numpy).reshape(shape)
+            return np.array(values, dtype.numpy)
     except OverflowError:
         raise BadRequestError(f"input {name!r}: a whole number is larger than any {NAMES[dtype]}") from None
 

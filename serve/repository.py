@@ -12,7 +12,6 @@ is loaded beside the old one, which serves until the new one is ready: calls tha
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import re
 import threading
@@ -25,6 +24,7 @@ from ..formats.messages.errors import FileError, TreadleError
 from .config import ModelConfig
 from .endpoint import Endpoint
 from .errors import (
+    LOG,
     BadRequestError,
     NotFoundError,
     NotImplementedHereError,
@@ -39,7 +39,6 @@ _VERSION = re.compile(r"[1-9][0-9]{0,8}")
 _SUFFIXES = (".trdl", ONNX)  # of two files of one name, the first is served
 _BESIDE = frozenset((".json", ".data", ".md", ".txt"))  # of files that may lie beside models
 _MOST_ASKING = 8  # clients that load or unload models, or wait until they may
-LOG = logging.getLogger("treadle.serve")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ import asyncio
 import concurrent.futures
 import contextlib
 import errno
-import logging
 import socket
 import ssl
 import sys
@@ -24,10 +23,11 @@ import uvicorn
 
 from ..formats.messages.errors import ArgumentError, FileError
 from ..formats.starting import Thread
-from ..remote.server.sessions import RemoteLimits
+from ..rpc.server.sessions import RemoteLimits
 from .access import AccessLog, Tokens
 from .config import ModelConfig
 from .descriptors import most_connections
+from .errors import LOG
 from .http_app import HttpApp, HttpLimits
 from .http_body import Room
 from .http_pages import Pages
@@ -38,7 +38,6 @@ from .shared_memory import Regions
 from .tls_listener import TlsListener
 from .tracing import Tracing
 
-LOG = logging.getLogger("treadle.serve")
 _LOOK_SECONDS = 0.05  # between two looks at whether the server is to stop, while it loads
 _GRPC_THREADS = 256  # calls that gRPC's server takes at once: each waits in a thread of its own, and more are refused
 
@@ -217,7 +216,7 @@ class Server:
         from .grpc_service import Methods, make_server
 
         if config.remote is not None:
-            from ..remote.server.service import RemoteMethods
+            from ..rpc.server.service import RemoteMethods
 
             self.remote = RemoteMethods(config.remote, config.functions, self.service.scheduler)
         self._calls = Calls(Room(config.limits.max_bodies * config.limits.max_body), config.limits.max_body)

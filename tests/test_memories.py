@@ -6,7 +6,6 @@ from __future__ import annotations
 import ast
 import gc
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import treadle
@@ -14,19 +13,8 @@ from treadle.compiler.ir.text import parse_module
 from treadle.compiler.operators import recall
 from treadle.vm.outputs import _classes, outputs_class
 
-ROOT = Path(treadle.__file__).parent
-FOLDERS = (
-    "formats",
-    "native",
-    "vm",
-    "compiler",
-    "decode",
-    "remote",
-    "serve",
-    "cluster",
-    "debug",
-    "tvm",
-)  # tools end with what they were begun for
+from . import package
+
 CACHES = {"cache", "lru_cache", "once"}
 CONTAINERS = {
     "dict", "list", "set", "deque", "OrderedDict", "defaultdict", "Counter", "SimpleQueue",
@@ -45,7 +33,6 @@ MEMORIES = {
     "cluster/dask.py: _runners": "64; the threads and machine that a worker goes on with from batch to batch",
     "cluster/handle.py: _opened": "64; a worker's machines, from batch to batch",
     "cluster/handle.py: _temporary_folder": ONE,
-    "compiler/driver.py: has_kernel": "primitives of one compilation, with which it goes",
     "compiler/builder/draws.py: FUNCTIONS": OF_THE_TABLE,
     "compiler/onnx/importer.py: _known_schema": "1,024 names of 200 characters",
     "compiler/onnx/batch_rules.py: RULES": OF_THE_TABLE,
@@ -53,7 +40,7 @@ MEMORIES = {
     "compiler/onnx/gradient.py: _RULES": OF_THE_TABLE,
     "compiler/onnx/table.py: _TABLE": "importers of the package's and of users'",
     "compiler/targets/cpu/toolchain/kernels.py: _failed": "4,096 digests of what could not be built, which would be tried again",
-    "compiler/targets/cpu/kernels/own.py: OWN": BY_USERS,
+    "compiler/operators/own.py: OWN": BY_USERS,
     "compiler/targets/cpu/vectors/simd.py: namespace": "one for each number of lanes",
     "compiler/targets/cpu/target.py: _caches": ONE,
     "compiler/targets/cpu/target.py: of": "one for each CPU that users compile for",
@@ -62,7 +49,7 @@ MEMORIES = {
     "compiler/operators/patterns.py: pattern_problem": "64 expressions of 10,000 characters, and a line each",
     "compiler/operators/recall.py: _kept": "one for each operator that keeps something, with which it goes",
     "compiler/operators/table.py: TABLE": "operators of the package's and of users'",
-    "compiler/operators/winograd.py: transforms": "one for each size of tile in a table",
+    "compiler/targets/cpu/operators/winograd.py: transforms": "one for each size of tile in a table",
     "compiler/passes/patterns.py: parse": "patterns of the package's",
     "compiler/passes/recognise.py: _rules_of": "one for each operator of the table",
     "debug/interpreter/call.py: _assigned": "16 kernels",
@@ -77,9 +64,8 @@ MEMORIES = {
     "formats/same_file.py: _digests": "1,024 digests of files, which would be read again",
     "formats/schema.py: _parse_dim": "1,024 dimensions of 1,024 characters and 64 terms",
     "formats/strings.py: _gone": "texts whose holders are gone: as many as the calls held, forgotten by the next ones",
-    "formats/strings.py: _numbers": "texts that somebody holds: calls, whose budgets count them, and executables",
     "formats/strings.py: _others": "texts that somebody holds",
-    "formats/strings.py: _texts": "texts that somebody holds",
+    "formats/strings.py: _texts": "texts that somebody holds: calls, whose budgets count them, and executables",
     "serve/grpc_messages.py: _pool": ONE,
     "serve/grpc_messages.py: message": "messages of the protocol",
     "serve/http_pages.py: _page": ONE,
@@ -89,15 +75,17 @@ MEMORIES = {
     "tvm/_lazy.py: _ABSENT": OF_THE_TABLE,
     "tvm/_lazy.py: _ALIASES": OF_THE_TABLE,
     "tvm/ir/diagnostics.py: _renderers": BY_USERS,
-    "tvm/relay/expr.py: _OPS": "the operators of Relay",
-    "tvm/relay/nat.py: library": ONE,
+    "tvm/relay/expr.py: OPERATOR_CALLS": OF_THE_TABLE,
+    "tvm/relay/expr.py: _OPS": "operators of Relay's that there are",
     "tvm/relay/op/table.py: TABLE": OF_THE_TABLE,
-    "tvm/relay/prelude.py: library": ONE,
+    "tvm/relay/libraries.py: library": "two libraries",
     "tvm/rpc/server.py: _servers": "servers that users have started",
     "vm/array_memory.py: _accounts": "as many as operators ran at once; arrays may refer to one",
     "vm/array_memory.py: handler_functions": ONE,
     "vm/aside.py: _idle": "threads: as many as operators ran at once",
-    "vm/aside.py: _left": "16 operators that nobody waits for, and those that ran when these became too many",
+    "vm/aside.py: _left": "16 operators that nobody waits for, and those that ran when these became 16",
+    "vm/blas.py: _users": "threads: as many as operators run at once",
+    "vm/blas.py: thread_functions": ONE,
     "native/cache.py: _cache_at": "one for each setting of two variables",
     "vm/calls.py: _machines": "weak",
     "vm/context.py: _contexts": "weak",
@@ -109,7 +97,8 @@ MEMORIES = {
     "tvm/modules/kernel_function.py: machine": "16 of one function, with which they go",
     "vm/library.py: _loaded": "addresses of kernels, each built once: no code is taken away from calls that may run it",
     "vm/library.py: compiler": ONE,
-    "tvm/modules/load.py: _LOADERS": BY_USERS,
+    "tvm/modules/registry.py: _providers": OF_THE_TABLE,
+    "tvm/modules/registry.py: loaders": BY_USERS,
     "native/llvm.py: _switches": "one for each CPU that users compile for",
     "native/llvm.py: llvm": ONE,
     "native/loader.py: _libraries": ONE,
@@ -140,9 +129,8 @@ MEMORIES = {
 
 
 def modules() -> Iterator[tuple[str, ast.Module]]:
-    for folder in FOLDERS:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text("utf-8"))
+    for name, path in package.modules(without={"tools"}).items():  # which end with what they were begun for
+        yield name, ast.parse(path.read_text("utf-8"))
 
 
 def memories() -> set[str]:

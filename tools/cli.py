@@ -1,4 +1,5 @@
-"""The `treadle` command. Each module of `_COMMANDS` adds its commands, and is imported where one of them is asked for.
+"""The `treadle` command. A new command takes one file: a module beside this one, which names it in `COMMANDS`, under a group of
+`_GROUPS`, and adds its parser in `add_commands`. The module is imported when one of its commands is run.
 
 Exit codes: 0 all is well, 1 results differ from what was expected, 2 the command line is wrong, 3 a file or model is invalid,
 4 the program failed while it ran, or a file could not be written, 5 the program, or its compilation, passed one of its budgets.
@@ -7,11 +8,14 @@ Exit codes: 0 all is well, 1 results differ from what was expected, 2 the comman
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
 import importlib
 import os
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn, TextIO, cast
 
@@ -29,18 +33,15 @@ from ..formats.messages.terminal import Shown, showing
 
 OK, MISMATCH, USAGE, INVALID, FAILED, EXHAUSTED = range(6)
 
-_COMMANDS = {  # by module, in the order of `treadle --help`; an installed package has no tools/dev
-    ".execute": ("compile", "run"),
-    ".inspect": ("info", "stats", "verify", "dis", "as"),
-    ".operators": ("ops",),
-    ".map": ("map",),
-    ".profile": ("profile",),
-    ".debugging": ("compare", "nonfinite", "dump", "step", "source", "diff", "graph"),
-    ".serve": ("serve",),
-    ".dev.bench.commands": ("bench",),
-    ".maintenance": ("warmup", "cache"),
-    ".doctor": ("doctor", "knobs"),
+_DEVELOPERS = {"bench": ".dev.bench.commands"}  # an installed package has no tools/dev
+_GROUPS = {  # of commands, with an example of each, in the order of `treadle --help`
+    "Run models": "treadle run model.onnx --input x=1x3x224x224xf32=@image.npy",
+    "Look inside": "treadle dis model.trdl --function main",
+    "Find what is slow or wrong": "treadle compare model.onnx --dim batch=2",
+    "Look after this machine": "treadle cache --older-than 30d",
+    "Work on Treadle": "treadle bench dispatch",
 }
+_TABLE = re.compile(r"^COMMANDS = (\{.*?\})$", re.MULTILINE | re.DOTALL)
 _DESCRIPTION = "Compile tensor programs to executables, run them, and look inside."
 
 
@@ -166,6 +167,21 @@ def _message(error: Exception) -> str:
     return text
 
 
+@cache
+def grouped(folder: Path = Path(__file__).parent) -> Mapping[str, Mapping[str, str]]:
+    """The groups of `--help`; of each, its commands with the modules that have them.
+
+    `COMMANDS` is read from the modules' text: importing them all would import NumPy, which `treadle cache` does not need.
+    """
+    found: dict[str, dict[str, str]] = {title: {} for title in _GROUPS}
+    for path in folder.glob("*.py"):
+        table = _TABLE.search(path.read_text(encoding="utf-8"))
+        for title, names in ast.literal_eval(table[1]).items() if table else ():
+            found[title].update(dict.fromkeys(names, f".{path.stem}"))
+    found["Work on Treadle"].update(_DEVELOPERS)
+    return {title: dict(sorted(names.items())) for title, names in found.items()}
+
+
 class _Parser(argparse.ArgumentParser):
     """Says in one line what is wrong."""
 
@@ -186,17 +202,18 @@ def _parser(word: str | None = None) -> argparse.ArgumentParser:
     parser = _Parser("treadle", description=_DESCRIPTION, epilog=(__doc__ or "").partition("\n\n")[2])
     parser.add_argument("--version", action="version", version=f"treadle {__version__}")
     commands = parser.add_subparsers(dest="command_name", metavar="COMMAND", required=True)
-    homes = [name for name, own in _COMMANDS.items() if word in own] or _COMMANDS
-    for name in homes:
+    homes = {name: home for group in grouped().values() for name, home in group.items()}
+    for home in dict.fromkeys([homes[word]] if word in homes else homes.values()):
         try:
-            module = importlib.import_module(name, __package__)
+            module = importlib.import_module(home, __package__)
         except ModuleNotFoundError as error:
-            if not f"{__package__}{name}".startswith(error.name or "?"):
+            if not f"{__package__}{home}".startswith(error.name or "?"):
                 raise
-            for missing in _COMMANDS[name]:
+            for missing in [name for name in homes if homes[name] == home]:
                 _add_missing(commands, missing)
         else:
             module.add_commands(commands)
+    _group(parser, commands)
     for command in commands.choices.values():
         if command.prefix_chars != "-":  # of one that is missing, no option is known
             continue
@@ -212,6 +229,15 @@ def _parser(word: str | None = None) -> argparse.ArgumentParser:
             help="a Python module that defines operators or importers, by its name",
         )
     return parser
+
+
+def _group(parser: argparse.ArgumentParser, commands: Any) -> None:
+    """Lists the commands by group, each group with its example, in place of one list."""
+    parser._positionals._group_actions.remove(commands)
+    texts = {each.dest: each for each in commands._get_subactions()}
+    for title, names in grouped().items():
+        listed = parser.add_argument_group(title, _GROUPS[title])
+        listed._group_actions.extend(texts[name] for name in names if name in texts)
 
 
 def _add_missing(commands: Any, name: str) -> None:

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 
 _ROWS = 40
 
+COMMANDS = {
+    "Find what is slow or wrong": ("compare", "nonfinite", "dump", "step", "diff"),
+    "Look inside": ("source", "graph"),
+}
+
 
 def add_commands(commands: Any) -> None:
     """Adds the commands to the command line."""

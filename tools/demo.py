@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..formats.messages.errors import TreadleError
 from ..native import processes
 from . import digits
 
@@ -90,4 +91,7 @@ def _indented(text: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(classify(Path(sys.argv[1])) if len(sys.argv) > 1 else main())
+    try:
+        sys.exit(classify(Path(sys.argv[1])) if len(sys.argv) > 1 else main())
+    except TreadleError as error:
+        sys.exit(f"  {error}")

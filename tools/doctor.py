@@ -26,6 +26,9 @@ class Finding:
     problem: str = ""
 
 
+COMMANDS = {"Look after this machine": ("doctor", "knobs")}
+
+
 def add_commands(commands: Any) -> None:
     """Adds `doctor` and `knobs` to the command line."""
     doctor = commands.add_parser("doctor", help="what Treadle sees of this machine, and what is wrong with it")

@@ -39,6 +39,8 @@ _BUDGETS = {
 _SHOWN_ELEMENTS = 16
 _SHOWN_CHARACTERS = 2000  # of a result that is not a tensor
 
+COMMANDS = {"Run models": ("compile", "run")}
+
 
 def add_commands(commands: Any) -> None:
     """Adds `compile` and `run` to the command line."""
@@ -227,7 +229,8 @@ def _compiled(file: ProgramFile, options: argparse.Namespace, session: Session |
             tuned=options.tuned,
             decode_loop=options.decode_loop,
         )
-    from ..compiler.driver import tune_kernels, with_kernels, with_known_variants
+    from ..compiler.driver import with_kernels
+    from ..compiler.targets.cpu.tune import tune_kernels, with_known_variants
 
     for name in ("shape", "dim", "dtype", "outputs", "batch", "decode_loop", "print_after"):
         if getattr(options, name):

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 FILES = f"{HELP}; also an executable of TVM's machines, or a library that holds one"
 ELIDE, BASE64 = "elide", "base64"
 
+COMMANDS = {"Look inside": ("info", "stats", "verify", "dis", "as")}
+
 
 def add_commands(commands: Any) -> None:
     """Add the commands to the `treadle` parser."""
@@ -99,9 +101,10 @@ def _host_facts(executable: Executable) -> list[dict[str, Any]]:
     """The primitives that have no native kernel. The compiler is asked where it has not said so when it made the program."""
     found = noted(executable.program)
     if found is None:
-        from ..compiler.targets.cpu.host_work import host_primitives
+        from ..compiler.host_work import host_primitives
+        from ..compiler.targets.choice import backend_of
 
-        found = host_primitives(executable.program)
+        found = host_primitives(executable.program, backend_of().supports)
     return [asdict(each) for each in found]
 
 

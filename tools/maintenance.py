@@ -19,6 +19,8 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}  # seconds
 _AGE = re.compile(rf"(\d{{1,9}}(?:\.\d{{1,9}})?)([{''.join(_UNITS)}])")
 _SERVED = "**/*.trdl"  # in a folder
 
+COMMANDS = {"Look after this machine": ("warmup", "cache")}
+
 
 def add_commands(commands: Any) -> None:
     """Adds `warmup` and `cache` to the command line."""

@@ -14,6 +14,8 @@ from . import arguments
 from .arguments import UsageError, require_file
 from .program_files import HELP, add_opt_level, program_file
 
+COMMANDS = {"Run models": ("map",)}
+
 
 def add_commands(commands: Any) -> None:
     """Adds `map` to the command line."""

@@ -148,13 +148,14 @@ def _model(case: Any) -> onnx.ModelProto:
 def _way(model: onnx.ModelProto) -> str:
     """How a model runs; "" for one that is refused."""
     from .. import compile
-    from ..compiler.targets.cpu.host_work import host_primitives
+    from ..compiler.host_work import host_primitives
+    from ..compiler.targets.choice import backend_of
 
     try:
         program = compile(model, embed_native=False, progress=False).program
     except TreadleError:
         return ""
-    hosted = host_primitives(program)
+    hosted = host_primitives(program, backend_of().supports)
     if not program.primitives:
         return GONE
     return HOST if len(hosted) == len(program.primitives) else BOTH if hosted else NATIVE
@@ -269,6 +270,8 @@ def _row(operator: Operator) -> str:
 
 # ---- the command ----
 
+COMMANDS = {"Look inside": ("ops",)}
+
 
 def add_commands(commands: Any) -> None:
     """Adds `treadle ops`."""
@@ -296,7 +299,8 @@ def _command(options: argparse.Namespace) -> int:
 def _model_command(options: argparse.Namespace) -> int:
     """0 for a model that can be compiled, 3, as of a model that is refused, for another."""
     from .. import compile
-    from ..compiler.targets.cpu.host_work import host_primitives
+    from ..compiler.host_work import host_primitives
+    from ..compiler.targets.choice import backend_of
     from .cli import INVALID, OK
 
     file = program_file(options.model)
@@ -305,7 +309,9 @@ def _model_command(options: argparse.Namespace) -> int:
     unsupported: list[tuple[str, str, str]] = []
     hosted = []
     try:
-        hosted = host_primitives(compile(file.source, embed_native=False, progress=False).program)
+        hosted = host_primitives(
+            compile(file.source, embed_native=False, progress=False).program, backend_of().supports
+        )
     except UnsupportedOperatorError as error:
         unsupported = error.operators
     if options.json:

@@ -33,6 +33,8 @@ do, of which Winograd's does less. Constants are read from where all of them fit
 
 """
 
+COMMANDS = {"Find what is slow or wrong": ("profile",)}
+
 
 def add_commands(commands: Any) -> None:
     """Adds `profile` to the command line."""

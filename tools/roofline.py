@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..compiler.targets.cpu.demand import Demand, demand_of
+from ..compiler.demand import Demand, demand_of
 from ..compiler.targets.cpu.kernels.anchor import anchor_of
 from ..formats.dtypes import DType
 from ..formats.primitive import PrimitiveDefinition

@@ -17,11 +17,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
+from ..formats.messages.terminal import Shown
 from .arguments import UsageError
 from .program_files import EXECUTABLE, HELP, STANDARD_INPUT, add_opt_level, program_file, write_executable
 
 SUFFIX = ".trdl"
 _NEEDED = ("uvicorn", "starlette", "prometheus_client", "grpc", "google.protobuf")
+
+COMMANDS = {"Run models": ("serve",)}
 
 
 def add_commands(commands: Any) -> None:
@@ -85,7 +88,7 @@ def _serve(options: argparse.Namespace) -> None:
     from ..serve.http_app import HttpLimits
     from ..serve.server import Server, ServerConfig
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=Shown(sys.stderr))
     model = ModelConfig.load(options.config, ModelConfig()) if options.config else ModelConfig()
     config = ServerConfig(
         folder=options.models,
@@ -168,7 +171,7 @@ def _link(path: Path, place: Path) -> None:
 def _remote(options: argparse.Namespace) -> Any:
     if not options.remote:
         return None
-    from ..remote.server.sessions import RemoteLimits
+    from ..rpc.server.sessions import RemoteLimits
 
     return RemoteLimits(
         idle=options.remote_idle,

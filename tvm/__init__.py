@@ -1,4 +1,4 @@
-"""TVM's names for what Treadle does: `import treadle.tvm as tvm`. A face: what it stands on lives in `vm`, `formats`, `compiler`.
+"""TVM's names for what Treadle does: `import treadle.tvm as tvm`. What they need is in `files`, `graphs`, `machines`, `modules`.
 
 docs/tvm.md says for each name what it is here, and where it differs. Nothing is imported before it is used; one row below is all
 that a new name needs. What TVM has and Treadle leaves out is named too, with what does its job.
@@ -8,61 +8,34 @@ from ._lazy import lazy
 
 __version__ = "0.14.0"  # the release of TVM whose names these are
 
-# attribute → the module that it is
-_MODULES = {
-    "_ffi": "._ffi",
+# modules of its own
+_OWN = "_ffi contrib error instrument ir relax relay rpc runtime support target te testing tir transform"
+
+# other attributes → the module that each is
+_OTHERS = {
     "container": ".runtime.container",
-    "contrib": ".contrib",
-    "error": ".error",
-    "instrument": ".instrument",
-    "ir": ".ir",
     "module": ".runtime.module",
     "ndarray": ".runtime.ndarray",
     "parser": ".relay.parser",
     "nd": ".runtime.ndarray",
-    "relax": ".relax",
-    "relay": ".relay",
-    "rpc": ".rpc",
-    "runtime": ".runtime",
-    "support": ".support",
-    "target": ".target",
-    "te": ".te",
-    "testing": ".testing",
-    "tir": ".tir",
-    "transform": ".transform",
 }
 
 # module → what of it stands here too
 _NAMES = {
-    ".error": ("TVMError",),
-    ".ir": ("IRModule",),
-    ".ir.json_text": ("load_json", "save_json"),
-    ".relax.build_module": ("compile",),
-    ".relay.build_module": ("build",),
-    ".runtime.ndarray": (
-        "TVMContext",
-        "cl",
-        "context",
-        "cpu",
-        "cuda",
-        "device",
-        "ext_dev",
-        "gpu",
-        "hexagon",
-        "metal",
-        "mtl",
-        "opencl",
-        "rocm",
-        "vpi",
-        "vulkan",
-        "webgpu",
-    ),
-    ".runtime.data_type": ("DataType", "DataTypeCode"),
-    ".runtime.object": ("Object",),
-    ".runtime.packed_func": ("Function",),
-    ".runtime.object_generic": ("const", "convert"),
-    ".runtime.registry": ("get_global_func", "register_extension", "register_func", "register_object"),
-    ".te": ("size_var", "var"),
+    ".error": "TVMError",
+    ".ir": "IRModule",
+    ".ir.json_text": "load_json save_json",
+    ".relax.build_module": "compile",
+    ".relay.build_module": "build",
+    ".runtime.ndarray": """
+        TVMContext cl context cpu cuda device ext_dev gpu hexagon metal mtl opencl rocm vpi vulkan webgpu
+    """,
+    ".runtime.data_type": "DataType DataTypeCode",
+    ".runtime.object": "Object",
+    ".runtime.packed_func": "Function",
+    ".runtime.object_generic": "const convert",
+    ".runtime.registry": "get_global_func register_extension register_func register_object",
+    ".te": "size_var var",
 }
 
 _KERNELS = "Treadle's compiler makes the kernels itself, out of operators; a function of your own is handed over by register_func"
@@ -76,4 +49,4 @@ _ABSENT = {
     "script": "TVMScript is not read; relax.BlockBuilder, relax.ExecBuilder, relay's functions and relay.fromtext make programs",
 }
 
-__getattr__, __dir__ = lazy(__name__, _MODULES, _NAMES, _ABSENT)
+__getattr__, __dir__ = lazy(__name__, _OWN, others=_OTHERS, names=_NAMES, absent=_ABSENT)

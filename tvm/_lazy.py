@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -23,24 +23,27 @@ _ABSENT: dict[str, str] = {}  # a name that is left out, in full → why, and wh
 
 def lazy(
     package: str,
-    modules: Mapping[str, str],
-    names: Mapping[str, Sequence[str]],
+    own: str = "",
+    *,
+    others: Mapping[str, str] | None = None,
+    names: Mapping[str, str] | None = None,
     absent: Mapping[str, str] | None = None,
-) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` of `package`.
 
-    `modules` says which module (relative to the package) an attribute is, `names` what modules have by the attribute's own name.
-    A module that does not exist is an AttributeError of its names alone. `absent` says of TVM's names why they are not here.
+    `own` names modules of the package, `others` says which module (relative to it) an attribute is, and `names` which names of a
+    module are attributes too. A module that does not exist is an AttributeError of its names alone. `absent` says of TVM's names
+    why they are not here.
     """
-    homes = {name: module for module, several in names.items() for name in several}
-    for name, module in modules.items():
-        if module != f".{name}":
-            _ALIASES[f"{package}.{name}"] = importlib.util.resolve_name(module, package)
+    modules = {**{name: f".{name}" for name in own.split()}, **(others or {})}
+    homes = {name: module for module, several in (names or {}).items() for name in several.split()}
+    for name, module in (others or {}).items():
+        _ALIASES[f"{package}.{name}"] = importlib.util.resolve_name(module, package)
     if absent:
         vars(sys.modules[package]).setdefault("__path__", [])  # so that `from package import name` asks `_Aliases`, too
     _ABSENT.update((f"{package}.{name}", why) for name, why in (absent or {}).items())
 
-    def get(name: str) -> object:
+    def get(name: str) -> Any:
         home = modules.get(name) or homes.get(name)
         if home is None:
             if f"{package}.{name}" in _ABSENT:
@@ -52,7 +55,7 @@ def lazy(
             )
         full = importlib.util.resolve_name(home, package)
         try:
-            found: object = importlib.import_module(full)
+            found: Any = importlib.import_module(full)
         except ModuleNotFoundError as error:
             if error.name is None or not (full + ".").startswith(error.name + "."):
                 raise

@@ -12,4 +12,4 @@ _ABSENT = (
     *("if_then_else", "max", "min", "placeholder", "reduce_axis", "scan", "sum", "tag_scope", "thread_axis"),
 )
 
-__getattr__, __dir__ = lazy(__name__, {}, {}, dict.fromkeys(_ABSENT, _WHY))
+__getattr__, __dir__ = lazy(__name__, absent=dict.fromkeys(_ABSENT, _WHY))

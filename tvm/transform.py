@@ -11,39 +11,19 @@ from ..formats.messages.errors import ArgumentError
 if TYPE_CHECKING:
     from .relay.module import IRModule
 
-# TVM's option → whether it changes anything here. What TVM's own tuners, back ends and TIR passes read is accepted and has
-# nothing to act on; any other name is a mistake.
-CONFIG = {
-    "relay.FuseOps.max_depth": False,
-    "relay.FuseOps.link_params": False,
-    "relay.ToMixedPrecision.keep_orig_output_dtype": False,
-    "relay.backend.disable_compile_engine_cache": False,
-    "relay.backend.tir_converter": False,
-    "relay.backend.use_auto_scheduler": False,
-    "relay.backend.use_meta_schedule": False,
-    "relay.backend.use_meta_schedule_dispatch": False,
-    "relay.backend.use_multitargets": False,
-    "relay.collect_device_annotation_ops": False,
-    "relay.fallback_device_type": False,
-    "relay.frontend.fill_span": False,
-    "relay.remove_standalone_reshapes.enable": False,
-    "te.keep_schedule_record": False,
-    "tir.add_lower_pass": False,
-    "tir.disable_assert": False,
-    "tir.disable_cse_tir": False,
-    "tir.disable_storage_rewrite": False,
-    "tir.disable_vectorize": False,
-    "tir.debug_keep_trivial_loop": False,
-    "tir.detect_global_barrier": False,
-    "tir.enable_debug": False,
-    "tir.instrument_bound_checkers": False,
-    "tir.is_entry_func": False,
-    "tir.noalias": False,
-    "tir.use_async_copy": False,
-    "tir.usmp.enable": False,
-    "tir.usmp.algorithm": False,
-}
-
+# TVM's options. What TVM's own tuners, back ends and TIR passes read is accepted, and changes nothing here; any other name is a
+# mistake.
+_CONFIG = """
+    relay.FuseOps.max_depth relay.FuseOps.link_params relay.ToMixedPrecision.keep_orig_output_dtype
+    relay.backend.disable_compile_engine_cache relay.backend.tir_converter relay.backend.use_auto_scheduler
+    relay.backend.use_meta_schedule relay.backend.use_meta_schedule_dispatch relay.backend.use_multitargets
+    relay.collect_device_annotation_ops relay.fallback_device_type relay.frontend.fill_span
+    relay.remove_standalone_reshapes.enable te.keep_schedule_record tir.add_lower_pass tir.disable_assert
+    tir.disable_cse_tir tir.disable_storage_rewrite tir.disable_vectorize tir.debug_keep_trivial_loop
+    tir.detect_global_barrier tir.enable_debug tir.instrument_bound_checkers tir.is_entry_func tir.noalias
+    tir.use_async_copy tir.usmp.enable tir.usmp.algorithm
+"""
+CONFIG = _CONFIG.split()
 
 # the types of options that are not numbers, by TVM's names
 _TYPES = {

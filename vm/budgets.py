@@ -81,7 +81,8 @@ class Budget:
 
     def but(self, **changes: Any) -> Budget:
         """This budget with some bounds changed; those that are None stay. Raises ArgumentError."""
-        return replace(self, **{name: value for name, value in changes.items() if value is not None})
+        given = {name: value for name, value in changes.items() if value is not None}
+        return replace(self, **given) if given else self
 
 
 def _amount(name: str, value: Any, unit: str) -> float | None:

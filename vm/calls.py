@@ -1,5 +1,9 @@
 """How a call goes: a context from the pool, arguments in, the engine until it traps, what the trap asks for, the result out.
 
+Any number of threads may call: each call takes a context of its own. Arguments are read where they lie, but for parameters that
+may outlive the call (the verifier tells which), which are copied; results belong to the caller. A kernel that was stopped is
+begun anew if the call goes on.
+
 Whatever ends a call (a result, an error, a bound, Ctrl-C), its context is unwound and serves the next one.
 """
 
@@ -234,13 +238,15 @@ class Calls(InProcess):
         if self._texts_of(number):
             return self._bytes_callable(number, otherwise) or self._text_callable(number, otherwise)
         shape, dtype, take = self._made(number)
-        idle, call_arrays, empty = self._idle, self._engine.call_arrays, np.empty
+        idle, call_arrays, empty, in_order = self._idle, self._engine.call_arrays, np.empty, self._in_order(number)
         in_place, returned, unusual, host = TRAP.IN_PLACE, TRAP.RETURNED, TRAP.UNUSUAL, TRAP.HOST
 
         @entrance
         def call(*args: Any, **kwargs: Any) -> Any:
-            if kwargs or self.hooked is not None:
-                return otherwise(*args, **kwargs)
+            if kwargs:
+                args = in_order(args, kwargs)
+            if self.hooked is not None:
+                return otherwise(*args)
             try:
                 context = idle.pop()
             except IndexError:
@@ -263,6 +269,11 @@ class Calls(InProcess):
 
         return call
 
+    def _in_order(self, number: int) -> Callable[[tuple[Any, ...], Mapping[str, Any]], tuple[Any, ...]]:
+        """What gives a function's arguments by position, those by name included."""
+        function = self.image.program.functions[number]
+        return lambda args, kwargs: tuple(bound(function.name, function.param_names, args, kwargs))
+
     def _texts_of(self, number: int) -> list[int]:
         """Which parameters of a function are string tensors."""
         params = self.image.program.functions[number].type.params
@@ -272,13 +283,16 @@ class Calls(InProcess):
         """As `array_callable`, of a function that takes texts too: the engine is given arrays of their numbers."""
         shape, dtype, take = self._made(number)
         idle, call_arrays, empty, places = self._idle, self._engine.call_arrays, np.empty, self._texts_of(number)
+        in_order = self._in_order(number)
         count = len(self.image.program.functions[number].type.params)
         in_place, returned, unusual, host = TRAP.IN_PLACE, TRAP.RETURNED, TRAP.UNUSUAL, TRAP.HOST
 
         @entrance
         def call(*args: Any, **kwargs: Any) -> Any:
-            if kwargs or self.hooked is not None or len(args) != count:
-                return otherwise(*args, **kwargs)
+            if kwargs:
+                args = in_order(args, kwargs)
+            if self.hooked is not None or len(args) != count:
+                return otherwise(*args)
             texts, given = Texts(), list(args)
             for at in places:
                 array = args[at]
@@ -318,11 +332,13 @@ class Calls(InProcess):
             None if word is None else tuple(dim if isinstance(dim, int) else None for dim in type_.shape)  # type: ignore[union-attr]
             for word, type_ in zip(words, types, strict=True)
         ]
-        count = len(types)
+        count, in_order = len(types), self._in_order(number)
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            if kwargs or self.hooked is not None or len(args) != count:
-                return otherwise(*args, **kwargs)
+            if kwargs:
+                args = in_order(args, kwargs)
+            if self.hooked is not None or len(args) != count:
+                return otherwise(*args)
             given: list[Any] = []
             try:
                 for array, shape, word in zip(args, shapes, words):  # noqa: B905 (their number is known)

@@ -36,7 +36,7 @@ from .context import Context, outside
 from .heap_size import block_bytes
 from .image import Image
 from .layout import CONTEXT, COPIED_BYTES, KIND, OBJECT, OBJECT_HEAD, TRAP, WORD
-from .memory import Elements, pinned, set_word, tensor_shape, word, words
+from .memory import Elements, array_at, pinned, set_word, tensor_shape, word, words
 from .outputs import naming_results
 from .tensor import Tensor, tensor_of
 from .values import Closure, DataValue, NativeReference
@@ -379,7 +379,7 @@ def new_tensor(context: Context, array: np.ndarray, checked: Callable[[int], int
     code = DType.of(array.dtype).code
     made = checked(core.engine().new_tensor(context.address, code, array.ndim, array.nbytes))
     _set_items(made, array.shape)
-    Elements(word(made, OBJECT.DATA), array.dtype, array.shape).array()[...] = array
+    array_at(word(made, OBJECT.DATA), array.dtype, array.shape)[...] = array
     return made
 
 
@@ -480,7 +480,7 @@ class Results:
             shape = words(address + OBJECT_HEAD, header[OBJECT.COUNT])
             dtype = DType.from_code(header[OBJECT.TAG]).numpy
             if math.prod(shape) * dtype.itemsize <= COPIED_BYTES:
-                array = to_texts(Elements(data, dtype, shape).array().copy())
+                array = to_texts(array_at(data, dtype, shape).copy())
                 release(context, reference)
                 return tensor_of(array)
         elif header[OBJECT.KIND] == KIND.DATA and self._is_tuple(header):

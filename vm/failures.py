@@ -29,7 +29,7 @@ from . import library
 from .context import Context
 from .entry_check import explain_argument
 from .layout import CONTEXT, OBJECT, TRAP, WORD
-from .memory import Elements, tensor_shape, word
+from .memory import array_at, tensor_shape, word
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Place:
     def array(self, register: int) -> np.ndarray:
         """The tensor in a register, in place."""
         dtype = DType.from_code(word(self.reference(register) & ~1, OBJECT.TAG)).numpy
-        return Elements(self.data(register), dtype, self.shape(register)).array()
+        return array_at(self.data(register), dtype, self.shape(register))
 
 
 _USUAL = 64  # words of an instruction

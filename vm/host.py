@@ -26,21 +26,23 @@ from ..formats.messages.errors import (
     ShapeError,
     TreadleError,
 )
-from ..formats.metering import Meter, free, metered
+from ..formats.metering import Meter, free, meter
 from ..formats.primitive import PrimitiveDefinition
-from ..formats.strings import characters, held_by
+from ..formats.strings import characters, hold
 from ..formats.types import UNKNOWN, TensorType
 from . import library
 from .array_memory import bounded
 from .aside import Job, too_many_left
+from .blas import one_thread
 from .context import UNLIMITED, Context
 from .convert import new_tensor, release
 from .failures import Place, error, memory_error
 from .layout import CONTEXT, OBJECT, TRAP, WORD
-from .memory import Elements, set_word, word, words
+from .memory import array_at, set_word, word, words
 
 # Elements of all tensors of an operator that is done at once, by the calling thread
 _TINY = 64  # even square loops of Python's are done within a millisecond
+_BLAS = 8192  # from which on threads of BLAS may share a product: OpenBLAS's do from matrices of 9216 elements on
 _FEW = 4096  # characters of the texts of such an operator: what may take steps for each pair of them looks whether it is to end
 _SHORT = 1 << 16  # where nothing but Ctrl-C can end the call
 
@@ -59,8 +61,10 @@ class HostCall:
     dims: tuple[int, ...]
     makes_results: bool
     size: int  # words
-    types: tuple[TensorType, ...]  # of all values
+    dtypes: tuple[np.dtype, ...]  # of all values
+    types: tuple[TensorType, ...]
     shapes: tuple[Shape, ...] | None  # of these, where they are always the same
+    elements: int  # of all of these, then
     has_texts: bool
     largest: int  # the greatest product of integers in one: sizes of windows, numbers of rounds
 
@@ -71,6 +75,7 @@ class HostCall:
         primitive = place.context.image.program.primitives[instruction.word("prim")]
         definition = primitive.definition
         types = definition.values
+        shapes = None if definition.variables else _shapes(types, {})
         return HostCall(
             instruction.word("prim"),
             primitive.name,
@@ -80,8 +85,10 @@ class HostCall:
             instruction.list("dims"),
             makes_results,
             instruction.size,
+            tuple(type_.dtype.numpy for type_ in types),
             types,
-            None if definition.variables else _shapes(types, {}),
+            shapes,
+            0 if shapes is None else _elements(shapes),
             any(type_.dtype.is_string for type_ in types),
             max((_product(value) for node in definition.nodes for _, value in node.attributes), default=1),
         )
@@ -96,6 +103,11 @@ class HostCall:
         except ZeroDivisionError:
             message = f"primitive {self.name}: a dimension is divided by zero for {values}"
             raise ExecutionError(message, **Place.current(context).where()) from None
+
+
+def _elements(shapes: Sequence[Shape]) -> int:
+    """Of all these tensors together, where unknown dimensions count as 1."""
+    return sum(math.prod(1 if dim is None else max(0, dim) for dim in shape) for shape in shapes)
 
 
 def _product(value: Any) -> int:
@@ -127,10 +139,12 @@ def perform(context: Context, evaluators: dict[int, library.Evaluate], calls: di
     sizes = [operand if operand >= 0 else word(integers, ~operand) for operand in call.dims]
     shapes = call.shapes_for(sizes, context)
     _check_room(context, call, shapes)
-    arrays = [_read(registers, register, type_) for register, type_ in zip(call.inputs, call.types, strict=False)]
-    elements = sum(math.prod(1 if dim is None else max(0, dim) for dim in shape) for shape in shapes)
-    is_long = _is_long(context, call, elements, arrays)
-    results = _evaluate(context, call, arrays, sizes, evaluators, is_long)
+    arrays = [
+        _array(registers, register, dtype, shape, writeable=False)
+        for register, dtype, shape in zip(call.inputs, call.dtypes, shapes)  # noqa: B905 (the parameters come first)
+    ]
+    elements = call.elements if call.shapes is not None else _elements(shapes)
+    results = _evaluate(context, call, arrays, sizes, evaluators, elements)
     if context.texts is not None:
         _check_room(context, call, shapes)
     _check(context, call, results, shapes)
@@ -138,16 +152,17 @@ def perform(context: Context, evaluators: dict[int, library.Evaluate], calls: di
         if call.makes_results:
             _set_register(context, registers, register, result)
         else:
-            Place.current(context).array(register)[...] = result
+            _array(registers, register, result.dtype, result.shape)[...] = result
     context.words[CONTEXT.PC] += call.size * WORD
     context.words[CONTEXT.FUEL] -= 1
 
 
-def _read(registers: int, register: int, type_: TensorType) -> np.ndarray:
-    """The tensor in a register, in place, for the operator to read."""
+def _array(registers: int, register: int, dtype: np.dtype, shape: Shape, writeable: bool = True) -> np.ndarray:
+    """The tensor in a register, in place."""
     data, reference = words(registers + 2 * register * WORD, 2)
-    shape = words((reference & ~1) + WORD * OBJECT.ITEMS, type_.rank)
-    return Elements(data, type_.dtype.numpy, shape, writeable=False).array()
+    if None in shape:
+        shape = words((reference & ~1) + WORD * OBJECT.ITEMS, len(shape))
+    return array_at(data, dtype, shape, writeable)  # type: ignore[arg-type]
 
 
 def go_on(context: Context) -> None:
@@ -178,22 +193,23 @@ def _evaluate(
     arrays: list[np.ndarray],
     sizes: list[int],
     evaluators: dict[int, library.Evaluate],
-    is_long: bool,
+    elements: int,
 ) -> list[np.ndarray]:
     """An operator's result; evaluated in another thread if it may take long."""
     most = context.words[CONTEXT.MAX_LIVE]
     is_bounded = most != UNLIMITED
     room = most - max(0, context.words[CONTEXT.LIVE]) - _text_bytes(context)
     look = context.clock.look
-    held = held_by(context.holder()) if call.has_texts else contextlib.nullcontext()
+    by_one = one_thread if elements > _BLAS else contextlib.nullcontext
 
     def evaluate() -> list[np.ndarray] | None:
         """None where arrays, or what is paid for, would pass the memory budget."""
-        with np.errstate(all="ignore"), bounded(room) if is_bounded else contextlib.nullcontext() as account, held:
-            meter = Meter(look, free if account is None else account.pay)
+        if call.has_texts:
+            hold(context.holder())
+        with bounded(room) if is_bounded else contextlib.nullcontext() as account, by_one():
+            meter(Meter(look, free if account is None else account.pay))
             try:
-                with metered(meter):
-                    return [np.asarray(result) for result in evaluators[call.number](arrays, sizes)]
+                return list(evaluators[call.number](arrays, sizes))
             except MemoryError:
                 if account is not None and account.was_refused:
                     return None
@@ -202,8 +218,9 @@ def _evaluate(
     try:
         if call.number not in evaluators:
             evaluators[call.number] = library.compiler().evaluator(call.definition)
+        is_long = _is_long(context, call, elements, arrays)
         inflates = context.clock.may_end and getattr(evaluators[call.number], "inflates", False)
-        # in a context of its own: whatever ends it, NumPy's handler for memory and the holder of texts are as they were
+        # in a context of its own: whatever ends it, the meter, the holder of texts and NumPy's handler for memory are as before
         copied = contextvars.copy_context()
         results = _aside(context, lambda: copied.run(evaluate)) if is_long or inflates else copied.run(evaluate)
     except (BudgetExceededError, CancelledError):
@@ -264,16 +281,20 @@ def _check(context: Context, call: HostCall, results: list[np.ndarray], shapes: 
     """The verifier relies on what a definition says of its results; an operator that breaks its word stops here."""
     outputs = call.definition.outputs
     good = len(results) == len(outputs) and all(
-        result.dtype == call.types[value].dtype.numpy
-        and result.ndim == len(shapes[value])
-        and all(dim is None or dim == actual for dim, actual in zip(shapes[value], result.shape, strict=True))
-        for result, value in zip(results, outputs, strict=True)
+        result.dtype == call.dtypes[value] and _is_of(result.shape, shapes[value])
+        for result, value in zip(results, outputs)  # noqa: B905 (there are as many)
     )
     if not good:
         came = ", ".join(f"{result.dtype}{list(result.shape)}" for result in results)
         wanted = ", ".join(str(call.types[value]) for value in outputs)
         where = Place.current(context).where()
         raise ExecutionError(f"primitive {call.name} gave {came} in place of {wanted}", **where)
+
+
+def _is_of(actual: tuple[int, ...], shape: Shape) -> bool:
+    return actual == shape or (
+        len(actual) == len(shape) and all(dim is None or dim == size for dim, size in zip(shape, actual))  # noqa: B905 (as many)
+    )
 
 
 def _set_register(context: Context, registers: int, register: int, value: np.ndarray) -> None:

@@ -83,8 +83,8 @@ class Image(InProcess):
             return self._type_numbers[type_]
 
     def _array_words(self, facts: VerifiedFunction) -> np.ndarray | None:
-        """The words that `call_arrays` checks arguments against; None if it cannot call it: closures have other arguments
-        than its type says, but where all of them are captured."""
+        """The words that `call_arrays` checks arguments against; None for a function that it
+        cannot call: some but not all of its parameters are captured."""
         params = facts.function.type.params
         if facts.function.captured not in (0, len(params)) or not all(
             isinstance(type_, TensorType) for type_ in params

@@ -135,6 +135,12 @@ def _handlers() -> str:
     return "" if handler_functions() else "the functions that set who gives arrays their memory are not there"
 
 
+def _blas() -> str:
+    from .blas import thread_functions
+
+    return "" if thread_functions() else "the BLAS of numpy is not OpenBLAS, or does not say how many threads it has"
+
+
 def _python_functions() -> str:
     if sys.implementation.name != "cpython":
         return f"this is {sys.implementation.name}"
@@ -148,5 +154,6 @@ RELIANCES = (
     Reliance("layout of arrays and tuples", _layouts, "arguments and results are converted by Python, which is slower"),
     Reliance("functions of numpy", _functions, "results are made by Python, which is slower"),
     Reliance("memory of numpy's arrays", _handlers, "what operators of Python take is not bounded by max_memory"),
+    Reliance("threads of numpy's BLAS", _blas, "operators of Python may wait for its threads where other programs run"),
     Reliance("functions of python", _python_functions, "use CPython 3.10 or newer"),
 )

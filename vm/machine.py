@@ -70,6 +70,8 @@ class _Bound:
 class VirtualMachine(Suggesting):
     """Runs the functions of an executable. Threads may call it at once; each call has a context of its own."""
 
+    _reads_in_place = True  # whether calls read the caller's arrays where they lie: nothing is sent elsewhere
+
     def __new__(cls, *given: Any, **options: Any) -> VirtualMachine:
         """A device that is elsewhere has machines of its own class, which has this interface."""
         device = given[1] if len(given) > 1 else options.get("device")
@@ -278,14 +280,15 @@ class VirtualMachine(Suggesting):
         name = self._saved.get(name, name) if isinstance(name, str) else name
         if isinstance(name, SavedCall):
             self._require_own_call(name, args, kwargs)
-            return self._calls.call(name.number, name.values, budget)
+            return name() if budget is self._budget else self._calls.call(name.number, name.values, budget)
         if isinstance(name, Closure):
             self._require_own(name)
             return self._calls.call_closure(name, args or (), budget)
-        number = self._number(name)
         if args is None:
             args = self._stateful.inputs(name) or ()
-        return self._calls.call(number, self._bind(number, args, kwargs or {}), budget)
+        number = self._number(name)
+        values = self._bind(number, args, kwargs or {})
+        return self[name](*values) if budget is self._budget else self._calls.call(number, values, budget)
 
     async def call_async(
         self,

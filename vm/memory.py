@@ -30,17 +30,26 @@ def _array_type(count: int) -> Any:
     return ctypes.c_int64 * count
 
 
+def array_at(address: int, dtype: np.dtype, shape: tuple[int, ...], writeable: bool = True) -> np.ndarray:
+    """Memory as an array, which keeps nothing alive."""
+    made: np.ndarray = np.ndarray(
+        shape, dtype, _Memory.from_address(address or 64)
+    )  # NumPy takes no null for no elements
+    if not writeable:
+        made.flags.writeable = False
+    return made
+
+
+_Memory: Any = ctypes.c_char * (1 << 62)  # from an address on, however much is read: an array knows how far it goes
 _OWN = 1  # `dtype.isbuiltin` of NumPy's own types: not of those that a package has registered, nor of texts' numbers
 
 
 class Elements:
-    """Memory as NumPy takes it; `owner` lives as long as an array of it."""
+    """Memory as NumPy takes it, with an `owner` that lives as long as an array of it."""
 
     __slots__ = ("__array_interface__", "dtype", "owner")
 
-    def __init__(
-        self, address: int, dtype: np.dtype, shape: tuple[int, ...], owner: object = None, writeable: bool = True
-    ) -> None:
+    def __init__(self, address: int, dtype: np.dtype, shape: tuple[int, ...], owner: object, writeable: bool) -> None:
         # NumPy wants an address that is not zero even for no elements
         data = (address or 64, not writeable)
         self.dtype = dtype

@@ -2,6 +2,9 @@
 
 Workers are Python threads that spend their lives in native code (`vm/parallel.py`), without the GIL. One call at a time has
 them; others meanwhile run on their own thread alone. They begin with the first call that may want them.
+
+Unless a number was chosen there are as many threads as the process has processors. Loops follow the process's affinity when it
+changes. A control group's quota that is lowered later shows in `threads` alone: the engine would have to read files to follow it.
 """
 
 from __future__ import annotations

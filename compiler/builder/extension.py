@@ -30,10 +30,9 @@ from ...formats.messages.errors import (
 from ...formats.types import FunctionType, TensorType, TupleType, Type
 from ..ir.unify import bind_dims, substituted
 from ..operators import TABLE, Attribute, Fusion, Kind
+from ..operators.own import OWN, OwnKernel, parsed
 from ..operators.shapes import mismatch
 from ..operators.table import REQUIRED, register
-from ..targets.cpu.kernels.own import OWN, OwnKernel
-from ..targets.cpu.kernels.subscripts import parsed
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 Infer = Union[str, Callable[..., Any]]

@@ -15,7 +15,7 @@ from typing import Any
 from ...formats.messages.elsewhere import elsewhere
 from ...formats.messages.errors import UnknownNameError
 from ...formats.messages.names import near
-from ..operators import TABLE, Operator
+from ..operators import TABLE, Operator, complete
 from ..operators.table import REQUIRED
 
 LOWERED = frozenset(
@@ -51,7 +51,7 @@ class LoweredOperators:
         return name in LOWERED
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        if name not in TABLE or not self._has(name):
+        if (name not in TABLE and name not in complete()) or not self._has(name):
             raise UnknownNameError(self._unknown(name))
         known = self._functions.get(name)
         if known is None or known[0] is not TABLE[name]:  # users may define theirs again
@@ -59,7 +59,7 @@ class LoweredOperators:
         return known[1]
 
     def __dir__(self) -> list[str]:
-        return sorted(filter(self._has, TABLE))
+        return sorted(filter(self._has, complete()))
 
     def __repr__(self) -> str:
         return f"<{self._where}: {len(dir(self))} operators; dir({self._where}) lists them>"

@@ -1,4 +1,7 @@
-"""Definitions of primitives: from operator calls of the IR to the graph that one kernel computes."""
+"""Definitions of primitives: from operator calls of the IR to the graph that one kernel computes.
+
+Each size that is computed is a variable of the definition: layers that differ only in how they compute it share one.
+"""
 
 from __future__ import annotations
 

@@ -10,9 +10,11 @@ last use.
 
 from __future__ import annotations
 
+import functools
+import operator
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 from ...formats import limits
@@ -21,9 +23,9 @@ from ...formats.messages.errors import CompileError
 from ...formats.primitive import PrimitiveDefinition
 from ...formats.types import TensorType
 from ..operators.table import lookup
-from .liveness import Liveness, analyse
+from .liveness import Liveness, analyse, members
 from .parts import parts_of
-from .spans import Spans, intersection, runs, union
+from .spans import Spans, contains, intersection, runs, union
 from .virtual import Instruction, Item, Label, Register, VirtualFunction, instruction
 
 # Uses that keep a tensor in the frame's memory; any other lets it escape.
@@ -58,8 +60,8 @@ class _Buffer:
 
     position: int
     register: Register
-    aliases: list[Register] = field(default_factory=list)
-    lifetime: Spans = ()  # positions; including those of hosted buffers
+    lifetime: Spans = ()  # positions; of a buffer that hosts others, theirs too
+    wanted: Spans = ()  # points of the code (see `liveness.py`) at which it is still to be read, under whatever name
     private: bool = True  # never seen outside of its function
     in_frame: bool = False
     is_carried: bool = False  # live before it is made: in the next iteration of a loop
@@ -104,7 +106,7 @@ def plan(function: VirtualFunction, definition_of: Callable[[int], PrimitiveDefi
     liveness = analyse(function)
     buffers, sources = _find_buffers(function, liveness)
     _put_together(function, sources, definition_of)
-    in_place = _write_in_place(function, liveness, sources, definition_of)
+    in_place = _write_in_place(function, sources, definition_of)
     framed = [buffer for buffer in buffers if buffer.in_frame]
     frame_bytes = _place([buffer for buffer in framed if buffer.host is None])
     if frame_bytes > limits.FRAME_BYTES:
@@ -135,11 +137,30 @@ def plan(function: VirtualFunction, definition_of: Callable[[int], PrimitiveDefi
 # ---- buffers: allocations, their registers, and their lifetimes ----
 
 
-def _find_buffers(function: VirtualFunction, liveness: Liveness) -> tuple[list[_Buffer], dict[Register, set[_Buffer]]]:
-    """The buffers, and for each register those that it may hold (except values made elsewhere)."""
+@dataclass(frozen=True)
+class _Held:
+    """The buffers that a register may hold."""
+
+    group: Sequence[_Buffer] = ()  # all that moves join
+    bits: int = 0  # which of these
+
+    def __iter__(self) -> Iterator[_Buffer]:
+        return (buffer for number, buffer in enumerate(self.group) if self.bits >> number & 1)
+
+    @property
+    def only(self) -> _Buffer | None:
+        """The buffer that the register always holds; None where it may hold one of several, or one made elsewhere."""
+        return self.group[self.bits.bit_length() - 1] if self.bits.bit_count() == 1 else None
+
+
+_Sources = dict[Register, _Held]
+_NOTHING = _Held()
+
+
+def _find_buffers(function: VirtualFunction, liveness: Liveness) -> tuple[list[_Buffer], _Sources]:
+    """The buffers, and for each register all that it may hold (a value made elsewhere is not among them)."""
     buffers: list[_Buffer] = []
-    sources: dict[Register, set[_Buffer]] = {}
-    moves: list[tuple[Register, Register]] = []
+    moves: list[tuple[Register, Register]] = []  # target, source
     foreign = set(function.params)
     escaped: set[Register] = set()
     for position, item in enumerate(function.items):
@@ -148,44 +169,95 @@ def _find_buffers(function: VirtualFunction, liveness: Liveness) -> tuple[list[_
         refs = [register for register in item.writes() if register.kind is Kind.REF]
         if item.name in _ALLOCATES:
             buffers.append(_Buffer(position, refs[0]))
-            sources.setdefault(refs[0], set()).add(buffers[-1])
         elif item.name in _ALIASES:
             moves += [(target, source) for target in refs for source in item.reads() if source.kind is Kind.REF]
         else:
             foreign.update(refs)
         if item.name not in _STAYS:
             escaped.update(item.reads())
-    _spread(sources, moves, foreign)
-    for register, held in sources.items():
-        for buffer in held:
-            buffer.aliases.append(register)
-            buffer.lifetime = union(buffer.lifetime, liveness.positions[register.serial])
-            buffer.private &= register not in escaped
+    sources = _spread(buffers, moves, foreign)
+    _spread_back(moves, escaped)
+    positions, wanted = _joined_along(moves, liveness.positions), _joined_along(moves, liveness.wanted)
     for buffer in buffers:
-        # one that is still visible when it is made again (a loop's variable) needs new memory in each iteration
-        carried = any(liveness.is_wanted(register, buffer.position) for register in buffer.aliases)
-        buffer.in_frame = buffer.private and buffer.type.is_static and not carried
+        serial = buffer.register.serial
+        buffer.lifetime, buffer.wanted = positions[serial], wanted[serial]
+        buffer.private = buffer.register not in escaped
+        # one that is still seen when it is made again (a loop's variable) needs new memory for each round
+        is_kept = contains(buffer.wanted, 2 * buffer.position)
+        buffer.in_frame = buffer.private and buffer.type.is_static and not is_kept
         buffer.is_carried = buffer.lifetime[0] < buffer.position
-    for register in foreign:
-        sources.pop(register, None)
-    return buffers, sources
+    return buffers, {register: held for register, held in sources.items() if register not in foreign}
 
 
-def _spread(
-    sources: dict[Register, set[_Buffer]], moves: list[tuple[Register, Register]], foreign: set[Register]
-) -> None:
-    """Propagates buffers (and foreignness) along moves to a fixed point."""
+def _spread(buffers: Sequence[_Buffer], moves: Sequence[tuple[Register, Register]], foreign: set[Register]) -> _Sources:
+    """Carries buffers (and foreignness) along moves until nothing changes."""
+    group_of = _groups(moves)
+    groups: dict[Register, list[_Buffer]] = {}
+    bits: dict[Register, int] = {}
+    for buffer in buffers:
+        group = groups.setdefault(group_of.get(buffer.register, buffer.register), [])
+        bits[buffer.register] = bits.get(buffer.register, 0) | 1 << len(group)
+        group.append(buffer)
     changed = True
     while changed:
         changed = False
         for target, source in moves:
-            held = sources.get(source, set())
-            if not held <= sources.get(target, set()):
-                sources.setdefault(target, set()).update(held)
+            before = bits.get(target, 0)
+            held = before | bits.get(source, 0)
+            if held != before:
+                bits[target] = held
                 changed = True
             if source in foreign and target not in foreign:
                 foreign.add(target)
                 changed = True
+    return {register: _Held(groups[group_of.get(register, register)], held) for register, held in bits.items()}
+
+
+def _groups(moves: Sequence[tuple[Register, Register]]) -> dict[Register, Register]:
+    """For each register that is moved, or moved to, one that stands for all that moves join it with."""
+    leader: dict[Register, Register] = {}
+
+    def find(register: Register) -> Register:
+        while (above := leader.setdefault(register, register)) is not register:
+            leader[register] = leader[above]  # halves the path
+            register = above
+        return register
+
+    for target, source in moves:
+        leader[find(target)] = find(source)
+    return {register: find(register) for register in list(leader)}
+
+
+def _spread_back(moves: Sequence[tuple[Register, Register]], escaped: set[Register]) -> None:
+    """What a register is moved to sees its buffers, too: if that escapes, so do they."""
+    changed = True
+    while changed:
+        changed = False
+        for target, source in reversed(moves):
+            if target in escaped and source not in escaped:
+                escaped.add(source)
+                changed = True
+
+
+def _joined_along(moves: Sequence[tuple[Register, Register]], spans: Sequence[Spans]) -> list[Spans]:
+    """By register's serial, the spans of all registers that its value is moved to, directly or not, and its own."""
+    joined = list(spans)
+    targets: dict[Register, list[Register]] = {}
+    sources: dict[Register, list[Register]] = {}
+    for target, source in moves:
+        targets.setdefault(source, []).append(target)
+        sources.setdefault(target, []).append(source)
+    stale = set(targets)
+    while stale:
+        for source in [
+            each for each in reversed(targets) if each in stale
+        ]:  # in one round, but for moves that lead back
+            stale.discard(source)
+            found = union(joined[source.serial], *(joined[target.serial] for target in targets[source]))
+            if found != joined[source.serial]:
+                joined[source.serial] = found
+                stale.update(sources.get(source, ()))
+    return joined
 
 
 # ---- parts of tensors ----
@@ -193,7 +265,7 @@ def _spread(
 
 def _put_together(
     function: VirtualFunction,
-    sources: dict[Register, set[_Buffer]],
+    sources: _Sources,
     definition_of: Callable[[int], PrimitiveDefinition],
 ) -> None:
     """Places parts in the wholes that they are joined to or split off.
@@ -217,10 +289,9 @@ def _put_together(
             _take_in(whole, places)
 
 
-def _movable(sources: dict[Register, set[_Buffer]], register: Register) -> _Buffer | None:
-    """The buffer that a register always holds, if it is in the frame and made before all uses."""
-    held = sources.get(register, set())
-    (buffer,) = held if len(held) == 1 else (None,)
+def _movable(sources: _Sources, register: Register) -> _Buffer | None:
+    """The buffer that a register always holds, if it lies in the frame and is made before all that is made of it."""
+    buffer = sources.get(register, _NOTHING).only
     return buffer if buffer is not None and buffer.in_frame and not buffer.is_carried else None
 
 
@@ -258,8 +329,7 @@ def _lay(buffer: _Buffer, host: _Buffer, start: int) -> None:
 
 def _write_in_place(
     function: VirtualFunction,
-    liveness: Liveness,
-    sources: dict[Register, set[_Buffer]],
+    sources: _Sources,
     definition_of: Callable[[int], PrimitiveDefinition],
 ) -> int:
     """Lets outputs take the memory of inputs that die there, where the primitive allows it. Returns how many."""
@@ -270,18 +340,16 @@ def _write_in_place(
         for index, place in _possible_places(definition_of(item.operand("prim"))):  # type: ignore[arg-type]
             inputs, outputs = item.registers("inputs"), item.registers("outputs")
             source, target = inputs[index], outputs[place]
-            old, new = sources.get(source, set()), sources.get(target, set())
-            if len(old) != 1 or len(new) != 1 or _is_read_twice(inputs, index, next(iter(old)), sources):
+            old, new = sources.get(source, _NOTHING).only, sources.get(target, _NOTHING).only
+            if old is None or new is None or _is_read_twice(inputs, index, old, sources):
                 continue
-            count += _take_over(function, liveness, position, next(iter(old)), next(iter(new)), source)
+            count += _take_over(function, position, old, new, source)
     return count
 
 
-def _is_read_twice(
-    inputs: Sequence[Register], index: int, buffer: _Buffer, sources: dict[Register, set[_Buffer]]
-) -> bool:
-    """Whether another input aliases it: the primitive may read that in another order."""
-    others = (held for i, register in enumerate(inputs) if i != index for held in sources.get(register, ()))
+def _is_read_twice(inputs: Sequence[Register], index: int, buffer: _Buffer, sources: _Sources) -> bool:
+    """Whether another input lies in the same memory: the primitive may read it in another order."""
+    others = (held for i, register in enumerate(inputs) if i != index for held in sources.get(register, _NOTHING))
     return any(held.root is buffer.root for held in others)
 
 
@@ -297,14 +365,12 @@ def _possible_places(definition: PrimitiveDefinition) -> list[tuple[int, int]]:
     ]
 
 
-def _take_over(
-    function: VirtualFunction, liveness: Liveness, position: int, old: _Buffer, new: _Buffer, source: Register
-) -> bool:
-    """Gives `new`, written at `position`, the memory of `old`, if that is not visible elsewhere or later."""
+def _take_over(function: VirtualFunction, position: int, old: _Buffer, new: _Buffer, source: Register) -> bool:
+    """Gives `new`, written at `position`, the memory of `old`, if that is seen by nobody else or later."""
     root = old.root
     if old is new or new.host is not None or root is new or not old.private:
         return False
-    if any(liveness.is_wanted(register, position + 1) for register in old.aliases):
+    if contains(old.wanted, 2 * (position + 1)):
         return False
     both = intersection(root.lifetime, new.lifetime)
     if both and (both[0] < new.position or both[-1] > position + 1):
@@ -333,36 +399,38 @@ def _place(buffers: Sequence[_Buffer]) -> int:
     return max((buffer.offset + buffer.size for buffer in buffers), default=0)
 
 
+_Place = tuple[int, int, int]  # where a buffer begins in the frame, its number, and where it ends
+
+
 class _Placed:
     """Placed buffers by the positions of their lifetimes: a segment tree, in which a run of positions is few
     nodes. Two runs intersect if one begins in the other."""
 
     def __init__(self, positions: int) -> None:
         self._leaves = 1 << positions.bit_length()
-        self._covering: dict[int, list[_Buffer]] = {}  # by node, the buffers that live in all of it
-        self._starts: list[
-            tuple[int, int, _Buffer]
-        ] = []  # by position: a unique number, the buffer whose run begins there
-        self._order: dict[_Buffer, int] = {}
+        self._covering: dict[int, list[_Place]] = {}  # by node, those that live in all of it
+        self._starts: list[tuple[int, _Place]] = []  # by position, those whose run begins there
+        self._count = 0
 
     def add(self, buffer: _Buffer) -> None:
-        self._order[buffer] = len(self._order)
+        place = (buffer.offset, self._count, buffer.offset + buffer.size)
+        self._count += 1
         for start, end in runs(buffer.lifetime):
-            insort(self._starts, (start, self._order[buffer], buffer))
+            insort(self._starts, (start, place))
             for node in self._nodes(start, end):
-                self._covering.setdefault(node, []).append(buffer)
+                self._covering.setdefault(node, []).append(place)
 
-    def rivals(self, buffer: _Buffer) -> list[_Buffer]:
-        """The buffers with overlapping lifetimes, by offset, and in the order of placement."""
-        found: set[_Buffer] = set()
+    def rivals(self, buffer: _Buffer) -> list[_Place]:
+        """Those that live while it does, by offset, and in the order in which they were placed."""
+        found: set[_Place] = set()
         for start, end in runs(buffer.lifetime):
             first, last = bisect_left(self._starts, (start,)), bisect_left(self._starts, (end,))
-            found.update(each for _, _, each in self._starts[first:last])
+            found.update(place for _, place in self._starts[first:last])
             node = self._leaves + start
             while node:
                 found.update(self._covering.get(node, ()))
                 node //= 2
-        return sorted(found, key=lambda each: (each.offset, self._order[each]))
+        return sorted(found)
 
     def _nodes(self, start: int, end: int) -> Iterator[int]:
         """The largest nodes whose leaves are all in a run."""
@@ -377,15 +445,16 @@ class _Placed:
             first, last = first // 2, last // 2
 
 
-def _best_gap(rivals: Sequence[_Buffer], size: int) -> int:
-    """The offset of the smallest gap of at least `size` bytes between `rivals`; after them all if there is none."""
+def _best_gap(rivals: Sequence[_Place], size: int) -> int:
+    """The offset of the smallest gap of at least `size` bytes between `rivals`; behind them all when there is none."""
     best, best_size = -1, 0
     end = 0
-    for rival in rivals:
-        gap = rival.offset - end
+    for start, _, behind in rivals:
+        gap = start - end
         if gap >= size and (best < 0 or gap < best_size):
             best, best_size = end, gap
-        end = max(end, rival.offset + rival.size)
+        if behind > end:
+            end = behind
     return best if best >= 0 else end
 
 
@@ -420,9 +489,12 @@ def _insert_kills(function: VirtualFunction) -> None:
 
 
 def _dead_at(label: Label, jumps: Sequence[Instruction], liveness: Liveness) -> list[Register]:
-    """Registers held on every incoming edge of a label, and dead there."""
-    held = frozenset[Register].intersection(*(liveness.before[jump] for jump in jumps)) if jumps else frozenset()
-    return sorted(held - liveness.before[label], key=lambda register: register.serial)
+    """What is held wherever control comes from, and wanted no more."""
+    if not jumps:
+        return []
+    held = functools.reduce(operator.and_, (liveness.before[jump] for jump in jumps))
+    dead = members(held & ~liveness.before[label], liveness.crossing)
+    return sorted(dead, key=lambda register: register.serial)
 
 
 def _mortal_registers(function: VirtualFunction) -> set[Register]:

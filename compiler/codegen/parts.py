@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from ...formats import limits
 from ...formats.primitive import PrimitiveDefinition
-from ..targets.cpu.moves.copies import Copy
-from ..targets.cpu.moves.movement import copies_of
+from .copies import Copy, copies_of
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 
 from ...formats.isa import Kind, Role
 from .liveness import Liveness
@@ -84,38 +84,55 @@ class _Numbers:
     """The numbers of one kind of register, allocated in order of the classes' first positions."""
 
     def __init__(self, fixed: Sequence[Spans]) -> None:
-        self._taken = list(fixed)  # by number, where it is in use; past positions are forgotten
-        self._ends = [(positions[-1], number) for number, positions in enumerate(fixed)]  # a heap, some of it outdated
+        self._taken: list[Spans] = []  # by number, where it is in use; what lies behind is forgotten
         self._free: list[int] = []  # a heap
-        self._gapped = {number for number, positions in enumerate(fixed) if len(positions) > 2}  # with gaps
-        heapify(self._ends)
+        self._gapped: set[int] = set()  # free at the moment, in use again later
+        self._changes: list[tuple[int, int]] = []  # a heap: where each number is free next, or in use again
+        self._next: list[int] = []  # by number, the one of its changes that is not outdated
+        for number, positions in enumerate(fixed):
+            self._take(number, positions)
 
     def __len__(self) -> int:
         return len(self._taken)
 
     def take(self, positions: Spans) -> int:
-        """Takes the lowest number that is free at all positions."""
-        self._forget(positions[0])
+        """The lowest number that is free at all of them."""
+        self._advance(positions[0])
         fitting = [number for number in self._gapped if not meet(self._taken[number], positions)]
         number = min((*fitting, *self._free[:1]), default=len(self._taken))
-        if number == len(self._taken):
-            self._taken.append(())
-        elif self._free[:1] == [number]:
+        if self._free[:1] == [number]:
             heappop(self._free)
-        self._taken[number] = taken = union(_from(self._taken[number], positions[0]), positions)
-        heappush(self._ends, (taken[-1], number))
-        if len(taken) > 2:
-            self._gapped.add(number)
+        self._take(number, positions)
         return number
 
-    def _forget(self, position: int) -> None:
-        """Frees numbers that are in use only before a position."""
-        while self._ends and self._ends[0][0] <= position:
-            end, number = heappop(self._ends)
-            if self._taken[number][-1:] == (end,):
-                self._taken[number] = ()
-                self._gapped.discard(number)
+    def _take(self, number: int, positions: Spans) -> None:
+        if number == len(self._taken):
+            self._taken.append(())
+            self._next.append(0)
+        self._taken[number] = union(_from(self._taken[number], positions[0]), positions)
+        self._gapped.discard(number)
+        self._expect(number, self._taken[number][1])
+
+    def _expect(self, number: int, position: int) -> None:
+        self._next[number] = position
+        heappush(self._changes, (position, number))
+
+    def _advance(self, position: int) -> None:
+        """Notes which numbers are free at a position."""
+        while self._changes and self._changes[0][0] <= position:
+            change, number = heappop(self._changes)
+            if change != self._next[number]:
+                continue
+            self._taken[number] = rest = _from(self._taken[number], position)
+            self._gapped.discard(number)
+            if not rest:
+                self._next[number] = -1
                 heappush(self._free, number)
+            elif rest[0] > position:
+                self._gapped.add(number)
+                self._expect(number, rest[0])
+            else:
+                self._expect(number, rest[1])
 
 
 def _from(spans: Spans, position: int) -> Spans:

@@ -183,6 +183,8 @@ def _type_of(array: np.ndarray) -> TensorType:
 def _fits(array: np.ndarray, type_: TensorType) -> bool:
     if array.dtype != type_.dtype.numpy or array.ndim != type_.rank:
         return False
+    if array.shape == type_.shape:
+        return True
     return all(dim is UNKNOWN or dim == size for dim, size in zip(type_.shape, array.shape, strict=True))
 
 

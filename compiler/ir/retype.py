@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from ...formats.types import Type
+from ...formats.dims import Dim, SymbolicDim
+from ...formats.types import Type, replace_dims
 from .. import ir
+from ..operators.shapes import substitute
 
 
 def retype(
@@ -41,7 +44,7 @@ class _Rebuilding:
         self.types = types
         self.constants = constants
         self.closure_results = closure_results
-        self.fresh: dict[ir.Var, ir.Var] = {}
+        self.fresh: dict[ir.Var, ir.Atom] = {}
 
     def function(self, function: ir.Function, result: Type | None) -> ir.Function:
         around = {
@@ -53,8 +56,8 @@ class _Rebuilding:
         return made
 
     def var(self, var: ir.Var) -> ir.Var:
-        self.fresh[var] = ir.Var(var.name, self.types.get(var, var.type))
-        return self.fresh[var]
+        made = self.fresh[var] = ir.Var(var.name, self.types.get(var, var.type))
+        return made
 
     def block(self, block: ir.Block) -> ir.Block:
         bindings = []
@@ -84,3 +87,35 @@ class _Rebuilding:
         if isinstance(pattern, (ir.ConstructorPattern, ir.TuplePattern)):
             return dataclasses.replace(pattern, fields=tuple(map(self.pattern, pattern.fields)))
         return pattern
+
+
+def inlined(function: ir.Function, args: Sequence[ir.Atom], sizes: Mapping[str, Dim]) -> ir.Block:
+    """A function's block with atoms for its parameters, and dimensions for the names of its sizes."""
+    inlining = _Inlining(sizes)
+    inlining.fresh.update(zip(function.params, args, strict=True))
+    return inlining.block(function.body)
+
+
+class _Inlining(_Rebuilding):
+    def __init__(self, sizes: Mapping[str, Dim]) -> None:
+        super().__init__({}, {}, {})
+        self.sizes = dict(sizes)
+
+    def var(self, var: ir.Var) -> ir.Var:
+        type_ = None if var.type is None else replace_dims(var.type, self._size)
+        made = self.fresh[var] = ir.Var(var.name, type_)
+        return made
+
+    def expression(self, expr: ir.Expr) -> ir.Expr:
+        expr = super().expression(expr)
+        if isinstance(expr, ir.OperatorCall):
+            attributes = tuple((name, self._size(value)) for name, value in expr.attributes)
+            return expr if attributes == expr.attributes else dataclasses.replace(expr, attributes=attributes)
+        if isinstance(expr, ir.MatchShape):
+            return dataclasses.replace(expr, shape=self._size(expr.shape))
+        return expr
+
+    def _size(self, value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(map(self._size, value))
+        return substitute(value, self.sizes) if isinstance(value, SymbolicDim) else value

@@ -29,7 +29,7 @@ from ...formats.types import (
     replace_dims,
 )
 from .. import effort, ir
-from ..ir.prelude import called
+from ..ir.analysis import called
 from ..operators.shapes import axis_of
 from .operators.shapes import concatenated
 from .tensors import element_type

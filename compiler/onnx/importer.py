@@ -177,6 +177,8 @@ class _ModelImporter:
         self.file, self.graph = file, graph
         check_versions(model)
         self.opsets = _opsets(model.opset_import)
+        self.sizes: dict[str, Dim] = {}  # of inputs, by what the model calls them
+        self.infos = {info.name: info for info in (*model.graph.value_info, *model.graph.output)}
         self.of_any_rank: list[str] = []  # inputs
         self.unimported: dict[
             str, None
@@ -294,6 +296,8 @@ class _ModelImporter:
         for (info, dtype, texts), shape in zip(declared, parsed, strict=True):
             places = [f"{info.name}_dim{axis}" for axis in range(len(shape))]
             type_ = TensorType(dtype, tuple(map(usable, shape, texts, places)))
+            own = info.type.tensor_type.shape.dim
+            self.sizes |= {said.dim_param: dim for said, dim in zip(own, type_.shape, strict=False) if said.dim_param}
             _check_size(info.name, type_)
             params.append(ir.Var(info.name, type_))
         self.g.input_names = self.g.dimension_names
@@ -376,6 +380,10 @@ class _ModelImporter:
             node.name, node.op_type, node.domain, *node.input, *node.output, *(each.name for each in node.attribute)
         )
         effort.spend(effort.NODE_UNITS, origin)
+        is_own = scope.outer is None and self.depth == 0  # a node of the model's graph
+        if is_own:
+            said = (dim for name in node.output for dim in self._said(name))
+            self.g.result_sizes = frozenset(dim for dim in said if dim is not None)
         inputs = [
             self._lookup(name, scope, node.op_type, node=origin, later=later) if name else None for name in node.input
         ]
@@ -387,7 +395,21 @@ class _ModelImporter:
         for name, value in zip(node.output, results, strict=False):
             if name in scope.values and name:
                 raise ModelError(f"value {name!r} is made twice", node=origin)
+            if is_own and isinstance(value, Value):
+                self._note_sizes(value, name)
             scope.values[name] = value
+
+    def _said(self, name: str) -> list[Dim | None]:
+        """What the model says of a value's sizes, where it calls them as it calls an input's."""
+        info = self.infos.get(name)
+        said = info.type.tensor_type.shape.dim if info is not None else ()
+        return [self.sizes.get(dim.dim_param) for dim in said]
+
+    def _note_sizes(self, value: Value, name: str) -> None:
+        """Notes which sizes that are computed of several, as past + length, have the name of an input's."""
+        for dim, said in zip(value.shape, self._said(name), strict=False):
+            if said is not None and len(dims.variables(dim)) > 1:
+                self.g.told_equal.add(frozenset((dim, said)))
 
     def _imported(
         self, node: onnx.NodeProto, inputs: Sequence[Imported | None], scope: _Scope, origin: str

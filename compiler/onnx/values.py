@@ -247,6 +247,10 @@ class GraphBuilder:
         self.kept_loops: set[str] = set()  # origins of loops that are not to be written out
         self.asks = False  # whether a run asks of all sizes that meet under other names which is 1
         self.held_equal: list[tuple[Dim, Dim]] = []  # if not: those that are taken for one
+        self.told_equal: set[frozenset[Dim]] = (
+            set()
+        )  # those that the model says are one, such as past + length and a total
+        self.result_sizes: frozenset[Dim] = frozenset()  # what it says of the results of the node at hand
         self.tape: list[Noted] | None = None  # notes what is asked for: see gradient.py
         self.has_data = False  # whether there are values that are not tensors in the program
 
@@ -386,13 +390,21 @@ class GraphBuilder:
         if not self.input_names.issuperset({*names, *others}):
             return True
         if set(names) != set(others):
-            if not self.asks and may_differ(a, b):
+            if self._is_told_equal(a, b):
+                return False
+            if not self.asks:
                 self.held_equal.append((a, b))
-            return self.asks and may_differ(a, b)
+            return self.asks
         return all(
             dims.substitute(a, dict.fromkeys(names, size)) != dims.substitute(b, dict.fromkeys(names, size))
             for size in _SAMPLES
         )
+
+    def _is_told_equal(self, a: Dim, b: Dim) -> bool:
+        """Whether the model itself says that a size which is computed of several is another one."""
+        if all(len(dims.variables(dim)) < 2 for dim in (a, b)):
+            return False
+        return frozenset((a, b)) in self.told_equal or not self.result_sizes.isdisjoint((a, b))
 
     def _met(self, a: Dim, b: Dim) -> Dim:
         """The size of two that broadcast, of which a run finds out whether one is 1."""
@@ -675,12 +687,6 @@ def _viewed(operator: Operator, values: Sequence[Value], attributes: Any) -> np.
     """The result of an operator on values whose content is known."""
     arrays = [array for value in values if (array := value.content) is not None]
     return operator.views(arrays, attributes)[0]
-
-
-def may_differ(a: Dim, b: Dim) -> bool:
-    """Whether nothing but their meeting says that two sizes of inputs are equal: numbers, names, and what is computed of one
-    name. A computed size of several is known to match: past + length, and a total."""
-    return all(len(dims.variables(dim)) < 2 for dim in (a, b))
 
 
 def _vagueness(dim: Dim) -> tuple[bool, int, str]:

@@ -129,8 +129,6 @@ class _Automaton:
     free: list[list[tuple[str, int]]] = field(default_factory=list)
 
     def state(self) -> int:
-        if len(self.moves) >= STATES:
-            raise PatternError(f"a regular expression of more than {STATES} states")
         self.moves.append(None)
         self.free.append([])
         return len(self.moves) - 1
@@ -150,7 +148,16 @@ class _Node:
     least: int = 0
     most: int | None = None
 
-    @property
+    @functools.cached_property
+    def states(self) -> int:
+        """How many `build` makes."""
+        if self.kind == "repeat":
+            times = self.least + 1 if self.most is None else self.most
+            return times * (1 + self.parts[0].states) + (1 if self.most is None else 0)
+        own = {"chars": 1, "all": len(self.parts)}.get(self.kind, 0)
+        return own + sum(part.states for part in self.parts)
+
+    @functools.cached_property
     def repetitions(self) -> int:
         """The copies of the expression's innermost part in the automaton, due to numbers in braces."""
         own = max(self.least, self.most or 0, 1) if self.kind == "repeat" else 1
@@ -200,6 +207,7 @@ class _Node:
 
 # ---- the syntax ----
 
+_MOST_DIGITS = 9  # of a number in braces
 _QUOTED = re.compile(r"\\(?:Q(.*?)(?:\\E|$)|.)", re.DOTALL)
 
 
@@ -270,7 +278,7 @@ class _Parser:
                 return bounds
         if self.peek() != "{":
             return None
-        end = self.text.find("}", self.at)
+        end = self.text.find("}", self.at, self.at + 2 * _MOST_DIGITS + 3)
         numbers = self.text[self.at + 1 : end].split(",") if end > 0 else []
         if (
             not 1 <= len(numbers) <= 2
@@ -433,7 +441,7 @@ class _Parser:
 
 
 def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 10
+    return text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
 
 
 # ---- matching ----
@@ -443,16 +451,25 @@ _FEW = 64  # steps that are counted together: counting takes longer than a step
 States = tuple[frozenset[int], str]  # states, and the character before, where it matters
 
 
+def _parsed(expression: str) -> _Node:
+    """Raises PatternError. Takes time with the length of the expression, not with its states."""
+    if len(expression) > LENGTH:
+        raise PatternError(f"a regular expression of {len(expression)} characters; at most {LENGTH} are taken")
+    node = _Parser(expression).whole()
+    if node.states > STATES:
+        raise PatternError(f"a regular expression of {node.states} states; at most {STATES} are taken")
+    return node
+
+
 class Pattern:
     """A compiled expression. Raises PatternError for a malformed or unsupported one."""
 
     def __init__(self, expression: str) -> None:
-        if len(expression) > LENGTH:
-            raise PatternError(f"a regular expression of {len(expression)} characters; at most {LENGTH} are taken")
-        node = _Parser(expression).whole()
+        node = _parsed(expression)
         self._made = _Automaton()
         self._end, begin = self._made.state(), self._made.state()
         node.build(self._made, begin, self._end)
+        metering.step(2 * node.states)
         self._begin = frozenset({begin})
         self._looks_around = any(holds for each in self._made.free for holds, _ in each)
         self._known: dict[States, dict[str, tuple[bool, States | None]]] = {}
@@ -542,9 +559,9 @@ class Pattern:
 
 @functools.lru_cache(maxsize=64)
 def pattern_problem(expression: str) -> str:
-    """The reason why an expression is refused; "" if it is accepted."""
+    """Why an expression is none that is taken; "" if it is one. Its automaton is not made: many may stand in a file."""
     try:
-        Pattern(expression)
+        _parsed(expression)
     except PatternError as error:
         return str(error)
     return ""

@@ -6,7 +6,8 @@ from it UNKNOWN; two dimensions that are not known to be equal (`n` and `m`, `n`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from ...formats import dims
 from ...formats.dims import Atom, Dim, SymbolicDim, Variable
@@ -133,6 +134,14 @@ def minimum(a: Dim, b: Dim) -> Dim:
 def maximum(a: Dim, b: Dim) -> Dim:
     """max(a, b), simplified for non-negative variables."""
     return dims.add(dims.add(a, b), dims.multiply(minimum(a, b), -1)) if minimum(a, b) in (a, b) else dims.maximum(a, b)
+
+
+_OF_SIZES = {**dims.OPERATORS, "min": minimum, "max": maximum}
+
+
+def substitute(dim: Any, values: Mapping[str, Dim]) -> Any:
+    """A dimension with others in place of names, simplified by the knowledge that variables are not negative."""
+    return lift(lambda dim: dims.substitute(dim, values, _OF_SIZES), dim)
 
 
 def match_dim(a: ShapeDim, b: ShapeDim) -> ShapeDim:

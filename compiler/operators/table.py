@@ -1,13 +1,14 @@
 """The operator table: one entry holds all that is known of an operator.
 
 An entry's `infer` types a call, its `reference` evaluates it with NumPy (the reference evaluator is made of these), its
-`fusion` says how it may share a kernel, and `native` is the name by which `compiler/kernels` finds what lowers it: a
-function of the elementwise vocabulary or a kernel template. If the kernels have none of that name, the operator runs as a
+`fusion` says how it may share a kernel, and `native` is the name by which a target finds what lowers it: a
+function of the elementwise vocabulary or a kernel template. Where the kernels have none of that name the operator runs as a
 host operator. The modules beside this one register entries by family; `operators.TABLE` holds them all.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from ... import compiler
 from ...formats import dims, limits
 from ...formats.constants import aligned_copy
 from ...formats.dims import SymbolicDim
@@ -22,7 +24,7 @@ from ...formats.dtypes import DType
 from ...formats.messages.elsewhere import elsewhere
 from ...formats.messages.errors import InferenceError, LimitError
 from ...formats.messages.names import near
-from ...formats.primitive import Attributes
+from ...formats.primitive import Attributes, PrimitiveNode
 from ...formats.strings import ELEMENT, is_text, to_numbers, to_texts
 from ...formats.types import TensorType, size_problem
 
@@ -344,7 +346,18 @@ def register(
 
 def lookup(name: str) -> Operator:
     """The entry of that name. Raises InferenceError with the nearest names if there is none."""
-    try:
-        return TABLE[name]
-    except KeyError:
-        raise InferenceError(f"there is no operator {name!r}{elsewhere('op', name) or near(name, TABLE)}") from None
+    found = TABLE.get(name) or complete().get(name)
+    if found is None:
+        raise InferenceError(f"there is no operator {name!r}{elsewhere('op', name) or near(name, TABLE)}")
+    return found
+
+
+def bound_attributes(node: PrimitiveNode) -> dict[str, Any]:
+    """A node's attributes, those with default values included."""
+    return lookup(node.operator).bind(node.attributes)
+
+
+def complete() -> Mapping[str, Operator]:
+    """The table with the operators of all targets, which are those on their layouts: only passes make them."""
+    importlib.import_module(compiler.operators_of_targets)
+    return TABLE

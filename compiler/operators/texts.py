@@ -44,15 +44,6 @@ class _Tensor:
         if len(self._texts) >= ITEMS:
             self._flush()
 
-    def fill(self, text: str, count: int) -> None:
-        """Appends a text `count` times."""
-        if count < ITEMS:
-            self.add([text] * count)
-        else:
-            self._flush()
-            self._numbers[self._end : self._end + count] = holder().number(text)
-            self._end += count
-
     def _flush(self) -> None:
         end = self._end + len(self._texts)
         self._numbers[self._end : end] = holder().numbers_of(self._texts)
@@ -63,30 +54,58 @@ class _Tensor:
         return tensor_of(self._numbers, shape)
 
 
-Line = list[list[str]]  # texts in a row, in pieces
+class _Lines:
+    """Lines of texts, as numbers at once: millions of lists would be walked through by the collector of garbage, and let go of in
+    one go, while all threads wait."""
 
+    def __init__(self, count: int) -> None:
+        self.lengths = np.zeros(count, np.int64)
+        self._line = 0  # the one that is made
+        self._texts: list[str] = []  # that come next
+        self._numbers: list[np.ndarray] = []
 
-def _table(shape: tuple[int, ...], lines: Sequence[Line], pad: str) -> np.ndarray:
-    """A string tensor [*shape, n] of lines of texts, padded with `pad` to length n. Lines are consumed."""
-    lengths = _lengths(lines)
-    width = int(lengths.max(initial=0))
-    made = _Tensor(len(lines) * width)
-    for line, length in zip(lines, lengths.tolist(), strict=True):
-        for at, part in enumerate(line):
-            line[at] = []
-            if len(part) <= ITEMS:
-                made.add(part)
-            else:
-                for span in spans(len(part)):
-                    made.add(part[span])
-        made.fill(pad, width - length)
+    def add(self, texts: list[str]) -> None:
+        """Puts texts behind those of the line."""
+        self.lengths[self._line] += len(texts)
+        if len(texts) > ITEMS:
+            self._flush()
+            self._numbers += (holder().numbers_of(texts[span]) for span in spans(len(texts)))
+            return
+        self._texts += texts
+        if len(self._texts) >= ITEMS:
+            self._flush()
+
+    def end(self) -> None:
+        """Ends a line."""
+        self._line += 1
         step(_LINE_STEPS)
-    return made.of_shape((*shape, width))
 
+    def _flush(self) -> None:
+        self._numbers.append(holder().numbers_of(self._texts))
+        self._texts = []
 
-def _lengths(lines: Sequence[Line]) -> np.ndarray:
-    """The number of texts of each line."""
-    return np.fromiter((sum(map(len, line)) for line in lines), np.int64, len(lines))
+    def table(self, shape: tuple[int, ...], pad: str, marks: tuple[str, str] | None = None) -> np.ndarray:
+        """A string tensor [*shape, n], with `pad` behind the lines that are shorter than n, and each between two marks."""
+        self._flush()
+        numbers = np.concatenate(self._numbers)
+        self._numbers = []
+        first = 0 if marks is None else 1
+        width = int(self.lengths.max(initial=0)) + 2 * first
+        made = np.full((len(self.lengths), width), holder().number(pad), np.uint64)
+        at = 0
+        for span in spans(len(self.lengths), max(1, CHARACTERS // max(width, 1))):
+            lengths, piece = self.lengths[span, None], made[span]
+            count = int(lengths.sum())
+            if len(piece) == 1:
+                piece[0, first : first + count] = numbers[at : at + count]
+            else:
+                columns = np.arange(width)
+                piece[(columns >= first) & (columns < first + lengths)] = numbers[at : at + count]
+            if marks is not None:
+                piece[:, 0] = holder().number(marks[0])
+                np.put_along_axis(piece, 1 + lengths, holder().number(marks[1]), 1)
+            at += count
+        return tensor_of(made.reshape(-1), (*shape, width))
 
 
 _LINE_STEPS = 4
@@ -144,18 +163,22 @@ def _infer_split(inputs: Sequence[TensorType], **_: object) -> tuple[TensorType,
 
 def _split(x: np.ndarray, delimiter: str, most: int | None) -> tuple[np.ndarray, np.ndarray]:
     most = None if most is None or most < 0 else most
-    texts, lines = x.reshape(-1), list[Line]()
+    texts, lines = x.reshape(-1), _Lines(x.size)
     for span in rows(texts):
         part = texts[span]
         characters = sum(map(len, part))
         if characters <= CHARACTERS:
             count = sum([text.count(delimiter) for text in part]) if delimiter else characters // 2
             pay(OBJECT * (len(part) + count) + 4 * characters)
-            lines += [[text.split(delimiter or None, -1 if most is None else most)] for text in part]
+            for text in part:
+                lines.add(text.split(delimiter or None, -1 if most is None else most))
+                lines.end()
         else:  # one long text
-            lines += [list(_parts(text, delimiter, most)) for text in part]
-    counts = _lengths(lines).reshape(x.shape)
-    return _table(x.shape, lines, ""), counts
+            for text in part:
+                for parts in _parts(text, delimiter, most):
+                    lines.add(parts)
+                lines.end()
+    return lines.table(x.shape, ""), lines.lengths.reshape(x.shape)
 
 
 def _parts(text: str, delimiter: str, most: int | None) -> Iterator[list[str]]:
@@ -299,13 +322,12 @@ def _tokens(
         patterns = _patterns(expressions.tolist(), recall)
     except PatternError as error:
         raise ExecutionError(str(error)) from None
-    texts, lines = x.reshape(-1), list[Line]()
+    texts, lines = x.reshape(-1), _Lines(x.size)
     for span in rows(texts):
         for text in texts[span]:
-            lines.append([_tokens_of(text, patterns, between, least)])
-    if marks and _lengths(lines).any():
-        lines = [[["\x02"], *line, ["\x03"]] for line in lines]
-    return _table(x.shape, lines, pad)
+            lines.add(_tokens_of(text, patterns, between, least))
+            lines.end()
+    return lines.table(x.shape, pad, ("\x02", "\x03") if marks and lines.lengths.any() else None)
 
 
 def _tokens_of(text: str, patterns: Sequence[Pattern], between: bool, least: int) -> list[str]:

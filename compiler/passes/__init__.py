@@ -16,51 +16,40 @@ from typing import Protocol
 from ...formats.messages.errors import CompileError, UnknownPassError
 from ...formats.messages.names import near
 from .. import bounds, ir
-from ..operators.winograd import WinogradChoice, best_tiles
+from ..targets.base import Backend, Stage
+from ..targets.choice import backend_of
 from .common_subexpressions import CommonSubexpressions
-from .count_texts import CountTexts
 from .dead_code import DeadCode
-from .dequantized_products import DequantizedProducts
 from .fold_batch_norm import FoldBatchNorm
 from .fold_constants import FoldConstants
-from .fuse import Fuse, Supports
-from .integer_products import IntegerProducts
+from .fuse import Fuse
 from .lambda_lift import LambdaLift
-from .layout import BlockChannels
 from .merge_products import MergeProducts
 from .monomorphise import Monomorphise
 from .name_shapes import NameShapes
-from .pack_matrices import PackMatrices
-from .pointwise_products import PointwiseProducts
 from .recognise import Recognise
 from .simplify import Simplify
 from .split_batches import SplitBatches
 from .split_products import SplitProducts
 from .split_rows import SplitRows
 from .text_entries import TextEntries
-from .transposed_convolutions import TransposedConvolutions
+from .unread_rows import UnreadRows
 from .widen_float16 import WidenFloat16
 
 __all__ = [
     "PIPELINE",
-    "BlockChannels",
     "CommonSubexpressions",
-    "CountTexts",
     "DeadCode",
-    "DequantizedProducts",
     "FoldBatchNorm",
     "FoldConstants",
     "Fuse",
     "InferTypes",
-    "IntegerProducts",
     "LambdaLift",
     "MergeProducts",
     "Monomorphise",
     "NameShapes",
     "Options",
-    "PackMatrices",
     "Pass",
-    "PointwiseProducts",
     "Recognise",
     "Simplify",
     "SplitBatches",
@@ -68,7 +57,7 @@ __all__ = [
     "SplitRows",
     "TextEntries",
     "Timings",
-    "TransposedConvolutions",
+    "UnreadRows",
     "WidenFloat16",
     "optional_passes",
     "pipeline",
@@ -100,21 +89,21 @@ class Options:
     """Options of the pipeline."""
 
     entries: tuple[str, ...] = ("main",)
-    supports: Supports | None = None  # whether a definition has a native kernel
-    winograd: WinogradChoice = best_tiles
+    backend: Backend = field(default_factory=backend_of)
 
 
-# The order of passes, each with the least optimisation level at which it runs. Level 0 is what code generation needs: types,
-# no generic functions, no nested functions, no function that nothing calls (its types may have stayed open), and a name for
-# each size that a kernel gets. All others are optional: they only make programs faster, or a kernel possible.
-PIPELINE: tuple[tuple[int, Callable[[Options], Pass]], ...] = (
+Row = tuple[int, Callable[[Options], Pass]]
+
+# The order of passes, each with the least optimisation level at which it runs, and the places of a target's own. Level 0 is what
+# code generation needs: types, no generic functions, no nested functions, no function that nothing calls (its types may have
+# stayed open), and a name for each size that a kernel is told. All others may be left out: they make programs faster, or a
+# kernel possible, and nothing else.
+PIPELINE: tuple[Row | Stage, ...] = (
     (0, lambda options: InferTypes()),
     (0, lambda options: Monomorphise()),
     (1, lambda options: WidenFloat16()),
     (1, lambda options: Simplify()),
-    (1, lambda options: TransposedConvolutions()),
-    (1, lambda options: IntegerProducts()),
-    (1, lambda options: DequantizedProducts()),
+    Stage.SIMPLIFIED,
     (1, lambda options: DeadCode(options.entries)),
     (1, lambda options: FoldConstants()),
     (1, lambda options: FoldBatchNorm()),
@@ -124,29 +113,36 @@ PIPELINE: tuple[tuple[int, Callable[[Options], Pass]], ...] = (
     (1, lambda options: SplitBatches()),
     (1, lambda options: DeadCode(options.entries)),
     (1, lambda options: Recognise()),
-    (1, lambda options: CountTexts()),
+    (1, lambda options: UnreadRows()),
+    Stage.RECOGNISED,
     (1, lambda options: CommonSubexpressions()),
     (1, lambda options: DeadCode(options.entries)),
     (1, lambda options: SplitProducts()),
     (1, lambda options: MergeProducts()),
     (1, lambda options: DeadCode(options.entries)),
-    (2, lambda options: PointwiseProducts()),
-    (2, lambda options: BlockChannels(options.winograd)),
-    (2, lambda options: PackMatrices()),
+    Stage.LAYOUT,
     (1, lambda options: TextEntries(options.entries)),
     (0, lambda options: LambdaLift()),
     (0, lambda options: DeadCode(options.entries)),
     (0, lambda options: NameShapes()),
-    (1, lambda options: Fuse(options.supports)),
+    (1, lambda options: Fuse(options.backend.supports)),
     (1, lambda options: DeadCode(options.entries)),
 )
 
 
+def passes_of(options: Options) -> list[tuple[int, Pass]]:
+    """All passes, those of the target included, each with its level."""
+    found: list[tuple[int, Pass]] = []
+    for row in PIPELINE:
+        found += options.backend.passes(row) if isinstance(row, Stage) else [(row[0], row[1](options))]
+    return found
+
+
 def optional_passes() -> list[str]:
-    """The names of the optional passes, in the order of their first runs."""
-    required = {make(Options()).name for least, make in PIPELINE if least == 0}
-    names = dict.fromkeys(make(Options()).name for _, make in PIPELINE)
-    return [name for name in names if name not in required]
+    """The names of the passes that may be left out, in the order of their first runs."""
+    passes = passes_of(Options())
+    required = {each.name for least, each in passes if least == 0}
+    return [name for name in dict.fromkeys(each.name for _, each in passes) if name not in required]
 
 
 def pipeline(level: int, options: Options, without: Collection[str] = ()) -> list[Pass]:
@@ -154,7 +150,8 @@ def pipeline(level: int, options: Options, without: Collection[str] = ()) -> lis
 
     Raises UnknownPassError for a name not among `optional_passes()`, CompileError for an unknown level.
     """
-    most = max(least for least, _ in PIPELINE)
+    passes = passes_of(options)
+    most = max(least for least, _ in passes)
     if isinstance(level, bool) or not isinstance(level, int) or not 0 <= level <= most:
         raise CompileError(f"opt_level={level!r}: expected a level from 0 to {most}")
     if unknown := set(without).difference(optional_passes()):
@@ -162,8 +159,7 @@ def pipeline(level: int, options: Options, without: Collection[str] = ()) -> lis
         raise UnknownPassError(
             f"{', '.join(sorted(unknown))} cannot be left out; possible: {', '.join(optional_passes())}{hint}"
         )
-    passes = [make(options) for least, make in PIPELINE if level >= least]
-    return [step for step in passes if step.name not in without]
+    return [step for least, step in passes if level >= least and step.name not in without]
 
 
 @dataclass

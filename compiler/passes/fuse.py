@@ -1,16 +1,17 @@
 """Operator fusion: operators become primitives, each computed by one kernel.
 
 An elementwise operator joins the primitive that makes its operand when that is a chain of elementwise operators, a
-reduction, or an anchor (convolution, matrix product, softmax …) whose result nothing else needs; a reduction absorbs the
-elementwise operators before it, a resize a preceding resize along another axis. Values without inputs (`full`) are recomputed
-wherever they are used. Primitives never depend on each other cyclically: a merge that would make a cycle is not done.
+reduction, or an anchor (convolution, matrix product, softmax …) whose result nothing else needs; a reduction takes in the
+elementwise operators before it, resampling along an axis that along another before it, attention what joins its keys and values
+to those of earlier tokens. Values of no input (`full`) are computed
+again wherever they are used. Two primitives never wait for each other: a merge that would make a cycle is not done.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ...formats import dims
@@ -191,10 +192,25 @@ class _BlockFusion:
             for var in self._operands(binding):
                 if var in self.groups and _is_resampling(self.groups[var].find()):
                     self._try_merge(self.groups[var].find(), group, var.type)
+        elif _operator(binding) == "attention":
+            for var in self._operands(binding):
+                group = self._take_in(var, group, ({"concat"}, {"permute_dims", "slice"}))
         elif group.kind is Fusion.REDUCTION:
             for var in self._operands(binding):
                 if var in self.groups and self.groups[var].find().kind is Fusion.ELEMENTWISE:
                     group = self._try_merge(self.groups[var].find(), group, var.type)
+
+    def _take_in(self, var: ir.Var, group: _Group, operators: Sequence[Collection[str]]) -> _Group:
+        """Merges an attention with what moves its operand's elements, one of the first operators and then of those before it."""
+        producer = self.groups[var].find() if var in self.groups else None
+        if producer is None or not operators or _operator(producer.members[-1]) not in operators[0]:
+            return group
+        moved = list(self._operands(producer.members[-1]))
+        group = self._try_merge(producer, group, var.type)
+        if producer.merged_into is group:
+            for each in moved:
+                group = self._take_in(each, group, operators[1:])
+        return group
 
     def _operands(self, binding: ir.Binding) -> Iterator[ir.Var]:
         return (arg for arg in ir.atoms_of(binding.value) if isinstance(arg, ir.Var) and arg not in self.free)
@@ -207,7 +223,7 @@ class _BlockFusion:
         between = self._needed_between(producer, consumer)
         if between is None:
             return consumer
-        kind = consumer.kind if producer.kind is Fusion.ELEMENTWISE else producer.kind
+        kind = producer.kind if producer.kind in (Fusion.ANCHOR, Fusion.REDUCTION) else consumer.kind
         members = self._in_order([*producer.members, *consumer.members])
         merged = _Group(members, kind, max(producer.last, consumer.last), producer.place)
         inside = {member.var for member in members}
@@ -226,6 +242,8 @@ class _BlockFusion:
 
     def _may_merge(self, producer: _Group, consumer: _Group, shared: Type | None) -> bool:
         if _is_resampling(producer) and _is_resampling(consumer):
+            return self._outputs_if_merged(producer, consumer) == [consumer.members[-1].var]
+        if consumer.kind is Fusion.OPAQUE and producer.kind is Fusion.MOVEMENT:
             return self._outputs_if_merged(producer, consumer) == [consumer.members[-1].var]
         if producer.kind not in (Fusion.ELEMENTWISE, Fusion.REDUCTION, Fusion.ANCHOR) or not isinstance(
             shared, TensorType

@@ -1,1 +1,1 @@
-"""Targets of the compiler, a folder each."""
+"""What the compiler makes code for: each target is a folder. Code here would count as the translator's."""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from types import CodeType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .errors import ArgumentError, TreadleError, UnknownAttributeError
+from .errors import ArgumentError, OutOfMemoryError, TreadleError, UnknownAttributeError
 from .names import near
 from .terminal import shown
 
@@ -28,16 +28,23 @@ _SCRIPTS = (f"{_ROOT}.tests.", f"{_ROOT}.examples.")
 
 
 def public(function: _F) -> _F:
-    """The function, of which a call with wrong arguments (an unknown name, too many, too few) raises ArgumentError."""
+    """The function, of which a call with wrong arguments (a name that there is not, too many, too few) raises ArgumentError, and
+    one that has no memory OutOfMemoryError, wherever that came out: modules are imported within."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
         except TypeError as error:
-            refused = None if isinstance(error, TreadleError) else misfit(function, args, kwargs)
+            refused: TreadleError | None = None if isinstance(error, TreadleError) else misfit(function, args, kwargs)
             if refused is None:
                 raise
+        except MemoryError as error:
+            if isinstance(error, TreadleError):
+                raise
+            refused = OutOfMemoryError(
+                f"{_name(function)}: the system has no more memory{f': {error}' if str(error) else ''}"
+            )
         raise refused
 
     return call  # type: ignore[return-value]
@@ -67,8 +74,12 @@ def misfit(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[
     parameters = list(signature.parameters.values())
     owner = _is_method(function) and bool(parameters)
     parameters, args = parameters[owner:], args[owner:]
-    name = function.__qualname__.rpartition("<locals>.")[2].removesuffix(".__init__")
+    name = _name(function)
     return ArgumentError(f"{name}: {_misfit(name, parameters, args, kwargs)}")
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return function.__qualname__.rpartition("<locals>.")[2].removesuffix(".__init__")
 
 
 def _is_method(function: Callable[..., Any]) -> bool:

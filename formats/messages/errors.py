@@ -335,6 +335,8 @@ class RemoteLimitError(ExecutionError):
 
 # ---- what the system refuses ----
 
+_NO_MEMORY = ("annot allocate memory", "failed to map segment")  # the dynamic linker, of a module's library
+
 
 @contextlib.contextmanager
 def naming(doing: str) -> Iterator[None]:
@@ -345,6 +347,10 @@ def naming(doing: str) -> Iterator[None]:
         raise
     except MemoryError as error:
         raise OutOfMemoryError(f"the system has no memory for {doing}") from error
+    except ImportError as error:
+        if not any(sign in str(error) for sign in _NO_MEMORY):
+            raise
+        raise OutOfMemoryError(f"the system has no memory for {doing}: {error}") from error
     except OSError as error:
         raise FileError.of(error, f"the system refuses what {doing} needs") from error
     except RuntimeError as error:

@@ -32,8 +32,9 @@ from treadle.compiler.builder.programs import (
     while_loop,
 )
 from treadle.compiler.builder.programs import field as item
-from treadle.compiler.ir.prelude import with_prelude
 from treadle.formats.types import DataType, FunctionType, TensorType, TupleType, Type, tensor
+
+from .prelude import with_prelude
 
 List = data_type("List[a] = Nil | Cons(a, List[a])")
 Tree = data_type("Tree = Leaf | Node(Tree, float32[], Tree)")

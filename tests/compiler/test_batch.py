@@ -145,6 +145,12 @@ def test_a_split_and_a_tile_beside_the_batch_keep_it():
     assert_rows(model(nodes, constants={"sizes": np.array([1, 3]), "times": np.array([1, 2])}))
 
 
+@pytest.mark.parametrize("axes", [[0, 3], [1], [-1, 2]])
+def test_new_axes_on_either_side_of_the_batch_keep_it(axes):
+    nodes = [("Unsqueeze", ("x", "new"), ("u",), {}), ("Squeeze", ("u", "new"), ("y",), {})]
+    assert_rows(model(nodes, constants={"new": np.array(axes)}))
+
+
 def test_an_exported_batch_of_four_becomes_symbolic_as_well():
     nodes = [("Reshape", ("x", "shape"), ("f",), {}), ("Add", ("f", "zeros"), ("y",), {})]
     constants = {"shape": np.array([4, 6]), "zeros": np.full((4, 6), 0.5, np.float32)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -101,6 +102,19 @@ def test_a_kernel_counts_what_the_reference_counts() -> None:
     assert [node.operator for node in primitive.definition.nodes] == ["count_text_ngrams"]
     expected = compiled(model, opt_level=0)["main"](x)
     np.testing.assert_array_equal(np.asarray(compiled(model)["main"](x)), np.asarray(expected))
+
+
+@pytest.mark.parametrize("tokenizer", [TOKENIZERS[0], TOKENIZERS[3], TOKENIZERS[4]], ids=str)
+def test_the_reference_counts_what_the_tokens_are(
+    tokenizer: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = vectorizer(POOL, tokenizer, skips=1)
+    x = np.array(["ab c abc. ä", "", "a b, a  b", "abcab", "c a"], object)
+    executable, expected = treadle.compile(model, progress=False), compiled(model, without=["count_texts"])["main"](x)
+    monkeypatch.setenv("TREADLE_CACHE", str(tmp_path))  # there are no kernels
+    counted = treadle.VirtualMachine(executable, kernels="cached")["main"](x)
+    assert np.asarray(expected).any()
+    np.testing.assert_array_equal(np.asarray(counted), np.asarray(expected))
 
 
 KEPT = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import struct
 import tracemalloc
@@ -13,13 +14,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from treadle.compiler.operators import lookup
-from treadle.compiler.operators.patterns import Pattern
+from treadle.compiler.operators.patterns import Pattern, pattern_problem
 from treadle.compiler.operators.table import TABLE
 from treadle.formats import metering
 from treadle.formats.dtypes import DType
 from treadle.formats.strings import Texts, held_by, to_numbers, to_texts
 from treadle.formats.text_entries import CASES
 from treadle.vm.array_memory import bounded
+
+from ..timing import soon
 
 PIECES = 4  # of the work of each test, at least
 
@@ -125,6 +128,19 @@ def test_no_more_is_made_than_was_paid_for(name: str) -> None:
     assert peak < ROOM + SLACK
 
 
+@pytest.mark.parametrize("name", ["many split", "tokens of many"])
+def test_no_list_is_kept_for_each_text(name: str) -> None:
+    """The collector of garbage walks through all lists that there are, while all threads wait."""
+    found: list[int] = []
+    operator, attributes = ("split_texts", {}) if name == "many split" else ("tokenize_texts", {})
+    arrays = [to_numbers(MANY), *([to_numbers(texts(" "))] if operator == "tokenize_texts" else [])]
+    gc.collect()
+    before = len(gc.get_objects())
+    with metering.metered(metering.Meter(lambda: found.append(len(gc.get_objects())), metering.free)):
+        lookup(operator).evaluate(arrays, lookup(operator).canonical(attributes))
+    assert max(found) - before < len(MANY) // 8
+
+
 # ---- pieces give what the whole gives ----
 
 
@@ -168,6 +184,37 @@ def test_what_is_known_of_an_automaton_is_bounded(monkeypatch: pytest.MonkeyPatc
     text = "".join(random.choice(["a", "b"], 500))
     assert expression.is_whole(text) == (text[-21] == "a")
     assert sum(len(now[0]) + len(ways) for now, ways in expression._known.items()) <= 500
+
+
+EXPRESSIONS = {
+    "repetitions": "[ab]*a([ab]{900}){10}x",
+    "groups": "(" * 99 + "a" * 4000 + ")?" * 99,
+    "braces": "{" + ",{" * 4000,
+    "sets": "[a-z]|" * 1500,
+    "flags": "(?i)" * 2000,
+}
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS.values(), ids=EXPRESSIONS)
+def test_expressions_are_checked_in_time_that_their_length_tells(expression: str) -> None:
+    """Files may have many: an automaton is made when it is needed, and counts."""
+    with soon(1.0):
+        for number in range(5):
+            pattern_problem(f"{expression}|{number}")
+
+
+@pytest.mark.parametrize("expression", ["", "a|bc?|", "(a{2,5}){3}[x-z]+", "(?i)^(a*|\\b.){2,}$", "a{,5}{1}"])
+def test_states_are_counted_as_they_are_made(expression: str) -> None:
+    from treadle.compiler.operators import patterns
+
+    counted = patterns._parsed(expression).states
+    looks: list[int] = []
+    meter = metering.Meter(lambda: looks.append(1), metering.free)
+    with metering.metered(meter):
+        assert len(Pattern(expression)._made.moves) == counted + 2
+        for _ in range(1 + metering.STEPS // max(2 * counted, 1)):
+            Pattern(expression)
+    assert bool(looks) == (counted > 0)
 
 
 # ---- numbers ----

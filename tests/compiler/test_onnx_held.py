@@ -408,6 +408,15 @@ def test_what_is_no_image_is_an_empty_one() -> None:
 # ---- the form in executables ----
 
 
+def test_outputs_that_no_program_can_give_are_listed() -> None:
+    text = """(float[1,1,1,1,1,1,1,1,1] x, float[2] y) => (seq(float[]) both, seq(float[]) twice) {
+        both = SequenceConstruct(x, y)  twice = SequenceConstruct(y, x) }"""
+    with pytest.raises(UnsupportedOperatorError) as caught:
+        machine(text)
+    listed = [(kind, name) for kind, name, _ in caught.value.operators]
+    assert listed == [("output", "both"), ("output", "twice")]
+
+
 def test_a_type_that_only_has_the_name_is_no_array_of_any_rank() -> None:
     from treadle.formats.host_values import RANKED, form_of
     from treadle.formats.types import Constructor, DataTypeDefinition

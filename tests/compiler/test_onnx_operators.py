@@ -473,6 +473,14 @@ def test_operator_agrees_with_onnxruntime(case: Case, first_dim: str | None) -> 
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("p", [1, 2, 3])
+def test_norms_of_any_p_of_whole_images(p: int) -> None:
+    x = normal(2, 3, 4, 5)
+    pooled = evaluate(from_onnx(Case("GlobalLpPool", [x], 17, {"p": p}, ()).model(None)), "main", x)
+    expected = (np.abs(x).astype(np.float64) ** p).sum((2, 3), keepdims=True) ** (1 / p)
+    np.testing.assert_allclose(pooled, expected, rtol=1e-5)
+
+
 def test_before_opset_7_operands_broadcast_from_an_axis_on() -> None:
     a, b = normal(2, 3, 4), normal(3)
     add = Case("Add", [a, b], 6, {"broadcast": 1, "axis": 1}, ())

@@ -44,6 +44,13 @@ def test_scales_of_a_run_mean_what_constant_ones_do(mode, coordinates):
 
 
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_weights_at_scales_of_a_run_are_those_of_the_standard(mode):
+    resized = node(IMAGE, None, ("float32", (4,)), mode=mode, cubic_coeff_a=-0.6)
+    for scales in map(np.float32, SCALES):
+        same(resized.evaluated(x, scales), resized.expected(x, scales))
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 def test_sizes_of_a_run(mode):
     for sizes in ([3, 9], [5, 6], [1, 1]):
         node(IMAGE, None, None, ("int64", (2,)), mode=mode, axes=(2, 3)).check(x, sizes)

@@ -96,11 +96,28 @@ def test_what_is_computed_of_one_size_broadcasts_as_names_do() -> None:
         assert np.asarray(evaluate(module, "main", x, y)).tolist() == [6] * max(2 * p, q)
 
 
-def test_what_is_computed_of_several_sizes_meets_what_it_was_written_for() -> None:
+def test_what_is_computed_of_several_sizes_broadcasts_as_names_do() -> None:
+    proto = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> agraph (float[p] a, float[q] b, float[r] c) => (float[?] z) '
+        "{ both = Concat<axis=0>(a, b) z = Mul(c, both) }"
+    )
+    machine = treadle.VirtualMachine(treadle.compile(proto, progress=False, embed_native=False))
+    for p, q, r in itertools.product((0, 1, 2), (0, 1, 2), (0, 1, 2, 3, 4)):
+        a, b, c = (np.full(size, value, np.float32) for size, value in ((p, 2), (q, 3), (r, 4)))
+        both = np.concatenate([a, b])
+        if p + q == r or 1 in (p + q, r):
+            assert machine["main"](a, b, c).numpy().tolist() == (both * c).tolist()
+        else:
+            with pytest.raises(ShapeError):
+                machine["main"](a, b, c)
+
+
+@pytest.mark.parametrize("sizes", [("total", "?"), ("?", "total")])
+def test_what_is_computed_of_several_sizes_meets_what_the_model_says(sizes: tuple[str, str]) -> None:
     """A mask of a total, and scores of past and new tokens: no version asks."""
     proto = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 17]> agraph (float[past, 2] old, float[length, 2] new, float[total, 2] mask) '
-        "=> (float[total, 2] y) { keys = Concat<axis=0>(old, new) y = Add(keys, mask) }"
+        f"=> (float[{sizes[0]}, 2] keys, float[{sizes[1]}, 2] y) {{ keys = Concat<axis=0>(old, new) y = Add(keys, mask) }}"
     )
     assert not any(isinstance(binding.value, ir.If) for binding in from_onnx(proto).functions["main"].body.bindings)
 

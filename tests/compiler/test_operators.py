@@ -434,6 +434,14 @@ WRONG: list[tuple[str, list[tuple[str, tuple]], dict, str]] = [
     ("bitcast", [("uint8", (2,))], {"dtype": "bool"}, "no truth values"),
     ("pad", [(F, (2,))], {"pads": (1, 1), "mode": "wrap"}, "takes 'constant' or 'edge' or 'reflect', got 'wrap'"),
     ("take", [(F, (2,)), (F, (2,))], {}, "expected a tensor of int32 or int64, got float32[2]"),
+    ("put_along_axis", [(F, (3, 4)), (I, (2, 4)), (F, (2, 3))], {"axis": 0}, "4"),
+    ("pack_integer_weights", [("uint8", (16, 4, 3))], {}, "int8"),
+    (
+        "conv_winograd",
+        [(F, (1, 1, 2, 2, 2, 9, 16)), (F, (1, 1, 6, 16, 16))],
+        {"channels": 16, "window": (3,)},
+        "image or volume",
+    ),
     ("full", [], {"shape": (1 << 40, 1 << 40), "value": 0, "dtype": F}, "has more than 140737488355327 bytes"),
 ]
 
@@ -460,6 +468,11 @@ def test_inference_says_what_was_expected_and_what_came(
 def test_references_fail_by_name(call: Callable[[], Any], error: type[Exception]) -> None:
     with pytest.raises(error):
         call()
+
+
+def test_a_region_of_an_image_that_there_is_not_is_named() -> None:
+    with pytest.raises(IndexOutOfRangeError, match="image 1 of 1 of 4x5 pixels"):
+        run("roi_align", np.zeros((1, 4, 5, 2), np.float32), f32([[0, 0, 1, 1]]), i64([1]), size=(1, 1))
 
 
 def test_unknown_operators_are_answered_with_near_ones() -> None:

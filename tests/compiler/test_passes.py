@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
+import numpy as np
 import pytest
 from treadle.compiler import ir
 from treadle.compiler.ir.evaluate import evaluate
@@ -352,6 +353,8 @@ def primitives(text: str, signature: str = "x: float32[4, 8], y: float32[4, 8], 
         ("a = exp(x)\nr = matmul(a, w)", ["exp", "matmul"]),
         # the product's operand is wanted beside it too: it stays before the product
         ("a = exp(x)\nb = matmul(a, w)\nr = add(b, a)", ["exp", "matmul add"]),
+        # beside the product and not before it: the operand becomes a part of what follows
+        ("a = exp(x)\nb = matmul(x, w)\nr = add(b, a)", ["matmul exp add"]),
         # the matrix product is wanted twice
         ("a = matmul(x, w)\nb = relu(a)\nr = (a, b)", ["matmul", "relu"]),
         # both results of the chain are wanted
@@ -384,6 +387,13 @@ def test_fusion_asks_whether_there_is_a_kernel() -> None:
     text = "func @main(x: float32[4]) {\na = sum(x)\nr = exp(a)\nr }"
     fused = transform(Fuse(lambda definition: len(definition.nodes) == 1), text)
     assert fused.count("func") + fused.count("prim p") >= 3
+
+
+def test_what_has_no_kernel_keeps_its_operands() -> None:
+    text = "func @main(x: float32[4]) {\nz = full() {shape=(4,), value=2.0, dtype=float32}\nr = add(x, z)\nr }"
+    fuse = Fuse(lambda definition: definition.nodes[-1].operator != "add")  # what has a kernel
+    module = InferTypes()(fuse(InferTypes()(parse_module(text))))
+    np.testing.assert_array_equal(evaluate(module, "main", np.ones(4, np.float32)), np.full(4, 3, np.float32))
 
 
 def test_batch_norm_disappears_into_the_convolution_before_it() -> None:

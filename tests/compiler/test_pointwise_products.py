@@ -13,7 +13,8 @@ from treadle.compiler import ir
 from treadle.compiler.builder.programs import Module, constant, function, op, var
 from treadle.compiler.ir.evaluate import evaluate
 from treadle.compiler.ir.infer import infer_types
-from treadle.compiler.passes import DeadCode, PointwiseProducts
+from treadle.compiler.passes import DeadCode
+from treadle.compiler.targets.cpu.passes.pointwise_products import PointwiseProducts
 
 RNG = np.random.default_rng(7)
 SIZE = 32  # of an image's sides

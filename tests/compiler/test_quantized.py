@@ -9,6 +9,7 @@ import treadle
 from onnx import TensorProto, helper, numpy_helper
 from treadle.compiler.ir.evaluate import evaluate
 from treadle.compiler.onnx.importer import from_onnx
+from treadle.formats.host_work import noted
 from treadle.tools.dev.fuzz.random_onnx.judges import exact_session
 
 RANDOM = np.random.default_rng(7)
@@ -200,7 +201,9 @@ def test_convolutions_of_integers(groups, dtype, constants):
     inputs = {name: (array.dtype, array.shape) for name, array in arrays.items() if name not in known}
     model = model_of([node], inputs | {"x": (dtype, ["n", 12, 9, 8])}, known, {"y": TensorProto.INT32})
     arguments = [arrays[name] for name in inputs]
-    got = compiled(model)(*arguments).numpy()
+    executable = treadle.compile(model, progress=False)
+    assert noted(executable.program) == []
+    got = treadle.VirtualMachine(executable)["main"](*arguments).numpy()
     np.testing.assert_array_equal(got, evaluate(from_onnx(model), "main", *arguments))
 
 
@@ -227,6 +230,19 @@ def test_sums_of_convolutions_are_exact_whatever_the_image(sizes, x_zero, form):
     np.testing.assert_array_equal(got, wanted)
     if form == "centred":
         assert any("conv_integer_blocked" in name for name in primitives(executable))
+
+
+@pytest.mark.parametrize(("axes", "groups"), [(1, 1), (2, 1), (3, 1), (2, 12), (2, 24)])
+def test_convolutions_of_any_size_have_kernels(axes, groups):
+    x = whole_range(np.uint8, 1, 24, *range(4, 4 + axes))
+    weights = whole_range(np.int8, 24, 24 // groups, *[2] * axes)
+    node = helper.make_node("ConvInteger", ["x", "w", "zero"], ["y"], pads=[1] * 2 * axes, group=groups)
+    inputs, known = {"x": (np.uint8, [1, 24, *"dhw"[-axes:]])}, {"w": weights, "zero": np.uint8(113)}
+    model = model_of([node], inputs, known, {"y": TensorProto.INT32})
+    executable = treadle.compile(model, progress=False)
+    assert noted(executable.program) == []
+    got = treadle.VirtualMachine(executable)["main"](x).numpy()
+    np.testing.assert_array_equal(got, evaluate(from_onnx(model), "main", x))
 
 
 def test_numbers_beyond_the_range_and_what_is_none_have_their_nearest_integers():

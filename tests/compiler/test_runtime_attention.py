@@ -338,6 +338,9 @@ def test_other_forms_are_named() -> None:
         primitives("Attention", inputs, ["y"], ["x", "w", "", "mask"], num_heads=HEADS)
 
 
+EARLIER = {"past_k": floats(2, 3, WIDTH), "past_v": floats(2, 3, WIDTH)}
+
+
 @pytest.mark.parametrize(
     ("operator", "inputs", "text"),
     [
@@ -346,12 +349,14 @@ def test_other_forms_are_named() -> None:
         ("RotaryEmbedding", {"x": floats(8), "places": np.int64([1]), **ANGLES}, "input must have 3 or 4 axes"),
         ("Attention", {"x": floats(5, 24), "w": floats(24, 3 * WIDTH)}, "input must have 3 axes"),
         ("MultiHeadAttention", triple() | {"bias": floats(1, 3 * WIDTH)}, "bias must have 1 axes"),
+        ("MultiHeadAttention", triple() | EARLIER, "past_key must have 4 axes"),
     ],
 )
 def test_what_is_malformed_is_named(operator: str, inputs: Arrays, text: str) -> None:
     counts = {"GroupQueryAttention": HEAD_COUNTS, "RotaryEmbedding": {}}.get(operator, {"num_heads": HEADS})
+    names = [*"qkv", "", "", "", *EARLIER] if inputs.keys() == {*"qkv", *EARLIER} else list(inputs)
     with pytest.raises(ModelError, match=f"{text}.*the node"):
-        primitives(operator, inputs, ["y"], list(inputs), **counts)
+        primitives(operator, inputs, ["y"], names, **counts)
 
 
 def test_heads_that_cannot_be_shared() -> None:

@@ -57,6 +57,23 @@ def test_text_is_printed_as_it_was_read() -> None:
     assert structurally_equal(parse_module(print_module(infer_types(module))), infer_types(module))
 
 
+def test_a_function_or_a_constant_may_stand_alone() -> None:
+    text = dedent("""\
+        func @twice(x: float32[]) -> float32[] {
+          add: float32[] = add(x, x)
+          add
+        }
+
+        func @main() -> (fn(float32[]) -> float32[], float32[]) {
+          f: fn(float32[]) -> float32[] = @twice
+          half: float32[] = float32(0.5)
+          pair: (fn(float32[]) -> float32[], float32[]) = (f, half)
+          pair
+        }
+        """)
+    assert print_module(infer_types(parse_module(text))) == text
+
+
 def test_a_printed_expression_reads_like_code() -> None:
     x = var("x", ("n", 4))
     module = infer_types(Module(main=function([x], named("act 1", op.clip(named("add", x + 1.0), min=0.0)))))

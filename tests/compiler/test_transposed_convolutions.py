@@ -8,9 +8,9 @@ from treadle.compiler.ir.evaluate import evaluate
 from treadle.compiler.ir.infer import infer_types
 from treadle.compiler.passes.dead_code import DeadCode
 from treadle.compiler.passes.fold_constants import FoldConstants
-from treadle.compiler.passes.layout import BlockChannels
 from treadle.compiler.passes.simplify import Simplify
-from treadle.compiler.passes.transposed_convolutions import TransposedConvolutions
+from treadle.compiler.targets.cpu.passes.layout import BlockChannels
+from treadle.compiler.targets.cpu.passes.transposed_convolutions import TransposedConvolutions
 
 RNG = np.random.default_rng(5)
 CASES = {

@@ -11,11 +11,11 @@ import pytest
 import treadle
 from onnx import numpy_helper, parser
 from treadle.compiler import driver
-from treadle.compiler.driver import compile, tune_kernels, with_kernels, with_known_variants
-from treadle.compiler.operators import winograd
-from treadle.compiler.targets.cpu import timing, tune, tune_algorithms
+from treadle.compiler.driver import compile, with_kernels
+from treadle.compiler.targets.cpu import backend, timing, tune, tune_algorithms
+from treadle.compiler.targets.cpu.operators import winograd
 from treadle.compiler.targets.cpu.target import host, of
-from treadle.compiler.targets.cpu.tune import Session
+from treadle.compiler.targets.cpu.tune import Session, tune_kernels, with_known_variants
 from treadle.formats.executable import Executable, load
 from treadle.native import platform
 from treadle.native.llvm import NativeTarget
@@ -220,7 +220,7 @@ def test_algorithms_are_chosen_for_the_registers_of_the_target(cpu):
         return original(problem, registers=registers)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(driver, "best_tiles", watched)
+        patch.setattr(backend, "best_tiles", watched)
         weights = np.zeros((128, 128, 3, 3), np.float32)
         x = treadle.var("x", (1, 128, 7, 7), "float32")
         module = treadle.Module(main=treadle.function([x], treadle.op.conv(x, weights, pads=(1, 1, 1, 1))))

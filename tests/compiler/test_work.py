@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from treadle.compiler.demand import Demand, demand_of
 from treadle.compiler.operators import TABLE
 from treadle.compiler.operators.work import Work, work_of
+from treadle.formats import dims
 from treadle.formats.dtypes import DType
+from treadle.formats.primitive import PrimitiveDefinition, PrimitiveNode
 from treadle.formats.types import TensorType
 
 
-def tensor(*shape: int, dtype: DType = DType.float32) -> TensorType:
+def tensor(*shape: dims.Dim, dtype: DType = DType.float32) -> TensorType:
     return TensorType(dtype, shape)
 
 
@@ -17,6 +20,15 @@ def count(name: str, *inputs: TensorType, **attributes: object) -> Work:
     operator = TABLE[name]
     canonical = operator.canonical(attributes)
     return work_of(operator, inputs, operator.result_types(inputs, canonical), operator.bind(canonical))
+
+
+def test_what_a_call_must_do_follows_from_the_sizes_it_is_called_with() -> None:
+    n = dims.variable("n")
+    shape = (("dtype", DType.float32), ("shape", (n, 3)), ("value", 1.0))
+    ones = PrimitiveNode("full", (), (tensor(n, 3),), shape)
+    sums = PrimitiveNode("add", (0, 1), (tensor(n, 3),))
+    definition = PrimitiveDefinition((tensor(n, 3),), (ones, sums), (2,), ("n",))
+    assert demand_of(definition, [5]) == Demand(15, 15, (60,), 60)
 
 
 @pytest.mark.parametrize(

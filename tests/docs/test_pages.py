@@ -43,6 +43,41 @@ def test_each_block_says_what_it_is(page: str) -> None:
     assert not any(fences[1::2])
 
 
+def row(text: str) -> list[str]:
+    """The cells of a table's row: of what is measured, the medians."""
+    return [re.sub(r"\*\*(.+)\*\* \(.*\)", r"\1", cell.strip()) for cell in text.strip("|").split("|")]
+
+
+def test_the_front_page_has_figures_of_the_benchmarks_with_their_date_and_machine() -> None:
+    front = " ".join((pages.ROOT / "README.md").read_text(encoding="utf-8").split())
+    measured = (pages.ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    table = re.findall(r"^\|.*\|$", (pages.ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    shown = [row(each) for each in table if len(row(each)) == 5 and row(each)[1][0].isdigit()]
+    one_thread = measured.split("\n## ")[1]
+    assert one_thread.startswith("1 thread\n")
+    known = {row(each)[0]: row(each)[:5] for each in re.findall(r"^\|.*\|$", one_thread, re.MULTILINE)}
+    assert len(shown) == 6
+    assert shown == [known[each[0]] for each in shown]
+    date, processor = re.findall(r"^- date: (.*)\n- processor: (.*),", measured, re.MULTILINE)[0]
+    assert date in front
+    assert processor in front
+    for name, version in re.findall(r"(onnxruntime|openvino) ([\d.]+\d)", measured.split("\n## ")[0]):
+        assert f"{name} {version}" in front.replace("OpenVINO", "openvino")
+    assert [each in front for each in re.findall(r"geometric mean (\S+) over 27", measured)] == [True, True]
+
+
+def test_the_front_page_lists_the_extras() -> None:
+    text = (pages.ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    extras = re.findall(
+        r"^([\w-]+) = \[", text.partition("[project.optional-dependencies]\n")[2].partition("\n[")[0], re.M
+    )
+    listed = re.findall(
+        r"`([\w-]+)`", "".join(re.findall(r"^\| (`.*?) \|", (pages.ROOT / "README.md").read_text(), re.M))
+    )
+    ours = {"dev", "bench", "fuzz"}
+    assert sorted(listed) == sorted(each for each in extras if each not in ours and not each.endswith("-test"))
+
+
 def read(text: str) -> str:
     with pages.reading() as run:
         return run.page(text)

@@ -14,7 +14,7 @@ INSTEAD = {
     r"[\w}'\"\])] came(?=[\"';:]|\.\s|\.$)": "expected A, got B",
     r"\bwhat came\b": "what was given, the input, the outcome",
     r"\bso (many|much)\b": "the parameter's name, or this many",
-    r"(?<![Tt]here )\b(is|are|was|were) no (number|tensor|name|text|string|type|program|parameter|function|node)s?\b": (
+    r"(?<![Tt]here )\b(is|are|was|were) no (number|tensor|name|text|string|type|program|parameter|function|node|element)s?\b": (
         "is not a"
     ),
     r"\bwhat (is|are) no\b": "anything but a, or NaN",

@@ -64,6 +64,23 @@ def test_what_fits_is_as_it_was():
     assert not isinstance(own.value, errors.TreadleError)
 
 
+@pytest.mark.parametrize("error", [MemoryError(), ImportError("libx.so: failed to map segment from shared object")])
+def test_no_memory_is_named_wherever_it_is_lacking(error: Exception, monkeypatch: pytest.MonkeyPatch):
+    """Modules are imported when they are first used."""
+
+    def fail(*_: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(treadle.importlib, "import_module", fail)
+        patched.delitem(vars(treadle), "map_batches", raising=False)
+        with pytest.raises(errors.OutOfMemoryError, match=r"no memory for the modules of treadle\.map_batches"):
+            treadle.map_batches  # noqa: B018
+    if isinstance(error, MemoryError):
+        with pytest.raises(errors.OutOfMemoryError, match="fail: the system has no more memory"):
+            public(fail)()
+
+
 def test_every_public_name_tells_a_wrong_call():
     left_out = {"DType", "Event", "InstrumentAction"}  # enumerations, and what only machines make
     for module in (treadle, debug):

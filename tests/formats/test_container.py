@@ -1,5 +1,6 @@
 """The file: nothing damaged is taken for whole, and a save leaves the old file or the new one."""
 
+import dataclasses
 import errno
 import os
 import resource
@@ -18,6 +19,7 @@ from treadle.formats.container import Container, save
 from treadle.formats.executable import Executable, load
 from treadle.formats.messages.errors import ChecksumError, FileError, FormatError, LimitError, VersionError
 from treadle.formats.program import Program
+from treadle.formats.types import TupleType, Type, tensor
 
 from . import examples
 
@@ -53,6 +55,17 @@ def test_bytes_behind_the_end_are_noticed() -> None:
 def test_another_kind_of_file_is_named() -> None:
     with pytest.raises(FormatError, match="not a Treadle file: it starts with b'\\\\x7fELF"):
         load(b"\x7fELF" + bytes(100))
+
+
+def test_types_nest_as_deep_as_the_limit_says_in_what_is_written_and_read() -> None:
+    type_: Type = tensor("float32", ())
+    for _ in range(limits.TYPE_NESTING - 1):
+        type_ = TupleType((type_,))
+    program = examples.executable().program
+    deepest = dataclasses.replace(program, types=(type_,))
+    assert load(Executable(deepest).as_bytes()).program.types == (type_,)
+    with pytest.raises(LimitError, match=f"nests deeper than {limits.TYPE_NESTING}"):
+        Executable(dataclasses.replace(program, types=(TupleType((type_,)),))).as_bytes()
 
 
 def test_a_newer_version_is_named() -> None:
@@ -168,6 +181,20 @@ def test_a_file_is_written_in_whole_blocks(size: int, tmp_path: Path, monkeypatc
     pieces = [np.arange(size, dtype=np.uint8).data, b"", bytes(size // 2)]
     container.save(tmp_path / "file", [*pieces, *pieces])
     assert (tmp_path / "file").read_bytes() == b"".join([*pieces, *pieces])
+
+
+def test_a_file_is_whole_before_it_is_synced_and_synced_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync, synced = os.fsync, []
+
+    def fsync(descriptor: int) -> None:
+        synced.append((os.fstat(descriptor).st_size, (tmp_path / "file").exists()))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    container.save(tmp_path / "file", [bytes(1000)])
+    assert synced[0] == (1000, False)
 
 
 def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Laws of symbolic dimensions: what is divided exactly, and that simplifying changes no value."""
 
+import dataclasses
+
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
@@ -8,6 +10,7 @@ from treadle.formats.dims import parse
 from treadle.formats.executable import Executable, load
 from treadle.formats.messages.errors import ParseError
 from treadle.formats.text.assembly import parse_assembly
+from treadle.tests import timing
 from treadle.tests.formats.strategies import symbolic_dims
 
 few = settings(max_examples=100, deadline=None, derandomize=True)
@@ -84,3 +87,20 @@ def test_names_begin_with_letters_of_any_script_and_numbers_are_of_ascii():
             parse(text)
         with pytest.raises(ParseError):
             dims.named(text)
+
+
+@few
+@given(st.lists(symbolic_dims, max_size=5), st.sets(st.sampled_from("abn")))
+def test_the_first_dimension_from_which_a_size_follows_is_taken_each_time(shape, known):
+    names = set(known)
+    order = sorted(range(len(shape)), key=lambda index: not dims.is_variable(shape[index]))
+    for solution in dims.solve(shape, known):
+        first = next(index for index in order if dims.solve(shape[index : index + 1], names))
+        assert solution == dataclasses.replace(*dims.solve(shape[first : first + 1], names), index=first)
+        names.add(str(solution.variable))
+    assert not any(dims.solve([dim], names) for dim in shape)
+
+
+def test_sizes_are_solved_for_in_time_that_grows_with_them():
+    few, many = ([parse(f"n{i}") for i in range(count)] for count in (200, 400))
+    assert timing.calls(lambda: dims.solve(many, ())) < 2.3 * timing.calls(lambda: dims.solve(few, ()))

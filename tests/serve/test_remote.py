@@ -21,7 +21,7 @@ import pytest
 import treadle
 from treadle import VirtualMachine, errors
 from treadle.formats.text.assembly import parse_assembly
-from treadle.remote.wire import VERSION, pack, unpack
+from treadle.rpc.wire import VERSION, pack, unpack
 from treadle.vm.values import Closure, DataValue
 
 from . import models
@@ -29,8 +29,8 @@ from .mutations import damaged, mutated
 
 pytest.importorskip("grpc")
 pytest.importorskip("prometheus_client")
-from treadle.remote.server.functions import Functions
-from treadle.remote.server.sessions import RemoteLimits
+from treadle.rpc.server.functions import Functions
+from treadle.rpc.server.sessions import RemoteLimits
 
 X = np.arange(16, dtype=np.float32).reshape(2, 8)
 LARGE = np.random.default_rng(1).standard_normal((100_000, 8)).astype(np.float32)
@@ -427,6 +427,7 @@ def test_a_tensor_that_was_put_there_does_not_travel_again(serve: Callable[..., 
     there = device.put(LARGE)
     device.connection.upload = None  # nothing goes there any more
     assert there.shape == LARGE.shape
+    assert (there.ndim, there.size, there.nbytes) == (LARGE.ndim, LARGE.size, LARGE.nbytes)
     for _ in range(2):
         np.testing.assert_allclose(machine["main"](there).numpy(), models.expected(LARGE), rtol=1e-4, atol=1e-5)
     assert np.asarray(there).tobytes() == LARGE.tobytes()

@@ -197,3 +197,17 @@ def test_the_memory_of_models_that_were_replaced_or_unloaded_is_returned_at_once
         assert machines[-1]() is None
     finally:
         gc.enable()
+
+
+def test_a_line_of_the_log_is_one_that_no_terminal_obeys(caplog: pytest.LogCaptureFixture) -> None:
+    from treadle.serve.errors import LOG
+
+    name = "\x1b[2J\nloaded other"
+    with caplog.at_level("INFO", "treadle.serve"):
+        LOG.info("loaded %s", name)
+        try:
+            raise ValueError(name)
+        except ValueError:
+            LOG.exception("a fault of %s", name)
+    assert caplog.messages == [r"loaded \x1b[2J\nloaded other", r"a fault of \x1b[2J\nloaded other"]
+    assert "\x1b" not in caplog.text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -251,11 +252,36 @@ def treadle(*arguments: str, **options: object) -> subprocess.CompletedProcess:
     return subprocess.run(command, capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload]
 
 
-def test_each_module_adds_the_commands_that_the_table_says() -> None:
-    for name, own in cli._COMMANDS.items():
-        added = cli._commands(cli._parser(own[0]))
-        assert tuple(added) == own, name
-    assert list(cli._commands(cli._parser())) == [each for own in cli._COMMANDS.values() for each in own]
+def test_each_module_adds_the_commands_that_it_names() -> None:
+    homes = {name: home for group in cli.grouped().values() for name, home in group.items()}
+    for home in set(homes.values()):
+        own = {name for name in homes if homes[name] == home}
+        assert cli._commands(cli._parser(min(own))).keys() == own, home
+    assert cli._commands(cli._parser()).keys() == homes.keys()
+
+
+def test_a_module_with_a_command_is_all_that_a_command_takes(tmp_path: Path) -> None:
+    (tmp_path / "greet.py").write_text('COMMANDS = {\n    "Run models": ("greet", "cheer"),\n}\n\nprint("imported")\n')
+    (tmp_path / "helper.py").write_text("NAMES = {}\n")
+    assert cli.grouped(tmp_path)["Run models"] == {"cheer": ".greet", "greet": ".greet"}
+
+
+@pytest.mark.parametrize("title", cli._GROUPS)
+def test_each_group_has_an_example_which_is_one_of_its_commands(title: str) -> None:
+    program, *words = shlex.split(cli._GROUPS[title])
+    assert program == "treadle"
+    assert cli._parser().parse_args(words).command_name in cli.grouped()[title]
+
+
+def test_help_lists_each_command_once_by_group(capsys: pytest.CaptureFixture) -> None:
+    assert main(["--help"]) == 0
+    parts = re.split(r"^(\S.*):$", capsys.readouterr().out, flags=re.MULTILINE)
+    listed = {
+        title: re.findall(r"^  (\w+)  ", text, re.MULTILINE)
+        for title, text in zip(parts[1::2], parts[2::2], strict=True)
+    }
+    del listed["options"]
+    assert listed == {title: list(names) for title, names in cli.grouped().items()}
 
 
 def test_without_a_command_the_help_is_shown() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import treadle
 from treadle.native import platform
+from treadle.tools import digits
 from treadle.tools.cli import main
 
 # A first request, with what it builds counted: object code that is compiled here, and processes that would
@@ -105,3 +106,17 @@ def test_an_age_has_a_unit(filled: Path, age: str, capsys: pytest.CaptureFixture
     assert main(["cache", f"--older-than={age}"]) == 2
     assert "write a number and its unit, as in 90m, 12h, 30d or 8w" in capsys.readouterr().err
     assert len(platform.cache().entries()) == 2
+
+
+def test_a_machine_has_nothing_of_ours_but_the_cache_and_what_was_asked_for(tmp_path: Path) -> None:
+    folders = {name: tmp_path / name for name in ("HOME", "TMPDIR", "here")}
+    for folder in folders.values():
+        folder.mkdir()
+    kept = {name: text for name, text in os.environ.items() if name not in ("TREADLE_CACHE", "XDG_CACHE_HOME")}
+    environment = {**kept, "HOME": str(folders["HOME"]), "TMPDIR": str(folders["TMPDIR"])}
+    command = [sys.executable, "-m", "treadle", "compile", str(digits.MODEL), "-o", "digits.trdl", "--no-kernels"]
+    subprocess.run(command, cwd=folders["here"], env=environment, check=True, capture_output=True)
+    found = {name: [each.relative_to(folder) for each in folder.rglob("*")] for name, folder in folders.items()}
+    assert {each.parts[:2] for each in found["HOME"]} <= {(".cache",), (".cache", "treadle")}
+    assert found["TMPDIR"] == []
+    assert found["here"] == [Path("digits.trdl")]

@@ -165,6 +165,8 @@ def test_our_own_tensors_do_the_same() -> None:
     y = x.copyto(treadle.cpu())
     assert type(y) is treadle.Tensor
     assert y.numpy().tolist() == [1, 2, 3]
+    with pytest.raises(treadle.TreadleError, match=r"copyto: cuda\(0\) does not exist here; there is cpu\(0\)"):
+        x.copyto(tvm.cuda(0))
 
 
 def test_a_function_takes_another_library_s_tensors_where_they_lie() -> None:

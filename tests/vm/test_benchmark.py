@@ -5,7 +5,7 @@ from itertools import count
 
 import pytest
 from treadle.formats.messages.errors import ArgumentError
-from treadle.vm.observe.benchmark import BenchmarkResult, measure
+from treadle.vm.observe.benchmark import BenchmarkResult, Repeats, measure
 
 
 class Clock:
@@ -23,42 +23,43 @@ class Clock:
 
 def test_one_call_is_made_for_nothing() -> None:
     clock = Clock(0.1)
-    assert measure(clock.call, number=1, clock=clock).results == pytest.approx([0.1])
+    assert measure(clock.call, Repeats(1), clock=clock).results == pytest.approx([0.1])
     assert clock.calls == 2
 
 
 def test_short_repeats_are_made_again_with_more_calls() -> None:
     clock = Clock(0.1)
-    result = measure(clock.call, number=1, min_repeat_ms=1000, clock=clock)
+    result = measure(clock.call, Repeats(1, min_repeat_ms=1000), clock=clock)
     assert result.results == pytest.approx([0.1])
     assert clock.calls == 1 + 1 + 11  # warm-up, too few, 1000 / 100 + 1
 
 
 def test_the_number_stays_for_the_next_repeats() -> None:
     clock = Clock(0.1)
-    measure(clock.call, number=1, repeat=3, min_repeat_ms=1000, clock=clock)
+    measure(clock.call, Repeats(1, 3, 1000), clock=clock)
     assert clock.calls == 1 + 1 + 11 + 11 + 11
 
 
 def test_calls_that_take_no_time_end() -> None:
     clock = Clock(0)
-    assert measure(clock.call, number=1, min_repeat_ms=1, limit_zero_time_iterations=5, clock=clock).results == (0,)
+    assert measure(clock.call, Repeats(1, 1, 1, 5), clock=clock).results == (0,)
     assert clock.calls == 1 + 1 + 2 + 3 + 4 + 6
     once = Clock(0)
-    measure(once.call, number=3, min_repeat_ms=1, limit_zero_time_iterations=0, clock=once)
+    measure(once.call, Repeats(3, 1, 1, 0), clock=once)
     assert once.calls == 4
 
 
 def test_whole_numbers_may_be_floats_and_infinity_is_none() -> None:
-    assert len(measure(lambda: None, number=2.0, repeat=3.0).results) == 3  # type: ignore[arg-type]
+    assert len(measure(lambda: None, Repeats(2.0, 3.0)).results) == 3  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="whole"):
-        measure(lambda: None, number=float("inf"))  # type: ignore[arg-type]
+        Repeats(float("inf"))  # type: ignore[arg-type]
 
 
 def test_each_repeat_is_prepared_and_cooled_down(monkeypatch: pytest.MonkeyPatch) -> None:
     slept, prepared = [], count()
     monkeypatch.setattr("treadle.vm.observe.benchmark.time.sleep", slept.append)
-    measure(lambda: None, repeat=3, cooldown_interval_ms=500, repeats_to_cooldown=2, prepare=lambda: next(prepared))
+    repeats = Repeats(repeat=3, cooldown_interval_ms=500, repeats_to_cooldown=2)
+    measure(lambda: None, repeats, prepare=lambda: next(prepared))
     assert slept == [0.5, 0.5]
     assert next(prepared) == 3
 
@@ -78,7 +79,7 @@ def test_each_repeat_is_prepared_and_cooled_down(monkeypatch: pytest.MonkeyPatch
 )
 def test_numbers_that_make_no_sense_are_refused(options: dict) -> None:
     with pytest.raises(ArgumentError, match=next(iter(options))):
-        measure(lambda: None, **options)
+        Repeats(**options)
 
 
 def test_a_result_says_what_it_measured() -> None:

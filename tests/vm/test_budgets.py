@@ -174,15 +174,19 @@ def test_a_token_says_what_it_is():
 
 
 @pytest.mark.parametrize("shape", [(3,), (1, 2, 3, 4), (1000,)])
-def test_what_an_argument_takes_is_the_least_budget_that_it_fits_into(machine, shape):
+def test_what_an_argument_and_the_first_frame_take_is_the_least_budget_that_they_fit_into(machine, shape):
     vm = machine("func @main(x: int8[*]) -> int8[*] {\n  ret r0\n}".replace("*", ", ".join("abcd"[: len(shape)])))
     with pytest.raises(BudgetExceededError, match=r"takes \d+ bytes, 8 are left") as raised:
         vm.call("main", (np.zeros(shape, np.int8),), max_memory=8)
     takes = int(re.findall(r"takes (\d+)", str(raised.value))[0])
     with pytest.raises(BudgetExceededError, match=rf"takes {takes} bytes, {takes - 1} are left"):
         vm.call("main", (np.zeros(shape, np.int8),), max_memory=takes - 1)
-    with pytest.raises(BudgetExceededError, match="the first frame takes"):  # what it has no room for is the next thing
+    with pytest.raises(BudgetExceededError, match="the first frame takes") as raised:  # the next thing
         vm.call("main", (np.zeros(shape, np.int8),), max_memory=takes)
+    takes += int(re.findall(r"takes (\d+)", str(raised.value))[0])
+    with pytest.raises(BudgetExceededError, match="the first frame takes"):
+        vm.call("main", (np.zeros(shape, np.int8),), max_memory=takes - 1)
+    assert vm.call("main", (np.zeros(shape, np.int8),), max_memory=takes).shape == shape
 
 
 def test_depth(vm):

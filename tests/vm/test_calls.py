@@ -13,6 +13,7 @@ from treadle.formats.messages.errors import ArgumentError, DTypeError, Execution
 from treadle.vm import context
 from treadle.vm.calls import Calls
 from treadle.vm.device import cpu
+from treadle.vm.failures import Place
 from treadle.vm.layout import CONTEXT, LARGE, MAX_LARGE
 from treadle.vm.tensor import Tensor
 
@@ -261,6 +262,26 @@ def test_invoke_run_and_call(vm):
     assert np.array_equal(vm.call("main", (X,), {"y": Y}), X + Y)
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda vm: vm["main"](X, y=Y),
+        lambda vm: vm.run(y=Y, x=X),
+        lambda vm: vm.call("main", (X, Y)),
+        lambda vm: vm.call("main", [X], {"y": Y}),
+        lambda vm: vm.call("main", None),
+        lambda vm: vm.call("saved"),
+        lambda vm: vm.call(vm.saved_call("main", X, Y)),
+    ],
+)
+def test_whoever_calls_without_bounds_goes_the_fast_way(vm, monkeypatch, call):
+    """The engine reads the arrays itself; Python binds arguments given by name to their places, and no more."""
+    vm.set_input("main", X, Y)
+    vm.save_function("main", "saved", X, Y)
+    monkeypatch.setattr(Calls, "call", None)
+    assert np.array_equal(call(vm), X + Y)
+
+
 def test_stateful_calls(machine):
     vm = machine(ADD)
     with pytest.raises(ArgumentError, match="call set_input"):
@@ -316,6 +337,24 @@ def test_an_operator_that_raises_names_its_primitive(machine):
     with pytest.raises(IndexError, match=r"gather.*node 'Gather_3'") as raised:
         vm["main"]([5.0, 6.0], [2])
     assert isinstance(raised.value, ExecutionError)
+
+
+def test_the_call_of_a_host_operator_is_read_once(machine, monkeypatch):
+    text = """
+    prim solve(%0: float32[2, 2], %1: float32[2, 2]) -> float32[2, 2] {
+      %2 = solve(%0, %1) : float32[2, 2]
+      return %2
+    }
+    func @main(a: float32[2, 2], b: float32[2, 2]) -> float32[2, 2] {
+      alloc_tensor r2, float32[2, 2]
+      call solve (r0, r1) -> (r2)
+      ret r2
+    }
+    """
+    vm, two = machine(text), np.diag(np.float32([2, 2]))
+    assert np.array_equal(vm["main"](two, X), X / 2)
+    monkeypatch.setattr(Place, "current", None)
+    assert np.array_equal(vm["main"](two, Y), Y / 2)
 
 
 PAIR = """

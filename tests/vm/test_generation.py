@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import treadle
 from treadle import op
-from treadle.decode.generation import Roles, Sampler, generate
+from treadle.decode.generation import Roles, Sampler, _Rows, generate
 from treadle.formats.messages.errors import ArgumentError, CancelledError, CompileError
 from treadle.formats.ports import Port
 from treadle.formats.types import tensor
@@ -140,6 +140,83 @@ def test_a_text_does_not_depend_on_the_texts_beside_it(make: Any):
         assert all(column.shape == (4,) for column in columns)
         assert np.transpose(columns).tolist() == alone
     assert np.transpose(list(generate(machine, prompts, max_new_tokens=12))).tolist() == alone
+
+
+@pytest.mark.parametrize("make", [decoder, runtime_decoder])
+def test_a_step_gives_the_last_logits_and_new_rows_of_caches_with_room(make: Any):
+    """The bits of the whole computation. What is behind the rows that are held is not read."""
+    executable = treadle.compile(make(), progress=False)
+    machine, rng = treadle.VirtualMachine(executable), np.random.default_rng(1)
+    depth = executable.inputs("main")["past_key_values.0.key"].shape[-1]
+    for past, length in ((0, 5), (5, 1), (20, 7)):
+        ids, total = rng.integers(0, WORDS, (2, length)), past + length
+        given = {"attention_mask": np.ones((2, total), int), "position_ids": np.tile(np.arange(past, total), (2, 1))}
+        held = [rng.standard_normal((2, 1, past, depth)).astype("f") for _ in range(2)]
+        room = [np.concatenate([each, np.full((2, 1, 3, depth), np.nan, "f")], axis=2) for each in held]
+        others = [given[name] for name in executable.inputs("main").names[1:-2]]
+        logits, *whole_caches = (each.numpy() for each in machine["main"](ids, *others, *held))
+        last, *rows = (each.numpy() for each in machine["main.step"](ids, np.zeros((past, 0), bool), *room))
+        np.testing.assert_array_equal(last, logits[:, -1])
+        for new, whole_cache in zip(rows, whole_caches, strict=True):
+            np.testing.assert_array_equal(new, whole_cache[:, :, past:])
+    assert executable.outputs("main.step").names[1:] == tuple(f"new.{n}" for n in executable.inputs("main").names[-2:])
+
+
+def test_attention_of_a_step_reads_caches_where_they_lie():
+    executable = treadle.compile(decoder(), progress=False)
+    operators = [[node.operator for node in each.definition.nodes] for each in executable.program.primitives]
+    assert any(each[-1] == "attention" and each.count("concat") == each.count("slice") == 2 for each in operators)
+
+
+@pytest.mark.parametrize("change", [lambda x: x * 1.5, lambda x: op.concat(x, x[..., -1:, :], axis=2)])
+def test_caches_that_do_more_than_grow_are_taken_and_given_whole(change: Any):
+    ids = treadle.var("input_ids", ("batch", "length"), "int64")
+    past = treadle.var("past_0", ("batch", 1, "past", WIDTH))
+    column = op.reshape(op.cast(ids, dtype="float32"), shape=("batch", "length", 1))
+    new = op.broadcast_to(op.expand_dims(column, axes=(1,)), shape=("batch", 1, "length", WIDTH))
+    rows = change(op.concat(past, new, axis=2))
+    logits = op.expand_dims(op.sum(rows, axes=(1, 2)), axes=(1,)) + column
+    results = treadle.named("logits", logits), treadle.named("present_0", rows)
+    executable = treadle.compile(treadle.function([ids, past], treadle.tuple_(*results)), progress=False)
+    assert executable.outputs("main.step").names == ("logits", "present_0")
+    machine = treadle.VirtualMachine(executable)
+    text, cache = list(generate(machine, PROMPT, max_new_tokens=4)), np.zeros((1, 1, 0, WIDTH), "f")
+    new_ids = np.array([PROMPT])
+    for token in text:
+        made, cache = (each.numpy() for each in machine["main"](new_ids, cache))
+        assert token == made[0, -1].argmax()
+        new_ids = np.array([[token]])
+
+
+def test_what_is_no_decoder_has_no_step():
+    x = treadle.var("past_0", ("n",))
+    assert list(treadle.compile(treadle.function([x], treadle.named("present_0", x + 1)), progress=False)) == ["main"]
+    assert "main.step" not in list(treadle.compile(decoder(), progress=False, opt_level=0))
+    assert "main.step" not in list(treadle.compile(decoder(with_cache=False), progress=False))
+
+
+def test_a_machine_elsewhere_keeps_the_caches(machine: treadle.VirtualMachine):
+    """Room would be sent with each call."""
+
+    class Elsewhere(treadle.VirtualMachine):
+        _reads_in_place = False
+
+        def __getitem__(self, name: str) -> Any:
+            assert name == "main"
+            return super().__getitem__(name)
+
+    text = list(generate(Elsewhere(machine.executable), PROMPT, max_new_tokens=5))
+    assert text == list(generate(machine, PROMPT, max_new_tokens=5))
+
+
+def test_room_of_a_cache_doubles_up_to_what_a_text_can_need():
+    rows, taken = _Rows(np.zeros((1, 2, 0, 3), "f"), most=50), []
+    whole = np.random.default_rng(0).standard_normal((1, 2, 50, 3)).astype("f")
+    for start, end in ((0, 5), *((n, n + 1) for n in range(5, 50))):
+        rows.put(whole[:, :, start:end])
+        taken.append(rows.room.shape[2])
+        np.testing.assert_array_equal(rows.room[:, :, :end], whole[:, :, :end])
+    assert sorted(set(taken)) == [10, 22, 46, 50]
 
 
 def test_samplers_may_keep_what_they_are_given(machine: treadle.VirtualMachine):

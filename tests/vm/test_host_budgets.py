@@ -280,6 +280,15 @@ def test_errors_of_operators_come_from_the_helper_as_they_are(machine) -> None:
     assert Job(lambda: 7).run(lambda: None) == 7
 
 
+def test_a_helper_does_one_job_after_the_other() -> None:
+    from treadle.vm.aside import Job
+
+    first = Job(threading.current_thread).run(lambda: None)
+    await_helpers()
+    assert first.name == "treadle-host"
+    assert Job(threading.current_thread).run(lambda: None) is first
+
+
 def test_scratch_memory_counts() -> None:
     import treadle
     from treadle import Module, VirtualMachine, function, op, var

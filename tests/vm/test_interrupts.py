@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import contextvars
-import dis
 import functools
 import gc
 import itertools
@@ -19,7 +18,6 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
@@ -32,28 +30,17 @@ from treadle.formats.strings import Texts, to_texts
 from treadle.formats.text.assembly import parse_assembly
 from treadle.formats.weights import NamedWeight, WeightTable
 from treadle.native import once
+from treadle.tools.dev.fuzz.hostile.attacks import interrupted
 from treadle.tvm.machines.relax import tensor_cache
 from treadle.tvm.modules import registry
-from treadle.vm import array_memory, aside, library, threads
+from treadle.vm import array_memory, aside, blas, library, threads
 from treadle.vm.machine import VirtualMachine
 from treadle.vm.tensor import Tensor
 from treadle.vm.watch import _Watch
 
+from .. import package
+
 ROOT = Path(treadle.__file__).parent
-
-
-@functools.cache
-def leaving(code: CodeType) -> set[int]:
-    """The places of instructions that leave a `with` block: three times None, and the call of __exit__; and those that
-    do nothing."""
-    instructions = [each for each in dis.get_instructions(code) if each.opname not in ("PRECALL", "CACHE")]
-    names = [(each.opname, each.argval) for each in instructions]
-    found = {each.offset for each in instructions if each.opname == "NOP"}
-    for at in range(len(names) - 3):
-        if names[at : at + 3] == [("LOAD_CONST", None)] * 3 and names[at + 3] == ("CALL", 2):
-            first = at - (names[at - 1][0] == "SWAP")  # the value of a `return` within the block
-            found |= set(range(instructions[first].offset, instructions[at + 3].offset + 1, 2))
-    return found
 
 
 def interrupt_everywhere(
@@ -63,29 +50,10 @@ def interrupt_everywhere(
     checks what it left. The number of bytecodes."""
     files = {str(ROOT / module) for module in modules}
     for count in itertools.count():
-        state, left = make(), count
-
-        def trace(frame: FrameType, event: str, _: object) -> Any:
-            nonlocal left
-            if frame.f_code.co_filename not in files:
-                return None
-            frame.f_trace_lines, frame.f_trace_opcodes = False, True
-            if event == "opcode" and frame.f_lasti not in leaving(frame.f_code):
-                left -= 1
-                if left < 0:
-                    raise KeyboardInterrupt
-            return trace
-
-        before = sys.gettrace()
-        try:
-            sys.settrace(trace)
-            act(state)
-        except KeyboardInterrupt:
-            pass
-        finally:
-            sys.settrace(before)
+        state = make()
+        was_interrupted = interrupted(files.__contains__, count, functools.partial(act, state))
         check(state)
-        if left >= 0:
+        if not was_interrupted:
             return count
     raise AssertionError
 
@@ -142,7 +110,8 @@ def test_a_text_that_is_held_is_known_whenever_work_on_texts_ends() -> None:
         assert to_texts(numbers).tolist() == [*names, "b", "d", "e"]
         assert np.array_equal(again.numbers(names), numbers[:4])  # equal texts are equal numbers
         assert numbers[1] == kept[1][0]
-        assert all(strings._texts.get(number) == text for text, number in strings._numbers.items())
+        known = {number: text for shard in strings._numbers for text, number in shard.items()}
+        assert known.items() <= {item for block in strings._texts.values() for item in block.items()}
         assert is_free(strings._lock)
 
     assert interrupt_everywhere(["formats/strings.py"], make, act, check) > 300
@@ -162,7 +131,7 @@ def test_no_text_is_let_go_of_twice() -> None:
     interrupt_everywhere(["formats/strings.py"], lambda: None, act, lambda _: None)
     gc.collect()
     Texts().number("others")
-    assert strings._texts[number] == "held by three"
+    assert strings._texts[number >> strings._BLOCK][number] == "held by three"
     assert kept.number("held by three") == number
 
 
@@ -289,6 +258,27 @@ def test_memory_of_arrays_is_nobodys_behind_an_operator_that_was_interrupted() -
     interrupt_everywhere(["vm/array_memory.py"], lambda: None, act, check)
 
 
+def test_blas_has_its_threads_again_behind_the_next_operator() -> None:
+    functions = blas.thread_functions()
+    if functions is None:
+        pytest.skip("NumPy's BLAS is not OpenBLAS")
+    get, set_ = functions
+    before = get()
+    set_(2)
+
+    def act(_: None) -> None:
+        with blas.one_thread():
+            assert get() == 1
+
+    def check(_: None) -> None:
+        assert is_free(blas._lock)
+        act(None)
+        assert get() == 2
+
+    interrupt_everywhere(["vm/blas.py"], lambda: None, act, check)
+    set_(before)
+
+
 def test_jobs_of_other_threads_are_done_or_left_and_the_next_one_runs() -> None:
     def check(_: None) -> None:
         assert aside.Job(lambda: 5).run(lambda: None) == 5
@@ -370,13 +360,14 @@ COVERED = {
     "vm/calls.py": "above; machines add themselves",
     "vm/aside.py": "above",
     "vm/array_memory.py": "above",
+    "vm/blas.py": "above",
     "vm/threads.py": "above",
     "tvm/machines/relay/program.py": "filled when it is imported",
     "cluster/handle.py": "one assignment",
     "cluster/dask.py": "one assignment",
     "serve/http_tensors.py": "assignments of what can be found again; signals come to no thread of theirs",
     "compiler/targets/cpu/toolchain/kernels.py": "one addition",
-    "compiler/targets/cpu/kernels/own.py": "filled when it is imported",
+    "compiler/operators/own.py": "filled when it is imported",
     "compiler/operators/table.py": "one assignment, when an operator is defined",
     "compiler/onnx/table.py": "filled when it is imported",
     "compiler/onnx/gradient.py": "filled when it is imported",
@@ -407,9 +398,8 @@ def changing_names(path: Path) -> list[str]:
 
 
 def test_every_module_that_holds_what_a_process_has_once_is_looked_at() -> None:
-    folders = ("formats", "vm", "compiler", "cluster", "serve", "debug", "tvm")
-    paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
-    assert {path.relative_to(ROOT).as_posix() for path in paths if changing_names(path)} <= COVERED.keys()
+    paths = package.modules(without={"tools"})
+    assert {name for name, path in paths.items() if changing_names(path)} <= COVERED.keys()
     for name in COVERED:
         assert (ROOT / name).exists()
 
@@ -419,6 +409,5 @@ def test_nothing_of_the_process_is_changed_for_a_while() -> None:
     changing = re.compile(
         r"catch_warnings|simplefilter|filterwarnings|np\.seterr\b|os\.chdir|setrecursionlimit|setlocale|threading\.Thread\("
     )
-    for folder in ("formats", "vm", "compiler", "cluster", "serve", "debug", "tvm"):
-        for path in (ROOT / folder).rglob("*.py"):
-            assert not changing.search(path.read_text()) or path.name == "starting.py", path
+    found = {name for name, path in package.modules(without={"tools"}).items() if changing.search(path.read_text())}
+    assert not found

@@ -19,7 +19,7 @@ from treadle.formats import bundle
 from treadle.formats.messages.errors import ArgumentError, ChecksumError, FormatError, LinkerError
 from treadle.tvm.modules import registry
 from treadle.tvm.modules.kinds import ExecutableModule, KernelModule, system_lib
-from treadle.tvm.modules.load import enabled, load_module, load_static_library, register_loader
+from treadle.tvm.modules.load import enabled, load_module, load_static_library
 from treadle.tvm.modules.module import Module
 from treadle.vm import library
 
@@ -237,7 +237,7 @@ def test_kinds_of_others_are_loaded_by_who_registered_them(tmp_path: Path) -> No
     Mine("hello").export_library(tmp_path / "mine.so")
     with pytest.raises(FormatError, match=r"kind 'tests\.mine', for which nobody has registered a loader"):
         load_module(tmp_path / "mine.so")
-    register_loader("tests.mine", lambda data, trust_native: Mine(bytes(data).decode()))
+    registry.register_loader("tests.mine", lambda data, trust_native: Mine(bytes(data).decode()))
     assert load_module(tmp_path / "mine.so")["text"]() == "hello"
     damaged = bytearray((tmp_path / "mine.so").read_bytes())
     damaged[damaged.index(b"hello")] ^= 1

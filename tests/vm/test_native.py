@@ -49,6 +49,19 @@ def run_python(source: str, **environment: str) -> str:
     ).stdout.strip()
 
 
+@pytest.mark.skipif(not platform.processor_identity(), reason="nothing tells one CPU from another here")
+def test_a_cpu_that_the_cache_knows_is_not_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TREADLE_CACHE", str(tmp_path))
+    ask = platform._processor.__wrapped__  # type: ignore[attr-defined]  # as another process does
+    first = ask()
+
+    def llvm() -> None:
+        raise AssertionError("LLVM is asked again")
+
+    monkeypatch.setattr(platform, "llvm", llvm)
+    assert ask() == first
+
+
 def test_compiled_function_runs():
     addresses = platform.load_object(compiled(answer=kernel))
     assert call(addresses["answer"], 0, 0, 4, 2) == (0, 42)

@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import keyword
 import pickle
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import treadle
 from treadle import Module, function, op, tuple_, var
 from treadle.formats.messages.errors import ArgumentError, UnknownOutputError
-from treadle.vm.outputs import Outputs, outputs_class
+from treadle.vm.outputs import Outputs, _written, outputs_class
 
 X = np.array([[0.0, 1.0]], np.float32)
 
@@ -127,6 +128,13 @@ def test_parameters_that_python_cannot_write_are_taken_by_position(vm):
     assert list(signature.parameters) == ["x", "in_put", "class_", "plain"]
     kinds = [parameter.kind for parameter in signature.parameters.values()]
     assert kinds == [inspect.Parameter.POSITIONAL_ONLY] * 3 + [inspect.Parameter.POSITIONAL_OR_KEYWORD]
+
+
+@pytest.mark.parametrize("name", ["²", "½", "٣", "a²", "\N{ROMAN NUMERAL ONE}", "a b", "", "class", "\x1b[2J"])
+def test_any_name_is_one_that_python_writes_in_a_signature(name: str):
+    (written,) = _written([name])
+    assert written.isidentifier()
+    assert not keyword.iskeyword(written)
 
 
 def test_a_saved_call_has_no_parameters(vm):

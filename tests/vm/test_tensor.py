@@ -3,10 +3,12 @@
 import operator
 import pickle
 
+import ml_dtypes  # noqa: F401  NumPy knows the names of its types then
 import numpy as np
 import pytest
 from treadle import Tensor
 from treadle.formats.dtypes import DType
+from treadle.rpc.tensor import RemoteTensor
 
 
 @pytest.fixture
@@ -31,6 +33,15 @@ def test_each_element_type_is_numpy_s_of_its_name(dtype):
     if np.dtype(dtype.name).isbuiltin == 1:  # others are ml_dtypes', whose import no hash is worth
         assert hash(dtype) == hash(np.dtype(dtype.name))
     assert pickle.loads(pickle.dumps(dtype)) is dtype
+
+
+def test_a_tensor_at_a_server_has_its_size_here():
+    """Nothing is asked of the server for that."""
+    there = RemoteTensor(None, np.dtype("float32"), (2, 3))
+    assert (there.dtype, there.shape, there.ndim, there.size, there.nbytes) == (DType.float32, (2, 3), 2, 6, 24)
+    assert len(there) == 2
+    assert there.in_shape((6,)).shape == (6,)
+    assert not there.is_here
 
 
 def test_parts_and_elements(t):

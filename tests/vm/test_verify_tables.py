@@ -254,6 +254,17 @@ def test_many_joins_of_many_registers_are_refused_quickly() -> None:
         verify(parse_assembly(text))
 
 
+def test_what_calls_of_an_import_must_solve_counts() -> None:
+    def importing(count: int) -> Program:
+        sizes = tuple(dims.add(dims.variable("n"), number) for number in range(1, count + 1))
+        parts = [TensorType(MAIN.type.params[0].dtype, sizes[at : at + 8]) for at in range(0, count, 8)]
+        return replace(GOOD, imports=(Import("log", FunctionType((tensor("float32", ("n",)), *parts), TupleType(()))),))
+
+    verify(importing(16))
+    with pytest.raises(LimitError, match="shape expressions are too large"):
+        verify(importing(400))
+
+
 def test_growing_polynomials_are_forgotten() -> None:
     steps = "\n".join(["multiply i0, i0, i1\nadd i1, i0, i1"] * 500)
     text = f"func @main(x: float32[?, ?]) -> float32[?, ?] {{\nshape_of (i0, i1), r0\n{steps}\nret r0\n}}"

@@ -2,18 +2,13 @@
 
 from .._lazy import lazy
 
-_MODULES = {"base": ".base", "registry": "..runtime.registry", "runtime_ctypes": ".runtime_ctypes"}
+_OTHERS = {"registry": "..runtime.registry"}
 
 _NAMES = {
-    "..runtime.registry": (
-        "get_global_func",
-        "list_global_func_names",
-        "register_extension",
-        "register_func",
-        "register_object",
-        "remove_global_func",
-    ),
-    "..runtime.data_type": ("DataType", "DataTypeCode"),
+    "..runtime.registry": """
+        get_global_func list_global_func_names register_extension register_func register_object remove_global_func
+    """,
+    "..runtime.data_type": "DataType DataTypeCode",
 }
 
-__getattr__, __dir__ = lazy(__name__, _MODULES, _NAMES)
+__getattr__, __dir__ = lazy(__name__, "base runtime_ctypes", others=_OTHERS, names=_NAMES)

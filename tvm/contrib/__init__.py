@@ -2,19 +2,9 @@
 
 from .._lazy import lazy
 
-_MODULES = {
-    "cc": ".cc",
-    "cuda_graph": ".cuda_graph",
-    "dlpack": ".dlpack",
-    "download": ".download",
-    "debugger": ".debugger",
-    "graph_executor": ".graph_executor",
-    "graph_runtime": ".graph_runtime",
-    "tar": ".tar",
-    "tvmjs": ".tvmjs",
-    "util": ".utils",
-    "utils": ".utils",
-}
+_OWN = "cc cuda_graph dlpack download debugger graph_executor graph_runtime tar tvmjs utils"
+
+_OTHERS = {"util": ".utils"}
 
 _ABSENT = {
     **dict.fromkeys(("clang", "cublas", "cudnn", "hexagon", "nvcc", "rocm", "xcode"), "everything runs on the CPU"),
@@ -23,4 +13,4 @@ _ABSENT = {
     "relay_viz": "treadle dis and treadle info show programs",
 }
 
-__getattr__, __dir__ = lazy(__name__, _MODULES, {}, _ABSENT)
+__getattr__, __dir__ = lazy(__name__, _OWN, others=_OTHERS, absent=_ABSENT)

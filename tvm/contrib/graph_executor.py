@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...formats.messages.errors import FormatError
 from ...vm.device import REMOTE, Device
-from ...vm.observe.benchmark import BenchmarkResult
 from ..graphs.executor import GraphExecutor
 from ..graphs.factory import executable_of, find_function, weights_of
 from ..runtime.container import Map, ShapeTuple, String
@@ -42,45 +42,40 @@ def get_device(libmod: Any, device: Device | Sequence[Device]) -> tuple[list[Dev
     return list(devices), remote, [number for each in devices for number in (each.device_type % REMOTE, each.device_id)]
 
 
-class GraphModule:
-    """A graph executor by TVM's names. `module` is the executor; `self[name]` is one of its functions."""
+def forwarding(kind: type, *names: str) -> Callable[[type], type]:
+    """A decorator that gives a class those functions of its `module`, of which `kind` has the signatures and docstrings."""
 
-    module: Any
+    def extended(cls: type) -> type:
+        for name in names:
+            setattr(cls, name, _forwarded(getattr(kind, name)))
+        return cls
+
+    return extended
+
+
+def _forwarded(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return self.module[function.__name__](*args, **kwargs)
+
+    return call
+
+
+@forwarding(
+    GraphExecutor,
+    *("set_input", "set_input_zero_copy", "set_output_zero_copy", "get_num_outputs", "get_num_inputs", "get_input"),
+    *("get_input_index", "get_output", "debug_get_output", "load_params", "benchmark"),
+)
+class GraphModule:
+    """A graph executor by TVM's names. `module` is the executor; `self[name]` is one of its functions, which are methods too."""
 
     def __init__(self, module: Any) -> None:
         self.module = module
         self._run = module["run"]
 
-    def set_input(self, key: int | str | None = None, value: Any = None, **params: Any) -> None:
-        """Copies values into inputs."""
-        self.module["set_input"](key, value, **params)
-
-    def set_input_zero_copy(self, key: int | str | None = None, value: Any = None, **params: Any) -> None:
-        """Has inputs lie where the values lie."""
-        self.module["set_input_zero_copy"](key, value, **params)
-
-    def set_output_zero_copy(self, key: int | str, value: Any) -> None:
-        """Has an output be made where the value lies."""
-        self.module["set_output_zero_copy"](key, value)
-
     def run(self, **input_dict: Any) -> None:
         """Computes the outputs."""
         self._run(**input_dict)
-
-    def get_num_outputs(self) -> int:
-        return self.module["get_num_outputs"]()
-
-    def get_num_inputs(self) -> int:
-        """How many inputs there are, weights included."""
-        return self.module["get_num_inputs"]()
-
-    def get_input(self, index: int | str, out: Any = None) -> Any:
-        """An input as it lies there, or copied into `out`."""
-        return self.module["get_input"](index, out)
-
-    def get_input_index(self, name: str) -> int:
-        """-1 for an unknown name."""
-        return self.module["get_input_index"](name)
 
     def get_input_info(self) -> tuple[Map, Map]:
         """Shapes and element types of the inputs that are not weights, by their names."""
@@ -88,38 +83,9 @@ class GraphModule:
         named = {String(name): ShapeTuple(shape) for name, shape in shapes.items()}
         return Map(named), Map({String(name): String(dtype) for name, dtype in dtypes.items()})
 
-    def get_output(self, index: int | str, out: Any = None) -> Any:
-        """An output as it lies there, or copied into `out`."""
-        return self.module["get_output"](index, out)
-
-    def debug_get_output(self, node: int | str, out: Any = None) -> Any:
-        """What a node gave: of the debug executor alone."""
-        return self.module["debug_get_output"](node, out)
-
-    def load_params(self, params_bytes: bytes | bytearray) -> None:
-        """Copies the weights of a parameter file."""
-        self.module["load_params"](params_bytes)
-
     def share_params(self, other: GraphModule, params_bytes: bytes | bytearray) -> None:
         """Has the weights that the file names lie where another module's lie."""
         self.module["share_params"](other.module, params_bytes)
 
     def __getitem__(self, key: str) -> Any:
         return self.module[key]
-
-    def benchmark(
-        self,
-        device: Device,
-        func_name: str = "run",
-        repeat: int = 5,
-        number: int = 5,
-        min_repeat_ms: float | None = None,
-        limit_zero_time_iterations: int = 100,
-        end_to_end: bool = False,
-        cooldown_interval_ms: float = 0,
-        repeats_to_cooldown: int = 1,
-        **kwargs: Any,
-    ) -> BenchmarkResult:
-        """How long a run takes; `end_to_end`, with the inputs copied in and the outputs out each time."""
-        times = limit_zero_time_iterations, end_to_end, cooldown_interval_ms, repeats_to_cooldown
-        return self.module["benchmark"](device, func_name, repeat, number, min_repeat_ms, *times, **kwargs)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...formats.messages.errors import ArgumentError, UnknownNodeError
-from ...vm.observe.benchmark import BenchmarkResult, check_options, measure
+from ...vm.observe.benchmark import BenchmarkResult, Repeats, measure
 from ...vm.observe.profile import MetricCollector
 from ...vm.observe.report import (
     COUNT,
@@ -42,12 +42,7 @@ class DebugExecutor(GraphExecutor):
     type_key = "GraphExecutorDebug"
     functions = (
         *GraphExecutor.functions,
-        "execute_node",
-        "get_node_output",
-        "profile",
-        "profile_rpc",
-        "run_individual",
-        "run_individual_node",
+        *("execute_node", "get_node_output", "profile", "profile_rpc", "run_individual", "run_individual_node"),
     )
 
     def _make_plan(self, primitives: tuple, python: Mapping[str, Any]) -> GraphProgram:
@@ -114,39 +109,22 @@ class DebugExecutor(GraphExecutor):
 
     # ---- times ----
 
-    def run_individual(
-        self,
-        number: int = 10,
-        repeat: int = 1,
-        min_repeat_ms: float = 0,
-        limit_zero_time_iterations: int = 100,
-        cooldown_interval_ms: float = 0,
-        repeats_to_cooldown: int = 1,
-    ) -> list[list[float]]:
-        """Seconds for each node and repeat, each node measured alone; 0 for parameters."""
-        options = number, repeat, min_repeat_ms, limit_zero_time_iterations, cooldown_interval_ms, repeats_to_cooldown
-        return [list(self.run_individual_node(index, *options).results) for index in range(len(self.graph.nodes))]
+    def run_individual(self, *times: Any, **named_times: Any) -> list[list[float]]:
+        """Seconds for each node and repeat, each node measured alone as `Repeats` says; 0 for parameters."""
+        nodes = range(len(self.graph.nodes))
+        return [list(self.run_individual_node(index, *times, **named_times).results) for index in nodes]
 
-    def run_individual_node(
-        self,
-        index: int,
-        number: int = 10,
-        repeat: int = 1,
-        min_repeat_ms: float = 0,
-        limit_zero_time_iterations: int = 100,
-        cooldown_interval_ms: float = 0,
-        repeats_to_cooldown: int = 1,
-    ) -> BenchmarkResult:
-        """How long a node takes, nodes before it computed once; no time for a parameter. Raises ArgumentError."""
+    def run_individual_node(self, index: int, *times: Any, **named_times: Any) -> BenchmarkResult:
+        """How long a node takes, nodes before it computed once, by `Repeats` of these; no time for a parameter. Raises
+        ArgumentError."""
         self._node("run_individual_node", index)
-        options = number, repeat, min_repeat_ms, limit_zero_time_iterations, cooldown_interval_ms, repeats_to_cooldown
+        repeats = Repeats(*times, **named_times)
         run = self._runner(index)
         if run is None:
-            check_options(*options)
-            return BenchmarkResult([0.0] * repeat)
+            return BenchmarkResult([0.0] * repeats.repeat)
         for earlier in range(index):
             self.execute_node(earlier)
-        return measure(run, *options)
+        return measure(run, repeats)
 
     def profile(self, collectors: Sequence[MetricCollector] | None = None, **inputs: Any) -> Report:
         """A report of one run, a row for each node that does something, after three runs that are not measured."""

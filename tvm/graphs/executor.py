@@ -29,7 +29,7 @@ from ...vm.device import Device, cpu
 from ...vm.in_process import InProcess
 from ...vm.machine import VirtualMachine
 from ...vm.memory import pinned
-from ...vm.observe.benchmark import BenchmarkResult
+from ...vm.observe.benchmark import BenchmarkResult, Repeats
 from ...vm.tensor import Tensor
 from ..files.graph_json import COPY, NOP, Graph, parse_graph
 from ..modules.module import Module
@@ -40,38 +40,27 @@ Function = Callable[..., Any]
 Find = Callable[[str], Union[Function, None]]  # a function of the user's by its name, None for an unknown one
 
 
+# what `executor[name]` gives, by TVM's names
+_FUNCTIONS = """
+    benchmark debug_get_output get_input get_input_index get_input_info get_num_inputs get_num_outputs get_output
+    load_params run run_from_inputs set_input set_input_zero_copy set_output_zero_copy share_params time_evaluator
+"""
+
+
 class GraphExecutor(InProcess, Module):
     """A graph, linked and bound. One thread at a time sets, runs and gets; executors share what `share_params` says alone."""
 
     instead = "make another one of the graph"
 
     type_key = "GraphExecutor"
-    functions: tuple[str, ...] = (  # what `executor[name]` gives, by TVM's names
-        "benchmark",
-        "debug_get_output",
-        "get_input",
-        "get_input_index",
-        "get_input_info",
-        "get_num_inputs",
-        "get_num_outputs",
-        "get_output",
-        "load_params",
-        "run",
-        "run_from_inputs",
-        "set_input",
-        "set_input_zero_copy",
-        "set_output_zero_copy",
-        "share_params",
-        "time_evaluator",
-    )
+    functions: tuple[str, ...] = tuple(_FUNCTIONS.split())
+
+    elsewhere: type[GraphExecutor]  # the class of those at a server, which `remote.py` says
 
     def __new__(cls, graph: Any = None, executable: Any = None, device: Any = None, **_: Any) -> GraphExecutor:
         """A device that is elsewhere has executors of its own class, which has this interface."""
-        if cls is GraphExecutor and hasattr(device, "connection"):
-            from .remote import RemoteGraphExecutor
-
-            return object.__new__(RemoteGraphExecutor)
-        return object.__new__(cls)
+        is_elsewhere = cls is GraphExecutor and hasattr(device, "connection")
+        return object.__new__(GraphExecutor.elsewhere if is_elsewhere else cls)
 
     def __init__(
         self,
@@ -411,22 +400,15 @@ class GraphExecutor(InProcess, Module):
         **inputs: Any,
     ) -> BenchmarkResult:
         """How long a run takes; `end_to_end`, with the inputs copied in and the outputs out each time."""
-        options = (
-            number,
-            repeat,
-            min_repeat_ms or 0,
-            limit_zero_time_iterations,
-            cooldown_interval_ms,
-            repeats_to_cooldown,
+        repeats = Repeats(
+            number, repeat, min_repeat_ms, limit_zero_time_iterations, cooldown_interval_ms, repeats_to_cooldown
         )
         if end_to_end:
             pairs = [part for pair in inputs.items() for part in pair]
-            return self.time_evaluator("run_from_inputs", device or self.device, *options)(
-                self.device.device_type, 0, *pairs
-            )
+            return self.timed("run_from_inputs", device or self.device, repeats)(self.device.device_type, 0, *pairs)
         if inputs:
             self.set_input(**inputs)
-        return self.time_evaluator(func_name, device or self.device, *options)()
+        return self.timed(func_name, device or self.device, repeats)()
 
     def _bind(self) -> Callable[[], Any]:
         """Binds all steps to where their tensors lie now."""

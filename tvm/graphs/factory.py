@@ -22,9 +22,8 @@ from ...formats.messages.errors import ArgumentError, FormatError, UnknownFuncti
 from ...vm.device import Device, cpu
 from ...vm.tensor import Tensor
 from ..files.graph_json import Graph, parse_graph
-from ..modules.export import EXECUTABLE
 from ..modules.kinds import ExecutableModule, KernelModule
-from ..modules.module import Module
+from ..modules.module import EXECUTABLE, Module
 from ..modules.registry import PackedFunc
 from .debugger import DebugExecutor
 from .executor import Find, GraphExecutor
@@ -195,11 +194,6 @@ _FUNCTIONS = ("debug_create", "cuda_graph_create", "get_graph_json", "get_graph_
 
 def _one(devices: Sequence[Device]) -> Device:
     return devices[0] if devices else cpu()
-
-
-def load_factory(data: memoryview, trust_native: bool = False) -> GraphFactory:
-    """A factory from what `pieces` gave."""
-    return GraphFactory.load(data)
 
 
 def executable_of(module: Any) -> Executable | None:

@@ -17,16 +17,16 @@ from ...formats.executable import Executable
 from ...formats.messages.errors import ArgumentError, DTypeError, UnknownFunctionError
 from ...formats.program import Program
 from ...formats.types import TensorType
-from ...remote.tensor import RemoteTensor, call_registered, copied, has_function, put, require_remote, shared, write
+from ...rpc.tensor import RemoteTensor, call_registered, copied, has_function, put, require_remote, shared, write
 from ...vm.device import Device, cpu
 from ...vm.machine import VirtualMachine
-from ...vm.observe.benchmark import BenchmarkResult
+from ...vm.observe.benchmark import BenchmarkResult, Repeats
 from ..files.graph_json import COPY, Graph
 from .executor import GraphExecutor, check_shape, exact
 from .program import Step
 
 if TYPE_CHECKING:
-    from ...remote.device import RemoteDevice
+    from ...rpc.device import RemoteDevice
 
 _SENT_EACH_TIME = 1 << 16  # bytes: inputs up to that travel with each run, larger ones are put there once
 
@@ -203,27 +203,17 @@ class RemoteGraphExecutor(GraphExecutor):
         super().run_from_inputs(device_type, device_id, *inputs)
         return [self.get_output(index) for index in range(len(self._outputs))]
 
-    def time_evaluator(
-        self,
-        func_name: str,
-        dev: Device,
-        number: int = 10,
-        repeat: int = 1,
-        min_repeat_ms: float = 0,
-        limit_zero_time_iterations: int = 100,
-        cooldown_interval_ms: float = 0,
-        repeats_to_cooldown: int = 1,
-        cache_flush_bytes: int = 0,
-        f_preproc: str = "",
+    def timed(
+        self, func_name: str, dev: Device, repeats: Repeats, cache_flush_bytes: int = 0, f_preproc: str = ""
     ) -> Callable[..., BenchmarkResult]:
         """For `run` of a graph without the owner's functions, times at the server; for anything else, times here, network
         included."""
-        options = number, repeat, min_repeat_ms, limit_zero_time_iterations, cooldown_interval_ms, repeats_to_cooldown
         step = self._plan.steps[0] if len(self._plan.steps) == 1 else None
         machine: Any = self._machine
         if func_name != "run" or step is None or step.function is None:
-            return super().time_evaluator(func_name, cpu(), *options, cache_flush_bytes, f_preproc)
-        timed = machine.time_evaluator(step.function, self.device, number, repeat, min_repeat_ms, cooldown_interval_ms)
+            return super().timed(func_name, cpu(), repeats, cache_flush_bytes, f_preproc)
+        given = repeats.number, repeats.repeat, repeats.min_repeat_ms, repeats.cooldown_interval_ms
+        timed = machine.time_evaluator(step.function, self.device, *given)
 
         def evaluate(**inputs: Any) -> BenchmarkResult:
             if inputs:
@@ -231,6 +221,9 @@ class RemoteGraphExecutor(GraphExecutor):
             return timed(*map(self._array, step.reads))
 
         return evaluate
+
+
+GraphExecutor.elsewhere = RemoteGraphExecutor
 
 
 def _exact(place: str, value: Any, type_: TensorType) -> Any:

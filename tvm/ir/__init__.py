@@ -2,10 +2,9 @@
 
 from .._lazy import lazy
 
-_MODULES = {
+_OTHERS = {
     "base": ".",
     "container": "..runtime.container",
-    "diagnostics": ".diagnostics",
     "expr": "..relay.expr",
     "instrument": "..instrument",
     "module": "..relay.module",
@@ -15,25 +14,14 @@ _MODULES = {
 }
 
 _NAMES = {
-    ".json_text": ("load_json", "save_json"),
-    ".mismatch": ("get_first_structural_mismatch",),
-    ".nodes": ("make_node",),
-    "..runtime.container": ("Array", "Map"),
-    "..relay.module": ("IRModule",),
-    "..relay.expr": ("BaseFunc", "GlobalVar", "Op", "RelayExpr", "SourceName", "Span"),
-    "..relay.ty": (
-        "FuncType",
-        "GlobalTypeVar",
-        "IncompleteType",
-        "TensorType",
-        "TupleType",
-        "Type",
-        "TypeCall",
-        "TypeKind",
-        "TypeVar",
-    ),
-    "..tir": ("FloatImm", "IntImm"),
-    "..relay.structural": ("assert_structural_equal", "structural_equal", "structural_hash"),
+    ".json_text": "load_json save_json",
+    ".nodes": "make_node",
+    "..runtime.container": "Array Map",
+    "..relay.module": "IRModule",
+    "..relay.expr": "BaseFunc GlobalVar Op RelayExpr SourceName Span",
+    "..relay.ty": "FuncType GlobalTypeVar IncompleteType TensorType TupleType Type TypeCall TypeKind TypeVar",
+    "..tir": "FloatImm IntImm",
+    "..relay.structural": "assert_structural_equal get_first_structural_mismatch structural_equal structural_hash",
 }
 
-__getattr__, __dir__ = lazy(__name__, _MODULES, _NAMES)
+__getattr__, __dir__ = lazy(__name__, "diagnostics", others=_OTHERS, names=_NAMES)

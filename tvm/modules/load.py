@@ -5,12 +5,10 @@ Nothing in such a file is executed, unless the user vouches for its native code.
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from ...formats import bundle
 from ...formats.container import named
@@ -22,20 +20,9 @@ from . import registry
 from .kinds import ExecutableModule, KernelModule, StaticLibrary
 from .module import HandedFunctions, Module
 
-Loader = Callable[[memoryview, bool], Module]
-_LOADERS: dict[str, Loader | str] = {
-    ExecutableModule.type_key: ExecutableModule.load,
-    KernelModule.type_key: KernelModule.load,
-    "GraphExecutorFactory": "treadle.tvm.graphs.factory:load_factory",
-    "relax.Executable": "treadle.tvm.machines.relax.module:RelaxModule.load",
-    "relay.Executable": "treadle.tvm.machines.relay.module:RelayModule.load",
-}
+for _kind in (ExecutableModule, KernelModule):
+    registry.register_loader(_kind.type_key, _kind.load)
 _OF_MACHINES = {executables.RELAX: "relax.Executable", executables.RELAY: "relay.Executable"}
-
-
-def register_loader(kind: str, loader: Loader | str) -> None:
-    """Says who makes modules of that kind from their bytes: `loader(data, trust_native)`, or "package.module:name" of it."""
-    _LOADERS[kind] = loader
 
 
 def load_module(
@@ -92,17 +79,10 @@ def _of_tvm(path: str | os.PathLike) -> Module | None:
     return None if found is None else _loader(_OF_MACHINES[found.machine])(found.data, False)
 
 
-def _loader(kind: str) -> Loader:
-    loader = _LOADERS.get(kind)
-    if loader is None:
+def _loader(kind: str) -> registry.Loader:
+    if kind not in registry.loaders:
         raise FormatError(f"a module of kind {kind!r}, for which nobody has registered a loader")
-    if isinstance(loader, str):
-        home, _, name = loader.partition(":")
-        found: Any = importlib.import_module(home)
-        for part in name.split("."):
-            found = getattr(found, part)
-        loader = found
-    return loader
+    return registry.loaders[kind]
 
 
 def _loaded(stored: bundle.StoredModule, trust_native: bool) -> Module:

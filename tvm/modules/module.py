@@ -6,22 +6,25 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ...formats import bundle
 from ...formats.codec import Buffer
-from ...formats.container import named, save
+from ...formats.container import LIBRARIES, named, save
+from ...formats.executable import BUNDLED
 from ...formats.messages.errors import ArgumentError, FormatError, UnknownFunctionError
 from ...formats.messages.names import near
 from ...vm.device import Device
-from ...vm.observe.benchmark import BenchmarkResult, measure
+from ...vm.observe.benchmark import BenchmarkResult, Repeats, measure
 from . import linker, registry
-from .export import EXECUTABLE, LIBRARIES, export
 
 ENTRY = "__tvm_main__"
+EXECUTABLE = ".trdl"
 
 
 class ModulePropertyMask:
@@ -171,7 +174,7 @@ class Module:
         if source:
             save(file_name, [source.encode()])
             return
-        export([self], linker.require_folder(file_name), suffix)
+        _export([self], linker.require_folder(file_name), suffix)
 
     def export_library(
         self,
@@ -195,7 +198,7 @@ class Module:
         call = fcompile if callable(fcompile) else None
         if call is not None and options:
             kwargs["options"] = list(options)
-        export(self.with_imports(), path, path.suffix, call, list(addons or ()), workspace_dir, cc, options, kwargs)
+        _export(self.with_imports(), path, path.suffix, call, list(addons or ()), workspace_dir, cc, options, kwargs)
 
     # ---- timing ----
 
@@ -217,6 +220,15 @@ class Module:
         Before each repeat, `cache_flush_bytes` of other memory are read and written, and the registered function `f_preproc` is
         called with the arguments. Raises UnknownFunctionError, ArgumentError.
         """
+        repeats = Repeats(
+            number, repeat, min_repeat_ms, limit_zero_time_iterations, cooldown_interval_ms, repeats_to_cooldown
+        )
+        return self.timed(func_name, dev, repeats, cache_flush_bytes, f_preproc)
+
+    def timed(
+        self, func_name: str, dev: Device, repeats: Repeats, cache_flush_bytes: int = 0, f_preproc: str = ""
+    ) -> Callable[..., BenchmarkResult]:
+        """`time_evaluator`, as often as `repeats` says."""
         function = self.get_function(func_name, query_imports=True)
         if not isinstance(dev, Device) or not dev.exist:
             raise ArgumentError(f"time_evaluator: expected a device that exists, got {dev!r}")
@@ -229,16 +241,7 @@ class Module:
                 if before is not None:
                     before(*args)
 
-            return measure(
-                lambda: function(*args),
-                number,
-                repeat,
-                min_repeat_ms,
-                limit_zero_time_iterations,
-                cooldown_interval_ms,
-                repeats_to_cooldown,
-                prepare,
-            )
+            return measure(lambda: function(*args), repeats, prepare)
 
         return evaluator
 
@@ -251,3 +254,60 @@ class HandedFunctions(Module):
 
 
 registry.register_crossing(Module)
+
+
+# ---- writing ----
+
+
+def _export(
+    modules: Sequence[Module],
+    path: Path,
+    suffix: str,
+    fcompile: Callable[..., Any] | None = None,
+    addons: Sequence[str | os.PathLike] = (),
+    workspace: str | os.PathLike | None = None,
+    cc: str = "",
+    options: Sequence[str] = (),
+    kwargs: Mapping[str, Any] | None = None,
+) -> None:
+    """Writes modules, the root first, to `path`; see `Module.export_library`. Raises ArgumentError, LinkerError, FileError."""
+    parts = _parts(modules)
+    if suffix == EXECUTABLE and fcompile is None:
+        if len(parts) != 1 or parts[0].kind != BUNDLED:
+            raise ArgumentError(f"{str(path)!r}: such a file is one executable; export other modules to a .so or .tar")
+        save(path, parts[0].pieces)
+        return
+    if fcompile is None and suffix not in LIBRARIES:
+        raise ArgumentError(
+            f"{str(path)!r}: expected a suffix of {', '.join(LIBRARIES)}, or {EXECUTABLE} for an executable alone"
+        )
+    compiler = linker.find_compiler(cc, path)
+    objects = {name: code for module in modules for name, code in module.objects().items()}
+    aliases = {alias: symbol for module in reversed(modules) for alias, symbol in module.symbols().items()}
+    with tempfile.TemporaryDirectory(prefix="treadle-export-") as folder:
+        place = Path(folder if workspace is None else workspace)
+        paths: list[Any] = [*linker.write_objects(place, bundle.pack(parts), objects, compiler), *addons]
+        if fcompile is not None:
+            fcompile(str(path), [str(each) for each in paths], **(kwargs or {}))
+        elif suffix == ".tar":
+            linker.archive(path, paths)
+        elif suffix in (".o", ".obj"):
+            linker.link_object(path, paths, compiler, options)
+        else:
+            linker.link_shared(path, paths, compiler, aliases, options)
+
+
+def _parts(modules: Sequence[Module]) -> list[bundle.Part]:
+    """Modules as bytes. Libraries of the user's, which have none, are linked in and no more."""
+    stored = [module for module in modules if module.is_stored]
+    numbers = {id(module): number for number, module in enumerate(stored)}
+    parts = []
+    for module in stored:
+        pieces = module.pieces()
+        if pieces is None:
+            raise ArgumentError(f"a module of kind {module.type_key!r} cannot be saved: it has no form as bytes")
+        imports = tuple(numbers[id(each)] for each in module.imported_modules if id(each) in numbers)
+        parts.append(bundle.Part(module.type_key, pieces, imports))
+    if not parts:
+        raise ArgumentError("there is no module to save: a static library is linked into another")
+    return parts

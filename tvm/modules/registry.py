@@ -7,7 +7,6 @@ makes what is handed over of the argument `imports`).
 from __future__ import annotations
 
 import ctypes
-import importlib
 from collections.abc import Callable, Iterable, Mapping
 from numbers import Complex, Integral, Real
 from threading import Lock
@@ -21,6 +20,7 @@ from ...vm.tensor import Tensor
 from ...vm.values import Closure, DataValue
 from .containers import Array, Map, Object, String
 
+BUILTIN = "vm.builtin."
 _INT64 = 1 << 63
 
 # What a file's programs are handed: functions by name, or the names of registered ones.
@@ -114,6 +114,21 @@ def converted(value: Any) -> Any:
 _functions: dict[str, PackedFunc] = {}
 _changing = Lock()
 
+# The beginning of names → what registers functions of such names, once the first of them is asked for
+_providers: dict[str, Callable[[], None]] = {}
+
+
+def provide(prefix: str, provider: Callable[[], None]) -> None:
+    """Says what registers the functions whose names begin with a prefix."""
+    _providers[prefix] = provider
+
+
+def provided(name: str | None = None) -> None:
+    """Has the functions of such names registered; without a name, all."""
+    for prefix, provider in list(_providers.items()):
+        if name is None or name.startswith(prefix):
+            provider()
+
 
 def register_func(
     func_name: str | Callable[..., Any], f: Callable[..., Any] | None = None, override: bool = False
@@ -144,8 +159,8 @@ def get_global_func(name: str, allow_missing: bool = False) -> PackedFunc | None
     """The function registered under a name. Where there is none: None if that is allowed, else UnknownGlobalFunctionError, which
     is a ValueError."""
     found = _functions.get(name) if isinstance(name, str) else None
-    if found is None and isinstance(name, str) and name.startswith("vm.builtin."):
-        importlib.import_module("treadle.tvm.machines.relax.builtins")  # registers them: who does not ask does not pay
+    if found is None and isinstance(name, str):
+        provided(name)
         found = _functions.get(name)
     if found is None and not allow_missing:
         raise UnknownGlobalFunctionError(f"Cannot find global function {name!s:.200}; register_func makes one")
@@ -165,7 +180,7 @@ def register_contained(name: str, function: Callable[..., Any]) -> None:
 
 def contained_names() -> frozenset[str]:
     """The functions that every program may call."""
-    importlib.import_module("treadle.tvm.machines.relax.builtins")
+    provided(BUILTIN)
     return frozenset(_contained)
 
 
@@ -203,3 +218,15 @@ def list_global_func_names() -> list[str]:
 def remove_global_func(name: str) -> None:
     """Takes a function out of the table, if it is there; who has it keeps it."""
     _functions.pop(name, None)
+
+
+# ---- kinds of modules, and what else an executable's has ----
+
+Loader = Callable[[memoryview, bool], Any]
+loaders: dict[str, Loader] = {}  # kind → what makes such a module of its bytes
+extensions: dict[str, Callable[[Any], Any]] = {}  # name → of an executable, the module that has a function of that name
+
+
+def register_loader(kind: str, loader: Loader) -> None:
+    """Says who makes modules of that kind from their bytes: `loader(data, trust_native)`."""
+    loaders[kind] = loader

@@ -2,36 +2,16 @@
 
 from .._lazy import lazy
 
-_MODULES = {
-    "expr": ".block_builder",
-    "frontend": ".frontend",
-    "op": ".op",
-    "struct_info": ".block_builder",
-    "testing": ".testing",
-    "transform": ".transform",
-    "vm": ".vm",
-    "vm_build": ".build_module",
-}
+_OTHERS = {"expr": ".block_builder", "struct_info": ".block_builder", "vm_build": ".build_module"}
 
 _NAMES = {
-    ".block_builder": (
-        "BlockBuilder",
-        "DataflowVar",
-        "Expr",
-        "If",
-        "TensorStructInfo",
-        "Tuple",
-        "TupleGetItem",
-        "TupleStructInfo",
-        "Var",
-        "const",
-    ),
-    ".build_module": ("build",),
-    ".exec_builder": ("ExecBuilder", "VMFuncKind", "VMFuncScope"),
-    ".executable": ("Executable",),
-    ".op.packed": ("Call", "ExternFunc", "call_dps_packed", "call_packed", "call_pure_packed"),
-    ".transform": ("get_pipeline",),
-    ".vm": ("VMInstrumentReturnKind", "VirtualMachine"),
+    ".block_builder": "BlockBuilder DataflowVar Expr If TensorStructInfo Tuple TupleGetItem TupleStructInfo Var const",
+    ".build_module": "build",
+    ".exec_builder": "ExecBuilder VMFuncKind VMFuncScope",
+    ".executable": "Executable",
+    ".op.packed": "Call ExternFunc call_dps_packed call_packed call_pure_packed",
+    ".transform": "get_pipeline",
+    ".vm": "VMInstrumentReturnKind VirtualMachine",
 }
 
-__getattr__, __dir__ = lazy(__name__, _MODULES, _NAMES)
+__getattr__, __dir__ = lazy(__name__, "frontend op testing transform vm", others=_OTHERS, names=_NAMES)

@@ -15,21 +15,14 @@ from ..transform import Pass, Sequential
 __all__ = ["BindParams", "get_pipeline"]
 
 # TVM's passes that Treadle's compiler does in its own way, or that have nothing to do here: the module as it is
-KEPT = [
-    *("AllocateWorkspace", "AnnotateTIROpPattern", "AttachGlobalSymbol", "CallTIRRewrite", "CanonicalizeBindings"),
-    *("CombineParallelMatmul", "ComputePrimValue", "ConvertLayout", "ConvertToDataflow", "DeadCodeElimination"),
-    *(
-        "DecomposeOpsForInference",
-        "EliminateCommonSubexpr",
-        "ExpandTupleArguments",
-        "FoldConstant",
-        "FuseOps",
-        "FuseTIR",
-    ),
-    *("KillAfterLastUse", "LambdaLift", "LegalizeOps", "LowerAllocTensor", "LowerRuntimeBuiltin", "Normalize"),
-    *("RemovePurityChecking", "RewriteCUDAGraph", "RewriteDataflowReshape", "StaticPlanBlockMemory", "ToNonDataflow"),
-    *("TopologicalSort", "VMShapeLower"),
-]
+_KEPT = """
+    AllocateWorkspace AnnotateTIROpPattern AttachGlobalSymbol CallTIRRewrite CanonicalizeBindings CombineParallelMatmul
+    ComputePrimValue ConvertLayout ConvertToDataflow DeadCodeElimination DecomposeOpsForInference EliminateCommonSubexpr
+    ExpandTupleArguments FoldConstant FuseOps FuseTIR KillAfterLastUse LambdaLift LegalizeOps LowerAllocTensor
+    LowerRuntimeBuiltin Normalize RemovePurityChecking RewriteCUDAGraph RewriteDataflowReshape StaticPlanBlockMemory
+    ToNonDataflow TopologicalSort VMShapeLower
+"""
+KEPT = _KEPT.split()
 PIPELINES = {
     "zero": ("LegalizeOps", "AnnotateTIROpPattern", "FoldConstant", "FuseOps", "FuseTIR"),
     "default_build": (

@@ -12,7 +12,7 @@ from ...formats.executable import Executable as Program
 from ...formats.messages.errors import ArgumentError, CheckError, UnknownFunctionError, UnknownGlobalFunctionError
 from ...vm.budgets import Budget
 from ...vm.device import Device
-from ...vm.observe.benchmark import BenchmarkResult, measure
+from ...vm.observe.benchmark import BenchmarkResult, Repeats, measure
 from ...vm.observe.hooks import InstrumentAction
 from ...vm.observe.report import Report
 from ...vm.tensor import Tensor, require_cpu
@@ -205,19 +205,14 @@ class VirtualMachine:
                 f"Cannot find {func_name} in the machine; it has {', '.join(self._runner.params)}"
             )
         prepare = get_global_func(f_preproc) if f_preproc else None
-
-        def evaluate(*args: Any) -> BenchmarkResult:
-            return measure(
-                lambda: function(*args),
-                number,
-                repeat,
-                min_repeat_ms,
-                cooldown_interval_ms=cooldown_interval_ms,
-                repeats_to_cooldown=repeats_to_cooldown,
-                prepare=prepare,
-            )
-
-        return evaluate
+        repeats = Repeats(
+            number,
+            repeat,
+            min_repeat_ms,
+            cooldown_interval_ms=cooldown_interval_ms,
+            repeats_to_cooldown=repeats_to_cooldown,
+        )
+        return lambda *args: measure(lambda: function(*args), repeats, prepare)
 
     def profile(self, func_name: str, *args: Any) -> Report:
         """Calls a function once to warm up, and once to see how long what it calls takes; with its inputs where they are set.

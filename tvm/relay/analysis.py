@@ -8,7 +8,7 @@ from typing import Any
 from .adt import Match, pattern_vars
 from .expr import Call, Expr, Function, Let, Op, Var
 from .module import IRModule
-from .visit import all_vars, bound_vars, free_vars, postorder
+from .visit import all_vars, bound_vars, children, free_vars, postorder
 
 __all__ = ["all_vars", "bound_vars", "count_layers", "free_vars", "list_op_freqs", "post_order_visit", "well_formed"]
 
@@ -33,8 +33,6 @@ def list_op_freqs(mod: Expr | IRModule) -> dict[str, int]:
 def count_layers(expr: Expr | IRModule, valid_ops: Sequence[str]) -> int:
     """How many calls of these operators lie at most one after another."""
     root = expr["main"] if isinstance(expr, IRModule) else expr
-    from .visit import children
-
     depth: dict[int, int] = {}
     for each in postorder(root):
         below = max((depth[id(child)] for child in children(each)), default=0)

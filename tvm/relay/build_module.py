@@ -14,9 +14,15 @@ from ...compiler.passes import optional_passes
 from ...formats.executable import Executable
 from ...formats.messages.errors import ArgumentError, CompileError
 from ...formats.types import TensorType
+from ...vm.machine import VirtualMachine
+from ...vm.tensor import require_cpu
+from ..contrib.factory import GraphExecutorFactoryModule
+from ..runtime.arguments import argument
+from ..runtime.container import wrapped
 from ..transform import PassContext
-from .expr import Expr, Function, GlobalVar, as_expr
+from .expr import Constant, Expr, Function, GlobalVar, as_expr
 from .module import IRModule, LibraryFunction, as_module
+from .rewrite import bind, substitute
 from .transform import build_config
 from .visit import free_vars
 
@@ -46,9 +52,6 @@ def check_target(target: Any) -> None:
 
 def bind_params_by_name(function: Any, params: Mapping[str, Any]) -> Any:
     """The function with parameters replaced by constants. Names that it lacks are told, and left out."""
-    from .expr import Constant
-    from .rewrite import substitute
-
     by_name = {param.name_hint: param for param in function.params}
     named = [param.name_hint for param in function.params]
     if several := [name for name in params if named.count(name) > 1]:
@@ -73,11 +76,15 @@ def with_known_params(module: IRModule, params: Mapping[str, Any] | None) -> tup
 def compiled(mod: Any, target: Any = None, params: Mapping[str, Any] | None = None) -> Executable:
     """Treadle's executable of a module, by the innermost PassContext. Raises CompileError."""
     check_target(target)
-    module = as_module(mod)
+    lowered, arrays = with_known_params(as_module(mod), params)
+    return compiled_ir(lowered, arrays, entry="main")
+
+
+def compiled_ir(module: ir.Module, params: Mapping[str, np.ndarray], **options: Any) -> Executable:
+    """The executable of a module of Treadle's, by the innermost PassContext. Raises CompileError."""
     context = PassContext.current()
-    lowered, arrays = with_known_params(module, params)
     without = [name for name in context.disabled_pass if name in optional_passes()]
-    return compile(lowered, params=arrays, opt_level=context.level, progress=False, without=without)
+    return compile(module, params=params, opt_level=context.level, progress=False, without=without, **options)
 
 
 def optimize(mod: Any, target: Any = None, params: Mapping[str, Any] | None = None) -> tuple[IRModule, dict]:
@@ -100,14 +107,11 @@ def build(
     params: Mapping[str, Any] | None = None,
     mod_name: str = "default",
 ) -> Any:
-    """A module for the graph executor; it can be taken apart as `graph, lib, params` too. Raises CompileError."""
-    from ..contrib.factory import graph_executor_factory
-
+    """A module for the graph executor; it can be taken apart as `graph, lib, params` too. Raises CompileError, and ArgumentError
+    for a module that is no graph, such as one with symbolic shapes or branches: the virtual machine runs that."""
     check_target(target)
-    module = as_module(ir_mod)
-    context = PassContext.current()
-    lowered, arrays = with_known_params(module, params)
-    return graph_executor_factory(lowered, arrays, mod_name, context.level)
+    lowered, arrays = with_known_params(as_module(ir_mod), params)
+    return GraphExecutorFactoryModule(compiled_ir(lowered, arrays, entry="main", named_weights=True), mod_name)
 
 
 # ---- running at once ----
@@ -162,8 +166,6 @@ class Executor:
                 raise ArgumentError(f"{expr.name_hint} is generic; call it in a function with types")
             return self._callable(self._with_main(function), function, params)
         if binds:
-            from .expr import bind
-
             expr = bind(expr, binds)
         if isinstance(expr, Function):
             if free := free_vars(expr):
@@ -178,10 +180,6 @@ class Executor:
         return module
 
     def _callable(self, module: IRModule, function: Any, params: Mapping[str, Any] | None) -> Callable[..., Any]:
-        from ...vm.machine import VirtualMachine
-        from ..runtime.arguments import argument
-        from ..runtime.container import wrapped
-
         fixed = {**self.params, **(params or {})}
         executable = compiled(module, self.target, fixed)
         machine = VirtualMachine(executable)
@@ -234,8 +232,6 @@ def create_executor(
 
     Raises RuntimeError for another kind, ArgumentError for a device or target that does not exist.
     """
-    from ...vm.tensor import require_cpu
-
     device = ctx if device is None else device
     if device is not None:
         require_cpu(device, "create_executor")

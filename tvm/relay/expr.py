@@ -1,13 +1,14 @@
 """Relay's expressions: a tree of plain objects, as people built and walked it. `lower.py` makes programs of them.
 
-Operators of Python on expressions are calls of operators of the table (`op/`). An expression's `checked_type` is there once
-`transform.InferType` has seen it.
+Operators of Python on expressions are calls of operators (`OPERATOR_CALLS`), which `op/table.py` registers. An expression's
+`checked_type` is there once `transform.InferType` has seen it.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Number
 from typing import Any, Union
@@ -16,8 +17,18 @@ import numpy as np
 
 from ...formats.dtypes import DType
 from ..modules.containers import Object
+from ..runtime.ndarray import array
 from . import ty
 from .ty import Type
+
+# What makes a call of an operator, by the operator's name; `op/` registers them.
+OPERATOR_CALLS: dict[str, Callable[..., Any]] = {}
+
+
+@functools.singledispatch
+def as_text(value: Any, show_meta_data: bool = True, annotate: Callable[[Expr], str] | None = None) -> str:
+    """Relay's text of a value; `text/printer.py` registers that of expressions and modules."""
+    raise TypeError(f"there is no text of a {type(value).__name__}")
 
 
 def _calls(name: str, swapped: bool = False) -> Any:
@@ -25,15 +36,9 @@ def _calls(name: str, swapped: bool = False) -> Any:
         if isinstance(other, Number):
             raise TypeError(f'convert "{other}" with `const` first')
         operands = (other, self) if swapped else (self, other)
-        return _op(name)(*operands)
+        return OPERATOR_CALLS[name](*operands)
 
     return method
-
-
-def _op(name: str) -> Any:
-    from . import op
-
-    return getattr(op, name)
 
 
 class Expr(Object):
@@ -51,13 +56,13 @@ class Expr(Object):
     span: object = None
 
     def __neg__(self) -> Expr:
-        return _op("negative")(self)
+        return OPERATOR_CALLS["negative"](self)
 
     def __call__(self, *args: Expr) -> Call:
         return Call(self, args)
 
     def astype(self, dtype: str) -> Expr:
-        return _op("cast")(self, dtype)
+        return OPERATOR_CALLS["cast"](self, dtype)
 
     @property
     def checked_type(self) -> Type:
@@ -69,11 +74,9 @@ class Expr(Object):
             )
         return type_
 
-    def astext(self, show_meta_data: bool = True, annotate: object = None) -> str:
-        """Relay's text of the expression, which `relay.parse_expr` reads; `annotate` gives what stands after each expression."""
-        from .text import expression_text
-
-        return expression_text(self, show_meta_data, annotate)  # type: ignore[arg-type]
+    def astext(self, show_meta_data: bool = True, annotate: Any = None) -> str:
+        """Relay's text of the expression, which `relay.parse_expr` reads; `annotate` gives what stands behind each expression."""
+        return as_text(self, show_meta_data, annotate)
 
     def __str__(self) -> str:
         return self.astext(show_meta_data=False)
@@ -99,8 +102,6 @@ class Constant(Expr):
     @property
     def data(self) -> Any:
         """The tensor, as the runtime has it."""
-        from ..runtime.ndarray import array
-
         if self._tensor is None:
             self._tensor = array(self.array)
         return self._tensor
@@ -152,9 +153,7 @@ class Op(Expr):
     @staticmethod
     def get(name: str) -> Op:
         """The operator of that name. Raises ValueError."""
-        from .op.table import TABLE
-
-        if name not in TABLE:
+        if name not in OPERATOR_CALLS:
             raise ValueError(f"Cannot find op {name}")
         return _OPS.setdefault(name, Op(name))
 
@@ -375,13 +374,6 @@ def const(value: Any, dtype: str | None = None, span: object = None) -> Constant
     elif not isinstance(value, (bool, int, float, list, tuple, np.ndarray, np.generic)):
         raise ValueError("value has to be scalar or NDArray")
     return Constant(np.array(value, DType.of(ty.dtype_name(dtype)).numpy if dtype else None))
-
-
-def bind(expr: Expr, binds: Mapping[Var, Any]) -> Expr:
-    """The expression with free variables replaced."""
-    from .rewrite import substitute
-
-    return substitute(expr, {variable: as_expr(value) for variable, value in binds.items()})
 
 
 Atom = Union[Var, Constant, GlobalVar]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...formats.messages.errors import UnsupportedNameError
+from ..runtime.ndarray import array
 from .module import IRModule
 
 __all__ = ["from_onnx"]
@@ -29,7 +30,6 @@ def from_onnx(
     from ...compiler.driver import unbind_weights
     from ...compiler.onnx.importer import from_onnx as read
     from ...compiler.weights import Weights
-    from ..runtime.ndarray import array
 
     weights = None if freeze_params else Weights()
     found = read(model, shapes=shapes_of(shape), weights=weights)

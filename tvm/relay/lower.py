@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...compiler import ir
 from ...compiler.builder import programs
 from ...compiler.builder.programs import Expression, FunctionExpression
+from ...compiler.ir.analysis import called
 from ...compiler.ir.infer import infer_types
 from ...compiler.ir.unify import leaves
 from ...formats import types
@@ -285,11 +286,11 @@ class _Body:
         self.module.made[local] = FunctionExpression()  # the name is taken
         body = _Body(self.module, dict(zip(variables, inner_free, strict=True)), local)
         extra: list[Expression] = []
-        for other, called in reached:
-            handed = [programs.var(f"{called.name}_{place}", free.type) for place, free in enumerate(called.free)]
-            body.locals[other] = _Local(called.name, handed, called.count)
+        for other, local_ in reached:
+            handed = [programs.var(f"{local_.name}_{place}", free.type) for place, free in enumerate(local_.free)]
+            body.locals[other] = _Local(local_.name, handed, local_.count)
             extra += handed
-            values += called.free
+            values += local_.free
         free = [*inner_free, *extra]
         body.locals[name] = _Local(local, free, len(source.params))
         params = [variable(param) for param in source.params]
@@ -379,10 +380,6 @@ def _module(
 
 def _with_used(module: ir.Module, library: Mapping[str, ir.Function], entries: Sequence[str]) -> ir.Module:
     """The module with those functions of the library that it uses, and that are entries themselves, as a model's main is."""
-    from dataclasses import replace
-
-    from ...compiler.ir.prelude import called
-
     functions = dict(module.functions)
     waiting = [*entries, *(name for function in functions.values() for name in called(function.body))]
     while waiting:

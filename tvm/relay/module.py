@@ -13,8 +13,8 @@ from ...compiler.ir.infer import infer_types
 from ...compiler.ir.unify import leaves
 from ...formats import types
 from ..modules.containers import Map, Object
-from . import adt, ty
-from .expr import Function, GlobalVar, Var, as_expr
+from . import adt, libraries, ty
+from .expr import Function, GlobalVar, Var, as_expr, as_text
 from .lower import lowered
 from .visit import free_vars
 
@@ -234,11 +234,9 @@ class IRModule(Object):
         """Treadle's module of what the entries reach, not typed yet. Raises InferenceError."""
         return lowered(self._functions, self._data_types, entries or ("main",))
 
-    def astext(self, show_meta_data: bool = True, annotate: object = None) -> str:
-        """Relay's text of the module, which `relay.fromtext` reads; `annotate` gives what stands after each expression."""
-        from .text import module_text
-
-        return module_text(self, show_meta_data, annotate)  # type: ignore[arg-type]
+    def astext(self, show_meta_data: bool = True, annotate: Any = None) -> str:
+        """Relay's text of the module, which `relay.fromtext` reads; `annotate` gives what stands behind each expression."""
+        return as_text(self, show_meta_data, annotate)
 
     def __str__(self) -> str:
         """Relay's text, and Treadle's of a main that a frontend read."""
@@ -255,12 +253,9 @@ class IRModule(Object):
 
 def _library(file: str) -> ir.Module:
     """A library of Relay's. Raises ValueError."""
-    from . import nat, prelude
-
-    libraries = {"prelude.rly": prelude.library, "nat.rly": nat.library}
-    if file not in libraries:
-        raise ValueError(f"import_from_std({file!r}): there are {', '.join(libraries)}")
-    return libraries[file]()
+    if file not in libraries.LIBRARIES:
+        raise ValueError(f"import_from_std({file!r}): there are {', '.join(libraries.LIBRARIES)}")
+    return libraries.library(file)
 
 
 def _argument(value: Any) -> types.Type:

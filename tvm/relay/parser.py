@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...compiler.ir import text as treadle_text
+from ..transform import ModulePass, PassInfo
 from .expr import Expr
 from .module import IRModule
+from .text import parse_expression, parse_module
+from .transform import infer_module
 
 
 def parse(
@@ -19,16 +23,11 @@ def parse(
 
     Raises TextError, which says at what line and column, and InferenceError.
     """
-    from .text import parse_module
-    from .transform import infer_module
-
     return infer_module(parse_module(source, init_module, init_meta_table))
 
 
 def parse_expr(source: str) -> Expr:
     """An expression from Relay's text, not typed. Raises TextError."""
-    from .text import parse_expression
-
     return parse_expression(source)
 
 
@@ -40,9 +39,7 @@ def fromtext(data: str, source_name: str | None = None) -> IRModule:
 
 
 def _of_treadle(data: str) -> IRModule:
-    from ...compiler.ir.text import parse_module
-
-    parsed = parse_module(data)
+    parsed = treadle_text.parse_module(data)
     module = IRModule()
     for definition in parsed.data_types.values():
         module._add_definition(definition)
@@ -53,6 +50,4 @@ def _of_treadle(data: str) -> IRModule:
 
 def SpanCheck() -> Any:
     """Nothing to check: errors here name nodes and functions."""
-    from ..transform import ModulePass, PassInfo
-
     return ModulePass(PassInfo(0, "SpanCheck"), lambda module, _: module)

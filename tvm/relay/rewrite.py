@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import adt
-from .expr import Call, Expr, Function, If, Let, Op, Tuple, TupleGetItem, Var
+from .expr import Call, Expr, Function, If, Let, Op, Tuple, TupleGetItem, Var, as_expr
 from .visit import children, postorder
 
 
@@ -45,3 +45,8 @@ def substitute(root: Expr, values: Mapping[Var, Expr]) -> Expr:
         else:
             made[id(expr)] = rebuilt(expr, [made[id(child)] for child in children(expr)])
     return made[id(root)]
+
+
+def bind(expr: Expr, binds: Mapping[Var, Any]) -> Expr:
+    """The expression with free variables replaced."""
+    return substitute(expr, {variable: as_expr(value) for variable, value in binds.items()})

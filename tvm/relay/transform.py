@@ -17,18 +17,10 @@ from ..transform import Sequential as _Sequential
 from . import ty
 from .expr import Constant, Expr, Function, GlobalVar
 from .lower import labelled
-from .module import IRModule
+from .module import IRModule, as_module
 from .op.table import SIZE
-
-__all__ = [
-    "AnnotateSpans",
-    "InferType",
-    "InferTypeLocal",
-    "RemoveUnusedFunctions",
-    "build_config",
-    "function_pass",
-    "typed",
-]
+from .text import parse_module
+from .visit import global_vars
 
 
 def typed(module: IRModule, *entries: str) -> ir.Module:
@@ -43,8 +35,6 @@ def InferType() -> Pass:
 
 def AnnotateSpans() -> Pass:
     """The module, printed and read again: its expressions are new objects."""
-    from .text import parse_module
-
     return ModulePass(PassInfo(0, "AnnotateSpans"), lambda module, _: infer_module(parse_module(module.astext())))
 
 
@@ -117,8 +107,6 @@ def relay_type(type_: types.Type) -> ty.Type:
 
 def InferTypeLocal(expr: Expr) -> ty.Type:
     """The type of an expression."""
-    from .module import as_module
-
     module = infer_module(as_module(expr))
     main = module["main"]
     return main.checked_type if isinstance(expr, Function) else main.body.checked_type
@@ -126,7 +114,6 @@ def InferTypeLocal(expr: Expr) -> ty.Type:
 
 def RemoveUnusedFunctions(entry_functions: Sequence[str] | None = None) -> Pass:
     """Without functions that the entries do not reach."""
-    from .visit import global_vars
 
     def remove(module: IRModule, _: PassContext) -> IRModule:
         waiting, used = list(entry_functions or ["main"]), {}
@@ -184,51 +171,16 @@ def function_pass(
 
 
 # TVM's passes that Treadle's compiler does in its own way, or that have nothing to do here.
-KEPT = [
-    "AlterOpLayout",
-    "AnnotateTarget",
-    "BackwardFoldScaleAxis",
-    "CanonicalizeCast",
-    "CanonicalizeOps",
-    "CombineParallelBatchMatmul",
-    "CombineParallelConv2D",
-    "CombineParallelDense",
-    "ConvertLayout",
-    "DeadCodeElimination",
-    "Defunctionalization",
-    "DefuseOps",
-    "DynamicToStatic",
-    "EliminateCommonSubexpr",
-    "EtaExpand",
-    "FakeQuantizationToInteger",
-    "FastMath",
-    "FirstOrderGradient",
-    "FlattenAtrousConv",
-    "FlexibleShapeDispatch",
-    "FoldConstant",
-    "FoldExplicitPadding",
-    "FoldScaleAxis",
-    "ForwardFoldScaleAxis",
-    "FuseOps",
-    "Inline",
-    "LambdaLift",
-    "LazyGradientInit",
-    "Legalize",
-    "MergeCompilerRegions",
-    "MergeComposite",
-    "ManifestLifetimes",
-    "OutlineCompilerFunctionsWithExistingGlobalSymbols",
-    "PartialEvaluate",
-    "PartitionGraph",
-    "PlanDevices",
-    "SimplifyExpr",
-    "SimplifyFCTranspose",
-    "SimplifyInference",
-    "SplitArgs",
-    "ToANormalForm",
-    "ToBasicBlockNormalForm",
-    "ToGraphNormalForm",
-]
+_KEPT_WORDS = """
+    AlterOpLayout AnnotateTarget BackwardFoldScaleAxis CanonicalizeCast CanonicalizeOps CombineParallelBatchMatmul
+    CombineParallelConv2D CombineParallelDense ConvertLayout DeadCodeElimination Defunctionalization DefuseOps
+    DynamicToStatic EliminateCommonSubexpr EtaExpand FakeQuantizationToInteger FastMath FirstOrderGradient FlattenAtrousConv
+    FlexibleShapeDispatch FoldConstant FoldExplicitPadding FoldScaleAxis ForwardFoldScaleAxis FuseOps Inline LambdaLift
+    LazyGradientInit Legalize MergeCompilerRegions MergeComposite ManifestLifetimes
+    OutlineCompilerFunctionsWithExistingGlobalSymbols PartialEvaluate PartitionGraph PlanDevices SimplifyExpr
+    SimplifyFCTranspose SimplifyInference SplitArgs ToANormalForm ToBasicBlockNormalForm ToGraphNormalForm
+"""
+KEPT = _KEPT_WORDS.split()
 
 
 def kept(name: str) -> Callable[..., Pass]:

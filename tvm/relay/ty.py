@@ -17,20 +17,6 @@ from ...formats.messages.errors import DTypeError
 from ..modules.containers import Object
 from ..tir import Any, IntImm
 
-__all__ = [
-    "Any",
-    "FuncType",
-    "GlobalTypeVar",
-    "IncompleteType",
-    "TensorType",
-    "TupleType",
-    "Type",
-    "TypeCall",
-    "TypeKind",
-    "TypeVar",
-    "scalar_type",
-]
-
 _USUAL = {"uint1": "bool", "int": "int32", "uint": "uint32", "float": "float32"}  # TVM's widths, which are not NumPy's
 _VECTOR = re.compile(r"(u?int|float|bfloat)\d{1,3}x\d{1,4}")
 
@@ -45,6 +31,9 @@ class TypeKind:
 
 class Type(Object):
     """Any type of Relay."""
+
+    def __str__(self) -> str:
+        return text_of(self)
 
 
 def _dim(dim: object) -> Dim:
@@ -72,9 +61,6 @@ class TensorType(Type):
             raise TypeError(f"the shape of {self} is not known before the program runs")
         return tuple(int(dim) for dim in self.shape)  # type: ignore[arg-type]
 
-    def __str__(self) -> str:
-        return text_of(self)
-
 
 @dataclass(frozen=True)
 class TupleType(Type):
@@ -83,9 +69,6 @@ class TupleType(Type):
     def __post_init__(self) -> None:
         object.__setattr__(self, "fields", tuple(self.fields))
 
-    def __str__(self) -> str:
-        return text_of(self)
-
 
 @dataclass(frozen=True)
 class TypeVar(Type):
@@ -93,9 +76,6 @@ class TypeVar(Type):
 
     name_hint: str
     kind: int = TypeKind.Type
-
-    def __str__(self) -> str:
-        return self.name_hint
 
 
 @dataclass(frozen=True)
@@ -112,9 +92,6 @@ class GlobalTypeVar(Type):
     def __call__(self, *args: Type) -> TypeCall:
         return TypeCall(self, args)
 
-    def __str__(self) -> str:
-        return self.name_hint
-
 
 @dataclass(frozen=True)
 class TypeCall(Type):
@@ -125,9 +102,6 @@ class TypeCall(Type):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "args", tuple(self.args))
-
-    def __str__(self) -> str:
-        return text_of(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,9 +141,6 @@ class FuncType(Type):
 
         return (*map(of, self.arg_types), of(self.ret_type), len(own))
 
-    def __str__(self) -> str:
-        return text_of(self)
-
 
 class IncompleteType(Type):
     """A type that inference is to find."""
@@ -179,6 +150,8 @@ class IncompleteType(Type):
 
     def __repr__(self) -> str:
         return "IncompleteType()"
+
+    __str__ = __repr__
 
 
 def text_of(type_: Type, dim_text: Callable[[SymbolicDim], str] = str) -> str:
@@ -199,7 +172,7 @@ def text_of(type_: Type, dim_text: Callable[[SymbolicDim], str] = str) -> str:
     if isinstance(type_, FuncType):
         own = f"[{several(type_.type_params)}]" if type_.type_params else ""
         return f"fn {own}({several(type_.arg_types)}) -> {text_of(type_.ret_type, dim_text)}"
-    return "_" if isinstance(type_, IncompleteType) else str(type_)
+    return type_.name_hint if isinstance(type_, (TypeVar, GlobalTypeVar)) else "_"
 
 
 def scalar_type(dtype: str) -> TensorType:

@@ -9,7 +9,7 @@ from typing import Any
 from ...formats.messages.errors import ArgumentError, CheckError
 from ...vm.device import device
 from ..runtime.container import ADT
-from ..runtime.ndarray import NDArray
+from ..runtime.ndarray import NDArray, array
 from ..runtime.vm import Executable, VirtualMachine
 from ..target import Target
 from .build_module import VMExecutor, array_of, check_target, compiled, optimize
@@ -46,8 +46,6 @@ class VMCompiler:
 
     def get_params(self) -> dict[str, Any]:
         """The parameters that were set."""
-        from ..runtime.ndarray import array
-
         return {name: array(value) for name, value in self._params.items()}
 
     def update_target(self, target: Any) -> dict[int, Target]:

@@ -15,12 +15,13 @@ from ...formats.messages.errors import (
     TreadleError,
     UnknownGlobalFunctionError,
 )
-from ...remote.device import RemoteDevice, remote
+from ...rpc.device import RemoteDevice, remote
+from ...rpc.tensor import call_registered, has_function
 from ...vm.device import Device, device
 from ..error import RPCError
 from ..modules.registry import Imports, PackedFunc
 from ..runtime.module import Module, load_module, system_lib
-from ..runtime.ndarray import cpu
+from ..runtime.ndarray import as_ndarray, cpu
 from ..runtime.registry import get_global_func
 from .server import is_here
 
@@ -106,9 +107,6 @@ class RemoteSession(RPCSession):
 
     def get_function(self, name: str) -> PackedFunc:
         """A function that the server's owner has registered. Raises UnknownGlobalFunctionError."""
-        from ...remote.tensor import call_registered, has_function
-        from ..runtime.remote_ndarray import as_ndarray
-
         if not has_function(self._connection, name):
             raise UnknownGlobalFunctionError(f"the server's owner has registered no function {name!r}")
         return PackedFunc(lambda *args: call_registered(self._connection, name, args, as_ndarray))

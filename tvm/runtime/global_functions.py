@@ -1,6 +1,6 @@
 """The registered functions that TVM has by itself and scripts ask for: `tvm.get_global_func("tvm.graph_executor.create")`.
 
-Imported when the first of them is asked for (`registry.PROVIDERS`). What belongs to TVM's own compiler is not among them.
+Imported when the first of them is asked for (`registry.provide`). What belongs to TVM's own compiler is not among them.
 """
 
 from __future__ import annotations

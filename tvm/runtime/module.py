@@ -3,11 +3,9 @@
 from ...vm.observe.benchmark import BenchmarkResult
 from ...vm.threads import get_num_threads as num_threads
 from ..modules.kinds import system_lib
-from ..modules.load import enabled, load_module, load_static_library, register_loader
+from ..modules.load import enabled, load_module, load_static_library
 from ..modules.module import Module, ModulePropertyMask
-
-register_loader("VMExecutable", f"{__package__}.vm:load_executable")
-register_loader("GraphExecutorFactory", f"{__package__.rpartition('.')[0]}.contrib.factory:load_factory")
+from ..modules.registry import register_loader
 
 load = load_module  # as it was called before 0.7
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from ...formats.constants import aligned_copy
 from ...formats.data_type import DataType, DataTypeCode
+from ...rpc.tensor import RemoteTensor, write
 from ...vm import device as devices
 from ...vm import tensor
 from ...vm.device import Device
@@ -49,8 +50,6 @@ class NDArray(Tensor):
     @staticmethod
     def remote_class() -> Any:
         """What a tensor of this kind is that lies at a server."""
-        from .remote_ndarray import RemoteNDArray
-
         return RemoteNDArray
 
     def numpy(self) -> np.ndarray:
@@ -102,6 +101,37 @@ class NDArray(Tensor):
 
 
 NDArrayBase = NDArray
+
+
+class RemoteNDArray(RemoteTensor, NDArray):  # type: ignore[misc]  # `handle` is that of the server's value
+    """A tensor at a server, whose elements come when they are asked for. What is written into it (`copyfrom`) goes there."""
+
+    __slots__ = ()
+
+    @property
+    def dtype(self) -> str:  # type: ignore[override]
+        return self.element_type.name
+
+    ctx = context = RemoteTensor.device
+
+    def copyfrom(self, source: Any) -> RemoteNDArray:
+        """Overwrites the elements, which go to the server. Raises ShapeError, ArgumentError for a tensor that was not put
+        there, but computed."""
+        array = np.array(self._array)
+        Tensor(array).copyfrom(source)
+        write(self.handle.connection, array, self)
+        return self
+
+    def __repr__(self) -> str:
+        return f"<tvm.nd.NDArray shape={self.shape}, {self.device}>"
+
+    def __reduce__(self) -> tuple:
+        return NDArray, (self._array,)
+
+
+def as_ndarray(tensor: Tensor) -> Tensor:
+    """A tensor that came from a server by TVM's names."""
+    return tensor.as_kind(RemoteNDArray) if isinstance(tensor, RemoteTensor) else NDArray(tensor.array)
 
 
 def device(dev_type: str | int, dev_id: int = 0) -> Device:

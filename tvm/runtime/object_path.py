@@ -12,6 +12,7 @@ class ObjectPath(Object):
     """A path from a root. Paths are equal where they have the same steps."""
 
     __slots__ = ("_parent", "step")
+    _form = ""
 
     def __init__(self, parent: ObjectPath | None, step: Any) -> None:
         self._parent, self.step = parent, step
@@ -82,8 +83,11 @@ class ObjectPath(Object):
     def __hash__(self) -> int:
         return hash((type(self), len(self)))  # keys of mappings may have no hash
 
+    def __init_subclass__(cls, text: str = "") -> None:
+        cls._form = text  # of the step
+
     def _text(self) -> str:
-        raise NotImplementedError
+        return self._form.format(self.step)
 
     def __str__(self) -> str:
         return "".join(kind(None, step)._text() for kind, step in self._steps)
@@ -98,46 +102,31 @@ class RootPath(ObjectPath):
         return "<root>" if self.step is None else self.step
 
 
-class AttributeAccessPath(ObjectPath):
+class AttributeAccessPath(ObjectPath, text=".{}"):
+    __slots__ = ()
+
+
+class UnknownAttributeAccessPath(ObjectPath, text=".<unknown attribute>"):
+    __slots__ = ()
+
+
+class ArrayIndexPath(ObjectPath, text="[{}]"):
+    __slots__ = ()
+
+
+class MissingArrayElementPath(ObjectPath, text="[<missing element #{}>]"):
+    __slots__ = ()
+
+
+class MapValuePath(ObjectPath, text="[{}]"):
     __slots__ = ()
 
     def _text(self) -> str:
-        return f".{self.step}"
+        return f'["{self.step}"]' if isinstance(self.step, str) else super()._text()
 
 
-class UnknownAttributeAccessPath(ObjectPath):
+class MissingMapEntryPath(ObjectPath, text="[<missing entry>]"):
     __slots__ = ()
-
-    def _text(self) -> str:
-        return ".<unknown attribute>"
-
-
-class ArrayIndexPath(ObjectPath):
-    __slots__ = ()
-
-    def _text(self) -> str:
-        return f"[{self.step}]"
-
-
-class MissingArrayElementPath(ObjectPath):
-    __slots__ = ()
-
-    def _text(self) -> str:
-        return f"[<missing element #{self.step}>]"
-
-
-class MapValuePath(ObjectPath):
-    __slots__ = ()
-
-    def _text(self) -> str:
-        return f'["{self.step}"]' if isinstance(self.step, str) else f"[{self.step}]"
-
-
-class MissingMapEntryPath(ObjectPath):
-    __slots__ = ()
-
-    def _text(self) -> str:
-        return "[<missing entry>]"
 
 
 class ObjectPathPair(Object):

@@ -9,8 +9,9 @@ from typing import Any
 from ...formats.bytecode import function_words, scan
 from ...formats.program import Program
 from ...vm.observe.report import COUNT, DURATION, NAME, PERCENT, SHAPES, Count, Duration, Metric, Percent
+from .executable import PREFIX
 from .profiling import MetricCollector, Report
-from .vm import PREFIX, VirtualMachine
+from .vm import VirtualMachine
 
 # Treadle's instructions → the Relay VM's. One that makes a tensor and its memory stands for two; the second takes no time.
 _INSTRUCTIONS = {

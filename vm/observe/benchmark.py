@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from ...formats.messages.errors import ArgumentError
 
 _GROWTH = 1.618  # of the number of calls, where a repeat was too short
+_LEAST = {"number": 1, "repeat": 1, "repeats_to_cooldown": 1}  # of the others 0
 
 
 class BenchmarkResult:
@@ -39,14 +41,26 @@ class BenchmarkResult:
         return f"Execution time summary:\n{head}\n{row}\n{' ' * 15}"
 
 
+@dataclass(frozen=True)
+class Repeats:
+    """How often calls are timed, by TVM's names and in its order."""
+
+    number: int = 10  # calls of a repeat
+    repeat: int = 1
+    min_repeat_ms: float | None = 0
+    limit_zero_time_iterations: int = 100
+    cooldown_interval_ms: float = 0
+    repeats_to_cooldown: int = 1
+
+    def __post_init__(self) -> None:
+        """Raises ArgumentError."""
+        for name, value in vars(self).items():
+            _require(name, value or 0 if name == "min_repeat_ms" else value, _LEAST.get(name, 0))
+
+
 def measure(
     function: Callable[[], Any],
-    number: int = 10,
-    repeat: int = 1,
-    min_repeat_ms: float | None = 0,
-    limit_zero_time_iterations: int = 100,
-    cooldown_interval_ms: float = 0,
-    repeats_to_cooldown: int = 1,
+    repeats: Repeats,
     prepare: Callable[[], Any] | None = None,
     clock: Callable[[], float] = time.perf_counter,
     sleep: Callable[[float], Any] | None = None,
@@ -58,45 +72,27 @@ def measure(
     least 1.618 times as many; the next repeats begin with that number. Repeats that take no time by the clock are made again
     `limit_zero_time_iterations` times at most. `prepare` is called before each repeat. After each repeats_to_cooldown-th repeat,
     the first one among them, the thread sleeps for `cooldown_interval_ms`, or `sleep` does, which is
-    told of it in seconds. Raises ArgumentError.
+    told of it in seconds.
     """
-    least = min_repeat_ms or 0
-    check_options(number, repeat, least, limit_zero_time_iterations, cooldown_interval_ms, repeats_to_cooldown)
-    number = int(number)  # whole, though it may be a float
+    least = repeats.min_repeat_ms or 0
+    number = int(repeats.number)  # whole, though it may be a float
     function()
     results = []
-    for turn in range(int(repeat)):
+    for turn in range(int(repeats.repeat)):
         if prepare is not None:
             prepare()
         milliseconds, zero_times = _timed(function, number, clock), 0
         while milliseconds < least:
             zero_times += milliseconds == 0
-            if zero_times >= limit_zero_time_iterations and milliseconds == 0:
+            if zero_times >= repeats.limit_zero_time_iterations and milliseconds == 0:
                 break
             wanted = least / (milliseconds / number) + 1 if milliseconds > 0 else 0
             number = int(max(wanted, number * _GROWTH, number + 1))
             milliseconds = _timed(function, number, clock)
         results.append(milliseconds / 1000 / number)
-        if cooldown_interval_ms and turn % repeats_to_cooldown == 0:
-            (sleep or time.sleep)(cooldown_interval_ms / 1000)
+        if repeats.cooldown_interval_ms and turn % repeats.repeats_to_cooldown == 0:
+            (sleep or time.sleep)(repeats.cooldown_interval_ms / 1000)
     return BenchmarkResult(results)
-
-
-def check_options(
-    number: int,
-    repeat: int,
-    min_repeat_ms: float,
-    limit_zero_time_iterations: int,
-    cooldown_interval_ms: float,
-    repeats_to_cooldown: int,
-) -> None:
-    """Raises ArgumentError for options that `measure` cannot take."""
-    _require("number", number, 1)
-    _require("repeat", repeat, 1)
-    _require("min_repeat_ms", min_repeat_ms, 0)
-    _require("limit_zero_time_iterations", limit_zero_time_iterations, 0)
-    _require("cooldown_interval_ms", cooldown_interval_ms, 0)
-    _require("repeats_to_cooldown", repeats_to_cooldown, 1)
 
 
 def _timed(function: Callable[[], Any], number: int, clock: Callable[[], float]) -> float:

@@ -28,7 +28,7 @@ from ..failures import Place, node_at
 from ..image import Image
 from ..in_process import InProcess
 from ..layout import CONTEXT, HOOK_OPCODE, KIND, OBJECT, WORD
-from ..memory import Elements, word
+from ..memory import array_at, word
 from .parts_log import Part
 
 
@@ -265,7 +265,7 @@ class Event(Suggesting):
         if not reference or word(reference & ~1, OBJECT.KIND) != KIND.TENSOR:
             raise ArgumentError(f"r{register} holds no tensor here", **place.where())
         dtype = DType.from_code(word(place.reference(register) & ~1, OBJECT.TAG)).numpy
-        return Elements(place.data(register), dtype, place.shape(register)).array()
+        return array_at(place.data(register), dtype, place.shape(register))
 
 
 @public_class

@@ -101,8 +101,7 @@ def _write_out(forest: Forest) -> None:
     """BRANCH_EQ, NEQ and MEMBER as nodes of the other kinds."""
     forest.nan_is_yes |= forest.mode == NEQ  # NaN equals nothing
     _swap(forest, forest.mode == NEQ, EQ)
-    for node in np.flatnonzero(forest.mode == MEMBER):
-        _write_members(forest, int(node))
+    _write_members(forest)
     equal = np.flatnonzero(forest.mode == EQ)
     if not len(equal):
         return
@@ -116,51 +115,63 @@ def _write_out(forest: Forest) -> None:
     forest.mode[equal], forest.yes[equal], forest.nan_is_yes[equal] = LEQ, number, nan
 
 
-def _write_members(forest: Forest, node: int) -> None:
-    """A set as a tree over its values in order: as deep as its logarithm."""
-    values = np.unique(forest.members[node])
-    feature, yes, no = forest.feature[node], forest.yes[node], forest.no[node]
-    nan, origin = forest.nan_is_yes[node], forest.origin[node]
-    if not len(values):
-        forest.threshold[node], forest.mode[node], forest.no[node] = np.inf, LEQ, no
-        forest.yes[node] = no
-        forest.no[node] = yes if nan else no
-        forest.nan_is_yes[node] = False
-        return
+def _write_members(forest: Forest) -> None:
+    """Each set as a tree over its values in order: as deep as its logarithm."""
+    threshold, mode, yes, no, of = list[float](), list[int](), list[int](), list[int](), list[int]()
     base = len(forest.mode)
-    # node 0 is this one; of n values there are n - 1 nodes that part them, and n that compare
-    thresholds: list[float] = []
-    modes, lefts, rights = list[int](), list[int](), list[int]()
-
-    def place(number: int) -> int:
-        return node if number == 0 else base + number - 1
-
-    pending = [(0, len(values), -1, 0)]
-    while pending:
-        begin, end, parent, side = pending.pop()
-        number = len(modes)
-        if parent >= 0:
-            (lefts if side == 0 else rights)[parent] = place(number)
-        if end - begin == 1:
-            thresholds.append(values[begin])
-            modes.append(EQ)
-            lefts.append(yes)
-            rights.append(no)
+    for node in map(int, np.flatnonzero(forest.mode == MEMBER)):
+        values = np.unique(forest.members[node])
+        is_in, is_not = int(forest.yes[node]), int(forest.no[node])
+        if not len(values):
+            forest.threshold[node], forest.mode[node] = np.inf, LEQ
+            forest.yes[node], forest.no[node] = is_not, is_in if forest.nan_is_yes[node] else is_not
+            forest.nan_is_yes[node] = False
             continue
-        middle = (begin + end) // 2
-        thresholds.append(values[middle - 1])
-        modes.append(LEQ)
-        lefts.append(-1)
-        rights.append(-1)
-        pending += [(middle, end, number, 1), (begin, middle, number, 0)]
-    count = len(modes) - 1
-    made = np.array(thresholds, forest.threshold.dtype)
-    forest.threshold[node], forest.mode[node] = made[0], modes[0]
-    forest.yes[node], forest.no[node] = lefts[0], rights[0]
+        tree = _SetTree(base + len(mode), is_in, is_not)
+        tree.write(values)
+        forest.threshold[node], forest.mode[node] = tree.thresholds[0], tree.modes[0]
+        forest.yes[node], forest.no[node] = tree.yes[0], tree.no[0]
+        threshold += tree.thresholds[1:]
+        mode += tree.modes[1:]
+        yes += tree.yes[1:]
+        no += tree.no[1:]
+        of += [node] * (len(tree.modes) - 1)
     _append(
-        forest, np.full(count, feature), made[1:], np.array(modes[1:], np.uint8), np.full(count, nan),
-        np.array(lefts[1:], np.int64), np.array(rights[1:], np.int64), np.full(count, origin),
+        forest, forest.feature[of], np.array(threshold, forest.threshold.dtype), np.array(mode, np.uint8),
+        forest.nan_is_yes[of], np.array(yes, np.int64), np.array(no, np.int64), forest.origin[of],
     )  # fmt: skip
+
+
+class _SetTree:
+    """The nodes of a set's tree: the first is the set's own, the others get numbers from `base` on. Of n values there are n - 1
+    nodes that part them, and n that compare."""
+
+    def __init__(self, base: int, is_in: int, is_not: int) -> None:
+        self._base, self._is_in, self._is_not = base, is_in, is_not
+        self.thresholds: list[float] = []
+        self.modes: list[int] = []
+        self.yes: list[int] = []
+        self.no: list[int] = []
+
+    def write(self, values: np.ndarray) -> None:
+        pending = [(0, len(values), -1, 0)]
+        while pending:
+            begin, end, parent, side = pending.pop()
+            number = len(self.modes)
+            if parent >= 0:
+                (self.yes if side == 0 else self.no)[parent] = self._base + number - 1
+            if end - begin == 1:
+                self._add(values[begin], EQ, self._is_in, self._is_not)
+                continue
+            middle = (begin + end) // 2
+            self._add(values[middle - 1], LEQ, -1, -1)
+            pending += [(middle, end, number, 1), (begin, middle, number, 0)]
+
+    def _add(self, threshold: float, mode: int, yes: int, no: int) -> None:
+        self.thresholds.append(threshold)
+        self.modes.append(mode)
+        self.yes.append(yes)
+        self.no.append(no)
 
 
 def _append(
@@ -304,7 +315,7 @@ class _Maker:
         of_tree = self.tree[node]
         columns = np.zeros(self.count, np.int64)
         columns[of_tree] = target
-        is_single = len(np.unique(node)) == len(node) and bool((columns[of_tree] == target).all())
+        is_single = bool((np.bincount(node) <= 1).all() and (columns[of_tree] == target).all())
         payload = np.full(len(forest.mode), neutral(self.aggregate), dtype)
         all_leaves = self.order[~forest.inner[self.order]]
         if is_single:
@@ -326,5 +337,6 @@ class _Maker:
         combine = {"min": np.minimum, "max": np.maximum}.get(self.aggregate, np.add)
         combine.at(leaves, (row[node], target), weight)
         payload[all_leaves] = np.arange(len(all_leaves))
-        filled = len(np.unique(row[node] * self.targets + target))
-        return payload, columns, leaves, filled < elements
+        is_filled = np.zeros((len(all_leaves), self.targets), bool)
+        is_filled[row[node], target] = True
+        return payload, columns, leaves, not is_filled.all()

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...operators.patterns import Pattern, States
-from ...operators.text_counts import BEFORE, END, edge_hash, token_hash
+from .operators.text_counts import BEFORE, END, edge_hash, token_hash
 
 _MOST_STATES = 256
 _ANY_OTHER = "\u0100"  # stands for all non-ASCII characters

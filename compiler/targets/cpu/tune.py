@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ....formats.bytecode import function_words, scan
+from ....formats.executable import Executable
 from ....formats.isa import Kind
 from ....formats.primitive import PrimitiveDefinition
 from ....formats.program import Program
@@ -24,7 +25,7 @@ from ....native import platform
 from ....vm import library
 from ... import bounds
 from .kernels.lower import space
-from .target import Target
+from .target import Target, host
 from .timing import GAIN, Memory, Operands, Use, compare, is_possible
 from .toolchain.kernels import build
 
@@ -125,7 +126,30 @@ def _choice_key(definition_key: str) -> str:
     return hashlib.sha256(f"tuned {definition_key}".encode()).hexdigest()
 
 
-# ---- primitives to tune ----
+def with_known_variants(executable: Executable, target: Target | None = None) -> Executable:
+    """`executable` with the variants of its kernels that this machine remembers from tuning."""
+
+    target = target or host()
+    return _with_variants(executable, target, known(executable.program, target))
+
+
+def tune_kernels(executable: Executable, target: Target | None = None, session: Session | None = None) -> Executable:
+    """`executable` with the fastest variants of its kernels, as far as the session's time allows to measure them."""
+
+    target = target or host()
+    found = tune(executable.program, target, session or Session())
+    return _with_variants(executable, target, found.variants)
+
+
+def _with_variants(executable: Executable, target: Target, variants: Mapping[str, str]) -> Executable:
+    """An empty text for a definition is the default."""
+    before = executable.tuning.get(target.key, {})
+    all_ = {key: text for key, text in {**before, **variants}.items() if text}
+    others = {key: choices for key, choices in executable.tuning.items() if key != target.key}
+    return executable.with_tuning(others | ({target.key: all_} if all_ else {}))
+
+
+# ---- what there is to tune ----
 
 
 def uses(program: Program) -> list[Use]:

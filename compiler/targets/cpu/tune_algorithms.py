@@ -19,10 +19,10 @@ from ....formats.types import TensorType
 from ....native import platform
 from ....vm import library
 from ... import bounds
-from ...operators.packing import BLOCK
 from ...operators.shapes import integer
 from ...operators.table import lookup
-from ...operators.winograd import TILES, Problem, Tiles, WinogradChoice, best_tiles
+from .operators.packing import BLOCK
+from .operators.winograd import TILES, Problem, Tiles, WinogradChoice, best_tiles
 from .target import Target
 from .timing import GAIN, Memory, Operands, Timed, Use, compare
 from .tune import Outcome, Session

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from treadle.compiler.operators import lookup
-from treadle.compiler.operators.winograd import Tiles
+from treadle.compiler.targets.cpu.operators.winograd import Tiles
 from treadle.compiler.targets.cpu.target import Target
 from treadle.formats.types import tensor
 from treadle.vm.library import BuiltKernel

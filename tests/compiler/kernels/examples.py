@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from treadle.compiler.operators.packing import NarrowGroups
 from treadle.compiler.targets.cpu.kernels.lower import TEMPLATES
+from treadle.compiler.targets.cpu.operators.packing import NarrowGroups
 from treadle.formats import dims
 from treadle.formats.dims import Dim
 from treadle.formats.messages.errors import InferenceError

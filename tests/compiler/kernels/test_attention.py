@@ -9,7 +9,7 @@ import pytest
 from treadle.formats.messages.errors import InferenceError
 from treadle.formats.types import tensor
 
-from .harness import NARROW, TARGET, check, check_random, definition_of, random_array
+from .harness import NARROW, TARGET, Builder, check, check_random, definition_of, random_array, run_kernel
 
 HEADS_LAST = (0, 2, 1, 3)
 
@@ -48,6 +48,7 @@ def test_operands_may_be_parts_of_tensors(queries):
     axes = dict.fromkeys(("q_axes", "k_axes", "v_axes", "result_axes"), HEADS_LAST)
     joined, apart = (2, queries, 3, 5, 24), (3, 2, 21, 5, 24)
     attention(joined, joined, joined, scale=0.2, q_part=(2, 0), k_part=(2, 1), v_part=(2, 2), **axes)
+    attention((3, 5, queries, 24), (5, 21, 24), (5, 21, 24), scale=0.2, q_part=(0, 1))
     attention(joined, apart, (2, 21, 5, 24), scale=0.2, q_part=(2, 2), k_part=(0, 1), parts=2, **axes)
     sizes, joined = {"b": 2, "l": queries}, ("b", "l", 3, 4, 16)
     attention(joined, joined, joined, sizes=sizes, q_part=(2, 1), k_part=(2, 2), v_part=(2, 0), **axes)
@@ -200,3 +201,39 @@ def test_rotary_with_narrow_vectors():
     types = [tensor("float32", shape) for shape in ((7, 24), (7, 24), (24,))]
     for target in NARROW:
         check(definition_of("rotary", types), [random_array(type_) for type_ in types], target=target)
+
+
+@pytest.mark.parametrize("kept", ["whole", "tokens first", "with room"])
+@pytest.mark.parametrize("queries", [1, 20])
+def test_keys_of_two_tensors_are_read_where_they_lie(queries: int, kept: str):
+    """The same bits as of joined ones, wherever the first tensor ends: at a block of keys, within one, or at once."""
+    shapes = {
+        "whole": ("b", 2, "first", 24),
+        "tokens first": ("first", "b", 2, 24),
+        "with room": ("b", 2, "first + 9", 24),
+    }
+    query, masked = tensor("float32", ("b", 4, "l", 24)), tensor("bool", ("l", "first + new"))
+    pair = [tensor("float32", shapes[kept]), tensor("float32", ("b", 2, "new", 24))]
+    build = Builder(query, *pair, *pair, masked)
+
+    def joined(number: int) -> int:
+        front = number
+        if kept == "tokens first":
+            front = build("permute_dims", number, axes=(1, 2, 0, 3))
+        elif kept == "with room":
+            front = build("slice", number, starts=(0,), ends=("first",), axes=(2,))
+        return build("concat", front, number + 1, axis=2)
+
+    apart = build.definition(build("attention", 0, joined(1), joined(3), 5, repeat=2))
+    known = tensor("float32", ("b", 2, "n", 24))
+    together = definition_of("attention", [query, known, known, tensor("bool", ("l", "n"))], repeat=2)
+    for first, new in ((300, queries), (256, 33), (5, 3), (0, 40), (40, 0)):
+        sizes = {"b": 2, "l": queries, "first": first, "new": new, "n": first + new}
+        q, *rows = (random_array(type_, seed, sizes) for seed, type_ in enumerate(apart.params[:5]))
+        mask = np.arange(first + new) <= np.arange(queries)[:, None] + first
+        code, got = run_kernel(apart, [q, *rows, mask], sizes, 3)
+        caches = [np.moveaxis(each, 0, 2) if kept == "tokens first" else each[:, :, :first] for each in rows[::2]]
+        whole = [np.concatenate(each, axis=2) for each in zip(caches, rows[1::2], strict=True)]
+        other, wanted = run_kernel(together, [q, *whole, mask], sizes, 3)
+        assert code == other == 0
+        np.testing.assert_array_equal(got[0], wanted[0])

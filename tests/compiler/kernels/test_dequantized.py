@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from treadle.compiler.operators.dequantized import PACKINGS
-from treadle.compiler.operators.packing import pack_matrix
+from treadle.compiler.targets.cpu.operators.dequantized import PACKINGS
+from treadle.compiler.targets.cpu.operators.packing import pack_matrix
 from treadle.compiler.targets.cpu.target import of
 from treadle.formats.messages.errors import InferenceError
 from treadle.formats.types import tensor
@@ -80,6 +80,12 @@ def test_epilogues(rows):
 def test_an_epilogue_that_repeats_within_a_batch():
     check_product((2, 3), 200, 37, 32, True, ((2, 1, 37),), 2)
     check_product((2, 30), 200, 37, 32, False, ((1, 30, 37),), 2)
+
+
+def test_one_column_is_a_product_too():
+    operands = [tensor("uint32", (1, 4, 16)), tensor("float32", (1, 2, 16)), tensor("uint8", (1, 2, 16))]
+    definition = definition_of("matmul_dequantized", [tensor("float32", (3, 32)), *operands], columns=1, group=16)
+    assert definition.results == (tensor("float32", (3, 1)),)
 
 
 def test_no_rows():

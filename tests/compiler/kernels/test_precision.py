@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from treadle.compiler.operators.winograd import TILES
+from treadle.compiler.targets.cpu.operators.winograd import TILES
 from treadle.formats.types import tensor
 
 from .convolutions import winograd

@@ -10,7 +10,7 @@ from treadle.formats.dtypes import DType
 from treadle.formats.types import tensor
 
 from . import instruction_sets
-from .harness import NARROW, ON_X86, TARGET, Builder, check, definition_of, evaluate, random_array, run_kernel
+from .harness import NARROW, ON_X86, TARGET, Builder, built, check, definition_of, evaluate, random_array, run_kernel
 
 CPUS = ["x86-64", "haswell", "alderlake", "skylake-avx512"]  # none, AVX2, the same with dots of bytes, AVX-512 without
 
@@ -93,22 +93,26 @@ def test_any_number_of_parts_gives_the_same_bits():
 # ---- convolutions ----
 
 
-def check_convolution(shape, weights, *, parts=1, target=TARGET, start=True, **window):
-    """A convolution of a blocked image against the plain one; what lies after its last channel is anything."""
+def check_convolution(shape, weights, *, parts=1, target=TARGET, start=True, symbolic=False, **window):
+    """A convolution of a blocked image against the plain one; what lies behind its last channel is anything. `symbolic`: the
+    sizes of images are the call's."""
     x, weight = (whole_range(tensor(*type_), seed) for seed, type_ in enumerate((("uint8", shape), ("int8", weights))))
     image, packed = evaluate("pack_channels", x), evaluate("pack_integer_weights", weight)
     image[:, -1, ..., (shape[1] - 1) % 16 + 1 :] = 0xA5
     first = np.random.default_rng(2).integers(-99, 99, weights[0]).astype(np.int32)
     arrays = [image, packed, evaluate("pack_vector", first, axes=len(shape) - 2)][: 3 if start else 2]
-    build = Builder(*(tensor(array.dtype.name, array.shape) for array in arrays))
+    sizes = {f"d{axis}": size for axis, size in enumerate(shape[2:])} if symbolic else {}
+    image_shape = (*image.shape[:2], *(sizes or shape[2:]), 16)
+    build = Builder(tensor("uint8", image_shape), *(tensor(array.dtype.name, array.shape) for array in arrays[1:]))
     sums = build("conv_integer_blocked", *range(len(arrays)), **window)
     definition = build.definition(build("cast", sums, dtype=DType.float32))
     wanted = evaluate("conv_integer", x, weight, **window)
     if start:
         wanted = wanted + first.reshape(-1, *[1] * (len(shape) - 2))
-    _, (got,) = run_kernel(definition, arrays, parts=parts, target=target)
+    _, (got,) = run_kernel(definition, arrays, sizes, parts, target)
     np.testing.assert_array_equal(evaluate("unpack_channels", got, channels=weights[0]), wanted.astype(np.float32))
-    check(definition, arrays, parts=parts, target=target)
+    check(definition, arrays, sizes, parts, target=target)
+    return built(definition, target)
 
 
 WINDOWS = [
@@ -128,6 +132,19 @@ WINDOWS = [
 def test_convolutions_of_blocked_images(shape, weights, window):
     for parts in (1, 3):
         check_convolution(shape, weights, parts=parts, start=parts == 1, **window)
+
+
+@pytest.mark.parametrize(("shape", "weights", "window"), WINDOWS[:-1], ids=str)
+def test_convolutions_of_images_of_any_size(shape, weights, window):
+    check_convolution(shape, weights, parts=3, symbolic=True, **window)
+
+
+def test_image_sizes_share_a_kernel():
+    kernels = {
+        check_convolution((1, 20, height, 9), (17, 20, 3, 3), symbolic=True, pads=(1, 1, 1, 1)).object_key
+        for height in (1, 2, 40)
+    }
+    assert len(kernels) == 1
 
 
 @pytest.mark.parametrize("target", NARROW, ids=lambda target: f"{target.vector_bytes} bytes")

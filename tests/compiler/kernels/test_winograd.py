@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from treadle.compiler.operators.winograd import TILES, Problem, Tiles, best_tiles, raw_rows, transforms
+from treadle.compiler.targets.cpu.operators.winograd import TILES, Problem, Tiles, best_tiles, raw_rows, transforms
 from treadle.formats.types import tensor
 
 from . import convolutions

@@ -9,10 +9,16 @@ import pytest
 import treadle
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import helper
+from onnx import helper, numpy_helper
 from treadle.compiler.onnx.importer import from_onnx
+from treadle.compiler.onnx.ml import forest
+from treadle.compiler.targets.cpu.kernels.lower import lower
+from treadle.debug.interpreter.call import Step, run_kernel
 from treadle.formats.messages.errors import TreadleError
+from treadle.formats.types import tensor
+from treadle.tests import timing
 
+from ..kernels.harness import TARGET, definition_of
 from . import forests
 from .forests import by_evaluator, by_machine, by_onnxruntime
 
@@ -90,8 +96,22 @@ def test_a_row_gives_the_same_alone_as_among_others(dense: bool, aggregate: str)
     x = forests.features(random, 11, columns)
     machine = treadle.VirtualMachine(treadle.compile(model, progress=False))["main"]
     expected = by_evaluator(model, x=x)[0]
-    for first, last in ((0, 11), (0, 1), (3, 5), (4, 7), (0, 4), (1, 10)):
+    for first, last in ((0, 11), (0, 1), (3, 5), (4, 7), (0, 6), (0, 7), (1, 10)):
         np.testing.assert_array_equal(machine(x[first:last]), expected[first:last])
+
+
+@pytest.mark.parametrize("nodes", [1, 2000])
+def test_a_row_alone_goes_down_eight_trees_together_whatever_their_size(nodes: int) -> None:
+    """2,000 nodes are more than a block of trees has."""
+    shapes = {"nodes": ("int32", (24 * nodes, 4)), "trees": ("int32", (24, 8)), "leaves": ("float32", (0, 1))}
+    types = [tensor("float32", (1, 3)), *(tensor(*type_) for type_ in shapes.values())]
+    definition = definition_of("tree_ensemble", types, targets=1)
+    kernel = lower(definition, TARGET)
+    assert kernel is not None
+    walks: list[Step] = []
+    arrays = [np.zeros(type_.shape, type_.dtype.numpy) for type_ in types]  # each tree is a leaf
+    run_kernel(kernel, definition, arrays, watch=lambda step: walks.append(step) if "n7 = 0" in step.text else None)
+    assert len(walks) == 3
 
 
 def classifier(labels: int, weights: list[list[float]], **attributes: Any) -> Any:
@@ -176,3 +196,48 @@ def test_a_machine_is_made_of_an_ensemble_whose_trees_have_many_sizes() -> None:
     vm = treadle.VirtualMachine(treadle.compile(model))["main"]
     np.testing.assert_allclose(np.asarray(vm(x)), by_onnxruntime(model, x=x)[0], rtol=1e-4, atol=1e-4)
     np.testing.assert_array_equal(np.asarray(vm(x[:5])), np.asarray(vm(x))[:5])
+
+
+def test_no_function_is_called_for_each_number_of_a_list() -> None:
+    """Of a classifier, whose leaves have weights for many classes."""
+    classes, leaves = 500, 8
+    weights = [[0.5] * classes] * leaves
+    inner = leaves - 1
+    model = classifier(
+        classes,
+        weights,
+        classlabels_int64s=list(range(classes)),
+        nodes_treeids=[0] * (inner + leaves),
+        nodes_nodeids=list(range(inner + leaves)),
+        nodes_featureids=[0] * (inner + leaves),
+        nodes_values=[0.5] * (inner + leaves),
+        nodes_modes=["BRANCH_LEQ"] * inner + ["LEAF"] * leaves,
+        nodes_truenodeids=[2 * i + 1 for i in range(inner)] + [0] * leaves,
+        nodes_falsenodeids=[2 * i + 2 for i in range(inner)] + [0] * leaves,
+        class_treeids=[0] * (classes * leaves),
+        class_nodeids=[inner + leaf for leaf in range(leaves) for _ in range(classes)],
+        class_ids=list(range(classes)) * leaves,
+    )
+    from_onnx(model)  # what is made at first use
+    assert timing.calls(lambda: from_onnx(model)) < classes * leaves
+
+
+def test_sets_of_many_nodes_become_nodes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    count, appended = 20, []
+    append = forest._append
+    monkeypatch.setattr(forest, "_append", lambda *given: (appended.append(given), append(*given)))
+    nodes = np.arange(count)
+    node = helper.make_node(
+        "TreeEnsemble", ["x"], ["y"], domain="ai.onnx.ml", tree_roots=[0], n_targets=1,
+        nodes_featureids=[0] * count, nodes_modes=numpy_helper.from_array(np.full(count, 6, np.uint8)),
+        nodes_splits=numpy_helper.from_array(np.zeros(count, np.float32)),
+        nodes_truenodeids=list(range(count)), nodes_trueleafs=[1] * count,
+        nodes_falsenodeids=[*range(1, count), count], nodes_falseleafs=[0] * (count - 1) + [1],
+        membership_values=numpy_helper.from_array(np.float32([[i, i + 0.5, np.nan] for i in nodes]).reshape(-1)),
+        leaf_targetids=[0] * (count + 1), leaf_weights=numpy_helper.from_array(np.arange(count + 1, dtype=np.float32)),
+    )  # fmt: skip
+    model = forests.model(node, {"x": ("float32", ("n", 1))}, ["y"], 5)
+    x = np.float32([*nodes, *(nodes + 0.5), -1, 3.25])[:, None]
+    (came,) = by_evaluator(model, x=x)
+    np.testing.assert_array_equal(came[:, 0], [*nodes, *nodes, count, count])
+    assert len(appended) == 2  # of all sets, and of all comparisons with one number

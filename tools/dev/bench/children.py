@@ -86,8 +86,8 @@ def _as_installed() -> None:
     PYTHONDONTWRITEBYTECODE is set: each process would compile the modules again."""
     package = Path(__file__).parents[3]
     compileall.compile_file(package / "__init__.py", quiet=2)
-    for name in ("formats", "vm", "compiler"):
-        compileall.compile_dir(package / name, quiet=2)
+    for folder in package.glob("*/__init__.py"):
+        compileall.compile_dir(folder.parent, quiet=2)
 
 
 def run_child(code: str, *arguments: Path, environment: dict[str, str] | None = None) -> dict[str, float]:

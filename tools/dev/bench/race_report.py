@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import importlib.metadata
 import math
 import os
@@ -18,7 +19,7 @@ _PAGE = """\
 Written by `make bench`. Latency of one call in ms, NumPy arrays in and out: the median, and the 10th and 90th percentile.
 Engines take turns in one process, in float32. *Ratio* is the best rival's time divided by Treadle's: above 1, Treadle leads.
 *Error* is the largest difference between an element of Treadle's outputs and the first rival's, as a share of the largest
-element. The models are built from a seed by `tools/zoo`.
+element. The models are built from a seed by `tools/dev/zoo`.
 
 """
 
@@ -107,6 +108,8 @@ def machine(engines: Sequence[str]) -> Iterator[str]:
     from ....compiler.targets.cpu.target import host
 
     target = host()
+    today = datetime.date.today()
+    yield f"date: {today.day} {today:%B %Y}"
     yield f"processor: {_processor()}, {os.cpu_count()} hardware threads"
     yield f"vectors: {8 * target.vector_bytes} bits, {target.lanes()} floats"
     yield f"system: {platform.system()} {platform.machine()}, Python {platform.python_version()}"

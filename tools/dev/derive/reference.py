@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ....compiler.builder.draws import FUNCTIONS
 from ....compiler.builder.operator_functions import LOWERED, documentation, signature
-from ....compiler.operators import TABLE
+from ....compiler.operators import complete
 from ....formats.extensions import EXTENSIONS
 from ....native.knobs import KNOBS
 from ... import cli
@@ -29,11 +29,10 @@ def commands_page() -> str:
     before, os.environ["COLUMNS"] = os.environ.get("COLUMNS"), _COLUMNS
     try:
         parser = cli._parser()
+        commands = cli._commands(parser)
         parts = [_NOTICE, "# Commands", "", *_text(parser)]
-        for action in parser._actions:
-            if isinstance(action, argparse._SubParsersAction):
-                for name, command in action.choices.items():
-                    parts += ["", f"## treadle {name}", "", *_text(command)]
+        for name in (name for group in cli.grouped().values() for name in group):
+            parts += ["", f"## treadle {name}", "", *_text(commands[name])]
     finally:
         os.environ.pop("COLUMNS")
         if before is not None:
@@ -49,9 +48,10 @@ def operators_page() -> str:
     """The functions of `treadle.op`."""
     parts = [_NOTICE, "# Operators", ""]
     parts += ["`treadle.op` has a function for each: tensors by position, attributes by name.", ""]
-    for name in sorted(TABLE):
+    table = complete()
+    for name in sorted(table):
         if name not in LOWERED and name not in EXTENSIONS:
-            operator = TABLE[name]
+            operator = table[name]
             parts += [
                 f"## {name}",
                 "",

@@ -8,7 +8,7 @@ they count as imported where they have code.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +76,57 @@ def imports_by_variable(path: str, package: Path = PACKAGE) -> bool:
     folders = Path(path).parent.parts
     calls = (node for node in ast.walk(_tree(path, package)) if _is_import_by_name(node))
     return any(_called(node, folders) is None for node in calls)
+
+
+def links(path: str, package: Path = PACKAGE) -> set[str]:
+    """The modules of the package that one names in an import, within functions and for type checkers too. A name taken out of a
+    package is the module of that name, else the package's own file."""
+    folders, found = Path(path).parent.parts, set[str]()
+    for node in ast.walk(_tree(path, package)):
+        if isinstance(node, ast.ImportFrom):
+            base = _resolved("." * node.level + (node.module or ""), folders)
+            names = [] if base is None else [((*base, alias.name), base) for alias in node.names]
+            found |= {
+                _module(name, package) or _home(name, package) or _module(package_, package) for name, package_ in names
+            }
+        elif isinstance(node, ast.Import):
+            found |= {
+                _module(name, package) for each in node.names if (name := _resolved(each.name, folders)) is not None
+            }
+        elif _is_import_by_name(node) and (called := _called(node, folders)):
+            found.add(_module(called, package))
+    return found - {"", path}
+
+
+def circles(paths: Iterable[str], package: Path = PACKAGE) -> list[list[str]]:
+    """The sets of modules that import one another, by `links`: the strongly connected components of more than one (Kosaraju)."""
+    onward = {path: links(path, package) for path in paths}
+    back: dict[str, set[str]] = {path: set() for path in onward}
+    for path, targets in onward.items():
+        for target in targets & onward.keys():
+            back[target].add(path)
+    seen = set[str]()
+    order = [path for root in onward for path in _finished(root, onward, seen)]
+    seen = set()
+    found = [sorted(_finished(root, back, seen)) for root in reversed(order)]
+    return sorted(circle for circle in found if len(circle) > 1)
+
+
+def _finished(root: str, graph: Mapping[str, Set[str]], seen: set[str]) -> list[str]:
+    """What can be reached from a module and is not `seen` yet, each behind what it leads to."""
+    order: list[str] = []
+    stack = [(root, iter(graph[root]))] if root not in seen else []
+    seen.add(root)
+    while stack:
+        path, rest = stack[-1]
+        following = next((each for each in rest if each not in seen and each in graph), None)
+        if following is None:
+            order.append(path)
+            stack.pop()
+        else:
+            seen.add(following)
+            stack.append((following, iter(graph[following])))
+    return order
 
 
 def constant(path: str, name: str, package: Path = PACKAGE) -> Any:

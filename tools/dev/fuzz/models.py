@@ -109,7 +109,7 @@ def try_model(data: bytes, way: Way = Way()) -> str:
     if way.is_file:
         source = _folder() / "model.onnx"
         source.write_bytes(data)
-    before, begin = _reset_peak(), time.process_time()
+    before, begin = reset_peak(), time.process_time()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -121,7 +121,7 @@ def try_model(data: bytes, way: Way = Way()) -> str:
         outcome = f"finding: {error}" if is_ours else f"refused {type(error).__name__}"
     except Exception as error:
         return f"finding: {type(error).__name__}: {error}"
-    seconds, taken = time.process_time() - begin, _peak() - before
+    seconds, taken = time.process_time() - begin, peak() - before
     if seconds > (SECONDS if way.max_seconds is None else way.max_seconds + SLACK_SECONDS):
         return f"finding: {seconds:.1f} s of {way}, {outcome}"
     most = MEMORY if way.max_memory is None else way.max_memory + SLACK_MEMORY
@@ -130,14 +130,14 @@ def try_model(data: bytes, way: Way = Way()) -> str:
     return outcome
 
 
-def _reset_peak() -> int:
+def reset_peak() -> int:
     """Begins to count the most memory in use anew, where the system can; bytes in use."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
-    return _peak()
+    return peak()
 
 
-def _peak() -> int:
+def peak() -> int:
     with contextlib.suppress(OSError, StopIteration):
         lines = Path("/proc/self/status").read_text().splitlines()
         return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
@@ -163,12 +163,21 @@ def _work(seed: int, first: int, last: int, with_cases: bool) -> None:
 def run(
     seed: int, first: int, count: int, told: Callable[[str], object] = print, with_cases: bool = True
 ) -> tuple[Counter[str], list[str]]:
-    """What came of so many models, and the findings. A process that dies or hangs is a finding of the model at hand; the next one
-    goes on behind it."""
+    """What came of so many models, and the findings."""
+    code = f"from {__package__}.models import _work; _work({seed}, {{first}}, {{last}}, {with_cases})"
+    return in_processes(code, first, count, told)
+
+
+def in_processes(
+    code: str, first: int, count: int, told: Callable[[str], object] = print
+) -> tuple[Counter[str], list[str]]:
+    """What came of so many trials, and the findings. `code` tries those from {first} to {last}, and prints the number and outcome
+    of each. A process that dies or hangs is a finding of the trial at hand; the next one goes on behind it."""
     tally, findings, number, last = Counter[str](), [], first, first + count
     while number < last:
-        code = f"from {__package__}.models import _work; _work({seed}, {number}, {last}, {with_cases})"
-        process = processes.start(code, stdout=processes.PIPE, stderr=processes.PIPE, text=True)
+        process = processes.start(
+            code.format(first=number, last=last), stdout=processes.PIPE, stderr=processes.PIPE, text=True
+        )
         lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         assert process.stdout is not None
         threading.Thread(target=_read, args=(process.stdout, lines), daemon=True).start()

@@ -2,4 +2,4 @@
 
 from ..._lazy import lazy
 
-__getattr__, __dir__ = lazy(__name__, {"cuda_graph_executor": ".cuda_graph_executor"}, {})
+__getattr__, __dir__ = lazy(__name__, "cuda_graph_executor")

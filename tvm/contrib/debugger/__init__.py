@@ -2,6 +2,4 @@
 
 from ..._lazy import lazy
 
-_MODULES = {"debug_executor": ".debug_executor", "debug_result": ".debug_result", "debug_runtime": ".debug_runtime"}
-
-__getattr__, __dir__ = lazy(__name__, _MODULES, {})
+__getattr__, __dir__ = lazy(__name__, "debug_executor debug_result debug_runtime")

@@ -9,14 +9,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....vm.device import Device
-from ....vm.observe.benchmark import BenchmarkResult
-from ....vm.observe.profile import MetricCollector
-from ....vm.observe.report import Report
 from ...graphs.debugger import DebugExecutor
 from ...graphs.dump import DebugResult
 from ...graphs.factory import executable_of, find_function
 from ...runtime.ndarray import NDArray
-from ..graph_executor import GraphModule, get_device
+from ..graph_executor import GraphModule, forwarding, get_device
 
 
 def create(
@@ -35,6 +32,7 @@ def executor(graph_json_str: str, libmod: Any, devices: Sequence[Device]) -> Deb
     return DebugExecutor(graph_json_str, executable_of(libmod), devices[0], find=find, params=weights, tensor=NDArray)
 
 
+@forwarding(DebugExecutor, "run_individual", "run_individual_node", "profile")
 class GraphModuleDebug(GraphModule):
     """A graph module whose `run` measures each node and keeps what it gave. It writes into a folder: of its own, which `exit`
     removes, or `dump_root`, of which `exit` removes what the module has written."""
@@ -61,9 +59,9 @@ class GraphModuleDebug(GraphModule):
     ) -> None:
         """Measures each node, keeps all tensors, writes both into the folder, and prints a table."""
         if input_dict:
-            self.set_input(**input_dict)
+            self.module["set_input"](**input_dict)
         times = number, repeat, min_repeat_ms, limit_zero_time_iterations, cooldown_interval_ms, repeats_to_cooldown
-        self.debug_datum.times = self.run_individual(*times)
+        self.debug_datum.times = self.module["run_individual"](*times)
         self._keep_tensors()
         self.debug_datum.dump_output_tensor()
         self.debug_datum.dump_chrome_trace()
@@ -80,37 +78,6 @@ class GraphModuleDebug(GraphModule):
     def get_node_output(self, node: int | str, output: int = 0) -> Any:
         """A copy of what a node gave when it was computed last."""
         return self.module["get_node_output"](self.module.node_index(node), output)
-
-    def run_individual(
-        self,
-        number: int,
-        repeat: int = 1,
-        min_repeat_ms: float = 0,
-        limit_zero_time_iterations: int = 100,
-        cooldown_interval_ms: float = 0,
-        repeats_to_cooldown: int = 1,
-    ) -> list[list[float]]:
-        """Seconds by node and repeat."""
-        times = repeat, min_repeat_ms, limit_zero_time_iterations, cooldown_interval_ms, repeats_to_cooldown
-        return self.module["run_individual"](number, *times)
-
-    def run_individual_node(
-        self,
-        index: int,
-        number: int = 10,
-        repeat: int = 1,
-        min_repeat_ms: float = 0,
-        limit_zero_time_iterations: int = 100,
-        cooldown_interval_ms: float = 0,
-        repeats_to_cooldown: int = 1,
-    ) -> BenchmarkResult:
-        """How long a node takes; no time for a parameter."""
-        times = repeat, min_repeat_ms, limit_zero_time_iterations, cooldown_interval_ms, repeats_to_cooldown
-        return self.module["run_individual_node"](index, number, *times)
-
-    def profile(self, collectors: Sequence[MetricCollector] | None = None, **input_dict: Any) -> Report:
-        """A report of one run, a row for each node."""
-        return self.module["profile"](collectors, **input_dict)
 
     def exit(self) -> None:
         """Removes the folder."""

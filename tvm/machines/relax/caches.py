@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from ....formats.messages.errors import ArgumentError, CheckError
+from ....formats.messages.errors import CheckError
 from ....vm.tensor import Tensor
 from ...modules.containers import Array, Object, ShapeTuple
-from .builtins import builtin
-from .values import sizes, tensor
+from .registering import builtin
+from .values import required, sizes, tensor
 
 
 class AttentionKVCache(Object):
@@ -34,9 +34,7 @@ class AttentionKVCache(Object):
 
 
 def _cache(value: Any, doing: str) -> AttentionKVCache:
-    if not isinstance(value, AttentionKVCache):
-        raise ArgumentError(f"{doing}: expected a cache, got a {type(value).__name__}")
-    return value
+    return required(value, AttentionKVCache, "a cache", doing)
 
 
 @builtin

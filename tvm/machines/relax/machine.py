@@ -1,5 +1,8 @@
 """Runs programs of the Relax VM (`files/relax_program.py`). Their registers hold any of Python's values and nearly every
 instruction is a call of a function of Python's: so Python walks them, on frames of its own, and nothing is compiled.
+
+Through the engine such a call would be slower: 10 µs without arguments and 20 with a tensor, which is shared and copied there,
+against 0.9 µs here. Models that a compiler made do not come here.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import numpy as np
 
 from ....formats.messages.errors import CheckError
 from ....vm.tensor import Tensor
-from .builtins import builtin
+from .registering import builtin
 from .values import tensor
 
 

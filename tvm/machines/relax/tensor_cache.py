@@ -13,7 +13,7 @@ from ....vm.tensor import Tensor, require_cpu
 from ...files.tensor_cache import load as load_folder
 from ...modules.containers import Array
 from ...modules.module import Module
-from .builtins import builtin
+from .registering import builtin
 
 _tensors: dict[str, Tensor] = {}
 

@@ -8,4 +8,4 @@ _ABSENT = {
     "nn": "relax.testing.nn and relax.BlockBuilder make programs",
 }
 
-__getattr__, __dir__ = lazy(__name__, {"onnx": ".onnx"}, {".onnx": ("detach_params",)}, _ABSENT)
+__getattr__, __dir__ = lazy(__name__, "onnx", names={".onnx": "detach_params"}, absent=_ABSENT)

@@ -39,7 +39,7 @@ def from_onnx(
         return module
     module, arrays = unbind_weights(module, "main")
     return ModuleWithParams(
-        module.functions, module.data_types, module.imports, {"main": [array(each) for each in arrays.values()]}
+        module.functions, module.data_types, module.imports, (), {"main": [array(each) for each in arrays.values()]}
     )
 
 

@@ -9,80 +9,24 @@ import numpy as np
 
 from ....compiler.builder.programs import Expression, constant
 from ....compiler.builder.programs import op as own
-from . import nn
+from . import nn  # noqa: F401
 from .nn import flattened as _flattened
-from .packed import call_dps_packed, call_packed, call_pure_packed
+from .packed import call_dps_packed, call_packed, call_pure_packed  # noqa: F401
 
-_SAME = [
-    "abs",
-    "acos",
-    "acosh",
-    "add",
-    "asin",
-    "asinh",
-    "atan",
-    "atanh",
-    "bitwise_and",
-    "bitwise_or",
-    "bitwise_xor",
-    "ceil",
-    "cos",
-    "cosh",
-    "divide",
-    "equal",
-    "erf",
-    "exp",
-    "floor",
-    "floor_divide",
-    "greater",
-    "greater_equal",
-    "isfinite",
-    "isinf",
-    "isnan",
-    "less",
-    "less_equal",
-    "log",
-    "logical_and",
-    "logical_not",
-    "logical_or",
-    "logical_xor",
-    "maximum",
-    "minimum",
-    "multiply",
-    "negative",
-    "not_equal",
-    "round",
-    "rsqrt",
-    "sigmoid",
-    "sign",
-    "sin",
-    "sinh",
-    "sqrt",
-    "square",
-    "subtract",
-    "tan",
-    "tanh",
-    "where",
-]
+_SAME_WORDS = """
+    abs acos acosh add asin asinh atan atanh bitwise_and bitwise_or bitwise_xor ceil cos cosh divide equal erf exp floor
+    floor_divide greater greater_equal isfinite isinf isnan less less_equal log logical_and logical_not logical_or
+    logical_xor maximum minimum multiply negative not_equal round rsqrt sigmoid sign sin sinh sqrt square subtract tan tanh
+    where
+"""
+_SAME = _SAME_WORDS.split()
 _REDUCTIONS = ("sum", "mean", "max", "min", "prod")
 
-__all__ = [
-    "argmax",
-    "astype",
-    "broadcast_to",
-    "call_dps_packed",
-    "call_packed",
-    "call_pure_packed",
-    "clip",
-    "concat",
-    "expand_dims",
-    "flatten",
-    "full",
-    "linear",
-    "matmul",
-    "nn",
-]
-__all__ += ["ones", "permute_dims", "power", "reshape", "squeeze", "take", "tile", "zeros", *_SAME, *_REDUCTIONS]
+_OWN = """
+    argmax astype broadcast_to call_dps_packed call_packed call_pure_packed clip concat expand_dims flatten full linear matmul
+    nn ones permute_dims power reshape squeeze take tile zeros
+"""
+__all__ = [*_OWN.split(), *_SAME, *_REDUCTIONS]
 
 
 def __getattr__(name: str) -> Any:

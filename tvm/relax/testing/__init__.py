@@ -2,11 +2,4 @@
 
 from ..._lazy import lazy
 
-_MODULES = {
-    "lib_comparator": ".lib_comparator",
-    "nn": ".nn",
-    "runtime_builtin": ".runtime_builtin",
-    "vm": ".vm",
-}
-
-__getattr__, __dir__ = lazy(__name__, _MODULES, {})
+__getattr__, __dir__ = lazy(__name__, "lib_comparator nn runtime_builtin vm")

@@ -2,14 +2,12 @@
 
 from ..._lazy import lazy
 
-_MODULES = {
+_OTHERS = {
     "compile_engine": ".te_compiler",
     "executor_factory": "...contrib.factory",
-    "interpreter": ".interpreter",
     "profiler_vm": "...runtime.profiler_vm",
-    "te_compiler": ".te_compiler",
     "vm": "..vm",
     "vmobj": "..vm",
 }
 
-__getattr__, __dir__ = lazy(__name__, _MODULES, {".options": ("Executor", "Runtime")})
+__getattr__, __dir__ = lazy(__name__, "interpreter te_compiler", others=_OTHERS, names={".options": "Executor Runtime"})

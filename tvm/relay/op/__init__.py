@@ -42,4 +42,4 @@ __all__ = [
     *("TABLE", "algorithm", "annotation", "get", "image", "nn", "op", "random", "reduce", "tensor", "vision"),
 ]
 
-__getattr__, __dir__ = lazy(__name__, {}, {}, {**OP, **RELAY})
+__getattr__, __dir__ = lazy(__name__, absent={**OP, **RELAY})

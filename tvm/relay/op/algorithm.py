@@ -7,7 +7,8 @@ from typing import Any
 from ....compiler.builder import programs
 from ....compiler.builder.programs import Expression, op
 from ..ty import dtype_name
-from .table import Tensor, as_dims, axis_of, operator, shape_of, type_of
+from .dynamic import sizes_of
+from .table import Tensor, as_dims, axis_of, behind, operator, shape_of, type_of
 
 
 def _sorted(data: Expression, axis: int, ascending: bool) -> tuple[Expression, Expression]:
@@ -40,8 +41,6 @@ def topk(
     along = axis_of(data, axis)
     known = as_dims(k)
     if known is None:
-        from .dynamic import sizes_of
-
         waits, known = sizes_of(op.reshape(k, shape=(1,)))
         values, places = _few(data, waits, known[0], along, bool(is_ascend))
     else:
@@ -55,8 +54,6 @@ def topk(
 
 
 def _few(data: Expression, waits: list[Expression], count: Any, axis: int, ascending: bool) -> list[Expression]:
-    from .table import behind
-
     values, places = _sorted(data, axis, ascending)
     ones = behind("broadcast_to", programs.constant(1), waits, shape=(count,))
     first = op.cumulative_sum(ones, axis=0, exclusive=True)

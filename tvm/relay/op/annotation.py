@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ....compiler.builder.programs import Expression
 from .table import Tensor, operator
 
 
-@operator("annotation.stop_fusion")
-def stop_fusion(data: Tensor) -> Expression:
-    """The value."""
-    return data
+def _unchanged(name: str, *, names_compiler: bool = False) -> Callable[..., Any]:
+    def of(data: Tensor) -> Expression:
+        return data
+
+    def of_compiler(data: Tensor, compiler: str) -> Expression:
+        return data
+
+    return operator(f"annotation.{name}", summary="The value.")(of_compiler if names_compiler else of)
 
 
-@operator("annotation.checkpoint")
-def checkpoint(data: Tensor) -> Expression:
-    """The value."""
-    return data
-
-
-@operator("annotation.compiler_begin")
-def compiler_begin(data: Tensor, compiler: str) -> Expression:
-    """The value."""
-    return data
-
-
-@operator("annotation.compiler_end")
-def compiler_end(data: Tensor, compiler: str) -> Expression:
-    """The value."""
-    return data
+stop_fusion, checkpoint = map(_unchanged, ("stop_fusion", "checkpoint"))
+compiler_begin, compiler_end = (_unchanged(name, names_compiler=True) for name in ("compiler_begin", "compiler_end"))
 
 
 @operator("on_device")

@@ -16,13 +16,6 @@ from .table import Tensor, operator, pair, rank_of, type_of
 LETTERS = {1: "W", 2: "HW", 3: "DHW"}  # the axes of space
 
 
-def named(name: str, summary: str, body: Callable[..., Expression]) -> Callable[..., Any]:
-    """The operator `nn.<name>` whose body is one for any number of axes."""
-    body.__name__ = body.__qualname__ = name
-    body.__doc__ = summary
-    return operator(f"nn.{name}")(body)
-
-
 def each(number: int, count: int) -> int | tuple[int, ...]:
     """A default for each axis; of one axis the number."""
     return number if count == 1 else (number,) * count
@@ -55,6 +48,7 @@ def _convolution(count: int) -> Callable[..., Any]:
     spatial = LETTERS[count]
     ones, zeros = each(1, count), each(0, count)
 
+    @operator(f"nn.conv{count}d", summary=f"Convolution over the axes {spatial}.")
     def convolve(
         data: Tensor,
         weight: Tensor,
@@ -82,7 +76,7 @@ def _convolution(count: int) -> Callable[..., Any]:
         result = result if cast_to is None else op.cast(result, dtype=cast_to)
         return transformed(result, f"NC{spatial}", out_layout or data_layout)
 
-    return named(f"conv{count}d", f"Convolution over the axes {spatial}.", convolve)
+    return convolve
 
 
 def _plain_weight(data: Expression, weight: Expression, groups: int, layout: str, spatial: str) -> Expression:
@@ -101,6 +95,7 @@ def _transposed(count: int) -> Callable[..., Any]:
     spatial = LETTERS[count]
     ones, zeros = (1,) * count, (0,) * count
 
+    @operator(f"nn.conv{count}d_transpose", summary=f"The transpose of convolution over the axes {spatial}.")
     def transpose(
         data: Tensor,
         weight: Tensor,
@@ -135,7 +130,7 @@ def _transposed(count: int) -> Callable[..., Any]:
         result = result if cast_to is None else op.cast(result, dtype=cast_to)
         return transformed(result, f"NC{spatial}", out_layout or data_layout)
 
-    return named(f"conv{count}d_transpose", f"The transpose of convolution over the axes {spatial}.", transpose)
+    return transpose
 
 
 conv1d_transpose, conv2d_transpose, conv3d_transpose = map(_transposed, (1, 2, 3))

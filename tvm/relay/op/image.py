@@ -57,6 +57,7 @@ def _resize(plain: str) -> Callable[..., Any]:
     """`image.resize<n>d` of images in the layout `plain`."""
     count = len(plain) - 2
 
+    @operator(f"image.resize{count}d", summary=f"Images {plain} in another size.")
     def resize(
         data: Tensor,
         size: Any,
@@ -81,9 +82,7 @@ def _resize(plain: str) -> Callable[..., Any]:
         result = result if own.is_float else op.cast(result, dtype=own)
         return op.cast(result, dtype=dtype_name(out_dtype)) if out_dtype else result
 
-    resize.__name__ = resize.__qualname__ = f"resize{count}d"
-    resize.__doc__ = f"Images {plain} in another size."
-    return operator(f"image.{resize.__name__}")(resize)
+    return resize
 
 
 resize1d, resize2d, resize3d = map(_resize, ("NCW", "NCHW", "NCDHW"))

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 from ....compiler.builder.programs import Expression, op
 from ....formats.messages.errors import InferenceError
-from .table import Tensor, like, operator, shape_of, type_of
+from .table import Tensor, known, like, operator, type_of
+
+
+def _mean_loss(name: str, predictions: Expression, logarithms: Expression, targets: Expression) -> Expression:
+    """The mean over the batch of -sum(targets · logarithms)."""
+    (batch,) = known(f"nn.{name}: the batch", type_of(predictions).shape[0])
+    return op.divide(op.negative(op.sum(op.multiply(logarithms, targets))), like(predictions, batch))
 
 
 @operator("nn.cross_entropy")
 def cross_entropy(predictions: Tensor, targets: Tensor) -> Expression:
     """The mean over the batch of -sum(targets log predictions)."""
-    predictions, shape = shape_of(predictions)
-    total = op.negative(op.sum(op.multiply(op.log(predictions), targets)))
-    if not isinstance(shape[0], int):
-        raise NotImplementedError("nn.cross_entropy: the batch must be known")
-    return op.divide(total, like(predictions, shape[0]))
+    return _mean_loss("cross_entropy", predictions, op.log(predictions), targets)
 
 
 @operator("nn.cross_entropy_with_logits")
 def cross_entropy_with_logits(predictions: Tensor, targets: Tensor) -> Expression:
     """The mean over the batch of -sum(targets · predictions)."""
-    predictions, shape = shape_of(predictions)
-    total = op.negative(op.sum(op.multiply(predictions, targets)))
-    if not isinstance(shape[0], int):
-        raise NotImplementedError("nn.cross_entropy_with_logits: the batch must be known")
-    return op.divide(total, like(predictions, shape[0]))
+    return _mean_loss("cross_entropy_with_logits", predictions, predictions, targets)
 
 
 @operator("nn.nll_loss")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,8 @@ from .convolution import (  # noqa: F401
     dense,
     matmul,
 )
+from .dynamic import sizes_of
+from .image import resized
 from .layouts import transformed
 from .loss import cross_entropy, cross_entropy_with_logits, nll_loss  # noqa: F401
 from .pooling import (  # noqa: F401
@@ -51,8 +53,8 @@ from .pooling import (  # noqa: F401
 from .reduce import axes_of
 from .sampling import correlation, deformable_conv2d  # noqa: F401  (TVM has them here too)
 from .sparse import sparse_add, sparse_dense, sparse_transpose  # noqa: F401
-from .table import Tensor, axis_of, known, like, minus, operator, pair, rank_of, shape_of, type_of
-from .tensor import fast_exp, fast_tanh  # noqa: F401  (TVM has them here too)
+from .table import Tensor, axis_of, behind, known, like, minus, operator, pair, rank_of, shape_of, type_of
+from .tensor import fast_exp, fast_tanh, filled  # noqa: F401  (TVM has some of them here too)
 
 # ---- activations ----
 
@@ -82,23 +84,17 @@ def prelu(data: Tensor, alpha: Tensor, axis: int = 1) -> Expression:
     return op.where(op.less(data, like(data, 0)), op.multiply(data, slope), data)
 
 
-@operator("nn.softmax")
-def softmax(data: Tensor, axis: int = -1) -> Expression:
-    """exp x / the sum of exp x along an axis."""
-    return op.softmax(data, axis=axis_of(data, axis))
+def _softmax(name: str, ours: str, summary: str) -> Callable[..., Any]:
+    @operator(f"nn.{name}", summary=summary)
+    def apply(data: Tensor, axis: int = -1) -> Expression:
+        return getattr(op, ours)(data, axis=axis_of(data, axis))
+
+    return apply
 
 
-@operator("nn.fast_softmax")
-def fast_softmax(data: Tensor, axis: int = -1) -> Expression:
-    """`softmax`."""
-    return op.softmax(data, axis=axis_of(data, axis))
-
-
-@operator("nn.log_softmax")
-def log_softmax(data: Tensor, axis: int = -1) -> Expression:
-    """The logarithm of softmax."""
-    return op.log_softmax(data, axis=axis_of(data, axis))
-
+softmax = _softmax("softmax", "softmax", "exp x / the sum of exp x along an axis.")
+fast_softmax = _softmax("fast_softmax", "softmax", "`softmax`.")
+log_softmax = _softmax("log_softmax", "log_softmax", "The logarithm of softmax.")
 
 # ---- shapes ----
 
@@ -158,16 +154,11 @@ def _cut(data: Expression, sides: list[tuple[int, int]]) -> tuple[Expression, li
 
 def _truths(data: Expression) -> Expression:
     """Truths in the shape of `data`."""
-    from .tensor import filled
-
     return filled(data, programs.constant(True))
 
 
 def _padded_by(data: Expression, width: Expression, value: Any, mode: str) -> Expression:
     """Padding whose widths a run computes."""
-    from .dynamic import sizes_of
-    from .table import behind
-
     waits, sizes = sizes_of(op.reshape(op.permute_dims(width), shape=(2 * rank_of(data),)))
     known = getattr(value.atom, "value", None) if isinstance(value, Expression) else value
     if known is None:
@@ -285,8 +276,6 @@ def upsampling(
     align_corners: bool = False,
 ) -> Expression:
     """An image enlarged by the two scales."""
-    from .image import resized
-
     data = transformed(data, layout, "NCHW")
     data, shape = shape_of(data)
     sizes = [
@@ -311,8 +300,6 @@ def upsampling3d(
     coordinate_transformation_mode: str = "half_pixel",
 ) -> Expression:
     """A volume enlarged by the three scales."""
-    from .image import resized
-
     data = transformed(data, layout, "NCDHW")
     sizes = known("nn.upsampling3d: the volume's size", *type_of(data).shape[2:])
     wanted = [round(size * scale) for size, scale in zip(sizes, (scale_d, scale_h, scale_w), strict=True)]
@@ -361,38 +348,31 @@ def _normalised(data: Expression, axes: Sequence[int], epsilon: float) -> Expres
     return op.multiply(away, op.rsqrt(op.add(spread, like(data, epsilon))))
 
 
-@operator("nn.instance_norm")
-def instance_norm(
-    data: Tensor,
-    gamma: Tensor,
-    beta: Tensor,
-    axis: int = 1,
-    epsilon: float = 1e-5,
-    center: bool = True,
-    scale: bool = True,
-) -> Expression:
-    """Each channel of each image normalised by its own mean and variance."""
-    if axis_of(data, axis) == 1 and scale and center:
-        return op.instance_normalization(data, gamma, beta, epsilon=float(epsilon))
-    axes = [each for each in range(1, rank_of(data)) if each != axis_of(data, axis)]
-    return _scaled(_normalised(data, axes, epsilon), gamma, beta, axis, scale, center)
+def _norm(name: str, default: int, summary: str) -> Callable[..., Any]:
+    """Over the axis `default` the operator of Treadle's, `<name>alization`, where scale and center are wanted."""
+
+    @operator(f"nn.{name}", summary=summary)
+    def norm(
+        data: Tensor,
+        gamma: Tensor,
+        beta: Tensor,
+        axis: int = default,
+        epsilon: float = 1e-5,
+        center: bool = True,
+        scale: bool = True,
+    ) -> Expression:
+        along, is_layer = axis_of(data, axis), default == -1
+        if along == axis_of(data, default) and scale and center:
+            own = {"axis": -1} if is_layer else {}
+            return getattr(op, f"{name}alization")(data, gamma, beta, **own, epsilon=float(epsilon))
+        axes = [along] if is_layer else [each for each in range(1, rank_of(data)) if each != along]
+        return _scaled(_normalised(data, axes, epsilon), gamma, beta, along, scale, center)
+
+    return norm
 
 
-@operator("nn.layer_norm")
-def layer_norm(
-    data: Tensor,
-    gamma: Tensor,
-    beta: Tensor,
-    axis: int = -1,
-    epsilon: float = 1e-5,
-    center: bool = True,
-    scale: bool = True,
-) -> Expression:
-    """Normalised by mean and variance along an axis."""
-    along = axis_of(data, axis)
-    if along == rank_of(data) - 1 and scale and center:
-        return op.layer_normalization(data, gamma, beta, axis=-1, epsilon=float(epsilon))
-    return _scaled(_normalised(data, [along], epsilon), gamma, beta, along, scale, center)
+instance_norm = _norm("instance_norm", 1, "Each channel of each image normalised by its own mean and variance.")
+layer_norm = _norm("layer_norm", -1, "Normalised by mean and variance along an axis.")
 
 
 @operator("nn.group_norm")
@@ -450,7 +430,6 @@ def dropout(data: Any, rate: float = 0.5) -> TupleGetItem:
 
 dropout_raw.__name__ = "dropout_raw"
 
-
 # ---- losses ----
 
 
@@ -465,4 +444,4 @@ def fifo_buffer(data: Tensor, buffer: Tensor, axis: int) -> Expression:
     return op.slice(joined, starts=(dims.multiply(count, -1),), ends=(1 << 40,), axes=(along,), steps=(1,))
 
 
-__getattr__, __dir__ = lazy(__name__, {}, {}, NN)
+__getattr__, __dir__ = lazy(__name__, absent=NN)

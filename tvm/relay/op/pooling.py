@@ -9,27 +9,19 @@ import numpy as np
 
 from ....compiler.builder import programs
 from ....compiler.builder.programs import Expression, op
-from .convolution import LETTERS, named, pads
+from .convolution import LETTERS, pads
 from .layouts import transformed
-from .table import Tensor, known, pair, type_of
+from .table import Tensor, known, operator, pair, type_of
 
 
 def _pool(
-    kind: str,
-    data: Expression,
-    count: int,
-    pool_size: Any,
-    strides: Any,
-    dilation: Any,
-    padding: Any,
-    layouts: tuple[str, str],
-    ceil_mode: bool,
-    **attributes: Any,
+    kind: str, data: Expression, count: int, window: tuple, layouts: tuple[str, str], ceil_mode: bool, **attributes: Any
 ) -> Expression:
-    plain = f"NC{LETTERS[count]}"
+    """Pooling by a window: its size, strides, dilation and padding."""
+    plain, (size, strides, dilation, padding) = f"NC{LETTERS[count]}", window
     result = getattr(op, kind)(
         transformed(data, layouts[0], plain),
-        kernel=pair(pool_size, count),
+        kernel=pair(size, count),
         strides=pair(strides, count),
         pads=pads(padding, count),
         dilations=pair(dilation, count),
@@ -42,6 +34,7 @@ def _pool(
 def _max(count: int) -> Callable[..., Any]:
     ones, zeros, plain = (1,) * count, (0,) * count, f"NC{LETTERS[count]}"
 
+    @operator(f"nn.max_pool{count}d", summary="The greatest element under each window.")
     def pooled(
         data: Tensor,
         pool_size: Any = ones,
@@ -52,14 +45,16 @@ def _max(count: int) -> Callable[..., Any]:
         out_layout: str = "",
         ceil_mode: bool = False,
     ) -> Expression:
-        return _pool("max_pool", data, count, pool_size, strides, dilation, padding, (layout, out_layout), ceil_mode)
+        window = pool_size, strides, dilation, padding
+        return _pool("max_pool", data, count, window, (layout, out_layout), ceil_mode)
 
-    return named(f"max_pool{count}d", "The greatest element under each window.", pooled)
+    return pooled
 
 
 def _average(count: int) -> Callable[..., Any]:
     ones, zeros, plain = (1,) * count, (0,) * count, f"NC{LETTERS[count]}"
 
+    @operator(f"nn.avg_pool{count}d", summary="The mean of the elements under each window.")
     def pooled(
         data: Tensor,
         pool_size: Any = ones,
@@ -71,21 +66,10 @@ def _average(count: int) -> Callable[..., Any]:
         ceil_mode: bool = False,
         count_include_pad: bool = False,
     ) -> Expression:
-        layouts, counted = (layout, out_layout), bool(count_include_pad)
-        return _pool(
-            "average_pool",
-            data,
-            count,
-            pool_size,
-            strides,
-            dilation,
-            padding,
-            layouts,
-            ceil_mode,
-            count_include_pad=counted,
-        )
+        window, counted = (pool_size, strides, dilation, padding), {"count_include_pad": bool(count_include_pad)}
+        return _pool("average_pool", data, count, window, (layout, out_layout), ceil_mode, **counted)
 
-    return named(f"avg_pool{count}d", "The mean of the elements under each window.", pooled)
+    return pooled
 
 
 max_pool1d, max_pool2d, max_pool3d = map(_max, (1, 2, 3))
@@ -116,17 +100,17 @@ def _adaptive(kind: str, count: int, fixed: bool) -> Callable[..., Any]:
 
     if fixed:
 
+        @operator(f"nn.global_{kind}_pool{count}d", summary="Pooling over all places.")
         def whole(data: Tensor, layout: str = layout_, out_layout: str = "") -> Expression:
             return pooled(data, 1, layout, out_layout)
 
-        made, name = whole, f"global_{kind}_pool{count}d"
-    else:
+        return whole
 
-        def to_size(data: Tensor, output_size: Any = None, layout: str = layout_, out_layout: str = "") -> Expression:
-            return pooled(data, output_size, layout, out_layout)
+    @operator(f"nn.adaptive_{kind}_pool{count}d", summary="Pooling over all places, or to a size of the result.")
+    def to_size(data: Tensor, output_size: Any = None, layout: str = layout_, out_layout: str = "") -> Expression:
+        return pooled(data, output_size, layout, out_layout)
 
-        made, name = to_size, f"adaptive_{kind}_pool{count}d"  # type: ignore[assignment]
-    return named(name, "Pooling over all places" + ("." if fixed else ", or to a size of the result."), made)
+    return to_size
 
 
 def _windows(length: int, size: int) -> list[tuple[int, int]]:
@@ -157,9 +141,7 @@ def _pooled_along(data: Expression, axis: int, length: Any, size: Any, reduce: A
     return op.concat(*parts, axis=axis)
 
 
-global_max_pool1d, global_avg_pool1d = _adaptive("max", 1, True), _adaptive("avg", 1, True)
-global_max_pool2d, global_avg_pool2d = _adaptive("max", 2, True), _adaptive("avg", 2, True)
-global_max_pool3d, global_avg_pool3d = _adaptive("max", 3, True), _adaptive("avg", 3, True)
-adaptive_max_pool1d, adaptive_avg_pool1d = _adaptive("max", 1, False), _adaptive("avg", 1, False)
-adaptive_max_pool2d, adaptive_avg_pool2d = _adaptive("max", 2, False), _adaptive("avg", 2, False)
-adaptive_max_pool3d, adaptive_avg_pool3d = _adaptive("max", 3, False), _adaptive("avg", 3, False)
+global_max_pool1d, global_max_pool2d, global_max_pool3d = (_adaptive("max", count, True) for count in (1, 2, 3))
+global_avg_pool1d, global_avg_pool2d, global_avg_pool3d = (_adaptive("avg", count, True) for count in (1, 2, 3))
+adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = (_adaptive("max", count, False) for count in (1, 2, 3))
+adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = (_adaptive("avg", count, False) for count in (1, 2, 3))

@@ -21,16 +21,15 @@ def axes_of(data: Expression, axis: Any, exclude: bool = False) -> tuple[int, ..
 
 
 def _reduction(name: str) -> Callable[..., Any]:
+    summary = f"`{name}` over axes: all where none are given, the others with `exclude`; of truth values a truth value."
+
+    @operator(name, summary=summary)
     def reduce(data: Tensor, axis: Any = None, keepdims: bool = False, exclude: bool = False) -> Expression:
         axes = axes_of(data, axis, exclude)
         own = _OF_TRUTH.get(name, name) if type_of(data).dtype.name == "bool" else name
         return getattr(op, own)(data, axes=axes, keepdims=bool(keepdims)) if axes else data
 
-    reduce.__name__ = reduce.__qualname__ = name
-    reduce.__doc__ = (
-        f"`{name}` over axes: all where none are given, the others with `exclude`; of truth values a truth value."
-    )
-    return operator(name)(reduce)
+    return reduce
 
 
 _OF_TRUTH = {"sum": "any", "prod": "all", "max": "any", "min": "all"}  # TVM's results have the operand's type
@@ -39,6 +38,7 @@ all, any = _reduction("all"), _reduction("any")
 
 
 def _place(name: str) -> Callable[..., Any]:
+    @operator(name, summary=f"`{name}`: the place of an element, int32, over an axis or in all axes together.")
     def reduce(
         data: Tensor, axis: Any = None, keepdims: bool = False, exclude: bool = False, select_last_index: bool = False
     ) -> Expression:
@@ -54,9 +54,7 @@ def _place(name: str) -> Callable[..., Any]:
         found = op.cast(getattr(op, name)(flat, axis=-1, **flags), dtype="int32")
         return op.expand_dims(found, axes=axes) if keepdims else found
 
-    reduce.__name__ = reduce.__qualname__ = name
-    reduce.__doc__ = f"`{name}`: the place of an element, int32, over an axis or in all axes together."
-    return operator(name)(reduce)
+    return reduce
 
 
 argmax, argmin = _place("argmax"), _place("argmin")

@@ -22,28 +22,15 @@ from typing import Any, Union
 
 import numpy as np
 
+from ....compiler import ir
 from ....compiler.builder import programs
-from ....compiler.builder.programs import Expression, op
+from ....compiler.builder.programs import Expression
+from ....compiler.operators import TABLE as OPERATORS
 from ....formats import dims, types
 from ....formats.dims import Dim, SymbolicDim
 from ....formats.dtypes import DType
 from ....formats.messages.errors import InferenceError
-from ..expr import Call, Expr, Op, TupleWrapper, as_expr
-
-__all__ = [
-    "TABLE",
-    "Expression",
-    "Row",
-    "Tensor",
-    "Tensors",
-    "as_dims",
-    "axis_of",
-    "cut_to",
-    "like",
-    "op",
-    "operator",
-    "shape_of",
-]
+from ..expr import OPERATOR_CALLS, Call, Expr, Op, TupleWrapper, as_expr
 
 Tensor = Expression
 Tensors = Sequence[Expression]
@@ -79,10 +66,15 @@ class Row:
 TABLE: dict[str, Row] = {}
 
 
-def operator(name: str, results: Results = None) -> Callable[[Callable[..., Expression]], Callable[..., Any]]:
-    """Registers an operator; see above."""
+def operator(
+    name: str, results: Results = None, summary: str = ""
+) -> Callable[[Callable[..., Expression]], Callable[..., Any]]:
+    """Registers an operator; see above. With a `summary`, its docstring, the function is made, and gets the operator's name."""
 
     def register(function: Callable[..., Expression]) -> Callable[..., Any]:
+        if summary:
+            function.__name__ = function.__qualname__ = name.rpartition(".")[2]
+            function.__doc__ = summary
         row = Row(name, function, inspect.signature(function), results)
         TABLE[name] = row
 
@@ -90,9 +82,16 @@ def operator(name: str, results: Results = None) -> Callable[[Callable[..., Expr
         def call(*args: Any, **kwargs: Any) -> Any:
             return _call(row, args, kwargs)
 
+        OPERATOR_CALLS[name] = call
         return call
 
     return register
+
+
+def operators_in(names: Mapping[str, Any]) -> list[str]:
+    """Those of a module's public names that are operators."""
+    known = set(map(id, OPERATOR_CALLS.values()))
+    return [name for name, value in names.items() if not name.startswith("_") and id(value) in known]
 
 
 def _call(row: Row, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -242,10 +241,7 @@ def shape_of(x: Expression) -> tuple[Expression, tuple[Dim, ...]]:
 
 
 def behind(operator_name: str, x: Expression, waits: Sequence[Expression], **attributes: Any) -> Expression:
-    """An operator on `x` whose attributes use dimensions that `waits` bind: it comes after them."""
-    from ....compiler import ir
-    from ....compiler.operators import TABLE as OPERATORS
-
+    """An operator on `x` whose attributes use dimensions that `waits` bind: it comes behind them."""
     operator_ = OPERATORS[operator_name]
     canonical = operator_.canonical(attributes)
     result = operator_.result_types([type_of(x)], canonical)[0]

@@ -13,102 +13,24 @@ from ....compiler.builder.programs import Expression, op
 from ....formats.messages.errors import InferenceError
 from ..ty import dtype_name
 from . import table
+from .dynamic import full_of
 from .table import Tensor, Tensors, like, operator, type_of
-
-__all__ = [
-    "abs",
-    "acos",
-    "acosh",
-    "add",
-    "asin",
-    "asinh",
-    "atan",
-    "atanh",
-    "bitwise_and",
-    "bitwise_not",
-    "bitwise_or",
-    "bitwise_xor",
-    "ceil",
-    "clip",
-    "concatenate",
-    "copy",
-    "cos",
-    "cosh",
-    "device_copy",
-    "divide",
-    "einsum",
-    "equal",
-    "erf",
-    "exp",
-    "fast_erf",
-    "fast_exp",
-    "fast_tanh",
-    "fixed_point_multiply",
-    "floor",
-    "floor_divide",
-    "floor_mod",
-    "greater",
-    "greater_equal",
-    "isfinite",
-    "isinf",
-    "isnan",
-    "left_shift",
-    "less",
-    "less_equal",
-    "log",
-    "log2",
-    "log10",
-    "logical_and",
-    "logical_not",
-    "logical_or",
-    "logical_xor",
-    "maximum",
-    "minimum",
-    "mod",
-    "multiply",
-    "ndarray_size",
-    "negative",
-    "not_equal",
-    "ones",
-    "ones_like",
-    "power",
-    "right_shift",
-    "round",
-    "rsqrt",
-    "shape_of",
-    "sigmoid",
-    "sign",
-    "sin",
-    "sinh",
-    "sqrt",
-    "stack",
-    "subtract",
-    "tan",
-    "tanh",
-    "trunc",
-    "trunc_divide",
-    "trunc_mod",
-    "zeros",
-    "zeros_like",
-]
 
 
 def _unary(name: str, ours: str = "") -> Callable[..., Any]:
+    @operator(name, summary=f"`{name}`, element by element.")
     def apply(data: Tensor) -> Expression:
         return getattr(op, ours or name)(data)
 
-    apply.__name__ = apply.__qualname__ = name
-    apply.__doc__ = f"`{name}`, element by element."
-    return operator(name)(apply)
+    return apply
 
 
 def _binary(name: str, ours: str = "") -> Callable[..., Any]:
+    @operator(name, summary=f"`{name}`, element by element.")
     def apply(lhs: Tensor, rhs: Tensor) -> Expression:
         return getattr(op, ours or name)(lhs, rhs)
 
-    apply.__name__ = apply.__qualname__ = name
-    apply.__doc__ = f"`{name}`, element by element."
-    return operator(name)(apply)
+    return apply
 
 
 log, tan, cos, cosh, sin, sinh = map(_unary, ("log", "tan", "cos", "cosh", "sin", "sinh"))
@@ -116,6 +38,7 @@ acos, acosh, asin, asinh, atan, atanh = map(_unary, ("acos", "acosh", "asin", "a
 exp, erf, sqrt, rsqrt, sigmoid, tanh = map(_unary, ("exp", "erf", "sqrt", "rsqrt", "sigmoid", "tanh"))
 floor, ceil, trunc, sign, negative = map(_unary, ("floor", "ceil", "trunc", "sign", "negative"))
 isnan, isfinite, isinf = map(_unary, ("isnan", "isfinite", "isinf"))
+fast_exp, fast_tanh, fast_erf = map(_unary, ("fast_exp", "fast_tanh", "fast_erf"), ("exp", "tanh", "erf"))
 abs = _unary("abs")
 round = _unary("round")
 logical_not = _unary("logical_not")
@@ -152,24 +75,6 @@ def log10(data: Tensor) -> Expression:
     return op.multiply(op.log(data), like(data, 1 / math.log(10)))
 
 
-@operator("fast_exp")
-def fast_exp(data: Tensor) -> Expression:
-    """`exp`: it is fast here anyway."""
-    return op.exp(data)
-
-
-@operator("fast_tanh")
-def fast_tanh(data: Tensor) -> Expression:
-    """`tanh`."""
-    return op.tanh(data)
-
-
-@operator("fast_erf")
-def fast_erf(data: Tensor) -> Expression:
-    """`erf`."""
-    return op.erf(data)
-
-
 @operator("clip")
 def clip(a: Tensor, a_min: float, a_max: float) -> Expression:
     """Elements not below `a_min`, not above `a_max`."""
@@ -181,16 +86,12 @@ def clip(a: Tensor, a_min: float, a_max: float) -> Expression:
 @operator("zeros")
 def zeros(shape: Any, dtype: str) -> Expression:
     """Zeros of this shape, which may be a tensor."""
-    from .dynamic import full_of
-
     return full_of(programs.constant(0, dtype_name(dtype)), shape)
 
 
 @operator("ones")
 def ones(shape: Any, dtype: str) -> Expression:
     """Ones of this shape, which may be a tensor."""
-    from .dynamic import full_of
-
     return full_of(programs.constant(1, dtype_name(dtype)), shape)
 
 
@@ -286,3 +187,6 @@ def fixed_point_multiply(data: Tensor, multiplier: int, shift: int) -> Expressio
 def as_array(value: Any) -> np.ndarray:
     """A number or array that an attribute holds."""
     return np.asarray(value.numpy() if hasattr(value, "numpy") else value)
+
+
+__all__ = table.operators_in(globals())

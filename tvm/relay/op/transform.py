@@ -16,7 +16,8 @@ from ....formats.dtypes import DType
 from ....formats.messages.errors import InferenceError
 from ..ty import dtype_name
 from .dynamic import broadcast_to_like as _broadcast_to_like
-from .dynamic import full_of, reshaped_to, sizes_of, sliced_by
+from .dynamic import dims_of, full_of, reshaped_to, sizes_of, sliced_by
+from .layouts import transformed
 from .reshaping import new_shape, reverse_shape
 from .table import (
     Tensor,
@@ -27,6 +28,7 @@ from .table import (
     cut_to,
     like,
     operator,
+    operators_in,
     pair,
     rank_of,
     scalar,
@@ -34,50 +36,6 @@ from .table import (
     type_of,
 )
 from .tensor import filled
-
-__all__ = [
-    "adv_index",
-    "arange",
-    "argwhere",
-    "broadcast_to",
-    "broadcast_to_like",
-    "cast",
-    "cast_like",
-    "collapse_sum_like",
-    "collapse_sum_to",
-    "cumsum",
-    "expand_dims",
-    "full",
-    "full_like",
-    "gather",
-    "gather_nd",
-    "invert_permutation",
-    "layout_transform",
-    "meshgrid",
-    "one_hot",
-    "reinterpret",
-    "repeat",
-    "reshape",
-    "reshape_like",
-    "reverse",
-    "reverse_reshape",
-    "reverse_sequence",
-    "scatter_elements",
-    "scatter_nd",
-    "sequence_mask",
-    "slice_like",
-    "sliding_window",
-    "split",
-    "squeeze",
-    "strided_set",
-    "strided_slice",
-    "take",
-    "tile",
-    "transpose",
-    "trilu",
-    "unravel_index",
-    "where",
-]
 
 
 @operator("cast")
@@ -296,10 +254,7 @@ def repeat(data: Tensor, repeats: int, axis: int) -> Expression:
 @operator("tile")
 def tile(data: Tensor, reps: Any) -> Expression:
     """The tensor side by side along its axes, so often."""
-    times = as_dims(reps)
-    waits: list[Expression] = []
-    if times is None:
-        waits, times = sizes_of(reps)
+    waits, times = dims_of(reps)
     rank = builtins.max(rank_of(data), len(times))
     if rank_of(data) < rank:
         data = op.expand_dims(data, axes=list(range(rank - rank_of(data))))
@@ -325,11 +280,7 @@ def where(condition: Tensor, x: Tensor, y: Tensor) -> Expression:
 @operator("broadcast_to")
 def broadcast_to(data: Tensor, shape: Any) -> Expression:
     """The tensor, axes of length 1 repeated."""
-    known = as_dims(shape)
-    waits: list[Expression] = []
-    if known is None:
-        waits, known = sizes_of(shape)
-    return behind("broadcast_to", data, waits, shape=known)
+    return full_of(data, shape)
 
 
 @operator("broadcast_to_like")
@@ -400,12 +351,9 @@ def strided_slice(
     waits: list[Expression] = []
     bounds = []
     for value in (begin, end):
-        known = as_dims(
-            [_DEFAULT if each is None else each for each in value] if isinstance(value, (list, tuple)) else value
-        )
-        if known is None:
-            more, known = sizes_of(value)
-            waits += more
+        listed = isinstance(value, (list, tuple))
+        more, known = dims_of([_DEFAULT if each is None else each for each in value] if listed else value)
+        waits += more
         bounds.append(known)
     steps = as_dims([1] if strides is None else strides)
     assert steps is not None
@@ -461,8 +409,6 @@ def slice_like(data: Tensor, shape_like: Tensor, axes: Any = None) -> Expression
 @operator("layout_transform")
 def layout_transform(data: Tensor, src_layout: str, dst_layout: str) -> Expression:
     """The tensor in another layout: letters in another order, or parts of an axis (`NCHW4c`) as an axis."""
-    from .layouts import transformed
-
     return transformed(data, src_layout, dst_layout)
 
 
@@ -517,10 +463,7 @@ def reverse_sequence(data: Tensor, seq_lengths: Tensor, seq_axis: int = 1, batch
 @operator("one_hot")
 def one_hot(indices: Tensor, on_value: Tensor, off_value: Tensor, depth: Any, axis: int, dtype: str) -> Expression:
     """A new axis, `on_value` where the index says."""
-    known = as_dims(depth)
-    waits: list[Expression] = []
-    if known is None:
-        waits, known = sizes_of(op.reshape(depth, shape=(1,)))
+    waits, known = dims_of(depth, is_one=True)
     along = rank_of(indices) if axis == -1 else axis
     ones = behind("broadcast_to", programs.constant(1, "int64"), waits, shape=(known[0],))
     places = op.cumulative_sum(ones, axis=0, exclusive=True)
@@ -608,3 +551,6 @@ def sliding_window(data: Tensor, axis: int, window_shape: Any, strides: Any) -> 
         moved = axis + place + 1
         data = op.permute_dims(data, axes=[*(a for a in range(rank) if a != moved), moved])
     return data
+
+
+__all__ = operators_in(globals())

@@ -51,4 +51,4 @@ def roi_align(
     return transformed(found, "NHWC", layout)
 
 
-__getattr__, __dir__ = lazy(__name__, {}, {}, VISION)
+__getattr__, __dir__ = lazy(__name__, absent=VISION)

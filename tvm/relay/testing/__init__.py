@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...runtime.ndarray import cpu
+from ..build_module import create_executor
 from ..expr import Expr, Function
 from ..module import IRModule
 from ..prelude import Prelude
@@ -30,8 +32,6 @@ from .nat import count, make_nat_expr, make_nat_value  # noqa: F401
 
 def enabled_targets() -> list[tuple[str, Any]]:
     """The targets that programs can be compiled for and run on."""
-    from ...runtime.ndarray import cpu
-
     return [("llvm", cpu(0))]
 
 
@@ -55,6 +55,4 @@ infer_type = run_infer_type
 
 def run_as_python(expr: Expr, mod: Any = None, target: Any = None) -> Any:
     """The value of an expression. TVM turns it into Python for this; here the machine evaluates it."""
-    from ..build_module import create_executor
-
     return create_executor("debug", mod=mod, target=target or "llvm").evaluate(expr)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from .. import op
 from ..expr import Expr, Function, var
-from ..module import IRModule
-from .init import create_workload
+from .init import workload
 from .layers import as_function, batch_norm_infer, conv2d_transpose
 
 
@@ -47,13 +44,4 @@ def get_net(
     return as_function(op.tanh(_doubled(x, oshape[0], layout, "g5_deconv")))
 
 
-def get_workload(
-    batch_size: int,
-    oshape: tuple[int, ...] = (3, 64, 64),
-    ngf: int = 128,
-    random_len: int = 100,
-    layout: str = "NCHW",
-    dtype: str = "float32",
-) -> tuple[IRModule, dict[str, Any]]:
-    """The module, and weights from a seed."""
-    return create_workload(get_net(batch_size, random_len, oshape, ngf, layout=layout, dtype=dtype))
+get_workload = workload(get_net, "batch_size oshape ngf random_len layout dtype")

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from .. import op
 from ..expr import Expr, Function, var
-from ..module import IRModule
-from .init import create_workload
+from .init import workload
 from .layers import as_function, batch_norm_infer, conv2d, dense_add_bias
 
 # first channels, channels that a layer adds, layers of each block
@@ -55,12 +52,6 @@ def get_net(densenet_size: int, classes: int, batch_size: int, image_shape: tupl
     return as_function(dense_add_bias(op.nn.batch_flatten(x), units=classes, name="dense"))
 
 
-def get_workload(
-    densenet_size: int = 121,
-    classes: int = 1000,
-    batch_size: int = 4,
-    image_shape: tuple[int, ...] = (3, 224, 224),
-    dtype: str = "float32",
-) -> tuple[IRModule, dict[str, Any]]:
-    """The module, and weights from a seed."""
-    return create_workload(get_net(densenet_size, classes, batch_size, image_shape, dtype))
+get_workload = workload(
+    get_net, densenet_size=121, classes=1000, batch_size=4, image_shape=(3, 224, 224), dtype="float32"
+)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from .. import op
 from ..expr import Expr, Function, var
-from ..module import IRModule
-from .init import create_workload
+from .init import workload
 from .layers import as_function, conv2d, conv_kernel_layout, dense_add_bias
 
 
@@ -36,12 +33,4 @@ def get_net(
     return as_function(dense_add_bias(x, units=num_actions, name="dense2"))
 
 
-def get_workload(
-    batch_size: int,
-    num_actions: int = 18,
-    image_shape: tuple[int, ...] = (4, 84, 84),
-    dtype: str = "float32",
-    layout: str = "NCHW",
-) -> tuple[IRModule, dict[str, Any]]:
-    """The module, and weights from a seed."""
-    return create_workload(get_net(batch_size, num_actions, image_shape, dtype, layout))
+get_workload = workload(get_net)

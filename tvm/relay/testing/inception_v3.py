@@ -6,8 +6,7 @@ from typing import Any
 
 from .. import op
 from ..expr import Expr, Function, var
-from ..module import IRModule
-from .init import create_workload
+from .init import workload
 from .layers import as_function, batch_norm_infer, conv2d, dense_add_bias
 
 Size = tuple[int, int]
@@ -114,11 +113,4 @@ def get_net(batch_size: int, num_classes: int, image_shape: tuple[int, ...], dty
     return as_function(op.nn.softmax(x))
 
 
-def get_workload(
-    batch_size: int = 1,
-    num_classes: int = 1000,
-    image_shape: tuple[int, ...] = (3, 299, 299),
-    dtype: str = "float32",
-) -> tuple[IRModule, dict[str, Any]]:
-    """The module, and weights from a seed."""
-    return create_workload(get_net(batch_size, num_classes, image_shape, dtype))
+get_workload = workload(get_net, batch_size=1, num_classes=1000, image_shape=(3, 299, 299), dtype="float32")

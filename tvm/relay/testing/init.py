@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from ...runtime.ndarray import array
 from ..expr import Function
 from ..module import IRModule
 from ..transform import infer_module
@@ -61,8 +64,6 @@ class Constant(Initializer):
 
 def create_workload(net: Function, initializer: Any = None, seed: int = SEED) -> tuple[IRModule, dict[str, Any]]:
     """A module of the function, typed, and arrays for all its parameters but "data"."""
-    from ...runtime.ndarray import array
-
     module = infer_module(IRModule.from_expr(net))
     fill = initializer or Xavier(seed=seed)
     params = {}
@@ -73,3 +74,22 @@ def create_workload(net: Function, initializer: Any = None, seed: int = SEED) ->
             fill(param.name_hint, values)
             params[param.name_hint] = array(values)
     return module, params
+
+
+def workload(
+    net: Callable[..., Function], order: str = "", initializer: Any = None, **defaults: Any
+) -> Callable[..., Any]:
+    """`get_workload` of a network: the module, and weights from a seed. Its parameters are the network's, in another `order` and
+    with other `defaults` where these are told."""
+    own = inspect.signature(net).parameters
+    names = order.split() or list(own)
+    signature = inspect.Signature([own[name].replace(default=defaults.get(name, own[name].default)) for name in names])
+
+    def get_workload(*args: Any, **kwargs: Any) -> tuple[IRModule, dict[str, Any]]:
+        """The module, and weights from a seed."""
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return create_workload(net(**bound.arguments), initializer)
+
+    get_workload.__signature__ = signature  # type: ignore[attr-defined]
+    return get_workload

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from .. import op
 from ..expr import Call, Function, Tuple, TupleGetItem, Var
-from ..module import IRModule
 from ..scope_builder import ScopeBuilder
 from ..ty import TensorType, TupleType
-from .init import create_workload
+from .init import workload
 from .layers import as_function, dense_add_bias
 
 
@@ -52,8 +49,4 @@ def get_net(iterations: int, num_hidden: int, batch_size: int = 1, dtype: str = 
     return as_function(lines.get())
 
 
-def get_workload(
-    iterations: int, num_hidden: int, batch_size: int = 1, dtype: str = "float32"
-) -> tuple[IRModule, dict[str, Any]]:
-    """The module, and weights from a seed."""
-    return create_workload(get_net(iterations, num_hidden, batch_size, dtype))
+get_workload = workload(get_net)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from .. import op
 from ..expr import Function, var
-from ..module import IRModule
-from .init import create_workload
+from .init import workload
 from .layers import as_function, dense_add_bias
 
 
@@ -21,8 +18,4 @@ def get_net(
     return as_function(op.nn.softmax(dense_add_bias(x, units=num_classes, name="fc3")))
 
 
-def get_workload(
-    batch_size: int, num_classes: int = 10, image_shape: tuple[int, ...] = (1, 28, 28), dtype: str = "float32"
-) -> tuple[IRModule, dict[str, Any]]:
-    """The module, and weights from a seed."""
-    return create_workload(get_net(batch_size, num_classes, image_shape, dtype))
+get_workload = workload(get_net)

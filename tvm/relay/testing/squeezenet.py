@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from .. import op
 from ..expr import Expr, Function, var
-from ..module import IRModule
-from .init import create_workload
+from .init import workload
 from .layers import as_function, conv2d
 
 # squeezed channels, expanded ones; None: pooling
@@ -43,12 +40,12 @@ def get_net(batch_size: int, image_shape: tuple[int, ...], num_classes: int, ver
     return as_function(op.nn.softmax(op.nn.batch_flatten(op.nn.global_avg_pool2d(x))))
 
 
-def get_workload(
-    batch_size: int = 1,
-    num_classes: int = 1000,
-    version: str = "1.0",
-    image_shape: tuple[int, ...] = (3, 224, 224),
-    dtype: str = "float32",
-) -> tuple[IRModule, dict[str, Any]]:
-    """The module, and weights from a seed."""
-    return create_workload(get_net(batch_size, image_shape, num_classes, version, dtype))
+get_workload = workload(
+    get_net,
+    "batch_size num_classes version image_shape dtype",
+    batch_size=1,
+    num_classes=1000,
+    version="1.0",
+    image_shape=(3, 224, 224),
+    dtype="float32",
+)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from .. import op
 from ..expr import Expr, Function, var
-from ..module import IRModule
-from .init import Constant, create_workload
+from .init import Constant, workload
 from .layers import as_function, batch_norm_infer
 
 
@@ -30,8 +27,4 @@ def get_net(
     return as_function(both(batch_norm_infer(biased, name="batch_norm"), "2"))
 
 
-def get_workload(
-    input_shape: tuple[int, ...] = (1, 3, 24, 12), dtype: str = "float32", wtype: str | None = None
-) -> tuple[IRModule, dict[str, Any]]:
-    """The module, and weights that are all alike."""
-    return create_workload(get_net(input_shape, dtype, wtype), initializer=Constant())
+get_workload = workload(get_net, initializer=Constant())

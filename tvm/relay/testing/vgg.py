@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from .. import op
 from ..expr import Expr, Function, var
-from ..module import IRModule
-from .init import create_workload
+from .init import workload
 from .layers import as_function, batch_norm_infer, conv2d, dense_add_bias
 
 _FILTERS = (64, 128, 256, 512, 512)
@@ -40,13 +37,10 @@ def get_net(
     return as_function(op.nn.softmax(dense_add_bias(x, units=num_classes, name="fc8")))
 
 
-def get_workload(
-    batch_size: int,
-    num_classes: int = 1000,
-    image_shape: tuple[int, ...] = (3, 224, 224),
-    dtype: str = "float32",
-    num_layers: int = 11,
-    batch_norm: bool = False,
-) -> tuple[IRModule, dict[str, Any]]:
-    """The module, and weights from a seed."""
-    return create_workload(get_net(batch_size, image_shape, num_classes, dtype, num_layers, batch_norm))
+get_workload = workload(
+    get_net,
+    "batch_size num_classes image_shape dtype num_layers batch_norm",
+    num_classes=1000,
+    image_shape=(3, 224, 224),
+    dtype="float32",
+)

@@ -24,7 +24,7 @@ from ....formats.dims import SymbolicDim
 from ....formats.messages.errors import FormatError, TreadleError
 from ...files.node_json import UnknownNode, load
 from .. import adt, ty
-from ..expr import Call, Constant, Expr, Function, GlobalVar, If, Let, Tuple, TupleGetItem, Var
+from ..expr import Call, Constant, Expr, Function, GlobalVar, If, Let, Op, Tuple, TupleGetItem, Var
 from ..module import IRModule
 from ..op.table import TABLE, call_operator
 from ..visit import Walk, run
@@ -164,21 +164,30 @@ class _Reader:
         """Parameters and body, what comes before them read."""
         mark, type_mark = self.names.mark(), self.type_names.mark()
         type_params = self.types.parameters()
-        params, attributes = [], {}
+        params, attributes = yield self._listed(self._parameter)
+        result = self.types.type() if self.stream.accept("mark", "->") else None
+        body = yield self.block()
+        self.names.reset(mark)
+        self.type_names.reset(type_mark)
+        return Function(params, body, result, type_params, attributes)
+
+    def _listed(self, one: Callable[[], Walk]) -> Walk:
+        """What lies between brackets: what `one` reads, in order, and values by their keys."""
+        found, attributes = [], {}
         self.stream.take("mark", "(", "(")
         while not self.stream.accept("mark", ")"):
             if self._at_key():
                 key, value = yield self._attribute()
                 attributes[key] = value
             else:
-                params.append(self._variable())
+                found.append((yield one()))
             if not self.stream.at_mark(")"):
                 self.stream.take("mark", ",` or `)", ",")
-        result = self.types.type() if self.stream.accept("mark", "->") else None
-        body = yield self.block()
-        self.names.reset(mark)
-        self.type_names.reset(type_mark)
-        return Function(params, body, result, type_params, attributes)
+        return found, attributes
+
+    def _parameter(self) -> Walk:
+        return self._variable()
+        yield
 
     def _variable(self) -> Var:
         """A variable that is bound here, with its type."""
@@ -267,16 +276,7 @@ class _Reader:
         return self.stream.at("word") and following.kind == "mark" and following.value == "="
 
     def _called(self, callee: Any, token: Token) -> Walk:
-        args, attributes = [], {}
-        self.stream.take("mark", "(", "(")
-        while not self.stream.accept("mark", ")"):
-            if self._at_key():
-                key, value = yield self._attribute()
-                attributes[key] = value
-            else:
-                args.append((yield self.sequence()))
-            if not self.stream.at_mark(")"):
-                self.stream.take("mark", ",` or `)", ",")
+        args, attributes = yield self._listed(self.sequence)
         if isinstance(callee, _Named):
             return self._operator(callee.name, token, args, attributes)
         if isinstance(callee, adt.Constructor) and len(args) != len(callee.inputs):
@@ -454,8 +454,6 @@ class _Named(Expr):
 
     @property
     def op(self) -> Expr:
-        from ..expr import Op
-
         return Op.get(self.name)
 
 

@@ -9,22 +9,20 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ....formats import dims
 from ....formats.dims import SymbolicDim
 from ...files import node_json
 from .. import adt, ty
-from ..expr import Call, Constant, Expr, Function, GlobalVar, If, Let, Op, Tuple, TupleGetItem, Var
+from ..expr import Call, Constant, Expr, Function, GlobalVar, If, Let, Op, Tuple, TupleGetItem, Var, as_text
+from ..module import IRModule
 from ..op.table import ALWAYS_SHOWN, TABLE, operands_by_name
 from ..visit import Walk, children, free_vars, preorder, run
 from .attributes import same_values, value_text
 from .grammar import VERSION
 from .scalars import has_text, scalar_text
 from .tokens import WORD
-
-if TYPE_CHECKING:
-    from ..module import IRModule
 
 _HEAD = f'#[version = "{VERSION}"]\n'
 _LEFT_OUT = "\n/* The metadata is left out; astext() shows it. */\n"
@@ -35,6 +33,7 @@ _WORD = re.compile(WORD)
 Annotate = Callable[[Expr], str]
 
 
+@as_text.register(IRModule)
 def module_text(module: IRModule, metadata: bool = True, annotate: Annotate | None = None) -> str:
     """The data types and functions of a module; what it imported is told by the names of the libraries."""
     printer = _Printer(annotate)
@@ -44,6 +43,7 @@ def module_text(module: IRModule, metadata: bool = True, annotate: Annotate | No
     return _HEAD + "\n".join(texts) + printer.metadata(metadata)
 
 
+@as_text.register(Expr)
 def expression_text(expr: Expr, metadata: bool = True, annotate: Annotate | None = None) -> str:
     """An expression, its free variables declared before it."""
     printer = _Printer(annotate)

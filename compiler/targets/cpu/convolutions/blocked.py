@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from .....formats.dims import Dim
@@ -67,7 +68,7 @@ class Conv:
         if problem.is_pointwise and ignores_lines(found):
             problem = problem.as_one_row()
         self.problem = problem
-        self.tile = self.choose_tile()
+        self.tile = replace(self.choose_tile(), sums=problem.sums)
         self.across = math.ceil(problem.columns / self.tile.rows)
         self.band = self.choose_band()
         self._write_sizes()

@@ -18,12 +18,12 @@ from .....formats import dims
 from .....formats.dims import Dim
 from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
-from ....operators.blocked import WIDEST_DEPTHWISE
 from ....operators.shapes import integer
 from ....operators.windows import axes
 from ..kernels.anchor import Anchored
 from ..kernels.kernel import Kernel, require_few
 from ..kernels.writer import Writer, estimate, shape_of
+from ..operators.blocked import WIDEST_DEPTHWISE
 from ..products.epilogue import Epilogue, Grid
 from ..products.tile import BLOCK, VECTOR_BYTES, Tile, multiply_add, times
 from ..target import Target

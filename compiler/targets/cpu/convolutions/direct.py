@@ -10,7 +10,7 @@ from .....formats import dims
 from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
 from ....operators import windows
-from ..kernels.expression import bound_attributes
+from ....operators.table import bound_attributes
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Odometer, Writer, estimate, scaled, shape_of
 from ..products.tile import CHUNK, multiply_add

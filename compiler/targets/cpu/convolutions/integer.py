@@ -15,23 +15,25 @@ from ..products.epilogue import Epilogue
 from ..products.tile import VECTOR_BYTES, Tile, write_step
 from ..target import Target
 from .blocked import Conv
-from .sizes import problem_of
+from .sizes import estimated_problem, problem_of
+from .symbolic import SymbolicConv
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
     """The template of conv_integer_blocked, with an elementwise epilogue."""
     found = Anchored.of(definition)
-    problem = problem_of(found) if found else None
+    problem = estimated_problem(found) if found else None
     if found is None or problem is None or not Epilogue.takes(found):
         return None
+    is_known = problem_of(found) is not None
+    if not is_known and problem.pile:
+        return None
     words = integer(definition.params[found.node.inputs[1]].shape[-3])
-    return lambda: _ConvInteger(found, replace(problem, words=words), target).kernel()
+    template = _ConvInteger if is_known else _SymbolicConvInteger
+    return lambda: template(found, replace(problem, words=words), target).kernel()
 
 
 class _ConvInteger(Conv):
-    def choose_tile(self) -> Tile:
-        return replace(super().choose_tile(), sums="int32")
-
     @property
     def tap_bytes(self) -> int:
         return self.problem.words * VECTOR_BYTES
@@ -51,3 +53,7 @@ class _ConvInteger(Conv):
                 write(f"vstore(target, column * {pixel}, splat_uint8(0))")
         write(f"inside = target + margin * {pixel}")
         write_copy(write, 4, "inside", "source", "0", f"copied * {pixel // 4}")
+
+
+class _SymbolicConvInteger(_ConvInteger, SymbolicConv):
+    """Of an image or a signal whose lengths only a run can tell."""

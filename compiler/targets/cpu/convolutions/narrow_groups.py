@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ....operators.packing import NarrowGroups
 from ..kernels.writer import Writer
+from ..operators.packing import NarrowGroups
 from ..products.tile import BLOCK, Tile
 
 

@@ -22,7 +22,8 @@ from .....formats import dims
 from .....formats.dims import Dim
 from .....formats.primitive import PrimitiveDefinition
 from ....operators import windows
-from ..kernels.expression import bound_attributes, computed_type
+from ....operators.table import bound_attributes
+from ..kernels.expression import computed_type
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Odometer, Writer, estimate, scaled, shape_of, stored, widened
 from ..rows.reduce import REDUCTIONS

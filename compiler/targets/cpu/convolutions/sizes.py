@@ -7,12 +7,12 @@ import math
 from dataclasses import dataclass, replace
 
 from .....formats.dims import Dim
-from ....operators.packing import NarrowGroups
 from ....operators.shapes import integer
 from ....operators.windows import Axis, axes
 from ..kernels.anchor import Anchored
 from ..kernels.kernel import require_few
 from ..kernels.writer import estimate, shape_of
+from ..operators.packing import NarrowGroups
 from ..products.tile import BLOCK, VECTOR_BYTES, chunk_of
 from .narrow_groups import narrow_groups
 
@@ -96,6 +96,11 @@ class Problem:
     def pixel(self) -> int:
         """Bytes from a pixel of the input to the next one."""
         return 4 if self.is_planar else BLOCK if self.words else VECTOR_BYTES
+
+    @property
+    def sums(self) -> str:
+        """Their element type."""
+        return "int32" if self.words else "float32"
 
     @property
     def reach(self) -> int:

@@ -1,6 +1,6 @@
-"""Direct convolution of signals and images whose lengths are known only at run time: of planar ones with few channels, as in a
-network's first layer, and of groups of one block of channels each. Gathering windows (`im2col.py`) would take as long as
-the convolution itself.
+"""Convolutions of signals and images whose lengths only a run can tell: of planar ones of few channels, as the first ones of a
+network are, those of groups that make a block of channels each, and those of 8-bit integers (`integer.py`). To gather
+their windows (`im2col.py`) takes as long as they do themselves.
 
 All is as in `blocked.py` but for bands, which are chosen at run time: as many lines, or tiles of a part of them, as fit into
 scratch, whose size the text knows.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 from .....formats import dims
 from .....formats.dims import Dim
@@ -35,16 +36,17 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kerne
         return None
     if not problem.is_planar and (problem.blocks > 1 or all(window.size == 1 for window in problem.window)):
         return None
-    return lambda: _SymbolicConv(found, problem, target).kernel()
+    return lambda: SymbolicConv(found, problem, target).kernel()
 
 
-class _SymbolicConv(Conv):
-    """Variables beside those of `Conv`: `piece`, the most tiles side by side of a band, and `stretch`,
-    its most lines."""
+class SymbolicConv(Conv):
+    """Variables of its text beside those of `Conv`: `piece`, the tiles side by side that a band has at most, and `stretch`,
+    its lines at most."""
 
     def __init__(self, found: Anchored, problem: Problem, target: Target) -> None:
         self.found = found
-        self.tiles = symbolic_tiles(_ROWS, min(2, problem.blocks), target)
+        tiles = symbolic_tiles(_ROWS, min(2, problem.blocks), target)
+        self.tiles = [replace(tile, sums=problem.sums) for tile in tiles]
         super().__init__(found, problem, target)
 
     def choose_tile(self) -> Tile:

@@ -26,11 +26,11 @@ import numpy as np
 from .....formats import dims
 from .....formats.dims import Dim
 from .....formats.primitive import PrimitiveDefinition
-from ....operators.winograd import WINDOW_SIZE, Transforms, of_image, of_weights, pieces_of, tiles_along
 from ..kernels.anchor import Anchored
 from ..kernels.kernel import Kernel, even_pieces
 from ..kernels.variants import decide, nearby
 from ..kernels.writer import Writer, estimate, shape_of
+from ..operators.winograd import WINDOW_SIZE, Transforms, of_image, of_weights, pieces_of, tiles_along
 from ..products.epilogue import Epilogue, Grid
 from ..products.tile import (
     GIGAHERTZ,

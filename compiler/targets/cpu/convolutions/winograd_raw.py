@@ -22,9 +22,9 @@ from collections.abc import Callable, Sequence
 
 from .....formats.dims import Dim
 from .....formats.primitive import PrimitiveDefinition
-from ....operators.winograd import RAW_OUTPUTS, WINDOW_SIZE, Transforms, raw_rows, raw_taps, transforms
 from ..kernels.kernel import Kernel
 from ..kernels.variants import decide
+from ..operators.winograd import RAW_OUTPUTS, WINDOW_SIZE, Transforms, raw_rows, raw_taps, transforms
 from ..products.tile import BLOCK, VECTOR_BYTES, Tile, multiply_add, tiles
 from ..target import Target
 from .winograd import Winograd, anchored, constant, is_pair

@@ -9,8 +9,8 @@ from typing import Any
 from .....formats.dims import Dim
 from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition, PrimitiveNode
-from ....operators.table import Fusion, lookup
-from .expression import Expression, bound_attributes
+from ....operators.table import Fusion, bound_attributes, lookup
+from .expression import Expression
 from .writer import shape_of
 
 

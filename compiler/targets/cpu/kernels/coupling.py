@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.coupling import ERROR, rounds
+from ....operators.table import bound_attributes
 from ..target import Target
-from .expression import bound_attributes
 from .kernel import Kernel
 from .writer import Writer, estimate, shape_of
 

@@ -18,8 +18,8 @@ import numpy as np
 from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition, PrimitiveNode
 from .....formats.types import TensorType
-from ....operators import TABLE
 from ....operators.elementwise import INTEGER_DIVISIONS
+from ....operators.table import bound_attributes
 from .kernel import Unsupported
 
 # operator → its text; {0}, {1} … are the operands, names are attributes
@@ -84,11 +84,6 @@ _COSTS = {
 
 
 _LONG = 0.3  # ns per element above which an operator is latency-bound: one per stage
-
-
-def bound_attributes(node: PrimitiveNode) -> dict[str, Any]:
-    """A node's attributes, including defaults."""
-    return TABLE[node.operator].bind(node.attributes)
 
 
 def literal(value: object, dtype: DType) -> str:

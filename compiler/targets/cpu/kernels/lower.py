@@ -10,6 +10,7 @@ from .....formats.dtypes import DType
 from .....formats.messages.errors import CompileError, LimitError, TreadleError
 from .....formats.primitive import PrimitiveDefinition
 from .....formats.types import UNKNOWN, TensorType
+from ....codegen.copies import OPERATORS as MOVEMENT
 from ..convolutions import (
     blocked,
     col2im,
@@ -45,7 +46,7 @@ def _either(special: Template, general: Template) -> Template:
 
 TEMPLATES: dict[str, Template] = {
     **dict.fromkeys(reduce.REDUCTIONS, reduce.lower),
-    **dict.fromkeys(movement.OPERATORS, movement.lower),
+    **dict.fromkeys(MOVEMENT, movement.lower),
     "arange": arange.lower,
     "log_sum_exp": reduce.lower_log_sum_exp,
     "max_pool": pooling.lower,
@@ -153,8 +154,10 @@ def _by_template(definition: PrimitiveDefinition, target: Target) -> Kernel | Ca
     if seen is None:
         return None
     anchor = anchor_of(seen)
-    if anchor is not None and anchor[0].operator not in movement.OPERATORS and any(map(_is_tiny, seen.values)):
+    if anchor is not None and anchor[0].operator not in MOVEMENT and any(map(_is_tiny, seen.values)):
         return None
+    if seen.nodes[-1].operator == "attention":
+        return attention.lower(seen, target)  # what joins its operands stands before it
     template = elementwise.lower if anchor is None else TEMPLATES.get(anchor[0].operator, own.lower)
     return template(seen, target)
 

@@ -11,40 +11,19 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from .....formats import dims
 from .....formats.dims import SymbolicDim
 from .....formats.messages.errors import CompileError, KernelError
 from .....formats.primitive import PrimitiveDefinition
+from ....operators.own import OWN, OwnKernel
+from ....operators.table import bound_attributes
 from ..target import Target
-from .expression import bound_attributes
 from .kernel import Kernel
 from .subscripts import Subscripts, Tensor, text_of, users_line, variable
 from .writer import Writer, estimate, shape_of
 
 _NANOSECONDS = 2  # per element of the results: a guess for any user's function
-
-
-@dataclass(frozen=True)
-class OwnKernel:
-    """A user's kernel: the syntax tree of its function."""
-
-    operator: str
-    function: ast.FunctionDef
-
-    @property
-    def tensors(self) -> list[str]:
-        """The names of the parameters that are tensors: inputs, then outputs."""
-        return [each.arg for each in self.function.args.args]
-
-    @property
-    def attributes(self) -> list[str]:
-        """The names of the parameters that are attributes."""
-        return [each.arg for each in self.function.args.kwonlyargs]
-
-
-OWN: dict[str, OwnKernel] = {}  # by the operator's name
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from .....formats import dims
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.detection import MOST_SAMPLES
+from ....operators.table import bound_attributes
 from ..target import Target
-from .expression import bound_attributes, literal
+from .expression import literal
 from .kernel import Kernel
 from .writer import Writer, estimate, scaled, shape_of
 

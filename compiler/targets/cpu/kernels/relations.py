@@ -11,7 +11,7 @@ from .....formats import dims, limits
 from .....formats.dims import Atom, Dim, SymbolicDim, Variable
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.shapes import is_nonnegative
-from .expression import bound_attributes
+from ....operators.table import bound_attributes
 
 WORD = 1 << 62  # one bit below the limit of a word
 

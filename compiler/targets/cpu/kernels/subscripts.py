@@ -9,19 +9,14 @@ with subscripts becomes several statements; the checks of a conditional expressi
 from __future__ import annotations
 
 import ast
-import contextlib
-import inspect
-import math
 import re
-import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from .....formats.dtypes import DType
 from .....formats.messages.errors import KernelError
+from ....operators.own import literal
 
 OUT_OF_RANGE = 1  # the code of a kernel that was asked for an element out of range (`vm/failures.py`)
 
@@ -53,52 +48,6 @@ class Tensor:
     sizes: tuple[str, ...]
     dtype: DType
     is_output: bool
-
-
-def parsed(function: Callable[..., Any], operator: str) -> ast.FunctionDef:
-    """The syntax tree of a function, with its global names replaced by their present numbers. Raises KernelError if its text is
-    not available."""
-    function = getattr(function, "py_func", function)  # of numba's
-    try:
-        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
-    except (OSError, TypeError, SyntaxError, ValueError) as error:
-        raise KernelError(
-            f"operator {operator!r}: the text of its kernel is not to be found ({error}); define it with def, in a file or a "
-            "notebook"
-        ) from None
-    if not isinstance(tree, ast.FunctionDef):
-        raise KernelError(f"operator {operator!r}: its kernel must be a function made by def")
-    return ast.fix_missing_locations(_Numbers(function, tree).visit(tree))
-
-
-class _Numbers(ast.NodeTransformer):
-    """Replaces the global names that a function reads by numbers."""
-
-    def __init__(self, function: Callable[..., Any], tree: ast.FunctionDef) -> None:
-        free = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-        self._outside = {**function.__globals__}
-        for name, cell in free:
-            with contextlib.suppress(ValueError):  # it has no value yet
-                self._outside[name] = cell.cell_contents
-        self._own = {
-            node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-        }
-        self._own |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        value = None if node.id in self._own or not isinstance(node.ctx, ast.Load) else self._outside.get(node.id)
-        if isinstance(value, np.generic) and value.dtype.name in _CONVERSIONS:
-            number = _literal(value.item())
-            return ast.copy_location(ast.Call(ast.Name(value.dtype.name, ast.Load()), [number], []), node)
-        return ast.copy_location(_literal(value), node) if isinstance(value, (bool, int, float)) else node
-
-
-def _literal(value: float) -> ast.expr:
-    """A number as a literal of a kernel's text."""
-    if math.isfinite(value):
-        return ast.parse(repr(value), mode="eval").body
-    special = ast.Attribute(ast.Name("math", ast.Load()), "nan" if math.isnan(value) else "inf", ast.Load())
-    return ast.UnaryOp(ast.USub(), special) if value < 0 else special
 
 
 class Subscripts:
@@ -289,7 +238,7 @@ class Subscripts:
     def _number(self, node: ast.expr, value: Any) -> ast.expr:
         if not isinstance(value, (bool, int, float)):
             raise self._error(node, f"{ast.unparse(node)} = {value!r} is not a number")
-        return _literal(value)
+        return literal(value)
 
     def _value_of_Attribute(self, node: ast.Attribute, made: list[ast.stmt]) -> ast.expr:
         name = _dotted(node)

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 from .....formats import dims
 from .....formats.primitive import PrimitiveDefinition
+from ....operators.table import bound_attributes
 from ..target import Target
-from .expression import bound_attributes
 from .kernel import Kernel
 from .writer import Writer, estimate, shape_of
 

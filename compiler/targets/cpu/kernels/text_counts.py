@@ -10,9 +10,9 @@ followed, and a full table ends a search after its number of slots.
 from __future__ import annotations
 
 from .....formats.primitive import PrimitiveDefinition
-from ....operators.text_counts import BEFORE, EDGE_FACTORS, END, HASH_FACTOR, HASH_START
+from ....operators.table import bound_attributes
+from ..operators.text_counts import BEFORE, EDGE_FACTORS, END, HASH_FACTOR, HASH_START
 from ..target import Target
-from .expression import bound_attributes
 from .kernel import Kernel
 from .writer import Writer, estimate, shape_of
 

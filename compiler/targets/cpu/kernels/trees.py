@@ -1,9 +1,10 @@
 """The template of tree_ensemble: nodes are data, which one loop walks, whatever the trees.
 
-Eight rows descend a tree together, step by step and without branches, so that their loads overlap: a step is
-bound by throughput, not by latency. Fewer than four rows descend eight trees each at a time.
-The rows' columns lie side by side in scratch. A block of rows meets a block of trees, whose nodes stay in L1, before
-the next one. From the depth of a tree's highest leaf on, the walk ends once no row moves.
+Eight rows go down a tree together, one step after the other and without a branch, so that their loads overlap: a step is
+bound by how many instructions it has, not by what it waits for. The rows' columns lie side by side in the scratch memory. A
+block of rows meets a block of trees, whose nodes stay in L1, before the next one. Fewer than seven rows at the end of a block
+of rows go one by one, each down eight trees together, which are of no block: of large trees, a block is one. After the depth of
+a tree's highest leaf, the walk ends where nothing moves any more.
 
 The tables are untrusted: nodes and columns are taken modulo powers of two, and a tree's range is checked before it
 is entered.
@@ -15,9 +16,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from .....formats.primitive import PrimitiveDefinition
+from ....operators.table import bound_attributes
 from ....operators.trees import COLUMN_SCALE, TREE, columns_mask, link_word, neutral, node_words, power_of_two
 from ..target import Target
-from .expression import bound_attributes, literal
+from .expression import literal
 from .kernel import Kernel
 from .writer import Writer, estimate, scaled, shape_of
 
@@ -28,9 +30,9 @@ _BLOCKS = 16  # least blocks of rows of a call, so that threads share them
 _NODE_BYTES = 16 << 10  # of a block of trees: half of L1
 _LINE = 64  # bytes between the columns of two groups, whose lines would all be in the same sets of L1
 _STEP_PICOSECONDS = 700
-# Fewer rows go one by one, each down eight trees at a time: a walk of eight rows takes as long for one of them.
-# A call of 100 trees of depth 6 and one row: 16.4 us by a walk of eight rows, 11.5 by those of eight trees.
-_FEW = 4
+# A group of fewer rows goes one by one, each down eight trees together: a walk of eight rows takes as long for one of them.
+# A call of 500 trees of depth 9: 46 us by a walk of eight rows; one by one, 9 for one row, 39 for six, 46 for seven.
+_FEW = 7
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -98,21 +100,21 @@ class _Trees:
         with write.block("for unit in range(first, last)"):
             write("row = unit * rows_each", "count = min(rows_each, rows - row)")
             write(f"groups = (count + {_LANES - 1}) // {_LANES}")
+            write(f"whole = (count + {_LANES - _FEW}) // {_LANES}")
             with write.block("for g in range(groups)"):
                 self._write_places()
                 self._write_columns()
                 self._write_start()
             with write.block("for begin in range(0, tree_count, tree_block)"):
                 write("end = min(begin + tree_block, tree_count)")
-                with write.block("for g in range(groups)"):
+                with write.block("for g in range(whole)"):
                     self._write_places()
-                    write(f"live = min(count - g * {_LANES}, {_LANES})")
-                    with write.block(f"if live < {_FEW}"):
-                        with write.block("for r in range(live)"):
-                            self._write_row_of_trees()
-                        write("continue")
                     with write.block("for t in range(begin, end)"):
                         self._write_tree()
+            with write.block("if whole < groups"):
+                write("g = whole")
+                self._write_places()
+                self._write_few_rows()
             with write.block("for r in range(count)"):
                 self._write_result()
 
@@ -154,24 +156,25 @@ class _Trees:
             else:
                 self._write_weight("tree", "column_word", lane, str(lane * self.size))
 
-    def _write_row_of_trees(self) -> None:
-        """A row down all trees of a block, eight at a time; weights are added in order. In a partial group of trees,
-        the last one is walked again without being added."""
+    def _write_few_rows(self) -> None:
+        """The rows of the last group, one by one, down eight trees together, whose weights are added in their order. Where there
+        are fewer trees, the last one is walked again, and nothing added."""
         write = self.write
-        with write.block(f"for t in range(begin, end, {_LANES})"):
+        with write.block(f"for t in range(0, tree_count, {_LANES})"):
             for lane in range(_LANES):
-                self._write_head(f"min(t + {lane}, end - 1)", str(lane))
+                self._write_head(f"min(t + {lane}, tree_count - 1)", str(lane))
                 if lane:
                     write(f"most = max(most, most{lane})", f"sure = min(sure, sure{lane})")
                 else:
                     write("most = most0", "sure = sure0")
-            self._write_walk(lambda lane: _Walk(f"tree{lane}", f"reach{lane}", f"r * {self.size}"))
-            for lane in range(_LANES):
-                with write.block(f"if t + {lane} < end"):
-                    if self.is_dense:
-                        self._write_row_of_leaves(f"tree{lane}", lane, f"r * targets * {self.size}")
-                    else:
-                        self._write_weight(f"tree{lane}", f"column_word{lane}", lane, f"r * {self.size}")
+            with write.block(f"for r in range(count - whole * {_LANES})"):
+                self._write_walk(lambda lane: _Walk(f"tree{lane}", f"reach{lane}", f"r * {self.size}"))
+                for lane in range(_LANES):
+                    with write.block(f"if t + {lane} < tree_count"):
+                        if self.is_dense:
+                            self._write_row_of_leaves(f"tree{lane}", lane, f"r * targets * {self.size}")
+                        else:
+                            self._write_weight(f"tree{lane}", f"column_word{lane}", lane, f"r * {self.size}")
 
     def _write_head(self, number: str, suffix: str) -> None:
         """Loads the header of a tree."""

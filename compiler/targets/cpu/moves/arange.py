@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
-from ..kernels.expression import bound_attributes, computed_type
+from ....operators.table import bound_attributes
+from ..kernels.expression import computed_type
 from ..kernels.kernel import Kernel
 from ..kernels.writer import NANOSECONDS_A_BYTE, Writer, estimate, scaled, shape_of, stored
 from ..target import Target

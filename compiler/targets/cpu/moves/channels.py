@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from .....formats import dims
 from .....formats.primitive import PrimitiveDefinition
-from ..kernels.expression import bound_attributes
+from ....operators.table import bound_attributes
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, shape_of
 from ..products.tile import BLOCK

@@ -14,7 +14,7 @@ from .....formats import dims
 from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.shapes import axis_of
-from ..kernels.expression import bound_attributes
+from ....operators.table import bound_attributes
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Odometer, Writer, estimate, scaled, shape_of, write_copy
 from ..target import Target

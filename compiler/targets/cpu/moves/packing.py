@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from .....formats import dims
 from .....formats.primitive import PrimitiveDefinition
-from ..kernels.expression import bound_attributes
+from ....operators.table import bound_attributes
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, is_streamed, shape_of, write_streaming
 from ..products.tile import BLOCK

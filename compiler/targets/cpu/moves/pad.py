@@ -12,7 +12,8 @@ from .....formats import dims
 from .....formats.dims import Dim
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.movement import LEAST_PADDED
-from ..kernels.expression import bound_attributes, literal
+from ....operators.table import bound_attributes
+from ..kernels.expression import literal
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Odometer, Writer, estimate, scaled, shape_of, write_copy
 from ..target import Target

@@ -15,7 +15,8 @@ from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.resize import TAPS
 from ....operators.shapes import axis_of
-from ..kernels.expression import bound_attributes, literal
+from ....operators.table import bound_attributes
+from ..kernels.expression import literal
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, scaled, shape_of
 from ..target import Target

@@ -11,7 +11,7 @@ from .....formats import dims
 from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.shapes import axis_of
-from ..kernels.expression import bound_attributes
+from ....operators.table import bound_attributes
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, is_streamed, scaled, shape_of, write_streaming
 from ..target import Target

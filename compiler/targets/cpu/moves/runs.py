@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ....codegen.copies import Copy
 from ..kernels.writer import Writer, write_copy
-from .copies import Copy
 
 BLOCK = 4096  # elements of a run that are one unit of work
 _PICOSECONDS_A_BYTE = 40

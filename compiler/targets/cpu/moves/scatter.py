@@ -10,7 +10,7 @@ from __future__ import annotations
 from .....formats import dims
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.shapes import axis_of
-from ..kernels.expression import bound_attributes
+from ....operators.table import bound_attributes
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, scaled, shape_of, write_copy
 from ..target import Target

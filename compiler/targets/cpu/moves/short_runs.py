@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from .....native.convention import FEW
+from ....codegen.copies import Axis, Copy
 from ....operators.shapes import integer
 from ..kernels.kernel import MANY_UNITS, Kernel
 from ..kernels.writer import Odometer, Writer, scaled, write_copy
-from .copies import Axis, Copy
 
 _RUN_BYTES = 32  # shortest run that vectors copy well
 _SQUARE = 8  # least elements on both sides for which transposing tiles pays

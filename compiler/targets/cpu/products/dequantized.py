@@ -4,9 +4,9 @@ in L1, and used for all rows of a band."""
 from __future__ import annotations
 
 from .....formats.dims import Dim
-from ....operators.dequantized import PACKINGS
 from ..kernels.anchor import Anchored
 from ..kernels.writer import Writer
+from ..operators.dequantized import PACKINGS
 from .tile import BLOCK, CHUNK, VECTOR_BYTES
 
 

@@ -16,10 +16,10 @@ from dataclasses import replace
 
 from .....formats.dims import Dim
 from .....formats.primitive import PrimitiveDefinition
-from ....operators.dequantized import QUAD
 from ..kernels.anchor import Anchored
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer
+from ..operators.dequantized import QUAD
 from ..target import Target
 from .dequantized import Numbers
 from .epilogue import Epilogue

@@ -6,28 +6,36 @@ exponentials relative to the greatest score so far, and multiply the values; the
 when a greater score appears (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018). A band of very
 few queries, as in decoding, multiplies rows instead, which reads keys and values once and transposes nothing.
 
-Trailing keys of a span that a mask hides from all queries of a tile, as causal masks do, are skipped if that gives the
-same bits: if their weights are 0, and 0 times their values is 0.
+Keys and values may each be joined from two tensors, those of earlier tokens and new ones: rows are read where they lie, so that
+a cache is not copied for every token. Spans and sums are those of joined ones, and so are the bits.
+
+The last keys of a span that a mask hides from all queries of a tile, as causal masks do, are left out where that gives the
+same bits: where their weights come out as 0, and 0 times their values is 0.
 
 Scratch memory of a unit, in bytes from `scratch`: see `_Layout`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, NamedTuple
 
 from .....formats import dims
+from .....formats.dims import Dim
 from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
+from .....formats.types import TensorType
 from ....operators.attention import part_of, permuted
-from ..kernels.expression import bound_attributes, literal
+from ....operators.table import bound_attributes
+from ..kernels.expression import literal
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, shape_of
 from ..products.tile import BLOCK, VECTOR_BYTES, Tile, choose, write_start, write_step
 from ..target import Target
 
+_NAMES = ("q", "k", "v", "mask", "bias")  # of the operands
 _SPAN = 256  # keys at once: a multiple of two vectors
 _BAND = 256  # queries of a unit if their number is unknown
 _UNITS = 8  # least units for threads to share, if smaller bands pay:
@@ -44,11 +52,64 @@ _VANISHING = 120.0  # this far below the greatest score, a weight is 0
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
-    """The template of attention, alone in its definition, of float32 rows of known length that are contiguous."""
-    if len(definition.nodes) != 1:
+    """The template of attention of float32 rows of known length that are contiguous: alone in its definition, or behind what
+    joins two tensors along the keys, each of which may have been transposed, or be the first rows of another."""
+    operands = _operands(definition)
+    if operands is None:
         return None
-    attention = _Attention(definition, target)
+    attention = _Attention(definition, operands, target)
     return attention.kernel if attention.is_possible else None
+
+
+class _Operand(NamedTuple):
+    """A parameter, and the order in which it has the axes of the operand that it is, or is a part of."""
+
+    number: int
+    order: tuple[int, ...]
+    rows: Dim = 0  # the number of rows that the first of the joined tensors holds
+
+
+def _is_front(slice_options: dict[str, Any], axis: int, rank: int) -> bool:
+    """Whether a slice is the beginning of a tensor along an axis."""
+    starts, steps = slice_options["starts"], slice_options["steps"] or (1,)
+    axes = [each % rank for each in slice_options["axes"] or range(len(starts))]
+    return axes == [axis] and tuple(starts) == (0,) and tuple(steps) == (1,)
+
+
+def _operands(definition: PrimitiveDefinition) -> dict[str, list[_Operand]] | None:
+    """The parameters that each operand consists of; None for a definition of another form."""
+    *others, node = definition.nodes
+    if node.operator != "attention" or len(node.results) != 1 or len(definition.outputs) != 1:
+        return None
+    count, attributes = len(definition.params), bound_attributes(node)
+    makers = {count + place: other for place, other in enumerate(others)}
+    if any(len(other.results) != 1 for other in others):
+        return None
+    found: dict[str, list[_Operand]] = {}
+    rank = node.results[0].rank
+    for name, number in zip(_NAMES, node.inputs, strict=False):
+        axes = tuple(axis % rank for axis in attributes.get(f"{name}_axes") or range(rank))
+        maker = makers.pop(number, None)
+        if maker is None:
+            found[name] = [_Operand(number, axes)]
+            continue
+        is_joined = maker.operator == "concat" and name in ("k", "v") and attributes[f"{name}_part"] is None
+        if not is_joined or len(maker.inputs) != 2 or bound_attributes(maker)["axis"] % rank != axes[-2]:
+            return None
+        found[name] = []
+        for each in maker.inputs:
+            order, rows = axes, shape_of(definition.values[each])[axes[-2]]
+            if (made := makers.pop(each, None)) is not None:
+                options = bound_attributes(made)
+                if made.operator == "permute_dims":
+                    turn = options["axes"] or range(rank)[::-1]
+                    order = tuple(turn[axis] % rank for axis in axes)
+                elif made.operator != "slice" or not _is_front(options, axes[-2], rank):
+                    return None
+                each = made.inputs[0]
+            found[name].append(_Operand(each, order, rows))
+    is_flat = all(part.number < count for parts in found.values() for part in parts)
+    return found if is_flat and not makers else None
 
 
 @dataclass(frozen=True)
@@ -59,6 +120,7 @@ class _Layout:
     tile: int
     depth: int
     width: int
+    is_joined: bool = False  # keys lie in two tensors
 
     @property
     def query_row(self) -> int:
@@ -83,6 +145,7 @@ class _Layout:
         sizes = {
             "queries_at": self.rows * self.query_row,  # scaled
             "panels": 4 * _SPAN * self.depth,  # keys, [span / 16, depth, 16]
+            **({"block_of_both": BLOCK * self.query_row} if self.is_joined else {}),  # keys of two tensors
             "values": _SPAN * self.sum_row,
             "scores": self.group * self.score_row,
             "counts": 8 * self.group,  # of visible keys of the span for each row of the group
@@ -99,29 +162,34 @@ class _Layout:
 class _Attention:
     """Writes one attention. Operands and result are known by their logical axes: batch …, row, depth."""
 
-    def __init__(self, definition: PrimitiveDefinition, target: Target) -> None:
+    def __init__(self, definition: PrimitiveDefinition, operands: dict[str, list[_Operand]], target: Target) -> None:
         self.definition, self.target = definition, target
-        self.node = definition.nodes[0]
+        self.node = definition.nodes[-1]
         self.attributes = bound_attributes(self.node)
-        self.tensors = {name: definition.params[number] for name, number in zip("qkv", self.node.inputs, strict=False)}
-        masks = zip(("mask", "bias"), self.node.inputs[3:], strict=False)
-        self.masks = {name: definition.params[number] for name, number in masks}
-        self.mask = self.masks.get("mask")
-        rank = definition.results[0].rank
-        self.orders = {name: self._order(f"{name}_axes", rank) for name in "qkv"}
-        stored = self._order("result_axes", rank)
-        self.orders["out"] = tuple(stored.index(axis) for axis in range(rank))
-        self.tensors["out"] = definition.results[0]
-        self.parts = {name: self.attributes.get(f"{name}_part") for name in self.tensors}
-        shapes = {
-            name: permuted(part_of(shape_of(self.tensors[name]), self.parts[name]), self.orders[name]) for name in "qkv"
+        # "k", and, of what is joined from two tensors, "k_more" for the second
+        self.numbers = {
+            name if place == 0 else f"{name}_more": part.number
+            for name, parts in operands.items()
+            for place, part in enumerate(parts)
         }
+        self.joined = {name: parts[0].rows for name, parts in operands.items() if len(parts) == 2}
+        types = {name: definition.params[number] for name, number in self.numbers.items()}
+        self.masks: dict[str, TensorType] = {name: types.pop(name) for name in ("mask", "bias") if name in types}
+        self.mask = self.masks.get("mask")
+        self.tensors = {**types, "out": definition.results[0]}
+        rank = definition.results[0].rank
+        self.orders = {
+            name if place == 0 else f"{name}_more": part.order
+            for name in "qkv"
+            for place, part in enumerate(operands[name])
+        }
+        stored = [axis % rank for axis in self.attributes["result_axes"] or range(rank)]
+        self.orders["out"] = tuple(stored.index(axis) for axis in range(rank))
+        self.parts = {name: self.attributes.get(f"{name}_part") for name in self.tensors}
+        whole = dict(zip(_NAMES, (shape_of(definition.values[number]) for number in self.node.inputs), strict=False))
+        axes = {name: self.attributes[f"{name}_axes"] for name in "qkv"}
+        shapes = {name: permuted(part_of(whole[name], self.parts[name]), axes[name]) for name in "qkv"}
         (*self.batch, self.queries, self.depth), self.keys, self.width = shapes["q"], shapes["k"][-2], shapes["v"][-1]
-
-    def _order(self, attribute: str, rank: int) -> tuple[int, ...]:
-        """Axes counted from the front; an attribute may count them from the back."""
-        axes = self.attributes[attribute]
-        return tuple(range(rank)) if axes is None else tuple(axis % rank for axis in axes)
 
     @property
     def is_possible(self) -> bool:
@@ -163,7 +231,7 @@ class _Attention:
     @cached_property
     def layout(self) -> _Layout:
         band = -(-self.rows // self.tile.rows) * self.tile.rows
-        return _Layout(band, self.tile.rows, self.depth, self.width)
+        return _Layout(band, self.tile.rows, self.depth, self.width, "k" in self.joined)
 
     # ---- text ----
 
@@ -185,7 +253,7 @@ class _Attention:
 
     def _write_sizes(self) -> None:
         write = self.write
-        for name, number in zip(("q", "k", "v", "mask", "bias"), self.node.inputs, strict=False):
+        for name, number in self.numbers.items():
             write.input(f"{name}_at", number)
         write.output("out_at", 0)
         for axis, dim in enumerate(self.batch):
@@ -200,6 +268,8 @@ class _Attention:
             if index:
                 write.size(f"{name}_start", dims.multiply(4 * index, dims.product(shape[part + 1 :])))
                 write(f"{name}_at = {name}_at + {name}_start")
+        for name, rows in self.joined.items():
+            write.size(f"{name}_first", rows)
         for name, type_ in self.masks.items():
             shape = shape_of(type_)
             for axis, dim in enumerate(shape, len(self.batch) + 2 - len(shape)):
@@ -235,7 +305,7 @@ class _Attention:
             write(f"shared = at_{row - 1} // {self.attributes['repeat']}")
         for name in self.tensors:
             places = [f"at_{axis}" for axis in range(row)]
-            if name in ("k", "v") and self.attributes["repeat"] > 1:
+            if name[0] in "kv" and self.attributes["repeat"] > 1:
                 places[-1] = "shared"
             terms = [f"{place} * {name}_step_{axis}" for axis, place in enumerate(places)]
             terms += [f"next_begin * {name}_step_{row}"] if name in ("q", "out") else []
@@ -278,7 +348,30 @@ class _Attention:
         """The ending of a load or store of the vector at that element of a row."""
         return f", {length - at}" if length - at < BLOCK else ""
 
+    def _row(self, name: str, row: str) -> str:
+        """The address of a row of keys or values."""
+        if name not in self.joined:
+            return f"{name} + ({row}) * {self._step(name)}"
+        more = f"{name}_more + ({row} - {name}_first) * {self._step(f'{name}_more')}"
+        return f"({name} + ({row}) * {self._step(name)}) if {row} < {name}_first else ({more})"
+
     # ---- few queries: row by row ----
+
+    def _each_row(self, name: str) -> Iterator[None]:
+        """A loop over a span's rows, whose body the caller writes. Of what is joined two of them: a choice for each row would
+        take a sixth of the time."""
+        if name not in self.joined:
+            with self.write.block("for at in range(count)"):
+                self.write(f"source = {self._row(name, 'key + at')}")
+                yield
+            return
+        self.write(f"earlier = min(count, max(0, {name}_first - key))")
+        with self.write.block("for at in range(earlier)"):
+            self.write(f"source = {name} + (key + at) * {self._step(name)}")
+            yield
+        with self.write.block("for at in range(earlier, count)"):
+            self.write(f"source = {name}_more + (key + at - {name}_first) * {self._step(f'{name}_more')}")
+            yield
 
     def _write_rows(self) -> None:
         write = self.write
@@ -290,8 +383,7 @@ class _Attention:
             write(f"peak = splat_float32({_LEAST})", "total = splat_float32(0.0)", "scores_at = scores")
             with write.block(f"for key in range(0, keys, {_SPAN})"):
                 write(f"count = min({_SPAN}, keys - key)")
-                with write.block("for at in range(count)"):
-                    write(f"source = k + (key + at) * {self._step('k')}")
+                for _ in self._each_row("k"):
                     terms = [f"q_{at} * vload_float32(source, {4 * at}{self._lanes(at, self.depth)})" for at in depths]
                     write(f"store_float32(scores, at * 4, horizontal_sum({' + '.join(terms)}))")
                 self._write_greatest()
@@ -299,8 +391,7 @@ class _Attention:
                 self._write_factor()
                 write(*(f"sum_{at} = sum_{at} * factor" for at in widths), "total = total * factor")
                 self._write_weights()
-                with write.block("for at in range(count)"):
-                    write(f"source = v + (key + at) * {self._step('v')}")
+                for _ in self._each_row("v"):
                     write("weight = splat_float32(load_float32(scores, at * 4))")
                     for at in widths:
                         value = f"vload_float32(source, {4 * at}{self._lanes(at, self.width)})"
@@ -398,24 +489,41 @@ class _Attention:
         self.write(f"scores_at = scores + place * {self.layout.score_row}")
 
     def _write_panels(self) -> None:
-        """Transposes the span's keys, square by square; if rows end with half a square, the last one overlaps the previous."""
-        write, step, depth = self.write, self._step("k"), self.depth
+        """Turns the span's keys, square by square; where rows end with half a square, the last one overlaps the one before."""
+        write, depth = self.write, self.depth
         deep = min(BLOCK, depth)
         with write.block(f"for block in range((length + {BLOCK - 1}) // {BLOCK})"):
             write(f"left = min({BLOCK}, length - block * {BLOCK})")
+            begin, step = self._write_block()
             with write.block(f"for corner in range(0, {depth}, {BLOCK})"):
-                write(f"at = min(corner, {depth - deep})", f"source = k + (key + block * {BLOCK}) * {step} + at * 4")
+                write(f"at = min(corner, {depth - deep})", f"source = {begin} + at * 4")
                 write(f"target = panels + block * {VECTOR_BYTES * depth} + at * {VECTOR_BYTES}")
                 with write.block(f"if left + {deep} == {2 * BLOCK}"):
                     write(f"transpose_uint32(source, {step}, target, {VECTOR_BYTES})")
                 with write.block("else"):
                     write(f"transpose_uint32(source, {step}, target, {VECTOR_BYTES}, left, {deep})")
 
+    def _write_block(self) -> tuple[str, str]:
+        """Where a block of keys is, and the bytes from one to the next: side by side, where it has keys of both tensors."""
+        write, begin = self.write, f"key + block * {BLOCK}"
+        if "k" not in self.joined:
+            return self._row("k", begin), self._step("k")
+        write(f"block_at = {self._row('k', begin)}")
+        step, row = f"{self._step('k')} if {begin} < k_first else {self._step('k_more')}", self.layout.query_row
+        write(f"block_step = {step}")
+        with write.block(f"if {begin} < k_first < {begin} + left"):
+            write("block_at = block_of_both", f"block_step = {row}")
+            with write.block("for line in range(left)"):
+                write(f"source = {self._row('k', f'{begin} + line')}", f"target = block_of_both + line * {row}")
+                for at in range(0, self.depth, BLOCK):
+                    write(f"vstore(target, {4 * at}, vload_float32(source, {4 * at}{self._lanes(at, self.depth)}))")
+        return "block_at", "block_step"
+
     def _write_values(self) -> None:
         """Copies the span's values together: heads that are far apart share few sets of L1."""
         write, width = self.write, self.layout.sum_row
         with write.block("for at in range(length)"):
-            write(f"source = v + (key + at) * {self._step('v')}", f"target = values + at * {width}")
+            write(f"source = {self._row('v', 'key + at')}", f"target = values + at * {width}")
             for at in range(0, self.width, BLOCK):
                 write(f"vstore(target, {4 * at}, vload_float32(source, {4 * at}{self._lanes(at, self.width)}))")
 
@@ -664,21 +772,26 @@ class _Attention:
         """No product of the band's queries and the span's keys is greater than `bound` (Cauchy-Schwarz). It is NaN, or
         infinite, where there are such queries, keys or values: then nothing counts as hidden."""
         write = self.write
-        for name, rows, first, step, length in (
-            ("queries", "rows", "queries_at", str(self.layout.query_row), self.depth),
-            ("keys", "length", f"k + key * {self._step('k')}", self._step("k"), self.depth),
-            ("values", "length", f"v + key * {self._step('v')}", self._step("v"), self.width),
+        for name, rows, source, length in (
+            ("queries", "rows", f"queries_at + row * {self.layout.query_row}", self.depth),
+            ("keys", "length", self._row_of_span("k"), self.depth),
+            ("values", "length", self._row_of_span("v"), self.width),
         ):
             squares = [f"square_of_{name}_{at}" for at in range(0, length, BLOCK)]
             write(*(f"{square} = splat_float32(0.0)" for square in squares))
             with write.block(f"for row in range({rows})"):
-                write(f"source = {first} + row * {step}")
+                write(f"source = {source}")
                 for at, square in zip(range(0, length, BLOCK), squares, strict=True):
                     write(f"part_of_row = vload_float32(source, {4 * at}{self._lanes(at, length)})")
                     write(f"{square} = {square} + part_of_row * part_of_row")
             write(f"squares_of_{name} = horizontal_sum({' + '.join(squares)})")
         write("product = sqrt(squares_of_queries) * sqrt(squares_of_keys)")
         write("bound = product * 1.01 + squares_of_values * 0.0")
+
+    def _row_of_span(self, name: str) -> str:
+        """Of a tensor of its own, from the span's begin on."""
+        step = self._step(name)
+        return self._row(name, "key + row") if name in self.joined else f"{name} + key * {step} + row * {step}"
 
     def _write_limit(self) -> None:
         """Scores that the mask puts below `limit` have weight 0, since the query's greatest score is at least `least`: that

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from .....formats import dims
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.shapes import axis_of
-from ..kernels.expression import bound_attributes, computed_type
+from ....operators.table import bound_attributes
+from ..kernels.expression import computed_type
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, scaled, shape_of, widened
 from ..target import Target

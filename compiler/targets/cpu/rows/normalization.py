@@ -15,8 +15,9 @@ from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
 from .....formats.types import TensorType
 from ....operators.shapes import axis_of
+from ....operators.table import bound_attributes
 from ..kernels.anchor import Anchored
-from ..kernels.expression import bound_attributes, computed_type, literal
+from ..kernels.expression import computed_type, literal
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, scaled, shape_of, stored, widened
 from ..target import Target

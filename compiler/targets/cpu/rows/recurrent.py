@@ -23,7 +23,8 @@ from .....formats import dims
 from .....formats.dims import Dim
 from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
-from ..kernels.expression import bound_attributes, literal
+from ....operators.table import bound_attributes
+from ..kernels.expression import literal
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, shape_of
 from ..products.tile import BLOCK, VECTOR_BYTES, multiply_add

@@ -24,6 +24,7 @@ from .....native import platform, sources
 from .....native.claims import Claims
 from .....vm import library
 from .....vm.library import BuiltKernel, Evaluate
+from .... import bounds
 from ..kernels import own
 from ..kernels.kernel import Kernel
 from ..target import Target, host
@@ -275,33 +276,38 @@ def _compile_claimed(
         yield key, code
 
 
-_SILENCE = 1.0  # seconds of compiling before it is reported
+_SILENCE = 1.0  # seconds before the bar is shown
 
 
 @contextlib.contextmanager
 def _progress(total: int, is_wanted: bool) -> Iterator[Callable[[], None]]:
-    """A callback for each finished kernel: a progress bar on a terminal, elsewhere a line about slow builds."""
+    """What is to be called for each kernel: a bar on a terminal, elsewhere lines about what takes long."""
     from tqdm import tqdm
 
     is_terminal = sys.stderr is not None and sys.stderr.isatty()
-    tells = is_wanted and not is_terminal and sys.stderr is not None
-    begin = time.monotonic()
+    done = 0
 
-    def count() -> None:
-        nonlocal tells
-        bar.update()
-        if tells and time.monotonic() > begin + _SILENCE:
-            tells = False
-            cache = platform.cache()
-            kept = f"; they are kept in {cache.folder}" if cache.folder is not None and not cache.problem() else ""
-            print(f"treadle: compiling {total} kernels{kept}", file=sys.stderr, flush=True)
+    def text() -> str:
+        cache = platform.cache()
+        kept = f", which are kept in {cache.folder}" if cache.folder is not None and not cache.problem() else ""
+        return "" if is_terminal and done else f"compiling {total} kernels{kept}: {done} done"
 
-    with tqdm(
-        total=total,
-        desc="compiling kernels",
-        unit="",
-        delay=_SILENCE,
-        leave=False,
-        disable=not (is_wanted and is_terminal),
-    ) as bar:
+    with (
+        bounds.telling(is_wanted) as teller,
+        tqdm(
+            total=total,
+            desc="compiling kernels",
+            unit="",
+            delay=_SILENCE,
+            leave=False,
+            disable=not (is_wanted and is_terminal),
+        ) as bar,
+    ):
+
+        def count() -> None:
+            nonlocal done
+            done += 1
+            bar.update()
+
+        teller.begin(text)
         yield count

@@ -1,0 +1,1 @@
+"""The CPU's passes: algorithms, and layouts of tensors."""

@@ -1,0 +1,164 @@
+"""Products with constant matrices that are dequantised from 4 or 8-bit integers, and rows taken from such matrices:
+the integers stay narrow, in memory and in the file.
+
+A matrix is recognised by its elements, not by the operators that lay them out: each of these, such as reshape,
+permute_dims and slice, is applied to integers, scales and zero points alike; a group begins where scales or
+zero points of neighbouring rows differ.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .....formats.primitive import PrimitiveDefinition
+from .... import ir
+from ....operators.table import lookup
+from ....passes.rewriting import Emitter, constant, operator_call, tensor_type
+from ..operators.dequantized import PACKINGS, Packing
+from ..operators.packing import pack_matrix
+from .dequantized_rows import rows
+
+_BYTES = (np.int8, np.uint8)
+_LONGEST = 128  # most rows of a group: longer groups have coarser rounding, and less exact sums
+# Operators that only move elements.
+_LAYOUT = frozenset({"reshape", "permute_dims", "expand_dims", "squeeze", "slice", "broadcast_to"})
+
+
+@dataclass(frozen=True)
+class DequantizedProducts:
+    name: str = "dequantized_products"
+
+    def __call__(self, module: ir.Module) -> ir.Module:
+        return _Walk(module).run()
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """Elements (number - zero) · scale. Scales and zero points have the shape of the numbers."""
+
+    numbers: np.ndarray
+    scale: np.ndarray
+    zero: np.ndarray
+
+
+@dataclass(frozen=True)
+class _Packed:
+    """The operands of matmul_dequantized for one matrix."""
+
+    operands: tuple[ir.Constant, ...]
+    group: int
+    bits: int
+
+
+class _Walk(Emitter):
+    def __init__(self, module: ir.Module) -> None:
+        super().__init__(module)
+        self.calls: dict[ir.Var, ir.OperatorCall] = {}  # calls whose results' elements may be known
+        self.packed: dict[ir.Var, _Packed | None] = {}  # by matrix
+
+    def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
+        binding = self.with_new_operands(binding)
+        call = binding.value
+        if not isinstance(call, ir.OperatorCall):
+            return (binding,)
+        if call.operator == "matmul":
+            return (self._product(binding, call),)
+        if call.operator == "take":
+            return self._rows(binding, call)
+        is_known = not PrimitiveDefinition.variables_of((), tuple(value for _, value in call.attributes))
+        if (call.operator == "dequantize" or call.operator in _LAYOUT) and is_known:
+            self.calls[binding.var] = call
+        return (binding,)
+
+    def _product(self, binding: ir.Binding, call: ir.OperatorCall) -> ir.Binding:
+        a, b = call.args
+        if not isinstance(b, ir.Var) or tensor_type(a).rank < 2 or tensor_type(b).rank != 2 or b not in self.calls:
+            return binding
+        if b not in self.packed:
+            found = self._numbers(b)
+            self.packed[b] = None if found is None else _packed(found)
+        packed = self.packed[b]
+        if packed is None:
+            return binding
+        sizes = {"columns": tensor_type(b).shape[1], "group": packed.group, "bits": packed.bits}
+        product = operator_call("matmul_dequantized", a, *packed.operands, **sizes)
+        return ir.Binding(binding.var, product, binding.origin)
+
+    def _rows(self, binding: ir.Binding, call: ir.OperatorCall) -> Iterable[ir.Binding]:
+        table, places = call.args
+        is_row = lookup("take").bind(call.attributes)["axis"] in (0, -2) and tensor_type(table).rank == 2
+        found = self._numbers(table) if is_row and isinstance(table, ir.Var) and table in self.calls else None
+        if found is None or not found.numbers.size:
+            return (binding,)
+        self.begin(binding)
+        self.atoms[binding.var] = rows(self, found.numbers, found.scale, found.zero, places)
+        return self.new
+
+    def _numbers(self, matrix: ir.Var) -> _Numbers | None:
+        """The integers that a matrix is dequantised from, in its layout; None if unknown."""
+        moves = []
+        while (call := self.calls[matrix]).operator != "dequantize":
+            moves.append(call)
+            if len(call.args) != 1 or not isinstance(call.args[0], ir.Var) or call.args[0] not in self.calls:
+                return None
+            matrix = call.args[0]
+        numbers, scale, zero = map(self._elements, call.args)
+        if numbers is None or scale is None or zero is None or numbers.dtype not in _BYTES:
+            return None
+        whole = np.broadcast_shapes(numbers.shape, scale.shape, zero.shape)
+        found = [np.broadcast_to(array, whole) for array in (numbers, scale, zero)]
+        for move in reversed(moves):
+            found = [_evaluated(move, [array]) for array in found]
+        return _Numbers(*found)
+
+    def _elements(self, atom: ir.Atom) -> np.ndarray | None:
+        """The elements of a constant, perhaps in another layout."""
+        if isinstance(atom, ir.Constant):
+            return atom.value
+        if not isinstance(atom, ir.Var) or atom not in self.calls:
+            return None
+        call = self.calls[atom]
+        arrays = [self._elements(arg) for arg in call.args]
+        known = [array for array in arrays if array is not None]
+        return _evaluated(call, known) if len(known) == len(arrays) else None
+
+
+def _evaluated(call: ir.OperatorCall, arrays: Sequence[np.ndarray]) -> np.ndarray:
+    return lookup(call.operator).evaluate(arrays, call.attributes)[0]
+
+
+def _packed(found: _Numbers) -> _Packed | None:
+    """The operands; None for integers whose groups do not suit the operator."""
+    shift = 128 if found.numbers.dtype == np.int8 else 0
+    numbers, zeros = (np.add(array, shift, dtype=np.int16) for array in (found.numbers, found.zero))
+    for packing in PACKINGS.values():
+        lowest = shift - packing.middle if shift else 0
+        fits = all(_is_within(array, lowest, lowest + (1 << packing.bits)) for array in (numbers, zeros))
+        group = _group(found, packing) if fits else None
+        if group is not None:
+            firsts = slice(None, None, group)
+            operands = [packing.packed((numbers - lowest).astype(np.uint8)), pack_matrix(found.scale[firsts])]
+            if np.any(zeros - lowest != packing.middle):
+                operands.append(pack_matrix((zeros[firsts] - lowest).astype(np.uint8)))
+            return _Packed(tuple(map(constant, operands)), group, packing.bits)
+    return None
+
+
+def _is_within(numbers: np.ndarray, begin: int, end: int) -> bool:
+    return numbers.size > 0 and numbers.min() >= begin and numbers.max() < end
+
+
+def _group(found: _Numbers, packing: Packing) -> int | None:
+    """The rows, in whole words, that share scales and zero points, also as parts of longer groups; None if that varies in a
+    word."""
+    begins = np.zeros(len(found.scale), bool)
+    for array in (found.scale, found.zero):
+        begins[1:] |= np.any(array[1:] != array[:-1], axis=1)
+    places = np.flatnonzero(begins).tolist()
+    group = math.gcd(*places, 0 if len(begins) <= _LONGEST else _LONGEST)
+    group = group or -(-len(begins) // packing.each) * packing.each
+    return group if group % packing.each == 0 else None

@@ -1,0 +1,164 @@
+"""Matrix products in the best form for their kernel: constant matrices packed into panels (of integers by
+`pack_integers.py`), transpositions of an operand's last two axes absorbed by the product, long products with a single column
+as sums. Tables whose rows are gathered are kept in 16 bits, like panels, if these represent their values."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from .....formats.dtypes import DType
+from .....formats.messages.errors import ExecutionError
+from .....formats.types import UNKNOWN
+from .... import ir
+from ....ir.analysis import expressions
+from ....passes.rewriting import Emitter, constant, operator_call, order_of, tensor_type
+from ....weights import computed
+from . import pack_integers
+
+# From rows this long on, a product with one column is a sum: a kernel for matrices would compute a block of columns.
+_LONG_ROW = 64
+
+
+# From this many bytes on, narrower panels are worth a kernel of their own.
+_LARGE_BYTES = 1 << 18
+_SOME = 4096  # a sample of elements, which decides in most cases
+
+
+@dataclass(frozen=True)
+class PackMatrices:
+    name: str = "pack_matrices"
+
+    def __call__(self, module: ir.Module) -> ir.Module:
+        return _Packer(module).run()
+
+
+class _Packer(Emitter):
+    def __init__(self, module: ir.Module) -> None:
+        super().__init__(module)
+        self.permutations: dict[ir.Var, ir.OperatorCall] = {}
+        self.panels: dict[ir.Constant, ir.Constant] = {}
+        self.tables: dict[ir.Constant, ir.Constant] = {}
+        self.taken: Counter[ir.Atom] = Counter()  # number of gathers from each constant, in the current function
+
+    def function(self, function: ir.Function) -> ir.Function:
+        calls = (each.value for each in expressions(function.body) if isinstance(each.value, ir.OperatorCall))
+        self.taken = Counter(call.args[0] for call in calls if call.operator == "take")
+        return super().function(function)
+
+    def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
+        binding = self.with_new_operands(binding)
+        call = binding.value
+        if not isinstance(call, ir.OperatorCall):
+            return (binding,)
+        if call.operator == "permute_dims":
+            self.permutations[binding.var] = call
+        if call.operator == "take":
+            return self._rows_taken(binding, call)
+        if call.operator == "matmul_integer":
+            self.begin(binding)
+            self.atoms[binding.var] = pack_integers.product(self, call)
+            return self.new
+        if call.operator != "matmul" or any(tensor_type(arg).dtype is not DType.float32 for arg in call.args):
+            return (binding,)
+        a, b = call.args
+        if self._is_one_column(a, b):
+            return self._summed(binding, a, b)
+        if isinstance(b, ir.Constant) and b.type.rank == 2 and tensor_type(a).rank > 1:
+            packed = operator_call("matmul_packed", a, self._packed(b), columns=b.array.shape[1])
+            return (dataclasses.replace(binding, value=packed),)
+        return self._transposed(binding, a, b)
+
+    def _is_one_column(self, a: ir.Atom, b: ir.Atom) -> bool:
+        """Whether b is a vector or has one column, and a's rows are contiguous and long."""
+        left, right = tensor_type(a), tensor_type(b)
+        length = left.shape[-1]
+        is_column = right.rank == 1 or right.shape[-1] == 1
+        is_long = not isinstance(length, int) or length >= _LONG_ROW
+        return left.rank > 1 and is_column and is_long and UNKNOWN not in right.shape and a not in self.permutations
+
+    def _summed(self, binding: ir.Binding, a: ir.Atom, b: ir.Atom) -> Iterable[ir.Binding]:
+        self.begin(binding)
+        *batch, length, _ = (*tensor_type(b).shape, 1) if tensor_type(b).rank == 1 else tensor_type(b).shape
+        row = self.emit("reshape", b, shape=(*batch, 1, length))
+        products = self.emit("multiply", a, row)
+        total = operator_call("sum", products, axes=(-1,), keepdims=tensor_type(b).rank > 1)
+        return (*self.new, dataclasses.replace(binding, value=total))
+
+    def _rows_taken(self, binding: ir.Binding, call: ir.OperatorCall) -> Iterable[ir.Binding]:
+        """A gather from a table without other users, in 16 bits. Not from a weight, whose values may change."""
+        table, places = call.args
+        if not isinstance(table, ir.Constant) or isinstance(table, ir.Weight) or self.uses[table] != self.taken[table]:
+            return (binding,)
+        if table not in self.tables:
+            self.tables[table] = _in_16_bits(table)
+        if (narrow := self.tables[table]) is table:
+            return (binding,)
+        self.begin(binding)
+        rows = self.emit("take", narrow, places, **dict(call.attributes))
+        return (*self.new, dataclasses.replace(binding, value=operator_call("cast", rows, dtype=DType.float32)))
+
+    def _packed(self, matrix: ir.Constant) -> ir.Constant:
+        if matrix not in self.panels:
+            self.panels[matrix] = _narrowed(computed("pack_matrix", matrix))
+        return self.panels[matrix]
+
+    def _transposed(self, binding: ir.Binding, a: ir.Atom, b: ir.Atom) -> Iterable[ir.Binding]:
+        if min(tensor_type(a).rank, tensor_type(b).rank) < 2:
+            return (binding,)
+        self.begin(binding)
+        # panels of columns are transposed in scratch, whose size is the depth: without a known depth there is no kernel
+        is_known = isinstance(tensor_type(b).shape[-2], int)
+        sources = [self._untransposed(a), self._untransposed(b) if is_known else None]
+        turns = [source is not None for source in sources]
+        if not any(turns):
+            return (binding,)
+        operands = [source or operand for source, operand in zip(sources, (a, b), strict=True)]
+        product = operator_call("matmul_transposed", *operands, transpose_a=turns[0], transpose_b=turns[1])
+        return (*self.new, dataclasses.replace(binding, value=product))
+
+    def _untransposed(self, operand: ir.Atom) -> ir.Atom | None:
+        """The operand with its last two axes exchanged, if that is less work."""
+        call = self.permutations.get(operand) if isinstance(operand, ir.Var) else None
+        if call is None:
+            return None
+        (x,) = call.args
+        rank, axes = tensor_type(x).rank, order_of(call)
+        if rank < 2 or axes[-2] != rank - 1:
+            return None
+        axes = (*axes[:-2], axes[-1], axes[-2])
+        return x if axes == tuple(range(rank)) else self.emit("permute_dims", x, axes=axes)
+
+
+def _in_16_bits(table: ir.Constant) -> ir.Constant:
+    """A table with the same values in 16 bits, if these represent them all, including NaNs' bits."""
+    array = table.array
+    if array.dtype != np.float32 or array.nbytes < _LARGE_BYTES:
+        return table
+    for dtype in (DType.bfloat16, DType.float16):
+        for part in (array.reshape(-1)[:_SOME], array):
+            with np.errstate(over="ignore"):
+                narrow = part.astype(dtype.numpy)
+            if not np.array_equal(narrow.astype(np.float32).view(np.uint32), part.view(np.uint32)):
+                break
+        else:
+            return constant(narrow)
+    return table
+
+
+def _narrowed(panels: ir.Constant) -> ir.Constant:
+    """The same values in 16 bits, if these represent them all exactly, as for models trained in bfloat16 or float16: then
+    half as much is read."""
+    if panels.array.nbytes < _LARGE_BYTES:
+        return panels
+    some = ir.Constant(panels.array.reshape(-1)[:_SOME])
+    for dtype in (DType.uint16, DType.float16):
+        with contextlib.suppress(ExecutionError):
+            computed("narrow_panels", some, dtype=dtype)
+            return computed("narrow_panels", panels, dtype=dtype)
+    return panels

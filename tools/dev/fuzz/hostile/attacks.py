@@ -1,0 +1,941 @@
+"""Classes of attacks, by what they are after: ATTACKS has a function for each, which makes a random variant.
+
+A variant is what is done, and what it may take. The judge (`fuzz/attacks.py`) wants a result or an error of Treadle's,
+within time and memory, while other threads go on; `Broken` is what a variant says itself: a wrong number, another one's text.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import importlib
+import io
+import json
+import math
+import sys
+import tempfile
+import unicodedata
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+from ..... import Executable, TreadleError, VirtualMachine, compile, dis, load
+from .....compiler.ir.text import parse_module
+from .....formats import strings
+from .....formats.constants import constant_type
+from .....formats.dtypes import DType
+from .....formats.messages.errors import BudgetExceededError, OutOfMemoryError
+from .....formats.text.assembly import parse_assembly
+from .....formats.types import TensorType
+from .....formats.weights import NamedWeight, WeightTable, literal
+from .changes import SIZES
+
+MB = 1 << 20
+COMPILING = 5.0  # seconds: nobody promises that other threads go on meanwhile
+_HOSTILE = ("\x1b[2J", "\x9b1m", "\u202e", "\r", "\x07", "\x1b]0;x\x07", "\u200b", "\ufeff", "\x7f", "\x00")
+_SECRET = "the secret of another caller"
+
+
+class Broken(Exception):
+    """A promise that does not hold."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What is done; texts that it gives are printed somewhere. Seconds are of the processor."""
+
+    act: Callable[[], object]
+    seconds: float = 5.0
+    memory: int = 256 * MB
+    pause: float = 0.1  # seconds that another thread may have to wait
+
+
+def want(holds: bool, what: str) -> None:
+    if not holds:
+        raise Broken(what)
+
+
+def _dropped(act: Callable[[], object]) -> Callable[[], None]:
+    """Does it, and lets go of what it gives."""
+
+    def do() -> None:
+        act()
+
+    return do
+
+
+def _texts(*values: str) -> np.ndarray:
+    return np.array(values, object)
+
+
+def _machine(source: Any, **bounds: Any) -> VirtualMachine:
+    """Of a program or model; nothing is built for it."""
+    executable = source if isinstance(source, Executable) else compile(source, embed_native=False, progress=False)
+    return VirtualMachine(executable, kernels="cached", **bounds)
+
+
+# ---- A: memory, texts and files of others ----
+
+_TYPES = ("uint8", "int8", "bool", "float32", "int64", "uint64", "float64", "float16")
+
+
+def _array(random: Random, value: int) -> np.ndarray:
+    shape = [random.choice((0, 1, 1, 2, 3, 8)) for _ in range(random.randrange(3))]
+    return np.full(shape, value).astype(random.choice(_TYPES))
+
+
+def _one_constant(array: np.ndarray, table: WeightTable) -> VirtualMachine:
+    type_ = constant_type(array)
+    values = np.zeros_like(array).tolist() if array.dtype.kind != "f" else np.zeros(array.shape, int).tolist()
+    text = f"const c {type_} = {json.dumps(values)}\nfunc @main() -> {type_} {{\n  load_const r0, c\n  ret r0\n}}\n"
+    program = replace(parse_assembly(text), constants=(array,))
+    return VirtualMachine(load(Executable(program, weights=table).as_bytes()), kernels="cached")
+
+
+def weights(random: Random) -> Variant:
+    """Tables of weights of which one says another type, number or place than the other."""
+    from .....formats.primitive import PrimitiveNode
+
+    arrays = [_array(random, 1), _array(random, 2)]
+    if random.random() < 0.5:
+        arrays[1] = np.full_like(arrays[0], 2)
+    given = _array(random, 3)
+
+    def table(array: np.ndarray) -> WeightTable:
+        said = constant_type(array if random.random() < 0.8 else random.choice((given, *arrays)))
+        found = WeightTable((NamedWeight("w", said),), constants=((0, 0),))
+        kind = random.randrange(6)
+        if kind == 0:  # the constant is a literal
+            other = array if random.random() < 0.7 else random.choice((given, *arrays))
+            return replace(found, literals=(other,), constants=((0, 1),))
+        if kind == 1:  # and what is made of the weight
+            scalar = NamedWeight("w", replace(said, shape=()))
+            node = PrimitiveNode("broadcast_to", (0,), (constant_type(array),), (("shape", array.shape),))
+            return replace(found, weights=(scalar,), nodes=(node,), constants=((0, 1),))
+        if kind == 2:
+            return replace(found, constants=((random.randrange(-1, 3), random.randrange(-1, 3)),))
+        if kind == 3:
+            return replace(found, literals=(given, given))
+        return found
+
+    def act() -> None:
+        machines = []
+        for array in arrays:
+            machine = _one_constant(array, table(array))
+            machines.append((array, machine))
+        (array, one), (_, other) = machines
+        for do in random.sample(
+            (
+                lambda: one.share_params(other),
+                lambda: one.load_params({"w": given}),
+                lambda: one.load_deltas({"w": given}),
+            ),
+            2,
+        ):
+            with contextlib.suppress(TreadleError):
+                do()
+            found = np.asarray(one["main"]())
+            want(
+                found.dtype == array.dtype and found.shape == array.shape,
+                f"a constant became {found.dtype}{found.shape}",
+            )
+            want(
+                set(found.reshape(-1).astype(np.float64).tolist()) <= {0.0, 1.0, 2.0, 3.0, 4.0, 5.0},
+                f"other memory: {found}",
+            )
+
+    return Variant(act)
+
+
+_NUMBER_TYPES = (
+    "string",
+    "String",
+    "str",
+    "string8",
+    "handle",
+    "uint64",
+    "uint64x1",
+    "custom[string]64",
+    "object",
+    "S8",
+    "V8",
+    "O",
+    "T",
+)
+
+
+def numbers_as_texts(random: Random) -> Variant:
+    """Numbers of texts in files and messages, under whatever type."""
+    import onnx
+
+    from ..... import load_params
+    from .....compiler.onnx.tensors import to_array
+    from .....rpc.values import Reader
+    from .....tvm.files.graph_json import dtype_of
+    from .....tvm.files.tensor_cache import load as load_cache
+    from .....tvm.modules.containers import ShapeTuple
+    from .....tvm.modules.registry import get_global_func
+    from .....vm.tensor import Tensor
+
+    held = strings.Texts()
+    count = random.choice((1, 2, 3))
+    numbers = np.array([held.number(_SECRET)] * count, np.uint64)
+    dtype, folder = random.choice(_NUMBER_TYPES), _folder()
+
+    def cache() -> Any:
+        (folder / "shard.bin").write_bytes(numbers.tobytes())
+        record = {
+            "name": "w",
+            "shape": [count],
+            "dtype": dtype,
+            "format": random.choice(("raw", "f32-to-bf16")),
+            "byteOffset": 0,
+            "nbytes": 8 * count,
+        }
+        shard = {"dataPath": "shard.bin", "format": "raw-shard", "nbytes": 8 * count, "records": [record]}
+        (folder / "ndarray-cache.json").write_text(json.dumps({"metadata": {}, "records": [shard]}))
+        return load_cache(folder)[0]["w"]
+
+    def tensor() -> Any:
+        found = onnx.TensorProto(name="w", data_type=random.choice((8, 8, 0, 13, 99)), dims=[count])
+        if random.random() < 0.5:
+            found.raw_data = numbers.tobytes()
+        else:
+            (folder / "data").write_bytes(numbers.tobytes())
+            found.data_location = onnx.TensorProto.EXTERNAL
+            found.external_data.add(key="location", value="data")
+        return to_array(found, folder)
+
+    def npz() -> Any:
+        np.savez(folder / "p.npz", w=numbers.view(np.dtype([(random.choice(("text", "number", "f0")), np.uint64)])))
+        return load_params(folder / "p.npz")["w"]
+
+    def storage() -> Any:
+        alloc_storage: Any = get_global_func("vm.builtin.alloc_storage")
+        alloc_tensor: Any = get_global_func("vm.builtin.alloc_tensor")
+        return alloc_tensor(alloc_storage(None, ShapeTuple((8 * count,)), 0, "uint8"), 0, ShapeTuple((count,)), dtype)
+
+    viewed: Any = random.choice((strings.ELEMENT, "string", dtype))
+    kind = random.choice(("tensor", "numbers", "list"))
+    values = numbers.tolist() if kind == "list" else [count]
+    doors: dict[str, Callable[[], Any]] = {
+        "cache": cache,
+        "tensor": tensor,
+        "npz": npz,
+        "storage": storage,
+        "literal": lambda: literal(TensorType(DType.string, (count,)), numbers.tobytes()),
+        "message": lambda: Reader([[kind, dtype, values]], memoryview(numbers.tobytes()), lambda node: None).take(0),
+        "graph": lambda: dtype_of(dtype),
+        "view": lambda: Tensor(numbers).view((count,), viewed),
+    }
+    door = doors[random.choice(list(doors))]
+    echo = _echo()
+
+    def act() -> None:
+        found = door()
+        for given in (found, np.asarray(found) if not isinstance(found, (str, DType)) else found):
+            try:
+                made = echo["main"](given)
+            except TreadleError:
+                continue
+            want(_SECRET not in str(made.numpy().tolist()), "another one's text")
+        want(_SECRET not in str(found) and held is not None, "another one's text")
+
+    return Variant(act)
+
+
+@functools.cache
+def _echo() -> VirtualMachine:
+    return _machine(parse_module("func @main(x: string[n]) {\n  y = concat_texts(x, x)\n  y\n}"))
+
+
+@functools.cache
+def _kept() -> tempfile.TemporaryDirectory:
+    return tempfile.TemporaryDirectory(prefix="treadle-attacks-")
+
+
+def _folder() -> Path:
+    return Path(_kept().name)
+
+
+def registry(random: Random) -> Variant:
+    """Files of TVM's that name what the process has registered, files and functions of others."""
+    from .....tvm.files.relax_executable import save_relax_executable
+    from .....tvm.files.relax_program import Call, Kind, Operand, RelaxFunction, RelaxProgram, Ret
+    from .....tvm.modules.registry import contained_names, list_global_func_names
+
+    tvm: Any = importlib.import_module(f"{__package__.rpartition('.tools')[0]}.tvm")
+    reached: list[object] = []
+    folder = _folder()
+    tvm.register_func("attacks.canary", lambda *given: reached.append(given), override=True)
+    tvm.get_global_func("runtime.ModuleLoadFromFile")  # registers TVM's own
+    (folder / "canary.txt").write_text("a canary")
+    names = list_global_func_names()
+    name = random.choice(
+        (
+            "attacks.canary",
+            random.choice(names),
+            *random.sample(sorted(contained_names()), 3),
+            f"vm.builtin.{random.choice(_HOSTILE)}",
+            "os.system",
+            "builtins.eval",
+        )
+    )
+    constants: list[Any] = [
+        str(folder / "canary.txt"),
+        str(folder),
+        3,
+        -1,
+        np.ones(2, np.float32),
+        "float32",
+        (2, 3),
+        1 << 62,
+    ]
+    given = [random.choice(constants) for _ in range(random.randrange(4))]
+
+    def by_relax() -> object:
+        operands = [Operand(Kind.CONSTANT, place) for place in range(len(given))]
+        code = (Call(1, tuple(operands), 0), Ret(0))
+        program = RelaxProgram((RelaxFunction("main", (), code, 1), RelaxFunction(name)), tuple(given))
+        save_relax_executable(program, folder / "model.ro")
+        found = tvm.runtime.load_module(folder / "model.ro")
+        if random.random() < 0.5:
+            return found["main"]()
+        return tvm.relax.VirtualMachine(found, tvm.cpu())["main"]()
+
+    def by_graph() -> object:
+        attributes = {"func_name": name, "num_inputs": "1", "num_outputs": "1", "flatten_data": "0"}
+        nodes = [
+            {"op": "null", "name": "x", "inputs": []},
+            {"op": "tvm_op", "name": "n", "attrs": attributes, "inputs": [[0, 0, 0]]},
+        ]
+        document = {
+            "nodes": nodes,
+            "arg_nodes": [0],
+            "heads": [[1, 0, 0]],
+            "node_row_ptr": [0, 1, 2],
+            "attrs": {
+                "dltype": ["list_str", ["float32"] * 2],
+                "shape": ["list_shape", [[4]] * 2],
+                "storage_id": ["list_int", [0, 1]],
+            },
+        }
+        module = tvm.contrib.graph_executor.create(json.dumps(document), None, tvm.cpu())
+        module.run(x=np.ones(4, np.float32))
+        return module.get_output(0)
+
+    def act() -> object:
+        try:
+            found = random.choice((by_relax, by_relax, by_graph))()
+            return repr(found)[:200]
+        finally:
+            want(not reached, "a function of the process was called")
+
+    return Variant(act)
+
+
+def small_messages(random: Random) -> Variant:
+    """Requests of at most a megabyte that ask for much."""
+    from .....rpc.wire import Steps, pack, unpack
+
+    number = lambda: random.choice((*SIZES, 1000, 65536, 20_000_000))  # noqa: E731
+    shape = [abs(number()) % (1 << random.choice((4, 12, 26, 63))) for _ in range(random.randrange(5))]
+    if random.random() < 0.5:
+        shape.append(0)
+    many = random.choice((1, 10, 20_000, 1_000_000))
+    value: list[Any] = random.choice(
+        (
+            ["numbers", random.choice(_TYPES), shape],
+            ["tensor", random.choice((*_TYPES, "string")), shape],
+            ["alien", "x" * random.choice((1, 1000))],
+            ["tuple", [0] * many],
+            ["data", number(), "Cons", "List", [0] * many],
+            ["list", [[]] * many],
+            [random.choice(("text", "bytes", "closure", "held")), number()],
+            [[]] * many,
+        )
+    )
+    frame = pack(
+        {
+            "values": [value] * (random.choice((1, 1, 1000)) if many < 1000 else 1),
+            "args": [number()] * random.choice((1, 1000)),
+            "do": "call",
+        }
+    )
+
+    def remote() -> None:
+        from .....rpc.server.sessions import RemoteLimits, Session
+        from .....rpc.server.work import Work
+        from .....vm.budgets import CancelToken
+
+        steps = Steps(1 << 18)
+        header, data = unpack(frame, steps)
+        Work(Session(RemoteLimits()), header, data, 1.0, CancelToken(), steps).arguments()
+
+    parts = (
+        "[]",
+        "[",
+        "{",
+        '"',
+        "0",
+        "1e9,",
+        "[0],",
+        '{"a":1},',
+        '"\\u00e9",',
+        "\\",
+        "]",
+        "}",
+        ",",
+        " ",
+        '"inputs":',
+        "0,",
+        '"x",',
+    )
+    text = "".join(
+        random.choice(parts) * random.choice((1, 1, 3, 50_000, 200_000)) for _ in range(random.randrange(1, 9))
+    )
+    body = (
+        random.choice(('{"inputs":[', '{"inputs":[{"name":"x","shape":[3],"datatype":"FP32","data":[', "[", "")) + text
+    )[: 4 * MB]
+
+    def json_body() -> None:
+        from .....serve.json_pieces import discard, loads
+
+        discard(loads(body.encode()))
+
+    return Variant(random.choice((remote, json_body)), seconds=4, memory=400 * MB)
+
+
+# ---- host operators ----
+
+_DELIMITERS = (",", "", "a", "aa", "x" * 1000)
+_PATTERNS = ("[ab]*a([ab]{250}){4}", "a*b", "(a|a)*b", "[a,]*", ".*x", "(a{1,100}){1,9}$", "a", "\\b", "(?i)[^b]+")
+
+
+def _lines(random: Random) -> np.ndarray:
+    """Texts: few and long, or many and short."""
+    count = random.choice((1, 2, 64, 65, 3000, 100_000))
+    size = random.choice((0, 1, 10, 6000, 300_000, 4_000_000))
+    size = min(size, 8_000_000 // count)
+    text = random.choice(("a", "a,", "é", " a b", "1", "ß", "😀")) * size
+    return _texts(*[text[: 2 * size] + str(number) if random.random() < 0.5 else text for number in range(count)])
+
+
+def _host_program(random: Random) -> tuple[str, tuple[np.ndarray, ...]]:
+    x = _lines(random)
+    quote = json.dumps
+    one = {
+        "split_texts": lambda: f"split_texts(x) {{delimiter={quote(random.choice(_DELIMITERS))}}}",
+        "normalize": lambda: f'normalize_texts(x, c) {{case="{random.choice(("upper", "lower"))}"}}',
+        "match": lambda: f"match_texts(x) {{expression={quote(random.choice(_PATTERNS))}}}",
+        "tokenize": lambda: f"tokenize_texts(x, c) {{between={random.choice(('true', 'false'))}}}",
+        "hash": lambda: "hash_texts(x)",
+        "read": lambda: "read_numbers(x) {dtype=float32}",
+        "bytes": lambda: "text_bytes(x)",
+        "concat": lambda: "concat_texts(x, x)",
+        "print": lambda: "print_numbers(n)",
+    }
+    kind = random.choice(list(one))
+    value = one[kind]()
+    if kind == "print":
+        count = random.choice((10, 100_000, 2_000_000))
+        return f"func @main(n: float64[m]) {{\n  s = {value}\n  s\n}}", (np.arange(count) + 0.5,)
+    if kind == "read":
+        x = _texts(
+            *[str(random.choice((number, number / 7, "9" * min(len(text), 300)))) for number, text in enumerate(x)]
+        )
+    others = _texts(*[random.choice((*_PATTERNS[1:4], ",", "a")) for _ in range(random.choice((1, 2)))])
+    return f"func @main(x: string[m], c: string[k]) {{\n  s = {value}\n  s\n}}", (x, others)
+
+
+def _host_model(random: Random) -> tuple[Any, tuple[np.ndarray, ...]]:
+    """Operators of ONNX that the host evaluates."""
+    import onnx
+    from onnx import helper
+
+    draws = np.random.default_rng(random.randrange(1 << 30))
+    count = random.choice((1, 70, 5000, 300_000, 2_000_000))
+    words = [f"{random.choice(('a', 'word', 'é' * 20))}{number}" for number in range(min(count, 100_000))]
+    numbers = draws.integers(0, random.choice((2, 10**6, 10**12)), count)
+    boxes = draws.random((1, min(count, 20_000), 4), np.float32)
+    scores = draws.random((1, random.choice((1, 3)), boxes.shape[1]), np.float32)
+    side = random.choice((2, 65, 600, 1500))
+    text, number, real = onnx.TensorProto.STRING, onnx.TensorProto.INT64, onnx.TensorProto.FLOAT
+    ml = "ai.onnx.ml"
+    keys: dict[str, Any] = {"keys_strings": words, "values_int64s": list(range(len(words))), "domain": ml}
+    grams: dict[str, Any] = {"mode": "TF", "min_gram_length": 1, "max_gram_length": 2, "max_skip_count": 1}
+    grams |= {"ngram_counts": [0], "ngram_indexes": list(range(len(words))), "pool_strings": words}
+    cases: list[tuple[str, list[tuple[int, Any, np.ndarray]], dict[str, Any]]] = [
+        ("NonZero", [(number, ["n"], numbers)], {}),
+        ("Unique", [(number, ["n"], numbers)], {}),
+        ("LabelEncoder", [(text, ["n"], _texts(*words))], keys),
+        (
+            "LabelEncoder",
+            [(number, ["n"], numbers)],
+            {"keys_int64s": [1, 2], "values_strings": ["a", "b"], "domain": ml},
+        ),
+        ("NonMaxSuppression", [(real, [1, "n", 4], boxes), (real, [1, "c", "n"], scores)], {}),
+        ("TfIdfVectorizer", [(text, ["n"], _texts(*words))], grams),
+        ("OneHotEncoder", [(text, ["n"], _texts(*words[:2000]))], {"cats_strings": words[:500], "domain": ml}),
+        ("Cast", [(number, ["n"], numbers)], {"to": text}),
+        ("StringNormalizer", [(text, ["n"], _texts(*words))], {"stopwords": words[::2], "case_change_action": "UPPER"}),
+        ("Det", [(real, ["n", "n"], draws.random((side, side), np.float32))], {}),
+        ("ImageDecoder", [(onnx.TensorProto.UINT8, ["n"], _image(random))], {}),
+    ]
+    operator, inputs, attributes = random.choice(cases)
+    infos = [helper.make_tensor_value_info(f"x{place}", *each[:2]) for place, each in enumerate(inputs)]
+    node = helper.make_node(operator, [info.name for info in infos], ["y"], **attributes)
+    graph = helper.make_graph([node], "g", infos, [onnx.ValueInfoProto(name="y")])
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid(ml, 3)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=9), tuple(each[2] for each in inputs)
+
+
+def _image(random: Random) -> np.ndarray:
+    """A file of a few kilobytes that stands for up to a hundred million pixels."""
+    from PIL import Image
+
+    file = io.BytesIO()
+    size = random.choice(((10, 10), (2000, 3000), (9000, 11_000)))
+    form = random.choice(("PNG", "TIFF", "WEBP" if max(size) < 16_000 else "PNG", "BMP" if size[0] < 2001 else "PNG"))
+    with contextlib.suppress(ValueError, OSError):
+        options = {"compression": "tiff_adobe_deflate"} if form == "TIFF" else {}
+        Image.new(random.choice(("L", "RGB", "1" if form != "WEBP" else "RGB")), size).save(file, form, **options)
+    return np.frombuffer(file.getvalue(), np.uint8)
+
+
+def _host_work(random: Random) -> tuple[VirtualMachine, tuple[np.ndarray, ...]]:
+    if random.random() < 0.5:
+        program, arguments = _host_program(random)
+        return _machine(parse_module(program)), arguments
+    model, arguments = _host_model(random)
+    return _machine(model), arguments
+
+
+def host_time(random: Random) -> Variant:
+    """Work of the host within 0.2 s, while another thread has its turns."""
+    machine, arguments = _host_work(random)
+    return Variant(_dropped(lambda: machine.call("main", arguments, max_seconds=0.2)), seconds=1.5, memory=1500 * MB)
+
+
+def host_memory(random: Random) -> Variant:
+    """Work of the host within so much memory."""
+    most = random.choice((16, 64)) * MB
+    machine, arguments = _host_work(random)
+    with contextlib.suppress(TreadleError):  # what is made once
+        machine.call("main", arguments, max_seconds=0.001)
+    call = _dropped(lambda: machine.call("main", arguments, max_memory=most, max_seconds=5))
+    return Variant(call, seconds=12, memory=most + 48 * MB)
+
+
+def caches(random: Random) -> Variant:
+    """What calls leave behind when they, their machine and their results are gone."""
+    program, arguments = _host_program(random)
+    machine = _machine(parse_module(program))
+
+    def call(number: int) -> None:
+        given = arguments[0][:2000].copy()
+        if given.dtype == object:
+            given[:] = [f"{number}{text[:50_000]}{place}" for place, text in enumerate(given)]
+        else:
+            given += number * 1e6
+        try:
+            machine.call("main", (given, *arguments[1:]), max_seconds=2.0, max_memory=500 * MB)
+        except (BudgetExceededError, OutOfMemoryError):
+            return
+
+    def kept() -> int:
+        strings.forget()
+        gc.collect()
+        return sum(map(len, strings._texts.values()))
+
+    def act() -> None:
+        call(0)
+        before = kept()
+        for number in range(1, 5):
+            call(number)
+        want(kept() - before <= 4096, f"{kept() - before} texts are left")
+
+    return Variant(act, seconds=30, memory=1000 * MB)
+
+
+# ---- interrupts ----
+
+
+@functools.cache
+def leaving(code: Any) -> set[int]:
+    """The places of instructions that leave a `with` block: three times None, and the call of __exit__; and those that do
+    nothing. Nobody could take a lock back there (CPython's issue 74174), and Python does not look for signals."""
+    import dis as bytecode
+
+    instructions = [each for each in bytecode.get_instructions(code) if each.opname not in ("PRECALL", "CACHE")]
+    names = [(each.opname, each.argval) for each in instructions]
+    found = {each.offset for each in instructions if each.opname == "NOP"}
+    for at in range(len(names) - 3):
+        if names[at : at + 3] == [("LOAD_CONST", None)] * 3 and names[at + 3] == ("CALL", 2):
+            first = at - (names[at - 1][0] == "SWAP")  # the value of a `return` within the block
+            found |= set(range(instructions[first].offset, instructions[at + 3].offset + 1, 2))
+    return found
+
+
+def interrupted(is_ours: Callable[[str], bool], count: int, act: Callable[[], object]) -> bool:
+    """Acts, and raises KeyboardInterrupt before bytecode `count` of the files; whether it came to that."""
+    left = count
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal left
+        if not is_ours(frame.f_code.co_filename):
+            return None
+        frame.f_trace_lines, frame.f_trace_opcodes = False, True
+        if event == "opcode" and frame.f_lasti not in leaving(frame.f_code):
+            left -= 1
+            if left < 0:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    try:
+        sys.settrace(trace)
+        act()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.settrace(before)
+    return left < 0
+
+
+_ROOT = str(Path(__file__).parents[2])
+_WORK = "func @main(x: string[n], y: float32[n]) {\n  a = concat_texts(x, x)\n  b = exp(y)\n  r = (a, b)\n  r\n}"
+
+
+def interrupts(random: Random) -> Variant:
+    """Ctrl-C between two bytecodes of a compilation, a load or a call: what comes next goes on as if nothing had been."""
+    data = compile(parse_module(_WORK), embed_native=False, progress=False).as_bytes()
+    machine = VirtualMachine(load(data), kernels="cached")
+    text, array = _texts("a", f"text {random.random()}"), np.zeros(2, np.float32)
+    acts: dict[str, Callable[[], object]] = {
+        "call": lambda: machine["main"](text, array),
+        "bounded call": lambda: machine.call("main", (text, array), max_seconds=5, max_memory=MB),
+        "load": lambda: VirtualMachine(load(data), kernels="cached")["main"](text, array),
+        "compile": lambda: compile(parse_module(_WORK), embed_native=False, progress=False),
+        "save": lambda: machine.save_function("main", "saved", text, array),
+        "texts": lambda: strings.Texts().numbers(_texts(*map(str, range(50)))),
+    }
+    kind = random.choice(list(acts))
+    count = int(math.exp(random.uniform(0, math.log({"compile": 60_000, "load": 60_000}.get(kind, 3000)))))
+
+    def check(machine: VirtualMachine) -> None:
+        made = machine.call("main", (text, array), max_seconds=30)
+        want(
+            made[0].numpy().tolist() == [2 * each for each in text] and made[1].numpy().tolist() == [1, 1],
+            "another result",
+        )
+
+    def act() -> None:
+        before = sys.unraisablehook
+        sys.unraisablehook = lambda _: None
+        try:
+            interrupted(lambda file: file.startswith(_ROOT), count, acts[kind])
+        finally:
+            sys.unraisablehook = before
+        check(machine)
+        check(VirtualMachine(load(data), kernels="cached"))
+        want(len(warnings.filters) > 0, "no filter of warnings")
+
+    return Variant(act, seconds=20, pause=COMPILING)
+
+
+# ---- sizes and names ----
+
+
+def shapes(random: Random) -> Variant:
+    """Shapes whose product, or a part of it, no array can have."""
+    import onnx
+    from onnx import helper
+
+    shape = [random.choice((*SIZES, 0, 0, 1, 2, 1 << 46, (1 << 46) + 1)) for _ in range(random.randrange(1, 5))]
+    values = [1] * (math.prod(shape) if 0 <= math.prod(shape) < 9 else random.choice((0, 1, 2)))
+    dtype = random.choice((*_TYPES, "string"))
+    as_text = ", ".join(map(str, shape))
+
+    def assembly() -> object:
+        text = f"const c {dtype}[{as_text}] = {values}\nfunc @main() -> {dtype}[{as_text}] {{\n  load_const r0, c\n  ret r0\n}}"
+        return VirtualMachine(load(Executable(parse_assembly(text)).as_bytes()), kernels="cached")["main"]()
+
+    def module() -> object:
+        made = _machine(
+            parse_module(f"func @main(x: {dtype}[1]) {{\n  y = broadcast_to(x) {{shape=({as_text},)}}\n  y\n}}")
+        )
+        return made.call(
+            "main", (np.zeros(1, dtype) if dtype != "string" else _texts("a"),), max_memory=MB, max_seconds=1
+        )
+
+    operator = random.choice(
+        (
+            "ConstantOfShape",
+            "Reshape",
+            "Expand",
+            "Tile",
+            "Slice",
+            "Unsqueeze",
+            "Squeeze",
+            "Range",
+            "Pad",
+            "Resize",
+            "OneHot",
+            "Trilu",
+            "TopK",
+            "Split",
+            "Gather",
+            "CumSum",
+        )
+    )
+
+    def model() -> object:
+        integers = helper.make_tensor_value_info("s", 7, random.choice((["k"], [len(shape)], [], None)))
+        x = helper.make_tensor_value_info("x", 1, random.choice((["n"], [2], ["n", "m"])))
+        inputs = (
+            ["s"]
+            if operator == "ConstantOfShape"
+            else ["s", "s", "s"]
+            if operator == "Range"
+            else ["x", *["s"] * (3 if operator == "Slice" else 1)]
+        )
+        node = helper.make_node(operator, inputs, ["y"])
+        graph = helper.make_graph([node], "g", [integers, x], [onnx.ValueInfoProto(name="y")])
+        machine = _machine(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+        given = np.array(shape if random.random() < 0.7 else shape[0], np.int64)
+        return machine.call(
+            "main",
+            (given, np.ones((2,) * len(x.type.tensor_type.shape.dim), np.float32)),
+            max_memory=4 * MB,
+            max_seconds=1,
+        )
+
+    do = random.choice((assembly, module, model, model))
+    return Variant(_dropped(do), seconds=20, pause=COMPILING)
+
+
+def _name(random: Random) -> str:
+    """Of all of Unicode, or what a terminal would obey."""
+    kind = random.randrange(6)
+    if kind == 0:
+        return random.choice(_HOSTILE) * random.choice((1, 5)) + "x"
+    if kind == 1:
+        return random.choice(
+            (
+                "",
+                " ",
+                '"',
+                "'",
+                "\\",
+                "\n",
+                "{}",
+                "%s",
+                "?",
+                "0",
+                "-1",
+                "None",
+                "min",
+                "n + 1",
+                "n*",
+                "é",
+                "名",
+                "²",
+                "٣",
+                "_",
+                "a.b",
+            )
+        )
+    if kind == 2:
+        return random.choice(("n", "名", "é ", '"')) * random.choice((126, 127, 128, 10_000))
+    return "".join(_character(random) for _ in range(random.randrange(1, 12)))
+
+
+def _character(random: Random) -> str:
+    while True:
+        char = chr(random.choice((random.randrange(128), random.randrange(0x3000), random.randrange(0x110000))))
+        if unicodedata.category(char) != "Cs":
+            return char
+
+
+def _named_model(random: Random) -> Any:
+    from onnx import parser
+
+    model = parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> agraph (float[n, m] x, float[n, m] y) => (float[k, m] z) '
+        "{ z = Concat<axis=0>(x, y, x) }"
+    )
+    name, size = _name(random), _name(random)
+    for place, value in enumerate(model.graph.input):
+        value.name = name + str(place)
+        value.type.tensor_type.shape.dim[0].dim_param = size + random.choice(("", "01"[place]))
+    model.graph.node[0].input[:] = [*(value.name for value in model.graph.input), name + "0"]
+    model.graph.node[0].name, model.graph.name = _name(random), _name(random)
+    if random.random() < 0.7:
+        model.graph.output[0].name = model.graph.node[0].output[0] = _name(random) + "z"
+    return model
+
+
+def names(random: Random) -> Variant:
+    """Names of anything, which reports and errors show, and files keep."""
+    model = _named_model(random)
+
+    def act() -> list[str]:
+        executable = compile(model, progress=False, embed_native=False)
+        said = [
+            repr(executable),
+            str(executable.inputs()),
+            repr(executable.outputs()),
+            str(dis(executable)),
+            repr(executable.program),
+        ]
+        for read in (load(executable.as_bytes()), Executable.from_text(executable.as_text())):
+            want(
+                (read.inputs(), read.outputs()) == (executable.inputs(), executable.outputs()),
+                "names that do not come back",
+            )
+        machine = VirtualMachine(executable, kernels="cached")
+        x = np.ones((2, 3), np.float32)
+        want(np.asarray(machine["main"](x, x)).shape == (6, 3), "another shape")
+        for wrong in ((x,), (x, x[0]), (x, x.astype(np.int8)), (x, np.ones((2, 4), np.float32))):
+            try:
+                machine["main"](*wrong)
+            except TreadleError as error:
+                said += [str(error), repr(error)]
+        try:
+            machine[_name(random)](x)
+        except TreadleError as error:
+            said += [str(error)]
+        return said
+
+    return Variant(act, seconds=20, pause=COMPILING)
+
+
+# ---- B: what NumPy says ----
+
+
+def broadcast(random: Random) -> Variant:
+    """Sizes of other names, and computed ones, that meet: as NumPy does it, or refused."""
+    import onnx
+    from onnx import helper
+
+    texts: list[list[Any]] = []
+    rank = random.randrange(1, 4)
+    for _ in range(2):
+        texts.append([random.choice(("a", "b", "c", 1, 2, "", "?")) for _ in range(rank - random.choice((0, 0, 1)))])
+    sizes = {name: random.choice((0, 1, 1, 2, 2, 3)) for name in "abc"}
+    arrays = []
+    for shape in texts:
+        real = [
+            size if isinstance(size, int) else sizes[size] if size in sizes else random.choice((1, 2, 3))
+            for size in shape
+        ]
+        arrays.append(np.random.default_rng(random.randrange(99)).integers(1, 9, real).astype(np.float32))
+    infos = [helper.make_tensor_value_info(name, 1, shape) for name, shape in zip("xy", texts, strict=True)]
+    nodes, left, expected_left = [], "x", arrays[0]
+    if arrays[0].ndim and random.random() < 0.5:
+        axis = random.randrange(arrays[0].ndim)
+        extra = list(texts[0])
+        extra[axis] = random.choice(("d", 1, "a"))
+        shape = list(arrays[0].shape)
+        shape[axis] = {"d": random.choice((0, 1, 2)), 1: 1, "a": sizes["a"]}[extra[axis]]
+        infos.append(helper.make_tensor_value_info("w", 1, extra))
+        arrays.append(np.full(shape, 2, np.float32))
+        nodes.append(helper.make_node("Concat", ["x", "w"], ["both"], axis=axis))
+        left, expected_left = "both", np.concatenate([arrays[0], arrays[2]], axis)
+    operator, function = random.choice(
+        (("Add", np.add), ("Mul", np.multiply), ("Sub", np.subtract), ("Max", np.maximum))
+    )
+    pair = [left, "y"] if random.random() < 0.5 else ["y", left]
+    values = [expected_left if name == left else arrays[1] for name in pair]
+    nodes.append(helper.make_node(operator, pair, ["z"]))
+    graph = helper.make_graph(nodes, "g", infos, [onnx.ValueInfoProto(name="z")])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+    def act() -> None:
+        try:
+            expected = function(*values)
+        except ValueError:
+            expected = None
+        try:
+            found = np.asarray(_machine(proto)["main"](*arrays))
+        except TreadleError as error:
+            want(expected is None, f"{texts} of {[each.shape for each in arrays]}: {error}")
+            return
+        if expected is None:
+            raise Broken(f"a result of {found.shape} where NumPy has none")
+        want(found.shape == expected.shape and np.array_equal(found, expected), f"{found} and not {expected}")
+
+    return Variant(act, seconds=20, pause=COMPILING)
+
+
+def versions(random: Random) -> Variant:
+    """Sparse weights, versions that there are or not, inputs of any rank."""
+    import onnx
+    from onnx import helper, numpy_helper
+
+    shape = [random.choice((0, 1, 2, 4)) for _ in range(random.randrange(1, 4))]
+    size = math.prod(shape)
+    count = random.choice((0, 1, min(3, size), size))
+    places = sorted(random.sample(range(max(size, 1)), min(count, size)))
+    if random.random() < 0.2:
+        places += [random.choice((*SIZES, size))]
+    flat = np.array(places, np.int64)
+    values = np.arange(1, len(flat) + 1, dtype=np.float32)
+    is_sound = bool((flat >= 0).all() and (flat < size).all())
+    dense = np.zeros(size, np.float32)
+    if is_sound:
+        dense[flat] = values
+        if len(shape) > 1 and random.random() < 0.5:
+            flat = np.stack(np.unravel_index(flat, shape), 1).astype(np.int64).reshape(len(values), len(shape))
+    tensor = helper.make_sparse_tensor(
+        numpy_helper.from_array(values, "w"), numpy_helper.from_array(flat, "w_i"), shape
+    )
+    opset, version = random.choice((*range(7, 22), 17, 17, 17, 0, -1, 99, 1 << 40)), random.choice((8, 8, 8, 3, 0, 99))
+    declared = random.choice((None, shape, ["?"] * len(shape)))
+    infos = [helper.make_tensor_value_info("x", 1, declared)]
+    operands = ["x", "w"]
+    if random.random() < 0.3:
+        infos.append(helper.make_tensor_value_info("v", 1, None))
+        operands = ["x", "v"]
+    node = helper.make_node("Add", operands, ["y"])
+    graph = helper.make_graph([node], "g", infos, [onnx.ValueInfoProto(name="y")], sparse_initializer=[tensor])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=version)
+    x = np.full(shape, 3, np.float32)
+
+    def act() -> None:
+        try:
+            found = np.asarray(_machine(proto)["main"](*[x] * len(infos)))
+        except TreadleError:
+            want(not (is_sound and opset == 17 and version == 8), "a sound model is refused")
+            return
+        want(is_sound or operands[1] == "v", "an index outside of its tensor was taken")
+        want(opset in range(1, 30) and version in range(1, 20), f"version {opset} of {version} was taken")
+        expected = x + (x if operands[1] == "v" else dense.reshape(shape))
+        want(found.shape == expected.shape and np.array_equal(found, expected), f"{found} and not {expected}")
+
+    return Variant(act, seconds=30, pause=COMPILING)
+
+
+ATTACKS: dict[str, Callable[[Random], Variant]] = {
+    "weights": weights,
+    "numbers as texts": numbers_as_texts,
+    "registry": registry,
+    "small messages": small_messages,
+    "host time": host_time,
+    "host memory": host_memory,
+    "caches": caches,
+    "interrupts": interrupts,
+    "shapes": shapes,
+    "names": names,
+    "broadcast": broadcast,
+    "versions": versions,
+}
