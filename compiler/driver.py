@@ -316,7 +316,7 @@ def bind_parameters(
 
 
 def unbind_weights(module: ir.Module, name: str) -> tuple[ir.Module, dict[str, np.ndarray]]:
-    """The other way: `module` with the named constants of one function as parameters behind its own, and their arrays. What
+    """The other way: `module` with the named constants of one function as parameters after its own, and their arrays. What
     something was already decided by, or computed of, stays a constant."""
     function = module.functions[name]
     weights = [atom for atom in dict.fromkeys(atoms_in(function.body)) if isinstance(atom, ir.Weight)]

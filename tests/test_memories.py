@@ -24,7 +24,7 @@ CHANGES = {
     "add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popitem", "popleft", "put", "remove",
     "setdefault", "update",
 }  # fmt: skip
-# ---- what bounds each, and why it outlives whoever filled it ----
+# ---- what bounds each, and why it outlives what filled it ----
 
 ONE = "one value, of the process"
 OF_THE_TABLE = "filled while modules are imported, by tables of the package"
@@ -76,7 +76,7 @@ MEMORIES = {
     "tvm/_lazy.py: _ALIASES": OF_THE_TABLE,
     "tvm/ir/diagnostics.py: _renderers": BY_USERS,
     "tvm/relay/expr.py: OPERATOR_CALLS": OF_THE_TABLE,
-    "tvm/relay/expr.py: _OPS": "operators of Relay's that there are",
+    "tvm/relay/expr.py: _OPS": "Relay's operators",
     "tvm/relay/op/table.py: TABLE": OF_THE_TABLE,
     "tvm/relay/libraries.py: library": "two libraries",
     "tvm/rpc/server.py: _servers": "servers that users have started",

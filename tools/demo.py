@@ -52,7 +52,7 @@ def main() -> int:
 
 
 def classify(path: Path) -> int:
-    """What the new process does. Exits with 1 if the accuracy is not what it should be."""
+    """The work of the new process. Exits with 1 if the accuracy is too low."""
     start = time.perf_counter()
     from .. import VirtualMachine, load
 

@@ -119,7 +119,7 @@ def _found() -> dict[str, Any]:
 
 
 def measured() -> dict[str, Any]:
-    """What `operators.json` holds, found anew: it takes a minute or two."""
+    """The contents of `operators.json`, measured anew: it takes a minute or two."""
     from onnx.backend.test.loader import load_model_tests
 
     with warnings.catch_warnings():
@@ -275,7 +275,7 @@ COMMANDS = {"Look inside": ("ops",)}
 
 def add_commands(commands: Any) -> None:
     """Adds `treadle ops`."""
-    parser = commands.add_parser("ops", help="list the operators of ONNX that there are, or those that a model needs")
+    parser = commands.add_parser("ops", help="list the supported operators of ONNX, or those that a model needs")
     parser.add_argument(
         "--model", metavar="FILE", help="a .onnx model: what it needs, and all of it that is not supported"
     )

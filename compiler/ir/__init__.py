@@ -79,7 +79,7 @@ class Weight(Constant):
     """A constant that is a weight of the model, or made of such, and may be another one when the program runs.
 
     `names` are the weights that it is made of. `made` is how: an operator on constants, and which of its results; None for a
-    weight itself. Who asks for `value` decides by it, or makes something of it that nobody knows how to make again: then all
+    weight itself. Reading `value` makes the result depend on it, in a way that cannot be repeated for new weights: then all
     these weights are settled, and must stay what they are.
     """
 

@@ -154,7 +154,7 @@ class Maker:
         return match_(self.expression(FLOATS, scope, fuel), [(List.Nil, empty), (pattern, full)])
 
     def of_tree(self, type_: Type, scope: Scope, fuel: int) -> Any:
-        """A nested pattern, with a wildcard behind it."""
+        """A nested pattern, with a wildcard after it."""
         value = self.variable(SCALAR)
         leaf = ir.ConstructorPattern("Leaf", ())
         pattern = ir.ConstructorPattern("Node", (leaf, ir.Bind(value.atom), ir.Wildcard()))  # type: ignore[arg-type]

@@ -39,7 +39,7 @@ def attended(q: Expression, k: Expression, v: Expression, **attributes: Any) -> 
 
 
 def merged(*params: Expression, result: Expression, rows: int = 5) -> Counter[str]:
-    """How often each operator is there behind the pass, which changes no value."""
+    """How often each operator is there after the pass, which changes no value."""
     module = infer_types(Module(main=function(list(params), result)))
     behind = DeadCode()(MergeProducts(COSTS)(module))
     arrays = [rng.standard_normal((1, rows, 24)).astype(np.float32) for _ in params]

@@ -39,7 +39,7 @@ def test_a_wrong_name_suggests_operators_of_models_only():
 
 
 def test_each_operator_on_packed_tensors_is_a_lowered_one():
-    """Whoever adds one says so: its module or its name tells."""
+    """An operator added elsewhere is recognisable by its module or name."""
     modules = ("blocked", "dequantized", "packing", "winograd")
     words = {"pack", "unpack", "packed", "blocked", "counted"}
     expected = {

@@ -34,7 +34,7 @@ def window(x, channels: int, outputs: int):
 
 
 def rewritten(network: Network, shape: tuple, batch: int = 2) -> list[str]:
-    """The operators behind the pass; the result is checked."""
+    """The operators after the pass; the result is checked."""
     x = var("x", shape)
     before = infer_types(Module(main=function([x], network(x))))
     after = infer_types(DeadCode()(PointwiseProducts()(before)))

@@ -254,7 +254,7 @@ def test_a_reciprocal_of_products_is_no_scale() -> None:
 @pytest.mark.parametrize(
     "bindings",
     [
-        "a = add(d, n)\nb = where(h, a, float32(-50.0))\ne = add(b, m)",  # a bias before and one behind
+        "a = add(d, n)\nb = where(h, a, float32(-50.0))\ne = add(b, m)",  # a bias before and one after
         "a = where(h, d, float32(-50.0))\ne = multiply(a, f)",
         "a = add(d, m)\ne = maximum(a, float32(-50.0))",
         "a = where(h, d, float32(-50.0))\ne = where(i, float32(-60.0), a)",

@@ -1,4 +1,4 @@
-"""Products whose columns part behind them: what the pass makes of them, what it leaves alone, and that values stay."""
+"""Products whose columns part after them: what the pass makes of them, what it leaves alone, and that values stay."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def product(x: Expression, parts: int, biased: bool = False) -> Expression:
 
 
 def operators(make: Callable[[Expression], Expression], *shape: Any) -> Counter[str]:
-    """How often a function of x has each operator behind the pass, which changes no value."""
+    """How often a function of x has each operator after the pass, which changes no value."""
     x = var("x", (*shape, DEPTH))
     module = infer_types(Module(main=function([x], make(x))))
     parted = DeadCode()(SplitProducts(COSTS)(module))

@@ -1,7 +1,7 @@
 """Ctrl-C between any two bytecodes of the modules that hold what a process has but once: what they hold stays whole.
 
 `sys.settrace` raises KeyboardInterrupt before each bytecode in turn, which is more often than a signal can come: Python looks for
-these behind calls, at the beginning of functions and where loops go back. It is not raised between the end of a `with` block
+these after calls, at the beginning of functions and where loops go back. It is not raised between the end of a `with` block
 and the call that leaves it, where nobody could take a lock back (CPython's issue 74174), and where Python does not look.
 """
 
@@ -118,7 +118,7 @@ def test_a_text_that_is_held_is_known_whenever_work_on_texts_ends() -> None:
 
 
 def test_no_text_is_let_go_of_twice() -> None:
-    """Whoever holds it beside those that are gone keeps it, whatever ended the tidying."""
+    """A remaining holder keeps it, whatever ended the tidying."""
     kept = Texts()
     number = kept.number("held by three")
 
@@ -218,7 +218,7 @@ def test_deadlines_are_watched_behind_whatever_was_interrupted() -> None:
 
     def make() -> _Watch:
         watch.remove(context)
-        watch._is_idle = True  # as behind a second without deadlines: then the thread is to be woken
+        watch._is_idle = True  # as after a second without deadlines: then the thread is to be woken
         return watch
 
     watch = _Watch()

@@ -385,7 +385,7 @@ def test_arrays_that_say_they_are_texts_are_refused_by_the_machine(
     assert (other,) != strings.ELEMENT.names
 
 
-# Who makes arrays of bytes by a type that is not written in the code, and why that is not a string tensor.
+# Code that makes arrays of bytes by a computed type, and why that is not a string tensor.
 BYTES_TO_ARRAYS = {
     "formats/param_dict.py": "TVM's types, among which there are no texts",
     "formats/parameter_files.py": "numbers alone: biufc",

@@ -134,7 +134,7 @@ class RemoteGraphExecutor(GraphExecutor):
         super().set_input_zero_copy(key, value, **params)
 
     def set_output_zero_copy(self, key: int | str, value: Any) -> None:
-        """Has an output be copied into a tensor that lies at the server (`device.put`), behind each run. Raises ArgumentError
+        """Has an output be copied into a tensor that lies at the server (`device.put`), after each run. Raises ArgumentError
         for others, ShapeError, DTypeError."""
         place = f"set_output_zero_copy({key!r})"
         index = self._output("set_output_zero_copy", key)

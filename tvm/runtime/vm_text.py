@@ -6,7 +6,7 @@
     opcode, fields # inst(text):
      0: 18 0 1 2 8                           # reshape_tensor $1 $0 [2, 8]
 
-Registers of integers stand behind those of objects. What Relay's machine has no instruction for (integers, shapes that
+Registers of integers stand after those of objects. What Relay's machine has no instruction for (integers, shapes that
 are checked, memory of frames) has Treadle's name, and its opcode plus 64.
 """
 

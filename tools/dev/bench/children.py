@@ -70,8 +70,8 @@ class Contest:
         np.savez(self.feeds, **feeds)  # type: ignore[arg-type]
 
     def run(self, repeat: int) -> dict[str, list[dict[str, float]]]:
-        """What each process measured, by engine: "seconds" from its first statement to its first result, "wall_seconds" and
-        "peak_bytes" of the process. Engines take turns; the first turn, which warms the file system's cache, is not told."""
+        """Each process's measurements, by engine: "seconds" from its first statement to its first result, "wall_seconds" and
+        "peak_bytes" of the process. Engines take turns; the first turn, which warms the file system's cache, is left out."""
         runs: dict[str, list[dict[str, float]]] = {engine: [] for engine in _ENGINES}
         for turn in range(repeat + 1):
             for engine, code in _ENGINES.items():

@@ -1,4 +1,4 @@
-"""What `treadle bench models` shows: a line for each race, the summary, and docs/benchmarks.md."""
+"""The output of `treadle bench models`: a line for each race, the summary, and docs/benchmarks.md."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _cell(result: Measurement) -> str:
 
 
 def machine(engines: Sequence[str]) -> Iterator[str]:
-    """What the figures depend on; nothing that tells whose machine it was."""
+    """Facts that the figures depend on; nothing that identifies the machine."""
     from ....compiler.targets.cpu.target import host
 
     target = host()

@@ -184,7 +184,7 @@ class Storage(Object):
     """Bytes, in which tensors are made."""
 
     def __init__(self, size: int) -> None:
-        self.bytes = np.zeros(size, np.uint8)  # memory that somebody else has used is nobody's to see
+        self.bytes = np.zeros(size, np.uint8)  # used memory must not be visible
 
     @staticmethod
     def of(size: int, what: str) -> Storage:
@@ -284,7 +284,7 @@ def invoke_closure(machine: Any, closure: Any, *args: Any) -> Any:
 
 @calling_builtin
 def call_tir_dyn(function: Any, first: Any, *rest: Any) -> None:
-    """Calls a function with tensors, and the sizes of a shape, the last argument, behind them."""
+    """Calls a function with tensors, and the sizes of a shape, the last argument, after them."""
     *tensors, shape = first, *rest
     required(function, (PackedFunc, VMClosure), "a function", "call_tir_dyn")(*tensors, *sizes(shape, "call_tir_dyn"))
 

@@ -54,7 +54,7 @@ def attention_kv_cache_create(init: Tensor, reserve_shape: ShapeTuple, init_fill
 
 @builtin
 def attention_kv_cache_append(cache: AttentionKVCache, value: Tensor) -> AttentionKVCache:
-    """Puts rows behind the last; room is doubled where it does not suffice."""
+    """Puts rows after the last; room is doubled where it does not suffice."""
     taken = _cache(cache, "attention_kv_cache_append").taking(value, "attention_kv_cache_append")
     needed = cache.filled + len(taken)
     if needed > len(cache.rows):
@@ -107,7 +107,7 @@ def attention_kv_cache_array_popn(caches: Array, count: int) -> None:
 
 @builtin
 def attention_kv_cache_window_override(cache: AttentionKVCache, value: Tensor, max_cache_size: int) -> AttentionKVCache:
-    """Writes rows where the last ones ended, from the beginning again behind row `max_cache_size`."""
+    """Writes rows where the last ones ended, from the beginning again after row `max_cache_size`."""
     return _override(cache, value, max_cache_size, 0, "attention_kv_cache_window_override")
 
 

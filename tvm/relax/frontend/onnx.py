@@ -44,6 +44,6 @@ def from_onnx(
 
 
 def detach_params(mod: ir.Module) -> tuple[ir.Module, dict[str, list[NDArray]]]:
-    """The module, and by function the weights that it takes behind its other parameters."""
+    """The module, and by function the weights that it takes after its other parameters."""
     kept = mod.params if isinstance(mod, ModuleWithParams) else {}
     return ir.Module(mod.functions, mod.data_types, mod.imports), {name: list(params) for name, params in kept.items()}

@@ -67,7 +67,7 @@ def broadcast_to_like(data: Expression, other: Expression) -> Expression:
 
 
 def sliced_by(data: Expression, begin: Any, end: Any, strides: Expression, axes: Any) -> Expression:
-    """A slice of which only a run knows the strides: as Python's, but that a stride of 0 takes nothing."""
+    """A slice with strides known only at run time: as Python's, but a stride of 0 takes nothing."""
     firsts, lasts, steps = map(_scalars, (begin, end, strides))
     zero, one = programs.constant(0), programs.constant(1)
     count = max(len(firsts), len(lasts), len(steps)) if axes is None else len(axes)

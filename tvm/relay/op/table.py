@@ -266,7 +266,7 @@ def cut_to(data: Expression, lengths: Mapping[int, Dim], waits: Sequence[Express
 
 
 def as_dims(value: Any) -> tuple[Any, ...] | None:
-    """Numbers from a list, an array or a constant expression; None for what only a run can tell."""
+    """Numbers from a list, an array or a constant expression; None if known only at run time."""
     if isinstance(value, Expression):
         array = getattr(value.atom, "value", None)
         return None if array is None else tuple(int(number) for number in np.ravel(array))

@@ -182,7 +182,7 @@ def take(data: Tensor, indices: Tensor, axis: int | None = None, batch_dims: int
         op.permute_dims(data, axes=order), op.expand_dims(indices, axes=(rank_of(indices),)), batch_axes=first
     )
     middle = rank_of(indices) - first
-    before = axis - first  # axes of `data` between the shared ones and the axis stand behind the indices' now
+    before = axis - first  # axes of `data` between the shared ones and the axis stand after the indices' now
     places = [*range(first), *range(first + middle, first + middle + before), *range(first, first + middle)]
     return op.permute_dims(found, axes=[*places, *range(first + middle + before, rank_of(found))])
 
@@ -375,7 +375,7 @@ def strided_slice(
     return behind("slice", data, waits, starts=first, ends=last, axes=along, steps=steps)
 
 
-_LAST = 1 << 40  # behind every end
+_LAST = 1 << 40  # after every end
 _DEFAULT = -(1 << 41)  # a bound that was left out
 
 
@@ -434,7 +434,7 @@ def gather_nd(data: Tensor, indices: Tensor, batch_dims: int = 0, index_rank: in
 
 @operator("sequence_mask")
 def sequence_mask(data: Tensor, valid_length: Tensor, mask_value: float = 0, axis: int = 0) -> Expression:
-    """What lies behind each sequence's length replaced. Sequences lie along `axis`, 0 or 1, batches along the other."""
+    """What lies after each sequence's length replaced. Sequences lie along `axis`, 0 or 1, batches along the other."""
     data, shape = shape_of(data)
     steps = op.reshape(op.arange(stop=shape[axis]), shape=(-1, 1) if axis == 0 else (1, -1))
     lengths = op.expand_dims(op.cast(valid_length, dtype="int64"), axes=(0,) if axis == 0 else (1,))
@@ -445,7 +445,7 @@ def sequence_mask(data: Tensor, valid_length: Tensor, mask_value: float = 0, axi
 
 @operator("reverse_sequence")
 def reverse_sequence(data: Tensor, seq_lengths: Tensor, seq_axis: int = 1, batch_axis: int = 0) -> Expression:
-    """Each sequence from its end to its beginning; what lies behind it stays."""
+    """Each sequence from its end to its beginning; what lies after it stays."""
     along, batch = axis_of(data, seq_axis), axis_of(data, batch_axis)
     data, shape = shape_of(data)
     form: list[Any] = [1] * len(shape)
@@ -544,7 +544,7 @@ def sliding_window(data: Tensor, axis: int, window_shape: Any, strides: Any) -> 
         if not isinstance(length, int):
             raise NotImplementedError("sliding_window: the shape must be known")
         starts = np.arange(0, length - size + 1, step)
-        # the axis becomes two: starts, and places in a window, which go behind what the others have become
+        # the axis becomes two: starts, and places in a window, which go after what the others have become
         indices = starts[:, None] + np.arange(size)[None]
         data = op.take(data, programs.constant(indices), axis=axis + place)
         rank = rank_of(data)

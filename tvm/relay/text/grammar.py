@@ -53,7 +53,7 @@ _REFERENCES = ("ref", "ref_read", "ref_write")
 
 def parse_module(text: str, module: IRModule | None = None, meta: Mapping[str, Sequence] | None = None) -> IRModule:
     """The module of a text; what it defines goes into `module` where one is given, of which the text may use functions and types.
-    `meta` are entries of `meta[…]` behind those of the text. Raises TextError."""
+    `meta` are entries of `meta[…]` after those of the text. Raises TextError."""
     return _Reader(text, IRModule() if module is None else module, meta).module_()
 
 
