@@ -12,7 +12,7 @@ from ..formats.messages.errors import ArgumentError
 from ..formats.primitive import PrimitiveDefinition
 from ..vm.observe.hooks import Event, InstrumentAction
 from .flow import Flow, Step
-from .interpreter.call import Ran, Watch, run_kernel
+from ..compiler.targets.emulated.call import Ran, Watch, run_kernel
 from .subject import arguments, subject
 
 

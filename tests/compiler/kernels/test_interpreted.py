@@ -13,11 +13,11 @@ from treadle.compiler.operators.table import Fusion, lookup
 from treadle.compiler.targets.cpu.kernels.kernel import Kernel
 from treadle.compiler.targets.cpu.kernels.lower import TEMPLATES, lower
 from treadle.compiler.targets.cpu.vectors.simd import namespace
-from treadle.debug.interpreter.call import Ran, run_kernel
-from treadle.debug.interpreter.functions import ELEMENTARY
-from treadle.debug.interpreter.memory import KernelFaultError
-from treadle.debug.interpreter.vectors import converted
-from treadle.debug.interpreter.vocabulary import vocabulary
+from treadle.compiler.targets.emulated.call import Ran, run_kernel
+from treadle.compiler.targets.emulated.functions import ELEMENTARY
+from treadle.compiler.targets.emulated.memory import KernelFaultError
+from treadle.compiler.targets.emulated.vectors import converted
+from treadle.compiler.targets.emulated.vocabulary import vocabulary
 from treadle.formats.dtypes import DType
 from treadle.formats.messages.errors import TreadleError
 from treadle.formats.types import tensor

@@ -25,13 +25,12 @@ from typing import Any, Union
 
 import numpy as np
 
-from ...compiler.targets.cpu.kernels.kernel import Kernel
-from ...formats import dims
-from ...formats.primitive import PrimitiveDefinition
-from ...native.convention import ARGUMENT_HEAD, NOTE_WORDS, STOPPED
-from ...vm.layout import WORD
+from ..cpu.kernels.kernel import Kernel
+from ....formats import dims
+from ....formats.primitive import PrimitiveDefinition
+from ....native.convention import ARGUMENT_HEAD, NOTE_WORDS, STOPPED
 from .memory import DEFINED, NOBODY, UNWRITTEN, Fault, KernelFaultError, Memory, Region
-from .vectors import divided, quotient, rest, wrapped
+from .vectors import WORD, divided, quotient, rest, wrapped
 from .vocabulary import Access, vocabulary
 
 MAX_ROUNDS = 1 << 24  # of all loops of a call: a text whose loops do not end is a fault
@@ -153,11 +152,11 @@ class _Call:
         ]
         addresses = [region.base for region in (words, *inputs, *self._results)]
         given = [*[0] * ARGUMENT_HEAD, *addresses, *variables]
-        known = len(given) * WORD
+        known = len(given) * WORD.itemsize
         self._args = memory.add(
             "arguments",
             _bytes(np.array([*given, *[0] * NOTE_WORDS], np.int64)),
-            offset=WORD,
+            offset=WORD.itemsize,
             writable=known,
             undefined=known,
             shared=True,
@@ -167,7 +166,7 @@ class _Call:
     def _scratch_memory(self, thread: int) -> Region:
         """Memory that nobody wrote. Where there are several parts, a thread's first one finds the word -1 there."""
         data = np.full(self.kernel.scratch_bytes, 0xFF, np.uint8)
-        defined = min(WORD, len(data)) if self.parts > 1 else 0
+        defined = min(WORD.itemsize, len(data)) if self.parts > 1 else 0
         return self.memory.add(f"scratch memory of thread {thread}", data, writable=0, undefined=defined)
 
     # ---- the text ----
@@ -216,7 +215,7 @@ class _Call:
         return self._called(self._scratch[thread].base, part, self.parts)
 
     def _called(self, scratch: int, part: int, parts: int) -> int:
-        arguments = self._args.base + ARGUMENT_HEAD * WORD, scratch, part, parts
+        arguments = self._args.base + ARGUMENT_HEAD * WORD.itemsize, scratch, part, parts
         self._rounds = 0
         try:
             if self.debugger is not None and part >= 0:
