@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from ..compiler.targets.emulated.call import Ran, Watch, run_kernel
 from ..formats.messages.calling import public
 from ..formats.messages.errors import ArgumentError
 from ..formats.primitive import PrimitiveDefinition
 from ..vm.observe.hooks import Event, InstrumentAction
 from .flow import Flow, Step
-from ..compiler.targets.emulated.call import Ran, Watch, run_kernel
 from .subject import arguments, subject
 
 

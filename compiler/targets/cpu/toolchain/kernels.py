@@ -23,16 +23,17 @@ from .....formats.weights import WeightTable
 from .....native import platform, sources
 from .....native.claims import Claims
 from .....vm import library
-from .....vm.library import BuiltKernel, Evaluate
+from .....vm.library import BuiltKernel
 from .... import bounds
+from ...base import CHECK_STEPS
 from ..kernels import own
 from ..kernels.kernel import Kernel
 from ..target import Target, host
 from .compile_pool import Result, Text, UnfinishedError, try_texts
 
-# Steps of arithmetic on symbolic dimensions that checking and lowering may take. All those of a
-# symbolic network of the zoo take 680 at most.
-_BASE_STEPS, _STEPS = 100_000, 1000
+_STEPS = (
+    1000  # of arithmetic on symbolic dimensions, besides CHECK_STEPS, that checking and lowering a definition may take
+)
 
 _SYMBOL = "kernel_"  # what the functions in object code are called, before their object key
 
@@ -79,7 +80,7 @@ def build(
     found = library.find_kernels(keys)
     missing = {key: each for key, each in zip(keys, wanted, strict=True) if key not in found}
     if missing:
-        with dims.bounded(_BASE_STEPS + _STEPS * len(missing)):
+        with dims.bounded(CHECK_STEPS + _STEPS * len(missing)):
             lowered = _lowered(missing, target, until)
         found |= _build(missing, lowered, target, progress, jobs, until)
     return [found[key] for key in keys]
@@ -121,16 +122,6 @@ def remade(table: WeightTable, arrays: Mapping[int, np.ndarray], places: Collect
     from ....weights import remade
 
     return remade(table, arrays, places)
-
-
-def evaluator(definition: PrimitiveDefinition) -> Evaluate:
-    """The operators' reference implementations. Raises InferenceError for a malformed definition."""
-    from ....check import check_definition
-    from ....ir.evaluate import DefinitionEvaluator
-
-    with dims.bounded(_BASE_STEPS):
-        check_definition(definition)
-    return DefinitionEvaluator(definition)
 
 
 def _lowered(missing: Mapping[str, _Wanted], target: Target, until: float) -> dict[str, Kernel]:
