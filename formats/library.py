@@ -11,6 +11,7 @@ from .messages.calling import Suggesting, public_class
 from .messages.errors import FormatError, TreadleError, UnknownFunctionError
 from .messages.names import near
 from .primitive import Primitive, PrimitiveDefinition
+from .program import TARGET
 from .tuning import Tuning
 
 FORMS = ("python", "llvm", "asm")
@@ -62,7 +63,9 @@ class Library(Suggesting):
         if not formats.kernel_sources:
             raise TreadleError("formats alone cannot show sources; import treadle")
         check_present(self._metadata)
-        return importlib.import_module(formats.kernel_sources).get_source(definition, fmt, self._tuning)
+        return importlib.import_module(formats.kernel_sources).get_source(
+            definition, fmt, self._tuning, self._metadata.get(TARGET, "")
+        )
 
     def __repr__(self) -> str:
         return f"<Library of {len(self)} primitives>"

@@ -114,6 +114,12 @@ def named(text: str) -> Target:
     return of(_ARM if text == "aarch64" else named_target(text))
 
 
+def noted(target: str) -> Target:
+    """The CPU whose kernels are run for an executable's target (`Program.target`): of the emulator, the one behind its name."""
+    _, _, cpu = target.partition(" ")
+    return named(cpu) if cpu else host()
+
+
 @functools.cache
 def of(native: NativeTarget) -> Target:
     """The target of that CPU. Its caches are taken to be this machine's."""

@@ -21,7 +21,7 @@ from ..base import CHECK_STEPS, Backend, Stage
 from ..cpu.backend import CPU
 from ..cpu.kernels.kernel import Kernel
 from ..cpu.kernels.lower import lower
-from ..cpu.target import Target, host, named
+from ..cpu.target import Target, noted
 from .call import run_kernel
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Emulated(Backend):
 
     def __init__(self, cpu: str = "") -> None:
         self._cpu = cpu
-        self.target = named(cpu) if cpu else host()
+        self.target = noted(self.note)
         self._compiled = CPU(self.target)
 
     @property

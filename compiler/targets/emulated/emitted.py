@@ -234,16 +234,26 @@ def _fma_of_doubles(a: Array, b: Array, c: Array) -> Array:
     return np.where(np.isfinite(exact), exact, product + c)
 
 
+def _scaled(a: Array, b: Array, *rest: Array) -> Array:
+    """a 2**floor(b), rounded once (Intel, "Instruction Set Reference", VSCALEFPS)."""
+    exponent = np.clip(np.floor(np.where(np.isnan(b), 0, b)), -1000, 1000).astype(np.int32)
+    return np.where(np.isnan(b), b, np.ldexp(a.astype(np.float64), exponent).astype(a.dtype))
+
+
+def _behind_point(a: Array, *rest: Array) -> Array:
+    """a - floor(a), which is rounded down as floor is; 0 for what is infinite (ibid., VREDUCEPS)."""
+    behind, lost = _sum(a, -np.floor(a))
+    behind = np.where(lost < 0, np.nextafter(behind, a.dtype.type(-np.inf)), behind)
+    return np.where(np.isinf(a), a.dtype.type(0), behind)
+
+
 _INTRINSICS: dict[str, Operation] = {
     "fmuladd": fma,
     "fabs": np.abs, "sqrt": np.sqrt, "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "roundeven": np.rint,
     "copysign": np.copysign,
     "vector.reduce.or": lambda mask: mask.any(keepdims=True),
-    # AVX-512's: a 2**floor(b), rounded once; and what lies behind the point
-    "x86.avx512.mask.scalef": lambda a, b, *rest: np.ldexp(
-        a.astype(np.float64), np.clip(np.nan_to_num(np.floor(b)), -1000, 1000).astype(np.int32)
-    ).astype(np.float32) + (b - b),
-    "x86.avx512.mask.reduce": lambda a, *rest: np.where(np.isinf(a), a.dtype.type(0), a - np.floor(a)),
+    "x86.avx512.mask.scalef": _scaled,
+    "x86.avx512.mask.reduce": _behind_point,
 }  # fmt: skip
 
 
