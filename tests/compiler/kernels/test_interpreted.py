@@ -185,6 +185,7 @@ def test_elements_become_any_other_type_as_in_the_reference(target: DType) -> No
 
 # ---- native code ----
 
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", ALL)
 def test_native_code_gives_the_same(name: str) -> None:

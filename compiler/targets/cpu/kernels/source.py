@@ -13,8 +13,8 @@ from .lower import lower
 
 
 def get_source(definition: PrimitiveDefinition, form: str, tuning: Tuning, target: str = "") -> str:
-    """The code that this machine runs, with an executable's tuning: generated "python", optimised "llvm" IR, or "asm". `target` is
-    what the executable was made for (`Program.target`): of the emulator, the code of the CPU that it emulates.
+    """The code that this machine runs, with an executable's tuning: generated "python", optimised "llvm" IR, or "asm". Of an
+    executable for a `target` (`Program.target`) that emulates a CPU, it is that CPU's code.
 
     Raises InferenceError for a malformed definition, CompileError for one that has no kernel, or not in the variant that
     is asked for.

@@ -23,9 +23,9 @@ from .....formats.weights import WeightTable
 from .....native import platform, sources
 from .....native.claims import Claims
 from .....vm import library
-from .....vm.library import BuiltKernel
+from .....vm.library import BuiltKernel, Evaluate
 from .... import bounds
-from ...base import CHECK_STEPS
+from ...base import CHECK_STEPS, reference
 from ..kernels import own
 from ..kernels.kernel import Kernel
 from ..target import Target, host
@@ -122,6 +122,11 @@ def remade(table: WeightTable, arrays: Mapping[int, np.ndarray], places: Collect
     from ....weights import remade
 
     return remade(table, arrays, places)
+
+
+def evaluator(definition: PrimitiveDefinition) -> Evaluate:
+    """What computes a primitive without a kernel. Raises InferenceError for a malformed definition."""
+    return reference(definition)
 
 
 def _lowered(missing: Mapping[str, _Wanted], target: Target, until: float) -> dict[str, Kernel]:
