@@ -39,7 +39,7 @@ def call(name: str, *operands: np.ndarray) -> np.ndarray:
 def _program(name: str, element: str, lanes: int, count: int, target: NativeTarget) -> _Program:
     kind, scalar = ELEMENTS[element]
     type_ = ir.VectorType(scalar, lanes) if lanes else scalar
-    function = ir.Function(ir.Module(), ir.FunctionType(ir.VoidType(), [type_] * count), name)
+    function = ir.Function(ir.Module(), ir.FunctionType(ir.VoidType(), [type_] * count), "function")  # no name of C's
     builder = ir.IRBuilder(function.append_basic_block())
     result = _FUNCTIONS[name](*(Lanes(builder, value, kind) for value in function.args))
     builder.ret(result.value)
@@ -68,30 +68,20 @@ class _Program:
 
     def _step(self, instruction: Any) -> tuple[Any, list[int]]:
         """What an instruction does, or one of control itself; and the places of its operands."""
-        name = instruction.opname
-        operands = [each for each in instruction.operands if not isinstance(each, ir.Block)]
-        if name == "phi":
-            return instruction, [self._place(value) for value, _ in instruction.incomings]
-        if name in ("br", "ret"):
-            return instruction, list(map(self._place, operands))
-        if name == "call":
-            return _called(instruction.callee.name), list(map(self._place, instruction.args))
-        if name in ("fcmp", "icmp"):
-            return _comparison(instruction.op), list(map(self._place, operands))
-        if name == "shufflevector":
-            lanes = np.array([each.constant for each in instruction.operands[2].constant])
-            operands, operation = operands[:2], lambda a, b: np.concatenate([a, b])[lanes]
-        elif name == "alloca":
-            operands, operation = (
-                [],
-                partial(np.zeros, _lanes(instruction.type.pointee), _dtype(instruction.type.pointee)),
-            )
-        elif name in _CASTS:
-            is_address = isinstance(instruction.type, ir.PointerType)
-            operation = _same if is_address else partial(_CASTS[name], _dtype(instruction.type))
-        else:
-            operation = _OPERATIONS[name]
-        return operation, list(map(self._place, operands))
+        operation, operands = instruction, instruction.operands
+        if instruction.opname == "phi":
+            operands = [value for value, _ in instruction.incomings]
+        elif instruction.opname == "call":
+            operation, operands = _called(instruction.callee.name), instruction.args
+        elif instruction.opname == "alloca":
+            kept = instruction.type.pointee
+            operation, operands = partial(np.zeros, _lanes(kept), _dtype(kept)), []
+        elif instruction.opname == "shufflevector":
+            lanes = [each.constant for each in operands[2].constant]
+            operation, operands = partial(_shuffled, np.array(lanes)), operands[:2]
+        elif instruction.opname not in ("br", "ret"):
+            operation = _operation(instruction)
+        return operation, [self._place(each) for each in operands if not isinstance(each, ir.Block)]
 
     def __call__(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
         values = [constant for _, constant in self._constants]
@@ -126,13 +116,15 @@ def _lanes(type_: ir.Type) -> int:
 
 
 def _constant(constant: ir.Constant) -> np.ndarray:
-    numbers = constant.constant
+    numbers: Any = constant.constant
     dtype = _dtype(constant.type)
-    found = [getattr(each, "constant", each) for each in numbers] if isinstance(numbers, (list, tuple)) else [numbers]
+    found: list[Any] = (
+        [getattr(each, "constant", each) for each in numbers] if isinstance(numbers, (list, tuple)) else [numbers]
+    )
     if found[0] is None or found[0] is ir.Undefined:
         return np.zeros(_lanes(constant.type), dtype)
     if dtype.kind == "i":  # as LLVM, which takes the bits
-        return np.array([int(each) % (1 << 8 * dtype.itemsize) for each in found], f"u{dtype}").view(dtype)
+        return np.array([each % (1 << 8 * dtype.itemsize) for each in map(int, found)], f"u{dtype}").view(dtype)
     return np.array(found, dtype)
 
 
@@ -144,8 +136,8 @@ def _unsigned(array: np.ndarray) -> np.ndarray:
     return array.view(f"u{array.dtype}") if array.dtype.kind == "i" else array
 
 
-def _same(value: Any) -> Any:
-    return value
+def _shuffled(lanes: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.concatenate([a, b])[lanes]
 
 
 def _store(value: np.ndarray, memory: np.ndarray) -> None:
@@ -178,12 +170,16 @@ _PREDICATES: dict[str, Operation] = {
 }  # fmt: skip
 
 
-def _comparison(predicate: str) -> Operation:
-    """Of LLVM's names: with o, u or s before, but for equality of integers. Of floats, only != holds for NaN, as in NumPy."""
-    compare = _PREDICATES[predicate[-2:]]
-    if predicate in ("ult", "ule", "ugt", "uge"):
-        return lambda a, b: compare(_unsigned(a), _unsigned(b))
-    return compare
+def _operation(instruction: Any) -> Operation:
+    """Of arithmetic, comparisons, conversions and memory."""
+    name = instruction.opname
+    if name in ("icmp", "fcmp"):  # such as "ult"; of floats, only != holds for NaN, as in NumPy
+        compare = _PREDICATES[instruction.op[-2:]]
+        is_unsigned = name == "icmp" and instruction.op[0] == "u"
+        return (lambda a, b: compare(_unsigned(a), _unsigned(b))) if is_unsigned else compare
+    if isinstance(instruction.type, ir.PointerType) and name == "bitcast":
+        return lambda memory: memory
+    return partial(_CASTS[name], _dtype(instruction.type)) if name in _CASTS else _OPERATIONS[name]
 
 
 def fma(a: Array, b: Array, c: Array) -> Array:

@@ -3,6 +3,7 @@ that nobody wrote, and parts neither race nor depend on their order. No native c
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -12,7 +13,9 @@ from treadle.compiler.ir.evaluate import evaluate_definition
 from treadle.compiler.operators.table import Fusion, lookup
 from treadle.compiler.targets.cpu.kernels.kernel import Kernel
 from treadle.compiler.targets.cpu.kernels.lower import TEMPLATES, lower
+from treadle.compiler.targets.cpu.vectors import elementary, elementary_inverse
 from treadle.compiler.targets.cpu.vectors.simd import namespace
+from treadle.compiler.targets.emulated import emitted
 from treadle.compiler.targets.emulated.call import Ran, run_kernel
 from treadle.compiler.targets.emulated.memory import KernelFaultError
 from treadle.compiler.targets.emulated.vectors import converted
@@ -20,6 +23,7 @@ from treadle.compiler.targets.emulated.vocabulary import vocabulary
 from treadle.formats.dtypes import DType
 from treadle.formats.messages.errors import TreadleError
 from treadle.formats.types import tensor
+from treadle.native.numba_frontend import compiling_for
 
 from ..definitions import alone, of_templates
 from ..test_operators import DIMS, EXAMPLES, array, concrete
@@ -181,6 +185,30 @@ def test_elements_become_any_other_type_as_in_the_reference(target: DType) -> No
             got = converted(array, target.numpy)
         assert got.dtype == wanted.dtype
         assert got.tobytes() == wanted.tobytes(), f"{source}: {array} becomes {got}, {wanted} in the reference"
+
+
+FLOAT32_ALONE = {"exp_of_negative", "weight_of"}
+ELEMENTARY = [(name, dtype) for name in emitted.NAMES for dtype in ("float32", "float64")]
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"), [each for each in ELEMENTARY if each[1] == "float32" or each[0] not in FLOAT32_ALONE]
+)
+def test_elementary_functions_take_vectors_and_scalars(name: str, dtype: str) -> None:
+    count = len(inspect.signature(getattr(elementary, name, None) or getattr(elementary_inverse, name)).parameters)
+    operands = [(np.linspace(0.1, 0.9, 16) + each).astype(dtype) for each in range(count)]
+    if name.startswith("shift_"):
+        operands = [each.astype("int32" if dtype == "float32" else "uint64") for each in operands]
+    if name == "acosh":
+        operands[0] += 1
+    with compiling_for(TARGET.native):
+        vector = emitted.call(name, *operands)
+        scalars = np.concatenate(
+            [emitted.call(name, *each) for each in zip(*(o.reshape(-1, 1) for o in operands), strict=True)]
+        )
+    assert vector.dtype == scalars.dtype == operands[0].dtype
+    assert np.isfinite(vector).all()
+    np.testing.assert_allclose(vector, scalars, rtol=1e-6 if dtype == "float32" else 1e-14)
 
 
 # ---- native code ----
