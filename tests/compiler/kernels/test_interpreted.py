@@ -13,6 +13,7 @@ from treadle.compiler.ir.evaluate import evaluate_definition
 from treadle.compiler.operators.table import Fusion, lookup
 from treadle.compiler.targets.cpu.kernels.kernel import Kernel
 from treadle.compiler.targets.cpu.kernels.lower import TEMPLATES, lower
+from treadle.compiler.targets.cpu.target import named, of
 from treadle.compiler.targets.cpu.vectors import elementary, elementary_inverse
 from treadle.compiler.targets.cpu.vectors.simd import namespace
 from treadle.compiler.targets.emulated import emitted
@@ -27,7 +28,7 @@ from treadle.native.numba_frontend import compiling_for
 
 from ..definitions import alone, of_templates
 from ..test_operators import DIMS, EXAMPLES, array, concrete
-from . import harness
+from . import harness, instruction_sets
 from .examples import OPERANDS, Example, examples
 from .harness import NARROW, TARGET
 from .test_contract import DEFINITIONS
@@ -226,3 +227,26 @@ def test_native_code_gives_the_same(name: str) -> None:
     assert code == ran.code == 0
     for got, wanted, lost in zip(ran.outputs, outputs, ran.undefined, strict=True):
         assert got[~lost].tobytes() == wanted[~lost].tobytes()
+
+
+@harness.ON_X86
+@pytest.mark.parametrize(
+    "name", ["softmax 0", "matmul 2", next(each for each in ELEMENTWISE if each[:5] == "gelu,"), "attention 1"]
+)
+def test_native_code_for_another_cpu_gives_the_same_as_its_text(name: str) -> None:
+    """Without fused multiply-add, with vectors of four lanes."""
+    example, target = example_of(name), named("x86-64")
+    kernel = lower(example.definition, target)
+    assert kernel is not None
+    ran = interpreted(example, kernel, target=target)
+    _, outputs = harness.run_kernel(example.definition, example.arrays, example.sizes, target=target)
+    assert [output.tobytes() for output in ran.outputs] == [output.tobytes() for output in outputs]
+
+
+def test_the_texts_of_one_arm_are_those_of_all() -> None:
+    for example in map(example_of, ALL):
+        texts = {
+            lower(example.definition, target)
+            for target in (named("aarch64"), of(instruction_sets.target("cortex-a72")))
+        }
+        assert len(texts) == 1
