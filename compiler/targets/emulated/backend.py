@@ -114,8 +114,8 @@ def emulated(cpu: str | None = None) -> Emulated:
 
     `cpu` is the CPU whose kernels these are: a name of this machine's instruction set, as TREADLE_TARGET has them, such as
     "x86-64-v4" or "haswell:-fma", whether this machine has its instructions or not; or "aarch64". By default they are those of
-    the machine that runs the program. Results are the same to the bit as that CPU's, where kernels do not call its C library, which
-    here is this system's. A kernel that leaves its memory, races, uses what nobody wrote or does not end raises ExecutionError,
+    the machine that runs the program. Results are the same to the bit as that CPU's, but for what the C library computes, which is
+    this system's. A kernel that leaves its memory, races, uses what nobody wrote or does not end raises ExecutionError,
     whose cause is a debug.KernelFaultError. It is 10,000 to 100,000 times slower: for small models and small inputs.
 
     Raises CompileError for a CPU that LLVM does not know.
