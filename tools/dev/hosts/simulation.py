@@ -4,7 +4,7 @@ Requests of each model arrive at random (Poisson) and go to the host with the sh
 servers as processors, and a line for each model: a full one refuses (429). The model that has used the least time is next
 (`serve/scheduler.py`); a call takes the requests that wait, up to its largest batch (`serve/batching.py`). A host that fails
 loses what it has; its clients notice, and ask once more elsewhere. A draining host takes no new requests. A model's requests may
-come from clients instead that each wait for an answer before they ask again. Time is in seconds; one seed makes all that is random.
+come from clients instead that each wait for an answer before they ask again. Time is in seconds; one seed makes the randomness.
 """
 
 from __future__ import annotations
