@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ...formats.messages.errors import CompileError
-from .base import Backend, Costs, Stage
+from .base import Backend, Stage
 
-__all__ = ["Backend", "Costs", "Stage", "backend"]
+__all__ = ["Backend", "Stage", "backend"]
 
 
 def backend(target: Any = None) -> Backend:

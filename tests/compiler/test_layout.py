@@ -7,7 +7,7 @@ from treadle.compiler.builder.programs import Module, constant, function, op, va
 from treadle.compiler.ir.evaluate import evaluate
 from treadle.compiler.ir.infer import infer_types
 from treadle.compiler.passes.dead_code import DeadCode
-from treadle.compiler.targets import Stage
+from treadle.compiler.targets.base import Stage
 from treadle.compiler.targets.cpu.backend import CPU
 from treadle.compiler.targets.cpu.passes.layout import BlockChannels
 from treadle.compiler.targets.cpu.passes.pack_matrices import PackMatrices

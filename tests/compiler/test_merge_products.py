@@ -15,11 +15,12 @@ from treadle.compiler.ir.analysis import expressions
 from treadle.compiler.ir.evaluate import evaluate
 from treadle.compiler.ir.infer import infer_types
 from treadle.compiler.passes import DeadCode, MergeProducts
-from treadle.compiler.targets import backend
+from treadle.compiler.targets.cpu.backend import CPU
+from treadle.compiler.targets.cpu.target import host
 
 from .test_compile import assert_equal, run, saved
 
-COSTS = backend().costs
+COSTS = CPU(host()).costs
 HEADS, COLUMNS = 3, 16  # of a head
 ORDER = (0, 2, 1, 3)  # of the axes [batch, rows, heads, columns of a head]
 rng = np.random.default_rng(0)

@@ -10,11 +10,13 @@ from treadle.compiler.ir.evaluate import evaluate
 from treadle.compiler.ir.infer import infer_types
 from treadle.compiler.ir.text import parse_module, print_module
 from treadle.compiler.passes import DeadCode, InferTypes, Recognise, SplitBatches
-from treadle.compiler.targets import Costs, backend
+from treadle.compiler.targets.base import Costs
+from treadle.compiler.targets.cpu.backend import CPU
+from treadle.compiler.targets.cpu.target import host
 from treadle.formats.dtypes import DType
 from treadle.formats.types import TensorType
 
-COSTS = backend().costs
+COSTS = CPU(host()).costs
 _TANH = """
 c = {cube}
 s = multiply(c, float32(0.044715))

@@ -16,11 +16,12 @@ from treadle.compiler.ir.analysis import expressions
 from treadle.compiler.ir.evaluate import evaluate
 from treadle.compiler.ir.infer import infer_types
 from treadle.compiler.passes import DeadCode, SplitProducts
-from treadle.compiler.targets import backend
+from treadle.compiler.targets.cpu.backend import CPU
+from treadle.compiler.targets.cpu.target import host
 
 from .test_compile import assert_equal, run, saved
 
-COSTS = backend().costs
+COSTS = CPU(host()).costs
 DEPTH, PART = 128, 128  # of the weights of a part that is worth a product
 rng = np.random.default_rng(0)
 
