@@ -28,7 +28,7 @@ _SCRIPTS = (f"{_ROOT}.tests.", f"{_ROOT}.examples.")
 
 
 def public(function: _F) -> _F:
-    """The function, of which a call with wrong arguments (a name that there is not, too many, too few) raises ArgumentError, and
+    """The function, of which a call with wrong arguments (an unknown name, too many, too few) raises ArgumentError, and
     one that has no memory OutOfMemoryError, wherever that came out: modules are imported within."""
 
     @functools.wraps(function)

@@ -56,4 +56,4 @@ class _ConvInteger(Conv):
 
 
 class _SymbolicConvInteger(_ConvInteger, SymbolicConv):
-    """Of an image or a signal whose lengths only a run can tell."""
+    """Of an image or a signal whose lengths are known only at run time."""

@@ -1,6 +1,6 @@
-"""Convolutions of signals and images whose lengths only a run can tell: of planar ones of few channels, as the first ones of a
-network are, those of groups that make a block of channels each, and those of 8-bit integers (`integer.py`). To gather
-their windows (`im2col.py`) takes as long as they do themselves.
+"""Direct convolution of signals and images whose lengths are known only at run time: of planar ones of few channels, as in a
+network's first layer, of groups of one block of channels each, and of 8-bit integers (`integer.py`). Gathering their
+windows (`im2col.py`) would take as long as the convolution.
 
 All is as in `blocked.py` but for bands, which are chosen at run time: as many lines, or tiles of a part of them, as fit into
 scratch, whose size the text knows.
