@@ -43,7 +43,7 @@ def step(
         raise ArgumentError(f"parts: expected an integer from 1 on, got {parts!r}")
     of = subject(model, function=function, **options)
     executable = of.executable
-    kernel = get_kernel(executable.lib[primitive], executable.tuning)
+    kernel = get_kernel(executable.lib[primitive])
     first = _First(primitive)
     of.run(arguments(executable, function, feeds), first)
     if first.definition is None:

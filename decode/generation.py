@@ -3,7 +3,7 @@
 A decoder takes token ids, and what it has computed of the tokens before, its cache, and gives logits and the longer cache. The
 names that exporters use tell what is what (`Roles`). The first call takes the whole prompt; each later one takes the newest token
 alone, and the tensors that the call before has made. Of an executable with a step (`decode/decoder_step.py`) that is called: it
-gives the last logits alone, and, of caches that grow, the new rows, which are appended to the existing ones.
+gives the last logits alone, and, of caches that grow, the new rows, which are put after the existing ones.
 
 Sampling: Fan et al., Hierarchical Neural Story Generation, 2018 (the k likeliest tokens); Holtzman et al., The Curious Case of
 Neural Text Degeneration, 2020 (the likeliest tokens that are p together).
@@ -523,7 +523,7 @@ class _Rows:
         self._count, self._most = 0, most
 
     def put(self, rows: np.ndarray) -> None:
-        """Appends rows to the existing ones. Where there is no room, twice as much is taken, but not more than the text can
+        """Puts rows after the existing ones. Where there is no room, twice as much is taken, but not more than the text can
         need."""
         count = self._count + rows.shape[self._axis]
         if count > self.room.shape[self._axis]:

@@ -74,7 +74,7 @@ class RemoteMachine(VirtualMachine):
                 "trust_native: functions and native code do not travel; a remote device builds its own kernels"
             )
         connection = self.device.connection
-        data = Executable(exe.program, None, exe.tuning, exe.weights).as_bytes()
+        data = Executable(exe.program, weights=exe.weights).as_bytes()
         proof = hashlib.sha256(connection.session)
         proof.update(data)
         header = {

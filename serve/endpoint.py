@@ -129,7 +129,7 @@ class Endpoint:
         """From now on, merged calls end where they take a side of a branch that `sides` has not seen."""
         found = guarded(self._executable.program, self.flow.branches, sides.taken)
         if found is not None:
-            executable = Executable(found, tuning=self._executable.tuning)
+            executable = Executable(found)
             memory, threads = self._config.max_memory, self._config.threads
             self._merging = VirtualMachine(executable, max_memory=memory, threads=threads)
 

@@ -76,7 +76,7 @@ MEMORIES = {
     "tvm/_lazy.py: _ALIASES": OF_THE_TABLE,
     "tvm/ir/diagnostics.py: _renderers": BY_USERS,
     "tvm/relay/expr.py: OPERATOR_CALLS": OF_THE_TABLE,
-    "tvm/relay/expr.py: _OPS": "the operators of Relay",
+    "tvm/relay/expr.py: _OPS": "Relay's operators",
     "tvm/relay/op/table.py: TABLE": OF_THE_TABLE,
     "tvm/relay/libraries.py: library": "two libraries",
     "tvm/rpc/server.py: _servers": "servers that users have started",

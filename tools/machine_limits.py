@@ -24,11 +24,11 @@ import numpy as np
 
 from ..compiler.targets.cpu.products.tile import multiply_add
 from ..compiler.targets.cpu.target import Target, host
-from ..compiler.targets.cpu.timing import PROTOTYPE
 from ..compiler.targets.cpu.toolchain.worker import compile_kernel
 from ..formats.dtypes import DType
 from ..native import platform as native
 from ..native import sources
+from ..vm.library import PROTOTYPE
 from .steady import Measured, seconds_of_a_round
 
 _PEAKS = ("float32", "float64", "int8")  # whose multiply-adds are measured

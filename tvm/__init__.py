@@ -39,7 +39,7 @@ _NAMES = {
 }
 
 _KERNELS = "Treadle's compiler makes the kernels itself, out of operators; a function of your own is handed over by register_func"
-_TUNING = "kernels need no tuning logs; treadle.compile(model, tune=seconds) measures variants, and the executable keeps the best"
+_TUNING = "kernels need no tuning, and no logs of it: their templates choose by a model of the CPU"
 _ABSENT = {
     **dict.fromkeys(("arith", "driver", "generic", "lower", "schedule", "tag_scope", "topi"), _KERNELS),
     **dict.fromkeys(("compute", "create_schedule", "extern", "placeholder", "reduce_axis", "thread_axis"), _KERNELS),

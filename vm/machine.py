@@ -153,7 +153,7 @@ class VirtualMachine(Suggesting):
         called, seconds = verified.called_primitives(), _build_seconds(max_build_seconds)
         trusted = exe.native if trust_native or exe.trust_native else None
         with _meanwhile(exe.check_constants):
-            linked = library.link(exe.program, kernels, trusted, exe.tuning, called, seconds)
+            linked = library.link(exe.program, kernels, trusted, called, seconds)
             image = Image(verified, linked)
         self._calls = Calls(image, keeps_memory, self._budget, imported)
         self._owner: object = self._calls  # of its saved calls

@@ -17,19 +17,20 @@ from ...formats import dims
 from ...formats.dims import Dim, SymbolicDim
 from .. import ir
 from ..operators.table import lookup
+from ..targets.base import Costs
 from ..weights import computed
 from .rewriting import Emitter, constant, is_row, operator_call, tensor_type
 
 _OPERANDS = "qkv"
-_MOST_BYTES = 1 << 20  # of the result: larger ones leave L2 before attention reads them
 
 
 @dataclass(frozen=True)
 class MergeProducts:
+    costs: Costs
     name: str = "merge_products"
 
     def __call__(self, module: ir.Module) -> ir.Module:
-        return _Merger(module).run()
+        return _Merger(module, self.costs).run()
 
 
 @dataclass(frozen=True)
@@ -47,16 +48,17 @@ class _Heads:
         return self.x is other.x and self.shape == other.shape and self.weights.type.dtype is other.weights.type.dtype
 
 
-def _is_large(alike: Sequence[_Heads]) -> bool:
-    """Whether their total exceeds the limit of one product. Unknown sizes count as small."""
+def _is_large(alike: Sequence[_Heads], most_bytes: int) -> bool:
+    """Whether together they take more memory than one product should give. Of unknown sizes, they are taken to be small."""
     size = dims.product(alike[0].shape)
-    return isinstance(size, int) and len(alike) * size * alike[0].weights.array.itemsize > _MOST_BYTES
+    return isinstance(size, int) and len(alike) * size * alike[0].weights.array.itemsize > most_bytes
 
 
 class _Merger(Emitter):
-    def __init__(self, module: ir.Module) -> None:
+    def __init__(self, module: ir.Module, costs: Costs) -> None:
         super().__init__(module)
-        self.made: dict[ir.Atom, tuple[ir.OperatorCall, str]] = {}  # in the current block, and their origin
+        self.costs = costs
+        self.made: dict[ir.Atom, tuple[ir.OperatorCall, str]] = {}  # in the present block, and where that is from
 
     def block(self, block: ir.Block) -> ir.Block:
         before, self.made = self.made, {}
@@ -77,7 +79,7 @@ class _Merger(Emitter):
         while heads:
             alike = [each for each in heads if each.fits(heads[0])]
             heads = [each for each in heads if not each.fits(alike[0])]
-            if len(alike) > 1 and not _is_large(alike):
+            if len(alike) > 1 and not _is_large(alike, self.costs.merged_bytes):
                 call = self._merged(call, alike)
         return (*self.new, replace(binding, value=call))
 

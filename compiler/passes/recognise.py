@@ -15,6 +15,7 @@ from typing import Any, Union
 from ...formats.messages.errors import InferenceError
 from .. import ir
 from ..operators.table import lookup
+from ..targets.base import Costs
 from ..weights import computed
 from . import recognise_attention, recognise_groups, recognise_masks
 from .patterns import Found, Matcher, Node, may_match, number_of, parse
@@ -24,15 +25,17 @@ from .rewriting import Emitter, operator_call
 
 @dataclass(frozen=True)
 class Recognise:
+    costs: Costs
     name: str = "recognise"
 
     def __call__(self, module: ir.Module) -> ir.Module:
-        return _Recogniser(module).run()
+        return _Recogniser(module, self.costs.attention_row).run()
 
 
 class _Recogniser(Emitter):
-    def __init__(self, module: ir.Module) -> None:
+    def __init__(self, module: ir.Module, longest_row: int) -> None:
         super().__init__(module)
+        self.longest_row = longest_row
         self.definitions: dict[ir.Var, ir.OperatorCall] = {}
         self.fields: dict[ir.Var, ir.GetItem] = {}
         self.matcher = Matcher(self.definitions)
@@ -46,7 +49,7 @@ class _Recogniser(Emitter):
         if not isinstance(call, ir.OperatorCall):
             return (binding,)
         self.begin(binding)
-        call = recognise_masks.with_one_mask(call, self.definitions, self.emit)
+        call = recognise_masks.with_one_mask(call, self.definitions, self.emit, self.longest_row)
         self.definitions.update((new.var, new.value) for new in self.new if isinstance(new.value, ir.OperatorCall))
         found = next(self._candidates(call, binding.var.type), call)
         self.definitions[binding.var] = found
@@ -68,7 +71,7 @@ class _Recogniser(Emitter):
         for made in recognise_groups.candidates(call, self.definitions, self.uses):
             if _has_type(made, type_):
                 yield made
-        for made in recognise_attention.candidates(call, self.matcher, self.uses, self.places):
+        for made in recognise_attention.candidates(call, self.matcher, self.uses, self.places, self.longest_row):
             if _has_type(made, type_):
                 yield made
 

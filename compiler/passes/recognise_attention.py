@@ -20,8 +20,6 @@ from .patterns import Found, Matcher, number_of, parse
 from .recognise_places import Places
 from .rewriting import operator_call, order_of, tensor_type
 
-_LONGEST_ROW = 256  # longest row of the kernel
-
 _SCORES = (
     "matmul(q * scale, k * factor)",
     "matmul(q * scale, k) * factor",
@@ -42,10 +40,10 @@ _ROTARY = parse("x * cosine + concat(-second, first) * sine")
 
 
 def candidates(
-    call: ir.OperatorCall, matcher: Matcher, uses: Mapping[Any, int], places: Places
+    call: ir.OperatorCall, matcher: Matcher, uses: Mapping[Any, int], places: Places, longest_row: int
 ) -> Iterator[ir.OperatorCall]:
     """Replacements of a call that ends an attention or a rotary embedding. `uses`: use counts of variables; weights that
-    something else needs are computed anyway, and stay."""
+    something else needs are computed anyway, and stay. Rows of queries or values have at most `longest_row` elements."""
     definitions = matcher.definitions
     if call.operator == "add":
         for found in matcher.find(_ROTARY, call):
@@ -63,6 +61,8 @@ def candidates(
     product = dataclasses.replace(call, args=(weights, call.args[1]))
     for pattern, bias_last in _PATTERNS:
         for found in matcher.find(parse(pattern), product):
+            if not all(_is_possible(tensor_type(found[name]), longest_row) for name in "qv"):
+                continue
             made = _attention(found, definitions, places, bias_last=bias_last, nan_to_zero=nan_to_zero)
             if made is not None:
                 yield made
@@ -118,7 +118,7 @@ def _attention(
 ) -> ir.OperatorCall | None:
     """`ways`: the boolean attributes."""
     numbers = {name: number_of(found[name]) for name in ("scale", "factor", "masked") if name in found}
-    if None in numbers.values() or not all(_is_possible(tensor_type(found[name])) for name in "qv"):
+    if None in numbers.values():
         return None
     scale, masked = (
         math.prod(numbers.get(name) or 1.0 for name in ("scale", "factor")),
@@ -146,12 +146,12 @@ def _attention(
     return _call([*operands, *masks], attributes)
 
 
-def _is_possible(type_: TensorType) -> bool:
-    """Whether there is a kernel for these queries or values."""
+def _is_possible(type_: TensorType, longest_row: int) -> bool:
+    """Whether there is a kernel for such queries or values."""
     if type_.rank < 3 or type_.dtype is not DType.float32:
         return False
     row = type_.shape[-1]
-    return isinstance(row, int) and 0 < row <= _LONGEST_ROW
+    return isinstance(row, int) and 0 < row <= longest_row
 
 
 def _unrepeated(atom: Any, axis: int, definitions: Mapping[ir.Var, ir.OperatorCall]) -> tuple[Any, int]:

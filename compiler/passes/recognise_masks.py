@@ -32,9 +32,8 @@ Emit = Callable[..., ir.Var]  # operator, operands, attributes → the variable 
 Make = Callable[[Emit], ir.Atom]  # makes a mask when called
 Bring = Callable[[Make], Make]  # from a view of the scores to their own
 
-_LOWEST = -1e30  # below this, a sum with finite scores equals this number, or a neighbour
-_LONGEST_ROW = 256  # of queries that attention takes
-_MOST_STEPS = 8  # most steps from products to softmax
+_LOWEST = -1e30  # a number from which on sums with finite scores are that number, or one next to it
+_MOST_STEPS = 8  # from products to softmax: what is made of more is something else
 
 
 @dataclass(frozen=True)
@@ -99,12 +98,12 @@ class _Scores:
         return emit("add", scores, _sum(self.behind, emit)) if self.behind else scores
 
 
-def with_one_mask(call: ir.OperatorCall, definitions: Definitions, emit: Emit) -> ir.OperatorCall:
-    """The call; for a softmax of scores with other operations than one mask, on scores in attention's form."""
+def with_one_mask(call: ir.OperatorCall, definitions: Definitions, emit: Emit, longest_row: int) -> ir.OperatorCall:
+    """The call, or, of a softmax of scores that something else than one mask was done to, one of scores in attention's form."""
     if call.operator != "softmax":
         return call
     whole = tensor_type(call.args[0])
-    scores = next(_Search(definitions, whole).of(call.args[0], _as_it_is, _MOST_STEPS), None)
+    scores = next(_Search(definitions, whole, longest_row).of(call.args[0], _as_it_is, _MOST_STEPS), None)
     scores = scores and scores.settled(_as_it_is)
     if scores is None or scores.is_plain or (scores.before and scores.behind):
         return call
@@ -122,13 +121,14 @@ class _Search:
 
     definitions: Definitions
     whole: TensorType
+    longest_row: int  # of queries
 
     def of(self, atom: ir.Atom, bring: Bring, most: int) -> Iterator[_Scores]:
         """The scores that an atom is, at most `most` steps after their product; `bring` maps its view to theirs."""
         call, type_ = _definition(atom, self.definitions), tensor_type(atom)
         if call is None or most == 0:
             return
-        if type_ == self.whole and _are_products(call, self.definitions):
+        if type_ == self.whole and _are_products(call, self.definitions, self.longest_row):
             yield _Scores(atom)
         elif call.operator == "reshape":
             yield from self._of_view(call.args[0], type_, bring, most - 1)
@@ -225,7 +225,7 @@ def _same(left: Sequence, right: Sequence) -> int:
     return next((number for number, (one, other) in enumerate(pairs) if one != other), len(pairs))
 
 
-def _are_products(call: ir.OperatorCall, definitions: Definitions) -> bool:
+def _are_products(call: ir.OperatorCall, definitions: Definitions, longest_row: int) -> bool:
     """Whether a call makes products of queries and keys that attention may take, perhaps scaled."""
     while call.operator in ("multiply", "divide"):
         place = _scaled_place(call)
@@ -237,7 +237,7 @@ def _are_products(call: ir.OperatorCall, definitions: Definitions) -> bool:
         return False
     queries = tensor_type(call.args[0])
     row = queries.shape[-1]
-    return queries.rank > 2 and queries.dtype is DType.float32 and isinstance(row, int) and row <= _LONGEST_ROW
+    return queries.rank > 2 and queries.dtype is DType.float32 and isinstance(row, int) and row <= longest_row
 
 
 def _scaled_place(call: ir.OperatorCall) -> int | None:

@@ -21,20 +21,20 @@ from .. import ir
 from ..ir.analysis import atoms_in
 from ..operators.shapes import axis_of
 from ..operators.table import lookup
+from ..targets.base import Costs
 from ..weights import computed
 from .rewriting import Emitter, is_row, order_of, tensor_type
 
-_LEAST = 1 << 14  # weights of a part: below, a product costs more than a copy
-_MOST_READ = 2  # times the columns: bytes that all products but one read again
 _VIEWS = ("reshape", "permute_dims", "squeeze", "expand_dims")
 
 
 @dataclass(frozen=True)
 class SplitProducts:
+    costs: Costs
     name: str = "split_products"
 
     def __call__(self, module: ir.Module) -> ir.Module:
-        return _Splitter(module).run()
+        return _Splitter(module, self.costs).run()
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,9 @@ class _Cut:
 
 
 class _Splitter(Emitter):
-    def __init__(self, module: ir.Module) -> None:
+    def __init__(self, module: ir.Module, costs: Costs) -> None:
         super().__init__(module)
+        self.costs = costs
         self.users: Mapping[ir.Atom, list[ir.Binding | None]] = {}  # in the present block; None: its result
         self.parts: dict[ir.Var, _Part] = {}  # by their variables in the whole product
         self.gone: set[ir.Var] = set()
@@ -198,8 +199,8 @@ class _Splitter(Emitter):
             len(parts) > 1
             and len({part.axis for part in parts.values()}) == 1
             and all(end <= start for (_, end), (start, _) in itertools.pairwise(ranges))
-            and all(depth * math.prod(part.inner) >= _LEAST for part in parts.values())
-            and (len(parts) - 1) * depth <= _MOST_READ * width
+            and all(depth * math.prod(part.inner) >= self.costs.part_weights for part in parts.values())
+            and (len(parts) - 1) * depth <= self.costs.reads_a_column * width
             and len(self.users[columns.weights]) == 1
             and any(self._is_copied(var) for var in parts)
         )

@@ -191,7 +191,6 @@ _MEANT = {
             "trace timeline": "`treadle profile FILE --trace t.json` writes a timeline",
             "memory mem peak": "`treadle profile FILE --memory` shows what is in use at the peak",
             "roofline": "`treadle profile FILE --roofline` compares with what this machine can do",
-            "tune autotune": "`treadle compile MODEL --tune` measures",
             "nan nans inf debug": "`treadle nonfinite FILE` finds where NaNs begin, `treadle compare FILE` the first wrong node",
             "netron visualize visualise draw plot explorer": "`treadle graph FILE -o FILE.netron.json` writes the graph",
             "kernel kernels llvm": "`treadle source FILE PRIMITIVE` shows a kernel",

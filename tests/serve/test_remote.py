@@ -634,7 +634,7 @@ def test_a_value_is_never_larger_than_what_was_sent(serve: Callable[..., Any]):
     machine = VirtualMachine(models.rows(), device=device)
     nodes: list[Any] = [["tuple", []]] + [["tuple", [number, number]] for number in range(40)]
     header = {"do": "call", "machine": machine._owner.number, "function": "main", "args": [40], "values": nodes}
-    with pytest.raises(errors.FormatError, match="no node"):
+    with pytest.raises(errors.FormatError, match="is not a node"):
         device.connection.ask(header)
     with pytest.raises(errors.FormatError, match="got 0"):
         device.connection.ask({**header, "args": [0], "values": [["tensor", "float32", [1 << 40]]]})

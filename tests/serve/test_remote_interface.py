@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import operator
 from collections.abc import Callable, Iterator
@@ -78,6 +79,7 @@ def then(machine: Any, *_: Any) -> Any:
 METHODS: dict[str, Callable[[Any], Any]] = {
     "bind": bound,
     "call": lambda m: m.call("main", [X], max_seconds=20),
+    "call_async": lambda m: asyncio.run(m.call_async("main", [X], max_seconds=20)),
     "device": lambda m: m.device.kind,
     "get_function_params": lambda m: m.get_function_params("main"),
     "get_input_index": lambda m: (m.get_input_index("x"), m.get_input_index("nope")),
@@ -89,6 +91,7 @@ METHODS: dict[str, Callable[[Any], Any]] = {
     "invoke_closure": lambda m: _closure(m),
     "invoke_stateful": lambda m: (m.set_input("main", X), m.invoke_stateful("main"), m.get_outputs()),
     "load_constants": lambda m: m.load_constants({}),
+    "load_deltas": lambda m: then(m, m.load_deltas({"w": W}, 0.5)),
     "load_params": lambda m: then(m, m.load_params(OTHER)),
     "profile": lambda m: [row.primitive for row in m.profile("main", X)],
     "profile_call": lambda m: [row.calls for row in m.profile_call("main", [X], max_seconds=20)],

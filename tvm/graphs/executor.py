@@ -121,7 +121,7 @@ class GraphExecutor(InProcess, Module):
         made = Executable(program)
         if executable is None:
             return VirtualMachine(made)
-        made = made.with_native(executable.native).with_tuning(executable.tuning)
+        made = made.with_native(executable.native)
         return VirtualMachine(made, trust_native=executable.trust_native)
 
     def _make_plan(self, primitives: tuple, python: Mapping[str, Any]) -> GraphProgram:

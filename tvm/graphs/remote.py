@@ -94,10 +94,7 @@ class RemoteGraphExecutor(GraphExecutor):
         return lambda *args: call_registered(connection, name, args)
 
     def _make_machine(self, program: Program, executable: Executable | None) -> VirtualMachine | None:
-        if not program.functions:
-            return None
-        tuning = {} if executable is None else executable.tuning
-        return VirtualMachine(Executable(program, tuning=tuning), self.device)
+        return VirtualMachine(Executable(program), self.device) if program.functions else None
 
     # ---- memory ----
 

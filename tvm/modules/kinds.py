@@ -109,7 +109,7 @@ class KernelModule(_OfExecutable):
     def __init__(self, executable: Executable) -> None:
         super().__init__()
         empty = Program((), (), executable.program.primitives, np.zeros(0, np.int64), (), ())
-        self.executable = Executable(empty, executable.native, executable.tuning)
+        self.executable = Executable(empty, executable.native)
         self._trust_native = executable.trust_native
 
     def function_names(self) -> list[str]:
@@ -173,13 +173,12 @@ def _kernels(executable: Executable) -> dict[str, NativeKernel]:
     compiler = library.compiler()
     target = compiler.target_key()
     definitions = [primitive.definition for primitive in primitives]
-    keys, variants = library.variant_keys(definitions, target, executable.tuning.get(target, {}))
+    keys = [library.definition_key(definition, target) for definition in definitions]
     found = dict(executable.native.get(target, {}))
     lacking = [number for number, key in enumerate(keys) if key not in found]
     if lacking:
         built = compiler.build(
             [definitions[number] for number in lacking],
-            variants=[variants[number] for number in lacking],
             names=[primitives[number].name for number in lacking],
             seconds=None,
         )

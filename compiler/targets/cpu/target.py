@@ -48,6 +48,16 @@ class Target:
         return f"{self.native.key}-{self.vector_bytes}x{self.vector_registers}-{self.l1_bytes}-{self.l2_bytes}"
 
     @property
+    def half_l1(self) -> int:
+        """Bytes of data that a kernel may keep in L1: the other half is for what passes by."""
+        return self.l1_bytes // 2
+
+    @property
+    def half_l2(self) -> int:
+        """The same of L2."""
+        return self.l2_bytes // 2
+
+    @property
     def block_registers(self) -> int:
         """The number of vectors of 16 floats, in one register or several, that the registers hold."""
         return self.vector_registers * self.vector_bytes // 64

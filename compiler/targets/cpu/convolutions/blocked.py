@@ -21,14 +21,13 @@ from functools import partial
 
 from .....formats.dims import Dim
 from .....formats.primitive import PrimitiveDefinition
+from .. import costs
 from ..kernels.anchor import Anchored
 from ..kernels.kernel import Kernel, even_pieces, require_few
-from ..kernels.variants import decide, nearby
 from ..kernels.writer import Writer, estimate
 from ..products.epilogue import Epilogue, Grid, ignores_lines
 from ..products.tile import (
     BLOCK,
-    GIGAHERTZ,
     TALLEST,
     VECTOR_BYTES,
     Tile,
@@ -45,8 +44,7 @@ from ..target import Target
 from .narrow_groups import write_channel_band, write_channel_band_sizes, write_exactly, write_mask
 from .sizes import MET, Problem, problem_of
 
-_HALVES = 2  # least number of bands, so that two threads have one each
-_EVEN = 1.02  # largest band, relative to an equal share
+_HALVES = 2  # bands at least, for two threads to have one each
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
@@ -84,7 +82,7 @@ class Conv:
 
     def choose_band(self) -> int:
         """Tiles of a band: whole rows of them, and about as much input as half of L2 holds."""
-        problem, half = self.problem, self.target.l2_bytes // 2
+        problem, half = self.problem, self.target.half_l2
         if problem.lines == 1:
             row = self.tile.rows * problem.window[1].stride * problem.pixel
             total, each = self.across, problem.channels * problem.deep * row
@@ -97,7 +95,6 @@ class Conv:
         if problem.moves_more_pixels:
             least = max(least, min(_HALVES, total))
         bands = even_pieces(total, least, others)
-        bands = decide("bands", bands, nearby(bands))
         share = math.ceil(total / bands)
         return share if problem.lines == 1 else share * self.across
 
@@ -107,7 +104,7 @@ class Conv:
         share, total = self.band, self.across
         if self.problem.lines > 1:
             share, total = share // self.across, self.problem.lines
-        return math.ceil(total / share) * share > _EVEN * total
+        return math.ceil(total / share) * share > costs.UNEVEN_TILES * total
 
     @property
     def _stage_lines(self) -> int:
@@ -200,7 +197,7 @@ class Conv:
         planes = problem.groups * problem.slices
         tiles = planes * problem.lines * self.across * math.ceil(problem.blocks / self.tile.blocks)
         elements = planes * problem.blocks * problem.pixels * BLOCK
-        return tiles * problem.steps * step_cost(self.tile) / GIGAHERTZ + elements * self.epilogue_cost
+        return tiles * problem.steps * step_cost(self.tile) / costs.GIGAHERTZ + elements * self.epilogue_cost
 
     def kernel(self) -> Kernel:
         write, problem, tile = self.write, self.problem, self.tile

@@ -12,6 +12,7 @@ from .....formats import dims
 from .....formats.primitive import PrimitiveDefinition
 from .....native.convention import FEW
 from ....operators.windows import axes
+from .. import costs
 from ..kernels.anchor import Anchored
 from ..kernels.kernel import Kernel, require_few
 from ..kernels.writer import Odometer, Writer, estimate, shape_of
@@ -19,7 +20,6 @@ from ..products.epilogue import Epilogue, Grid
 from ..products.tile import BLOCK, VECTOR_BYTES, Tile
 from ..target import Target
 
-_PICOSECONDS = 60  # per element of x
 _TILE = Tile(1, 1)
 _PHASES, _TAPS = 1024, 4096  # most unrolled phases and taps: one or two lines for each pair
 
@@ -58,7 +58,7 @@ class _Col2im:
         coordinates = ("image", "channel", *(f"o{k}" for k in outer), "column")
         epilogue = Epilogue(write, self.found, Grid(coordinates, 1, last + 2, BLOCK))
         write(f"rows = {rows.count}", f"plane = {' * '.join(f'n{k}' for k in range(last + 1))}")
-        write.split("rows", f"images * channels * plane * taps * {_PICOSECONDS} // 1000")
+        write.split("rows", f"images * channels * plane * taps * {costs.COL2IM_PS} // 1000")
         buffered = self.stride * VECTOR_BYTES
         write(f"joined = scratch + {buffered}", f"buffer = joined + {buffered}")
         with write.block("if first < last"):
@@ -79,7 +79,7 @@ class _Col2im:
                     with write.block("else"):
                         epilogue.tile(_TILE, columns="count")
             rows.advance()
-        work = estimate(dims.element_count(self.x)) * _PICOSECONDS / 1000
+        work = estimate(dims.element_count(self.x)) * costs.COL2IM_PS / 1000
         return write.kernel(work, 2 * buffered + epilogue.buffer_bytes)
 
     def _write_sizes(self) -> None:

@@ -20,20 +20,17 @@ from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.shapes import integer
 from ....operators.windows import axes
+from .. import costs
 from ..kernels.anchor import Anchored
 from ..kernels.kernel import Kernel, require_few
 from ..kernels.writer import Writer, estimate, shape_of
 from ..operators.blocked import WIDEST_DEPTHWISE
 from ..products.epilogue import Epilogue, Grid
-from ..products.tile import BLOCK, VECTOR_BYTES, Tile, multiply_add, times
+from ..products.tile import BLOCK, TALLEST, VECTOR_BYTES, Tile, multiply_add, times
 from ..target import Target
 from .sizes import MET, Window
 
-_PIXELS = 14  # most pixels of a tile
-_STEPS = 160  # most steps of a tile and a row of the window, unless the window alone is wider
-_LARGE = 128  # least pixels of an image that threads share by halves
-_LEAST = 8  # least pixels of a tile of groups, to hide the latency of multiply-adds
-_STEPS_A_NANOSECOND = 6  # of vectors
+_STEPS = 160  # of a tile's row of the window at most, unless the window alone is wider
 
 
 @dataclass(frozen=True)
@@ -129,7 +126,7 @@ class _Depthwise:
     def _nanoseconds(self) -> float:
         """The estimated time of one output vector."""
         down, across = self.problem.window
-        return self.problem.members * down.size * across.size / _STEPS_A_NANOSECOND + BLOCK * self.epilogue_cost
+        return self.problem.members * down.size * across.size / costs.DEPTHWISE_STEPS + BLOCK * self.epilogue_cost
 
     def _uncertain(self, tile: Tile) -> Sequence[int]:
         """The input pixels of a tile, counted from its left end, that may lie outside the image."""
@@ -142,7 +139,7 @@ class _Depthwise:
         write(f"row_bytes = width * {self.pixel}", "plane_bytes = height * row_bytes")
         write(f"w_row = {self.window.size * VECTOR_BYTES}", "window_bytes = window_height * w_row")
         write("bands = 1", "band = lines")
-        with write.block(f"if parts > 1 and lines * columns >= {_LARGE}"):
+        with write.block(f"if parts > 1 and lines * columns >= {costs.DEPTHWISE_LARGE}"):
             write("bands = 2", "band = (lines + 1) // 2")
         write.split("images * bands * blocks * band", "images * blocks * lines * columns * picoseconds // 1000")
         write("tap_row = dilation_down * row_bytes")
@@ -254,8 +251,8 @@ def _pixels(problem: _Problem, target: Target) -> int:
     """Pixels of a tile: as many as fit into registers, in as few tiles as possible."""
     registers = target.block_registers
     members = problem.members
-    steps = max(_STEPS // (members * problem.window[1].size), _LEAST if members > 1 else 2)
-    most = min(_PIXELS, max(registers - 3, 1), steps)
+    steps = max(_STEPS // (members * problem.window[1].size), costs.DEPTHWISE_LEAST_TILE if members > 1 else 2)
+    most = min(TALLEST, max(registers - 3, 1), steps)
     if not isinstance(problem.columns, int):
         return most
     columns = max(problem.columns, 1)

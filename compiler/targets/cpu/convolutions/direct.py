@@ -11,6 +11,7 @@ from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
 from ....operators import windows
 from ....operators.table import bound_attributes
+from .. import costs
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Odometer, Writer, estimate, scaled, shape_of
 from ..products.tile import CHUNK, multiply_add
@@ -18,7 +19,6 @@ from ..target import Target
 from .sliding import Sliding
 
 _CHANNELS = 4  # output channels at a time
-_MACS_A_NANOSECOND = 16
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -55,7 +55,7 @@ class _Direct:
             ],
         )
         write(f"rows = {rows.count}")
-        write.split("rows", f"rows * m{sliding.last} * planes * taps * {_CHANNELS} // {_MACS_A_NANOSECOND}")
+        write.split("rows", f"rows * m{sliding.last} * planes * taps * {_CHANNELS} // {costs.RECURRENT_MACS}")
         with write.block("if first < last"):
             write("row = first")
             rows.start("row")
@@ -66,7 +66,7 @@ class _Direct:
             self._write_row()
             rows.advance()
         work = estimate(dims.multiply(dims.element_count(self.result), dims.element_count(self.weight[1:])))
-        return write.kernel(work / _MACS_A_NANOSECOND)
+        return write.kernel(work / costs.RECURRENT_MACS)
 
     def _bytes(self, elements: str) -> str:
         return scaled(elements, self.dtype.itemsize)

@@ -18,13 +18,14 @@ from functools import partial
 from .....formats import dims
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.windows import axes
+from .. import costs
 from ..kernels.anchor import Anchored
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, shape_of
 from ..products.epilogue import Epilogue, Grid, ignores_lines
 from ..products.tile import (
     BLOCK,
-    GIGAHERTZ,
+    SYMBOLIC_ROWS,
     VECTOR_BYTES,
     Tile,
     choose,
@@ -40,8 +41,7 @@ from ..target import Target
 from .narrow_groups import narrow_groups, write_channel_band, write_channel_band_sizes, write_exactly, write_mask
 from .sliding import Sliding
 
-_SYMBOLIC_ROWS = (14, 4, 1)  # rows of the tiles among which a kernel chooses at run time
-_MOST_TILES = 64  # most tiles of a band, if rows are short or not gathered
+_MOST_TILES = 64  # tiles of a band, where rows are short or not gathered
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
@@ -108,17 +108,17 @@ class _Convolution:
         """The single tile for a known number of pixels; else tiles of decreasing size, the first fitting of which is taken."""
         if isinstance(self.pixels, int):
             return [choose(max(1, self.pixels), self.blocks, self.target)]
-        return symbolic_tiles(_SYMBOLIC_ROWS, min(2, self.blocks), self.target)
+        return symbolic_tiles(SYMBOLIC_ROWS, min(2, self.blocks), self.target)
 
     def _band(self) -> int:
         row = self._row if self.is_gathered else self.channels * VECTOR_BYTES
-        return min(_MOST_TILES, max(1, self.target.l2_bytes // 2 // (row * self.tiles[0].rows)))
+        return min(_MOST_TILES, max(1, self.target.half_l2 // (row * self.tiles[0].rows)))
 
     @property
     def _nanoseconds(self) -> float:
         """The estimated time of one pixel of one block of the result, in all groups."""
         tile = self.tiles[0]
-        return self.groups * self.depth * step_cost(tile) / tile.rows / tile.blocks / GIGAHERTZ
+        return self.groups * self.depth * step_cost(tile) / tile.rows / tile.blocks / costs.GIGAHERTZ
 
     # ---- text ----
 

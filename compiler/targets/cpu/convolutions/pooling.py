@@ -23,6 +23,7 @@ from .....formats.dims import Dim
 from .....formats.primitive import PrimitiveDefinition
 from ....operators import windows
 from ....operators.table import bound_attributes
+from .. import costs
 from ..kernels.expression import computed_type
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Odometer, Writer, estimate, scaled, shape_of, stored, widened
@@ -30,12 +31,8 @@ from ..rows.reduce import REDUCTIONS
 from ..target import Target
 from .sliding import Sliding
 
-_PICOSECONDS = 60  # per element of the result and tap along an axis
-_FEW = 9  # taps
-_PLACES = 1024  # positions of the image, about, that a piece of a line covers
-_VECTORS = 256  # likewise, if each is a vector
-_SHORT = 56  # longest lines of the result for which images are transposed
-_TURNED_PLACES = 7168  # most positions of an image and its result: those of all lanes stay in L2
+_PLACES = 1024  # of the image, about, that a piece of a line covers
+_VECTORS = 256  # likewise, where each is a vector
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -49,7 +46,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
         pool = _TurnedPool(definition, target)
     pool.write_all()
     taps = estimate(sum(axis.size for axis in pool.windows))  # type: ignore[misc]
-    nanoseconds = _PICOSECONDS / 1000 * taps * estimate(dims.element_count(shape_of(definition.results[0])))
+    nanoseconds = costs.POOL_TAP_PS / 1000 * taps * estimate(dims.element_count(shape_of(definition.results[0])))
     return pool.write.kernel(nanoseconds, pool.scratch_bytes)
 
 
@@ -91,8 +88,8 @@ class _Pool:
             or not all(isinstance(d, int) for d in (*self.sliding.image, *self.sliding.result, self.planes))
         ):
             return False
-        shortest = min(_SHORT, _VECTORS // self.stride)
-        is_short = int(self.sliding.result[-1]) <= shortest and image + result <= _TURNED_PLACES  # type: ignore
+        shortest = min(costs.POOL_SHORT_LINE, _VECTORS // self.stride)
+        is_short = int(self.sliding.result[-1]) <= shortest and image + result <= costs.POOL_TURNED_PLACES  # type: ignore
         return is_short and int(self.planes) >= self.write.lanes  # type: ignore[arg-type]
 
     @property
@@ -123,7 +120,7 @@ class _Pool:
         self._define_sizes()
         rows = Odometer(write, [("plane", "planes"), *((f"o{axis}", f"m{axis}") for axis in self.axes[:-1])])
         write(f"rows = {rows.count}")
-        write.split("rows", f"rows * m{last} * depth * ({self._taps_of_all}) * {_PICOSECONDS} // 1000")
+        write.split("rows", f"rows * m{last} * depth * ({self._taps_of_all}) * {costs.POOL_TAP_PS} // 1000")
         self._define_constants()
         with write.block(f"for o in range(0, m{last}, {self.piece})"):
             write(f"stop = min(o + {self.piece}, m{last})")
@@ -237,13 +234,15 @@ class _Pool:
         self.write(f"line_bytes = {scaled(f'n{self.last} * depth', self.itemsize)}")
 
     def _ask_ahead(self, index: str) -> None:
-        """Prefetches the lines of the image that the next line of the result is the first to need."""
-        for line in range(min(self.windows[self.last - 1].stride, _FEW) if self.last else 0):
+        """Brings nearer what the next line of the result needs of the image, and no line before has."""
+        for line in range(min(self.windows[self.last - 1].stride, costs.POOL_FEW_TAPS) if self.last else 0):
             self.write(f"prefetch(ahead + {line} * line_bytes, {scaled(f'{index} * depth', self.itemsize)})")
 
     def unrolled(self, axes: Sequence[int]) -> bool:
-        """Whether the taps on some axes are few enough to be unrolled."""
-        return all(isinstance(self.windows[axis].size, int) for axis in axes) and self._taps(axes) <= _FEW
+        """Whether the taps on some axes are few, so that they stand in the text one by one."""
+        return (
+            all(isinstance(self.windows[axis].size, int) for axis in axes) and self._taps(axes) <= costs.POOL_FEW_TAPS
+        )
 
     def _taps(self, axes: Sequence[int]) -> int:
         return math.prod(self.windows[axis].size for axis in axes)  # type: ignore[misc]
@@ -374,7 +373,7 @@ class _TurnedPool(_Pool):
         write(f"depth = {lanes}", f"groups = (planes + {lanes - 1}) // {lanes}")
         for name, letter in (("pixels", "n"), ("results", "m")):
             write(f"{name} = " + " * ".join(f"{letter}{axis}" for axis in self.axes))
-        write.split("groups", f"planes * results * ({self._taps_of_all}) * {_PICOSECONDS} // 1000")
+        write.split("groups", f"planes * results * ({self._taps_of_all}) * {costs.POOL_TAP_PS} // 1000")
         write(f"a = scratch + {self.line_bytes}", f"made = a + pixels * {self.place_bytes}")
         write("i = 0", f"rest = {lanes}", "o = 0", f"stop = m{last}")
         self._define_constants()

@@ -1,6 +1,6 @@
-"""Direct convolution of signals and images whose lengths are known only at run time: of planar ones of few channels, as in a
-network's first layer, of groups of one block of channels each, and of 8-bit integers (`integer.py`). Gathering their
-windows (`im2col.py`) would take as long as the convolution.
+"""Convolutions of signals and images whose lengths are known only at run time: of planar ones of few channels, as the first ones
+of a network are, those of groups that make a block of channels each, and those of 8-bit integers (`integer.py`). To gather
+their windows (`im2col.py`) takes as long as they do themselves.
 
 All is as in `blocked.py` but for bands, which are chosen at run time: as many lines, or tiles of a part of them, as fit into
 scratch, whose size the text knows.
@@ -19,13 +19,12 @@ from ..kernels.anchor import Anchored
 from ..kernels.kernel import Kernel
 from ..kernels.writer import shape_of
 from ..products.epilogue import Epilogue, ignores_lines
-from ..products.tile import VECTOR_BYTES, Tile, symbolic_tiles, write_blocks
+from ..products.tile import SYMBOLIC_ROWS, VECTOR_BYTES, Tile, symbolic_tiles, write_blocks
 from ..target import Target
 from .blocked import Conv
 from .sizes import Problem, estimated_problem
 
-_ROWS = (14, 4, 1)  # rows of the tiles among which a kernel chooses at run time
-_MOST_ROOM = 1 << 16  # most bytes of a band's input
+_MOST_ROOM = 1 << 16  # bytes for what a band needs
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
@@ -45,7 +44,7 @@ class SymbolicConv(Conv):
 
     def __init__(self, found: Anchored, problem: Problem, target: Target) -> None:
         self.found = found
-        tiles = symbolic_tiles(_ROWS, min(2, problem.blocks), target)
+        tiles = symbolic_tiles(SYMBOLIC_ROWS, min(2, problem.blocks), target)
         self.tiles = [replace(tile, sums=problem.sums) for tile in tiles]
         super().__init__(found, problem, target)
 

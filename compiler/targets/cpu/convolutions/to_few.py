@@ -13,12 +13,10 @@ from .....formats.primitive import PrimitiveDefinition
 from ..kernels.anchor import Anchored
 from ..kernels.kernel import Kernel
 from ..products.epilogue import Epilogue
-from ..products.tile import BLOCK, VECTOR_BYTES, Tile, write_step
+from ..products.tile import BLOCK, TALLEST, VECTOR_BYTES, Tile, write_step
 from ..target import Target
 from .blocked import Conv
 from .sizes import problem_of
-
-_ROWS = 14  # of a tile at most
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
@@ -38,7 +36,7 @@ class _ToFew(Conv):
     def choose_tile(self) -> Tile:
         columns, outputs = self.problem.columns, self.problem.blocks
         registers = self.target.block_registers
-        rows = min(_ROWS, max(registers // outputs - 2, 1))
+        rows = min(TALLEST, max(registers // outputs - 2, 1))
         return Tile(math.ceil(columns / math.ceil(columns / rows)), outputs)
 
     @property

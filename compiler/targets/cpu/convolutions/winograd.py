@@ -26,14 +26,13 @@ import numpy as np
 from .....formats import dims
 from .....formats.dims import Dim
 from .....formats.primitive import PrimitiveDefinition
+from .. import costs
 from ..kernels.anchor import Anchored
 from ..kernels.kernel import Kernel, even_pieces
-from ..kernels.variants import decide, nearby
 from ..kernels.writer import Writer, estimate, shape_of
 from ..operators.winograd import WINDOW_SIZE, Transforms, of_image, of_weights, pieces_of, tiles_along
 from ..products.epilogue import Epilogue, Grid
 from ..products.tile import (
-    GIGAHERTZ,
     VECTOR_BYTES,
     Tile,
     choose,
@@ -46,14 +45,10 @@ from ..products.tile import (
 )
 from ..target import Target
 
-_LEAST_CHUNK = 16  # least tiles of a chunk: below, reading the weights from L3 does not pay
-_LEAST_SHARE = 8  # least tiles of a share: below, reading them from L2 does not pay
 _USUAL_BLOCKS = 2  # of a register tile
 # Steps of a chunk of a sum: the output transform amplifies rounding errors, which are least for chunks of about the
 # root of the sum's length. A sum of 512 is as accurate in chunks of 32 as of 16, and faster.
 _CHUNK, _LONG_SUM = 16, 512
-_LATENCY = 1600  # cycles: least prefetch distance of weights
-_ELEMENT_CYCLES = 4  # cycles to transform one element of a tile, a vector
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
@@ -111,9 +106,8 @@ class Winograd:
         return choose(self.share, self.blocks, self.target, is_nested=True)
 
     def _chunk(self) -> int:
-        """Tiles that are transformed at once: they fill about half of L2."""
-        most = max(_LEAST_CHUNK, self.target.l2_bytes // 2 // (self.area * self._spectrum_row))
-        most = decide("chunk", most, nearby(most))
+        """Tiles that are transformed at once: about as many as fill half of L2."""
+        most = max(costs.WINOGRAD_LEAST_CHUNK, self.target.half_l2 // (self.area * self._spectrum_row))
         if not isinstance(self.tiles, int):
             return most
         return math.ceil(self.tiles / math.ceil(self.tiles / most))
@@ -126,7 +120,7 @@ class Winograd:
         images = self.images if isinstance(self.images, int) else 1
         block_units = math.ceil(self.blocks / _USUAL_BLOCKS)
         least = math.ceil(self.tiles / self.chunk)
-        pieces = even_pieces(math.ceil(self.tiles / _LEAST_SHARE), least, images * block_units)
+        pieces = even_pieces(math.ceil(self.tiles / costs.WINOGRAD_LEAST_SHARE), least, images * block_units)
         return math.ceil(self.tiles / max(least, pieces))
 
     @property
@@ -180,8 +174,8 @@ class Winograd:
     @property
     def _nanoseconds(self) -> float:
         """The estimated time of one tile."""
-        transforming = self.area * (self.in_blocks + self.blocks) * _ELEMENT_CYCLES
-        return (self.product_cycles + transforming) / GIGAHERTZ
+        transforming = self.area * (self.in_blocks + self.blocks) * costs.TRANSFORM_CYCLES
+        return (self.product_cycles + transforming) / costs.GIGAHERTZ
 
     @property
     def product_cycles(self) -> float:
@@ -388,7 +382,7 @@ class Winograd:
     def _planes_ahead(self, tile: Tile) -> int:
         """Prefetch distance of weights, in products: long enough for memory latency."""
         cycles = self.chunk * self.channels * tile.blocks / 2
-        return min(math.ceil(_LATENCY / cycles), -(-self.area // 2))
+        return min(math.ceil(costs.PREFETCH_CYCLES / cycles), -(-self.area // 2))
 
     @property
     def weight(self) -> str:

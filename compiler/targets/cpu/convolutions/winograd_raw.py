@@ -22,8 +22,8 @@ from collections.abc import Callable, Sequence
 
 from .....formats.dims import Dim
 from .....formats.primitive import PrimitiveDefinition
+from .. import costs
 from ..kernels.kernel import Kernel
-from ..kernels.variants import decide
 from ..operators.winograd import RAW_OUTPUTS, WINDOW_SIZE, Transforms, raw_rows, raw_taps, transforms
 from ..products.tile import BLOCK, VECTOR_BYTES, Tile, multiply_add, tiles
 from ..target import Target
@@ -31,8 +31,7 @@ from .winograd import Winograd, anchored, constant, is_pair
 
 _TAP_BYTES = BLOCK * VECTOR_BYTES  # bytes of the weights of one window pixel, for a block of channels
 _WINDOW_BYTES = WINDOW_SIZE**2 * _TAP_BYTES
-_AHEAD = (3, 1, 2, 1, 2, 0)  # vectors of weights that a step of each line prefetches; together one channel's
-_TRANSFORM_CYCLES, _PRODUCT_CYCLES = 35, 0.62  # cycles of a window; of a product, including loads and sums
+_AHEAD = (3, 1, 2, 1, 2, 0)  # vectors of weights that a step of each line asks for, those of one channel together
 _STEPS = 8  # channels whose windows are transformed to L1
 
 
@@ -52,13 +51,12 @@ class _WinogradRaw(Winograd):
         most = raw_rows(self.target.block_registers) or max(
             tile.rows for tile in tiles(self.target) if tile.blocks == 1
         )
-        rows = min(self.chunk, most)
-        return decide("tile", Tile(rows, 1), lambda: [Tile(fewer, 1) for fewer in range(1, rows)])
+        return Tile(min(self.chunk, most), 1)
 
     @property
     def product_cycles(self) -> float:
         windows = self.channels * self.blocks
-        return windows * (_TRANSFORM_CYCLES / self.tile.rows + self.area * _PRODUCT_CYCLES)
+        return windows * (costs.RAW_TRANSFORM_CYCLES / self.tile.rows + self.area * costs.RAW_PRODUCT_CYCLES)
 
     # ---- layout ----
 
@@ -149,9 +147,8 @@ class _WinogradRaw(Winograd):
         sums = [tile.accumulator(column, row) for column, row in places]
         write(*(f"{total} = {tile.zero}" for total in sums), "x = x_line", "w = windows", "put = opposite")
         with write.block("for step in range(steps)"):
-            if decide("prefetch", True, lambda: (True, False)):
-                write(*(f"prefetch(ahead, {i * VECTOR_BYTES})" for i in range(_AHEAD[line])))
-                write(f"ahead += {_AHEAD[line] * VECTOR_BYTES}")
+            write(*(f"prefetch(ahead, {i * VECTOR_BYTES})" for i in range(_AHEAD[line])))
+            write(f"ahead += {_AHEAD[line] * VECTOR_BYTES}")
             self.write_transform(self.across.of_weights, self._write_down(line))
             for (column, _), total, offset in zip(places, sums, offsets, strict=True):
                 write(f"element = splat_float32(load_float32(x, {offset}))")
@@ -217,8 +214,7 @@ class _FewRegisters(_WinogradRaw):
         write(f"ready = opposite + {WINDOW_SIZE * VECTOR_BYTES}")
         write(f"w = windows + step * {VECTOR_BYTES}", "put = opposite", "y = ready")
         with write.block("for turn in range(these)"):
-            if decide("prefetch", True, lambda: (True, False)):
-                write(*(f"prefetch(w, {_WINDOW_BYTES + tap * _TAP_BYTES})" for tap in range(WINDOW_SIZE**2)))
+            write(*(f"prefetch(w, {_WINDOW_BYTES + tap * _TAP_BYTES})" for tap in range(WINDOW_SIZE**2)))
             for line in range(self.down.inputs):
                 self.write_transform(self.across.of_weights, self._write_down(line))
                 at = line * self.across.inputs

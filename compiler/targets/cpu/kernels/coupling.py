@@ -8,13 +8,12 @@ from __future__ import annotations
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.coupling import ERROR, rounds
 from ....operators.table import bound_attributes
+from .. import costs
 from ..target import Target
 from .kernel import Kernel
 from .writer import Writer, estimate, shape_of
 
-_MOST_CLASSES = 256  # their matrix has 256 KiB
-_PICOSECONDS = 1000  # per element of the matrix, per iteration
-_USUAL_ROUNDS = 6
+_MOST_CLASSES = 256  # whose matrix has 256 KiB
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -29,7 +28,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     write.output("target", 0)
     rows = shape_of(definition.params[0])[0]
     write.sizes(rows=rows)
-    row_picoseconds = classes * classes * _USUAL_ROUNDS * _PICOSECONDS
+    row_picoseconds = classes * classes * costs.COUPLING_ROUNDS * costs.COUPLING_PS
     write.split("rows", f"rows * {row_picoseconds} // 1000")
     write(
         f"qp = scratch + {4 * classes * classes}",

@@ -9,14 +9,14 @@ from .....formats import dims
 from .....formats.dims import Dim
 from .....formats.primitive import PrimitiveDefinition
 from .....formats.types import TensorType
+from .. import costs
 from ..products.tile import BLOCK as CHANNELS
 from ..target import Target
 from .expression import Expression, computed_type
 from .kernel import Kernel
-from .loops import BLOCK, Axis, Rows, merged_axes
+from .loops import Axis, Rows, merged_axes
 from .short_axis import ShortAxis
 from .writer import (
-    NANOSECONDS_A_BYTE,
     Writer,
     estimate,
     is_streamed,
@@ -27,9 +27,7 @@ from .writer import (
     write_streaming,
 )
 
-# Nanoseconds an element above which a vector is latency-bound: two are interleaved
-_LONG = 0.6
-_TILE = 1024  # elements of a tile that all stages of a long chain are applied to in turn, in L1
+_TILE = 1024  # elements that all stages of a long chain are applied to, one stage after the other, in L1
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
@@ -48,7 +46,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kerne
 def _of_image(axis: Axis, shape: Sequence[Dim]) -> tuple[Axis, ...]:
     """The two axes of a large channel-blocked image that the expression sees as merged: its channels, and their contents."""
     inner = dims.product(shape[2:])
-    if len(shape) < 4 or shape[-1] != CHANNELS or (isinstance(inner, int) and inner <= BLOCK):
+    if len(shape) < 4 or shape[-1] != CHANNELS or (isinstance(inner, int) and inner <= costs.RUN_UNIT):
         return (axis,)
     return Axis(dims.product(shape[:2]), axis.present), Axis(inner, axis.present)
 
@@ -56,7 +54,7 @@ def _of_image(axis: Axis, shape: Sequence[Dim]) -> tuple[Axis, ...]:
 def _kernel(definition: PrimitiveDefinition, expression: Expression, axes: tuple[Axis, ...], target: Target) -> Kernel:
     tensors = [definition.params[i] for i in expression.inputs] + list(definition.results)
     write = Writer(definition, target, ", ".join(expression.operators) or "copy")
-    cost = expression.cost + NANOSECONDS_A_BYTE * sum(tensor.dtype.itemsize for tensor in tensors)
+    cost = expression.cost + costs.CACHED_BYTE_NS * sum(tensor.dtype.itemsize for tensor in tensors)
     chain = _chain(definition, expression, axes, write, target)
     chain.write_all(max(1, round(cost * chain.depth * 1000)))
     return write.kernel(cost * estimate(dims.element_count(shape_of(definition.results[0]))), chain.scratch_bytes)
@@ -76,7 +74,7 @@ def _chain(
     axes, short = ShortAxis.of(axes, [tensor.dtype for tensor in tensors], target) or (axes, None)
     if len(expression.stages) > 1:
         return _StagedChain(definition, expression, write, Rows(write, axes), short)
-    if expression.cost > _LONG and not (short and short.repeated):
+    if expression.cost > costs.PAIRED_NS and not (short and short.repeated):
         write.lanes *= 2
     return _Chain(definition, expression, write, Rows(write, axes), short)
 
@@ -295,7 +293,7 @@ class _DeepChain(_Chain):
     def __init__(
         self, definition: PrimitiveDefinition, expression: Expression, write: Writer, axes: Sequence[Axis], depth: int
     ) -> None:
-        super().__init__(definition, expression, write, Rows(write, axes[:-1], BLOCK // depth))
+        super().__init__(definition, expression, write, Rows(write, axes[:-1], costs.RUN_UNIT // depth))
         self.depth, self.is_deep = depth, axes[-1].present
         inner = self.rows.axes[0].present
         inputs = range(len(expression.inputs))

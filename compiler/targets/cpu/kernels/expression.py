@@ -20,6 +20,7 @@ from .....formats.primitive import PrimitiveDefinition, PrimitiveNode
 from .....formats.types import TensorType
 from ....operators.elementwise import INTEGER_DIVISIONS
 from ....operators.table import bound_attributes
+from .. import costs
 from .kernel import Unsupported
 
 # operator → its text; {0}, {1} … are the operands, names are attributes
@@ -71,19 +72,6 @@ _CONSTANTS = frozenset({"constant", "full"})
 _COMMUTATIVE = frozenset({"add", "multiply"})  # operand order does not change the text
 _POWERS = {1: "{0}", 2: "{0} * {0}", 3: "{0} * {0} * {0}"}
 _FLOAT_POWERS = {-1: "1.0 / {0}", 0.5: "power_half({0})"}
-
-# Estimated nanoseconds an element costs one thread; operators that are not here cost _CHEAP
-_CHEAP = 0.02
-_COSTS = {
-    **dict.fromkeys(("exp", "expm1", "log", "log1p", "tanh", "sigmoid", "erf", "gelu", "silu", "mish", "elu"), 0.35),
-    **dict.fromkeys(("sinh", "cosh", "asin", "acos", "atan", "softplus"), 0.35),
-    **dict.fromkeys(("sin", "cos", "tan", "asinh", "acosh", "atanh"), 1.0),
-    **dict.fromkeys(("divide", "remainder", "floor_divide", "fmod"), 1.0),
-    "pow": 1.5,
-}
-
-
-_LONG = 0.3  # ns per element above which an operator is latency-bound: one per stage
 
 
 def literal(value: object, dtype: DType) -> str:
@@ -147,7 +135,7 @@ class Expression:
     @property
     def cost(self) -> float:
         """Estimated nanoseconds an element."""
-        return sum(_COSTS.get(node.operator, _CHEAP) for _, node in self.nodes)
+        return sum(costs.OPERATOR_NS.get(node.operator, costs.CHEAP_NS) for _, node in self.nodes)
 
     @property
     def operators(self) -> list[str]:
@@ -238,7 +226,7 @@ class Expression:
 
 
 def _takes_long(node: PrimitiveNode) -> bool:
-    return _COSTS.get(node.operator, _CHEAP) >= _LONG
+    return costs.OPERATOR_NS.get(node.operator, costs.CHEAP_NS) >= costs.LATENCY_BOUND_NS
 
 
 # ---- operators whose text depends on attributes, types or constants ----

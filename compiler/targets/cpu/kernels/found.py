@@ -10,11 +10,10 @@ from .....formats import dims
 from .....formats.dims import Dim
 from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
+from .. import costs
 from ..target import Target
 from .kernel import Kernel
 from .writer import Odometer, Writer, estimate, scaled, shape_of, widened
-
-_PICOSECONDS = 1000  # per element
 
 
 def lower_nonzero(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -87,4 +86,4 @@ def _write_found(write: Writer, places: list[str], values: list[str]) -> None:
 def _end(write: Writer, elements: int) -> Kernel:
     with write.block("if found != count"):
         write("return 1")
-    return write.kernel(elements * _PICOSECONDS / 1000)
+    return write.kernel(elements * costs.FOUND_PS / 1000)

@@ -34,9 +34,8 @@ from dataclasses import dataclass
 
 from .....formats import limits
 from .....formats.messages.errors import CompileError
+from .. import costs
 
-MANY_UNITS = 16  # units of work that any number of threads share about evenly
-_EVEN = 1.05
 _WORD = 1 << 63
 
 
@@ -80,7 +79,7 @@ class Kernel:
 def even_pieces(length: int, least: int, others: int) -> int:
     """The number of pieces, at least `least`, each of `others` units of work: if these would be
     few, the fewest pieces that two threads and four share evenly."""
-    if min(length, others) < 1 or least * others >= MANY_UNITS:
+    if min(length, others) < 1 or least * others >= costs.MANY_UNITS:
         return least
 
     def unevenness(pieces: int) -> float:
@@ -88,6 +87,6 @@ def even_pieces(length: int, least: int, others: int) -> int:
         units = math.ceil(length / size) * others
         return max(math.ceil(units / threads) * threads for threads in (2, 4)) * size / (length * others)
 
-    possible = range(least, max(least, min(length, math.ceil(MANY_UNITS / others))) + 1)
+    possible = range(least, max(least, min(length, math.ceil(costs.MANY_UNITS / others))) + 1)
     best = min(map(unevenness, possible))
-    return next(pieces for pieces in possible if unevenness(pieces) <= max(_EVEN, best))
+    return next(pieces for pieces in possible if unevenness(pieces) <= max(costs.UNEVEN_PIECES, best))

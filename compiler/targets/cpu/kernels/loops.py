@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 from .....formats import dims
 from .....formats.dims import Dim
+from .. import costs
 from .writer import Odometer, Writer
-
-BLOCK = 4096  # elements of a row that one unit of work covers
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class Rows:
     rows are blocks of channels, that is the part that a convolution left in their caches.
     """
 
-    def __init__(self, write: Writer, axes: Sequence[Axis], block: int = BLOCK) -> None:
+    def __init__(self, write: Writer, axes: Sequence[Axis], block: int = costs.RUN_UNIT) -> None:
         self.write, self.axes, self.block = write, tuple(reversed(axes)), block
         self.outer = range(1, len(self.axes))
         self.indices = Odometer(write, [(f"i{i}", f"n{i}") for i in reversed(self.outer)])

@@ -32,7 +32,6 @@ from . import coupling, elementwise, found, own, regions, suppression, text_coun
 from .anchor import anchor_of
 from .kernel import Kernel, TooLargeError
 from .operands import rewired
-from .variants import Decisions, deciding
 from .writer import Unsupported
 
 # Gives a kernel, or a function that writes one if it is certain to exist; None for an unsupported definition.
@@ -99,34 +98,15 @@ TEMPLATES: dict[str, Template] = {
 }
 
 
-def lower(definition: PrimitiveDefinition, target: Target, variant: str = "") -> Kernel | None:
-    """The kernel of a definition, or None if no template takes it: then it must be split, or run as a host operator.
-
-    Raises CompileError for a variant that is none of the template's.
-    """
-    if not variant:
-        return _lower(definition, target)
-    decisions = Decisions(variant)
-    with deciding(decisions):
-        kernel = _lower(definition, target)
-    decisions.check()
-    return kernel
-
-
-def space(definition: PrimitiveDefinition, target: Target) -> dict[str, tuple[str, ...]]:
-    """The tuning space of a definition's kernel: the options of each decision by name, the default first."""
-    decisions = Decisions()
-    with deciding(decisions):
-        _lower(definition, target)
-    return decisions.space
-
-
-# errors of strange numbers in a definition; the last for an estimate of sizes beyond float64
+# what numbers of a strange definition lead to; the last, where an estimate is of sizes that no float holds
 _STRANGE = (Unsupported, TooLargeError, LimitError, OverflowError)
 
 
-def _lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
-    """None also for a kernel that would be too large: sizes are untrusted, and templates unroll loops."""
+def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
+    """The kernel of a definition, or None if no template takes it: then it must be split, or run as a host operator.
+
+    None, too, for a kernel that would be too large: sizes are untrusted, and templates write loops out.
+    """
     with _named(definition), contextlib.suppress(*_STRANGE):
         found = _by_template(definition, target)
         return found() if callable(found) else found

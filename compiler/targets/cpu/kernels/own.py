@@ -18,12 +18,11 @@ from .....formats.messages.errors import CompileError, KernelError
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.own import OWN, OwnKernel
 from ....operators.table import bound_attributes
+from .. import costs
 from ..target import Target
 from .kernel import Kernel
 from .subscripts import Subscripts, Tensor, text_of, users_line, variable
 from .writer import Writer, estimate, shape_of
-
-_NANOSECONDS = 2  # per element of the results: a guess for any user's function
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
@@ -79,10 +78,10 @@ def _kernel(own: OwnKernel, definition: PrimitiveDefinition, attributes: dict, t
         units = rewrite.units(loop, made)
         _write(write, [*made, ast.Assign([ast.Name("units")], units)])
         counted = " * ".join(tensors[own.tensors[-1]].sizes) or "1"
-        write.split("units", f"{counted} * {_NANOSECONDS}")
+        write.split("units", f"{counted} * {costs.OWN_NS}")
         made = [rewrite.loop(loop, "first", "last")]
     _write(write, made)
-    return write.kernel(elements * _NANOSECONDS)
+    return write.kernel(elements * costs.OWN_NS)
 
 
 def _write(write: Writer, statements: list[ast.stmt]) -> None:

@@ -10,13 +10,13 @@ from .....formats import dims
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.detection import MOST_SAMPLES
 from ....operators.table import bound_attributes
+from .. import costs
 from ..target import Target
 from .expression import literal
 from .kernel import Kernel
 from .writer import Writer, estimate, scaled, shape_of
 
-_VECTORS = 4  # vectors of channels at a time
-_PICOSECONDS = 2000  # per channel of a bin
+_VECTORS = 4  # of channels that are worked on side by side
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -25,7 +25,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
         return None
     it = _Regions(definition, target)
     it.write_all()
-    return it.write.kernel(estimate(dims.element_count(shape_of(definition.results[0]))) * _PICOSECONDS / 1000)
+    return it.write.kernel(estimate(dims.element_count(shape_of(definition.results[0]))) * costs.REGION_PS / 1000)
 
 
 class _Regions:
@@ -49,7 +49,7 @@ class _Regions:
         write.sizes(images=self.images, channels=self.channels, count=self.regions, samples=self.attributes["samples"])
         for axis, (length, bins) in self.axes.items():
             write.sizes(**{f"length_{axis}": length, f"bins_{axis}": bins})
-        write.split("count * bins_y", f"count * bins_y * bins_x * channels * {_PICOSECONDS} // 1000")
+        write.split("count * bins_y", f"count * bins_y * bins_x * channels * {costs.REGION_PS} // 1000")
         scale, offset = self.attributes["scale"], 0.5 if self.attributes["half_pixel"] else 0
         write(f"scale = {self._number(scale)}", f"offset = {self._number(offset)}")
         with write.block("for unit in range(first, last)"):

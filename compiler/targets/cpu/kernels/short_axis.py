@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 from .....formats import dims
 from .....formats.dtypes import DType
+from .. import costs
 from ..target import Target
 from .loops import Axis
 from .writer import Writer, scaled, widened
 
-_LONGEST = 64  # elements; along longer axes, most vectors are whole
-_MOST = 1 << 26  # elements of both axes for which a 32-bit product gives the phase of the period
-_REPEATED_BITS = 16  # likewise, for places in a vector and a period
+_MOST = 1 << 26  # elements of both axes, of which 32 bits tell by a product where the period stands
+_REPEATED_BITS = 16  # likewise, of the places in a vector and a period
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class ShortAxis:
         if len(axes) < 2:
             return None
         *outer, before, last = axes
-        if not isinstance(last.size, int) or not isinstance(before.size, int) or not 1 < last.size < _LONGEST:
+        if not isinstance(last.size, int) or not isinstance(before.size, int) or not 1 < last.size < costs.SHORT_AXIS:
             return None
         pairs = list(zip(before.present, last.present, strict=True))
         periodic, repeated = (

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from .....formats import dims
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.table import bound_attributes
+from .. import costs
 from ..target import Target
 from .kernel import Kernel
 from .writer import Writer, estimate, shape_of
 
-_PICOSECONDS = 4000  # per box
-_MOST_KEPT = 4096  # boxes with corners in scratch, if their number is known only at run time
+_MOST_KEPT = 4096  # boxes whose corners lie in the scratch memory, whose number is known only at run time
 _KEPT = ("low_y", "low_x", "high_y", "high_x", "area")
 
 
@@ -41,7 +41,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     write.inputs(range(5), "boxes", "scores", "most", "overlap", "least")
     write.output("target", 0)
     write.sizes(images=images, kinds=kinds, count=count, room=room)
-    write.split("images * kinds", f"images * kinds * count * {_PICOSECONDS} // 1000")
+    write.split("images * kinds", f"images * kinds * count * {costs.BOX_PS} // 1000")
     write("limit = min(load_int64(most, 0), room)", "threshold = load_float32(least, 0)")
     write("allowed = splat_float32(load_float32(overlap, 0))")
     places = -(-room // write.lanes) * write.lanes if isinstance(room, int) and is_known else _MOST_KEPT
@@ -56,7 +56,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
         with write.block("for i in range(found, room)"):
             write("store_int64(best, i * 8, -1)")
     units = estimate(dims.multiply(images, kinds))
-    return write.kernel(units * estimate(count) * _PICOSECONDS / 1000, heap_bytes + 4 * len(_KEPT) * places)
+    return write.kernel(units * estimate(count) * costs.BOX_PS / 1000, heap_bytes + 4 * len(_KEPT) * places)
 
 
 def _write_heap(write: Writer) -> None:

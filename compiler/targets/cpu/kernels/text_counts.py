@@ -11,13 +11,11 @@ from __future__ import annotations
 
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.table import bound_attributes
+from .. import costs
 from ..operators.text_counts import BEFORE, EDGE_FACTORS, END, HASH_FACTOR, HASH_START
 from ..target import Target
 from .kernel import Kernel
 from .writer import Writer, estimate, shape_of
-
-_BYTES = 100  # assumed length of a text
-_BYTE_PICOSECONDS = 2000
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -29,7 +27,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
         return None
     it = _Counts(definition, target)
     it.write_all()
-    nanoseconds = estimate(shape_of(definition.params[1])[0]) * _BYTES * _BYTE_PICOSECONDS / 1000
+    nanoseconds = estimate(shape_of(definition.params[1])[0]) * costs.TEXT_BYTES * costs.TEXT_BYTE_PS / 1000
     return it.write.kernel(nanoseconds, 8 * it.ring)
 
 
@@ -56,7 +54,7 @@ class _Counts:
         text, ends, moves, tokens, letters, edges, columns = (shape_of(param)[0] for param in self.definition.params)
         write.sizes(size=text, rows=ends, states=moves, slots=tokens, letter_count=letters, edge_slots=edges)
         write.sizes(nodes=columns, width=self.width, least=self.least)
-        write.split("rows", f"(size * {_BYTE_PICOSECONDS} + rows * width * 100) // 1000")
+        write.split("rows", f"(size * {costs.TEXT_BYTE_PS} + rows * width * {costs.TEXT_COLUMN_PS}) // 1000")
         write(f"whole = width - width % {write.lanes}")
         with write.block("for row in range(first, last)"):
             write("begin = load_int64(ends, max(row - 1, 0) * 8) * min(row, 1)", "end = load_int64(ends, row * 8)")

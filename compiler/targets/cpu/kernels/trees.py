@@ -18,21 +18,14 @@ from typing import NamedTuple
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.table import bound_attributes
 from ....operators.trees import COLUMN_SCALE, TREE, columns_mask, link_word, neutral, node_words, power_of_two
+from .. import costs
 from ..target import Target
 from .expression import literal
 from .kernel import Kernel
 from .writer import Writer, estimate, scaled, shape_of
 
-_LANES = COLUMN_SCALE  # rows that descend a tree together
-_SCRATCH = 128 << 10  # bytes of columns and sums of a block of rows: half of the L2 of small CPUs
+_LANES = COLUMN_SCALE  # rows that go down a tree together
 _MOST_GROUPS = 64  # of eight rows in a block
-_BLOCKS = 16  # least blocks of rows of a call, so that threads share them
-_NODE_BYTES = 16 << 10  # of a block of trees: half of L1
-_LINE = 64  # bytes between the columns of two groups, whose lines would all be in the same sets of L1
-_STEP_PICOSECONDS = 700
-# A group of fewer rows goes one by one, each down eight trees together: a walk of eight rows takes as long for one of them.
-# A call of 500 trees of depth 9: 46 us by a walk of eight rows; one by one, 9 for one row, 39 for six, 46 for seven.
-_FEW = 7
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -73,14 +66,14 @@ class _Trees:
         self.size = self.dtype.itemsize
         self.node_bytes = 4 * node_words(self.dtype)
         self.all_columns = self.columns * (2 if self.has_copy else 1)
-        self.column_bytes = power_of_two(self.all_columns) * _LANES * self.size + _LINE
+        self.column_bytes = power_of_two(self.all_columns) * _LANES * self.size + costs.LINE_BYTES
         self.sum_bytes = self.targets * _LANES * self.size
-        self.groups = min(max(1, _SCRATCH // (self.column_bytes + self.sum_bytes)), _MOST_GROUPS)
+        self.groups = min(max(1, costs.SMALL_L2_BYTES // 2 // (self.column_bytes + self.sum_bytes)), _MOST_GROUPS)
         self.scratch_bytes = self.groups * (self.column_bytes + self.sum_bytes)
         each = int(nodes[0]) // max(int(trees[0]), 1)  # type: ignore[arg-type]
-        self.block = max(1, _NODE_BYTES // max(each * self.node_bytes, 1))
+        self.block = max(1, costs.HALF_L1_BYTES // max(each * self.node_bytes, 1))
         depth = max(1, each.bit_length())
-        self.row_picoseconds = int(trees[0]) * depth * _STEP_PICOSECONDS + 1  # type: ignore[arg-type]
+        self.row_picoseconds = int(trees[0]) * depth * costs.TREE_STEP_PS + 1  # type: ignore[arg-type]
         kinds = [self.aggregate, self.dtype.name, "rows of leaves" * self.is_dense, "NaN as the least" * self.has_copy]
         self.write = Writer(definition, target, ", ".join(filter(None, ["tree_ensemble", *kinds])))
 
@@ -91,7 +84,7 @@ class _Trees:
         write.sizes(rows=self.rows, columns=self.columns, targets=self.targets)
         write.sizes(node_count=self.nodes, tree_count=self.trees, leaf_count=self.leaves)
         write.sizes(most_groups=self.groups, tree_block=self.block, row_picoseconds=self.row_picoseconds)
-        least = f"(rows // {_BLOCKS} + {_LANES - 1}) // {_LANES}"
+        least = f"(rows // {costs.MANY_UNITS} + {_LANES - 1}) // {_LANES}"
         write(
             f"rows_each = {_LANES} * max(1, min(most_groups, {least}))", "units = (rows + rows_each - 1) // rows_each"
         )
@@ -100,7 +93,7 @@ class _Trees:
         with write.block("for unit in range(first, last)"):
             write("row = unit * rows_each", "count = min(rows_each, rows - row)")
             write(f"groups = (count + {_LANES - 1}) // {_LANES}")
-            write(f"whole = (count + {_LANES - _FEW}) // {_LANES}")
+            write(f"whole = (count + {_LANES - costs.TREE_FEW_ROWS}) // {_LANES}")
             with write.block("for g in range(groups)"):
                 self._write_places()
                 self._write_columns()

@@ -15,18 +15,16 @@ from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
 from .....formats.types import TensorType
 from .....native.convention import STREAM_ALIGNMENT
+from .. import costs
 from ..target import Target
 from .kernel import UNFIT, Kernel, TooLargeError, Unsupported
 from .operands import Rewired
 from .relations import WORD, Relation, magnitude, relations, unbounded
 
-NANOSECONDS_A_BYTE = 0.01  # per byte that one thread moves from or to the caches
-_STREAMED_BYTES = 32 << 20  # of a result that is stored non-temporally
-_NOTE_BYTES = 64  # at the beginning of prepared scratch memory
+_NOTE_BYTES = 64  # at the beginning of scratch memory that is prepared
 _MOST_SCRATCH_BYTES = 1 << 28  # of a thread: attributes of strange definitions, such as strides of 2^40, ask for more
 TEXT = 1 << 18  # characters of a kernel's text; the longest of the zoo, ResNet-18's by Winograd, has 63,730
-_MOST_NANOSECONDS = 1 << 62  # limit of an estimate
-SYMBOLIC_SIZE = 64  # assumed size of a symbolic dimension in estimates
+_LARGEST_ESTIMATE = 1 << 62  # nanoseconds
 
 
 class Writer:
@@ -200,7 +198,7 @@ class Writer:
             with self.block("if parts > 1"):
                 self(f"store_int64(noted, 0, {self._prepared})")
         source = "\n".join([*self._lines, "    return 0", ""])
-        nanoseconds = min(max(1, nanoseconds), _MOST_NANOSECONDS)
+        nanoseconds = min(max(1, nanoseconds), _LARGEST_ESTIMATE)
         return Kernel(source, self.lanes, tuple(self.words), scratch_bytes, int(nanoseconds), self.title)
 
 
@@ -261,9 +259,9 @@ def leaves_cache(shape: Sequence[Dim], target: Target) -> bool:
 
 
 def is_streamed(type_: TensorType) -> bool:
-    """Whether a result is stored non-temporally: it fits into no cache, and reading the overwritten lines would be a third or a
-    quarter of all traffic."""
-    return type_.is_static and type_.nbytes >= _STREAMED_BYTES
+    """Whether a result is written by non-temporal stores: it is larger than the caches, and reading what is overwritten would
+    be a third or a quarter of the memory traffic."""
+    return type_.is_static and type_.nbytes >= costs.STREAMED_BYTES
 
 
 def write_streaming(write: Writer, streams: bool, places: str, write_loop: Callable[[str], None]) -> None:
@@ -283,9 +281,9 @@ def estimate(dim: Dim) -> int:
     if isinstance(dim, int):
         return dim
     try:
-        return dims.evaluate(dim, dict.fromkeys(dims.variables(dim), SYMBOLIC_SIZE))
+        return dims.evaluate(dim, dict.fromkeys(dims.variables(dim), costs.SYMBOLIC_SIZE))
     except ZeroDivisionError:
-        return SYMBOLIC_SIZE
+        return costs.SYMBOLIC_SIZE
 
 
 def scaled(elements: str, itemsize: int) -> str:

@@ -12,14 +12,13 @@ from collections.abc import Sequence
 from .....formats import dims
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.table import bound_attributes
+from .. import costs
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, shape_of
 from ..products.tile import BLOCK
 from ..target import Target
 
-_TILE_BYTES = 1 << 14  # of scratch: well within L1
-_MOST_PIXELS = 32  # of a tile; with few, elements would be read while still in the store buffer
-_PICOSECONDS = 100  # per element
+_MOST_PIXELS = 32  # of a tile; with few, elements would be read before they have left the store buffer
 _FIELDS = ("image_number", "lane_bytes", "first_block", "end_block", "image_blocks")
 
 
@@ -34,7 +33,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     first = definition.params[node.inputs[0]]
     image, size = shape_of(first), first.dtype.itemsize
     row = (-(-sum(channels) // BLOCK) + 2 | 1) * BLOCK * size
-    tile = max(1, min(_MOST_PIXELS, _TILE_BYTES // row))
+    tile = max(1, min(_MOST_PIXELS, costs.HALF_L1_BYTES // row))
     write = Writer(definition, target, "join_channels" + (f", {turns} in turns" if turns > 1 else ""))
     write.lanes = BLOCK
     write.output("result", 0)
@@ -52,7 +51,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     )
     write(f"table = words + {8 * len(write.words)}", "tiles = (pixels + tile - 1) // tile")
     write.words.extend(word for entry in table for word in entry)
-    picoseconds = _PICOSECONDS * BLOCK
+    picoseconds = costs.CHANNELS_PS * BLOCK
     write.split("images * tiles", f"images * parts_apart * blocks * pixels * {picoseconds} // 1000")
     with write.block("for unit in range(first, last)"):
         write("image = unit // tiles", "begin = (unit - image * tiles) * tile", "width = min(tile, pixels - begin)")
@@ -60,7 +59,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
         with write.block("for part_apart in range(parts_apart)"):
             _write_blocks(write, turns, size)
     elements = estimate(dims.element_count(shape_of(definition.results[0])))
-    return write.kernel(elements * _PICOSECONDS / 1000, row * tile)
+    return write.kernel(elements * costs.CHANNELS_PS / 1000, row * tile)
 
 
 def _entries(

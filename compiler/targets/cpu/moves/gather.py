@@ -15,16 +15,12 @@ from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.shapes import axis_of
 from ....operators.table import bound_attributes
+from .. import costs
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Odometer, Writer, estimate, scaled, shape_of, write_copy
 from ..target import Target
 
-_BLOCK = 1024  # elements of a run, or indices, that are one unit of work
-_IN_TABLE = range(16, 4097)  # indices
-_ROWS_FOR_TABLE = 4
-_LONGEST = 1 << 31  # of an axis for a table of 32-bit offsets
-_ELEMENT_PICOSECONDS = 500  # per element with its own index
-_ROW_PICOSECONDS = 2000  # per index of several axes
+_LONGEST = 1 << 31  # of an axis whose places a table of 32-bit numbers tells
 
 
 def lower_take(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -35,7 +31,7 @@ def lower_take(definition: PrimitiveDefinition, target: Target) -> Kernel | None
     write, shape = it.write, shape_of(definition.params[0])
     write.size("count", dims.element_count(shape_of(definition.params[1])))
     is_single = all(dim == 1 for dim in shape[it.axis + 1 :])
-    picoseconds = 200 if is_single else 40 * it.itemsize
+    picoseconds = costs.GATHER_ALONG_PS if is_single else costs.COPY_BYTE_PS * it.itemsize
     scratch = _table_bytes(definition, it) if is_single else 0
     if scratch:
         write.prepare("is_known")
@@ -55,7 +51,7 @@ def _table_bytes(definition: PrimitiveDefinition, it: _Lookup) -> int:
     outer, length = dims.product(shape[: it.axis]), shape[it.axis]
     if not isinstance(count, int) or not isinstance(outer, int) or not isinstance(length, int) or length > _LONGEST:
         return 0
-    return 4 * count if count in _IN_TABLE and outer >= _ROWS_FOR_TABLE else 0
+    return 4 * count if count in costs.INDEX_TABLE and outer >= costs.INDEX_TABLE_ROWS else 0
 
 
 @contextlib.contextmanager
@@ -63,13 +59,13 @@ def _blocks(it: _Lookup, is_single: bool, picoseconds: int) -> Iterator[None]:
     """Loops over elements `begin` to `end` of the runs at all (i, j) or, for runs of one element, of the indices at all i."""
     write, run = it.write, "count" if is_single else "inner"
     rows = Odometer(write, [("i", "outer")] if is_single else [("i", "outer"), ("j", "count")])
-    write(f"rows = {rows.count}", f"blocks = ({run} + {_BLOCK - 1}) // {_BLOCK}")
+    write(f"rows = {rows.count}", f"blocks = ({run} + {costs.INDEX_UNIT - 1}) // {costs.INDEX_UNIT}")
     write.split("rows * blocks", f"rows * {run} * {picoseconds} // 1000")
     with write.block("if first < last"):
         write("row = first // blocks", "block = first - row * blocks")
         rows.start("row")
     with write.block("for _ in range(first, last)"):
-        write(f"begin = block * {_BLOCK}", f"end = min(begin + {_BLOCK}, {run})")
+        write(f"begin = block * {costs.INDEX_UNIT}", f"end = min(begin + {costs.INDEX_UNIT}, {run})")
         yield
         write("block += 1")
         with write.block("if block == blocks"):
@@ -138,13 +134,13 @@ def lower_take_along_axis(definition: PrimitiveDefinition, target: Target) -> Ke
     write = it.write
     write.size("count", count)
     is_single = all(dim == 1 for dim in shape[it.axis + 1 :])
-    with _blocks(it, is_single, _ELEMENT_PICOSECONDS):
+    with _blocks(it, is_single, costs.GATHER_PS):
         place, source = "(i * count + j) * inner + k", "(i * length + {at}) * inner + {k}"
         if is_single:
             place, source = "i * count + k", "i * length + {at}"
         _write_elements(it, place, place, source)
     elements = estimate(dims.element_count(shape_of(definition.results[0])))
-    return write.kernel(elements * _ELEMENT_PICOSECONDS / 1000)
+    return write.kernel(elements * costs.GATHER_PS / 1000)
 
 
 def lower_gather_nd(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -162,14 +158,16 @@ def lower_gather_nd(definition: PrimitiveDefinition, target: Target) -> Kernel |
     for axis in range(depth):
         write.size(f"length{axis}", shape[batch_axes + axis])
     write.sizes(count=dims.product(indices[batch_axes:-1]), inner=dims.product(shape[batch_axes + depth :]))
-    write.split("batch * count", f"batch * count * ({_ROW_PICOSECONDS} + {40 * itemsize} * inner) // 1000")
+    write.split(
+        "batch * count", f"batch * count * ({costs.GATHER_ROW_PS} + {costs.COPY_BYTE_PS * itemsize} * inner) // 1000"
+    )
     with write.block("for row in range(first, last)"):
         write("at = row // count")
         write_indices(write, index, "row", depth)
         write(f"a = x + {scaled('at * inner', itemsize)}", f"b = target + {scaled('row * inner', itemsize)}")
         write_copy(write, itemsize, "b", "a", "0", "inner")
     rows, elements = (estimate(dims.element_count(part)) for part in (indices[:-1], shape_of(definition.results[0])))
-    return write.kernel((rows * _ROW_PICOSECONDS + elements * 40 * itemsize) / 1000)
+    return write.kernel((rows * costs.GATHER_ROW_PS + elements * costs.COPY_BYTE_PS * itemsize) / 1000)
 
 
 def _is_alone(definition: PrimitiveDefinition) -> bool:

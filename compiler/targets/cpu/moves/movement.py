@@ -23,24 +23,16 @@ from .....formats.dims import Dim
 from .....formats.primitive import PrimitiveDefinition
 from .....native.convention import FEW
 from ....codegen.copies import Copy, copies_of
+from .. import costs
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Odometer, Writer, estimate, is_streamed, scaled, write_streaming
 from ..target import Target
 from . import short_runs
-from .runs import BLOCK, is_of_runs, write_runs
+from .runs import is_of_runs, write_runs
 
 _TILES = 4  # side by side: neighbouring cache lines of the source are read one after another
-
-# Target lines a multiple of this many bytes apart collide in L1's sets. There, this many tiles are
-# transposed one after the other, along those lines, before the next one beside them.
-_CROWDED = 1024
-_RUN = 32
-
-# A multiple of this many bytes apart, they fall into one set, too small for all lines of a tile: halves of tiles are transposed
-# there, unless the lines of the source are in few sets, too.
-_ONE_SET = 4096
-_FEW_SETS = 2048
-_HALF_RUN = 16
+_RUN = 32  # consecutive tiles, where target lines are in few sets of L1
+_HALF_RUN = 16  # where they are in one
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
@@ -52,7 +44,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kerne
 def _kernel(definition: PrimitiveDefinition, copies: Sequence[Copy], target: Target) -> Kernel:
     (node,) = definition.nodes
     itemsize = node.results[0].dtype.itemsize
-    picoseconds = 40 * itemsize
+    picoseconds = costs.COPY_BYTE_PS * itemsize
     total = sum(estimate(dims.element_count([axis.size for axis in copy.axes])) for copy in copies)
     if all(map(is_of_runs, copies)):
         write = Writer(definition, target, "copies of runs")
@@ -147,7 +139,7 @@ class _Nest:
             write.size(f"target_start{mark}", copy.target_start)
         write(f"rows{mark} = {self.rows.count}")
         cut = self.inner if self.turned is None or self.deal == "part" else self.turned
-        block = BLOCK if self.turned is None or self.deal else self.strip
+        block = costs.RUN_UNIT if self.turned is None or self.deal else self.strip
         write(f"blocks{mark} = ({self._size(cut)} + {block - 1}) // {block}")
 
     def write_all(self) -> None:
@@ -213,7 +205,7 @@ class _Nest:
     def _write_run(self) -> None:
         write, lanes, itemsize = self.write, self.write.lanes, self.itemsize
         source, target = self._step("source", self.inner), self._step("target", self.inner)
-        write(f"begin = block * {BLOCK}", f"end = min(begin + {BLOCK}, {self._size(self.inner)})")
+        write(f"begin = block * {costs.RUN_UNIT}", f"end = min(begin + {costs.RUN_UNIT}, {self._size(self.inner)})")
         if target != "1" or source not in ("0", "1"):
             with write.block("for i in range(begin, end)"):
                 a, b = scaled(f"i * {source}", itemsize), scaled(f"i * {target}", itemsize)
@@ -239,7 +231,11 @@ class _Nest:
         write, side, size, is_parting = self.write, self.side, self.itemsize, self.deal == "part"
         few, long = (self.turned, self.inner) if is_parting else (self.inner, self.turned)
         count, step = self.copy.axes[few].size, scaled(self._step("target" if is_parting else "source", few), size)
-        write(f"begin = block * {BLOCK}", f"end = min(begin + {BLOCK}, {self._size(long)})", f"step = {step}")
+        write(
+            f"begin = block * {costs.RUN_UNIT}",
+            f"end = min(begin + {costs.RUN_UNIT}, {self._size(long)})",
+            f"step = {step}",
+        )
         write(f"whole = end - (end - begin) % {side}")
         line, group = f"i * {size}", f"i * {count} * {size}"
         with write.block(f"for i in range(begin, whole, {side})"):
@@ -258,8 +254,11 @@ class _Nest:
         write(f"begin = block * {self.strip}", f"end = min(begin + {self.strip}, {width})")
         write(f"a_step = {scaled(self._step('source', self.inner), itemsize)}")
         write(f"b_step = {scaled(self._step('target', self.turned), itemsize)}")
-        write(f"deep = {side}", f"if b_step % {_CROWDED} == 0:", f"    deep = {_RUN * side}")
-        write(f"is_tight = b_step % {_ONE_SET} == 0 and a_step % {_FEW_SETS} != 0")
+        # Target lines in few sets of L1: more tiles are transposed one after the other, along those lines, before the next ones
+        # beside them. All in one set, which is too small for the lines of a tile: halves of tiles, unless the lines of the
+        # source are in few sets, too.
+        write(f"deep = {side}", f"if b_step % {costs.QUARTER_WAY_BYTES} == 0:", f"    deep = {_RUN * side}")
+        write(f"is_tight = b_step % {costs.WAY_BYTES} == 0 and a_step % {costs.HALF_WAY_BYTES} != 0")
         write("if is_tight:", f"    deep = {_HALF_RUN * side}")
         with write.block(f"for top in range(0, {height}, deep)"):
             write(f"bottom = min(top + deep, {height})", "j = begin")

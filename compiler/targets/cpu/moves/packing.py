@@ -8,14 +8,14 @@ from collections.abc import Callable
 from .....formats import dims
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.table import bound_attributes
+from .. import costs
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, is_streamed, shape_of, write_streaming
 from ..products.tile import BLOCK
 from ..target import Target
 
-_PIXELS = 256  # pixels of one block of channels in a unit of work
-_PIXELS_OF_VECTORS = 32  # likewise, but of all blocks, if the channels are last
-_PICOSECONDS = 120  # per element
+_PIXELS = 256  # of one block of channels, that a unit of work covers
+_PIXELS_OF_VECTORS = 32  # likewise, but of all blocks, where the channels lie last
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -37,13 +37,13 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     span = _PIXELS_OF_VECTORS if is_last else _PIXELS
     write(f"blocks = (channels + {BLOCK - 1}) // {BLOCK}", f"spans = (pixels + {span - 1}) // {span}")
     units = "images * spans" if is_last else "images * blocks * spans"
-    write.split(units, f"images * channels * pixels * {_PICOSECONDS} // 1000")
+    write.split(units, f"images * channels * pixels * {costs.PACK_PS} // 1000")
     with write.block("for unit in range(first, last)"):
         (_write_vectors if is_last else _write_unit)(write, is_packing, size)
     if is_streamed(definition.results[0]) and not is_packing and not is_last:
         write("streamed()")
     elements = estimate(dims.element_count(plain))
-    return write.kernel(elements * _PICOSECONDS / 1000, BLOCK * BLOCK * size)
+    return write.kernel(elements * costs.PACK_PS / 1000, BLOCK * BLOCK * size)
 
 
 def _write_unit(write: Writer, is_packing: bool, size: int) -> None:

@@ -13,6 +13,7 @@ from .....formats.dims import Dim
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.movement import LEAST_PADDED
 from ....operators.table import bound_attributes
+from .. import costs
 from ..kernels.expression import literal
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Odometer, Writer, estimate, scaled, shape_of, write_copy
@@ -37,7 +38,9 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     it = _Pad(definition, target)
     it.write_all()
     itemsize = definition.params[0].dtype.itemsize
-    return it.write.kernel(0.04 * itemsize * estimate(dims.element_count(shape_of(definition.results[0]))))
+    return it.write.kernel(
+        costs.COPY_BYTE_PS / 1000 * itemsize * estimate(dims.element_count(shape_of(definition.results[0])))
+    )
 
 
 def _merged(axes: list[Axis], is_constant: bool) -> list[Axis]:
@@ -92,7 +95,7 @@ class _Pad:
                 write(f"m{k} = n{k}")
         rows = Odometer(write, [(f"o{k}", f"m{k}") for k in range(last)])
         write(f"rows = {rows.count}")
-        write.split("rows", f"rows * m{last} * {40 * self.itemsize} // 1000")
+        write.split("rows", f"rows * m{last} * {costs.COPY_BYTE_PS * self.itemsize} // 1000")
         self._write_checks()
         if self.value:
             write(f"fill = splat_{self.dtype.name}({self.value})")

@@ -16,6 +16,7 @@ from .....formats.primitive import PrimitiveDefinition
 from ....operators.resize import TAPS
 from ....operators.shapes import axis_of
 from ....operators.table import bound_attributes
+from .. import costs
 from ..kernels.expression import literal
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, scaled, shape_of
@@ -24,7 +25,6 @@ from ..target import Target
 _STRIP = 64  # elements of the result along the axis, in some rows, that are one unit of work
 _SPAN = 16  # rows of a unit at most
 _UNIT = 1 << 14  # elements of a unit, if it has more than one row
-_PICOSECONDS = 200  # per element
 
 _ROUNDED = {
     "round_prefer_floor": "ceil(place - 0.5)",
@@ -132,7 +132,7 @@ class _Resize:
             write.size(name, getattr(self, name))
         write.size("span", max(1, min(_SPAN, _UNIT // max(1, estimate(self.inner) * _STRIP))))
         write("bands = (outer + span - 1) // span", f"strips = (size + {_STRIP - 1}) // {_STRIP}")
-        write.split("bands * strips", f"outer * size * inner * {_PICOSECONDS} // 1000")
+        write.split("bands * strips", f"outer * size * inner * {costs.RESIZE_PS} // 1000")
         self.taps.write_scale()
         with write.block("for unit in range(first, last)"):
             with write.block("if length < 1"):
@@ -141,7 +141,7 @@ class _Resize:
             write("low = band * span", "high = min(low + span, outer)", f"end = min(start + {_STRIP}, size)")
             self._write_vectors() if self.is_last else self._write_runs()
         elements = estimate(dims.product([self.outer, self.size, self.inner]))
-        return write.kernel(elements * _PICOSECONDS / 1000)
+        return write.kernel(elements * costs.RESIZE_PS / 1000)
 
     def _blend(self, loads: list[str]) -> str:
         if self.taps.count == 1:

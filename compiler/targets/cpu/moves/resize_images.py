@@ -12,6 +12,7 @@ from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.shapes import axis_of
 from ....operators.table import bound_attributes
+from .. import costs
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, is_streamed, scaled, shape_of, write_streaming
 from ..target import Target
@@ -19,8 +20,7 @@ from .resize import Taps
 
 _ROWS = 64  # rows of the result in a unit of work
 _COLUMNS = 512  # likewise
-_MOST_INNER_BYTES = 256
-_PICOSECONDS = 30  # per element
+_MOST_INNER_BYTES = 256  # of a pixel whose channels lie last
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -78,7 +78,7 @@ class _Images:
         write.sizes(**self.sizes)
         write.prepare("known")
         write(f"bands = (rows + {_ROWS - 1}) // {_ROWS}", f"pieces = (columns + {_COLUMNS - 1}) // {_COLUMNS}")
-        work = f"outer * rows * columns * {_PICOSECONDS * self.inner} // 1000"
+        work = f"outer * rows * columns * {costs.RESIZE_IMAGE_PS * self.inner} // 1000"
         write.split("bands * pieces * outer", work)
         write("rows_at = scratch", f"places = rows_at + {8 * _ROWS}", f"leasts = places + {8 * _COLUMNS}")
         with write.block("for unit in range(first, last)"):
@@ -96,7 +96,7 @@ class _Images:
             write("streamed()")
         scratch = 8 * (_ROWS + _COLUMNS + _COLUMNS // lanes + 1)
         elements = estimate(dims.product([self.outer, self.sizes["rows"], self.sizes["columns"], self.inner]))
-        return write.kernel(elements * _PICOSECONDS / 1000, scratch)
+        return write.kernel(elements * costs.RESIZE_IMAGE_PS / 1000, scratch)
 
     @property
     def _place_bytes(self) -> int:

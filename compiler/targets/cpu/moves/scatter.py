@@ -11,14 +11,13 @@ from .....formats import dims
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.shapes import axis_of
 from ....operators.table import bound_attributes
+from .. import costs
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, scaled, shape_of, write_copy
 from ..target import Target
 from .gather import write_index, write_indices
 
 _STRIP = 64  # elements of a row, one of many that an axis has, that are one unit of work
-_BLOCK = 1024  # elements of the whole, if indices address the first axes
-_PICOSECONDS = 1000  # per update; a copied element takes a twentieth of it
 
 _COMBINED = {
     "none": "{new}",
@@ -44,7 +43,7 @@ def lower_put_along_axis(definition: PrimitiveDefinition, target: Target) -> Ker
     outer, inner = dims.product(shape[:axis]), dims.product(shape[axis + 1 :])
     write.sizes(outer=outer, length=length, inner=inner, count=count)
     write(f"strips = (inner + {_STRIP - 1}) // {_STRIP}")
-    cost = f"({_PICOSECONDS // 20} * length + {_PICOSECONDS} * count)"
+    cost = f"({costs.SCATTER_PS // 20} * length + {costs.SCATTER_PS} * count)"
     write.split("outer * strips", f"outer * inner * {cost} // 1000")
     with write.block("for unit in range(first, last)"):
         write("i = unit // strips", f"begin = (unit - i * strips) * {_STRIP}", f"end = min(begin + {_STRIP}, inner)")
@@ -70,9 +69,9 @@ def lower_scatter_nd(definition: PrimitiveDefinition, target: Target) -> Kernel 
         write.size(f"length{axis}", shape[axis])
     write.sizes(count=dims.product(indices[:-1]), inner=dims.product(shape[depth:]))
     write(f"size = {' * '.join(f'length{axis}' for axis in range(depth))} * inner")
-    cost = f"({_PICOSECONDS // 20} * size + {_PICOSECONDS} * count * inner)"
-    # each part reads all indices, which takes about as long as adding a vector or two
-    write(f"blocks = min((size + {_BLOCK - 1}) // {_BLOCK}, 2 + inner // {8 * write.lanes} * 2)")
+    cost = f"({costs.SCATTER_PS // 20} * size + {costs.SCATTER_PS} * count * inner)"
+    # each part looks at all indices, which takes about as long as to add a vector or two
+    write(f"blocks = min((size + {costs.INDEX_UNIT - 1}) // {costs.INDEX_UNIT}, 2 + inner // {8 * write.lanes} * 2)")
     write.split("blocks", f"{cost} // 1000")
     write("begin = first * size // max(blocks, 1)", "end = last * size // max(blocks, 1)")
     it.write_copy("begin", "end")
@@ -107,7 +106,7 @@ class _Scatter:
         self.write.inputs((0, 1, 2), "x", "indices", "updates")
         self.write.output("target", 0)
         copied, updates = (estimate(dims.element_count(shape_of(definition.params[i]))) for i in (0, 2))
-        self.nanoseconds = (copied / 20 + updates) * _PICOSECONDS / 1000
+        self.nanoseconds = (copied / 20 + updates) * costs.SCATTER_PS / 1000
 
     def write_copy(self, begin: str, end: str) -> None:
         """Copies elements of x."""

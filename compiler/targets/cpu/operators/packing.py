@@ -20,7 +20,7 @@ from ....operators.shapes import ceildiv, mismatch, require_rank
 from ....operators.table import Attribute, Fusion, Kind, register
 from ....operators.windows import GROUPS
 
-BLOCK = 16
+BLOCK = 16  # channels, or columns: elements of a vector on every CPU; where registers are shorter, several make one
 CHANNELS = Attribute(Kind.INT, "channels of the image")
 CHANNELS_EACH = Attribute(Kind.INT, "channels of the image, in each group")
 

@@ -23,7 +23,7 @@ from ....passes.rewriting import Emitter, constant, operator_call, tensor_type
 from . import pack_integers
 
 _BYTES = frozenset({DType.int8, DType.uint8})
-_MOST_TERMS = 3
+_MOST_TERMS = 3  # of a sum of products of integers
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from .....formats.types import TensorType, TupleType
 from .... import ir
 from ....passes.rewriting import operator_call, tensor_type
 from ..operators.packing import BLOCK
-from ..operators.winograd import WinogradChoice, best_tiles
+from ..operators.winograd import WIDE_REGISTERS
 from . import layout_channels, layout_per_channel, pack_integers
 from .layout_blocker import Blocker
 from .layout_convolutions import convolution
@@ -56,16 +56,16 @@ _RULES_OF_IMAGES: dict[str, Callable[[Blocker, ir.Var, ir.OperatorCall, TensorTy
 class BlockChannels:
     """`winograd` chooses the convolutions for Winograd's algorithm."""
 
-    winograd: WinogradChoice = best_tiles
+    registers: int = WIDE_REGISTERS  # of a block each
     name: str = "block_channels"
 
     def __call__(self, module: ir.Module) -> ir.Module:
-        return _Walk(module, self.winograd).run()
+        return _Walk(module, self.registers).run()
 
 
 class _Walk(Blocker):
-    def __init__(self, module: ir.Module, winograd: WinogradChoice) -> None:
-        super().__init__(module, winograd)
+    def __init__(self, module: ir.Module, registers: int) -> None:
+        super().__init__(module, registers)
         self._slices: dict[ir.Var, list[ir.OperatorCall]] = {}  # of what is split
 
     def block(self, block: ir.Block) -> ir.Block:

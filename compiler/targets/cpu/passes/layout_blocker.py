@@ -12,11 +12,8 @@ from .... import ir
 from ....operators.table import lookup
 from ....passes.rewriting import Emitter, tensor_type
 from ....weights import computed
-from ..operators.winograd import WinogradChoice
+from .. import costs
 from . import layout_weights
-
-# Assumed side of an image of unknown size, for the choice of an algorithm.
-_USUAL_SIZE = 224
 
 
 @dataclass(frozen=True)
@@ -31,9 +28,9 @@ class Apart:
 class Blocker(Emitter):
     """`blocked` maps variables to their channel-blocked forms, in the current block and those around it."""
 
-    def __init__(self, module: ir.Module, winograd: WinogradChoice) -> None:
+    def __init__(self, module: ir.Module, registers: int) -> None:
         super().__init__(module)
-        self.winograd = winograd
+        self.registers = registers
         self.blocked: dict[ir.Var, ir.Var] = {}
         self.calls: dict[ir.Var, ir.OperatorCall] = {}  # calls by their result variables
         self.splits: dict[ir.Atom, ir.Var] = {}  # tuples of parts of images, to those of their blocked parts
@@ -98,8 +95,8 @@ def is_image(type_: TensorType) -> bool:
 
 
 def likely_size(dim: Any) -> int:
-    """A size of an image, or an estimate for an input image of usual size."""
-    return dims.evaluate(dim, dict.fromkeys(dims.variables(dim), _USUAL_SIZE))
+    """A size of an image, or what it is if the image that comes in has a usual size."""
+    return dims.evaluate(dim, dict.fromkeys(dims.variables(dim), costs.IMAGE_SIDE))
 
 
 def moves_channels(call: ir.OperatorCall, *, to_last: bool) -> bool:

@@ -13,17 +13,12 @@ from .... import ir
 from ....operators.shapes import integer
 from ....operators.table import lookup
 from ....passes.rewriting import tensor_type
+from .. import costs
 from ..operators.blocked import FEW, is_for_depthwise
 from ..operators.packing import BLOCK, NarrowGroups
-from ..operators.winograd import Problem, Tiles
+from ..operators.winograd import Problem, Tiles, best_tiles
 from .layout_blocker import Blocker, is_image, likely_size
 from .layout_channels import lay_apart, lay_together
-
-# A convolution of fewer channels that are not blocked yet reads the planes directly.
-_FEW_CHANNELS = 16
-
-# From this many products on, a sum over the lanes of a vector pays.
-_LONG_SUM = 32
 
 
 @dataclass(frozen=True)
@@ -77,7 +72,7 @@ def convolution(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> i
         return _depthwise(blocker, it)
     if it.is_depthwise:
         return None
-    if it.groups == 1 and it.channels < _FEW_CHANNELS and not blocker.is_blocked(it.x):
+    if it.groups == 1 and it.channels < costs.PLANAR_CHANNELS and not blocker.is_blocked(it.x):
         return _planar(blocker, it)
     if _is_to_few(it):
         return _to_few(blocker, it)
@@ -119,7 +114,7 @@ def _is_to_few(it: _Convolution) -> bool:
     sizes = (*tensor_type(it.x).shape[2:], *it.result.shape[2:], *(it.attributes["pads"] or ()))
     is_known = isinstance(it.weight, ir.Constant) and all(isinstance(size, int) for size in sizes)
     length = it.channels * math.prod(map(integer, tensor_type(it.weight).shape[2:]))
-    is_long = it.channels >= BLOCK and length >= _LONG_SUM
+    is_long = it.channels >= BLOCK and length >= costs.LONG_LANE_SUM
     return it.groups == 1 and it.outputs <= FEW and it.axes <= 3 and is_known and is_long
 
 
@@ -149,7 +144,10 @@ def _winograd_tiles(blocker: Blocker, it: _Convolution) -> Tiles | None:
     *piles, lines, columns = (1, *spatial)
     images = math.prod(size for size in (batch, *piles) if isinstance(size, int))
     blocks, sizes = -(-it.outputs // it.groups // BLOCK), (likely_size(lines), likely_size(columns))
-    return blocker.winograd(Problem(images, met * each, blocks, *sizes, (height, width), (down, across), it.groups))
+    return best_tiles(
+        Problem(images, met * each, blocks, *sizes, (height, width), (down, across), it.groups),
+        registers=blocker.registers,
+    )
 
 
 def _is_whole(blocker: Blocker, atom: ir.Atom) -> bool:

@@ -19,15 +19,10 @@ from .... import ir
 from ....ir.analysis import expressions
 from ....passes.rewriting import Emitter, constant, operator_call, order_of, tensor_type
 from ....weights import computed
+from .. import costs
 from . import pack_integers
 
-# From rows this long on, a product with one column is a sum: a kernel for matrices would compute a block of columns.
-_LONG_ROW = 64
-
-
-# From this many bytes on, narrower panels are worth a kernel of their own.
-_LARGE_BYTES = 1 << 18
-_SOME = 4096  # a sample of elements, which decides in most cases
+_SOME = 4096  # elements, of which one will tell in most cases
 
 
 @dataclass(frozen=True)
@@ -79,7 +74,7 @@ class _Packer(Emitter):
         left, right = tensor_type(a), tensor_type(b)
         length = left.shape[-1]
         is_column = right.rank == 1 or right.shape[-1] == 1
-        is_long = not isinstance(length, int) or length >= _LONG_ROW
+        is_long = not isinstance(length, int) or length >= costs.LONG_COLUMN
         return left.rank > 1 and is_column and is_long and UNKNOWN not in right.shape and a not in self.permutations
 
     def _summed(self, binding: ir.Binding, a: ir.Atom, b: ir.Atom) -> Iterable[ir.Binding]:
@@ -138,7 +133,7 @@ class _Packer(Emitter):
 def _in_16_bits(table: ir.Constant) -> ir.Constant:
     """A table with the same values in 16 bits, if these represent them all, including NaNs' bits."""
     array = table.array
-    if array.dtype != np.float32 or array.nbytes < _LARGE_BYTES:
+    if array.dtype != np.float32 or array.nbytes < costs.NARROW_BYTES:
         return table
     for dtype in (DType.bfloat16, DType.float16):
         for part in (array.reshape(-1)[:_SOME], array):
@@ -152,9 +147,9 @@ def _in_16_bits(table: ir.Constant) -> ir.Constant:
 
 
 def _narrowed(panels: ir.Constant) -> ir.Constant:
-    """The same values in 16 bits, if these represent them all exactly, as for models trained in bfloat16 or float16: then
-    half as much is read."""
-    if panels.array.nbytes < _LARGE_BYTES:
+    """The same numbers in 16 bits, where these hold them all exactly, as those of models trained in bfloat16 or float16: then
+    there is half as much to read."""
+    if panels.array.nbytes < costs.NARROW_BYTES:
         return panels
     some = ir.Constant(panels.array.reshape(-1)[:_SOME])
     for dtype in (DType.uint16, DType.float16):

@@ -21,15 +21,10 @@ from ....operators.shapes import integer
 from ....operators.table import Fusion, lookup
 from ....passes.rewriting import Emitter, operator_call, tensor_type
 from ....weights import computed
+from .. import costs
 from .layout_blocker import is_image, likely_size, moves_channels
 
-# For smaller images and results, conversions cost little, and tiles of vectors of pixels leave lanes unused.
-_FEW_PIXELS = 1536
-
-# Channels and outputs of groups whose products are worth a call each.
-_LEAST_GROUP = 8
-
-# Those with faster kernels for channel blocks, even for a planar image.
+# Those whose kernels for channel blocks are the faster ones, even for an image that is planar so far.
 _OF_BLOCKS = frozenset(
     {
         "average_pool",
@@ -210,10 +205,10 @@ class _Images:
         return (
             is_image(tensor_type(x))
             and is_image(tensor_type(var))
-            and (groups == 1 or min(outputs // groups, channels) >= _LEAST_GROUP)
+            and (groups == 1 or min(outputs // groups, channels) >= costs.POINTWISE_GROUP)
             and all(size == 1 for size in window)
             and (is_known or all(step == 1 for step in steps))
             and all(pad == 0 for pad in pads)
-            and _likely_pixels(x) + _likely_pixels(var) >= _FEW_PIXELS
+            and _likely_pixels(x) + _likely_pixels(var) >= costs.POINTWISE_FEW_PIXELS
             and not (source is not None and moves_channels(source, to_last=False))
         )

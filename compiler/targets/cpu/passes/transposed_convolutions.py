@@ -27,16 +27,9 @@ from ....operators.shapes import integer
 from ....operators.table import lookup
 from ....operators.windows import Axis, axes
 from ....passes.rewriting import Emitter, tensor_type
+from .. import costs
 from ..operators.packing import BLOCK
 from ..operators.winograd import WINDOW_SIZE
-
-# Separate convolutions of phases pay if zeros would make one of all phases this many times as long.
-_WASTE = 1.25
-
-# Costs in multiply-adds of a vector: to write and accumulate a vector of a product's result; to pack one of the image into
-# channel blocks; to move one of the result into place from there, in three copies. Extra vectors that a line
-# of a product's tiles costs, since its ends do not fill tiles.
-_OVERLAP_COST, _PACK_COST, _PLACE_COST, _RAGGED = 30, 12, 46, 2
 
 
 @dataclass(frozen=True)
@@ -271,11 +264,11 @@ def _is_faster_as_product(x: TensorType, weight: TensorType, type_: TensorType, 
     _, outputs, *kernel = map(integer, weight.shape)
     result = tuple(map(integer, type_.shape[2:]))
     vectors, rows = -(-math.prod(image) // BLOCK), outputs * math.prod(kernel)
-    product = rows * (vectors + _RAGGED) * (channels + _OVERLAP_COST)
+    product = rows * (vectors + costs.RAGGED_VECTORS) * (channels + costs.OVERLAP)
     blocks = -(-outputs * math.prod(axis.stride for axis in phases) // BLOCK)
     pixels = math.prod(-(-(size + axis.start) // axis.stride) for size, axis in zip(result, phases, strict=True))
     sums = blocks * channels * math.prod(axis.taps for axis in phases) * pixels
-    packing = channels * vectors * _PACK_COST + outputs * math.prod(result) // BLOCK * _PLACE_COST
+    packing = channels * vectors * costs.PACK_VECTOR + outputs * math.prod(result) // BLOCK * costs.PLACE_VECTOR
     return product < sums + packing
 
 
@@ -293,4 +286,4 @@ def _wastes(weight: TensorType, phases: list[_Phases]) -> bool:
     lacking = [axis for axis in phases if axis.full < axis.stride]
     if any(axis.taps < 2 or axis.pads[0] < 1 for axis in lacking) or channels < BLOCK or outputs % BLOCK:
         return False
-    return math.prod(axis.taps * axis.stride / integer(axis.window.size) for axis in lacking) >= _WASTE
+    return math.prod(axis.taps * axis.stride / integer(axis.window.size) for axis in lacking) >= costs.TRANSPOSED_WASTE

@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from .....formats.dims import Dim
 from .....formats.primitive import PrimitiveDefinition
+from .. import costs
 from ..kernels.anchor import Anchored
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer
@@ -23,20 +24,17 @@ from ..operators.dequantized import QUAD
 from ..target import Target
 from .dequantized import Numbers
 from .epilogue import Epilogue
-from .few_rows import MOST_ROWS, STREAMS, FewRows, lower_as
+from .few_rows import STREAMS, FewRows, lower_as
 from .tile import BLOCK, VECTOR_BYTES, multiply_add
 
 _DIGITS = 3
 _LARGEST = 127 << 16  # largest magnitude that cannot carry into a fourth digit when rounded
-_MIDDLES = 0x808080  # turn unsigned digits into signed ones: added, then subtracted digit by digit
-_LARGEST_FACTOR = 3e38
+_MIDDLES = 0x808080  # which make digits with sign of those without: added, then taken away digit by digit
+_LARGEST_FACTOR = 3e38  # of a row, whose reciprocal is a number
 _FACTS = 4 * (_DIGITS + 2)  # bytes: of each digit the sum over a group times -half; the unit; the sum of the elements
 _WHOLE = 256  # most elements of a group times the largest weight for which the sum of all digits fits into an int32
 _SHORT = 64  # elements of a group
-# Prefetch distance of weights, in bytes: hardware prefetchers look less far ahead where they also compute
-# much, and memory gave a third less.
-_AHEAD = 4096
-_LONGEST = 256  # most elements of a group for which sums of two digits fit into an int32
+_LONGEST = 256  # elements of a group of which sums of two digits are an int32
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -56,7 +54,7 @@ class RowsOfDigits(FewRows):
         self.numbers = Numbers(found)
         self.streams = STREAMS
         bytes_a_row = _DIGITS * self._plane + _FACTS * self.numbers.groups
-        self.band = max(self.tile.rows, write.target.l2_bytes // 2 // bytes_a_row // most * most)
+        self.band = max(self.tile.rows, write.target.half_l2 // bytes_a_row // most * most)
         if isinstance(rows, int):
             self.band = min(self.band, rows)
 
@@ -65,7 +63,7 @@ class RowsOfDigits(FewRows):
         numbers = Numbers(found)
         if not isinstance(numbers.depth, int) or numbers.group > _LONGEST or rows == 0:
             return False
-        return target.multiplies_bytes or (isinstance(rows, int) and rows <= MOST_ROWS)
+        return target.multiplies_bytes or (isinstance(rows, int) and rows <= costs.FEW_ROWS)
 
     @property
     def depth(self) -> Dim:
@@ -188,9 +186,9 @@ class RowsOfDigits(FewRows):
                 write(f"sum_{i}_{j}_{digit} = {' + '.join(parts)}")
             for j in range(streams):
                 at = f"(group + {j} * run * group_count)"
-                write(f"prefetch(scales, {at} * {VECTOR_BYTES} + {_AHEAD // 4})")
+                write(f"prefetch(scales, {at} * {VECTOR_BYTES} + {costs.PREFETCH_BYTES // 4})")
                 if numbers.has_zeros:
-                    write(f"prefetch(zeros, {at} * {BLOCK} + {_AHEAD // 16})")
+                    write(f"prefetch(zeros, {at} * {BLOCK} + {costs.PREFETCH_BYTES // 16})")
                 numbers.write_scale(write, f"_{j}", f"scales, {at} * {VECTOR_BYTES}", f"zeros, {at} * {BLOCK}")
             for i, j in places:
                 self._write_scaled(i, j)
@@ -200,7 +198,7 @@ class RowsOfDigits(FewRows):
         write, packing = self.write, self.numbers.packing
         lows = ((1 << packing.bits) - 1) * 0x01010101
         for j in range(streams):
-            write(f"prefetch(w, step * {VECTOR_BYTES} + {j} * b_run + {_AHEAD})")
+            write(f"prefetch(w, step * {VECTOR_BYTES} + {j} * b_run + {costs.PREFETCH_BYTES})")
             write(f"bits_{j} = vload_int32(w, step * {VECTOR_BYTES} + {j} * b_run)")
             for quad in range(packing.quads):
                 shifted = f"(bits_{j} >> {packing.bits * quad}) & {lows}" if packing.quads > 1 else f"bits_{j}"

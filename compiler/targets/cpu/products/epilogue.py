@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from .....formats import dims
 from .....formats.dims import Dim
 from .....formats.types import TensorType
+from .. import costs
 from ..kernels.anchor import Anchored
 from ..kernels.writer import Writer, is_streamed, shape_of, write_streaming
 from .tile import BLOCK, VECTOR_BYTES, Tile
 
-_LONG = 4  # nodes of an expression; longer ones are applied in a loop
+_LONG_NODES = 4  # of an expression; longer ones are applied in a loop
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class Epilogue:
 
     @property
     def _is_long(self) -> bool:
-        return len(self._expression.nodes) > _LONG or self._expression.cost > 0.3
+        return len(self._expression.nodes) > _LONG_NODES or self._expression.cost > costs.LATENCY_BOUND_NS
 
     def _operand(self, name: str, type_: TensorType, result: TensorType) -> _Operand:
         """The strides are row-major; 0 for axes of size 1."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from .....formats import dims
 from .....formats.dims import Dim
 from .....formats.primitive import PrimitiveDefinition
+from .. import costs
 from ..kernels.anchor import Anchored
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, shape_of
@@ -17,10 +18,8 @@ from ..target import Target
 from .epilogue import Epilogue, Grid, merged_shape
 from .tile import BLOCK, CHUNK, VECTOR_BYTES, Tile, multiply_add
 
-MOST_ROWS = 4
-STREAMS, _STREAM_BYTES = 2, 256  # bytes read from each at a time
-_STREAMS_IN_ORDER = 3  # if each has a single sum: two would be bound by the latency of the multiply-add
-_BYTES_A_NANOSECOND = 40
+STREAMS, _STREAM_BYTES = 2, 256  # that are read of each at a time
+_STREAMS_IN_ORDER = 3  # where each has one sum only: with two, the processor would wait for the last multiply-add
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -53,11 +52,11 @@ def lower_as(kind: type[FewRows], definition: PrimitiveDefinition, target: Targe
     few.write_sizes()
     epilogue = Epilogue(write, found, Grid(("row", f"block * {BLOCK}"), 0, 1, BLOCK, merged))
     write(f"blocks = (columns + {BLOCK - 1}) // {BLOCK}")
-    few.write_split(f"columns * {few.steps} * {panels.dtype.itemsize} // {_BYTES_A_NANOSECOND}")
+    few.write_split(f"columns * {few.steps} * {panels.dtype.itemsize} // {costs.STREAMED_RATE}")
     write("buffer = scratch", f"sums = scratch + {epilogue.buffer_bytes}")
     few.write_all(epilogue)
-    times = max(1, estimate(rows) // MOST_ROWS)
-    nanoseconds = times * panels.dtype.itemsize * estimate(dims.product(shape_of(panels))) / _BYTES_A_NANOSECOND
+    times = max(1, estimate(rows) // costs.FEW_ROWS)
+    nanoseconds = times * panels.dtype.itemsize * estimate(dims.product(shape_of(panels))) / costs.STREAMED_RATE
     return write.kernel(nanoseconds, epilogue.buffer_bytes + few.scratch_bytes)
 
 
@@ -90,7 +89,7 @@ class FewRows:
     @staticmethod
     def takes(found: Anchored, rows: Dim, target: Target) -> bool:
         """Whether there is a kernel for a product of `rows` rows."""
-        return isinstance(rows, int) and 0 < rows <= MOST_ROWS
+        return isinstance(rows, int) and 0 < rows <= costs.FEW_ROWS
 
     @property
     def depth(self) -> Dim:

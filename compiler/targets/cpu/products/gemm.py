@@ -25,9 +25,9 @@ from .....formats import dims
 from .....formats.dims import Dim
 from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
+from .. import costs
 from ..kernels.anchor import Anchored
 from ..kernels.kernel import Kernel, even_pieces
-from ..kernels.variants import decide, nearby
 from ..kernels.writer import Writer, estimate, leaves_cache, shape_of
 from ..target import Target
 from .dequantized import Numbers
@@ -46,19 +46,11 @@ from .tile import (
     write_step,
 )
 
-_SYMBOLIC_ROWS = (8, 4, 1)  # rows of the tiles of a kernel for any number of rows
-_EVEN = 1.02  # largest imbalance over two threads at which a three-block tile is still used
+_SYMBOLIC_ROWS = (8, 4, 1)  # rows of the tiles of which a kernel makes any number of rows
 _WIDEST = 2  # blocks of a tile where results leave L2: three are up to a twentieth slower
-_SYMBOLIC_STEP = 4  # bands of multiples of this many rows overlap little
-_FEW_ROWS = 16  # at most this many: copying b costs more than it saves
-_SHALLOW = 16  # steps of a sum up to which results are stored row by row
-_MANY_ROWS = 384  # from this many on, copying a large b pays, since its rows lie on many pages
-_ROWS_AHEAD = 16  # prefetch distance while rows of b are copied
-_STRIP_TILES = 32  # tiles whose sums are gathered at a time
-_WAY_BYTES = 4096  # of L1: a page, on most CPUs
-_SET_BYTES = 2048  # rows at multiples of this distance share few sets of L1
-_MACS_A_NANOSECOND = 100
-_BYTES_A_NANOSECOND = 16
+_SYMBOLIC_STEP = 4  # bands of such multiples of rows leave few rows to be computed twice
+_ROWS_AHEAD = 16  # that are fetched while rows of b are copied
+_STRIP_TILES = 32  # of which the sums are gathered at a time
 
 
 _Rows = Callable[[Sequence[Tile], str], None]  # writes the rows of tiles; of the last block only the given columns
@@ -122,7 +114,7 @@ class _Product:
     @property
     def is_flat(self) -> bool:
         """Whether a unit has all columns of its rows: sums are short, and columns more than a tile's."""
-        is_shallow = isinstance(self.depth, int) and self.depth <= _SHALLOW
+        is_shallow = isinstance(self.depth, int) and self.depth <= costs.GEMM_SHALLOW
         return (
             is_shallow and not self.copies_panels and not self.numbers and estimate(self.columns) > BLOCK * self.blocks
         )
@@ -153,36 +145,35 @@ class _Product:
             return _Panels.TURNED
         if not isinstance(self.rows, int) or not isinstance(self.depth, int):
             return _Panels.DIRECT
-        if self.rows <= _FEW_ROWS or self.depth <= _SHALLOW:
+        if self.rows <= costs.GEMM_FEW_ROWS or self.depth <= costs.GEMM_SHALLOW:
             return _Panels.DIRECT
-        is_apart = not isinstance(self.columns, int) or 4 * self.columns % _SET_BYTES == 0
+        is_apart = not isinstance(self.columns, int) or 4 * self.columns % costs.HALF_WAY_BYTES == 0
         is_large = 4 * self.depth * estimate(self.columns) > self.target.l2_bytes // 4
-        return _Panels.COPIED if is_apart or (is_large and self.rows >= _MANY_ROWS) else _Panels.DIRECT
+        return _Panels.COPIED if is_apart or (is_large and self.rows >= costs.GEMM_MANY_ROWS) else _Panels.DIRECT
 
     def _choose_tiles(self) -> list[Tile]:
         """The single tile for known rows; else tiles of decreasing size, each for the rest that the previous ones leave."""
         blocks = max(1, -(-estimate(self.columns) // BLOCK))
         if isinstance(self.rows, int):
             widest = _WIDEST if self._is_large else None
-            is_apart = self.rows > _FEW_ROWS and not self.turns_a
+            is_apart = self.rows > costs.GEMM_FEW_ROWS and not self.turns_a
             return [choose(max(1, self.rows), blocks, self.target, widest=widest, is_apart=is_apart)]
         pair = 2 * 3  # blocks of two threads' tiles
-        width = 3 if -(-blocks // pair) * pair <= _EVEN * blocks else min(2, blocks)
+        width = 3 if -(-blocks // pair) * pair <= costs.UNEVEN_TILES * blocks else min(2, blocks)
         return symbolic_tiles(_SYMBOLIC_ROWS, width, self.target)
 
     def _is_copying_rows(self) -> bool:
         """Whether more of a tile's rows fall into the same L1 sets than these hold, and many columns use them."""
-        ways = self.target.l1_bytes // _WAY_BYTES
+        ways = self.target.l1_bytes // costs.WAY_BYTES
         if self.turns_a or self.copies_panels or not isinstance(self.depth, int) or self.tiles[0].rows <= 2 * ways // 3:
             return False
         # number of L1 sets that rows fall into; they use none of the others
-        sets = _WAY_BYTES // max(VECTOR_BYTES, math.gcd(4 * self.depth, _WAY_BYTES))
-        is_worth = self.tiles[0].rows > 2 * ways // 3 * sets and estimate(self.columns) >= 8 * BLOCK
-        return decide("copies_rows", is_worth, lambda: (True, False) if self.depth % BLOCK == 0 else ())
+        sets = costs.WAY_BYTES // max(VECTOR_BYTES, math.gcd(4 * self.depth, costs.WAY_BYTES))
+        return self.tiles[0].rows > 2 * ways // 3 * sets and estimate(self.columns) >= 8 * BLOCK
 
     def _band(self) -> int:
         """Tiles of a band: the most, or fewer that threads share evenly."""
-        most = decide("band", self._most_tiles, nearby(self._most_tiles))
+        most = self._most_tiles
         if not isinstance(self.rows, int):
             return most
         count = max(1, -(-self.rows // self.tiles[0].rows))
@@ -236,8 +227,8 @@ class _Product:
             self._write_one_row(self.one_row)
         with write.block("for unit in range(first, last)"):
             self._write_unit()
-        work = estimate(dims.product([*self.batch, self.rows, self.columns, self.depth])) / _MACS_A_NANOSECOND
-        traffic = 4 * estimate(dims.multiply(self.columns, self.depth)) / _BYTES_A_NANOSECOND
+        work = estimate(dims.product([*self.batch, self.rows, self.columns, self.depth])) / costs.GEMM_MACS
+        traffic = 4 * estimate(dims.multiply(self.columns, self.depth)) / costs.COPIED_BYTES
         sums = self.one_row.scratch_bytes if self.one_row else 0
         return write.kernel(work + traffic, self._scratch_bytes + sums)
 
@@ -310,12 +301,12 @@ class _Product:
         write("bands = (rows + band - 1) // band")
         write(f"blocks = (columns + {BLOCK - 1}) // {BLOCK}", f"groups = (blocks + {self.blocks - 1}) // {self.blocks}")
         write("batch = " + (" * ".join(f"batch_{axis}" for axis in range(len(self.batch))) or "1"))
-        work = f"batch * rows * columns * depth // {_MACS_A_NANOSECOND} + b_matrix // {_BYTES_A_NANOSECOND}"
+        work = f"batch * rows * columns * depth // {costs.GEMM_MACS} + b_matrix // {costs.COPIED_BYTES}"
         if self.copies_panels:
             write("stripes = (blocks + stripe - 1) // stripe")
         if self.is_flat:
             write("groups = 1")
-            work += f" + batch * rows * columns * 4 // {_BYTES_A_NANOSECOND}"
+            work += f" + batch * rows * columns * 4 // {costs.COPIED_BYTES}"
         write.split(f"batch * bands * {'stripes' if self.copies_panels else 'groups'}", work)
 
     def _write_even_bands(self) -> None:

@@ -25,28 +25,18 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from .....formats.dtypes import DType
-from ..kernels.variants import decide
+from .. import costs
 from ..kernels.writer import Writer
+from ..operators.packing import BLOCK
 from ..target import Target
 
-BLOCK = 16  # elements of a vector, on every CPU: where registers are shorter, LLVM uses several for one
 VECTOR_BYTES = 4 * BLOCK
-TALLEST = 14  # rows that a tile may have
-GIGAHERTZ = 4.0  # clock of the machine that time estimates assume
-CHUNK = 128  # steps, about, of a chunk of a sum: fewer cost time, more cost precision
+TALLEST = 14  # rows, or pixels, that a tile may have
+SYMBOLIC_ROWS = (TALLEST, 4, 1)  # of the tiles among which a convolution chooses when it knows its image
+CHUNK = 128  # steps of a sum, about, that are added up apart: fewer would cost time, more precision
 
-# Cost of loads and bookkeeping beside the multiply-adds, in cycles a step: a row's element is in L1, a
-# block's vector comes from L2. A second loop for remaining blocks, and the test which rows of an overlapping
-# tile are new, make the text longer.
-_ROW_COST, _BLOCK_COST, _STEP_COST, _REST_COST = 0.05, 0.3, 0.3, 1.02
-
-# From this many rows on, rows of a matrix share L1 sets with each other, with the result's rows and
-# with the weights: each takes this much longer; far more where their distances are powers of two.
-_TALL, _TALL_COST = 8, 0.02
 
 _BESIDE = 8  # vectors of 16 floats that registers must hold for each block beside others to pay
-
-_LIKELY = 6  # tiles worth measuring: the cost model's best
 
 
 _WIDENED = {DType.float16.name: "convert_float32", DType.uint16.name: "from_upper_halves"}
@@ -100,7 +90,7 @@ def tiles(target: Target) -> tuple[Tile, ...]:
 def step_cost(tile: Tile) -> float:
     """Modelled cycles of one step of the sum: two multiply-adds a cycle, with a latency of four cycles."""
     busy = max(tile.rows * tile.blocks / 2, 4)
-    return busy + _ROW_COST * tile.rows + _BLOCK_COST * tile.blocks + _STEP_COST
+    return busy + costs.TILE_ROW_CYCLES * tile.rows + costs.TILE_BLOCK_CYCLES * tile.blocks + costs.TILE_STEP_CYCLES
 
 
 def choose(
@@ -127,15 +117,14 @@ def choose(
         whole, rest = divmod(blocks, tile.blocks)
         down = math.ceil(rows / tile.rows)
         across = whole * step_cost(tile) + rest * step_cost(Tile(tile.rows, 1))
-        tall = 1 + _TALL_COST * max(0, tile.rows - _TALL) if is_apart else 1
-        return down * across * tall * (_REST_COST if rest else 1) * (_REST_COST if rows % tile.rows else 1)
+        tall = 1 + costs.TALL_ROW * max(0, tile.rows - costs.TALL_ROWS) if is_apart else 1
+        return down * across * tall * (costs.TILE_REST if rest else 1) * (costs.TILE_REST if rows % tile.rows else 1)
 
     def fits(tile: Tile) -> bool:
         is_tight = is_nested and target.vector_bytes == VECTOR_BYTES and (tile.rows + 2) * tile.blocks > registers
         return tile.rows <= rows and tile.blocks <= min(blocks, widest or blocks) and not is_tight
 
-    possible = sorted(filter(fits, tiles(target)), key=cost)
-    return decide("tile", possible[0], lambda: possible[:_LIKELY])
+    return min(filter(fits, tiles(target)), key=cost)
 
 
 def symbolic_tiles(rows: Sequence[int], blocks: int, target: Target) -> list[Tile]:
@@ -191,8 +180,7 @@ def write_step(
 
 def write_ahead(write: Writer, places: Iterable[str | int], step: int) -> None:
     """Prefetches the vectors at these offsets from `ahead`, and advances it by `step` bytes."""
-    if decide("prefetch", True, lambda: (True, False)):
-        write(*(f"prefetch(ahead, {place})" for place in places), f"ahead += {step}")
+    write(*(f"prefetch(ahead, {place})" for place in places), f"ahead += {step}")
 
 
 def chunk_of(size: int, steps: int = 1, most: int = CHUNK) -> int:

@@ -29,6 +29,7 @@ from .....formats.primitive import PrimitiveDefinition
 from .....formats.types import TensorType
 from ....operators.attention import part_of, permuted
 from ....operators.table import bound_attributes
+from .. import costs
 from ..kernels.expression import literal
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, shape_of
@@ -37,18 +38,11 @@ from ..target import Target
 
 _NAMES = ("q", "k", "v", "mask", "bias")  # of the operands
 _SPAN = 256  # keys at once: a multiple of two vectors
-_BAND = 256  # queries of a unit if their number is unknown
-_UNITS = 8  # least units for threads to share, if smaller bands pay:
-_LEAST_BAND = 128
-_FEW = 4  # queries for which tiles do not pay
-_MOST = 256  # elements of a row of queries, keys or values
-_GROUP = 4096  # scores of a group of tiles, in L1
-_GROUP_ROWS = 64
-_PITCH = 64  # padding that keeps rows in scratch out of one L1 set
-_MACS_A_NANOSECOND = 80
-_LEAST = -3.4028234663852886e38  # the initial greatest score: -∞ - (-∞) would be NaN
-_HIDING = -1000.0  # mask values up to which it pays to look for hidden keys
-_VANISHING = 120.0  # this far below the greatest score, a weight is 0
+_GROUP = 4096  # scores that a group of tiles has, in L1
+_GROUP_ROWS = 64  # queries of a group of tiles, about
+_LEAST = -3.4028234663852886e38  # the first greatest score: -∞ - (-∞) would be no number
+_HIDING = -1000.0  # a mask's value from which on it is worth looking which keys are hidden
+_VANISHING = 120.0  # so far below the greatest score, a weight comes out as 0
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
@@ -124,7 +118,7 @@ class _Layout:
 
     @property
     def query_row(self) -> int:
-        return VECTOR_BYTES * -(-self.depth // BLOCK) + _PITCH
+        return VECTOR_BYTES * -(-self.depth // BLOCK) + costs.LINE_BYTES
 
     @property
     def group(self) -> int:
@@ -133,7 +127,7 @@ class _Layout:
 
     @property
     def score_row(self) -> int:
-        return 4 * _SPAN + _PITCH
+        return 4 * _SPAN + costs.LINE_BYTES
 
     @property
     def sum_row(self) -> int:
@@ -197,7 +191,7 @@ class _Attention:
         return (
             len(self.definition.outputs) == 1
             and all(type_.dtype is DType.float32 for type_ in self.tensors.values())
-            and all(isinstance(size, int) and 0 < size <= _MOST for size in (self.depth, self.width))
+            and all(isinstance(size, int) and 0 < size <= costs.ATTENTION_ROW for size in (self.depth, self.width))
             and all(order[-1] == rank - 1 for order in self.orders.values())
             and all(part is None or part[0] < rank for part in self.parts.values())
         )
@@ -206,11 +200,13 @@ class _Attention:
     def rows(self) -> int:
         """Queries of a unit: few bands of equal size, since each transposes all keys; their sums stay in L2."""
         if not isinstance(self.queries, int):
-            return _BAND
+            return costs.ATTENTION_BAND
         matrices, row = max(1, estimate(dims.product(self.batch))), _Layout(1, 1, self.depth, self.width)
-        most = max(_LEAST_BAND, self.target.l2_bytes // 2 // (row.query_row + row.sum_row))
-        bands = max(1, -(-self.queries // most), min(_UNITS // matrices, self.queries // _LEAST_BAND))
-        if matrices * bands % 2 and matrices * bands < _UNITS and self.queries >= 2 * _FEW:
+        most = max(costs.ATTENTION_LEAST_BAND, self.target.half_l2 // (row.query_row + row.sum_row))
+        bands = max(
+            1, -(-self.queries // most), min(costs.SOME_UNITS // matrices, self.queries // costs.ATTENTION_LEAST_BAND)
+        )
+        if matrices * bands % 2 and matrices * bands < costs.SOME_UNITS and self.queries >= 2 * costs.ATTENTION_TILED:
             bands += 1  # two threads would not share an odd number of units evenly
         return -(-self.queries // bands) or 1
 
@@ -240,7 +236,7 @@ class _Attention:
         write.lanes = BLOCK
         self._write_sizes()
         scores = dims.product([*self.batch, self.queries, self.keys])
-        work = f"matrices * queries * keys * {self.depth + self.width} // {_MACS_A_NANOSECOND}"
+        work = f"matrices * queries * keys * {self.depth + self.width} // {costs.ATTENTION_MACS}"
         write(f"matrices = {' * '.join(f'batch_{axis}' for axis in range(len(self.batch))) or '1'}")
         write(
             f"bands = max(1, (queries + {self.layout.rows - 1}) // {self.layout.rows})",
@@ -248,7 +244,7 @@ class _Attention:
         )
         write.split("matrices * bands", work)
         self._write_units()
-        nanoseconds = estimate(scores) * (self.depth + self.width) / _MACS_A_NANOSECOND
+        nanoseconds = estimate(scores) * (self.depth + self.width) / costs.ATTENTION_MACS
         return write.kernel(nanoseconds, sum(self.layout.parts.values()))
 
     def _write_sizes(self) -> None:
@@ -319,9 +315,9 @@ class _Attention:
         self.write("rows = min(band, queries - begin)")
         self._write_queries()
         if isinstance(self.queries, int):
-            (self._write_rows if self.queries < _FEW else self._write_tiles)()
+            (self._write_rows if self.queries < costs.ATTENTION_TILED else self._write_tiles)()
             return
-        with self.write.block(f"if rows < {_FEW}"):
+        with self.write.block(f"if rows < {costs.ATTENTION_TILED}"):
             self._write_rows()
         with self.write.block("else"):
             self._write_tiles()

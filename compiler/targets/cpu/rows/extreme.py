@@ -13,13 +13,13 @@ from .....formats import dims
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.shapes import axis_of
 from ....operators.table import bound_attributes
+from .. import costs
 from ..kernels.expression import computed_type
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, scaled, shape_of, widened
 from ..target import Target
 from .reduce import REDUCTIONS
 
-_SHORT = 24  # longest rows for which vectors gather elements of several rows
 _STRIP = 4  # vectors of neighbouring rows
 
 
@@ -29,7 +29,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
         return None
     it = _Extreme(definition, target)
     it.write_all()
-    return it.write.kernel(0.15 * estimate(dims.element_count(shape_of(definition.params[0]))))
+    return it.write.kernel(costs.EXTREME_PS / 1000 * estimate(dims.element_count(shape_of(definition.params[0]))))
 
 
 class _Extreme:
@@ -55,7 +55,7 @@ class _Extreme:
         write.output("target", 0)
         write.size("outer", self.outer)
         write.size("length", self.length)
-        if self.inner == 1 and isinstance(self.length, int) and self.length <= _SHORT:
+        if self.inner == 1 and isinstance(self.length, int) and self.length <= costs.SHORT_EXTREME:
             self._write_short()
         elif self.inner == 1:
             self._write_along()
@@ -73,7 +73,7 @@ class _Extreme:
 
     def _write_along(self) -> None:
         write, lanes, name = self.write, self.write.lanes, self.computed.name
-        self._split("outer", "outer * length * 150 // 1000")
+        self._split("outer", f"outer * length * {costs.EXTREME_PS} // 1000")
         with write.block("for row in range(first, last)"):
             write(f"a = x + {scaled('row * length', self.dtype.itemsize)}")
             write(f"best_lanes = splat_{name}({self.best.identity})")
@@ -98,7 +98,7 @@ class _Extreme:
         width = _STRIP * lanes
         write.size("inner", self.inner)
         write(f"strips = (inner + {width - 1}) // {width}")
-        self._split("outer * strips", "outer * length * inner * 150 // 1000")
+        self._split("outer * strips", f"outer * length * inner * {costs.EXTREME_PS} // 1000")
         with write.block("for unit in range(first, last)"):
             write("row = unit // strips", f"column = (unit - row * strips) * {width}")
             with write.block(f"if inner - column >= {width}"):
@@ -120,7 +120,7 @@ class _Extreme:
     def _write_short(self) -> None:
         write, lanes, dtype = self.write, self.write.lanes, self.dtype
         write(f"strips = (outer + {lanes - 1}) // {lanes}", "places = iota_int64() * length")
-        self._split("strips", "outer * length * 300 // 1000")
+        self._split("strips", f"outer * length * {2 * costs.EXTREME_PS} // 1000")
         with write.block("for strip in range(first, last)"):
             write(f"row = strip * {lanes}", f"rest = min({lanes}, outer - row)", "there = inside(rest)")
             write(f"a = x + {scaled('row * length', dtype.itemsize)}")

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from .....formats import dims
 from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
+from .. import costs
 from ..kernels.anchor import Anchored
 from ..kernels.expression import literal
 from ..kernels.kernel import Kernel
@@ -24,9 +25,6 @@ from ..target import Target
 
 _CHUNK = 128  # pixels
 _UNROLL = 4
-_UNITS = 8  # at least this many of an image, where possible: they may run at the same time
-_LEAST_BAND = 256  # pixels
-_NANOSECONDS = 0.05  # per element
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
@@ -56,10 +54,10 @@ class _Group:
     def _band(self) -> int:
         """Pixels of a unit."""
         spans, pixels = -(-self.channels // (self.span * BLOCK)), estimate(self.pixels)
-        return max(_LEAST_BAND, -(-pixels * spans // _UNITS))
+        return max(costs.GROUP_LEAST_BAND, -(-pixels * spans // costs.SOME_UNITS))
 
     def kernel(self) -> Kernel:
-        write, nanoseconds = self.write, _NANOSECONDS + self.found.epilogue.cost
+        write, nanoseconds = self.write, costs.GROUP_NORM_NS + self.found.epilogue.cost
         self._write_sizes()
         grid = Grid(("image", "block", "0", "column", "0"), row_axis=3, block_axis=1, block_step=1)
         self.epilogue = Epilogue(write, self.found, grid)

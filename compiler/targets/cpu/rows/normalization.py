@@ -16,6 +16,7 @@ from .....formats.primitive import PrimitiveDefinition
 from .....formats.types import TensorType
 from ....operators.shapes import axis_of
 from ....operators.table import bound_attributes
+from .. import costs
 from ..kernels.anchor import Anchored
 from ..kernels.expression import computed_type, literal
 from ..kernels.kernel import Kernel
@@ -116,7 +117,7 @@ def lower_softmax(definition: PrimitiveDefinition, target: Target) -> Kernel | N
 
         it.write_elements(program, result, it.outputs if keeps else it.reads)
 
-    return it.kernel(0.6, passes)
+    return it.kernel(costs.SOFTMAX_NS, passes)
 
 
 def lower_log_softmax(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -144,7 +145,7 @@ def lower_log_softmax(definition: PrimitiveDefinition, target: Target) -> Kernel
             it.reads,
         )
 
-    return it.kernel(0.6, passes)
+    return it.kernel(costs.SOFTMAX_NS, passes)
 
 
 def _lower_standardized(
@@ -191,7 +192,7 @@ def _lower_standardized(
 
         it.write_elements(program, result, [*it.reads, *factors])
 
-    return it.kernel(0.15, passes)
+    return it.kernel(costs.NORM_NS, passes)
 
 
 def lower_layer(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -250,7 +251,7 @@ def lower_batch(definition: PrimitiveDefinition, target: Target) -> Kernel | Non
         scale, bias, mean, variance = (step.load(tensor) for tensor in given)
         return f"({x} - {mean}) * ({scale} / sqrt({variance} + {epsilon})) + {bias}"
 
-    return it.kernel(0.1, lambda program: it.write_elements(program, result, [*it.reads, *given]))
+    return it.kernel(costs.BATCH_NORM_NS, lambda program: it.write_elements(program, result, [*it.reads, *given]))
 
 
 def lower_local_response(definition: PrimitiveDefinition, target: Target) -> Kernel | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .. import costs
 from ..kernels.kernel import Kernel
 from ..products.tile import BLOCK
 from ..target import Target
@@ -33,8 +34,7 @@ ENTRY = (
     "kept",  # of them, those in the first slots
     "start",  # slot of the others
 )
-_MOST_HEADS = 8  # heads that share keys in one pass: their code is unrolled
-_MOST_SIZE = 256
+_MOST_HEADS = 8  # that share keys in one pass: their scores are written out
 
 
 def heads_of(group: int) -> int:
@@ -45,7 +45,7 @@ def heads_of(group: int) -> int:
 def is_possible(size: int, element: str, turns: bool) -> bool:
     """Whether there is a kernel for heads of that size."""
     step = 2 * BLOCK if turns else BLOCK
-    return element in ("float32", "float16") and 0 < size <= _MOST_SIZE and size % step == 0
+    return element in ("float32", "float16") and 0 < size <= costs.ATTENTION_ROW and size % step == 0
 
 
 def kernel(size: int, group: int, element: str, turns: bool, target: Target) -> Kernel:

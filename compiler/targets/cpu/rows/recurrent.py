@@ -24,6 +24,7 @@ from .....formats.dims import Dim
 from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.table import bound_attributes
+from .. import costs
 from ..kernels.expression import literal
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, shape_of
@@ -37,13 +38,10 @@ _OPERANDS = {
     "lstm": ("projected", "weights", "hidden", "cell", "peephole", "lengths"),
 }
 _MOST_ROWS = 12  # sequences of a tile: its text grows with them
-_ROWS = (4, 3, 2, 1)  # … if their number is unknown: as many as possible of each, in this order
-_MACS_A_NANOSECOND = 16
-_AHEAD = 4096  # prefetch distance, in bytes, of weights that come from beyond L2
-_MEETING = 400  # nanoseconds that parts lose per phase by synchronising
+_ROWS = (4, 3, 2, 1)  # … where their number is not known: as many as possible of each, one after the other
 _SHARES = 8  # at most; each of their words has two cache lines of its own, which processors like to fetch together
-_LINE = 16  # words
-_PATIENCE = 20_000  # polls of a share that is not done, plus one per nanosecond of a step: after more, a part leaves
+_LINE = 2 * costs.LINE_BYTES // 8  # words
+_PATIENCE = 20_000  # looks at a share that is not done, and one a nanosecond of a step: who waits longer leaves
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -75,7 +73,7 @@ class _Layer:
         self.functions = self.attributes["activations"].split(" ")
         self.resets_before = self.operator == "gru" and not self.attributes["reset_after"]
         self.rows = self._choose_rows(self.shape[1])
-        self.is_far = self.blocks * self._block_bytes > target.l2_bytes // 2
+        self.is_far = self.blocks * self._block_bytes > target.half_l2
         self.is_shareable = self._groups(1, range(self.gates)) > 1
         self.write = Writer(definition, target, f"{self.operator}, {self.rows} sequences at a time")
         self.write.lanes = BLOCK
@@ -112,7 +110,7 @@ class _Layer:
                 write(f"row_{rows} = batch - left - chains * {rows}", f"chains += left // {rows}")
                 write(f"left = left % {rows}", f"tiles_{rows} = chains")
         write("units = directions * chains")
-        work = f"directions * batch * steps * {self.gates * self.hidden} * {self.hidden} // {_MACS_A_NANOSECOND}"
+        work = f"directions * batch * steps * {self.gates * self.hidden} * {self.hidden} // {costs.RECURRENT_MACS}"
         if self.is_shareable:
             self._write_shares(work)
         write.split("units", work)
@@ -129,7 +127,7 @@ class _Layer:
                 self._write_chain("chains", f"chain * {self.rows}", {self.rows: "count"})
             write("unit += count")
         macs = estimate(dims.product(self.shape)) * self.hidden
-        return write.kernel(macs / _MACS_A_NANOSECOND, self._sums * VECTOR_BYTES)
+        return write.kernel(macs / costs.RECURRENT_MACS, self._sums * VECTOR_BYTES)
 
     def _write_chains(self, kinds: Sequence[int]) -> None:
         """The chain of tiles whose rows the chain's number selects."""
@@ -144,13 +142,11 @@ class _Layer:
             self._write_chains(others)
 
     def _write_shares(self, work: str) -> None:
-        """Decides whether parts take steps together; if so, this one has all units, and a share of their steps."""
-        write, each = self.write, max(1, self.rows * self.gates * self.hidden**2 // _MACS_A_NANOSECOND)
+        """Decides whether parts take steps together, and if so, gives this one all units, and a share of their steps."""
+        write, each = self.write, max(1, self.rows * self.gates * self.hidden**2 // costs.RECURRENT_MACS)
         write.notes("notes")
         with write.block("if part < 0"):
-            together = (
-                f"units * {each} + {_MEETING} * directions * parts < (units + parts - 1) // parts * parts * {each}"
-            )
+            together = f"units * {each} + {costs.MEETING_NS} * directions * parts < (units + parts - 1) // parts * parts * {each}"
             write(f"is_shared = {'units > 0' if self.is_far else together}")
             write(f"atomic_store(notes, {_SHARES * _LINE}, 1 if is_shared else 0)")
             with write.block("if is_shared"):
@@ -364,7 +360,7 @@ class _Layer:
             write("x = reset" if gates == (2,) else "x = before", "w = w_at")
             with write.block(f"for _ in range({self.hidden})"):
                 if self.is_far:
-                    write(*(f"prefetch(w, {_AHEAD + offset})" for offset in offsets.values()))
+                    write(*(f"prefetch(w, {costs.PREFETCH_BYTES + offset})" for offset in offsets.values()))
                 write(*(f"w_{j}_{gate} = vload_float32(w, {offset})" for (j, gate), offset in offsets.items()))
                 for i in range(rows):
                     write(f"x_{i} = splat_float32(load_float32(x, {i * row_bytes}))")

@@ -11,10 +11,11 @@ from .....formats import dims
 from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.shapes import axes_of
+from .. import costs
 from ..kernels.anchor import Anchored
 from ..kernels.expression import computed_type, literal
 from ..kernels.kernel import Kernel
-from ..kernels.writer import NANOSECONDS_A_BYTE, Writer, estimate
+from ..kernels.writer import Writer, estimate
 from ..target import Target
 from .rowwise import Accumulator, RowProgram, Step, Work, sum_of
 
@@ -88,7 +89,7 @@ class Reduced:
 
     def kernel(self, nanoseconds: float, passes: Callable[[RowProgram], None]) -> Kernel | None:
         itemsize = self.anchored.definition.values[self.anchored.node.inputs[0]].dtype.itemsize
-        cost = self.anchored.prologue.cost + NANOSECONDS_A_BYTE * itemsize + nanoseconds
+        cost = self.anchored.prologue.cost + costs.CACHED_BYTE_NS * itemsize + nanoseconds
         program = self.work.program(self.write, cost)
         if program is None:
             return None
@@ -136,4 +137,4 @@ def lower_log_sum_exp(definition: PrimitiveDefinition, target: Target) -> Kernel
         program.define(reduced.result, "log({sum}) + {shift}", ["sum", "shift"])
         reduced.finish(program)
 
-    return reduced.kernel(0.5, passes)
+    return reduced.kernel(costs.LOG_SUM_EXP_NS, passes)

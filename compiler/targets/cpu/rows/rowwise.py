@@ -30,23 +30,18 @@ from .....formats import dims
 from .....formats.dims import Dim
 from .....formats.dtypes import DType
 from .....formats.types import TensorType
+from .. import costs
 from ..kernels.anchor import Anchored
 from ..kernels.expression import Expression, computed_type
-from ..kernels.kernel import MANY_UNITS
 from ..kernels.loops import Axis, merged_axes
 from ..kernels.writer import Odometer, Writer, estimate, leaves_cache, scaled, shape_of, stored, widened
 
 # float32 sums run in float32 for this many elements, then in float64: chains short enough for pairwise accuracy
 _BLOCK = 2048
-_GROUP = 4  # rows that are interleaved, if they are no longer than _BLOCK
-_ASKING_PASS = 1  # the pass over a row, counted from 0, that prefetches the next
-_UNROLL = 4  # vectors in flight, to hide the latency of the accumulators; 1 if a step is long enough by itself
-_UNROLL_LONG = 2  # … along rows even then: constants of a step serve two
-_LONG = 0.2  # nanoseconds an element from which on a step is long
-_AHEAD_BYTES = 1 << 18  # most bytes of a row that are prefetched during the previous one
-_KEPT_BYTES = 1 << 18  # of a strip, at most, that are kept in scratch: they fit into L2
-
-_SPREAD = 256  # columns from which on a strip's elements count as far from each other
+_GROUP = 4  # rows that are worked on side by side, if they are no longer than _BLOCK
+_ASKING_PASS = 1  # over a row, counted from 0
+_UNROLL = 4  # vectors in flight, to hide the latency of the accumulators; 1 where a step is long enough by itself
+_UNROLL_LONG = 2  # … along rows even there: what a step needs beside its vectors, such as constants, serves two
 
 
 @dataclass(frozen=True)
@@ -231,7 +226,7 @@ class RowProgram:
         cost: float,
         kept: DType | None = None,
     ) -> None:
-        self.unroll, self.cost = 1 if cost > _LONG else _UNROLL, cost
+        self.unroll, self.cost = 1 if cost > costs.LONG_STEP_NS else _UNROLL, cost
         self.write, self.tensors, self.axes, self.is_kept = write, tensors, axes, is_kept
         self.inner = len(axes) - 1
         self.across = is_kept[-1]
@@ -250,18 +245,18 @@ class RowProgram:
         length = dims.product([self.axes[axis].size for axis in self.outer_reduced])
         if dtype is None or not (self.across and self.outer_reduced and isinstance(length, int)):
             return None
-        if length * _UNROLL * self.write.lanes * dtype.itemsize > _KEPT_BYTES:
+        if length * _UNROLL * self.write.lanes * dtype.itemsize > costs.SMALL_L2_BYTES:
             return None
         columns = dims.product([self.axes[axis].size for axis in (*self.outer_kept, self.inner)])
         strips = estimate(columns) // self.write.lanes
-        self.unroll = next((unroll for unroll in (_UNROLL, _UNROLL // 2) if strips >= unroll * MANY_UNITS), 1)
+        self.unroll = next((unroll for unroll in (_UNROLL, _UNROLL // 2) if strips >= unroll * costs.MANY_UNITS), 1)
         return dtype
 
     @property
     def is_spread(self) -> bool:
         """Whether the elements of a strip are far from each other."""
         columns = self.axes[self.inner].size
-        return self.across and not (isinstance(columns, int) and columns < _SPREAD)
+        return self.across and not (isinstance(columns, int) and columns < costs.SPREAD_COLUMNS)
 
     @property
     def _kept_step(self) -> int:
@@ -435,7 +430,7 @@ class RowProgram:
         """Whether a row follows the previous one, and the caches have room for both: L1, if a pass takes no longer
         than reading from L2."""
         length = self.axes[self.inner].size
-        most = _AHEAD_BYTES if self.cost > _LONG else self.write.target.l1_bytes // 2
+        most = costs.SMALL_L2_BYTES if self.cost > costs.LONG_STEP_NS else self.write.target.half_l1
         return not self.outer_reduced and isinstance(length, int) and 4 * length <= most
 
     def _write_ahead(self, index: str, tensors: Iterable[int]) -> None:
@@ -506,7 +501,9 @@ class RowProgram:
     ) -> None:
         """Writes a pass that defines `greatest`, at `cost` nanoseconds per element."""
         accumulator = greatest_of("greatest", dtype)
-        self.reduce([accumulator], reads, [], lambda step: {"greatest": element(step)}, is_short=cost <= _LONG)
+        self.reduce(
+            [accumulator], reads, [], lambda step: {"greatest": element(step)}, is_short=cost <= costs.LONG_STEP_NS
+        )
 
     def statistic(self, name: str, text: str, accumulators: Sequence[str] = (), dtype: DType = DType.float32) -> None:
         """Defines a vector from results of passes: `text` names them in braces."""

@@ -16,12 +16,12 @@ from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.shapes import axis_of
 from ....operators.table import bound_attributes
+from .. import costs
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, scaled, shape_of
 from ..target import Target
 
 _MOST = 1 << 16  # elements of a heap
-_PICOSECONDS = 1500  # per element
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -40,7 +40,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     write.sizes(k=k, outer=outer, length=length, inner=inner)
     if isinstance(k, int):
         write("places = scratch + 8 * k")
-    write.split("outer * inner", f"outer * inner * length * {_PICOSECONDS} // 1000")
+    write.split("outer * inner", f"outer * inner * length * {costs.TOP_K_PS} // 1000")
     with write.block("if length < k"):
         write("return 1")
     with write.block("for row in range(first, last if k > 0 else first)"):
@@ -50,7 +50,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
         it.write_scan()
         it.write_results()
     elements = estimate(dims.element_count(shape))
-    return write.kernel(elements * _PICOSECONDS / 1000, scratch_bytes=16 * k if isinstance(k, int) else 0)
+    return write.kernel(elements * costs.TOP_K_PS / 1000, scratch_bytes=16 * k if isinstance(k, int) else 0)
 
 
 class _Heap:

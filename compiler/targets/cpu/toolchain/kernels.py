@@ -41,7 +41,6 @@ class _Wanted(NamedTuple):
     """A kernel to build."""
 
     definition: PrimitiveDefinition
-    variant: str
     name: str = ""  # of the primitive
 
 
@@ -54,7 +53,6 @@ def build(
     definitions: Sequence[PrimitiveDefinition],
     target: Target | None = None,
     *,
-    variants: Sequence[str] = (),
     progress: bool = True,
     jobs: int | None = None,
     names: Sequence[str] = (),
@@ -64,18 +62,13 @@ def build(
     whose kernel cannot be built, with a warning: that is a fault of Treadle or of this machine, and the program is right. If a
     user wrote the kernel, KernelError is raised.
 
-    What is built is stored in the cache. `variants` are those of the kernels that are wanted, where not all are the default.
-    `jobs` bounds the processes, `seconds` the time. `names` are those of the primitives, for messages. Raises InferenceError
-    for a malformed definition, CompileError for an unknown variant, BudgetExceededError when the time is over.
+    What is built is stored in the cache. `jobs` bounds the processes, `seconds` the time. `names` are those of the primitives,
+    for messages. Raises InferenceError for a malformed definition, BudgetExceededError when the time is over.
     """
     until = math.inf if seconds is None else time.monotonic() + seconds
     target = target or host()
-    none = [""] * len(definitions)
-    wanted = [
-        _Wanted(definition, variant, name)
-        for definition, variant, name in zip(definitions, variants or none, names or none, strict=True)
-    ]
-    keys = [library.variant_key(library.definition_key(each.definition, target.key), each.variant) for each in wanted]
+    wanted = list(map(_Wanted, definitions, names or [""] * len(definitions)))
+    keys = [library.definition_key(each.definition, target.key) for each in wanted]
     found = library.find_kernels(keys)
     missing = {key: each for key, each in zip(keys, wanted, strict=True) if key not in found}
     if missing:
@@ -146,12 +139,10 @@ def _lowered(missing: Mapping[str, _Wanted], target: Target, until: float) -> di
         if key in _failed:
             continue
         try:
-            kernel = lower(wanted.definition, target, wanted.variant)
+            kernel = lower(wanted.definition, target)
+        except KernelError:  # the user's own can be mended
+            raise
         except CompileError as error:
-            if wanted.variant or isinstance(
-                error, KernelError
-            ):  # there may be no such variant; the user's own can be mended
-                raise
             _fall_back(key, wanted, str(error))
             continue
         if kernel is None:
