@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from .formats.messages import errors
     from .formats.messages.errors import TreadleError
     from .formats.parameter_files import load_params, save_params
-    from .formats.text.disassembly import dis
+    from .formats.text.dis import dis
     from .formats.types import TensorType
     from .remote.device import remote
     from .vm.device import Device, cpu
@@ -87,7 +87,7 @@ _HOMES = {
     "before": ".compiler.passes.placed",
     "debug": ".debug",
     "errors": ".formats",
-    "dis": ".formats.text.disassembly",
+    "dis": ".formats.text.dis",
     "DType": ".formats.dtypes",
     "TensorType": ".formats.types",
     "TreadleError": ".formats.messages.errors",
@@ -181,9 +181,12 @@ if not TYPE_CHECKING:  # a checker is to refuse what there is not
 def _instead_of(name: str) -> str:
     """The end of a message about a name that there is not here: where it is, or which is like it. Submodules are asked for here
     before they are imported."""
+    from .formats.dtypes import DType
     from .formats.messages.elsewhere import elsewhere
     from .formats.messages.names import near
 
+    if name in DType.__members__:
+        return f"; element types are named as NumPy's are: {name!r}, or treadle.DType.{name}"
     if meant := elsewhere("treadle", name):
         return meant
     if not name.startswith("_") and importlib.util.find_spec(f"{__name__}.{name}") is None:

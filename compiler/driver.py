@@ -35,7 +35,7 @@ from ..formats.messages.names import near
 from ..formats.program import NativeKernel, Program
 from ..formats.types import TensorType
 from ..vm.library import variant_keys
-from . import bounds, effort, ir, targets
+from . import bounds, effort, ir
 from .batch import Batch
 from .builder.anf import Node, distinct
 from .codegen.functions import Generated, generate
@@ -47,7 +47,8 @@ from .passes import Options, Timings, pipeline, run
 from .passes.placed import Placed, with_placed
 from .passes.rewriting import Rewriter
 from .passes.text_entries import entries_of
-from .targets import Backend
+from .targets.base import Backend
+from .targets.choice import backend as backend_of
 from .weights import Weights
 
 OPT_LEVEL = 2
@@ -134,7 +135,7 @@ def compile(
         bounds.bounded(max_seconds, max_memory),
         bounds.telling(progress and tune is None),  # a session tells of itself
     ):
-        backend = targets.backend(target)
+        backend = backend_of(target)
         built = _built(model, entry)
         if entry is None:
             entry = tuple(model) if isinstance(model, Mapping) and model else "main"
@@ -232,7 +233,7 @@ def compile_module(
     `without` names passes that are left out, to find what one does. `weights` are those of the module that keep their names;
     `params` join them.
     """
-    backend = targets.backend(target)
+    backend = backend_of(target)
     if missing := [name for name in entries if name not in module.functions]:
         known = ", ".join(module.functions) or "no functions"
         raise CompileError(
@@ -442,7 +443,7 @@ def read_module(path: str | os.PathLike) -> ir.Module:
 def with_kernels(executable: Executable, target: Any = None, progress: bool = True) -> Executable:
     """`executable` with the native code of its primitives; those without a native lowering will be host operators."""
 
-    backend = targets.backend(target)
+    backend = backend_of(target)
     definitions = [primitive.definition for primitive in executable.program.primitives]
     _, variants = variant_keys(definitions, backend.key, executable.tuning.get(backend.key, {}))
     bounds.step("building kernels")

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .case import load_case
-    from .comparison import Comparison, Row, compare
+    from .comparison import Comparison, Row
     from .difference import diff
     from .dumping import dump
     from .graph import save_graph
     from .interpreter.memory import KernelFaultError
     from .nonfinite import NonFinite, first_nonfinite
+    from .side_by_side import compare
     from .statistics import Stats, stats
     from .stepping import step
     from .trace import save_trace
@@ -29,7 +30,7 @@ _HOMES = {
     "KernelFaultError": ".interpreter.memory",
     "NonFinite": ".nonfinite",
     "Row": ".comparison",
-    "compare": ".comparison",
+    "compare": ".side_by_side",
     "diff": ".difference",
     "dump": ".dumping",
     "first_nonfinite": ".nonfinite",

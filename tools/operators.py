@@ -148,14 +148,14 @@ def _model(case: Any) -> onnx.ModelProto:
 def _way(model: onnx.ModelProto) -> str:
     """How a model runs; "" for one that is refused."""
     from .. import compile
-    from ..compiler import targets
     from ..compiler.host_work import host_primitives
+    from ..compiler.targets import choice
 
     try:
         program = compile(model, embed_native=False, progress=False).program
     except TreadleError:
         return ""
-    hosted = host_primitives(program, targets.backend().supports)
+    hosted = host_primitives(program, choice.backend().supports)
     if not program.primitives:
         return GONE
     return HOST if len(hosted) == len(program.primitives) else BOTH if hosted else NATIVE
@@ -299,8 +299,8 @@ def _command(options: argparse.Namespace) -> int:
 def _model_command(options: argparse.Namespace) -> int:
     """0 for a model that can be compiled, 3, as of a model that is refused, for another."""
     from .. import compile
-    from ..compiler import targets
     from ..compiler.host_work import host_primitives
+    from ..compiler.targets import choice
     from .cli import INVALID, OK
 
     file = program_file(options.model)
@@ -310,7 +310,7 @@ def _model_command(options: argparse.Namespace) -> int:
     hosted = []
     try:
         hosted = host_primitives(
-            compile(file.source, embed_native=False, progress=False).program, targets.backend().supports
+            compile(file.source, embed_native=False, progress=False).program, choice.backend().supports
         )
     except UnsupportedOperatorError as error:
         unsupported = error.operators

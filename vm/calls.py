@@ -38,7 +38,7 @@ from .aside import later
 from .budgets import OF_A_CALL, Budget
 from .context import KEPT_BYTES, SLICE_SECONDS, SLICE_TICKS, UNLIMITED, Context, abandon_contexts, contexts_of
 from .convert import Arguments, Results
-from .failures import Place, error
+from .failures import error
 from .host import HostCall, go_on, perform
 from .image import Image
 from .imports import Imported, call_imported
@@ -46,6 +46,7 @@ from .in_process import InProcess
 from .layout import CONTEXT, OBJECT, TRAP
 from .memory import word
 from .observe.hooks import HookedCode, Listener
+from .places import Place
 from .python_layout import python_layout
 from .tensor import tensor_of
 from .values import Closure

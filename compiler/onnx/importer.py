@@ -227,7 +227,9 @@ class _ModelImporter:
         batched: Mapping[str, int] = {}
         if self.batch is not None:
             tensors = list(filter(is_tensor, inputs))
-            self.g, shapes, batched = batch_builder(tensors, shapes, self.batch)
+            from .batch_rules import RULES
+
+            self.g, shapes, batched = batch_builder(tensors, shapes, self.batch, RULES)
         self.g.asks = self.asks
         self.of_any_rank = [info.name for info in inputs if info.type.HasField("tensor_type") and not is_tensor(info)]
         tensors = list(filter(is_tensor, inputs))

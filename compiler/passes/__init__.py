@@ -16,7 +16,8 @@ from typing import Protocol
 from ...formats.messages.errors import CompileError, UnknownPassError
 from ...formats.messages.names import near
 from .. import bounds, ir
-from ..targets import Backend, Stage, backend
+from ..targets.base import Backend, Stage
+from ..targets.choice import backend
 from .common_subexpressions import CommonSubexpressions
 from .dead_code import DeadCode
 from .fold_batch_norm import FoldBatchNorm

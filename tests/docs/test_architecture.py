@@ -109,8 +109,8 @@ def test_the_compiler_imports_the_runtime_objects_of_the_machine_alone() -> None
 
 
 def test_only_targets_know_which_target_it_is() -> None:
-    """The rest of the compiler imports what all targets are (`targets/__init__.py`), and none of them."""
-    facade = {"compiler/targets/__init__.py", "compiler/targets/base.py"}
+    """The rest of the compiler imports what all targets are, and the choice of one, and none of them."""
+    facade = {"compiler/targets/__init__.py", "compiler/targets/base.py", "compiler/targets/choice.py"}
     wrong = [
         f"{path} imports {each}"
         for path in modules("compiler")

@@ -9,7 +9,7 @@ import treadle
 from treadle.formats import bytecode, isa
 from treadle.formats.isa import OPERATIONS, Kind, Role
 from treadle.vm import layout
-from treadle.vm.verify.verifier import flow
+from treadle.vm.verify import flow
 
 HOUSE = Path(treadle.__file__).parent
 FIELDS = "99  blend  dst:r*! factor:d sources:r* label amount:imm"
