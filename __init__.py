@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from .formats.parameter_files import load_params, save_params
     from .formats.text.dis import dis
     from .formats.types import TensorType
-    from .remote.device import remote
+    from .rpc.device import remote
     from .vm.device import Device, cpu
     from .vm.machine import CancelToken, VirtualMachine
     from .vm.observe.hooks import Event, InstrumentAction, Listener
@@ -104,7 +104,7 @@ _HOMES = {
     "Listener": ".vm.observe.hooks",
     "CancelToken": ".vm.machine",
     "VirtualMachine": ".vm.machine",
-    "remote": ".remote.device",
+    "remote": ".rpc.device",
     "map_batches": ".cluster.batches",
     "Tensor": ".vm.tensor",
     "get_num_threads": ".vm.threads",

@@ -23,7 +23,7 @@ import uvicorn
 
 from ..formats.messages.errors import ArgumentError, FileError
 from ..formats.starting import Thread
-from ..remote.server.sessions import RemoteLimits
+from ..rpc.server.sessions import RemoteLimits
 from .access import AccessLog, Tokens
 from .config import ModelConfig
 from .descriptors import most_connections
@@ -216,7 +216,7 @@ class Server:
         from .grpc_service import Methods, make_server
 
         if config.remote is not None:
-            from ..remote.server.service import RemoteMethods
+            from ..rpc.server.service import RemoteMethods
 
             self.remote = RemoteMethods(config.remote, config.functions, self.service.scheduler)
         self._calls = Calls(Room(config.limits.max_bodies * config.limits.max_body), config.limits.max_body)

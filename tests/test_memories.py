@@ -21,7 +21,7 @@ FOLDERS = (
     "vm",
     "compiler",
     "decode",
-    "remote",
+    "rpc",
     "serve",
     "cluster",
     "debug",

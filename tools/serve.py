@@ -171,7 +171,7 @@ def _link(path: Path, place: Path) -> None:
 def _remote(options: argparse.Namespace) -> Any:
     if not options.remote:
         return None
-    from ..remote.server.sessions import RemoteLimits
+    from ..rpc.server.sessions import RemoteLimits
 
     return RemoteLimits(
         idle=options.remote_idle,

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+import treadle
 from treadle.tools.dev.derive import sources
 
 ROOT = Path(__file__).parents[2]
@@ -44,7 +45,6 @@ CIRCLES = [
         "formats/text/disassembly.py",
         "formats/text/report.py",
     ],
-    ["remote/calls.py", "remote/device.py", "remote/machine.py", "remote/tensor.py"],
     ["serve/service.py", "serve/tracing.py"],
     ["tools/arguments.py", "tools/json_values.py"],
     ["tools/dev/bench/race.py", "tools/dev/bench/race_report.py"],
@@ -60,6 +60,14 @@ def rows() -> dict[str, str]:
     table = text[text.index("| folder | its one job | imports |") :].partition("\n\n")[0]
     found = re.findall(r"^\| `(\w+)/` \|.*\| (.+) \|$", table, re.MULTILINE)
     return {folder: words for folder, words in found if folder != "tests"}
+
+
+def test_no_folder_has_the_name_of_a_public_function() -> None:
+    """Whoever imports the folder first would find a module where the function is expected."""
+    functions = {name for name in treadle.__all__ if callable(getattr(treadle, name))}
+    assert not functions & {
+        path.stem for path in ROOT.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
 
 
 def test_what_the_page_names_is_there() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import treadle
 from treadle import Module, VirtualMachine, errors, function, op, var
-from treadle.remote.machine import REFUSED
+from treadle.rpc.machine import REFUSED
 from treadle.tvm.graphs.executor import GraphExecutor
 from treadle.tvm.graphs.factory import GraphFactory
 from treadle.vm.budgets import BOUNDS
@@ -20,7 +20,7 @@ from . import models
 
 pytest.importorskip("grpc")
 pytest.importorskip("prometheus_client")
-from treadle.remote.server.sessions import RemoteLimits
+from treadle.rpc.server.sessions import RemoteLimits
 
 X = np.arange(16, dtype=np.float32).reshape(2, 8)
 W = np.linspace(-1, 1, 32, dtype=np.float32).reshape(8, 4)

@@ -396,7 +396,7 @@ def changing_names(path: Path) -> list[str]:
 
 
 def test_every_module_that_holds_what_a_process_has_once_is_looked_at() -> None:
-    folders = ("formats", "native", "vm", "compiler", "decode", "remote", "cluster", "serve", "debug", "tvm")
+    folders = ("formats", "native", "vm", "compiler", "decode", "rpc", "cluster", "serve", "debug", "tvm")
     paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
     assert {path.relative_to(ROOT).as_posix() for path in paths if changing_names(path)} <= COVERED.keys()
     for name in COVERED:

@@ -35,7 +35,7 @@ from treadle.formats.messages.errors import (
 from treadle.formats.text.assembly import parse_assembly
 from treadle.formats.types import TensorType
 from treadle.formats.weights import NamedWeight, WeightTable, literal
-from treadle.remote.values import Reader
+from treadle.rpc.values import Reader
 from treadle.tvm.files.graph_json import dtype_of
 from treadle.tvm.files.tensor_cache import load as load_tensor_cache
 from treadle.tvm.machines.relax import builtins  # noqa: F401  (registers them)
@@ -388,7 +388,7 @@ BYTES_TO_ARRAYS = {
     "formats/param_dict.py": "TVM's types, among which there are no texts",
     "formats/parameter_files.py": "numbers alone: biufc",
     "serve/http_tensors.py": "BYTES have texts of their own",
-    "remote/values.py": "read_type refuses texts",
+    "rpc/values.py": "read_type refuses texts",
     "vm/tensor.py": "view refuses texts",
     "compiler/operators/texts.py": "back from bytes that are a cache's key, within one process",
     "cluster/sources.py": "what a .npy file says",
@@ -428,7 +428,7 @@ def test_string_tensors_are_made_of_numbers_in_one_place() -> None:
 
 
 def test_a_number_that_no_text_has_is_a_named_error() -> None:
-    with pytest.raises(ExecutionError, match="the element 18446744073709551615 of a string tensor is not text"):
+    with pytest.raises(ExecutionError, match="the element 18446744073709551615 of a string tensor is not a text"):
         strings.to_texts(np.full(1, -1, np.int64).view(strings.ELEMENT))
 
 

@@ -1,7 +1,7 @@
 """The remote device over gRPC: clients' executables are verified and called here, their results kept here until asked for.
 
 Three methods: `Call` (a frame in, a frame out), `Put` (an upload in chunks), `Get` (a download in chunks). A frame's header says
-what is to be done; see `remote/wire.py`. What goes wrong is an answer with an error's class and text.
+what is to be done; see `rpc/wire.py`. What goes wrong is an answer with an error's class and text.
 """
 
 from __future__ import annotations
