@@ -17,7 +17,7 @@ from typing import Any
 
 from ....compiler.builder.draws import FUNCTIONS
 from ....compiler.builder.operator_functions import LOWERED, documentation, signature
-from ....compiler.operators import TABLE, Attribute, Kind, Operator
+from ....compiler.operators import TABLE, Attribute, Kind, Operator, complete
 from ....formats.dtypes import DType
 from ....formats.extensions import EXTENSIONS
 
@@ -33,7 +33,7 @@ import numpy as np
 
 from ...formats.dtypes import DType
 from ...formats.types import ShapeDim
-from .programs import Expression, Operand
+from .expressions import Expression, Operand
 
 _Dimension = ShapeDim | str
 _ElementType = DType | np.dtype[Any] | type | str
@@ -70,7 +70,7 @@ _TYPES = {
 
 def stubs() -> str:
     """The text of the file, without operators that a user has defined in this process."""
-    operators = [TABLE[name] for name in sorted(TABLE) if name not in LOWERED and name not in EXTENSIONS]
+    operators = [TABLE[name] for name in sorted(complete()) if name not in LOWERED and name not in EXTENSIONS]
     return _HEAD + "".join(map(_method, operators)) + "".join(map(_composed, FUNCTIONS.values()))
 
 
