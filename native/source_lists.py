@@ -114,6 +114,7 @@ KERNELS = (
     "compiler/targets/cpu/toolchain/kernels.py",
     "compiler/targets/cpu/toolchain/translate.py",
     "compiler/targets/cpu/toolchain/worker.py",
+    "compiler/targets/cpu/vectors/conversions.py",
     "compiler/targets/cpu/vectors/elementary.py",
     "compiler/targets/cpu/vectors/elementary_double.py",
     "compiler/targets/cpu/vectors/elementary_inverse.py",
@@ -179,6 +180,7 @@ KERNELS = (
 TRANSLATOR = (
     "compiler/__init__.py",
     "compiler/targets/cpu/toolchain/translate.py",
+    "compiler/targets/cpu/vectors/conversions.py",
     "compiler/targets/cpu/vectors/elementary.py",
     "compiler/targets/cpu/vectors/elementary_double.py",
     "compiler/targets/cpu/vectors/elementary_inverse.py",

@@ -53,6 +53,7 @@ from .....native import intrinsics
 from .....native.convention import FEW, PART_NANOSECONDS, STREAM_ALIGNMENT
 from .....native.numba_frontend import MODELS, OPERATIONS, TYPES
 from . import elementary, elementary_inverse, lanes
+from .conversions import convert, saturated
 from .lanes import (
     ELEMENTS,
     HALF,
@@ -68,13 +69,11 @@ from .lanes import (
     Lanes,
     Narrow,
     call_intrinsic,
-    convert,
     joined,
     mangled,
     maximum,
     minimum,
     parted,
-    saturated,
     select,
     side_by_side,
     splat,
