@@ -86,7 +86,7 @@ _HOMES = {
     "after": ".compiler.passes.placed",
     "before": ".compiler.passes.placed",
     "debug": ".debug",
-    "errors": ".formats",
+    "errors": ".errors",
     "dis": ".formats.text.dis",
     "DType": ".formats.dtypes",
     "TensorType": ".formats.types",
@@ -161,7 +161,7 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # a checker is to refuse what there is not
+if not TYPE_CHECKING:  # type checkers must refuse unknown names
 
     def __getattr__(name: str) -> object:
         home = _HOMES.get(name)
@@ -179,7 +179,7 @@ if not TYPE_CHECKING:  # a checker is to refuse what there is not
 
 
 def _instead_of(name: str) -> str:
-    """The end of a message about a name that there is not here: where it is, or which is like it. Submodules are asked for here
+    """The end of a message about an unknown name here: where it is, or which is like it. Submodules are asked for here
     before they are imported."""
     from .formats.dtypes import DType
     from .formats.messages.elsewhere import elsewhere

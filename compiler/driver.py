@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import gc
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,6 @@ from ..formats.messages.errors import CompileError, InferenceError, Miscompilati
 from ..formats.messages.names import near
 from ..formats.program import NativeKernel, Program
 from ..formats.types import TensorType
-from ..vm.library import variant_keys
 from . import bounds, effort, ir
 from .batch import Batch
 from .builder.anf import Node, distinct
@@ -47,8 +45,7 @@ from .passes import Options, Timings, pipeline, run
 from .passes.placed import Placed, with_placed
 from .passes.rewriting import Rewriter
 from .passes.text_entries import entries_of
-from .targets.base import Backend
-from .targets.choice import backend as backend_of
+from .targets.choice import backend_of
 from .weights import Weights
 
 OPT_LEVEL = 2
@@ -79,8 +76,6 @@ def compile(
     print_after: Iterable[str] = (),
     progress: bool = True,
     embed_native: bool = True,
-    tune: Any = None,
-    tuned: bool = False,
     without: Collection[str] = (),
     named_weights: bool = False,
     passes: Sequence[Placed] = (),
@@ -110,9 +105,6 @@ def compile(
     print_after   names of passes; the module behind each is printed, large constants left out
     progress      says on standard error what takes long: a progress bar while kernels are built, a line for another step
     embed_native  whether the executable carries the kernels' native code
-    tune          seconds for measuring which variants of the kernels are the fastest here; the executable keeps the choices.
-                  A Session says afterwards what was found
-    tuned         take the choices that this machine remembers from tuning. Without either, equal inputs give equal bytes
     named_weights  remember `params` and the tensors of an ONNX model, and how constants are made of them, so that a machine can
                   take others with `load_params` and `load_deltas`. The file holds them beside what is made of them. What
                   weights hold decides less then: a bias of zeros is added, too
@@ -133,16 +125,14 @@ def compile(
     with (
         naming("compiling"),
         bounds.bounded(max_seconds, max_memory),
-        bounds.telling(progress and tune is None),  # a session tells of itself
+        bounds.telling(progress),
     ):
         backend = backend_of(target)
         built = _built(model, entry)
         if entry is None:
-            entry = tuple(model) if isinstance(model, Mapping) and model else "main"
+            entry = (built.entries if built is not None else ()) or "main"
         entries = _entries(entry)
-        _check_options(
-            params, shapes, dtypes, outputs, tune, built, print_after=print_after, without=without, passes=passes
-        )
+        _check_options(params, shapes, dtypes, outputs, built, print_after=print_after, without=without, passes=passes)
         asked = None if batch is None else Batch.of(batch)
         if asked is not None and built is not None:
             raise CompileError("batch: this is for ONNX models; the variables of a Module have their own sizes")
@@ -155,21 +145,19 @@ def compile(
                 entries += tuple(name + STEP for name in entries if name + STEP in module.functions)
             if decode_loop:
                 module, entries = with_decode_loop(module, entries[0]), (*entries, LOOP)
-            generate_with = functools.partial(
-                compile_module,
+            generated = compile_module(
                 module,
                 params=params,
                 entries=entries,
+                target=backend,
                 opt_level=opt_level,
                 without=without,
                 weights=weights,
                 passes=passes,
                 print_after=print_after,
             )
-            generated = functools.partial(_generated, generate_with)
-            is_tuned = tuned or tune is not None
-            executable = backend.tuned(generated, tune, tuned, progress) if is_tuned else generated(backend)
-            del module, generate_with, generated  # before the collector looks at what there is
+            executable = Executable(generated.program, weights=generated.weights)
+            del module, generated  # before the collector looks at what there is
         return with_kernels(executable, backend, progress) if embed_native else executable
 
 
@@ -194,9 +182,7 @@ def _entries(entry: Any) -> tuple[str, ...]:
     return names
 
 
-def _check_options(
-    params: Any, shapes: Any, dtypes: Any, outputs: Any, tune: Any, built: ir.Module | None, **passes: Any
-) -> None:
+def _check_options(params: Any, shapes: Any, dtypes: Any, outputs: Any, built: ir.Module | None, **passes: Any) -> None:
     """Raises CompileError for options of the wrong kind, each by its name."""
     for name, value in (("params", params), ("shapes", shapes)):
         if value is not None and not isinstance(value, Mapping):
@@ -209,9 +195,6 @@ def _check_options(
         if isinstance(value, str) or not isinstance(value, Iterable):
             example = f", such as {[value]}" if isinstance(value, str) else ""
             raise CompileError(f"{name}={value!r}: expected a list of passes{example}")
-    is_number = isinstance(tune, (int, float)) and not isinstance(tune, bool) and tune >= 0
-    if tune is not None and not hasattr(tune, "deadline") and not is_number:
-        raise CompileError(f"tune={tune!r}: expected seconds, 0 or more, or a Session")
 
 
 @_uncollected()
@@ -239,6 +222,10 @@ def compile_module(
         raise CompileError(
             f"there is no function {missing[0]!r} to start at; the module has {known}{near(missing[0], module.functions)}"
         )
+    if generic := [name for name in entries if module.functions[name].is_generic]:
+        raise CompileError(
+            f"entry {generic[0]!r} is generic: give its parameters types without variables, or call it from another function"
+        )
     if params:
         module = bind_parameters(module, entries[0], params, weights)
     module = _with_result_names(module, entries)
@@ -262,11 +249,6 @@ def compile_module(
     if warning := loop_warning(hosted):
         warn_user(warning)
     return generated if weights is None else dataclasses.replace(generated, weights=weights.table(made))
-
-
-def _generated(generate_with: Callable[..., Generated], backend: Backend, **options: Any) -> Executable:
-    generated = generate_with(target=backend, **options)
-    return Executable(generated.program, weights=generated.weights)
 
 
 def check_made(program: Program) -> None:
@@ -334,7 +316,7 @@ def bind_parameters(
 
 
 def unbind_weights(module: ir.Module, name: str) -> tuple[ir.Module, dict[str, np.ndarray]]:
-    """The other way: `module` with the named constants of one function as parameters behind its own, and their arrays. What
+    """The other way: `module` with the named constants of one function as parameters after its own, and their arrays. What
     something was already decided by, or computed of, stays a constant."""
     function = module.functions[name]
     weights = [atom for atom in dict.fromkeys(atoms_in(function.body)) if isinstance(atom, ir.Weight)]
@@ -445,10 +427,9 @@ def with_kernels(executable: Executable, target: Any = None, progress: bool = Tr
 
     backend = backend_of(target)
     definitions = [primitive.definition for primitive in executable.program.primitives]
-    _, variants = variant_keys(definitions, backend.key, executable.tuning.get(backend.key, {}))
     bounds.step("building kernels")
     with bounds.naming_build():
-        built = backend.build(definitions, variants, progress, bounds.seconds_left())
+        built = backend.build(definitions, progress, bounds.seconds_left())
     kernels = {
         kernel.key: NativeKernel(kernel.code, kernel.words, kernel.scratch_bytes, kernel.nanoseconds)
         for kernel in built

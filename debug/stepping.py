@@ -32,7 +32,7 @@ def step(
 
     `watch` is told of each line: a function of a step with `line`, `text` and `values`; the kernel ends where it returns False.
     `debugger` is a `pdb.Pdb`, which is entered at the kernel's first line. `model`, `feeds`, `function` and options are as
-    `compare` has them. In several `parts`, one behind the other, those that would race if threads did them are found.
+    `compare` has them. In several `parts`, one after the other, those that would race if threads did them are found.
 
     Raises KernelFaultError for a kernel that leaves its memory, races, or uses what nobody wrote, CompileError for a primitive
     that has no kernel, UnknownFunctionError, ArgumentError for one that the call does not reach.
@@ -43,7 +43,7 @@ def step(
         raise ArgumentError(f"parts: expected an integer from 1 on, got {parts!r}")
     of = subject(model, function=function, **options)
     executable = of.executable
-    kernel = get_kernel(executable.lib[primitive], executable.tuning)
+    kernel = get_kernel(executable.lib[primitive])
     first = _First(primitive)
     of.run(arguments(executable, function, feeds), first)
     if first.definition is None:
@@ -63,7 +63,7 @@ def step(
 
 
 class _First(Flow):
-    """What the first call of a primitive reads."""
+    """Finds the registers that the first call of a primitive reads."""
 
     def __init__(self, primitive: str) -> None:
         super().__init__()

@@ -41,7 +41,7 @@ HELD = "held"  # a step's input [tokens, 0]: how many tokens there are in caches
 
 @dataclass(frozen=True)
 class Roles:
-    """What a decoder's inputs and outputs are, by their names; empty where there is none."""
+    """The roles of a decoder's inputs and outputs, by their names; empty where there is none."""
 
     ids: str
     logits: int  # number of the output

@@ -20,7 +20,7 @@ from .types import DataTypeDefinition, FunctionType, TensorType, Type
 
 @dataclass(frozen=True, repr=False)
 class Function(Readable):
-    """A global function. `start` and `length` are in words of the code section, in which functions lie one behind the
+    """A global function. `start` and `length` are in words of the code section, in which functions lie one after the
     other in the order of the table, without gaps."""
 
     name: str
@@ -43,7 +43,7 @@ class Function(Readable):
 
 @dataclass(frozen=True, repr=False)
 class Import(Readable):
-    """A function of Python's that the program calls. Whoever makes a machine hands it over, by its name."""
+    """A Python function that the program calls. It is given by name when a machine is made."""
 
     name: str
     type: FunctionType  # symbolic dimensions are bound by the arguments of each call

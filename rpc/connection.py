@@ -240,7 +240,7 @@ def _beat(connection: weakref.ref[Connection], stop: threading.Event, interval: 
         found = connection()
         if found is None:
             return
-        with contextlib.suppress(Exception):  # whoever calls next will see
+        with contextlib.suppress(Exception):  # the next call will see
             found.ask({"do": "ping"}, seconds=interval)
         del found
 

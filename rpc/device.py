@@ -28,7 +28,7 @@ class RemoteDevice(Device):
 
     @property
     def machine_class(self) -> type:
-        """What `VirtualMachine(exe, device=…)` makes."""
+        """The class of `VirtualMachine(exe, device=…)`."""
         return RemoteMachine
 
     @property

@@ -102,9 +102,9 @@ def _host_facts(executable: Executable) -> list[dict[str, Any]]:
     found = noted(executable.program)
     if found is None:
         from ..compiler.host_work import host_primitives
-        from ..compiler.targets import choice
+        from ..compiler.targets.choice import backend_of
 
-        found = host_primitives(executable.program, choice.backend().supports)
+        found = host_primitives(executable.program, backend_of().supports)
     return [asdict(each) for each in found]
 
 

@@ -128,7 +128,7 @@ def _shapes(types: Sequence[TensorType], values: Mapping[str, int]) -> tuple[Sha
 
 
 def perform(context: Context, evaluators: dict[int, library.Evaluate], calls: dict[int, HostCall]) -> None:
-    """Does the call or call_host that the context stands on, and moves it behind. Raises what the operator raises.
+    """Does the call or call_host at the context's program counter, and moves that past it. Raises what the operator raises.
 
     `evaluators` of primitives, and `calls` by the place of their instruction, are those that were met before.
     """

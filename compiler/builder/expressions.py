@@ -282,7 +282,7 @@ def type_of(where: str, given: Any) -> Type:
 def constant(value: object, dtype: Any = None) -> Expression:
     """A tensor known now."""
     if isinstance(value, SymbolicDim):
-        raise InferenceError(f"constant: {value} is a size that only a run tells; as an operand it is an int64 scalar")
+        raise InferenceError(f"constant: {value} is a size known only at run time; as an operand it is an int64 scalar")
     return _constant("constant", value, dtype)
 
 
@@ -306,7 +306,7 @@ def global_function(name: str, type: FunctionType | None = None) -> Expression:
 
 @public
 def import_(name: str, type: FunctionType | str) -> Callable[..., Expression]:
-    """A function of Python's that whoever runs the program hands over by this name:
+    """A Python function that the program's user passes under this name:
 
         norm = import_("norm", "fn(float32[n]) -> float32[]")
         module = Module(main=function([x], x / norm(x)))
@@ -348,7 +348,7 @@ def expression(value: Operand, where: str = "a value") -> Expression:
 
 
 def _size(dim: SymbolicDim, dtype: DType | None = None) -> Expression:
-    """A size that a run tells, as a scalar: int64, or of the element type that a number would have in its place."""
+    """A size known only at run time, as a scalar: int64, or of the element type that a number would have in its place."""
     size = op.reshape(op.shape_tensor(dims=(dim,)), shape=())
     return size if dtype is None or dtype is DType.int64 else op.cast(size, dtype=dtype)
 

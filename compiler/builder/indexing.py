@@ -62,7 +62,7 @@ def _subscript(value: ArrayMethods, index: tuple) -> ArrayMethods:
 
 
 def _check_index(value: ArrayMethods, axis: int, part: Any) -> None:
-    """Raises InferenceError for what no tensor is indexed by, SubscriptError for an axis or element that there is not."""
+    """Raises InferenceError for an unsupported index, SubscriptError for an axis or element out of range."""
     bounds = (part.start, part.stop, part.step) if isinstance(part, slice) else (part,)
     for bound in bounds:
         if (bound is None and not isinstance(part, slice)) or (bound is not None and type(bound) is not int):

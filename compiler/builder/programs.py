@@ -87,7 +87,8 @@ def Module(
     **named: FunctionExpression,
 ) -> ir.Module:
     """A module of functions, by name: of those in dicts and in other modules, and of those that are named. Data types that the
-    functions construct or match need not be named.
+    functions construct or match need not be named. All functions of dicts, and those that are named, are entries, but for
+    generic ones: compiling keeps them, unless it is told which ones (`entry`).
 
     Raises InferenceError for a name that comes twice, and for a data type or import that two parts declare differently.
     """
@@ -124,7 +125,9 @@ def Module(
                 _declare("data type", definitions, name, definition)
             for name, type_ in part.imports.items():
                 _declare("import", imports, name, type_)
-    module = ir.Module(functions, definitions, imports)
+    given = [part.entries if isinstance(part, ir.Module) else part or () for part in (*parts, named)]
+    entries = tuple(name for names in given for name in names if not functions[name].is_generic)
+    module = ir.Module(functions, definitions, imports, entries)
     return freshen(draws.numbered(module) if draws_numbers else module)
 
 

@@ -36,6 +36,7 @@ class Module(Readable, Suggesting):
         return print_module(self, constants_file=constants_file, elide=elide)
 
     imports: Mapping[str, FunctionType] = field(default_factory=dict)
+    entries: tuple[str, ...] = ()  # those that its author means to be called from outside; none: "main"
 
     def __getitem__(self, name: str) -> Function:
         """The function of that name. Raises UnknownFunctionError."""

@@ -1,4 +1,4 @@
-"""The types of values whose length, presence or rank only a run can tell, and the narrowest one that holds two of them."""
+"""The types of values whose length, presence or rank is known only at run time, and the narrowest one that holds two of them."""
 
 from __future__ import annotations
 

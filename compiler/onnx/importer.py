@@ -205,7 +205,7 @@ class _ModelImporter:
         return with_sequences(ir.Module({entry: main}, DEFINITIONS))
 
     def _other(self, shapes: Shapes, entry: str) -> ir.Function | None:
-        """The version for sizes that are not equal. None where the model cannot do with sizes that only a run can tell."""
+        """The version for sizes that are not equal. None if the model needs sizes known in advance."""
         batch = None if self.batch is None else Batch(self.batch.symbol, self.batch.size)
         importer = _ModelImporter(self.file, self.graph, self.weights, batch, self)
         try:
@@ -496,8 +496,8 @@ class _ModelImporter:
         return f"{reason} [{domain or 'ai.onnx'} {self.opsets.get(domain, 'of no version')}]"
 
     def _report_unknown(self, node: onnx.NodeProto, origin: str) -> None:
-        """Notes what nobody can import of a node that stands behind one that is not supported, and of its graphs: whoever wants
-        to run a model wants to know all that keeps it from running."""
+        """Notes all unsupported nodes after the first one, and those of its graphs: the user
+        wants to know all that keeps a model from running."""
         domain = domain_of(node)
         is_local = (node.domain, node.op_type) in self.functions
         if not is_local and not is_known(domain, node.op_type, self._version(domain)):
@@ -660,7 +660,7 @@ def _not_utf8(error: UnicodeDecodeError) -> ModelError:
 
 
 def _failure(error: Exception, node: str) -> TreadleError:
-    """What an exception means that no importer expected: the model is at fault, since a sound one raises none, or Treadle is."""
+    """The error for an exception that no importer expected: the model is at fault, since a sound one raises none, or Treadle."""
     place = node or None
     if isinstance(error, MemoryError):
         return ModelError("the model asks for more memory than there is", node=place)

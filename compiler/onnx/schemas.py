@@ -111,7 +111,7 @@ def is_known(domain: str, operator: str, opset: int) -> bool:
 
 
 def schema_of(operator: str, opset: int, domain: str) -> Any:
-    """What the ONNX standard says of the operator; None if it does not know it."""
+    """The ONNX standard's schema of the operator; None if it has none."""
     return None if len(operator) + len(domain) > _LONGEST_NAME else _known_schema(operator, opset, domain)
 
 
@@ -167,7 +167,7 @@ def standard_function(
 
 
 def _dtype_code(sequence: TensorSequence | HeldSequence) -> int:
-    """What the standard calls the element type of a sequence's tensors."""
+    """The standard's code of the element type of a sequence's tensors."""
     if isinstance(sequence, HeldSequence):
         return dtype_of(sequence.element).value.onnx
     return (sequence.tensors[0].dtype if sequence.tensors else sequence.dtype or DType.float32).value.onnx

@@ -1,1 +1,1 @@
-"""What the compiler makes code for: each target is a folder. The rest of the compiler imports `base.py` and `choice.py` alone."""
+"""What the compiler makes code for: each target is a folder. Code here would count as the translator's."""

@@ -1,4 +1,4 @@
-"""The choice of a target: what users may give as one, and the backend for it."""
+"""The target that users mean. This file and `base.py` are all that the rest of the compiler imports of targets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ...formats.messages.errors import CompileError
 from .base import Backend
 
 
-def backend(target: Any = None) -> Backend:
+def backend_of(target: Any = None) -> Backend:
     """A backend for what users give as a target: a `Target` of the CPU, a Backend, or None for this machine's CPU.
 
     Raises CompileError for anything else.

@@ -4,5 +4,5 @@ memory.py      tensors, scratch memory and words at addresses; what was written,
 vectors.py     vectors and scalars, their conversions and operators
 functions.py   the functions of lanes, in NumPy
 vocabulary.py  the global names of a text: loads, stores, and these functions
-call.py        `run_kernel`: a call in several parts, line by line where somebody looks
+call.py        `run_kernel`: a call in several parts, line by line if watched
 """

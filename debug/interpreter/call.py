@@ -42,7 +42,7 @@ _HIDDEN = "__"  # names that the text gets beside its vocabulary begin so
 
 @dataclass(frozen=True)
 class Ran:
-    """What a call of a kernel gave."""
+    """The result of a kernel's call."""
 
     code: int  # 0, what `vm/failures.py` words, or STOPPED where no more steps were wanted
     outputs: list[np.ndarray]
@@ -68,7 +68,7 @@ Watch = Callable[[Step], Union[bool, None]]  # False: the call is to end
 
 
 class _Enough(Exception):
-    """Whoever watches wants no more."""
+    """The watcher ends the run."""
 
 
 def run_kernel(
@@ -87,8 +87,8 @@ def run_kernel(
 ) -> Ran:
     """Runs a kernel on arrays of the types of the definition's parameters, part after part in this `order` (by default from the
     first to the last), of which each of the `threads`, with scratch memory of its own, takes one in turn. Tensors lie `offset`
-    bytes behind a multiple of 64. With `spare_lanes`, elements of the results may be made of memory that nobody wrote: those
-    of blocked images behind their last channel. `watch` is told of each line, and ends the call by returning False; `debugger`,
+    bytes after a multiple of 64. With `spare_lanes`, elements of the results may be made of memory that nobody wrote: those
+    of blocked images after their last channel. `watch` is told of each line, and ends the call by returning False; `debugger`,
     a `pdb.Pdb`, is entered at the first.
 
     Raises KernelFaultError where the text breaks the convention: for what it says itself, for outputs that are not
@@ -234,13 +234,13 @@ class _Call:
         except _USUAL as error:
             raise self._fault(error) from error
         if self.memory.is_streaming and result == 0:
-            raise self.wrong(f"part {part} has written past the caches (vstream), and does not end with streamed()")
+            raise self.wrong(f"part {part} has stored non-temporally (vstream), and does not end with streamed()")
         if not isinstance(result, int) or (result == STOPPED and part >= 0):
             raise self.wrong(f"part {part} of {parts} returns {result}; a kernel returns 0 or a failure's code")
         return int(result)
 
     def wrong(self, reason: str, line: int = 0) -> KernelFaultError:
-        """What is wrong after the call."""
+        """The error for a fault found after the call."""
         return KernelFaultError(
             reason, kernel=self.kernel.description, line=line, text=self.line(line), part="", variables={}
         )

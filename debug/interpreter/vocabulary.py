@@ -183,7 +183,7 @@ def _parts_for(nanoseconds: int, units: int, threads: int) -> int:
 
 @cache
 def vocabulary(lanes: int) -> dict[str, Callable[[Access], Any]]:
-    """What each global name of a kernel stands for, given the memory. A test compares the names with those of
+    """The meaning of each global name of a kernel, given the memory. A test compares the names with those of
     `simd.namespace`."""
     names: dict[str, Callable[[Access], Any]] = {}
 

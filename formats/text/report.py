@@ -12,7 +12,6 @@ from ..bytecode import function_words, scan
 from ..constants import constant_type
 from ..ports import Ports
 from ..program import LateBoundConstant, Native, Program
-from ..tuning import Tuning
 from ..weights import WeightTable
 from .disassembly import signature
 
@@ -24,8 +23,6 @@ class Reported(Protocol):
     def program(self) -> Program: ...
     @property
     def native(self) -> Native: ...
-    @property
-    def tuning(self) -> Tuning: ...
     @property
     def weights(self) -> WeightTable: ...
     @property
@@ -67,7 +64,6 @@ def information(executable: Reported) -> dict[str, Any]:
         "constant_bytes": sum(array.nbytes for array in executable.constants),
         "constants_files": sorted(files),
         "native": {target: len(kernels) for target, kernels in executable.native.items()},
-        "tuned": {target: len(choices) for target, choices in executable.tuning.items()},
         "metadata": dict(executable.program.metadata),
     }
 
@@ -75,15 +71,12 @@ def information(executable: Reported) -> dict[str, Any]:
 def held_texts(facts: dict[str, Any]) -> dict[str, str]:
     """The contents of an executable, in a few words each."""
     files = f", in part in {', '.join(facts['constants_files'])}" if facts["constants_files"] else ""
-    native, tuned = (
-        ", ".join(f"{count} for {target}" for target, count in facts[name].items()) for name in ("native", "tuned")
-    )
-    held = {
+    native = ", ".join(f"{count} for {target}" for target, count in facts["native"].items())
+    return {
         "constants": f"{facts['constants']}, {size_text(facts['constant_bytes'])}{files}",
         "primitives": str(facts["primitives"]),
         "native kernels": native or "none",
     }
-    return {**held, "tuned": tuned} if tuned else held
 
 
 def information_text(facts: dict[str, Any]) -> str:
@@ -98,9 +91,8 @@ def information_text(facts: dict[str, Any]) -> str:
     lines += [f"  import {entry}" for entry in facts["imports"]]
     lines += [f"  {definition}" for definition in facts["data_types"]]
     held = held_texts(facts)
-    tuned = f"; tuned: {held['tuned']}" if "tuned" in held else ""
     lines.append(f"  constants: {held['constants']}")
-    lines.append(f"  primitives: {held['primitives']}; native kernels: {held['native kernels']}{tuned}")
+    lines.append(f"  primitives: {held['primitives']}; native kernels: {held['native kernels']}")
     for each in facts.get("host", ()):
         nodes = f", of {', '.join(each['nodes'][:3])}{' …' if len(each['nodes']) > 3 else ''}" if each["nodes"] else ""
         loop = ", in a loop: this may be slow" if each["in_loop"] else ""
@@ -114,9 +106,7 @@ def information_text(facts: dict[str, Any]) -> str:
 def statistics(executable: Reported) -> dict[str, Any]:
     """Counts and sizes, as JSON has them. Keys are stable."""
     program = executable.program
-    contents = sections.encode(
-        program, executable.late_bound_consts, executable.native, executable.tuning, executable.weights
-    )
+    contents = sections.encode(program, executable.late_bound_consts, executable.native, executable.weights)
     return {
         "format_version": container.FORMAT_VERSION,
         "constants": [str(constant_type(array)) for array in program.constants],

@@ -54,11 +54,6 @@ def test_threads(number: int, threads: int) -> None:
         try_sample(sample_of(2, number), Setting(native=True, threads=threads), Random(number))
 
 
-@pytest.mark.parametrize("number", KERNELS)
-def test_choices_of_templates(number: int) -> None:
-    try_sample(sample_of(2, number), Setting(native=True, variant=number), Random(number))
-
-
 @pytest.mark.parametrize("target", harness.NARROW, ids=lambda target: f"{target.vector_bytes} bytes")
 def test_narrow_vectors(target: Target) -> None:
     """The primitives of programs that are compiled for them, each on its own."""

@@ -77,7 +77,7 @@ def test_a_primitive_that_is_not_there_or_not_called(program: treadle.Executable
 
 @pytest.fixture
 def forgotten() -> Iterator[None]:
-    """Operators that a test defines are gone behind it."""
+    """Operators that a test defines are gone after it."""
     yield
     for name in list(EXTENSIONS):
         del EXTENSIONS[name], TABLE[name]

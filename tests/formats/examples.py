@@ -54,4 +54,4 @@ WEIGHTS = WeightTable(
 def executable(more: str = "") -> Executable:
     """With `more` in its text."""
     native = {"x86-64": {"00ff": NativeKernel(b"machine code", (2, 64), 0, 12)}}
-    return Executable(parse_assembly(TEXT + more), native, {"x86-64": {"00ff": "band=2 tile=6x4"}}, WEIGHTS)
+    return Executable(parse_assembly(TEXT + more), native, WEIGHTS)

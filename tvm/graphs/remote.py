@@ -94,10 +94,7 @@ class RemoteGraphExecutor(GraphExecutor):
         return lambda *args: call_registered(connection, name, args)
 
     def _make_machine(self, program: Program, executable: Executable | None) -> VirtualMachine | None:
-        if not program.functions:
-            return None
-        tuning = {} if executable is None else executable.tuning
-        return VirtualMachine(Executable(program, tuning=tuning), self.device)
+        return VirtualMachine(Executable(program), self.device) if program.functions else None
 
     # ---- memory ----
 
@@ -137,7 +134,7 @@ class RemoteGraphExecutor(GraphExecutor):
         super().set_input_zero_copy(key, value, **params)
 
     def set_output_zero_copy(self, key: int | str, value: Any) -> None:
-        """Has an output be copied into a tensor that lies at the server (`device.put`), behind each run. Raises ArgumentError
+        """Has an output be copied into a tensor that lies at the server (`device.put`), after each run. Raises ArgumentError
         for others, ShapeError, DTypeError."""
         place = f"set_output_zero_copy({key!r})"
         index = self._output("set_output_zero_copy", key)

@@ -29,7 +29,7 @@ from ....formats.messages.errors import (
     UnsupportedOperatorError,
 )
 from . import batches
-from .programs import BUDGETS, REFUSED, Finding, Setting, setting_of, using, with_variants
+from .programs import BUDGETS, REFUSED, Finding, Setting, setting_of, using
 from .random_onnx.graphs import Sample, random_graph
 from .random_onnx.judges import Array, Refused, by_onnxruntime, by_reference, difference, is_tensor
 from .random_onnx.walk import beyond
@@ -86,8 +86,6 @@ def try_sample(sample: Sample, setting: Setting) -> str:
         except CompileError as error:
             raise Finding(f"compile: {type(error).__name__}: {error}") from None
     executable = load(Executable(program).as_bytes())
-    if setting.variant is not None:
-        executable = with_variants(executable, Random(setting.variant))
     machine = VirtualMachine(executable, kernels="build" if setting.native else "cached", **BUDGETS)
     feeds = sample.feeds()
     expected = [value.expected for value in sample.outputs]

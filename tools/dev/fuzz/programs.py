@@ -51,7 +51,6 @@ class Setting:
     native: bool = False
     without: tuple[str, ...] = ()  # passes
     threads: int | None = None
-    variant: int | None = None  # seeds the choices of the kernels' variants
 
 
 def setting_of(seed: int, number: int, off: bool) -> Setting:
@@ -65,7 +64,7 @@ def setting_of(seed: int, number: int, off: bool) -> Setting:
     without = (random.choice(optional_passes()),)
     if number % NATIVE:
         return Setting(without=without)
-    return Setting(2, True, without, random.choice(THREADS), random.choice((None, number)))
+    return Setting(2, True, without, random.choice(THREADS))
 
 
 def try_program(seed: int, number: int, off: bool = False) -> str:
@@ -120,31 +119,9 @@ def try_sample(sample: Sample, setting: Setting, random: Random) -> str:
             return "refused: a size that nothing says"
         raise Finding(f"compile: {error}") from None
     executable = load(Executable(program).as_bytes())
-    if setting.variant is not None:
-        executable = with_variants(executable, Random(setting.variant))
     machine = VirtualMachine(executable, kernels="build" if setting.native else "cached", **BUDGETS)
     told = [_call(typed, machine, sample, sizes) for sizes, _ in zip(sample.sizes(random), range(CALLS), strict=False)]
     return "equal" if "equal" in told else told[0]
-
-
-def with_variants(executable: Any, random: Random) -> Any:
-    """The executable with one choice of each kernel's template taken otherwise, where it is possible."""
-    from ....compiler.targets.cpu.kernels.lower import lower, space
-    from ....compiler.targets.cpu.target import host
-    from ....vm.library import definition_key
-
-    target, choices = host(), {}
-    for primitive in executable.program.primitives:
-        others = [f"{name}={text}" for name, texts in space(primitive.definition, target).items() for text in texts[1:]]
-        if not others:
-            continue
-        variant = random.choice(others)
-        try:
-            lower(primitive.definition, target, variant)
-        except CompileError:  # one choice may make another one impossible
-            continue
-        choices[definition_key(primitive.definition, target.key)] = variant
-    return executable.with_tuning({target.key: choices} if choices else {})
 
 
 def _kind(error: Exception) -> str:

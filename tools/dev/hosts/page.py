@@ -24,10 +24,10 @@ _REPAIR = 600.0  # seconds until another host stands in: assumed
 _HEALTH = 1.0  # seconds between looks at a host's readiness: assumed
 
 _TOP = """\
-<!-- Derived by hosts/page.py from tools/hosts/costs.json; run `python -m treadle.tools.dev.hosts --write`. -->
+<!-- Derived by tools/dev/hosts/page.py from tools/dev/hosts/costs.json; run `python -m treadle.tools.dev.hosts --write`. -->
 # What many hosts serve
 
-One host was measured; the rest is arithmetic and simulation, by `tools/hosts/`:
+One host was measured; the rest is arithmetic and simulation, by `tools/dev/hosts/`:
 
     python -m treadle.tools.dev.hosts                 # this page, from the costs that the repository has
     python -m treadle.tools.dev.hosts --measure       # measures this machine: a minute, Linux, treadle[serve]

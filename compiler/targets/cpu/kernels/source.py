@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from .....formats.messages.errors import CompileError
 from .....formats.primitive import PrimitiveDefinition
-from .....formats.tuning import Tuning
-from .....vm import library
 from ....check import check_definition
 from ..target import host
 from .kernel import Kernel
 from .lower import lower
 
 
-def get_source(definition: PrimitiveDefinition, form: str, tuning: Tuning) -> str:
-    """The code that this machine runs, with an executable's tuning: generated "python", optimised "llvm" IR, or "asm".
+def get_source(definition: PrimitiveDefinition, form: str) -> str:
+    """The code that this machine runs: generated "python", optimised "llvm" IR, or "asm".
 
-    Raises InferenceError for a malformed definition, CompileError for one that has no kernel, or not in the variant that
-    is asked for.
+    Raises InferenceError for a malformed definition, CompileError for one that has no kernel.
     """
-    kernel = get_kernel(definition, tuning)
+    kernel = get_kernel(definition)
     if form == "python":
         return kernel.source
     from ..toolchain.translate import kernel_text
@@ -26,12 +23,10 @@ def get_source(definition: PrimitiveDefinition, form: str, tuning: Tuning) -> st
     return kernel_text(kernel.source, kernel.lanes, host().native, form)
 
 
-def get_kernel(definition: PrimitiveDefinition, tuning: Tuning) -> Kernel:
+def get_kernel(definition: PrimitiveDefinition) -> Kernel:
     """The kernel itself. Raises as `get_source`."""
     check_definition(definition)
-    target = host()
-    _, (variant,) = library.variant_keys([definition], target.key, tuning.get(target.key, {}))
-    kernel = lower(definition, target, variant)
+    kernel = lower(definition, host())
     if kernel is None:
         operators = ", ".join(node.operator for node in definition.nodes)
         raise CompileError(f"the primitive has no kernel; the reference implementations of {operators} evaluate it")

@@ -57,18 +57,18 @@ def convert(a: Lanes, dtype: Kind) -> Lanes:
 
 
 def _converts_float16() -> bool:
-    """Whether the CPU that is compiled for has instructions from float16 and to it. LLVM would call functions that nobody has."""
+    """Whether the target CPU has float16 conversions. Otherwise LLVM would call functions that do not exist."""
     target = active_target()
     return not target.is_x86 or target.has("f16c")
 
 
 def _from_float16(a: Lanes) -> Lanes:
-    """float16 as float32. Read as float32, behind the sign, the bits are those of a number 2**112 times as small."""
+    """float16 as float32. Read as float32, the bits without the sign are those of a number 2**112 times as small."""
     bits = convert(reinterpret(a, types.uint16), types.uint32)
     magnitude = (bits & 0x7FFF) << 13
     scaled = reinterpret(reinterpret(magnitude, types.float32) * 2.0**112, types.uint32)
     special = magnitude | 0x7F800000
-    special = select((bits & 0x3FF) == 0, special, special | 0x400000)  # no signalling one
+    special = select((bits & 0x3FF) == 0, special, special | 0x400000)  # no signalling NaN
     number = select((bits & 0x7C00) == 0x7C00, special, scaled)
     return reinterpret(number | ((bits & 0x8000) << 16), types.float32)
 
@@ -102,7 +102,7 @@ def _as_float32(a: Lanes) -> Lanes:
 
 
 def _decoded(a: Lanes) -> Lanes:
-    """A narrow element as it is computed with: float32, or 8 bits with the sign of what they hold."""
+    """A narrow element in its computed type: float32, or 8 bits of the same signedness."""
     dtype = a.dtype.dtype
     bits = Lanes(a.builder, a.value, a.dtype.bits)
     if dtype.format is None:
@@ -112,8 +112,8 @@ def _decoded(a: Lanes) -> Lanes:
 
 
 def _decoded_float(bits: Lanes, form: FloatFormat) -> Lanes:
-    """As float32. Read as float32, behind the sign, the bits are those of a number of the same mantissa and another exponent, of
-    which subnormal numbers are no exception: one multiplication mends it."""
+    """As float32. Read as float32, the bits without the sign are those of a number of the same mantissa and another exponent,
+    also for subnormal numbers: one multiplication corrects it."""
     sign = 1 << (form.exponent + form.mantissa)
     magnitude = bits & (sign - 1)
     number = magnitude << (23 - form.mantissa)
@@ -140,8 +140,8 @@ def _signed(number: Lanes, bits: Lanes, sign: int) -> Lanes:
 
 
 def _encoded(a: Lanes, kind: Narrow) -> Lanes:
-    """A number as a narrow element: floats to the nearest, halves to even; integers keep their lowest bits, and floats become the
-    nearest of the integers towards zero."""
+    """A number as a narrow element: floats to the nearest, halves to even; integers keep their lowest bits, and floats become
+    integers by truncation, saturated."""
     dtype = kind.dtype
     if dtype.format is not None:
         bits = _encoded_float(_as_float32(a), dtype.format)
@@ -160,14 +160,14 @@ def _encoded_float(a: Lanes, form: FloatFormat) -> Lanes:
     magnitude = bits & 0x7FFFFFFF
     cut, sign = 23 - form.mantissa, 1 << (form.exponent + form.mantissa)
     rebased = magnitude - ((_BIAS - form.bias) << 23)
-    # between powers of two, of which none is even, half way goes up
+    # between powers of two, without an even one, half way rounds up
     number = (rebased + ((1 << (cut - 1)) - 1) + ((rebased >> cut) & 1 if form.mantissa else 1)) >> cut
     if form.exponent < _EXPONENT:
         step = 2.0 ** (1 - form.bias - form.mantissa + 23)
         whole = reinterpret(a.of(step), types.uint32)
         small = reinterpret(reinterpret(magnitude, types.float32) + a.of(step), types.uint32) - whole
         number = select(magnitude < (_BIAS - form.bias + 1) << 23, small, number)
-        # what is far beyond the range would wrap around
+        # values far beyond the range would wrap around
         number = select(magnitude >= (_BIAS - form.bias + (1 << form.exponent)) << 23, number.of(sign), number)
     number = select((number > form.greatest) | (magnitude == _INFINITY), number.of(form.overflow), number)
     number = select(magnitude > _INFINITY, number.of(form.nan), number)
@@ -182,7 +182,7 @@ def _encoded_float(a: Lanes, form: FloatFormat) -> Lanes:
 
 
 def _rounded_to_zero(a: Lanes, dtype: Kind) -> Lanes:
-    """A float as an integer: LLVM's own conversion that saturates takes vectors apart."""
+    """A float as an integer, saturated: LLVM's own saturating conversion scalarises vectors."""
     bits, builder = dtype.bitwidth, a.builder
     least, end = (-(2 ** (bits - 1)), 2 ** (bits - 1)) if dtype.signed else (0, 2**bits)
     inside = select(a > least, a, a.of(least)).value  # of NaN too
@@ -212,7 +212,7 @@ def _resize_integer(a: Lanes, target: ir.Type) -> ir.Value:
         and isinstance(a.value.constant, int)
         and abs(a.value.constant) < 1 << (width - 1)
     ):
-        return ir.Constant(target, a.value.constant)  # which stays known
+        return ir.Constant(target, a.value.constant)  # remains a constant
     if width < old:
         return a.builder.trunc(a.value, target)
     return a.builder.sext(a.value, target) if a.is_signed else a.builder.zext(a.value, target)
@@ -224,7 +224,7 @@ def reinterpret(a: Lanes, dtype: Kind) -> Lanes:
 
 
 def from_upper_halves(a: Lanes) -> Lanes:
-    """The float32 numbers of which the upper halves are a, integers of 16 bits, and the others zero."""
+    """The float32 numbers with the 16-bit integers a as upper halves, and zero lower halves."""
     wide = convert(a, types.uint32)
     return reinterpret(wide << 16, types.float32)
 
@@ -235,7 +235,7 @@ def nibbles(words: Lanes) -> Lanes:
 
 
 def nibbles_512(words: Lanes) -> Lanes:
-    """As `nibbles`, by one instruction of AVX-512, which takes no other bits to choose among 16 lanes."""
+    """As `nibbles`, by one instruction of AVX-512, whose 16-lane table lookup ignores other bits."""
     table = ir.Constant(ir.VectorType(FLOAT, 16), [float(number - 8) for number in range(16)])
     found = call_intrinsic(words.builder, "x86.avx512.permvar.sf.512", table.type, [table, words.value])
     return Lanes(words.builder, found, types.float32)

@@ -1,7 +1,7 @@
 """Scalar and vector values while LLVM code is emitted, and the elementary functions of them.
 
-A function over `Lanes` is run once, when a kernel is compiled, and leaves instructions behind; it reads as the arithmetic
-it stands for. `simd.py` gives these functions to generated kernels.
+A function over `Lanes` is run once, when a kernel is compiled, and emits instructions; it reads as the arithmetic
+that it performs. `simd.py` gives these functions to generated kernels.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ float16 = Half("half")
 
 
 class Narrow(types.Number):
-    """A type of `ml_dtypes` as an element of vectors: bits in a byte or two, for loads, stores and conversions alone."""
+    """A type of `ml_dtypes` as an element of vectors: bits in a byte or two, only for loads, stores and conversions."""
 
     def __init__(self, dtype: DType) -> None:
         self.dtype, self.bitwidth = dtype, 8 * dtype.itemsize
-        self.bits = getattr(types, f"uint{self.bitwidth}")  # as which an element lies in memory
+        self.bits = getattr(types, f"uint{self.bitwidth}")  # the element's type in memory
         super().__init__(dtype.name)
 
 
@@ -89,7 +89,7 @@ class Lanes:
         return getattr(self.dtype, "signed", False)
 
     def type_of(self, dtype: Kind) -> ir.Type:
-        """LLVM's type of as many elements of another type."""
+        """LLVM's type of the same number of elements of another type."""
         return ir.VectorType(IR_TYPES[dtype], self.lanes) if self.lanes else IR_TYPES[dtype]
 
     def like(self, value: ir.Value) -> Lanes:
@@ -237,8 +237,8 @@ def maximum(a: Lanes, b: Lanes) -> Lanes:
     """NumPy's: NaN if either is. One instruction where `a` is a constant, so constants go first."""
     if not a.is_float:
         return select(a > b, a, b)
-    # The inner one is an instruction, which gives b where one is NaN; would the outer one give `a`, LLVM took both
-    # for a single choice, by masks, which is three times as long to wait for.
+    # The inner one is an instruction, which gives b where one is NaN; if the outer one gave `a`, LLVM would take both
+    # for a single selection, by masks, with three times the latency.
     return select(isnan(a), a.of(math.nan), select(a > b, a, b))
 
 
@@ -293,7 +293,7 @@ def even_lanes(a: Lanes, b: Lanes) -> Lanes:
 
 
 def interleaved(a: Lanes, b: Lanes) -> Lanes:
-    """The lanes of the first halves of a and b in turns."""
+    """Interleaves the first halves of a and b."""
     return shuffle(a, b, [lane // 2 + lane % 2 * a.lanes for lane in range(a.lanes)])
 
 
@@ -310,7 +310,7 @@ REPEATERS = tuple(_repeater(place, count) for count in (2, 4, 8) for place in ra
 
 
 def looked_up(a: Lanes, b: Lanes, indices: Lanes) -> Lanes:
-    """Of elements of 4 bytes, lane number `indices` of a, or behind its last one of b, on a CPU with AVX-512 or AVX2."""
+    """Table lookup of 4-byte elements: lane `indices` of a, or beyond its last one of b, on a CPU with AVX-512 or AVX2."""
     builder, kind = a.builder, ir.VectorType(I32, a.lanes)
     low, high = (builder.bitcast(each.value, kind) for each in (a, b))
     at = builder.trunc(indices.value, kind)
@@ -323,7 +323,7 @@ def looked_up(a: Lanes, b: Lanes, indices: Lanes) -> Lanes:
 
 
 def transposed(rows: list[Lanes]) -> list[Lanes]:
-    """The columns of a square of rows, or of several squares side by side, each by itself: in round k, every second block of 2**k
+    """Transposes a square of rows, or each of several squares side by side: in round k, every second block of 2**k
     lanes changes places between two rows."""
     rows, lanes, width = list(rows), rows[0].lanes, 1
     while width < len(rows):
@@ -338,7 +338,7 @@ def transposed(rows: list[Lanes]) -> list[Lanes]:
 
 
 def side_by_side(vectors: list[Lanes]) -> Lanes:
-    """The lanes of all vectors, whose number is a power of two, in one."""
+    """Concatenates the vectors, whose number is a power of two."""
     while len(vectors) > 1:
         lanes = list(range(2 * vectors[0].lanes))
         vectors = [shuffle(a, b, lanes) for a, b in zip(vectors[::2], vectors[1::2], strict=True)]
@@ -360,7 +360,7 @@ def joined(vectors: list[Lanes]) -> list[Lanes]:
 
 
 def _picked(vectors: list[Lanes], wanted: list[tuple[int, int]]) -> Lanes:
-    """Lanes of several vectors, each told by the vector's number and its own."""
+    """Lanes of several vectors, each given by the numbers of vector and lane."""
     lanes = len(wanted)
     first = [lane + (lanes if vector == 1 else 0) for vector, lane in wanted]
     result = shuffle(vectors[0], vectors[1], first)
@@ -370,7 +370,7 @@ def _picked(vectors: list[Lanes], wanted: list[tuple[int, int]]) -> Lanes:
 
 
 def _horizontal(a: Lanes, combine: Callable[[Lanes, Lanes], Lanes]) -> Lanes:
-    """One scalar of all lanes: halves are combined until one lane is left."""
+    """Reduces all lanes to a scalar: halves are combined until one lane is left."""
     while a.lanes > 1:
         half = a.lanes // 2
         a = combine(shuffle(a, a, list(range(half))), shuffle(a, a, list(range(half, 2 * half))))
@@ -382,7 +382,7 @@ def horizontal_sum(a: Lanes) -> Lanes:
 
 
 def horizontal_sums(*vectors: Lanes) -> Lanes:
-    """The sum of all lanes of each vector, in the lanes of one; zeros behind them. A power of two that many lanes are."""
+    """The horizontal sum of each vector, in the lanes of one, padded with zeros. The number of lanes is a power of two."""
     first, width = vectors[0], vectors[0].lanes
     zeros = first.like(ir.Constant(first.value.type, None))
     rows = [*vectors, *[zeros] * ((1 << (len(vectors) - 1).bit_length()) - len(vectors))]
@@ -399,7 +399,7 @@ def horizontal_sums(*vectors: Lanes) -> Lanes:
     return shuffle(total, total.of(0), places + [total.lanes] * (total.lanes - len(places)))
 
 
-# ---- products of 8-bit numbers ----
+# ---- products of 8-bit integers ----
 
 
 def _in_registers(bits: int, emit: Callable[..., ir.Value], operands: list[Lanes]) -> Lanes:
@@ -417,7 +417,7 @@ def _in_registers(bits: int, emit: Callable[..., ir.Value], operands: list[Lanes
 
 def _dot_instruction(bits: int) -> Callable[[Lanes, Lanes, Lanes], Lanes]:
     def dot(total: Lanes, x: Lanes, w: Lanes) -> Lanes:
-        """total + four products in each lane of int32: bytes of x without sign by bytes of w with one. By one instruction."""
+        """total + four products in each int32 lane: unsigned bytes of x times signed bytes of w, by one instruction."""
         name = f"x86.avx512.vpdpbusd.{bits}"
 
         def emit(*parts: Lanes) -> Lanes:
@@ -435,7 +435,7 @@ _PAIRS = {128: "x86.sse2.pmadd.wd", 256: "x86.avx2.pmadd.wd", 512: "x86.avx512.p
 
 def _dot_of_pairs(bits: int) -> Callable[[Lanes, Lanes, Lanes], Lanes]:
     def dot(total: Lanes, x: Lanes, w: Lanes) -> Lanes:
-        """As `dot_512`, by products of 16 bits: no sum of two of them is too large, as it might be with 8 bits at once."""
+        """As `dot_512`, by 16-bit products: sums of two cannot overflow, as they might with the 8-bit instruction."""
         lanes = total.lanes
 
         def words(a: Lanes) -> Lanes:
@@ -456,7 +456,7 @@ def _dot_of_pairs(bits: int) -> Callable[[Lanes, Lanes, Lanes], Lanes]:
 
 
 def dot_plain(total: Lanes, x: Lanes, w: Lanes) -> Lanes:
-    """As `dot_512`, by what every CPU can."""
+    """As `dot_512`, by instructions of every CPU."""
     for shift in (0, 8, 16, 24):
         total = total + ((x >> shift) & 255) * ((w << (24 - shift)) >> 24)
     return total
@@ -491,14 +491,14 @@ def _bits(mask: Lanes) -> ir.Value:
 
 
 def first_lane(mask: Lanes) -> Lanes:
-    """The number of the first lane that is set; of lanes if none is."""
+    """The number of the first set lane; the number of lanes if none is."""
     bits = _bits(mask)
     count = call_intrinsic(mask.builder, f"cttz.{mangled(bits.type)}", bits.type, [bits, ir.Constant(I1, 0)])
     return Lanes(mask.builder, mask.builder.zext(count, I64), types.int64)
 
 
 def last_lane(mask: Lanes) -> Lanes:
-    """The number of the last lane that is set; -1 if none is."""
+    """The number of the last set lane; -1 if none is."""
     bits = _bits(mask)
     count = call_intrinsic(mask.builder, f"ctlz.{mangled(bits.type)}", bits.type, [bits, ir.Constant(I1, 0)])
     return mask.lanes - 1 - Lanes(mask.builder, mask.builder.zext(count, I64), types.int64)
