@@ -25,7 +25,8 @@ from random import Random
 from ....formats.messages.errors import TreadleError
 from ....formats.messages.terminal import shown
 from ....formats.starting import Thread
-from .hostile.attacks import ATTACKS, Broken, Variant
+from .hostile.attacks import ATTACKS
+from .hostile.variants import Broken, Variant
 from .models import in_processes, peak, reset_peak
 from .targets import is_fault
 

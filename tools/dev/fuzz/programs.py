@@ -27,7 +27,7 @@ import numpy as np
 from ....compiler.passes import optional_passes
 from ....formats.messages.errors import CompileError, InferenceError, TreadleError
 from . import batches
-from .random_module import Sample, random_module
+from .random_programs.modules import Sample, random_module
 from .state import is_bad
 
 CALLS = 2  # sizes that a program is called with
