@@ -31,9 +31,9 @@ from ..formats.host_work import note
 from ..formats.messages.calling import public, told, warn_user
 from ..formats.messages.errors import CompileError, InferenceError, MiscompilationError, VerificationError, naming
 from ..formats.messages.names import near
-from ..formats.program import NativeKernel, Program
+from ..formats.program import TARGET, NativeKernel, Program
 from ..formats.types import TensorType
-from . import bounds, effort, ir, targets
+from . import bounds, effort, ir
 from .batch import Batch
 from .builder.anf import Node, distinct
 from .codegen.functions import Generated, generate
@@ -45,6 +45,7 @@ from .passes import Options, Timings, pipeline, run
 from .passes.placed import Placed, with_placed
 from .passes.rewriting import Rewriter
 from .passes.text_entries import entries_of
+from .targets.choice import backend_of
 from .weights import Weights
 
 OPT_LEVEL = 2
@@ -126,10 +127,10 @@ def compile(
         bounds.bounded(max_seconds, max_memory),
         bounds.telling(progress),
     ):
-        backend = targets.backend(target)
+        backend = backend_of(target)
         built = _built(model, entry)
         if entry is None:
-            entry = tuple(model) if isinstance(model, Mapping) and model else "main"
+            entry = (built.entries if built is not None else ()) or "main"
         entries = _entries(entry)
         _check_options(params, shapes, dtypes, outputs, built, print_after=print_after, without=without, passes=passes)
         asked = None if batch is None else Batch.of(batch)
@@ -215,11 +216,15 @@ def compile_module(
     `without` names passes that are left out, to find what one does. `weights` are those of the module that keep their names;
     `params` join them.
     """
-    backend = targets.backend(target)
+    backend = backend_of(target)
     if missing := [name for name in entries if name not in module.functions]:
         known = ", ".join(module.functions) or "no functions"
         raise CompileError(
             f"there is no function {missing[0]!r} to start at; the module has {known}{near(missing[0], module.functions)}"
+        )
+    if generic := [name for name in entries if module.functions[name].is_generic]:
+        raise CompileError(
+            f"entry {generic[0]!r} is generic: give its parameters types without variables, or call it from another function"
         )
     if params:
         module = bind_parameters(module, entries[0], params, weights)
@@ -236,7 +241,8 @@ def compile_module(
         program = dataclasses.replace(program, constants=constants)
         generated = dataclasses.replace(generated, program=program, constants=made)
     hosted = host_primitives(program, backend.supports)
-    if noted := needs(program.primitives) | note(hosted) | text_entries.note(entries_of(module)):
+    made_for = {TARGET: backend.note} if backend.note else {}
+    if noted := needs(program.primitives) | note(hosted) | text_entries.note(entries_of(module)) | made_for:
         program = dataclasses.replace(program, metadata={**program.metadata, **noted})
         generated = dataclasses.replace(generated, program=program)
     bounds.step("verification")
@@ -311,7 +317,7 @@ def bind_parameters(
 
 
 def unbind_weights(module: ir.Module, name: str) -> tuple[ir.Module, dict[str, np.ndarray]]:
-    """The other way: `module` with the named constants of one function as parameters behind its own, and their arrays. What
+    """The other way: `module` with the named constants of one function as parameters after its own, and their arrays. What
     something was already decided by, or computed of, stays a constant."""
     function = module.functions[name]
     weights = [atom for atom in dict.fromkeys(atoms_in(function.body)) if isinstance(atom, ir.Weight)]
@@ -420,7 +426,7 @@ def read_module(path: str | os.PathLike) -> ir.Module:
 def with_kernels(executable: Executable, target: Any = None, progress: bool = True) -> Executable:
     """`executable` with the native code of its primitives; those without a native lowering will be host operators."""
 
-    backend = targets.backend(target)
+    backend = backend_of(target)
     definitions = [primitive.definition for primitive in executable.program.primitives]
     bounds.step("building kernels")
     with bounds.naming_build():

@@ -125,7 +125,7 @@ class _Writer:
         return settled
 
     def _number(self, constant: ir.Constant) -> int:
-        """The number of a value, whose nodes are written now, behind those that it is made of."""
+        """The number of a value, whose nodes are written now, after those that it is made of."""
         pending = [constant]
         while pending:
             each = pending[-1]

@@ -1,7 +1,7 @@
-"""What is to blame for wrong results: a kernel, a pass, or the model itself.
+"""Finds the cause of wrong results: a kernel, a pass, or the model itself.
 
 Kernels first: with all primitives evaluated by their definitions, results are right if and only if kernels are to blame; halves
-of the primitives then say which. Else the program is wrong, which the reference evaluator tells without any kernel: behind which
+of the primitives then say which. Else the program is wrong, which the reference evaluator tells without any kernel: after which
 pass first, and whether leaving that pass out makes it right.
 """
 

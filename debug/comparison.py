@@ -62,7 +62,7 @@ class Row(Suggesting):
 @public_class
 @dataclass
 class Comparison(Suggesting):
-    """What `compare` found. `rows` are in the order of the run, results of the program last."""
+    """The result of `compare`. `rows` are in the order of the run, results of the program last."""
 
     against: str
     rows: list[Row] = field(default_factory=list)

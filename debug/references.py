@@ -1,4 +1,4 @@
-"""What a run is compared with: every tensor that someone else made of the same arguments, by name and by model node."""
+"""References for a run: the tensors that another implementation made of the same arguments, by name and by model node."""
 
 from __future__ import annotations
 

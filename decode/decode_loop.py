@@ -136,7 +136,7 @@ class _Loop:
 
 
 def _behind(sized: Sequence[Expression], made: Expression) -> Expression:
-    """A tensor that is made of sizes alone, computed behind the values that these are sizes of."""
+    """A tensor that is made of sizes alone, computed after the values that these are sizes of."""
     make = made.make
     assert make is not None
     return Expression(lambda atoms, blocks: make((), blocks), tuple(sized), type=made.type, name=made.name)

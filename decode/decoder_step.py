@@ -5,7 +5,7 @@
 
 It is the decoder with what its callers know: nobody asks for logits but those behind the last token, no token is masked, and
 places are counted from the cache's length on. Of a cache behind which the decoder puts new rows, and does no more, the step gives
-these rows alone, and takes it with room behind its last row: whoever holds it puts them there, and copies nothing. `held`, which
+these rows alone, and takes it with room behind its last row: its holder puts them there, and copies nothing. `held`, which
 has no elements, says how many rows there are. Other caches are taken and given whole. What an encoder has made stands before the
 caches, the same in each call.
 """

@@ -3,7 +3,7 @@
 A decoder takes token ids, and what it has computed of the tokens before, its cache, and gives logits and the longer cache. The
 names that exporters use tell what is what (`Roles`). The first call takes the whole prompt; each later one takes the newest token
 alone, and the tensors that the call before has made. Of an executable with a step (`decode/decoder_step.py`) that is called: it
-gives the last logits alone, and, of caches that grow, the new rows, which are put behind those that there are.
+gives the last logits alone, and, of caches that grow, the new rows, which are put after the existing ones.
 
 Sampling: Fan et al., Hierarchical Neural Story Generation, 2018 (the k likeliest tokens); Holtzman et al., The Curious Case of
 Neural Text Degeneration, 2020 (the likeliest tokens that are p together).
@@ -57,7 +57,7 @@ HELD = "held"  # a step's input [tokens, 0]: how many tokens there are in caches
 
 @dataclass(frozen=True)
 class Roles:
-    """What a decoder's inputs and outputs are, by their names; empty where there is none."""
+    """The roles of a decoder's inputs and outputs, by their names; empty where there is none."""
 
     ids: str
     logits: int  # number of the output
@@ -204,16 +204,16 @@ def generate(
     function: str = "main",
     cancel: CancelToken | None = None,
 ) -> Iterator[Any]:
-    """The tokens that a decoder puts behind a prompt, one by one, as they are made.
+    """The tokens that a decoder puts after a prompt, one by one, as they are made.
 
     ids       the prompt's token ids: a list, or integers [length], for which integers come; or integers [batch, length], or
               a list of prompts of several lengths, for which arrays [batch] come. Prompts of one length are computed together,
               others apart
     sampler   a Sampler, or a function of logits [batch, vocabulary] that gives ids [batch]; without it the numbers behind it
               make one: by default the likeliest token is taken. A temperature that is not given is 1 beside top_k, top_p or seed
-    stop      token ids, or sequences of them, behind any of which a text ends; the token that completes it is the last.
+    stop      token ids, or sequences of them, after any of which a text ends; the token that completes it is the last.
               A row of a batch that has ended repeats its last token until all have
-    attention_mask  of the shape of ids, 0 where a prompt that is shorter than others is filled up: in front or behind
+    attention_mask  of the shape of ids, 0 where a prompt that is shorter than others is padded: before or after it
     feeds     inputs that are the same in every call, by name: what an encoder has made, and its mask
     cancel    ends the text from another thread; the machine's bounds hold for each token
 
@@ -305,7 +305,7 @@ def _tokens_of(prompt: np.ndarray, name: str) -> np.ndarray:
 
 def _of_equal_lengths(prompts: Sequence[np.ndarray]) -> list[np.ndarray]:
     """The numbers of the prompts of each length. Only these share a batch: nothing in a model's signature says whether it
-    leaves padding out in front, behind, or not at all (GroupQueryAttention wants it behind), so no model gets any."""
+    ignores padding before, after, or not at all (GroupQueryAttention wants it after), so no model gets any."""
     lengths = np.array([len(prompt) for prompt in prompts])
     return [np.flatnonzero(lengths == length) for length in dict.fromkeys(lengths.tolist())]
 
@@ -352,7 +352,7 @@ def _fed(feeds: Any, inputs: Sequence[Port], function: str) -> dict[str, Any]:
 
 
 def _chooser(sampler: Any, temperature: float | None, top_k: int, top_p: float, seed: int | None) -> Choose:
-    """What chooses the tokens. Raises ArgumentError."""
+    """The function that chooses tokens. Raises ArgumentError."""
     restricts = top_k != 0 or top_p != 1 or seed is not None
     if sampler is None:
         return Sampler(float(restricts) if temperature is None else temperature, top_k, top_p, seed).chooser()
@@ -463,7 +463,7 @@ class _Decoder:
         return np.full([size if isinstance(size, int) else 1 for size in port.shape or ()], value, port.dtype)
 
     def step(self) -> np.ndarray:
-        """The logits behind the last token, [batch, vocabulary]."""
+        """The logits after the last token, [batch, vocabulary]."""
         roles, (batch, length) = self.roles, self.ids.shape
         inputs: dict[str, Any] = {roles.ids: self._cast(roles.ids, self.ids), **self._fixed, **self._cache}
         total = self._past + length
@@ -523,7 +523,7 @@ class _Rows:
         self._count, self._most = 0, most
 
     def put(self, rows: np.ndarray) -> None:
-        """Puts rows behind those that there are. Where there is no room, twice as much is taken, but not more than the text can
+        """Puts rows after the existing ones. Where there is no room, twice as much is taken, but not more than the text can
         need."""
         count = self._count + rows.shape[self._axis]
         if count > self.room.shape[self._axis]:

@@ -179,7 +179,7 @@ class Executable(Suggesting):
         """Loaded from a file that is still the same one, as its path and digest; else as bytes, with all constants.
 
         What was said to `load` (`trust_native`, `constants`, `mapped`) travels. Unpickling loads: it raises what `load` raises,
-        and FileError where the file is not there, or is another one. Who unpickles what is from elsewhere trusts it, as ever.
+        and FileError where the file is not there, or is another one. Unpickling foreign data trusts it, as always.
         """
         file = self._same_file()
         if file is not None:
@@ -243,7 +243,7 @@ class Executable(Suggesting):
         return copy
 
     def with_named_constants(self, names: Mapping[int, str]) -> Executable:
-        """This executable with constants, by index, that a file made of it has the names of alone: whoever loads it hands them
+        """This executable with constants, by index, that a file made of it names only: its loader provides them
         to `load` under these names."""
         mapping("with_named_constants", names, "names by index")
         for index, name in names.items():
@@ -414,7 +414,7 @@ def load(
     folder = None if path is None else path.parent
     stamps = {} if path is None else {absolute(path): stamp_of_file(path)}
     if path is not None and path.suffix in container.LIBRARIES:
-        from . import bundle  # whoever loads a .trdl file does not pay for it
+        from . import bundle  # not needed for a .trdl file
 
         source = bundle.only(path, BUNDLED)
     opened = Container(source, _KNOWN, deferred=frozenset({"constants"}), mapped=mapped)

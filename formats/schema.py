@@ -255,7 +255,7 @@ class Section:
 
 
 SECTIONS = (
-    Section("globals", True, GLOBALS, "the functions, in order; their code lies one behind the other"),
+    Section("globals", True, GLOBALS, "the functions, in order; their code is contiguous"),
     Section("constant_index", True, CONSTANT_INDEX, "type and place of each constant"),
     Section("constants", True, None, "the elements of the constants, little-endian, each aligned to 64 bytes"),
     Section(
@@ -269,7 +269,7 @@ SECTIONS = (
     Section(
         "definitions", True, DEFINITIONS, "of each primitive: the operators that it is made of, and their model nodes"
     ),
-    Section("imports", False, IMPORTS, "the functions of Python's that it calls: whoever runs it hands them over"),
+    Section("imports", False, IMPORTS, "the Python functions that it calls; the caller provides them"),
     Section("native", False, NATIVE, "a cache of native code, for any number of targets"),
     Section(
         "weights", False, WEIGHTS, "how constants are made of weights that have names, to make them again of others"

@@ -180,7 +180,7 @@ class Endpoint:
             self.statistics.called(gathering, seconds, rows_in(arguments))
 
     def _note(self, arguments: Sequence[np.ndarray], seconds: float) -> None:
-        """What a call usually takes; one that the system held up says little, so no call counts for more than a few."""
+        """Updates the usual time of a call; an outlier says little, so no call counts for more than a few."""
         shapes, usual = tuple([array.shape for array in arguments]), self._usual
         known = usual.get(shapes)
         if known is None:

@@ -1,4 +1,4 @@
-"""What both transports stand on: models by name, requests checked, run and answered."""
+"""The service under both transports: models by name, requests checked, run and answered."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Request:
 
 @dataclass(slots=True)
 class Response:
-    """What a call gave: tensors by name, in the order in which they were asked for."""
+    """The result of a call: tensors by name, in the requested order."""
 
     model: str
     version: str
@@ -277,7 +277,7 @@ class Service:
 
     @staticmethod
     def end(call: Call) -> None:
-        """Behind a call, however it ended."""
+        """After a call, however it ended."""
         if call.sequence is not None:
             call.sequence.leave()
 

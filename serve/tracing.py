@@ -51,7 +51,7 @@ class Tracing:
 
 
 class Span:
-    """What is said of one request."""
+    """The span of one request."""
 
     def __init__(self, span: Any, trace: Any) -> None:
         self._span, self._trace = span, trace
@@ -80,5 +80,5 @@ class Span:
             self._span.set_status(self._trace.StatusCode.ERROR, str(answer))
 
     def end(self) -> None:
-        """Behind the request, however it ended."""
+        """After the request, however it ended."""
         self._span.end()

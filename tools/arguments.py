@@ -290,7 +290,7 @@ def read_array(path: str, name: str = "") -> np.ndarray:
 
 
 def mismatch(name: str, actual: np.ndarray, expected: np.ndarray, rtol: float, atol: float) -> str:
-    """What is wrong with a result, in one line; "" if nothing is."""
+    """The mismatch of a result, in one line; "" if there is none."""
     if actual.shape != expected.shape or actual.dtype != expected.dtype:
         came, wanted = (f"{array.dtype}{list(array.shape)}" for array in (actual, expected))
         return f"output {name!r}: expected {wanted}, got {came}"

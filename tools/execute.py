@@ -302,7 +302,7 @@ def prepare_call(
                 f"no --input for {', '.join(map(repr, missing))}; {first} is {params[first]}: write it as JSON, --input "
                 f"{first}=JSON, {how(params[first], executable.types)}, or --input {first}=@FILE.json"
             )
-        arguments.dimensions(options.dim, list(params.values()))  # a name that there is not is told first
+        arguments.dimensions(options.dim, list(params.values()))  # an unknown name is told first
         raise UsageError(
             f"no --input for {', '.join(map(repr, missing))}; {first} is {params[first]}: --input {first}=@FILE.npy, or "
             f"{first}=random:SEED with --dim NAME=SIZE for sizes that are names"

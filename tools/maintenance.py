@@ -78,7 +78,7 @@ def _programs(name: str) -> Sequence[str]:
 
 
 def _build(name: str, opt_level: int) -> None:
-    """What a machine of the program would build."""
+    """Builds the kernels that a machine of the program would."""
     from .. import VirtualMachine
 
     VirtualMachine(program_file(name).executable(opt_level=opt_level, kernels=True))

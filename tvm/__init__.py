@@ -1,4 +1,4 @@
-"""TVM's names for what Treadle does: `import treadle.tvm as tvm`. A face: what it stands on lives in `vm`, `formats`, `compiler`.
+"""TVM's names for what Treadle does: `import treadle.tvm as tvm`. What they need is in `files`, `graphs`, `machines`, `modules`.
 
 docs/tvm.md says for each name what it is here, and where it differs. Nothing is imported before it is used; one row below is all
 that a new name needs. What TVM has and Treadle leaves out is named too, with what does its job.

@@ -155,7 +155,7 @@ class _Sizes:
 
 
 def call_imported(context: Context, functions: Sequence[Imported], results: Results) -> None:
-    """Does the call_import that the context stands on, and moves it behind. Raises what the function raises."""
+    """Does the call_import at the context's program counter, and moves that past it. Raises what the function raises."""
     call = _call_at(context)
     imported = functions[call.number]
     refs = context.registers()[0]

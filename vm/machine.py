@@ -421,7 +421,7 @@ class VirtualMachine(Suggesting):
 
     def get_outputs(self, name: str = "main", index: int | str | None = None) -> Any:
         """The result of the function's last `invoke_stateful`; with `index`, a position or a name, one part of a tuple. None is
-        left of it when a later one fails: ArgumentError. Raises UnknownOutputError for a name that there is not."""
+        left of it when a later one fails: ArgumentError. Raises UnknownOutputError for an unknown name."""
         function = self._program.functions[self._number(name)]
         value = self._stateful.output(name)
         if index is None:
@@ -465,7 +465,7 @@ class VirtualMachine(Suggesting):
     @contextlib.contextmanager
     def listening(self, *listeners: Listener) -> Iterator[None]:
         """`with machine.listening(listener, …):` tells listeners of all calls of this machine that begin in the block, in any
-        thread. Raises ArgumentError for anything but a `treadle.Listener`, and for operations that there are not."""
+        thread. Raises ArgumentError for anything but a `treadle.Listener`, and for unknown operations."""
         for each in listeners:
             if not isinstance(each, Listener):
                 came = f"the class {each.__name__}" if isinstance(each, type) else f"a {type(each).__name__}"
@@ -582,7 +582,7 @@ def _made_again(
 
 @contextlib.contextmanager
 def _meanwhile(work: Callable[[], None]) -> Iterator[None]:
-    """Does `work` on a thread of its own while the body runs. What it raises is raised behind the body."""
+    """Does `work` on a thread of its own while the body runs. What it raises is raised after the body."""
     raised: list[Exception] = []
 
     def run() -> None:

@@ -154,7 +154,7 @@ class ArrayMethods(Suggesting):
         size = (self.shape or ())[0]
         if not isinstance(size, int):
             raise InferenceError(
-                f"len(): axis 0 is {size}, whose size a run tells; shape[0] is that size, as a dimension"
+                f"len(): axis 0 is {size}, whose size is known only at run time; shape[0] is that size, as a dimension"
             )
         return size
 
@@ -189,7 +189,7 @@ class ArrayMethods(Suggesting):
         if meant := elsewhere("Expression", name) or elsewhere("op", name):
             return meant
         if hasattr(np.ndarray, name):
-            return ", which arrays have; dir(treadle.op) lists the operators that there are"
+            return ", which arrays have; dir(treadle.op) lists the operators"
         return super()._instead_of(name)
 
     def _rank(self, asking: str) -> int:

@@ -298,7 +298,7 @@ def _subscript(value: Expression, index: tuple) -> Expression:
 
 
 def _check_index(value: Expression, axis: int, part: Any) -> None:
-    """Raises InferenceError for what no tensor is indexed by, SubscriptError for an axis or element that there is not."""
+    """Raises InferenceError for an unsupported index, SubscriptError for an axis or element out of range."""
     bounds = (part.start, part.stop, part.step) if isinstance(part, slice) else (part,)
     for bound in bounds:
         if (bound is None and not isinstance(part, slice)) or (bound is not None and type(bound) is not int):
@@ -360,7 +360,7 @@ def _type_of(where: str, given: Any) -> Type:
 def constant(value: object, dtype: Any = None) -> Expression:
     """A tensor known now."""
     if isinstance(value, SymbolicDim):
-        raise InferenceError(f"constant: {value} is a size that only a run tells; as an operand it is an int64 scalar")
+        raise InferenceError(f"constant: {value} is a size known only at run time; as an operand it is an int64 scalar")
     return _constant("constant", value, dtype)
 
 
@@ -384,7 +384,7 @@ def global_function(name: str, type: FunctionType | None = None) -> Expression:
 
 @public
 def import_(name: str, type: FunctionType | str) -> Callable[..., Expression]:
-    """A function of Python's that whoever runs the program hands over by this name:
+    """A Python function that the program's user passes under this name:
 
         norm = import_("norm", "fn(float32[n]) -> float32[]")
         module = Module(main=function([x], x / norm(x)))
@@ -426,7 +426,7 @@ def expression(value: Operand, where: str = "a value") -> Expression:
 
 
 def _size(dim: SymbolicDim, dtype: DType | None = None) -> Expression:
-    """A size that a run tells, as a scalar: int64, or of the element type that a number would have in its place."""
+    """A size known only at run time, as a scalar: int64, or of the element type that a number would have in its place."""
     size = op.reshape(op.shape_tensor(dims=(dim,)), shape=())
     return size if dtype is None or dtype is DType.int64 else op.cast(size, dtype=dtype)
 
@@ -946,7 +946,8 @@ def Module(
     **named: FunctionExpression,
 ) -> ir.Module:
     """A module of functions, by name: of those in dicts and in other modules, and of those that are named. Data types that the
-    functions construct or match need not be named.
+    functions construct or match need not be named. All functions of dicts, and those that are named, are entries, but for
+    generic ones: compiling keeps them, unless it is told which ones (`entry`).
 
     Raises InferenceError for a name that comes twice, and for a data type or import that two parts declare differently.
     """
@@ -983,7 +984,9 @@ def Module(
                 _declare("data type", definitions, name, definition)
             for name, type_ in part.imports.items():
                 _declare("import", imports, name, type_)
-    module = ir.Module(functions, definitions, imports)
+    given = [part.entries if isinstance(part, ir.Module) else part or () for part in (*parts, named)]
+    entries = tuple(name for names in given for name in names if not functions[name].is_generic)
+    module = ir.Module(functions, definitions, imports, entries)
     return freshen(draws.numbered(module) if draws_numbers else module)
 
 

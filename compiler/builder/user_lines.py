@@ -13,7 +13,7 @@ from types import FrameType
 from ...formats.messages.calling import is_own
 
 _ROOT = __name__.partition(".")[0]
-# What builds expressions for whoever calls it: the line is the caller's
+# Code that builds expressions for its caller: the line is the caller's
 _BUILDERS = frozenset(
     [
         f"{_ROOT}.formats.messages.calling",

@@ -28,7 +28,7 @@ from ...formats.messages.errors import InferenceError, UnknownFunctionError
 from ...formats.messages.names import near
 from ...formats.messages.readable import Readable, brief
 from ...formats.primitive import Attributes, PrimitiveDefinition
-from ...formats.types import DataTypeDefinition, FunctionType, ShapeDim, TensorType, Type
+from ...formats.types import DataTypeDefinition, FunctionType, ShapeDim, TensorType, Type, TypeVariable, types_in
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -79,7 +79,7 @@ class Weight(Constant):
     """A constant that is a weight of the model, or made of such, and may be another one when the program runs.
 
     `names` are the weights that it is made of. `made` is how: an operator on constants, and which of its results; None for a
-    weight itself. Who asks for `value` decides by it, or makes something of it that nobody knows how to make again: then all
+    weight itself. Reading `value` makes the result depend on it, in a way that cannot be repeated for new weights: then all
     these weights are settled, and must stay what they are.
     """
 
@@ -197,6 +197,12 @@ class Function(Readable):
     name: str = ""
     captured: int = 0  # of a lifted function, how many of the parameters, the last, MakeClosure binds
     result_names: tuple[str, ...] = ()  # what the model calls the result, or the fields of a tuple; empty: nothing
+
+    @property
+    def is_generic(self) -> bool:
+        """Whether its parameters' types have variables."""
+        types = (type_ for param in self.params if param.type is not None for type_ in types_in(param.type))
+        return any(isinstance(type_, TypeVariable) for type_ in types)
 
     def _shown(self) -> str:
         return f"{brief(self.name)}({brief(self.params)[1:-1]}): {len(self.body.bindings)} bindings"
@@ -337,6 +343,7 @@ class Module(Readable, Suggesting):
         return print_module(self, constants_file=constants_file, elide=elide)
 
     imports: Mapping[str, FunctionType] = field(default_factory=dict)
+    entries: tuple[str, ...] = ()  # those that its author means to be called from outside; none: "main"
 
     def __getitem__(self, name: str) -> Function:
         """The function of that name. Raises UnknownFunctionError."""

@@ -6,7 +6,7 @@ of one row. `BatchBuilder` knows for each tensor where the batch lies in it, and
 symbolic; what would mix the rows of a batch is refused. So row k of what the program gives is what the model, as it was
 exported, gives for row k.
 
-An axis may hold the batch among others, as behind a reshape of [n, 12, 7, 7] to [12*n, 7, 7]: then it is `outer` times n times
+An axis may hold the batch among others, as after a reshape of [n, 12, 7, 7] to [12*n, 7, 7]: then it is `outer` times n times
 `inner`, in the order of memory.
 """
 
@@ -261,7 +261,7 @@ class BatchBuilder(GraphBuilder):
         return self.follow(turned, Place(axis))
 
     def grown(self, value: Value, axis: int, place: Place) -> Value:
-        """What is the same for all rows, repeated for each of them: along an axis that has one row, or what was exported."""
+        """A value that is the same for all rows, repeated along an axis that has one row, or the exported number."""
         before, own = value.type, replace(place, axis=axis)
         if value.shape[axis] not in (1, own.length(self.size)):
             self.refuse(f"axis {axis} of {value.type} is to hold it")
@@ -325,7 +325,7 @@ class BatchBuilder(GraphBuilder):
         return result, best
 
     def _parted(self, shape: Sequence[Dim], axis: int, outer: Dim, inner: Dim) -> Place | None:
-        """The place in an axis that has `outer` elements before the batch and `inner` behind it, in the order of memory."""
+        """The place in an axis that has `outer` elements before the batch and `inner` after it, in the order of memory."""
         before, behind = dims.product(shape[:axis]), dims.product(shape[axis + 1 :])
         if before == 0 or behind == 0:
             return None
@@ -398,6 +398,6 @@ def _dimensions(info: onnx.ValueInfoProto) -> list[int | str]:
 
 
 def _own_name(declared: Mapping[str, list[int | str]]) -> str:
-    """What the model itself calls the batch: the name of the first input's first axis, if it has one."""
+    """The model's own name of the batch: that of the first input's first axis, if it has one."""
     first = next((shape[0] for shape in declared.values() if shape), "")
     return first if isinstance(first, str) else ""

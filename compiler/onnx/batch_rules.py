@@ -135,7 +135,7 @@ def _broadcast(g: BatchBuilder, values: list[Value], attributes: Attributes) -> 
 
 
 def _repeated(g: BatchBuilder, x: Value, shape: list[Dim], more: int) -> Made:
-    """What is the same for all rows becomes as many rows as there are."""
+    """Repeats a value that is the same for all rows."""
     held = [axis for axis, dim in enumerate(shape) if g.has_batch(dim)]
     if len(held) != 1:
         g.refuse(f"a tensor {_text(shape)} would hold it more than once")
@@ -432,7 +432,7 @@ def _stacks(g: BatchBuilder, a: Value, b: Value) -> tuple[Value, Value]:
 
 
 def _recurrent(states: int, lengths: int) -> Rule:
-    """Behind the projected input [steps, batch, directions, gates, hidden] and the weights come that many states
+    """After the projected input [steps, batch, directions, gates, hidden] and the weights come that many states
     [directions, batch, hidden]; operand number `lengths` is the sequences' lengths [batch]."""
 
     def recurrent(g: BatchBuilder, values: list[Value], attributes: Attributes) -> Made:

@@ -1,7 +1,7 @@
-"""Values of a model whose length, presence or rank only a run can tell: sequences, optional values, tensors of any rank.
+"""Values of a model whose length, presence or rank is known only at run time: sequences, optional values, tensors of any rank.
 
 They are data types of the program (`formats/host_values.py`), and what is done with them are functions of the IR, here as its
-text. Two values that stand for one, as the results of both branches or a loop's state before and behind a round, meet in the
+text. Two values that stand for one, as the results of both branches or a loop's state before and after a round, meet in the
 narrowest type that holds either (`joined`), which each is made one of (`converted`).
 """
 
@@ -29,7 +29,7 @@ from ...formats.types import (
     replace_dims,
 )
 from .. import effort, ir
-from ..ir.prelude import called
+from ..ir.analysis import called
 from ..operators.shapes import axis_of
 from .operators.shapes import concatenated
 from .tensors import element_type
@@ -318,7 +318,7 @@ def bound(g: GraphBuilder, expression: ir.Expr, type_: Type, types: Sequence[Ten
 
 
 def of_atom(g: GraphBuilder, var: ir.Var) -> Imported:
-    """What a variable of a data type holds."""
+    """The value that a variable of a data type holds."""
     type_ = var.type
     assert type_ is not None
     g.has_data = True
@@ -328,7 +328,7 @@ def of_atom(g: GraphBuilder, var: ir.Var) -> Imported:
 
 
 def _any(type_: Type) -> tuple[TensorType, ...]:
-    """What a tensor of any rank may be."""
+    """The types of a tensor of any rank."""
     assert isinstance(type_, DataType)
     return type_.arguments  # type: ignore[return-value]
 
@@ -363,7 +363,7 @@ def converted(g: GraphBuilder, value: Imported, type_: Type) -> ir.Atom:
     if isinstance(type_, TensorType):
         return g.atom(value)
     if value.rank >= MOST_RANKS:
-        raise UnsupportedError(f"a tensor of {value.rank} axes, where only a run can tell how many there are")
+        raise UnsupportedError(f"a tensor of {value.rank} axes, whose number is known only at run time")
     return construct(g, type_, value.rank, g.atom(value))
 
 
@@ -536,7 +536,7 @@ def _place(g: GraphBuilder, sequence: HeldSequence, position: Value) -> ir.Atom:
 
 
 def choose(g: GraphBuilder, condition: Value, *branches: Callable[[], Sequence[Imported]]) -> list[Imported]:
-    """What the first branch makes if the condition holds, else what the second one makes; what they raise is passed on."""
+    """The first branch's results if the condition holds, else the second's; their exceptions are passed on."""
     atom = g.atom(g.op("reshape", condition, shape=()) if condition.rank else condition)
     arms, known = [], g.dimension_names
     for branch in branches:
@@ -550,8 +550,8 @@ def by_rank(
     inputs: Sequence[Imported | None],
     run: Callable[[Sequence[Imported | None]], Sequence[Imported | None]],
 ) -> list[Imported]:
-    """What a node makes of tensors some of whose ranks only a run can tell: a clause for each rank that suits it. A run in which
-    another one comes ends."""
+    """A node's results for tensors whose ranks are known only at run time: a clause for each rank that suits it. A run with
+    another rank fails."""
     place = next((place for place, value in enumerate(inputs) if isinstance(value, AnyRank)), None)
     if place is None:
         results = run(inputs)
@@ -585,8 +585,8 @@ def by_length(
     inputs: Sequence[Imported | None],
     run: Callable[[Sequence[Imported | None]], Sequence[Imported | None]],
 ) -> Sequence[Imported | None]:
-    """What a node makes of a vector whose length only a run can tell, where that is what a rank follows from, or of rows of such
-    a length: a block for each length that suits it. A run in which another one comes ends."""
+    """A node's results for a vector whose length is known only at run time and determines a rank, or for rows of such
+    a length: a block for each length that suits it. A run with another length fails."""
     try:
         with g.attempt():
             return run(inputs)
@@ -637,10 +637,10 @@ def by_length(
 
 
 def _check_ranks(results: Sequence[Imported]) -> None:
-    """Raises ModelError for tensors of more axes than one whose rank only a run can tell may have."""
+    """Raises ModelError for too many axes of a tensor whose rank is known only at run time."""
     ranks = [each.rank for each in results if isinstance(each, Value)]
     if (most := max(ranks, default=0)) >= MOST_RANKS:
-        raise ModelError(f"a tensor of {most} axes, where only a run can tell how many there are")
+        raise ModelError(f"a tensor of {most} axes, whose number is known only at run time")
 
 
 def _of_type(g: GraphBuilder, var: ir.Var, type_: TensorType) -> Value:
@@ -684,7 +684,7 @@ def _met(
 
 
 def _note_choices(g: GraphBuilder, result: Value, type_: Type, column: Sequence[Imported]) -> None:
-    """Of sizes that differ from arm to arm, and are known in each of them: all that there are."""
+    """Of sizes that differ from arm to arm, and are known in each of them: all of them."""
     assert isinstance(type_, TensorType)
     for axis, dim in enumerate(type_.shape):
         found = [g.choices(value.shape[axis]) for value in column if isinstance(value, Value)]
@@ -705,7 +705,7 @@ def _least(values: Sequence[Imported]) -> Type:
 
 
 def _by_rank(values: Sequence[Imported], names: frozenset[str]) -> list[TensorType]:
-    """What tensors may be, one type for each rank, as it is outside of the blocks that made them."""
+    """The types of tensors, one for each rank, outside of the blocks that made them."""
     found: dict[int, TensorType] = {}
     for value in values:
         types = (value.type,) if isinstance(value, Value) else value.types if isinstance(value, AnyRank) else ()

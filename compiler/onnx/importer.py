@@ -204,7 +204,7 @@ class _ModelImporter:
         return with_sequences(ir.Module({entry: main}, DEFINITIONS))
 
     def _other(self, shapes: Shapes, entry: str) -> ir.Function | None:
-        """The version for sizes that are not equal. None where the model cannot do with sizes that only a run can tell."""
+        """The version for sizes that are not equal. None if the model needs sizes known in advance."""
         batch = None if self.batch is None else Batch(self.batch.symbol, self.batch.size)
         importer = _ModelImporter(self.file, self.graph, self.weights, batch, self)
         try:
@@ -491,8 +491,8 @@ class _ModelImporter:
         return f"{reason} [{domain or 'ai.onnx'} {self.opsets.get(domain, 'of no version')}]"
 
     def _report_unknown(self, node: onnx.NodeProto, origin: str) -> None:
-        """Notes what nobody can import of a node that stands behind one that is not supported, and of its graphs: whoever wants
-        to run a model wants to know all that keeps it from running."""
+        """Notes all unsupported nodes after the first one, and those of its graphs: the user
+        wants to know all that keeps a model from running."""
         domain = _domain(node)
         is_local = (node.domain, node.op_type) in self.functions
         if not is_local and not is_known(domain, node.op_type, self._version(domain)):
@@ -676,7 +676,7 @@ def _not_utf8(error: UnicodeDecodeError) -> ModelError:
 
 
 def _failure(error: Exception, node: str) -> TreadleError:
-    """What an exception means that no importer expected: the model is at fault, since a sound one raises none, or Treadle is."""
+    """The error for an exception that no importer expected: the model is at fault, since a sound one raises none, or Treadle."""
     place = node or None
     if isinstance(error, MemoryError):
         return ModelError("the model asks for more memory than there is", node=place)
@@ -812,7 +812,7 @@ def is_known(domain: str, operator: str, opset: int) -> bool:
 
 
 def _schema(operator: str, opset: int, domain: str) -> Any:
-    """What the ONNX standard says of the operator; None if it does not know it."""
+    """The ONNX standard's schema of the operator; None if it has none."""
     return None if len(operator) + len(domain) > _LONGEST_NAME else _known_schema(operator, opset, domain)
 
 
@@ -868,7 +868,7 @@ def _standard_function(
 
 
 def _dtype_code(sequence: TensorSequence | HeldSequence) -> int:
-    """What the standard calls the element type of a sequence's tensors."""
+    """The standard's code of the element type of a sequence's tensors."""
     if isinstance(sequence, HeldSequence):
         return dtype_of(sequence.element).value.onnx
     return (sequence.tensors[0].dtype if sequence.tensors else sequence.dtype or DType.float32).value.onnx

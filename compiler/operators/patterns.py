@@ -1,8 +1,8 @@
-"""Regular expressions in RE2's syntax, matched in time linear in the text for each place where a match may begin.
+"""Regular expressions in RE2's syntax, matched in linear time for each position where a match may begin.
 
-Models bring their own expressions, so that a search that tries one way after the other, as Python's `re` does, could take
+Models bring their own expressions, so that a backtracking search, as in Python's `re`, could take
 forever. An expression becomes an automaton (Thompson 1968), whose sets of states are made while texts are read (a lazy DFA), as
-RE2 does it (https://swtch.com/~rsc/regexp/regexp3.html). Of matches at a place the longest one counts.
+RE2 does it (https://swtch.com/~rsc/regexp/regexp3.html). Of matches at a position the longest one counts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _STATE_BYTES, _KEPT_BYTES = 400, 100  # of each of these, about
 
 
 class PatternError(ValueError):
-    """A text is not a regular expression, or one of those that are not taken."""
+    """A text is not a regular expression, or an unsupported one."""
 
 
 # ---- characters ----
@@ -53,7 +53,7 @@ class Characters:
 
     @property
     def takes_others_alike(self) -> bool:
-        """Whether no character behind ASCII is told from another one of these."""
+        """Whether non-ASCII characters are not distinguished from each other."""
         if self.categories or self.ignores_case:
             return False
         are_alike = all(high <= "\x7f" or (low <= "\x80" and high == "\U0010ffff") for low, high in self.ranges)
@@ -106,7 +106,7 @@ _ANY_BUT_NEW_LINE = Characters((("\n", "\n"),), is_negated=True)
 
 # ---- the automaton ----
 
-# what has to hold at a place: of the characters before and behind it, "" at the ends of the text
+# conditions of a position: on the characters before and after it, "" at the ends of the text
 _HOLDS = {
     "begin": lambda before, behind: not before,
     "end": lambda before, behind: not behind,
@@ -123,7 +123,7 @@ def _is_word(char: str) -> bool:
 
 @dataclass
 class _Automaton:
-    """States by number: `moves` over a character, `free` ones over none, if what they ask for holds."""
+    """States by number: `moves` over a character, and `free` moves (epsilon), if their conditions hold."""
 
     moves: list[tuple[Characters, int] | None] = field(default_factory=list)
     free: list[list[tuple[str, int]]] = field(default_factory=list)
@@ -159,12 +159,12 @@ class _Node:
 
     @functools.cached_property
     def repetitions(self) -> int:
-        """How often the expression's innermost part stands in the automaton, because of numbers in braces."""
+        """The copies of the expression's innermost part in the automaton, due to numbers in braces."""
         own = max(self.least, self.most or 0, 1) if self.kind == "repeat" else 1
         return own * max((part.repetitions for part in self.parts), default=1)
 
     def build(self, made: _Automaton, begin: int, end: int) -> None:
-        """Ways from state to state for all that this matches."""
+        """Builds the moves for all that this node matches."""
         if self.kind == "chars":
             step = made.state()
             made.join(begin, step)
@@ -264,7 +264,7 @@ class _Parser:
             if was_repeated:
                 raise self.fail("what is repeated is repeated again")
             least, most = bounds
-            self.taken("?")  # the fewest: of no meaning where the longest match counts
+            self.taken("?")  # non-greedy: without effect, since the longest match counts
             node, was_repeated = _Node("repeat", parts=(node,), least=least, most=most), True
             if node.repetitions > REPETITIONS:
                 raise self.fail(
@@ -285,7 +285,7 @@ class _Parser:
             or not _is_number(numbers[0])
             or not (numbers[-1] == "" or _is_number(numbers[-1]))
         ):
-            return None  # a brace is a character there
+            return None  # the brace is a literal
         self.at = end + 1
         least = int(numbers[0])
         most = None if numbers[-1] == "" else int(numbers[-1])
@@ -333,7 +333,7 @@ class _Parser:
         return node
 
     def flags(self) -> str:
-        """Sets flags; what ended them, ":" or ")"."""
+        """Sets flags; returns their end, ":" or ")"."""
         value = True
         while (char := self.take()) not in ":)":
             if char == "-":
@@ -444,9 +444,9 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
 
 
-# ---- what is matched ----
+# ---- matching ----
 
-_FEW = 64  # steps that are counted together: to count them takes longer than they do
+_FEW = 64  # steps that are counted together: counting takes longer than a step
 
 States = tuple[frozenset[int], str]  # states, and the character before, where it matters
 
@@ -462,7 +462,7 @@ def _parsed(expression: str) -> _Node:
 
 
 class Pattern:
-    """An expression that is ready. Raises PatternError where it is none, or one of those that are not taken."""
+    """A compiled expression. Raises PatternError for a malformed or unsupported one."""
 
     def __init__(self, expression: str) -> None:
         node = _parsed(expression)
@@ -473,15 +473,15 @@ class Pattern:
         self._begin = frozenset({begin})
         self._looks_around = any(holds for each in self._made.free for holds, _ in each)
         self._known: dict[States, dict[str, tuple[bool, States | None]]] = {}
-        self._size = 0  # of what is known
+        self._size = 0  # of the kept states and moves
 
     @property
     def nbytes(self) -> int:
-        """About what it may come to take."""
+        """An estimate of its largest size."""
         return _STATE_BYTES * len(self._made.moves) + _KEPT_BYTES * KEPT
 
     def longest(self, text: str, begin: int) -> int:
-        """Where the longest match that begins there ends; -1 if none does."""
+        """The end of the longest match that begins there; -1 if there is none."""
         return self._ends(text, begin)[0]
 
     def is_whole(self, text: str) -> bool:
@@ -489,7 +489,7 @@ class Pattern:
         return self._ends(text, 0)[0] == len(text)
 
     def search(self, text: str, begin: int) -> tuple[int, int] | None:
-        """Of the matches from there on the first one, and of these the longest."""
+        """The first match from there on, and of these the longest."""
         for place in range(begin, len(text) + 1):
             if (end := self.longest(text, place)) >= 0:
                 return place, end
@@ -520,7 +520,7 @@ class Pattern:
 
     @property
     def takes_others_alike(self) -> bool:
-        """Whether no character behind ASCII is told from another one of these."""
+        """Whether non-ASCII characters are not distinguished from each other."""
         return all(move is None or move[0].takes_others_alike for move in self._made.moves)
 
     def _seen(self, char: str) -> str:
@@ -530,11 +530,11 @@ class Pattern:
         return "a" if char in _WORD else " "
 
     def start(self, before: str) -> States:
-        """The states in which a match begins behind a character, "" at the beginning of the text."""
+        """The states in which a match begins after a character, "" at the beginning of the text."""
         return self._begin, self._seen(before)
 
     def step(self, now: States, char: str) -> tuple[bool, States | None]:
-        """Whether a match ends before the character, and the states behind it."""
+        """Whether a match ends before the character, and the states after it."""
         states, before = now
         reached, pending = set(states), list(states)
         while pending:

@@ -1,5 +1,5 @@
-"""Batch normalisation with known statistics is a scale and a shift of each channel; behind a convolution with known weights
-it disappears into them."""
+"""Batch normalisation with known statistics is a scale and a shift of each channel; after a convolution with known weights
+it is folded into them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Attention among matrix products, softmax and transpositions, and rotary places among slices: the part of `recognise.py` that
-looks at several operators' surroundings. Transpositions of what attention reads and of what it gives become the order of its
+"""Attention among products, softmax and transpositions, and rotary embeddings among slices: the part of `recognise.py` that
+looks at the surroundings of several operators. Transpositions of attention's operands and result become the order of its
 axes.
 """
 
@@ -78,7 +78,7 @@ def _weights(atom: ir.Atom, matcher: Matcher, uses: Mapping[Any, int]) -> tuple[
 
 
 def _are_halves(found: Found, places: Places) -> bool:
-    """Whether `first` and `second` are the halves of x along its last axis. That they are joined there shows in the type."""
+    """Whether `first` and `second` are the halves of x along its last axis. The type shows that they are joined there."""
     type_ = tensor_type(found["x"])
     depth = type_.shape[-1] if type_.rank else 0
     if not isinstance(depth, int):
@@ -89,7 +89,7 @@ def _are_halves(found: Found, places: Places) -> bool:
 
 
 def _part_of_row(atom: Any, source: ir.Atom, row: range, places: Places) -> range | None:
-    """Which of a tensor's elements along its last axis an atom has, if it is cut from there: a slice, or one part of several."""
+    """The range of a tensor's last axis that an atom is cut from, by a slice or a split."""
     field = places.fields.get(atom)
     call = places.definitions.get(atom if field is None else field.tuple)  # type: ignore[arg-type]
     if call is None or call.operator not in ("slice", "split") or call.args != (source,):
@@ -116,7 +116,7 @@ def _is_along_rows(softmax: ir.OperatorCall | None) -> bool:
 def _attention(
     found: Found, definitions: Mapping[ir.Var, ir.OperatorCall], places: Places, **ways: bool
 ) -> ir.OperatorCall | None:
-    """`ways`: the attributes that are true or false."""
+    """`ways`: the boolean attributes."""
     numbers = {name: number_of(found[name]) for name in ("scale", "factor", "masked") if name in found}
     if None in numbers.values():
         return None
@@ -191,7 +191,7 @@ def _with_result_axes(attention: ir.OperatorCall, order: tuple[int, ...]) -> Ite
 
 
 def _call(args: Any, attributes: dict[str, Any]) -> ir.OperatorCall:
-    """Orders that change nothing are not said."""
+    """The call, without orders of axes that change nothing."""
     for name, value in attributes.items():
         if name.endswith("_axes") and value == tuple(range(len(value or ()))):
             attributes = attributes | {name: None}

@@ -7,7 +7,7 @@ part of `recognise.py` that looks at masks.
     softmax(where(hidden, -10000, q k) + mask)      →  softmax(where(not hidden, q k, -10000) + mask)
     softmax(q k * factor_of_heads)                  →  softmax((q * factor_of_heads) k)
 
-What is done in another view of the scores, as to windows that belong to images, is brought to the scores' own.
+Operations in another view of the scores, as on windows of images, are mapped to the scores' own view.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .rewriting import constant, tensor_type
 
 Definitions = Mapping[ir.Var, ir.OperatorCall]
 Emit = Callable[..., ir.Var]  # operator, operands, attributes → the variable of a new binding
-Make = Callable[[Emit], ir.Atom]  # makes a mask where it is wanted
+Make = Callable[[Emit], ir.Atom]  # makes a mask when called
 Bring = Callable[[Make], Make]  # from a view of the scores to their own
 
 _LOWEST = -1e30  # a number from which on sums with finite scores are that number, or one next to it
@@ -46,15 +46,15 @@ class _Scores:
     holds: Union[Make, None] = None
     masked: float = 0.0
     behind: tuple[Make, ...] = ()
-    fresh: tuple[Make, ...] = ()  # what has been added last, in the present view
-    is_plain: bool = True  # whether there is a mask at most, and nothing else
+    fresh: tuple[Make, ...] = ()  # the last addends, in the current view
+    is_plain: bool = True  # whether there is at most a mask
 
     def added(self, mask: ir.Atom) -> _Scores:
         is_plain = self.is_plain and self.holds is None and not self.before and not self.fresh
         return replace(self, fresh=(*self.fresh, lambda emit: mask), is_plain=is_plain)
 
     def settled(self, bring: Bring) -> _Scores:
-        """The same with what is fresh in its place."""
+        """The same with fresh addends merged."""
         if not self.fresh:
             return self
         masks = (bring(partial(_sum, self.fresh)),)
@@ -117,7 +117,7 @@ def _definition(atom: ir.Atom, definitions: Definitions) -> ir.OperatorCall | No
 
 @dataclass(frozen=True)
 class _Search:
-    """For products of the type `whole` that scores are made of."""
+    """The search for products of the type `whole`."""
 
     definitions: Definitions
     whole: TensorType
@@ -140,7 +140,7 @@ class _Search:
                         yield made
 
     def _of_view(self, source: ir.Atom, type_: TensorType, bring: Bring, most: int) -> Iterator[_Scores]:
-        """The same where `source` is reshaped to that type: into a view, or back out of it."""
+        """The scores of `source` reshaped to that type: into a view, or back."""
         seen = tensor_type(source)
         if any(map(is_unknown, (*seen.shape, *self.whole.shape))):
             return
@@ -155,7 +155,7 @@ _Step = Callable[[_Scores, Bring], Union[_Scores, None]]
 
 
 def _steps(call: ir.OperatorCall) -> Iterator[tuple[ir.Atom, _Step]]:
-    """The operands of a call that may be scores, and what it does to them."""
+    """The operands of a call that may be scores, and its effect on them."""
     if call.operator == "add":
         for scores, mask in (call.args, call.args[::-1]):
             yield scores, lambda found, bring, mask=mask: found.added(mask)  # type: ignore[misc]
@@ -204,7 +204,7 @@ def _from_view(mask: Make, seen: TensorType, whole: TensorType) -> Make:
 
 
 def _viewed(mask: Make, seen: Sequence, whole: Sequence, emit: Emit) -> ir.Atom:
-    """A mask of scores of the shape `seen`, where that is `whole`: axes that are the same at both ends stay."""
+    """A mask for scores of the shape `seen` as one for `whole`: equal axes at both ends stay."""
     atom = mask(emit)
     shape = tensor_type(atom).shape
     shape = (1,) * (len(seen) - len(shape)) + shape
@@ -220,7 +220,7 @@ def _viewed(mask: Make, seen: Sequence, whole: Sequence, emit: Emit) -> ir.Atom:
 
 
 def _same(left: Sequence, right: Sequence) -> int:
-    """How many dimensions are the same at the beginning."""
+    """The number of equal leading dimensions."""
     pairs = list(zip(left, right))  # noqa: B905 - of any lengths
     return next((number for number, (one, other) in enumerate(pairs) if one != other), len(pairs))
 
@@ -241,12 +241,12 @@ def _are_products(call: ir.OperatorCall, definitions: Definitions, longest_row: 
 
 
 def _scaled_place(call: ir.OperatorCall) -> int | None:
-    """Which operand of a multiplication or division is scaled by a number other than zero, if one is."""
+    """The index of the operand that a multiplication or division scales by a number other than zero, if any."""
     places = (0,) if call.operator == "divide" else (0, 1)
     return next((place for place in places if number_of(call.args[1 - place])), None)
 
 
-# ---- what is made ----
+# ---- construction ----
 
 
 def _number(value: float) -> ir.Constant:
@@ -277,7 +277,7 @@ def _product(mask: Make, factor: ir.Atom, emit: Emit) -> ir.Atom:
 
 
 def _multiplied(products: ir.Atom, factors: Sequence[ir.Atom], emit: Emit, definitions: Definitions) -> ir.Atom:
-    """Products times factors: those of matrices are multiplied to the queries, the others become one."""
+    """Products times factors: those of matrices multiply the queries, the others are combined into one."""
     if not factors:
         return products
     scale, call = 1.0, definitions[products]  # type: ignore[index]

@@ -1,7 +1,7 @@
 """Names of other tools: PyTorch, ONNX Runtime, TVM, NumPy and Python itself.
 
-A table of the names that somebody tries first, by the kind of object that is asked, and of what has that meaning here. A message
-about a name that there is not ends in it.
+A table of the names that users of these try, by kind of object, and their counterparts here. A message
+about an unknown name ends in it.
 """
 
 from __future__ import annotations
@@ -302,7 +302,7 @@ def parameter_elsewhere(function: str, name: str) -> str:
 
 
 def elsewhere(kind: str, name: str) -> str:
-    """`; treadle.op …`, the end of a message about an attribute that there is not, of a class, or of the package; "" for a name
+    """`; treadle.op …`, the end of a message about an unknown attribute, of a class, or of the package; "" for a name
     that no other tool has."""
     if kind == "treadle" and name in DType.__members__:
         return f"; element types are named as NumPy's are: {name!r}, or treadle.DType.{name}"

@@ -155,7 +155,7 @@ class InferenceError(CompileError, TypeError):
 
 
 class SubscriptError(InferenceError, IndexError):
-    """A program indexes an axis, element or field that there is not."""
+    """A program indexes a missing axis, element or field."""
 
 
 class UnsupportedOperatorError(CompileError, NotImplementedError):

@@ -52,7 +52,7 @@ class Instruction(NamedTuple):
 
 
 class Listing(tuple[Instruction, ...]):
-    """Instructions, one behind the other; as text a line each, under the names of their functions."""
+    """Instructions, one after the other; as text a line each, under the names of their functions."""
 
     __slots__ = ()
 

@@ -123,7 +123,7 @@ KEPT = {
     "a category": vectorizer(POOL, {"tokenexp": r"\pL+"}),
     "cases are not told from each other": vectorizer(POOL, {"tokenexp": "(?i)k+"}),
     "separators of several characters": vectorizer(POOL, {"separators": ["ab"]}),
-    "somebody looks at the tokens": vectorizer(POOL, TOKENIZERS[0], shows_tokens=True),
+    "tokens are shown": vectorizer(POOL, TOKENIZERS[0], shows_tokens=True),
 }
 
 

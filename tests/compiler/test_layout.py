@@ -23,7 +23,7 @@ def normal(*shape):
 
 
 def rewritten(module, *inputs):
-    """The operators of `main` behind the passes; its result is checked."""
+    """The operators of `main` after the passes; its result is checked."""
     before = infer_types(module)
     after = before
     for step in (BlockChannels(), PackMatrices(), DeadCode()):

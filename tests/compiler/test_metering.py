@@ -130,7 +130,7 @@ def test_no_more_is_made_than_was_paid_for(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["many split", "tokens of many"])
 def test_no_list_is_kept_for_each_text(name: str) -> None:
-    """The collector of garbage walks through all lists that there are, while all threads wait."""
+    """The collector of garbage walks through all lists, while all threads wait."""
     found: list[int] = []
     operator, attributes = ("split_texts", {}) if name == "many split" else ("tokenize_texts", {})
     arrays = [to_numbers(MANY), *([to_numbers(texts(" "))] if operator == "tokenize_texts" else [])]

@@ -11,12 +11,11 @@ from treadle.compiler.ir.infer import infer_types
 from treadle.compiler.ir.text import parse_module, print_module
 from treadle.compiler.passes import DeadCode, InferTypes, Recognise, SplitBatches
 from treadle.compiler.targets.base import Costs
-from treadle.compiler.targets.cpu.backend import CPU
-from treadle.compiler.targets.cpu.target import host
+from treadle.compiler.targets.choice import backend_of
 from treadle.formats.dtypes import DType
 from treadle.formats.types import TensorType
 
-COSTS = CPU(host()).costs
+COSTS = backend_of().costs
 _TANH = """
 c = {cube}
 s = multiply(c, float32(0.044715))
@@ -255,7 +254,7 @@ def test_a_reciprocal_of_products_is_no_scale() -> None:
 @pytest.mark.parametrize(
     "bindings",
     [
-        "a = add(d, n)\nb = where(h, a, float32(-50.0))\ne = add(b, m)",  # a bias before and one behind
+        "a = add(d, n)\nb = where(h, a, float32(-50.0))\ne = add(b, m)",  # a bias before and one after
         "a = where(h, d, float32(-50.0))\ne = multiply(a, f)",
         "a = add(d, m)\ne = maximum(a, float32(-50.0))",
         "a = where(h, d, float32(-50.0))\ne = where(i, float32(-60.0), a)",

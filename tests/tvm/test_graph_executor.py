@@ -17,7 +17,7 @@ from treadle.formats.executable import Executable
 from treadle.formats.messages.errors import ChecksumError, FormatError, UnknownFunctionError
 from treadle.formats.param_dict import save_param_dict
 from treadle.tvm.contrib import graph_executor, graph_runtime
-from treadle.tvm.contrib.factory import GraphExecutorFactoryModule, graph_executor_factory
+from treadle.tvm.contrib.factory import GraphExecutorFactoryModule
 from treadle.tvm.files.graph_json import parse_graph
 from treadle.tvm.runtime.container import ShapeTuple, String
 
@@ -443,7 +443,7 @@ def test_a_warm_run_of_a_graph_imports_no_compiler(dense: GraphExecutorFactoryMo
     dense.executable.export_library(path)
     program = f"""
 import sys, numpy, treadle, treadle.tvm as tvm
-from treadle.tvm.contrib.factory import GraphExecutorFactoryModule, graph_executor_factory
+from treadle.tvm.contrib.factory import GraphExecutorFactoryModule
 module = tvm.contrib.graph_executor.GraphModule(GraphExecutorFactoryModule(treadle.load({str(path)!r}))["default"](tvm.cpu()))
 module.run(data=numpy.ones((2, 8), "float32"))
 print(module.get_output(0).numpy().shape, [name for name in ("numba", "treadle.compiler.driver") if name in sys.modules])
@@ -477,7 +477,10 @@ def result_of(module: graph_executor.GraphModule) -> bytes:
 
 @pytest.fixture(scope="module")
 def libraries() -> dict[int, GraphExecutorFactoryModule]:
-    return {seed: graph_executor_factory(classifier(), weights(seed)) for seed in (1, 2)}
+    made = {
+        seed: treadle.compile(classifier(), params=weights(seed), progress=False, named_weights=True) for seed in (1, 2)
+    }
+    return {seed: GraphExecutorFactoryModule(executable) for seed, executable in made.items()}
 
 
 def loaded(module: graph_executor.GraphModule) -> None:

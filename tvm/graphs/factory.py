@@ -134,7 +134,7 @@ class GraphFactory(Module):
 
     @classmethod
     def load(cls, data: memoryview) -> GraphFactory:
-        """The factory that `pieces` gave; what it imports comes behind. Raises FormatError."""
+        """The factory that `pieces` gave; what it imports comes after. Raises FormatError."""
         try:
             header = json.loads(bytes(data))
         except (ValueError, RecursionError) as error:

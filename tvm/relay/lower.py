@@ -14,8 +14,8 @@ from typing import Any
 from ...compiler import ir
 from ...compiler.builder import programs
 from ...compiler.builder.programs import Expression, FunctionExpression
+from ...compiler.ir.analysis import called
 from ...compiler.ir.infer import infer_types
-from ...compiler.ir.prelude import called
 from ...compiler.ir.unify import leaves
 from ...formats import types
 from ...formats.messages.errors import InferenceError

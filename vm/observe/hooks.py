@@ -51,8 +51,8 @@ _OVER: Any = None  # in place of the context of an event that is over
 
 
 class Site:
-    """An instruction that somebody listens to: what is the same each time that it is executed. That is found out before the call:
-    behind a kernel, Python has little in the caches of what it needs."""
+    """An instruction with listeners: what is the same each time that it is executed. That is found out before the call:
+    after a kernel, Python has little in the caches of what it needs."""
 
     __slots__ = ("function", "image", "instruction", "is_static", "number", "operation", "primitive")
 

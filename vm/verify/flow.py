@@ -315,7 +315,7 @@ class Flow:
         memory = left | right
         self.work.spend(len(memory))
         self._joined |= memory
-        if len(memory) > MEMORIES:  # entries take this state's shared memories over behind the registers
+        if len(memory) > MEMORIES:  # entries take this state's shared memories over after the registers
             self.shared |= memory - FRAME
             return FOREIGN
         return memory

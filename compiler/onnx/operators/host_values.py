@@ -59,7 +59,7 @@ def _map_parameter(g: GraphBuilder, name: str, key: int, value: int) -> tuple[ir
 
 
 def made(g: GraphBuilder, value: Imported, info: onnx.ValueInfoProto) -> ir.Atom:
-    """What a program gives for an output. Raises UnsupportedError."""
+    """The program's result for an output. Raises UnsupportedError."""
     if isinstance(value, Value):
         return g.atom(value)
     g.hint = info.name
@@ -153,7 +153,7 @@ def _cast_map(
 
 @importer("Optional")
 def _optional(g: GraphBuilder, x: Imported | None = None, *, type: Any = None) -> Imported:
-    """What is known to be there is itself."""
+    """An optional that is known to hold a value is that value."""
     if x is not None or type is None:
         return OptionalTensor(None) if x is None else x
     return OptionalTensor(None, declared_type(type) if not type.HasField("tensor_type") else None)

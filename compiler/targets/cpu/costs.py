@@ -20,11 +20,11 @@ QUARTER_WAY_BYTES = WAY_BYTES // 4  # 21 54e5280 | bytes: rows this far apart ar
 HALF_L1_BYTES = 16 << 10            # 21 99656b7 | bytes: half of the smallest L1: a tile, beside what it is made of
 SMALL_L2_BYTES = 256 << 10          # 22 cf3b8ba | bytes: the smallest L2: rows prefetched, strips kept | softmax: 1.1 to 1.5
 MERGED_BYTES = 1 << 20              # 22 1ce6032 | bytes: result of merged products that stays in L2 until attention reads it
-STREAMED_BYTES = 32 << 20           # 22 275763f | bytes: a result that is stored past the caches | 64 MB: 4.7 to 2.8 ms
+STREAMED_BYTES = 32 << 20           # 22 275763f | bytes: a result that is stored non-temporally | 64 MB: 4.7 to 2.8 ms
 PREFETCH_BYTES = 4096               # 21 995b315 | bytes: prefetch distance of weights from beyond L2 | without: a third less
 PREFETCH_CYCLES = 1600              # 23 efe117e | cycles: least prefetch distance of weights from memory
 
-# ---- sizes that only a run knows, as estimates take them ----
+# ---- sizes known only at run time, as estimates take them ----
 
 SYMBOLIC_SIZE = 64    # 20 0183403 | elements: a symbolic dimension
 IMAGE_SIDE = 224      # 22 681526b | pixels: a symbolic side of an image

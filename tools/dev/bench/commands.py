@@ -140,7 +140,7 @@ def _interleaved(functions: Sequence[Callable[[], object]], repeat: int, calls: 
 
 
 def measure_profiler(repeat: int) -> dict[str, Any]:
-    """What a profiler costs in CPU time: `cost` is the median of neighbouring turns with and without one, less 1."""
+    """The cost of a profiler in CPU time: `cost` is the median of neighbouring turns with and without one, less 1."""
     import numpy as np
 
     from .... import VirtualMachine, compile

@@ -73,7 +73,7 @@ class Race:
 
 
 def add_options(bench: argparse.ArgumentParser) -> None:
-    """What the command line takes for `models` besides what all benchmarks take."""
+    """Adds the options of `models` besides those of all benchmarks."""
     group = bench.add_argument_group("models, accuracy, memory and layers")
     group.add_argument("--only", type=_names, default=(), metavar="MODEL,…", help="models of the zoo (default: all)")
     group.add_argument("--against", type=_names, default=RIVALS, metavar="ENGINE,…", help="rivals (default: all)")
@@ -129,7 +129,7 @@ def each_count(
     threadcounts: Iterable[int],
     measure: Callable[[Entry, Sequence[str], int], _T],
 ) -> Iterator[_T]:
-    """What is measured of each model with us and the rivals on each count of threads, which is put back in the end."""
+    """The measurements of each model, ours and the rivals', at each thread count, which is restored at the end."""
     from .... import get_num_threads, set_num_threads
 
     check_engines(rivals)

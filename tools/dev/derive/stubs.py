@@ -17,7 +17,7 @@ from typing import Any
 
 from ....compiler.builder.draws import FUNCTIONS
 from ....compiler.builder.operator_functions import LOWERED, documentation, signature
-from ....compiler.operators import TABLE, Attribute, Kind, Operator
+from ....compiler.operators import Attribute, Kind, Operator, complete
 from ....formats.dtypes import DType
 from ....formats.extensions import EXTENSIONS
 
@@ -70,7 +70,8 @@ _TYPES = {
 
 def stubs() -> str:
     """The text of the file, without operators that a user has defined in this process."""
-    operators = [TABLE[name] for name in sorted(TABLE) if name not in LOWERED and name not in EXTENSIONS]
+    table = complete()
+    operators = [table[name] for name in sorted(table) if name not in LOWERED and name not in EXTENSIONS]
     return _HEAD + "".join(map(_method, operators)) + "".join(map(_composed, FUNCTIONS.values()))
 
 

@@ -39,11 +39,11 @@ def from_onnx(
         return module
     module, arrays = unbind_weights(module, "main")
     return ModuleWithParams(
-        module.functions, module.data_types, module.imports, {"main": [array(each) for each in arrays.values()]}
+        module.functions, module.data_types, module.imports, (), {"main": [array(each) for each in arrays.values()]}
     )
 
 
 def detach_params(mod: ir.Module) -> tuple[ir.Module, dict[str, list[NDArray]]]:
-    """The module, and by function the weights that it takes behind its other parameters."""
+    """The module, and by function the weights that it takes after its other parameters."""
     kept = mod.params if isinstance(mod, ModuleWithParams) else {}
     return ir.Module(mod.functions, mod.data_types, mod.imports), {name: list(params) for name, params in kept.items()}

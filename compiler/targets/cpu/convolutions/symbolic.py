@@ -1,9 +1,9 @@
-"""Convolutions of signals and images whose lengths only a run can tell: of planar ones of few channels, as the first ones of a
-network are, those of groups that make a block of channels each, and those of 8-bit integers (`integer.py`). To gather
+"""Convolutions of signals and images whose lengths are known only at run time: of planar ones of few channels, as the first ones
+of a network are, those of groups that make a block of channels each, and those of 8-bit integers (`integer.py`). To gather
 their windows (`im2col.py`) takes as long as they do themselves.
 
-All is as in `blocked.py` but for bands, which a run chooses: as many lines, or tiles of a part of them, as there is room for in
-the scratch memory, of which a text knows the size.
+All is as in `blocked.py` but for bands, which are chosen at run time: as many lines, or tiles of a part of them, as fit into
+scratch, whose size the text knows.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class SymbolicConv(Conv):
 
     @property
     def is_uneven(self) -> bool:
-        return True  # for all that is known
+        return True  # as far as is known
 
     @property
     def is_staged(self) -> bool:

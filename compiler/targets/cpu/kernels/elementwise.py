@@ -44,7 +44,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kerne
 
 
 def _of_image(axis: Axis, shape: Sequence[Dim]) -> tuple[Axis, ...]:
-    """The two axes of a large channel-blocked image whose axes are one to the expression: its channels, and what they have."""
+    """The two axes of a large channel-blocked image that the expression sees as merged: its channels, and their contents."""
     inner = dims.product(shape[2:])
     if len(shape) < 4 or shape[-1] != CHANNELS or (isinstance(inner, int) and inner <= costs.RUN_UNIT):
         return (axis,)
@@ -82,8 +82,8 @@ def _chain(
 class _Chain:
     """Writes one chain. Tensors are counted as the expression's inputs, then the definition's outputs: t0, t1, …"""
 
-    depth = 1  # of the elements that a row is made of
-    may_stream = True  # whether results may be written past the caches
+    depth = 1  # elements of a row's unit
+    may_stream = True  # whether results may be stored non-temporally
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class _Chain:
 
     @property
     def table_place(self) -> int:
-        """Where the tables of what is periodic begin in the scratch memory."""
+        """The offset of the periodic tensors' tables in scratch."""
         return 0
 
     @property
@@ -156,7 +156,7 @@ class _Chain:
             self._write_vector("whole", "rest")
 
     def _write_places(self) -> None:
-        """Where the block begins in each tensor, and the scalars of its row."""
+        """Defines the block's start in each tensor, and the scalars of its row."""
         write = self.write
         self.rows.write_block()
         for k in self.row_scalars:
@@ -206,7 +206,7 @@ class _Chain:
 
 
 class _OneVector(_Chain):
-    """A chain of no more elements than a vector has, as where programs compute with scalars: no loops, always one part."""
+    """A chain of at most a vector's elements, as in computations with scalars: no loops, always one part."""
 
     def write_all(self, picoseconds: int) -> None:
         write = self.write
@@ -222,11 +222,11 @@ class _OneVector(_Chain):
 
 
 class _StagedChain(_Chain):
-    """A chain with several operators that take long, such as tanh and exp.
+    """A chain with several latency-bound operators, such as tanh and exp.
 
-    A processor sees some hundred instructions ahead: of one such operator that is enough vectors at a time to keep it busy, of a
-    chain of them it is not. So each stage of the expression goes over a tile by itself; what lies between two stages is in the
-    scratch memory. Only the last stage stores: until then an output may lie where an input is.
+    A processor reorders some hundred instructions: with one such operator that covers enough vectors to keep it busy, with a
+    chain of them it does not. So each stage of the expression runs over a tile by itself; values between two stages are in
+    scratch. Only the last stage stores: an output may alias an input until then.
     """
 
     may_stream = False
@@ -237,7 +237,7 @@ class _StagedChain(_Chain):
 
     @cached_property
     def places(self) -> dict[int, int]:
-        """Where the results of all stages but the last are put down, in elements of the largest type."""
+        """The offsets of the results of all stages but the last, in elements of the largest type."""
         between = [number for stage in self.stages[:-1] for number in stage.results]
         return {number: place * _TILE for place, number in enumerate(between)}
 
@@ -276,7 +276,7 @@ class _StagedChain(_Chain):
             self.write(f"vstore({self._between(number, index)}, {results[number]})")
 
     def _between(self, number: int, index: str) -> str:
-        """The place of a value that waits for a later stage."""
+        """The address of a value that a later stage reads."""
         size = computed_type(self.expression.types[number].dtype).itemsize
         return f"scratch, {8 * self.places[number]} + ({index} - tile) * {size}"
 
@@ -284,7 +284,7 @@ class _StagedChain(_Chain):
 class _DeepChain(_Chain):
     """A chain whose innermost axis is a few vectors long, as in channel-blocked images [N, C/16, H, W, 16].
 
-    A row then is what lies along the axis before it, and its elements are vectors: what is repeated along a row, such as a
+    A row then runs along the axis before it, and its elements are vectors: what is repeated along a row, such as a
     bias of each channel, is loaded once.
     """
 

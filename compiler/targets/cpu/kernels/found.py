@@ -1,7 +1,7 @@
-"""The templates of counted_nonzero and counted_boxes: the places of elements that count, one behind the other.
+"""The templates of counted_nonzero and counted_boxes: the places of the selected elements, consecutively.
 
-Where an element goes only those before it tell: the work is one part. What was counted may be wrong in a program from elsewhere:
-no more is written than there is room for, and where there is less, the kernel ends with code 1.
+Each place depends on the elements before it: the work is one part. The count may be wrong in a foreign program:
+no more is written than fits, and if fewer elements are found, the kernel ends with code 1.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The template of operators that users define: the function that they wrote, made a kernel's text by `subscripts.py`.
+"""The template of user-defined operators: the user's function, turned into a kernel's text by `subscripts.py`.
 
-def cross(a, b, out):                       # inputs, outputs; attributes of the operator by name behind *
+def cross(a, b, out):                       # inputs, outputs; attributes of the operator by name after *
     for row in prange(out.shape[0]):        # threads share these rounds
         out[row, 0] = a[row, 1] * b[row, 2] - a[row, 2] * b[row, 1]
         …
@@ -26,7 +26,7 @@ from .writer import Writer, estimate, shape_of
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
-    """The kernel of a user's operator, alone in its definition; None where it has none, or an attribute is a symbolic dimension.
+    """The kernel of a user's operator, alone in its definition; None if it has none, or an attribute is a symbolic dimension.
     Raises KernelError."""
     (node, *others), own = definition.nodes, OWN.get(definition.nodes[0].operator)
     if own is None or others:
@@ -38,7 +38,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kerne
 
 
 def check(definition: PrimitiveDefinition, text: str, error: CompileError) -> None:
-    """Raises KernelError where a kernel whose text could not be compiled is a user's."""
+    """Raises KernelError if a kernel whose text could not be compiled is a user's."""
     name = definition.nodes[0].operator
     if name in OWN:
         found = re.match(r"kernel_\w+, line (\d+): ", str(error))
@@ -47,7 +47,7 @@ def check(definition: PrimitiveDefinition, text: str, error: CompileError) -> No
         place = "its kernel" if line is None else f"line {line} of its kernel"
         raise KernelError(
             f"operator {name!r}: {place} cannot be compiled: {reason}. A variable has one type, that of its first "
-            "assignment; float32(…) and the like convert, and numbers in the text are int64 and float64"
+            "assignment; float32(…) and other types convert, and numbers in the text are int64 and float64"
         ) from error
 
 

@@ -6,7 +6,7 @@ block of rows meets a block of trees, whose nodes stay in L1, before the next on
 of rows go one by one, each down eight trees together, which are of no block: of large trees, a block is one. After the depth of
 a tree's highest leaf, the walk ends where nothing moves any more.
 
-The tables may come from anywhere: nodes and columns are taken modulo powers of two, and where a tree lies is checked before it
+The tables are untrusted: nodes and columns are taken modulo powers of two, and a tree's range is checked before it
 is entered.
 """
 
@@ -41,7 +41,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
 
 
 class _Walk(NamedTuple):
-    """Names of what one of the eight walks goes by."""
+    """Names of the variables of one of the eight walks."""
 
     tree: str
     reach: str
@@ -49,8 +49,8 @@ class _Walk(NamedTuple):
 
 
 class _Trees:
-    """Variables: `columns_of` and `sums` are where a group of rows has its columns and its part of the result, n0 … n7 how far
-    its rows are from the `tree`'s first node."""
+    """Variables: `columns_of` and `sums` are the addresses of a row group's columns and its part of the result, n0 … n7 offsets
+    of its rows' nodes from the `tree`'s first one."""
 
     def __init__(self, definition: PrimitiveDefinition, target: Target) -> None:
         attributes = bound_attributes(definition.nodes[0])
@@ -117,7 +117,7 @@ class _Trees:
         )
 
     def _write_columns(self) -> None:
-        """The columns of a group of rows; where there are fewer, those of the last one again."""
+        """The columns of a group of rows; a partial group repeats its last row."""
         write, size, name = self.write, self.size, self.dtype.name
         with write.block(f"for lane in range({_LANES})"):
             write(f"source = x + min(row + g * {_LANES} + lane, rows - 1) * columns * {size}")
@@ -170,7 +170,7 @@ class _Trees:
                             self._write_weight(f"tree{lane}", f"column_word{lane}", lane, f"r * {self.size}")
 
     def _write_head(self, number: str, suffix: str) -> None:
-        """Defines what the walk down a tree needs to know of it."""
+        """Loads the header of a tree."""
         write = self.write
         write(f"head = trees + ({number}) * {4 * TREE.WORDS}")
         for word in (TREE.FIRST, TREE.REACH, TREE.LEAST, TREE.MOST):
@@ -184,7 +184,7 @@ class _Trees:
         write(f"sure{suffix} = max(0, min(least_word, most{suffix}))")
 
     def _write_walk(self, walk: Callable[[int], _Walk]) -> None:
-        """Eight walks, step by step, until none of them moves any more: a leaf is followed by itself."""
+        """Eight walks, step by step, until none of them moves: a leaf's successor is itself."""
         write = self.write
         write(*(f"n{lane} = 0" for lane in range(_LANES)))
         with write.block("for s in range(sure)"):
@@ -201,7 +201,7 @@ class _Trees:
                 write("break")
 
     def _write_step(self, lane: int, walk: _Walk) -> None:
-        """Defines where a row goes from its node."""
+        """Defines a row's next node."""
         half = 4 * link_word(self.dtype)
         column = f"(convert_int64(load_int32({walk.tree}, n{lane} + {half // 2})) & {columns_mask(self.all_columns)})"
         value = f"load_{self.dtype.name}(columns_of, {column} * {self.size} + {walk.row_at})"
@@ -210,7 +210,7 @@ class _Trees:
         self.write(f"m{lane} = convert_int64({link}) & {walk.reach}")
 
     def _combined(self, held: str, weight: str) -> str:
-        """NaN among sums of minima stays, as in NumPy."""
+        """The minimum of sums propagates NaN, as in NumPy."""
         return (
             f"{held} + {weight}" if self.aggregate in ("sum", "average") else f"{self.aggregate}imum({held}, {weight})"
         )

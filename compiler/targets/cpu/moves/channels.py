@@ -1,8 +1,8 @@
-"""Joining, splitting and shuffling the channels of channel-blocked images where these do not end with a block.
+"""Joining, splitting and shuffling channels of channel-blocked images that do not end on a block boundary.
 
-The pixels of a tile are first laid down with all their channels side by side, in the scratch memory, and read again from where
-a block of the result begins. Lanes behind an image's last channel are overwritten by the next image's. Where parts of the
-channels take turns, as many as a power of two, vectors of two parts are interleaved, then what that gives.
+The pixels of a tile are first stored with all their channels side by side, in scratch, and read again from where
+a block of the result begins. Lanes beyond an image's last channel are overwritten by the next image's. If parts of the
+channels alternate, and their number is a power of two, vectors are interleaved in pairs, repeatedly.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
 def _entries(
     words: Sequence[int], channels: tuple[int, ...], start: int, end: int, size: int
 ) -> list[tuple[int, int, int, int, int]]:
-    """For each image of which some channels from `start` to `end` are taken: the values of `_FIELDS`."""
+    """The values of `_FIELDS` for each image that has channels from `start` to `end`."""
     found, place = [], 0
     for word, count in zip(words, channels, strict=True):
         low, high = max(start - place, 0), min(end - place, count)
@@ -88,7 +88,7 @@ def _write_pixels(write: Writer, size: int) -> None:
 
 
 def _write_blocks(write: Writer, turns: int, size: int) -> None:
-    """The blocks of one of the parts that lie apart."""
+    """The blocks of one of the separate parts."""
     vector = BLOCK * size
     with write.block("for block in range(blocks)"):
         write(f"a = scratch + start + part_apart * part_bytes + block * {vector // turns}")
@@ -98,7 +98,7 @@ def _write_blocks(write: Writer, turns: int, size: int) -> None:
 
 
 def _in_turns(parts: Sequence[int], size: int) -> str:
-    """A vector of the first channels of each part in turns."""
+    """A vector of the first channels of each part, interleaved."""
     if len(parts) == 1:
         return f"vload_uint{8 * size}(a, pixel * row + {parts[0]} * part_bytes)"
     return f"interleaved({_in_turns(parts[::2], size)}, {_in_turns(parts[1::2], size)})"

@@ -2,7 +2,7 @@
 kernel with code 1.
 
 The first two see x as [outer, length, inner]. `take` copies a run of `inner` elements for each index, or gathers single ones
-where the axis is the last.
+if the axis is the last.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _table_bytes(definition: PrimitiveDefinition, it: _Lookup) -> int:
 
 @contextlib.contextmanager
 def _blocks(it: _Lookup, is_single: bool, picoseconds: int) -> Iterator[None]:
-    """Walks the elements `begin` to `end` of the runs at all (i, j), or if runs are single elements, of the indices at all i."""
+    """Loops over elements `begin` to `end` of the runs at all (i, j) or, for runs of one element, of the indices at all i."""
     write, run = it.write, "count" if is_single else "inner"
     rows = Odometer(write, [("i", "outer")] if is_single else [("i", "outer"), ("j", "count")])
     write(f"rows = {rows.count}", f"blocks = ({run} + {costs.INDEX_UNIT - 1}) // {costs.INDEX_UNIT}")
@@ -79,8 +79,8 @@ def _write_singles(it: _Lookup) -> None:
 
 
 def _write_elements(it: _Lookup, index: str, place: str, source: str) -> None:
-    """Elements `begin` to `end`, number `k` of which goes to a place, by the index of that number, from a source that `at` tells:
-    vectors, if no index is out of range."""
+    """Elements `begin` to `end`: element `k` is taken by index `k` from the source address `at`:
+    as vectors, if no index is out of range."""
     write, size, lanes = it.write, it.itemsize, it.write.lanes
     write(f"whole = end - (end - begin) % {lanes}")
     with write.block(f"for k in range(begin, whole, {lanes})"):
@@ -97,7 +97,7 @@ def _write_elements(it: _Lookup, index: str, place: str, source: str) -> None:
 
 
 def _write_singles_by_table(it: _Lookup) -> None:
-    """The same for many rows: the indices are looked at once."""
+    """The same for many rows: the indices are checked once."""
     write, size = it.write, it.itemsize
     with write.block("if is_known < 0"):
         with write.block("for j in range(count)"):
@@ -111,7 +111,7 @@ def _write_singles_by_table(it: _Lookup) -> None:
 
 
 def _write_run(it: _Lookup) -> None:
-    """Elements `begin` to `end` of the run that one index stands for."""
+    """Elements `begin` to `end` of one index's run."""
     write, size = it.write, it.itemsize
     it.write_index("j")
     write(
@@ -197,7 +197,7 @@ class _Lookup:
 
 
 def write_indices(write: Writer, dtype: DType, number: str, depth: int) -> None:
-    """Makes `at`, a place among the axes before, one among these and `depth` more, by the index of that number. The axes have
+    """Extends `at`, a position on the leading axes, by `depth` axes from the index of that number. The axes have
     `length0` elements …"""
     for axis in range(depth):
         write_index(write, dtype, f"{number} * {depth} + {axis}", f"length{axis}", f"at{axis}")

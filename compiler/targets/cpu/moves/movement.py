@@ -1,12 +1,12 @@
 """The template of data movement: each operator is a few strided copies, a copy is one loop nest.
 
-A copy takes the element at `start + Σ index · step` of its source to the same expression of its target. Axes that both
-sides walk as one are merged; what is left decides on the innermost loop:
+A copy moves the element at `start + Σ index · step` of its source to the same expression of its target. Axes that both
+sides allow are merged; the rest decides on the innermost loop:
 
     run         both are contiguous: vectors are copied
-    fill        the source stands still: one element is repeated
-    transpose   each is contiguous along another axis: square tiles are turned in registers, or, where one of the axes is
-                very short and the elements are contiguous all the same, such as the colours of pixels, parted and joined
+    fill        the source has step 0: one element is repeated
+    transpose   each is contiguous along another axis: square tiles are transposed in registers or, if one of the axes is
+                very short and the elements are contiguous, such as the colours of pixels, (de)interleaved
     strided     all else: element by element
 
 Runs that are too short for any of these are copied by a table (`short_runs.py`).
@@ -31,7 +31,7 @@ from . import short_runs
 from .runs import is_of_runs, write_runs
 
 _TILES = 4  # side by side: neighbouring cache lines of the source are read one after another
-_RUN = 32  # tiles one behind the other, where target lines are in few sets of L1
+_RUN = 32  # consecutive tiles, where target lines are in few sets of L1
 _HALF_RUN = 16  # where they are in one
 
 
@@ -70,7 +70,7 @@ def _kernel(definition: PrimitiveDefinition, copies: Sequence[Copy], target: Tar
 
 
 class _Nest:
-    """Writes the loops of one copy; `mark` tells its variables from those of the kernel's other copies."""
+    """Writes the loops of one copy; `mark` is the suffix of its variables."""
 
     def __init__(self, write: Writer, copy: Copy, itemsize: int, mark: str) -> None:
         self.write, self.copy, self.itemsize, self.mark = write, copy, itemsize, mark
@@ -86,8 +86,8 @@ class _Nest:
         self.rows = Odometer(write, [(self._index(axis), self._size(axis)) for axis in self._order()])
 
     def _order(self) -> list[int]:
-        """The outer axes as they are walked: runs are neighbours on one side, and on the other as far apart as there are streams
-        that the processor follows. So the side is taken whose innermost axis is the shorter one."""
+        """The loop order of the outer axes: runs are neighbours on one side, and as many streams on the other
+        as the processor must follow. So the side with the shorter innermost axis decides."""
         outer = [axis for axis in range(self.inner) if axis != self.turned]
         steps = {axis: estimate(self.copy.axes[axis].source) for axis in outer}
         if self.turned is not None or any(step <= 0 for step in steps.values()):
@@ -173,8 +173,8 @@ class _Nest:
                 self.rows.advance()
 
     def _write_rows_of_runs(self) -> None:
-        """Runs that are one block each are found by two additions, along the innermost of the outer axes: to compute places
-        from all indices would take as long as a short run."""
+        """Runs of one block each advance by two additions along the innermost of the outer axes: computing addresses
+        from all indices would take as long as copying a short run."""
         write, (index, size) = self.write, self.rows.axes[-1]
         write("unit = first")
         with write.block("while unit < last"):
@@ -193,7 +193,7 @@ class _Nest:
                 self.rows.advance("count")
 
     def _point(self, side: str, start: Dim) -> None:
-        """Defines `a` or `b`: the address in the source or target of the first element at the present indices."""
+        """Defines `a` or `b`: the address in the source or target of the first element at the current indices."""
         terms = [f"{side}_start{self.mark}"] if start != 0 else []
         for index, _ in self.rows.axes:
             step = self._step(side, self._axis(index))
@@ -226,7 +226,7 @@ class _Nest:
             write(f"vstore(b, {place}, {'v' if source == '0' else load + ', rest)'}, rest)")
 
     def _write_groups(self) -> None:
-        """A block of groups of a few neighbours, on the one side; as many lines on the other."""
+        """A block of groups of a few neighbours on one side, and as many lines on the other."""
         assert self.turned is not None
         write, side, size, is_parting = self.write, self.side, self.itemsize, self.deal == "part"
         few, long = (self.turned, self.inner) if is_parting else (self.inner, self.turned)
@@ -247,14 +247,14 @@ class _Nest:
             write(f"store_{self.type}(b, {target}, load_{self.type}(a, {source}))")
 
     def _write_tiles(self) -> None:
-        """A strip of some tiles' width, of which the source is contiguous, along the whole innermost axis."""
+        """A strip of several tiles' width, with a contiguous source, along the whole innermost axis."""
         assert self.turned is not None
         write, side, itemsize = self.write, self.side, self.itemsize
         width, height = self._size(self.turned), self._size(self.inner)
         write(f"begin = block * {self.strip}", f"end = min(begin + {self.strip}, {width})")
         write(f"a_step = {scaled(self._step('source', self.inner), itemsize)}")
         write(f"b_step = {scaled(self._step('target', self.turned), itemsize)}")
-        # Target lines in few sets of L1: more tiles are transposed one behind the other, along those lines, before the next ones
+        # Target lines in few sets of L1: more tiles are transposed one after the other, along those lines, before the next ones
         # beside them. All in one set, which is too small for the lines of a tile: halves of tiles, unless the lines of the
         # source are in few sets, too.
         write(f"deep = {side}", f"if b_step % {costs.QUARTER_WAY_BYTES} == 0:", f"    deep = {_RUN * side}")
@@ -266,8 +266,8 @@ class _Nest:
                 self._write_columns(height)
 
     def _write_columns(self, height: str) -> None:
-        """The tiles below each other from column `j` on, and how far it steps. Columns and rows that are left over are turned
-        together with as many before them as a tile has, since masks take longer."""
+        """The tiles below each other from column `j` on, and its step. Remaining columns and rows are transposed
+        in a full tile that overlaps the previous one, since masks take longer."""
         write, side = self.write, self.side
         half, quarter = max(1, side // 2), max(1, side // 4)
         whole = f"end - j > {side - quarter} and not is_tight"

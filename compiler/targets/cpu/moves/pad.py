@@ -44,7 +44,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
 
 
 def _merged(axes: list[Axis], is_constant: bool) -> list[Axis]:
-    """Axes without padding join the axis before them, if that has none either, or if what is padded is all the same."""
+    """Merges axes without padding into the axis before them, if that has none either, or if the padding is constant."""
     merged: list[Axis] = []
     for axis in axes:
         if merged and not axis.is_padded and (is_constant or not merged[-1].is_padded):
@@ -56,7 +56,7 @@ def _merged(axes: list[Axis], is_constant: bool) -> list[Axis]:
 
 
 class _Pad:
-    """Variables of axis k: n its size in x, m in the result, o the place in the result, y that in x."""
+    """Variables of axis k: n its size in x, m in the result, o the position in the result, y that in x."""
 
     def __init__(self, definition: PrimitiveDefinition, target: Target) -> None:
         (node,) = definition.nodes
@@ -137,7 +137,7 @@ class _Pad:
             self._write_fill("0", f"m{self.last}")
 
     def _write_place(self, k: int) -> None:
-        """Defines y: the place in x of the place o in the result."""
+        """Defines y: the position in x of position o in the result."""
         write = self.write
         if k not in self.padded:
             write(f"y{k} = o{k}")
@@ -149,7 +149,7 @@ class _Pad:
             write(f"y{k} = o{k} - begin{k}")
 
     def _reflected(self, k: int, place: str) -> str:
-        """Places go to and fro between 0 and n - 1, with a period of 2 n - 2."""
+        """Reflects positions between 0 and n - 1, with a period of 2 n - 2."""
         return f"n{k} - 1 - abs(({place}) % max(2 * n{k} - 2, 1) - (n{k} - 1))"
 
     def _write_inner_row(self) -> None:
@@ -169,7 +169,7 @@ class _Pad:
         self._write_end(f"begin{k} + n{k}", f"m{k}")
 
     def _write_middle(self) -> None:
-        """Which lanes of a row that is no longer than a vector come from x."""
+        """The mask of lanes from x, for a row no longer than a vector."""
         begin = f"begin{self.last}" if self.last in self.padded else "0"
         self.write(f"begin = {begin}", f"end = begin + n{self.last}", "middle = inside(end) & ~inside(begin)")
 
@@ -179,7 +179,7 @@ class _Pad:
         self._store_narrow_row("select(middle, v, fill)")
 
     def _store_narrow_row(self, value: str) -> None:
-        """Stores a whole vector wherever this part writes what lies behind the row later: with a mask, it would take longer."""
+        """Stores a whole vector if this part overwrites the elements after the row later: a masked store would take longer."""
         with self.write.block(f"if (last - r) * m{self.last} >= {self.write.lanes}"):
             self.write(f"vstore(b, 0, {value})")
         with self.write.block("else"):

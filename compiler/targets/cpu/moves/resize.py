@@ -1,8 +1,8 @@
 """The template of resampling along one axis: x seen as [outer, length, inner], the result as [outer, size, inner].
 
-Where the axis is the last, a vector takes neighbouring elements of the result, and gathers, or chooses among the lanes of
-two vectors, where these hold all; else it takes neighbours behind the axis, which are resampled alike. Either way indices and
-weights are found once for several rows of `outer`.
+If the axis is the last, a vector takes neighbouring elements of the result, and gathers, or selects lanes of
+two vectors, if these hold all; else it runs along the axes after it, which are resampled alike. Either way indices and
+weights are computed once for several rows of `outer`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ROUNDED = {
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
-    """The kernel of resize, alone in its definition: of any elements if of the nearest, else of float32 or float64."""
+    """The kernel of resize, alone in its definition: of any element type for nearest, else of float32 or float64."""
     (node,) = definition.nodes if len(definition.nodes) == 1 else (None,)
     if node is None or definition.outputs != (1,):
         return None
@@ -48,7 +48,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
 
 
 class Taps:
-    """Which elements along an axis of `length` elements make up each of the `size` ones of the result: variables of the text."""
+    """The taps of each of the `size` results among the `length` elements of an axis: variables of the text."""
 
     def __init__(self, write: Writer, attributes: Mapping[str, Any], kind: str = "") -> None:
         self.write, self.attributes, self.type = write, attributes, kind  # of the weights
@@ -169,7 +169,7 @@ class _Resize:
                 self._write_rows([], gathered)
 
     def _write_rows(self, loads: list[str], elements: list[str]) -> None:
-        """A vector of each row, of the elements that the taps meet."""
+        """A vector of each row, from the elements of the taps."""
         write = self.write
         with write.block("for row in range(low, high)"):
             write(f"a = source + {scaled('row * length', self.itemsize)}", *loads)

@@ -1,7 +1,7 @@
 """Copies of contiguous runs, of any number and of static sizes, with one text: joins, splits and slices of whole rows.
 
-The kernel's words are a table with an entry for each copy. What lies in its place already, since the planner of memory has put it
-there, is left alone.
+The kernel's words are a table with an entry for each copy. Data that is in its place already, since the memory planner has put it
+there, is not copied.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _FIELDS = ("source", "source_start", "target", "target_start", "rows", "source_s
 
 
 def is_of_runs(copy: Copy) -> bool:
-    """True for a number of rows, known, each of them contiguous on both sides."""
+    """Whether a copy is a known number of rows, each contiguous on both sides."""
     *outer, inner = copy.axes
     sizes = [value for axis in copy.axes for value in (axis.size, axis.source, axis.target)]
     known = all(isinstance(value, int) for value in (*sizes, copy.source_start, copy.target_start))

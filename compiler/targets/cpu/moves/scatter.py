@@ -1,8 +1,8 @@
-"""The templates of operators that put elements where indices say: put_along_axis and scatter_nd. An index out of range ends
+"""The templates of operators that scatter elements by indices: put_along_axis and scatter_nd. An index out of range ends
 the kernel with code 1.
 
-A part of the work is a part of the result: it is copied from x, then the updates that fall there are put in, in their order.
-So the last of several for one place remains, and sums have the same bits in any number of parts.
+A part of the work is a part of the result: it is copied from x, then the updates that fall there are applied in order.
+So the last of several updates for one place wins, and sums are bitwise equal for any number of parts.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class _Scatter:
 
     @staticmethod
     def of(definition: PrimitiveDefinition, target: Target) -> _Scatter | None:
-        """None unless the operator is alone, and elements of its type can be combined as it says."""
+        """None unless the operator is alone, and its reduction exists for the element type."""
         if len(definition.nodes) != 1 or definition.nodes[0].inputs != (0, 1, 2) or definition.outputs != (3,):
             return None
         reduction = bound_attributes(definition.nodes[0])["reduction"]
@@ -109,7 +109,7 @@ class _Scatter:
         self.nanoseconds = (copied / 20 + updates) * costs.SCATTER_PS / 1000
 
     def write_copy(self, begin: str, end: str) -> None:
-        """Elements of x as they are."""
+        """Copies elements of x."""
         self.write(f"copied = {begin}", f"copied_end = {end}")
         write_copy(self.write, self.itemsize, "target", "x", "copied", "copied_end")
 
@@ -140,7 +140,7 @@ class _Scatter:
                 self.write_update("j * inner + n", "(i * length + at) * inner + n")
 
     def write_update(self, source: str, place: str) -> None:
-        """Update number `source` for the place that its index, `at`, makes."""
+        """Applies update number `source` to the place given by its index, `at`."""
         write_index(self.write, self.index, source, "length")
         here = scaled(place, self.itemsize)
         new = f"load_{self.type}(updates, {scaled(source, self.itemsize)})"

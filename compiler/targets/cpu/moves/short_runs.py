@@ -1,8 +1,8 @@
-"""Copies of runs that are shorter than a vector, or that stride over the source: element by element, by a table of places.
+"""Copies of runs that are shorter than a vector, or strided in the source: element by element, by a table of offsets.
 
-The table, in the scratch memory, says where the source has the elements of a piece of the target that is contiguous. So a loop
-runs along the whole piece, whatever axes it is made of. Short runs of even length are copied as half as many elements of twice
-the size. Where the target repeats what the source has once, as in a tile, a piece is copied from its first place to the others.
+The table, in scratch, has the source offsets of the elements of a contiguous piece of the target. So a loop
+runs along the whole piece, across its axes. Short runs of even length are copied as half as many elements of twice
+the size. If the target repeats elements of the source, as in a tile, a piece is copied from its first place to the others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _WIDEST = 8  # bytes of an element
 
 
 def widened(copy: Copy, itemsize: int) -> tuple[Copy, int]:
-    """The same copy of larger elements, where runs are short and even."""
+    """The same copy with larger elements, if runs are short and even."""
     while _has_even_runs(copy) and _is_short(copy.axes[-1], itemsize) and 2 * itemsize <= _WIDEST:
         *outer, inner = copy.axes
         halved = [Axis(axis.size, integer(axis.source) // 2, integer(axis.target) // 2) for axis in outer]
@@ -33,7 +33,7 @@ def widened(copy: Copy, itemsize: int) -> tuple[Copy, int]:
 
 
 def _has_even_runs(copy: Copy) -> bool:
-    """Whether runs are contiguous and consist of pairs that lie, on both sides, at even places."""
+    """Whether runs are contiguous and consist of pairs at even offsets on both sides."""
     *outer, inner = copy.axes
     steps = [step for axis in outer for step in (axis.source, axis.target)]
     values = [inner.size, copy.source_start, copy.target_start, *steps]

@@ -177,7 +177,7 @@ class Tiles:
         return problem.vectors * pieces * products + area * tiles * cost * transforming
 
 
-TILES = (Tiles(2), Tiles(4), Tiles(RAW_OUTPUTS, is_raw=True))  # all that there are
+TILES = (Tiles(2), Tiles(4), Tiles(RAW_OUTPUTS, is_raw=True))  # all kinds
 
 
 class Problem(NamedTuple):

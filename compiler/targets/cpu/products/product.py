@@ -44,7 +44,7 @@ class _Product:
         self.panel_bytes = self._choose_panel(target)
 
     def _choose_panel(self, target: Target) -> int:
-        """Of a vector of columns that is copied; 0 if none is."""
+        """Bytes of a copied vector of columns; 0 if none is copied."""
         rows, depth = self.a[-2], self.a[-1]
         if not isinstance(rows, int) or not isinstance(depth, int) or rows < costs.PRODUCT_MANY_ROWS:
             return 0
@@ -110,7 +110,7 @@ class _Product:
     def _write_tile(self) -> None:
         write, computed = self.write, computed_type(self.dtype)
         write(f"left = rows - tile * {self.rows}")
-        for i in range(self.rows):  # rows behind the last one are computed as the last one, and not stored
+        for i in range(self.rows):  # rows beyond the last one repeat it, and are not stored
             write(
                 f"row_{i} = min(tile * {self.rows} + {i}, rows - 1)", f"a_{i} = a + {self._bytes(f'row_{i} * depth')}"
             )

@@ -1,10 +1,10 @@
 """Attention in one kernel: softmax(q kᵀ scale + mask) v without a matrix of scores in memory.
 
-The work is cut into units: a matrix of the batch (a head), and a band of queries. Keys come in spans that fit the first
-caches. For each span the scores of a tile of queries are computed (keys turned into panels, as in `products/gemm.py`), become
-exponentials relative to the greatest score so far, and multiply the values; what was gathered from earlier spans is scaled
+The work is cut into units: a matrix of the batch (a head), and a band of queries. Keys are taken in spans that fit L1 and
+L2. For each span the scores of a tile of queries are computed (keys transposed into panels, as in `products/gemm.py`), become
+exponentials relative to the greatest score so far, and multiply the values; the sums of earlier spans are rescaled
 when a greater score appears (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018). A band of very
-few queries, as in decoding, takes products of rows instead, which reads keys and values once and turns nothing.
+few queries, as in decoding, multiplies rows instead, which reads keys and values once and transposes nothing.
 
 Keys and values may each be joined from two tensors, those of earlier tokens and new ones: rows are read where they lie, so that
 a cache is not copied for every token. Spans and sums are those of joined ones, and so are the bits.
@@ -108,7 +108,7 @@ def _operands(definition: PrimitiveDefinition) -> dict[str, list[_Operand]] | No
 
 @dataclass(frozen=True)
 class _Layout:
-    """Where a unit keeps things in the scratch memory: starts, in bytes."""
+    """The layout of a unit's scratch: offsets, in bytes."""
 
     rows: int  # queries of a unit
     tile: int
@@ -142,10 +142,10 @@ class _Layout:
             **({"block_of_both": BLOCK * self.query_row} if self.is_joined else {}),  # keys of two tensors
             "values": _SPAN * self.sum_row,
             "scores": self.group * self.score_row,
-            "counts": 8 * self.group,  # of the span's keys that each row of the group sees
+            "counts": 8 * self.group,  # of visible keys of the span for each row of the group
             "greatest": self.group * VECTOR_BYTES,  # scores of each row of the group in this span, lane by lane
-            "factors": self.group * VECTOR_BYTES,  # of what was gathered before
-            "norms": self.group * VECTOR_BYTES,  # what the sums are multiplied by in the end
+            "factors": self.group * VECTOR_BYTES,  # of the sums of earlier spans
+            "norms": self.group * VECTOR_BYTES,  # final factors of the sums
             "sums": self.rows * self.sum_row,  # of values, weighted
             "peaks": self.rows * VECTOR_BYTES,  # the greatest score of each row so far
             "totals": self.rows * VECTOR_BYTES,  # of exponentials, lane by lane
@@ -198,7 +198,7 @@ class _Attention:
 
     @cached_property
     def rows(self) -> int:
-        """Queries of a unit: few bands of equal size, since each turns all keys, whose sums stay in L2."""
+        """Queries of a unit: few bands of equal size, since each transposes all keys; their sums stay in L2."""
         if not isinstance(self.queries, int):
             return costs.ATTENTION_BAND
         matrices, row = max(1, estimate(dims.product(self.batch))), _Layout(1, 1, self.depth, self.width)
@@ -212,12 +212,12 @@ class _Attention:
 
     @property
     def is_online(self) -> bool:
-        """Whether keys may come in several spans, so that what was gathered of the earlier ones must be kept."""
+        """Whether keys may take several spans, so that the sums of earlier ones must be kept."""
         return not isinstance(self.keys, int) or not 0 < self.keys <= _SPAN
 
     @property
     def has_rest(self) -> bool:
-        """Whether keys may leave a block half full."""
+        """Whether the last block of keys may be partial."""
         return not isinstance(self.keys, int) or self.keys % BLOCK != 0
 
     @cached_property
@@ -277,8 +277,8 @@ class _Attention:
             start += size
 
     def _write_units(self) -> None:
-        """Each unit knows the place of the next one, whose operands it may ask for, and which keys are `turned` already, of all
-        those that have a number, `held`."""
+        """Each unit knows the next one's position, to prefetch its operands, and which keys are transposed already (`turned`), of
+        all numbered ones (`held`)."""
         write, names = self.write, [*self.tensors, *self.masks]
         write("next_begin = 0", "matrix = 0", "turned = -1", *(f"next_{name} = {name}_at" for name in names))
         with write.block("for unit in range(first - 1, last)"):
@@ -289,7 +289,7 @@ class _Attention:
                 self._write_unit()
 
     def _write_next(self) -> None:
-        """Where the operands of the next unit are; of the last one, if there is no next."""
+        """The addresses of the next unit's operands; of the last one's, if there is no next."""
         write, row = self.write, len(self.batch)
         write("following = min(unit + 1, last - 1)", "matrix = following // bands")
         write("next_begin = (following - matrix * bands) * band")
@@ -330,7 +330,7 @@ class _Attention:
         return f"{name}_step_{len(self.batch)}"
 
     def _write_queries(self) -> None:
-        """The band's queries, scaled; behind each, up to a whole vector, zeros."""
+        """The band's queries, scaled; each padded with zeros to whole vectors."""
         write, scale = self.write, literal(self.attributes["scale"], DType.float32)
         with write.block("for row in range(rows)"):
             write(f"source = q + row * {self._step('q')}", f"target = queries_at + row * {self.layout.query_row}")
@@ -398,7 +398,7 @@ class _Attention:
                 write(f"vstore({place}, {self._normal(f'sum_{at}')}{self._lanes(at, self.width)})")
 
     def _write_greatest(self) -> None:
-        """Masks a row of scores; `most` is the greatest, lane by lane. Behind the last key there are no scores but -∞."""
+        """Masks a row of scores; `most` is the greatest, lane by lane. Scores beyond the last key are -∞."""
         write = self.write
         write(f"most = splat_float32({_LEAST})")
         if self.mask is not None:
@@ -432,8 +432,8 @@ class _Attention:
                 write(f"vstore(out + row * {self._step('out')}, {4 * at}, splat_float32(0.0){ending})")
 
     def _write_span(self) -> None:
-        """A span of keys, by groups of tiles: first all scores of a group, then all exponentials, then all sums of values. Rows
-        of exponentials, each of which is a chain of dependent steps, overlap then."""
+        """A span of keys, by groups of tiles: first all scores of a group, then all exponentials, then all sums of values. The
+        dependency chains of the rows' exponentials then overlap."""
         write, step = self.write, self.tile.rows
         if self.is_online:
             write(f"turned = turned if keys <= {_SPAN} else -1")
@@ -453,7 +453,7 @@ class _Attention:
                 self._write_sums()
 
     def _fetch_queries(self) -> None:
-        """Brings nearer the next unit's rows that have the tile's numbers: of its queries, its result and its mask."""
+        """Prefetches the next unit's rows of the tile's numbers: of its queries, its result and its mask."""
         if self.is_online:
             return
         write = self.write
@@ -475,12 +475,12 @@ class _Attention:
             self._fetch("v", self.width)
 
     def _fetch(self, name: str, length: int) -> None:
-        """Asks for a row of an operand of the next unit."""
+        """Prefetches a row of an operand of the next unit."""
         self.write(f"source = next_{name} + row * {self._step(name)}")
         self.write(*(f"prefetch(source, {at})" for at in range(0, 4 * length, VECTOR_BYTES)))
 
     def _write_place(self) -> None:
-        """Where the tile is that begins at `top`: its number of rows, its place in the group, and its scores."""
+        """Defines a tile that begins at `top`: its number of rows, its place in the group, and the address of its scores."""
         self.write(f"lines = min({self.tile.rows}, group_end - top)", "place = top - group")
         self.write(f"scores_at = scores + place * {self.layout.score_row}")
 
@@ -516,7 +516,7 @@ class _Attention:
         return "block_at", "block_step"
 
     def _write_values(self) -> None:
-        """Puts the span's values side by side: heads that lie far apart share few sets of L1."""
+        """Copies the span's values together: heads that are far apart share few sets of L1."""
         write, width = self.write, self.layout.sum_row
         with write.block("for at in range(length)"):
             write(f"source = {self._row('v', 'key + at')}", f"target = values + at * {width}")
@@ -524,8 +524,8 @@ class _Attention:
                 write(f"vstore(target, {4 * at}, vload_float32(source, {4 * at}{self._lanes(at, self.width)}))")
 
     def _write_scores(self) -> None:
-        """The tile's products with the span's keys, masked, and the greatest of each row; what stands behind the last key is no
-        score."""
+        """The tile's products with the span's keys, masked, and the greatest of each row, without lanes beyond the last
+        key."""
         write, tile = self.write, self.tile
         write("count = length")
         if self.may_hide:
@@ -575,7 +575,7 @@ class _Attention:
             write(f"vstore(greatest_at, {i * VECTOR_BYTES}, most)")
 
     def _write_masked(self, total: str, block: int) -> None:
-        """Makes a sum of products the score of the keys of a block of the tile."""
+        """Turns sums of products into the scores of a block of keys."""
         ending = f", left_{block}" if self.has_rest else ""
         if self.mask is not None:
             total = self._masked_score(total, f"(at + {block * BLOCK})" if block else "at", ending)
@@ -584,7 +584,7 @@ class _Attention:
         self.write(f"score = {total}")
 
     def _write_sums(self) -> None:
-        """Adds the tile's products with the span's values to what was gathered; in the end, stores them."""
+        """Adds the tile's products with the span's values to the sums; in the end, stores them."""
         write, tile, blocks = self.write, self.tile, -(-self.width // BLOCK)
         if self.may_hide:
             write("count = load_int64(counts, place * 8)")
@@ -633,8 +633,8 @@ class _Attention:
                     write(f"vstore(target, {at}, {self._normal(tile.accumulator(i, j))}{ending})")
 
     def _normal(self, total: str) -> str:
-        """A sum of values, divided by the sum of their weights, whose reciprocal is the `norm`. Where weights are NaN,
-        that is none or infinite."""
+        """A sum of values, divided by the sum of their weights, whose reciprocal is the `norm`. If weights are NaN,
+        that is NaN or infinite."""
         if self.attributes["nan_to_zero"]:
             return f"select(norm < splat_float32(math.inf), {total} * norm, splat_float32(0.0))"
         return f"{total} * norm"
@@ -642,9 +642,9 @@ class _Attention:
     # ---- the softmax of a span ----
 
     def _write_exponentials(self) -> None:
-        """Makes the group's scores exponentials; notes the factors for what there was, and at the end those for the sums.
+        """Turns the group's scores into exponentials; notes the factors of earlier sums, and at the end those of the totals.
 
-        Row after row three times, so that the rows, each of which is a chain of dependent steps, overlap.
+        Three passes over the rows, so that their dependency chains overlap.
         """
         write = self.write
         place = f"(row - group) * {VECTOR_BYTES}"
@@ -669,11 +669,11 @@ class _Attention:
             write(f"vstore(norms, {place}, splat_float32(1.0 / horizontal_sum(total)))")
 
     def _write_factor(self) -> None:
-        """The greatest score of a row so far, of which that of earlier spans is `known`, and what these are multiplied by."""
+        """The greatest score of a row so far (`known`: that of earlier spans), and the factor of the earlier sums."""
         self.write("peak = select(peak > known, peak, known)", "factor = weight_of(known - peak)")
 
     def _write_weights(self) -> None:
-        """Makes scores exponentials, relative to the greatest, and adds them to `total`."""
+        """Turns scores into exponentials, relative to the greatest, and adds them to `total`."""
         write = self.write
         with write.block(f"for at in range(0, count, {BLOCK})"):
             write(
@@ -685,7 +685,7 @@ class _Attention:
     # ---- the mask ----
 
     def _mask_step(self, name: str, axis: int) -> str:
-        """The bytes from one place of a mask to the next on one of the scores' axes."""
+        """The byte stride of a mask on one of the scores' axes."""
         return f"{name}_step_{axis}" if axis >= len(self.batch) + 2 - self.masks[name].rank else "0"
 
     def _write_mask_line(self, query: str) -> None:
@@ -726,10 +726,10 @@ class _Attention:
         return self.mask.dtype is DType.float32 or self.attributes["masked"] < _HIDING
 
     def _write_seen(self) -> None:
-        """Makes `count` the number of the span's keys without the last ones that are hidden from the whole tile.
+        """Sets `count` to the number of the span's keys without the trailing ones that are hidden from the whole tile.
 
-        Most masks show the last query the last keys, or show that they do not hide: these cost one look. It is the last
-        query of causal masks that sees most, so that the others' keys need not be searched.
+        Most masks show the last keys to the last query, or show that they hide nothing: these cost one check. The last
+        query of causal masks sees most, so that the others' keys need not be searched.
         """
         write = self.write
         write("count = length", f"at = (length - 1) // {BLOCK} * {BLOCK}")
@@ -790,7 +790,7 @@ class _Attention:
         return self._row(name, "key + row") if name in self.joined else f"{name} + key * {step} + row * {step}"
 
     def _write_limit(self) -> None:
-        """Scores that the mask puts below `limit` have no weight, since the query's greatest score is `least` at least: that
+        """Scores that the mask puts below `limit` have weight 0, since the query's greatest score is at least `least`: that
         of an earlier span, or one of this span's first keys."""
         write = self.write
         write("at = 0", "left = length", f"shift = {self._shift}")

@@ -1,6 +1,6 @@
-"""The template of cumulative_sum and cumulative_prod: neighbouring sums side by side in vectors, one by one where there are none.
+"""The template of cumulative_sum and cumulative_prod: neighbouring sums are lanes of vectors; along the last axis, scalars.
 
-Sums of floats are kept in float64, as the reference has them. A running product is written alike: it starts at 1, multiplies.
+Floats are summed in float64, as in the reference. A running product is the same with 1 and multiplication.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from ..target import Target
 
 _STRIP = 4  # vectors side by side, whose sums are in registers
 _STRIPS = 32  # side by side, whose sums fit into L1
-_FEW_STRIPS = 8  # side by side, of which a step takes less than a page of the memory
+_FEW_STRIPS = 8  # strips whose step spans less than a page
 _SUM_BYTES = 8
 _ARITHMETIC = {
     "cumulative_sum": (0, "+"),
     "cumulative_prod": (1, "*"),
-}  # what nothing comes to, and what joins two elements
+}  # neutral element, and operation
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -99,8 +99,8 @@ def _write_rows(sums: _Sums) -> None:
 
 
 def _write_columns(sums: _Sums) -> None:
-    """Neighbouring lines. A few strips go down one after the other, their sums in registers. Where each step would be on
-    another page, all go side by side, with their sums in the scratch memory: memory is read and written in its order then."""
+    """Neighbouring lines. A few strips are processed one after the other, with sums in registers. If each step would be on
+    another page, all go side by side, with sums in scratch: memory is then read and written sequentially."""
     write, lanes = sums.write, sums.write.lanes
     width = _STRIP * lanes
     write(f"strips = (inner + {width - 1}) // {width}")

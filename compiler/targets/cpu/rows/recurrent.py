@@ -1,16 +1,16 @@
 """The template of recurrent layers, fused over time: a sequence runs through all its steps in one call.
 
 A step multiplies the hidden state with the recurrent weights, which come from L2 again and again. So a tile
-takes several sequences, as many as the registers hold gates for, and 16 units of each: what the activations need is in
-registers when the sum is done. The last hidden state is read where it was stored, among the outputs. The tiles of a part go
+takes as many sequences as the registers hold gates for, and 16 units of each: the operands of the activations are in
+registers when the sum is done. The last hidden state is read from the outputs, where it was stored. The tiles of a part go
 from step to step together.
 
-Sequences and directions are independent of each other: they are the units of work. Where these are too few, or the weights too
-many for L2, all parts take every step together, and each has a share of the units that are computed: half of the
-weights may stay in the cache that the whole does not fit in. Then a step is a *phase* (two, where the reset gate comes before
-the product), and a share is, in the call's notes, a word: twice the phase that it waits for, one more when somebody has it.
-A part first takes its own share, and keeps it from then on; then any that nobody has taken, so that no part depends on another's
-being there; and goes on when all shares are done.
+Sequences and directions are independent: they are the units of work. If there are too few of these, or too many weights
+for L2, all parts take every step together, and each computes a share of the units: half of the
+weights may fit into a cache that the whole does not. Then a step is a *phase* (two, if the reset gate comes before
+the product), and a share is, in the call's notes, a word: twice the phase that it waits for, one more when it is taken.
+A part first takes its own share, and keeps it from then on; then any free one, so that no part depends on another's
+progress; and continues when all shares are done.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class _Layer:
         self.write.lanes = BLOCK
 
     def _choose_rows(self, batch: Dim) -> int:
-        """Sequences of a tile: their sums, a vector of weights for each gate and an element of the state fill the registers."""
+        """Sequences of a tile: sums, a vector of weights for each gate and an element of the state fill the registers."""
         most = self._most_rows(self.gates)
         if not isinstance(batch, int):
             return next(rows for rows in _ROWS if rows <= most)
@@ -89,7 +89,7 @@ class _Layer:
         return max(1, -(-batch // tiles))
 
     def _most_rows(self, gates: int) -> int:
-        """So many sequences' sums of some gates fit into the registers."""
+        """The most sequences whose sums of some gates fit into the registers."""
         return max(1, min(_MOST_ROWS, (self.target.block_registers - gates - 1) // gates))
 
     def _passes(self, rows: int) -> int:
@@ -163,7 +163,7 @@ class _Layer:
 
     @property
     def _row_bytes(self) -> int:
-        """Of a sequence's state."""
+        """Bytes of a sequence's state."""
         return 4 * self.hidden
 
     def _write_sizes(self) -> None:
@@ -197,7 +197,7 @@ class _Layer:
             write("before_first = after_first")
             if self.operator == "lstm":
                 write("c_first = last_cell + place")
-        # by all who have shares, since the last to come may be the only one who stays to the end
+        # by all parts with shares, since the last to arrive may be the only one to stay to the end
         if self.operator == "lstm":
             with write.block("if end == 0"):
                 self._write_copy("c_first", "last_cell + place", f"sequences * {self.hidden}")
@@ -223,13 +223,13 @@ class _Layer:
 
     @property
     def _length(self) -> str:
-        """Of the sequence number `sequence`."""
+        """The length of sequence number `sequence`."""
         dtype = self.write.definition.params[self.operands["lengths"]].dtype
         return f"convert_int64(load_{dtype.name}(lengths, sequence * {dtype.itemsize}))"
 
     @property
     def _step(self) -> str:
-        """The step that is taken as number `step`."""
+        """The time step that is processed as number `step`."""
         if self.attributes["direction"] == "bidirectional":
             return "end - 1 - step if direction == 1 else step"
         return "step" if self.attributes["direction"] == "forward" else "end - 1 - step"
@@ -247,11 +247,11 @@ class _Layer:
 
     @property
     def _block_bytes(self) -> int:
-        """Of the weights of 16 units."""
+        """Bytes of the weights of 16 units."""
         return self.hidden * self.gates * VECTOR_BYTES
 
     def _write_phase(self, counts: Mapping[int, str], gates: Sequence[int]) -> None:
-        """Some gates of all units, and what comes of them."""
+        """Some gates of all units, and their activations."""
         groups = self._groups(max(counts), gates)
         if not self.is_shareable:
             with self.write.block(f"for group in range({groups})"):
@@ -264,7 +264,7 @@ class _Layer:
 
     @contextlib.contextmanager
     def _each_share(self) -> Iterator[None]:
-        """Takes each `share` of the phase that nobody has, beginning with the part's own."""
+        """Takes each free `share` of the phase, beginning with the part's own."""
         write = self.write
         write("ready = 2 * phase")
         with write.block("for turn in range(shares)"):
@@ -319,7 +319,7 @@ class _Layer:
                 write(f"offset += {rows * self._row_bytes}")
 
     def _groups(self, rows: int, gates: Sequence[int]) -> int:
-        """Into how many groups of blocks the units are divided."""
+        """The number of groups of blocks of the units."""
         return -(-self.blocks // self._width(rows, gates))
 
     def _width(self, rows: int, gates: Sequence[int]) -> int:
@@ -337,7 +337,7 @@ class _Layer:
         if self.hidden % BLOCK:
             write(f"lanes = {self.hidden} - block * {BLOCK}")
         self._write_sums(rows, width, gates)
-        # a loop instead of many lines: activations are long
+        # a loop instead of unrolled code: activations are long
         write("sums = scratch")
         with write.block(f"for i in range({rows})"), write.block(f"for j in range({width})"):
             write(f"unit_at = here + j * {VECTOR_BYTES}", f"at = unit_at + i * {self._row_bytes}")
@@ -347,7 +347,7 @@ class _Layer:
             write(f"sums += {len(gates) * VECTOR_BYTES}")
 
     def _write_sums(self, rows: int, width: int, gates: Sequence[int]) -> None:
-        """Puts what some gates of a tile are given into the scratch memory: [rows, width, gates] vectors."""
+        """Writes some gates' sums of a tile to scratch: [rows, width, gates] vectors."""
         write, row_bytes = self.write, self._row_bytes
         passes = self._passes(rows)
         at_once = gates[: len(gates) // passes]
@@ -376,7 +376,7 @@ class _Layer:
 
     @property
     def _sums(self) -> int:
-        """Vectors of sums of a tile, at most."""
+        """The most vectors of sums of a tile."""
         return max(2 * self.target.block_registers, self.gates)
 
     def _start(self, i: int, j: int, gate: int) -> str:
@@ -387,7 +387,7 @@ class _Layer:
         offset = f"{gate * self._row_bytes + j * VECTOR_BYTES} + directions * {i * self.gates * self._row_bytes}"
         return f"vload_float32(p_at, {offset}{count})"
 
-    # ---- what comes of the sums of 16 units of a sequence ----
+    # ---- the activations of 16 units of a sequence ----
 
     def _write_finish(self, gates: Sequence[int]) -> None:
         """… unless it is over, or has not begun."""
@@ -417,7 +417,7 @@ class _Layer:
             self.write(f"n = {self._projected()} + sum_2")
             self._write_blend(self._load("after", "at"))
         else:
-            # r * h, of which the last gate sees all units, waits where the last state will be, and z where the new one will
+            # r * h, all units of which the last gate reads, is kept in the last state's place, and z in the new one's
             self._store("reset", f"{self._activated(0, 'sum_1')} * {self._load('before', 'at')}")
             self._store("after", self._activated(0, "sum_0"))
 
@@ -427,7 +427,7 @@ class _Layer:
 
     @property
     def _count(self) -> str:
-        """The argument of loads and stores that keeps them in the state."""
+        """The count of loads and stores that keeps them within the state."""
         return ", lanes" if self.hidden % BLOCK else ""
 
     def _load(self, name: str, offset: str) -> str:
@@ -443,7 +443,7 @@ class _Layer:
         return f"{self.functions[function]}({value})"
 
     def _write_blend(self, z: str) -> None:
-        """The new state, of the old one and what n says."""
+        """The new state, blended from the old one and n."""
         self.write(f"n = {self._activated(1, 'n')}", f"z = {z}", f"h = {self._load('before', 'at')}")
         self._store("after", "n + z * (h - n)")
 

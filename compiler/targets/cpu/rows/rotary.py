@@ -1,6 +1,6 @@
-"""The template of rotary: a vector of the first half of a row and one of the second, read once, give one of each.
+"""The template of rotary embeddings: a vector of each half of a row, read once, gives one of each half.
 
-Axes along which cosines and sines repeat are walked together, as in elementwise kernels.
+Axes along which cosines and sines repeat are merged, as in elementwise kernels.
 """
 
 from __future__ import annotations

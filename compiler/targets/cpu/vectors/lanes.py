@@ -1,7 +1,7 @@
 """Scalar and vector values while LLVM code is emitted, and the elementary functions of them.
 
-A function over `Lanes` is run once, when a kernel is compiled, and leaves instructions behind; it reads as the arithmetic
-it stands for. `simd.py` gives these functions to generated kernels.
+A function over `Lanes` is run once, when a kernel is compiled, and emits instructions; it reads as the arithmetic
+that it performs. `simd.py` gives these functions to generated kernels.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ float16 = Half("half")
 
 
 class Narrow(types.Number):
-    """A type of `ml_dtypes` as an element of vectors: bits in a byte or two, for loads, stores and conversions alone."""
+    """A type of `ml_dtypes` as an element of vectors: bits in a byte or two, only for loads, stores and conversions."""
 
     def __init__(self, dtype: DType) -> None:
         self.dtype, self.bitwidth = dtype, 8 * dtype.itemsize
-        self.bits = getattr(types, f"uint{self.bitwidth}")  # as which an element lies in memory
+        self.bits = getattr(types, f"uint{self.bitwidth}")  # the element's type in memory
         super().__init__(dtype.name)
 
 
@@ -92,7 +92,7 @@ class Lanes:
         return getattr(self.dtype, "signed", False)
 
     def type_of(self, dtype: Kind) -> ir.Type:
-        """LLVM's type of as many elements of another type."""
+        """LLVM's type of the same number of elements of another type."""
         return ir.VectorType(IR_TYPES[dtype], self.lanes) if self.lanes else IR_TYPES[dtype]
 
     def like(self, value: ir.Value) -> Lanes:
@@ -240,8 +240,8 @@ def maximum(a: Lanes, b: Lanes) -> Lanes:
     """NumPy's: NaN if either is. One instruction where `a` is a constant, so constants go first."""
     if not a.is_float:
         return select(a > b, a, b)
-    # The inner one is an instruction, which gives b where one is NaN; would the outer one give `a`, LLVM took both
-    # for a single choice, by masks, which is three times as long to wait for.
+    # The inner one is an instruction, which gives b where one is NaN; if the outer one gave `a`, LLVM would take both
+    # for a single selection, by masks, with three times the latency.
     return select(isnan(a), a.of(math.nan), select(a > b, a, b))
 
 
@@ -316,18 +316,18 @@ def convert(a: Lanes, dtype: Kind) -> Lanes:
 
 
 def _converts_float16() -> bool:
-    """Whether the CPU that is compiled for has instructions from float16 and to it. LLVM would call functions that nobody has."""
+    """Whether the target CPU has float16 conversions. Otherwise LLVM would call functions that do not exist."""
     target = active_target()
     return not target.is_x86 or target.has("f16c")
 
 
 def _from_float16(a: Lanes) -> Lanes:
-    """float16 as float32. Read as float32, behind the sign, the bits are those of a number 2**112 times as small."""
+    """float16 as float32. Read as float32, the bits without the sign are those of a number 2**112 times as small."""
     bits = convert(reinterpret(a, types.uint16), types.uint32)
     magnitude = (bits & 0x7FFF) << 13
     scaled = reinterpret(reinterpret(magnitude, types.float32) * 2.0**112, types.uint32)
     special = magnitude | 0x7F800000
-    special = select((bits & 0x3FF) == 0, special, special | 0x400000)  # no signalling one
+    special = select((bits & 0x3FF) == 0, special, special | 0x400000)  # no signalling NaN
     number = select((bits & 0x7C00) == 0x7C00, special, scaled)
     return reinterpret(number | ((bits & 0x8000) << 16), types.float32)
 
@@ -361,7 +361,7 @@ def _as_float32(a: Lanes) -> Lanes:
 
 
 def _decoded(a: Lanes) -> Lanes:
-    """A narrow element as it is computed with: float32, or 8 bits with the sign of what they hold."""
+    """A narrow element in its computed type: float32, or 8 bits of the same signedness."""
     dtype = a.dtype.dtype
     bits = Lanes(a.builder, a.value, a.dtype.bits)
     if dtype.format is None:
@@ -371,8 +371,8 @@ def _decoded(a: Lanes) -> Lanes:
 
 
 def _decoded_float(bits: Lanes, form: FloatFormat) -> Lanes:
-    """As float32. Read as float32, behind the sign, the bits are those of a number of the same mantissa and another exponent, of
-    which subnormal numbers are no exception: one multiplication mends it."""
+    """As float32. Read as float32, the bits without the sign are those of a number of the same mantissa and another exponent,
+    also for subnormal numbers: one multiplication corrects it."""
     sign = 1 << (form.exponent + form.mantissa)
     magnitude = bits & (sign - 1)
     number = magnitude << (23 - form.mantissa)
@@ -399,8 +399,8 @@ def _signed(number: Lanes, bits: Lanes, sign: int) -> Lanes:
 
 
 def _encoded(a: Lanes, kind: Narrow) -> Lanes:
-    """A number as a narrow element: floats to the nearest, halves to even; integers keep their lowest bits, and floats become the
-    nearest of the integers towards zero."""
+    """A number as a narrow element: floats to the nearest, halves to even; integers keep their lowest bits, and floats become
+    integers by truncation, saturated."""
     dtype = kind.dtype
     if dtype.format is not None:
         bits = _encoded_float(_as_float32(a), dtype.format)
@@ -419,14 +419,14 @@ def _encoded_float(a: Lanes, form: FloatFormat) -> Lanes:
     magnitude = bits & 0x7FFFFFFF
     cut, sign = 23 - form.mantissa, 1 << (form.exponent + form.mantissa)
     rebased = magnitude - ((_BIAS - form.bias) << 23)
-    # between powers of two, of which none is even, half way goes up
+    # between powers of two, without an even one, half way rounds up
     number = (rebased + ((1 << (cut - 1)) - 1) + ((rebased >> cut) & 1 if form.mantissa else 1)) >> cut
     if form.exponent < _EXPONENT:
         step = 2.0 ** (1 - form.bias - form.mantissa + 23)
         whole = reinterpret(a.of(step), types.uint32)
         small = reinterpret(reinterpret(magnitude, types.float32) + a.of(step), types.uint32) - whole
         number = select(magnitude < (_BIAS - form.bias + 1) << 23, small, number)
-        # what is far beyond the range would wrap around
+        # values far beyond the range would wrap around
         number = select(magnitude >= (_BIAS - form.bias + (1 << form.exponent)) << 23, number.of(sign), number)
     number = select((number > form.greatest) | (magnitude == _INFINITY), number.of(form.overflow), number)
     number = select(magnitude > _INFINITY, number.of(form.nan), number)
@@ -441,7 +441,7 @@ def _encoded_float(a: Lanes, form: FloatFormat) -> Lanes:
 
 
 def _rounded_to_zero(a: Lanes, dtype: Kind) -> Lanes:
-    """A float as an integer: LLVM's own conversion that saturates takes vectors apart."""
+    """A float as an integer, saturated: LLVM's own saturating conversion scalarises vectors."""
     bits, builder = dtype.bitwidth, a.builder
     least, end = (-(2 ** (bits - 1)), 2 ** (bits - 1)) if dtype.signed else (0, 2**bits)
     inside = select(a > least, a, a.of(least)).value  # of NaN too
@@ -471,7 +471,7 @@ def _resize_integer(a: Lanes, target: ir.Type) -> ir.Value:
         and isinstance(a.value.constant, int)
         and abs(a.value.constant) < 1 << (width - 1)
     ):
-        return ir.Constant(target, a.value.constant)  # which stays known
+        return ir.Constant(target, a.value.constant)  # remains a constant
     if width < old:
         return a.builder.trunc(a.value, target)
     return a.builder.sext(a.value, target) if a.is_signed else a.builder.zext(a.value, target)
@@ -483,7 +483,7 @@ def reinterpret(a: Lanes, dtype: Kind) -> Lanes:
 
 
 def from_upper_halves(a: Lanes) -> Lanes:
-    """The float32 numbers of which the upper halves are a, integers of 16 bits, and the others zero."""
+    """The float32 numbers with the 16-bit integers a as upper halves, and zero lower halves."""
     wide = convert(a, types.uint32)
     return reinterpret(wide << 16, types.float32)
 
@@ -494,7 +494,7 @@ def nibbles(words: Lanes) -> Lanes:
 
 
 def nibbles_512(words: Lanes) -> Lanes:
-    """As `nibbles`, by one instruction of AVX-512, which takes no other bits to choose among 16 lanes."""
+    """As `nibbles`, by one instruction of AVX-512, whose 16-lane table lookup ignores other bits."""
     table = ir.Constant(ir.VectorType(FLOAT, 16), [float(number - 8) for number in range(16)])
     found = call_intrinsic(words.builder, "x86.avx512.permvar.sf.512", table.type, [table, words.value])
     return Lanes(words.builder, found, types.float32)
@@ -512,7 +512,7 @@ def even_lanes(a: Lanes, b: Lanes) -> Lanes:
 
 
 def interleaved(a: Lanes, b: Lanes) -> Lanes:
-    """The lanes of the first halves of a and b in turns."""
+    """Interleaves the first halves of a and b."""
     return shuffle(a, b, [lane // 2 + lane % 2 * a.lanes for lane in range(a.lanes)])
 
 
@@ -529,7 +529,7 @@ REPEATERS = tuple(_repeater(place, count) for count in (2, 4, 8) for place in ra
 
 
 def looked_up(a: Lanes, b: Lanes, indices: Lanes) -> Lanes:
-    """Of elements of 4 bytes, lane number `indices` of a, or behind its last one of b, on a CPU with AVX-512 or AVX2."""
+    """Table lookup of 4-byte elements: lane `indices` of a, or beyond its last one of b, on a CPU with AVX-512 or AVX2."""
     builder, kind = a.builder, ir.VectorType(I32, a.lanes)
     low, high = (builder.bitcast(each.value, kind) for each in (a, b))
     at = builder.trunc(indices.value, kind)
@@ -542,7 +542,7 @@ def looked_up(a: Lanes, b: Lanes, indices: Lanes) -> Lanes:
 
 
 def transposed(rows: list[Lanes]) -> list[Lanes]:
-    """The columns of a square of rows, or of several squares side by side, each by itself: in round k, every second block of 2**k
+    """Transposes a square of rows, or each of several squares side by side: in round k, every second block of 2**k
     lanes changes places between two rows."""
     rows, lanes, width = list(rows), rows[0].lanes, 1
     while width < len(rows):
@@ -557,7 +557,7 @@ def transposed(rows: list[Lanes]) -> list[Lanes]:
 
 
 def side_by_side(vectors: list[Lanes]) -> Lanes:
-    """The lanes of all vectors, whose number is a power of two, in one."""
+    """Concatenates the vectors, whose number is a power of two."""
     while len(vectors) > 1:
         lanes = list(range(2 * vectors[0].lanes))
         vectors = [shuffle(a, b, lanes) for a, b in zip(vectors[::2], vectors[1::2], strict=True)]
@@ -579,7 +579,7 @@ def joined(vectors: list[Lanes]) -> list[Lanes]:
 
 
 def _picked(vectors: list[Lanes], wanted: list[tuple[int, int]]) -> Lanes:
-    """Lanes of several vectors, each told by the vector's number and its own."""
+    """Lanes of several vectors, each given by the numbers of vector and lane."""
     lanes = len(wanted)
     first = [lane + (lanes if vector == 1 else 0) for vector, lane in wanted]
     result = shuffle(vectors[0], vectors[1], first)
@@ -589,7 +589,7 @@ def _picked(vectors: list[Lanes], wanted: list[tuple[int, int]]) -> Lanes:
 
 
 def _horizontal(a: Lanes, combine: Callable[[Lanes, Lanes], Lanes]) -> Lanes:
-    """One scalar of all lanes: halves are combined until one lane is left."""
+    """Reduces all lanes to a scalar: halves are combined until one lane is left."""
     while a.lanes > 1:
         half = a.lanes // 2
         a = combine(shuffle(a, a, list(range(half))), shuffle(a, a, list(range(half, 2 * half))))
@@ -601,7 +601,7 @@ def horizontal_sum(a: Lanes) -> Lanes:
 
 
 def horizontal_sums(*vectors: Lanes) -> Lanes:
-    """The sum of all lanes of each vector, in the lanes of one; zeros behind them. A power of two that many lanes are."""
+    """The horizontal sum of each vector, in the lanes of one, padded with zeros. The number of lanes is a power of two."""
     first, width = vectors[0], vectors[0].lanes
     zeros = first.like(ir.Constant(first.value.type, None))
     rows = [*vectors, *[zeros] * ((1 << (len(vectors) - 1).bit_length()) - len(vectors))]
@@ -618,7 +618,7 @@ def horizontal_sums(*vectors: Lanes) -> Lanes:
     return shuffle(total, total.of(0), places + [total.lanes] * (total.lanes - len(places)))
 
 
-# ---- products of 8-bit numbers ----
+# ---- products of 8-bit integers ----
 
 
 def _in_registers(bits: int, emit: Callable[..., ir.Value], operands: list[Lanes]) -> Lanes:
@@ -636,7 +636,7 @@ def _in_registers(bits: int, emit: Callable[..., ir.Value], operands: list[Lanes
 
 def _dot_instruction(bits: int) -> Callable[[Lanes, Lanes, Lanes], Lanes]:
     def dot(total: Lanes, x: Lanes, w: Lanes) -> Lanes:
-        """total + four products in each lane of int32: bytes of x without sign by bytes of w with one. By one instruction."""
+        """total + four products in each int32 lane: unsigned bytes of x times signed bytes of w, by one instruction."""
         name = f"x86.avx512.vpdpbusd.{bits}"
 
         def emit(*parts: Lanes) -> Lanes:
@@ -654,7 +654,7 @@ _PAIRS = {128: "x86.sse2.pmadd.wd", 256: "x86.avx2.pmadd.wd", 512: "x86.avx512.p
 
 def _dot_of_pairs(bits: int) -> Callable[[Lanes, Lanes, Lanes], Lanes]:
     def dot(total: Lanes, x: Lanes, w: Lanes) -> Lanes:
-        """As `dot_512`, by products of 16 bits: no sum of two of them is too large, as it might be with 8 bits at once."""
+        """As `dot_512`, by 16-bit products: sums of two cannot overflow, as they might with the 8-bit instruction."""
         lanes = total.lanes
 
         def words(a: Lanes) -> Lanes:
@@ -675,7 +675,7 @@ def _dot_of_pairs(bits: int) -> Callable[[Lanes, Lanes, Lanes], Lanes]:
 
 
 def dot_plain(total: Lanes, x: Lanes, w: Lanes) -> Lanes:
-    """As `dot_512`, by what every CPU can."""
+    """As `dot_512`, by instructions of every CPU."""
     for shift in (0, 8, 16, 24):
         total = total + ((x >> shift) & 255) * ((w << (24 - shift)) >> 24)
     return total
@@ -710,14 +710,14 @@ def _bits(mask: Lanes) -> ir.Value:
 
 
 def first_lane(mask: Lanes) -> Lanes:
-    """The number of the first lane that is set; of lanes if none is."""
+    """The number of the first set lane; the number of lanes if none is."""
     bits = _bits(mask)
     count = call_intrinsic(mask.builder, f"cttz.{mangled(bits.type)}", bits.type, [bits, ir.Constant(I1, 0)])
     return Lanes(mask.builder, mask.builder.zext(count, I64), types.int64)
 
 
 def last_lane(mask: Lanes) -> Lanes:
-    """The number of the last lane that is set; -1 if none is."""
+    """The number of the last set lane; -1 if none is."""
     bits = _bits(mask)
     count = call_intrinsic(mask.builder, f"ctlz.{mangled(bits.type)}", bits.type, [bits, ir.Constant(I1, 0)])
     return mask.lanes - 1 - Lanes(mask.builder, mask.builder.zext(count, I64), types.int64)

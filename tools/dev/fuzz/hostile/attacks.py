@@ -177,7 +177,7 @@ def numbers_as_texts(random: Random) -> Variant:
 
     from ..... import load_params
     from .....compiler.onnx.tensors import to_array
-    from .....remote.values import Reader
+    from .....rpc.values import Reader
     from .....tvm.files.graph_json import dtype_of
     from .....tvm.files.tensor_cache import load as load_cache
     from .....tvm.modules.containers import ShapeTuple
@@ -343,7 +343,7 @@ def registry(random: Random) -> Variant:
 
 def small_messages(random: Random) -> Variant:
     """Requests of at most a megabyte that ask for much."""
-    from .....remote.wire import Steps, pack, unpack
+    from .....rpc.wire import Steps, pack, unpack
 
     number = lambda: random.choice((*SIZES, 1000, 65536, 20_000_000))  # noqa: E731
     shape = [abs(number()) % (1 << random.choice((4, 12, 26, 63))) for _ in range(random.randrange(5))]
@@ -371,8 +371,8 @@ def small_messages(random: Random) -> Variant:
     )
 
     def remote() -> None:
-        from .....remote.server.sessions import RemoteLimits, Session
-        from .....remote.server.work import Work
+        from .....rpc.server.sessions import RemoteLimits, Session
+        from .....rpc.server.work import Work
         from .....vm.budgets import CancelToken
 
         steps = Steps(1 << 18)

@@ -23,7 +23,7 @@ _NUMBERS = 1 << 20  # in nested lists: as Python's objects they take some 40 byt
 
 
 class Writer:
-    """Collects values; `nodes` goes into the header, `parts` behind it. `special`, called with this writer and a value, gives the
+    """Collects values; `nodes` goes into the header, `parts` after it. `special`, called with this writer and a value, gives the
     node of what is at the server, or is to stay there, None for anything else."""
 
     def __init__(self, special: Callable[[Writer, Any], list[Any] | None]) -> None:
@@ -198,7 +198,7 @@ def as_array(value: Any) -> np.ndarray:
 
 
 def plain(array: np.ndarray) -> tuple[np.ndarray, str]:
-    """The elements one behind another in this system's byte order, and the name of their type. Raises DTypeError."""
+    """The elements one after another in this system's byte order, and the name of their type. Raises DTypeError."""
     try:
         dtype = DType.of(array.dtype)
     except DTypeError:

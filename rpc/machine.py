@@ -1,6 +1,6 @@
 """A machine at a server, with the interface of `VirtualMachine`: what `VirtualMachine(exe, device=treadle.remote(…))` makes.
 
-Tensors of results stay there until somebody looks at their elements; data values and closures stay there. What a machine here has
+Tensors of results stay there until their elements are read; data values and closures stay there. What a machine here has
 and one there has not, `REFUSED` tells of.
 """
 
@@ -178,7 +178,7 @@ class RemoteMachine(VirtualMachine):
         self._given = {**self._given, **given}
 
     def _constant(self, place: int) -> np.ndarray:
-        """What a constant of the program holds now: weights are known here as well."""
+        """The current value of a constant; weights are known here as well."""
         return self._given.get(place, self._program.constants[place])
 
     def share_params(self, other: VirtualMachine) -> None:
@@ -207,7 +207,7 @@ class RemoteMachine(VirtualMachine):
         self._remote.ask("invoke_stateful", self._budget, (), function=name)
 
     def get_outputs(self, name: str = "main", index: int | str | None = None) -> Any:
-        """What the last `invoke_stateful` of the function gave; with `index`, a position or a name, one part of a tuple."""
+        """The result of the function's last `invoke_stateful`; with `index`, a position or a name, one part of a tuple."""
         function = self._program.functions[self._number(name)]
         if index is None:
             return self._remote.named(name, self._remote.ask("get_outputs", Budget(), (), function=name))
@@ -288,7 +288,7 @@ class RemoteMachine(VirtualMachine):
         raise refusal("listening")
 
     def set_instrument(self, callback: Callable[..., Any] | None) -> None:
-        """Raises ArgumentError, see `REFUSED`; None, which ends what there is not, is accepted."""
+        """Raises ArgumentError, see `REFUSED`; None is accepted, since there is nothing to end."""
         if callback is not None:
             raise refusal("set_instrument")
 

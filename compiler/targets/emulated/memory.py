@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...formats.messages.errors import ExecutionError
+from ....formats.messages.errors import ExecutionError
 
 _WINDOW = (
     40  # bits of the addresses that belong to one region: what runs out of it by less than 2^39 bytes is still named
@@ -23,7 +23,7 @@ MOST_ALIGNMENT = 4  # bytes; tensors from outside are aligned to no more, whatev
 # Of a byte: what it holds. Other numbers are the line that wrote there what is made of memory that nobody wrote
 DEFINED, UNWRITTEN = 0, -1
 
-# Who wrote or read a byte, beside the parts, which count from 0
+# The writer or reader of a byte, besides the parts, which count from 0
 NOBODY, SEVERAL = -1, -2
 
 
@@ -47,7 +47,7 @@ class KernelFaultError(ExecutionError):
 
 
 class Fault(Exception):
-    """What is wrong with an operation; the interpreter adds where."""
+    """A fault of an operation; the interpreter adds the place."""
 
 
 class Region:
@@ -87,7 +87,7 @@ class Memory:
         undefined: int | None = None,
         shared: bool = False,
     ) -> Region:
-        """A region of these bytes, `offset` bytes behind a multiple of 4096. By default nothing is writable, and all defined."""
+        """A region of these bytes, `offset` bytes after a multiple of 4096. By default nothing is writable, and all defined."""
         number = len(self.regions) + 1
         base = (number << _WINDOW) + (1 << (_WINDOW - 1)) + offset
         region = Region(

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ...formats.dtypes import DType
-from ...native.convention import FEW, PART_NANOSECONDS, STREAM_ALIGNMENT
+from ....formats.dtypes import DType
+from ....native.convention import FEW, PART_NANOSECONDS, STREAM_ALIGNMENT
 from .functions import FUNCTIONS, convert, saturate, splat
 from .memory import MOST_ALIGNMENT, Fault, Memory
 from .vectors import BOOL, WORD, Value, Vector, dtype_of, element, is_lost, scalar, wrapped
@@ -183,7 +183,7 @@ def _parts_for(nanoseconds: int, units: int, threads: int) -> int:
 
 @cache
 def vocabulary(lanes: int) -> dict[str, Callable[[Access], Any]]:
-    """What each global name of a kernel stands for, given the memory. A test compares the names with those of
+    """The meaning of each global name of a kernel, given the memory. A test compares the names with those of
     `simd.namespace`."""
     names: dict[str, Callable[[Access], Any]] = {}
 

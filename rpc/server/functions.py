@@ -25,7 +25,7 @@ class Registered:
 
 
 class Functions:
-    """What an owner has registered, by name."""
+    """The functions that an owner has registered, by name."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         """A value is a function, or a pair of a function and its type, as `treadle.import_` takes it. Raises ArgumentError,
@@ -43,7 +43,7 @@ class Functions:
         return found.function
 
     def imports(self, program: Program) -> dict[str, Callable[..., Any]]:
-        """What a program imports. Raises UnknownFunctionError with all that are not registered, and ArgumentError for one of
+        """The imports of a program. Raises UnknownFunctionError with all that are not registered, and ArgumentError for one of
         another type."""
         if missing := missing_imports(program, self._by_name, "registered by the server's owner"):
             raise UnknownFunctionError(missing)

@@ -68,13 +68,13 @@ class _Waiting:
             self.changed.set()
 
     def begin(self) -> bool:
-        """Whether the caller is the first: either a thread does it, or whoever waits gives it up."""
+        """Whether the caller is the first: either a thread does it, or the waiter gives it up."""
         with self._lock:
             is_first, self._is_begun = not self._is_begun, True
         return is_first
 
     def taken(self) -> object:
-        """What the task has given, once it is over. Raises what it has raised."""
+        """The task's result once it is over. Raises the task's exception."""
         self._done.wait()
         if self.error is not None:
             raise self.error

@@ -1,4 +1,4 @@
-"""What is done with the machines of a session of the remote device: one function for each kind of request."""
+"""Work on the machines of a remote device's session: one function for each kind of request."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Work:
         return value
 
     def seconds(self) -> float:
-        """What is left of the time that a call may take."""
+        """Seconds that a call may still take."""
         most = self.session.limits.seconds
         return most if self._deadline is None else max(0.0, min(most, self._deadline - time.monotonic()))
 
@@ -201,7 +201,7 @@ class Work:
         return self._kept_of_function(value) if self.header.get("do") == "function" else None
 
     def _kept_of_function(self, value: Any) -> list[Any] | None:
-        """What functions of the owner's give besides."""
+        """The message form of a result that only owner's functions have: texts, bytes, numbers, functions; else None."""
         if isinstance(value, str):
             return ["text", str(value)]
         if isinstance(value, (bytes, bytearray)):
@@ -306,7 +306,7 @@ def _constants(work: Work) -> dict[str, Any]:
 
 
 def _share(work: Work) -> dict[str, Any]:
-    """Whoever goes first, the other keeps the memory: it is counted for each."""
+    """Either may be freed first while the other keeps the memory: it is counted for each."""
     each, other = work.machine(), work.machine("other")
     with work.session.replacing(work.header["machine"], "shared", "", each.weight_bytes()):
         each.machine.share_params(other.machine)

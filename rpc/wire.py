@@ -1,4 +1,4 @@
-"""What a client of a remote device and its server say to each other: frames of msgpack with bytes behind it, and errors.
+"""The protocol of remote devices: frames of msgpack followed by bytes, and errors.
 
 Neither side ever unpickles anything: a header is plain msgpack, an error is a class of a fixed table and its text.
 """
@@ -37,7 +37,7 @@ ERRORS = {
 
 
 class Steps:
-    """What a message asks for, counted before it is done: a step is about a microsecond, and an object or two of Python's.
+    """The cost of a message, counted in advance: a step is about a microsecond, and one or two Python objects.
 
     One counter goes with a message from its first byte on: values of its header, values that these are made into, what it lets go
     of and asks for again and again.
@@ -68,7 +68,7 @@ def pack(header: Any, parts: Sequence[Any] = ()) -> bytes:
 
 
 def unpack(frame: bytes, steps: Steps | None = None) -> tuple[dict[str, Any], memoryview]:
-    """The header of a frame, whose values `steps` counts, and the bytes behind it. Raises FormatError."""
+    """The header of a frame, whose values `steps` counts, and the bytes after it. Raises FormatError."""
     if not isinstance(frame, bytes) or len(frame) < _LENGTH.size:
         raise FormatError("a message to or from a remote device is cut off")
     (length,) = _LENGTH.unpack_from(frame)
@@ -88,7 +88,7 @@ def unpack(frame: bytes, steps: Steps | None = None) -> tuple[dict[str, Any], me
 
 
 def _value(data: memoryview, steps: Steps) -> Any:
-    """What bytes of msgpack say. Arrays and maps are walked here: msgpack would make all of them in one call, which may take
+    """The value of msgpack bytes. Arrays and maps are walked here: msgpack would make all of them in one call, which may take
     seconds, and which no other thread of Python's interrupts."""
     options = {"raw": False, "strict_map_key": True, "max_ext_len": 0, "ext_hook": _no_extension}
     if len(data) <= _SMALL:

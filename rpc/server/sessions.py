@@ -1,4 +1,4 @@
-"""What clients of the remote device hold at the server: sessions with values and machines, and executables by their digests."""
+"""Server-side state of the remote device's clients: sessions with values and machines, and executables by their digests."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from ..wire import SESSION_BYTES
 
 @dataclass(frozen=True)
 class RemoteLimits:
-    """What sessions of the remote device may use. Times are in seconds, memory in bytes."""
+    """Limits of the remote device's sessions. Times are in seconds, memory in bytes."""
 
     sessions: int = 64
     idle: float = 60.0  # after which a session that says nothing is over
@@ -105,7 +105,7 @@ class Total:
 
 
 class Session:
-    """What one client holds. Nobody reaches it but by its id, 128 random bits."""
+    """One client's state, reachable only by its id of 128 random bits."""
 
     def __init__(self, limits: RemoteLimits, total: Total | None = None) -> None:
         """`total` counts the bytes of all sessions."""
@@ -338,7 +338,7 @@ class Sessions:
 
 
 class Executables:
-    """Executables by the SHA-256 of their bytes, which whoever wants to use one must have."""
+    """Executables by the SHA-256 of their bytes, which a client must have to use one."""
 
     def __init__(self, limits: RemoteLimits) -> None:
         self._limits = limits
@@ -374,7 +374,7 @@ class Executables:
 
 
 def proof_of(session: bytes, data: bytes) -> bytes:
-    """What shows in a session that one has these bytes."""
+    """A proof, within a session, of having these bytes."""
     made = hashlib.sha256(session)
     made.update(data)
     return made.digest()

@@ -1,7 +1,7 @@
 """The remote device over gRPC: clients' executables are verified and called here, their results kept here until asked for.
 
 Three methods: `Call` (a frame in, a frame out), `Put` (an upload in chunks), `Get` (a download in chunks). A frame's header says
-what is to be done; see `remote/wire.py`. What goes wrong is an answer with an error's class and text.
+what is to be done; see `rpc/wire.py`. What goes wrong is an answer with an error's class and text.
 """
 
 from __future__ import annotations
@@ -218,14 +218,14 @@ class RemoteMethods:
 
 
 def _told(error: Exception) -> dict[str, Any]:
-    """What a client is told of an error that is answered."""
+    """The description of an answered error for a client."""
     told = error_to_wire(_named(error))
     let_go(error)
     return told
 
 
 def _named(error: Exception) -> TreadleError:
-    """What a client is told: of faults of ours, their class and text, no trace."""
+    """The error that a client gets: of internal faults, their class and text, no trace."""
     if isinstance(error, TreadleError):
         return error
     if isinstance(error, OverloadedError):
@@ -238,7 +238,7 @@ def _named(error: Exception) -> TreadleError:
 
 
 def _copied(result: Any) -> Any:
-    """What a function of the owner's gave, as tensors of memory that is not the owner's."""
+    """The result of an owner's function, copied to tensors outside of the owner's memory."""
     if isinstance(result, (tuple, list)):
         return tuple(map(_copied, result))
     if isinstance(result, (Tensor, np.ndarray, np.generic)):

@@ -216,7 +216,7 @@ class RemoteDevice(Device):
 
     @property
     def machine_class(self) -> type:
-        """What `VirtualMachine(exe, device=…)` makes."""
+        """The class of `VirtualMachine(exe, device=…)`."""
         from .machine import RemoteMachine
 
         return RemoteMachine
@@ -313,7 +313,7 @@ def _beat(connection: weakref.ref[Connection], stop: threading.Event, interval: 
         found = connection()
         if found is None:
             return
-        with contextlib.suppress(Exception):  # whoever calls next will see
+        with contextlib.suppress(Exception):  # the next call will see
             found.ask({"do": "ping"}, seconds=interval)
         del found
 

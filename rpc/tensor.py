@@ -1,4 +1,4 @@
-"""What lies at a server, as this process sees it: handles of values, and tensors whose elements come when they are asked for."""
+"""Remote values: handles, and tensors whose elements are fetched on demand."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def taken(array: np.ndarray) -> Tensor:
 
 
 def tensor_at(connection: Connection, node: Sequence[Any]) -> RemoteTensor:
-    """What a node of an answer says of a tensor. Raises RemoteError."""
+    """The tensor that a node of an answer describes. Raises RemoteError."""
     if len(node) != 4 or node[0] != "remote":
         raise RemoteError(f"{connection.address}: the server gave something else than tensors")
     return RemoteTensor(Handle(connection, node[1]), *read_type(*node[2:]))
