@@ -53,7 +53,7 @@ BUDGETS: dict[str, Any] = {"max_steps": 20_000, "max_seconds": 0.5, "max_memory"
 
 
 class Call(NamedTuple):
-    """A call of an original, and what came of it."""
+    """A call of an original, and its outcome."""
 
     function: str
     arguments: tuple

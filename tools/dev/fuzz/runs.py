@@ -1,7 +1,7 @@
 """Runs of fuzzers: trials are numbered, child processes try them, and a file keeps how far a run has come.
 
-A `Fuzzer` says what tries one number; `main` is the rest of its command. A child says a line for each trial: its number, and what
-came of it. One that dies or hangs is a finding of the trial at hand, and another child goes on behind it. With `--off`, children
+A `Fuzzer` says what tries one number; `main` is the rest of its command. A child says a line for each trial: its number and
+outcome. One that dies or hangs is a finding of the trial at hand, and another child goes on behind it. With `--off`, children
 compile for several CPUs, since a process compiles for one alone.
 """
 
@@ -33,7 +33,7 @@ TARGETS = (None, "haswell", "x86-64")  # vectors of 16 lanes of float32, or as m
 BATCH = 100  # trials that a child is given at once
 BAD = ("crash", "hang", "bug", "wrong", "finding")  # how the outcomes start that must not happen
 _START_SECONDS = 300.0  # for a child to import everything, the engine's first build included
-_IDLE = 5  # so many times longer than it may work, a child may do nothing at all
+_IDLE = 5  # times longer than it may work that a child may do nothing at all
 _ADDRESSES = 16 << 30  # bytes of a child's address space: an allocation without bounds fails, and slows nobody down
 _KEPT = 1000  # characters of what is said of a finding
 
@@ -52,12 +52,12 @@ class Fuzzer:
     patience: float = 240.0  # likewise, behind `announce`
 
 
-# ---- what came of trials ----
+# ---- outcomes ----
 
 
 @dataclass
 class State:
-    """Trials before `next` are done; `tally` counts what came of them by kind."""
+    """Trials before `next` are done; `tally` counts their outcomes by kind."""
 
     seed: int = 0
     next: int = 0
@@ -171,7 +171,7 @@ class Child:
         return found[1]
 
     def _answer(self, seconds: float) -> Any:
-        """What it says next, for which it may work so long; "" when it has ended. Raises queue.Empty for nothing in time."""
+        """What it says next, for which it may work `seconds`; "" after its end. Raises queue.Empty for nothing in time."""
         assert self._process is not None
         begin, waited = _worked(self._process.pid), 0.0
         while True:
