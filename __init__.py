@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from .formats.messages import errors
     from .formats.messages.errors import TreadleError
     from .formats.parameter_files import load_params, save_params
-    from .formats.text.disassembly import dis
+    from .formats.text.dis import dis
     from .formats.types import TensorType
     from .rpc.device import remote
     from .vm.device import Device, cpu
@@ -90,7 +90,7 @@ _HOMES = {
     "debug": ".debug",
     "emulated": ".compiler.targets.emulated.backend",
     "errors": ".errors",
-    "dis": ".formats.text.disassembly",
+    "dis": ".formats.text.dis",
     "DType": ".formats.dtypes",
     "TensorType": ".formats.types",
     "TreadleError": ".formats.messages.errors",
@@ -185,9 +185,12 @@ if not TYPE_CHECKING:  # type checkers must refuse unknown names
 def _instead_of(name: str) -> str:
     """The end of a message about an unknown name here: where it is, or which is like it. Submodules are asked for here
     before they are imported."""
+    from .formats.dtypes import DType
     from .formats.messages.elsewhere import elsewhere
     from .formats.messages.names import near
 
+    if name in DType.__members__:
+        return f"; element types are named as NumPy's are: {name!r}, or treadle.DType.{name}"
     if meant := elsewhere("treadle", name):
         return meant
     if not name.startswith("_") and importlib.util.find_spec(f"{__name__}.{name}") is None:

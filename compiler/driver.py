@@ -19,11 +19,8 @@ from typing import Any
 import numpy as np
 
 from .. import formats
-from ..decode.decode_loop import NAME as LOOP
-from ..decode.decode_loop import with_decode_loop
-from ..decode.decoder_step import with_step
-from ..decode.generation import STEP
 from ..formats import text_entries
+from ..formats.decoders import STEP
 from ..formats.dtypes import DType
 from ..formats.executable import Executable
 from ..formats.extensions import needs
@@ -37,6 +34,9 @@ from . import bounds, effort, ir
 from .batch import Batch
 from .builder.anf import Node, distinct
 from .codegen.functions import Generated, generate
+from .decoders.loop import NAME as LOOP
+from .decoders.loop import with_decode_loop
+from .decoders.step import with_step
 from .forced_sizes import forced_text
 from .host_work import host_primitives, loop_warning
 from .ir.analysis import atoms_in, constant_bytes
@@ -117,7 +117,7 @@ def compile(
     max_seconds, max_memory  what compiling may take: seconds, and bytes that this process holds at once above what it held before
                   (processes that build kernels aside). What passes one ends in an error that names the pass and the node; kernels
                   that were built by then stay in the cache
-    decode_loop   of a decoder with a cache: a function "generate" too, which makes a whole text (`decode/decode_loop.py`)
+    decode_loop   of a decoder with a cache: a function "generate" too, which makes a whole text (`compiler/decoders/loop.py`)
 
     Raises CompileError (InferenceError, UnsupportedOperatorError, ModelError, CompileBudgetError).
     """

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ..compiler.targets.emulated.memory import KernelFaultError
     from .case import load_case
-    from .comparison import Comparison, Row, compare
+    from .comparison import Comparison, Row
     from .difference import diff
     from .dumping import dump
     from .graph import save_graph
     from .nonfinite import NonFinite, first_nonfinite
+    from .side_by_side import compare
     from .statistics import Stats, stats
     from .stepping import step
     from .trace import save_trace
@@ -29,7 +30,7 @@ _HOMES = {
     "KernelFaultError": "..compiler.targets.emulated.memory",
     "NonFinite": ".nonfinite",
     "Row": ".comparison",
-    "compare": ".comparison",
+    "compare": ".side_by_side",
     "diff": ".difference",
     "dump": ".dumping",
     "first_nonfinite": ".nonfinite",

@@ -8,32 +8,14 @@ pass first, and whether leaving that pass out makes it right.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from ..formats.messages.terminal import showing
-from .comparison import DIFFERS, result_rows
+from .comparison import DIFFERS, Bisection, result_rows
 from .flow import Flow
 from .kernels import LeftOut
 from .references import Reference
 from .subject import Subject
-
-
-@dataclass
-class Bisection:
-    """`kind`: "kernel", "pass", "model" or "open"; `names` are primitives or the pass; `right`: whether the results are right
-    without them."""
-
-    kind: str
-    names: tuple[str, ...]
-    right: bool
-    detail: str
-    runs: int
-
-    @showing
-    def __str__(self) -> str:
-        return f"bisection ({self.runs} runs): {self.detail}"
 
 
 def bisected(

@@ -16,7 +16,7 @@ from ..formats.executable import Executable
 from ..formats.messages.calling import public
 from ..formats.messages.terminal import showing
 from ..formats.sections import encode_definition
-from ..formats.text.disassembly import dis
+from ..formats.text.dis import dis
 from .subject import executable_of
 
 _DIGITS = 12  # of a digest, in the text

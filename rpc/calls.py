@@ -17,7 +17,7 @@ from ..vm.calls import bound
 from ..vm.convert import closure_type
 from ..vm.outputs import naming_results
 from ..vm.values import Closure, DataValue
-from .device import Connection
+from .connection import Connection
 from .tensor import Handle, node_of, taken, tensor_at
 from .values import Reader, Writer
 

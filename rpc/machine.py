@@ -27,7 +27,7 @@ from ..vm.stateful import SavedCall
 from ..vm.values import Closure
 from ..vm.weights import check_constants
 from .calls import RemoteCalls, bounds
-from .device import RemoteDevice
+from .connection import Connection
 from .tensor import Handle, require_remote
 
 REFUSED = {  # methods of a machine that one at a server has not, and why
@@ -45,13 +45,14 @@ class RemoteMachine(VirtualMachine):
     what a machine of this process raises, RemoteError, RemoteLimitError, and ArgumentError for `imports` and `trust_native`:
     functions and native code do not travel."""
 
-    device: RemoteDevice
     _reads_in_place = False
 
     def _own_device(self, device: Any) -> Device:
         (found,) = device if isinstance(device, (list, tuple)) else (device,)
-        if not isinstance(found, RemoteDevice):
+        connection = getattr(found, "connection", None)
+        if not isinstance(connection, Connection):
             raise ArgumentError(f"device={device!r}: expected treadle.remote(…)")
+        self._connection = connection
         return found
 
     def _link(
@@ -73,7 +74,7 @@ class RemoteMachine(VirtualMachine):
             raise ArgumentError(
                 "trust_native: functions and native code do not travel; a remote device builds its own kernels"
             )
-        connection = self.device.connection
+        connection = self._connection
         data = Executable(exe.program, weights=exe.weights).as_bytes()
         proof = hashlib.sha256(connection.session)
         proof.update(data)
@@ -92,7 +93,7 @@ class RemoteMachine(VirtualMachine):
             answer, _ = connection.ask(header)
         if "handle" not in answer:
             raise RemoteError(
-                f"{self.device.address}: the server did not keep the executable; it may be too large for it"
+                f"{self._connection.address}: the server did not keep the executable; it may be too large for it"
             )
         self._owner = Handle(connection, answer["handle"])
         self._given: Mapping[int, np.ndarray] = {}  # the weights that are others than the program's, by their places

@@ -6,7 +6,7 @@ import hashlib
 import math
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,11 +17,9 @@ from ..vm.device import Device
 from ..vm.in_process import InProcess
 from ..vm.tensor import Tensor
 from ..vm.values import Closure, DataValue
+from .connection import Connection
 from .values import Reader, Writer, array_of, as_array, plain, read_type
 from .wire import INLINE, NAME
-
-if TYPE_CHECKING:
-    from .device import Connection
 
 
 class Handle(InProcess):
@@ -84,9 +82,7 @@ class RemoteTensor(Tensor):
 
     @property
     def device(self) -> Device:
-        from .device import RemoteDevice
-
-        return RemoteDevice(self.handle.connection)
+        return self.handle.connection.device
 
     @property
     def dtype(self) -> DType:

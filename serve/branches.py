@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from ..formats.bytecode import CodeBuilder, Decoded, Label, code_array, function_words, jump_target, scan
 from ..formats.program import Function, Program, SourceLocation
-from ..vm.failures import node_at
 from ..vm.observe.hooks import Event, Listener
+from ..vm.places import node_at
 
 _CONDITIONS = frozenset(("if", "if_int"))
 _UNREACHABLE = 1  # the reason of `fatal`

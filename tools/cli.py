@@ -103,7 +103,7 @@ def _import(names: Iterable[str]) -> None:
                 raise ModuleNotFoundError(f"a module's name is expected, such as {module}, not its file's")
             importlib.import_module(name)
         except Exception as error:
-            from .arguments import UsageError
+            from .errors import UsageError
 
             is_missing = isinstance(error, ModuleNotFoundError) and error.name and name.startswith(error.name)
             hint = "; Python looks in the working directory, and where PYTHONPATH says" if is_missing else ""
@@ -134,7 +134,7 @@ def _no_option(word: str, command: argparse.ArgumentParser) -> str:
 
 def exit_code(error: Exception) -> int:
     """The exit code of a process that met `error`."""
-    from .arguments import UsageError
+    from .errors import UsageError
 
     if isinstance(error, UsageError):
         return USAGE

@@ -102,8 +102,8 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 
 
 def compare_command(options: argparse.Namespace) -> int:
-    from ..debug.comparison import compare, compare_with
     from ..debug.references import is_foreign
+    from ..debug.side_by_side import compare, compare_with
 
     if Path(options.model).is_dir():
         from ..debug.case import load_case

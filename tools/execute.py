@@ -17,7 +17,7 @@ from ..formats.messages.errors import UnknownPassError
 from ..formats.messages.names import near
 from ..formats.types import TensorType
 from . import arguments
-from .arguments import UsageError
+from .errors import UsageError
 from .program_files import HELP, STANDARD_INPUT, ProgramFile, add_opt_level, program_file, write_executable
 
 if TYPE_CHECKING:

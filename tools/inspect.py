@@ -187,7 +187,7 @@ def _assembly(executable: Executable, constants: str) -> str:
 
 
 def _listing(executable: Executable, function: str | None) -> str:
-    from ..formats.text.disassembly import dis
+    from ..formats.text.dis import dis
 
     if function is None:
         return executable.bytecode
@@ -195,7 +195,7 @@ def _listing(executable: Executable, function: str | None) -> str:
 
 
 def _json_listing(executable: Executable, function: str | None) -> str:
-    from ..formats.text.disassembly import dis
+    from ..formats.text.dis import dis
 
     rows = [
         {

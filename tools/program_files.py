@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..formats.container import LIBRARIES, target_of
 from ..formats.messages.file_kinds import HEAD_BYTES, FileKind, is_text, kind_of, kind_of_whole, told
-from .arguments import UsageError, require_file
+from .arguments import require_file
+from .errors import UsageError
 
 if TYPE_CHECKING:
     from ..compiler import ir

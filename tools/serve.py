@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..formats.messages.terminal import Shown
-from .arguments import UsageError
+from .errors import UsageError
 from .program_files import EXECUTABLE, HELP, STANDARD_INPUT, add_opt_level, program_file, write_executable
 
 SUFFIX = ".trdl"

@@ -36,9 +36,10 @@ from .aside import Job, too_many_left
 from .blas import one_thread
 from .context import UNLIMITED, Context
 from .convert import new_tensor, release
-from .failures import Place, error, memory_error
+from .failures import error, memory_error
 from .layout import CONTEXT, OBJECT, TRAP, WORD
 from .memory import array_at, set_word, word, words
+from .places import Place
 
 # Elements of all tensors of an operator that is done at once, by the calling thread
 _TINY = 64  # even square loops of Python's are done within a millisecond

@@ -20,9 +20,9 @@ from ..formats.program import Import, Program
 from ..formats.types import ShapeDim, TensorType, TupleType, Type
 from .context import Context
 from .convert import Arguments, Results, release
-from .failures import Place
 from .layout import CONTEXT, OBJECT, WORD
 from .memory import set_word, tensor_shape, word
+from .places import Place
 
 _SHOWN = 1000  # imports, and characters of each, in a message: a file may have any
 Functions = Mapping[str, Callable[..., Any]]

@@ -102,7 +102,7 @@ def operator(
     if own is not None:
         OWN[name] = own
     EXTENSIONS[name] = Extension(name, provider, version, digest)
-    from .programs import op
+    from .expressions import op
 
     return getattr(op, name)
 

@@ -54,8 +54,9 @@ class BatchBuilder(GraphBuilder):
 
     finds_sizes = False
 
-    def __init__(self, batch: Batch, size: int) -> None:
+    def __init__(self, batch: Batch, size: int, rules: Rules) -> None:
         super().__init__()
+        self._rules = rules
         self.batch, self.size = batch, size  # `size`: what the model was exported with
         self.symbol = dims.variable(batch.symbol)
         self._places: dict[ir.Atom, Place] = {}
@@ -105,9 +106,7 @@ class BatchBuilder(GraphBuilder):
         bound = entry.bind(entry.canonical(attributes))
         if not any(map(self.place, values)) and not any(map(self.has_batch, bound.values())):
             return self.plain(operator, *values, **bound)
-        from .batch_rules import RULES
-
-        rule = RULES.get(operator)
+        rule = self._rules.get(operator)
         if rule is None:
             self.refuse(f"the rows may mix: there is no rule for the operator {operator!r}")
         operands, place = rule(self, list(values), bound)
@@ -349,6 +348,10 @@ class _Sizes:
 
 
 SIZES = _Sizes()
+Attributes = dict[str, Any]
+Made = tuple[list[Value], Any]  # operands, and a Place, a list of them, None or SIZES
+Rule = Callable[[BatchBuilder, list[Value], Attributes], Made]
+Rules = Mapping[str, Rule]  # by operator: see batch_rules.py
 
 
 def _text(shape: Sequence[Dim]) -> str:
@@ -359,7 +362,7 @@ def _text(shape: Sequence[Dim]) -> str:
 
 
 def batch_builder(
-    inputs: Sequence[onnx.ValueInfoProto], shapes: Mapping[str, Dimensions], batch: Batch
+    inputs: Sequence[onnx.ValueInfoProto], shapes: Mapping[str, Dimensions], batch: Batch, rules: Rules
 ) -> tuple[BatchBuilder, dict[str, list[int | str]], dict[str, int]]:
     """A builder for a model of these inputs, their shapes with the batch's symbol, and which axis of which input it is.
 
@@ -390,7 +393,7 @@ def batch_builder(
             f"shapes={{{next(iter(sizes))!r}: (…, {batch.symbol!r}, …)}}"
         )
     size = batch.size if batch.size is not None else next(iter(sizes.values()), 1)
-    return BatchBuilder(batch, size), given, axes
+    return BatchBuilder(batch, size, rules), given, axes
 
 
 def _dimensions(info: onnx.ValueInfoProto) -> list[int | str]:

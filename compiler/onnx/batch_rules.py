@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -18,12 +17,8 @@ from ...formats import dims
 from ...formats.dims import Dim
 from ..operators import TABLE, Fusion
 from ..operators.shapes import axes_of, axis_of
-from .batch import SIZES, BatchBuilder, Place
+from .batch import SIZES, Attributes, BatchBuilder, Made, Place, Rule
 from .values import Value
-
-Attributes = dict[str, Any]
-Made = tuple[list[Value], Any]  # operands, and a Place, a list of them, None or SIZES
-Rule = Callable[[BatchBuilder, list[Value], Attributes], Made]
 
 RULES: dict[str, Rule] = {}
 

@@ -20,20 +20,8 @@ from ...formats.messages.errors import ModelError
 from ...formats.types import UNKNOWN, TensorType, TupleType, Type
 from .. import effort, ir
 from ..operators.shapes import axis_of
-from .held import (
-    bound,
-    choose,
-    construct,
-    converted,
-    joined,
-    joined_tensors,
-    length,
-    of_rank,
-    sequence_of,
-    settled,
-    turned,
-    type_of,
-)
+from .held import bound, choose, construct, converted, joined_tensors, length, turned
+from .held_types import joined, of_rank, sequence_of, settled, type_of
 from .operators.shapes import concatenated
 from .values import GraphBuilder, HeldSequence, Imported, UnsupportedError, Value, present, tensors_of
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from ..dtypes import DType
-
 _COMPILED = "treadle.compile(model) takes an ONNX file or a Module"
 _MACHINE = 'machine = treadle.VirtualMachine(executable), and machine["main"](…)'
 _CALLED = 'machine["main"](…) calls a function'
@@ -304,8 +302,6 @@ def parameter_elsewhere(function: str, name: str) -> str:
 def elsewhere(kind: str, name: str) -> str:
     """`; treadle.op …`, the end of a message about an unknown attribute, of a class, or of the package; "" for a name
     that no other tool has."""
-    if kind == "treadle" and name in DType.__members__:
-        return f"; element types are named as NumPy's are: {name!r}, or treadle.DType.{name}"
     meant = _MEANT.get(kind, {}).get(name, "")
     return f"; {meant}" if meant else ""
 

@@ -3,19 +3,40 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
+
+import numpy as np
 
 from .. import container, host_work, sections
 from ..bytecode import function_words, scan
 from ..constants import constant_type
-from ..program import Program
+from ..ports import Ports
+from ..program import LateBoundConstant, Native, Program
+from ..weights import WeightTable
 from .disassembly import signature
 
-if TYPE_CHECKING:
-    from ..executable import Executable
+
+class Reported(Protocol):
+    """What reports read of an executable."""
+
+    @property
+    def program(self) -> Program: ...
+    @property
+    def native(self) -> Native: ...
+    @property
+    def weights(self) -> WeightTable: ...
+    @property
+    def late_bound_consts(self) -> dict[int, LateBoundConstant]: ...
+    @property
+    def globals(self) -> list[str]: ...
+    @property
+    def primitive_ops(self) -> list[str]: ...
+    @property
+    def constants(self) -> tuple[np.ndarray, ...]: ...
+    def outputs(self, name: str) -> Ports: ...
 
 
-def information(executable: Executable) -> dict[str, Any]:
+def information(executable: Reported) -> dict[str, Any]:
     """The main facts of an executable, as JSON values."""
     files = {constant.file for constant in executable.late_bound_consts.values()}
     return {
@@ -82,7 +103,7 @@ def information_text(facts: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def statistics(executable: Executable) -> dict[str, Any]:
+def statistics(executable: Reported) -> dict[str, Any]:
     """Counts and sizes, as JSON has them. Keys are stable."""
     program = executable.program
     contents = sections.encode(program, executable.late_bound_consts, executable.native, executable.weights)
@@ -117,7 +138,7 @@ def _instruction_count(program: Program, number: int) -> int:
     return sum(1 for _ in scan(function_words(program, function), function.name))
 
 
-def statistics_text(executable: Executable) -> str:
+def statistics_text(executable: Reported) -> str:
     facts = statistics(executable)
     functions = facts["functions"]
     late = len(facts["late_bound_constants"])

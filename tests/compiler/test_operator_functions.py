@@ -5,7 +5,7 @@ import ast
 import pytest
 import treadle
 from treadle import op, var
-from treadle.compiler.builder import programs
+from treadle.compiler.builder import expressions
 from treadle.compiler.builder.operator_functions import LOWERED
 from treadle.compiler.operators import TABLE
 
@@ -26,9 +26,9 @@ def test_operators_of_layouts_and_packing_are_in_a_namespace_of_their_own():
 
 def test_editors_and_checkers_see_types_without_running_anything():
     """Editors follow declarations, but no casts to a name."""
-    assert programs.__annotations__["op"] == "ModelOperators"
+    assert expressions.__annotations__["op"] == "ModelOperators"
     for name in ("sum", "reshape", "astype", "clip", "squeeze"):
-        assert getattr(programs.Expression, name).__annotations__["return"] == "Expression"
+        assert getattr(expressions.Expression, name).__annotations__["return"] == "Self"
 
 
 def test_a_wrong_name_suggests_operators_of_models_only():

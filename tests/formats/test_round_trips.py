@@ -9,7 +9,7 @@ from treadle.formats.messages.errors import ArgumentError
 from treadle.formats.program import Program
 from treadle.formats.sections import decode_definition, encode_definition
 from treadle.formats.text.assembly import parse_assembly, print_assembly
-from treadle.formats.text.disassembly import dis
+from treadle.formats.text.dis import dis
 
 from . import strategies
 

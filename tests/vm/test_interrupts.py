@@ -30,7 +30,7 @@ from treadle.formats.strings import Texts, to_texts
 from treadle.formats.text.assembly import parse_assembly
 from treadle.formats.weights import NamedWeight, WeightTable
 from treadle.native import once
-from treadle.tools.dev.fuzz.hostile.attacks import interrupted
+from treadle.tools.dev.fuzz.hostile.interrupts import interrupted
 from treadle.tvm.machines.relax import tensor_cache
 from treadle.tvm.modules import registry
 from treadle.vm import array_memory, aside, blas, library, threads

@@ -24,11 +24,11 @@ from ...formats.messages.readable import brief
 from ...formats.primitive import Primitive
 from ...formats.types import TensorType
 from ..context import Context
-from ..failures import Place, node_at
 from ..image import Image
 from ..in_process import InProcess
 from ..layout import CONTEXT, HOOK_OPCODE, KIND, OBJECT, WORD
 from ..memory import array_at, word
+from ..places import Place, node_at
 from .parts_log import Part
 
 

@@ -21,7 +21,8 @@ from ...formats.dims import Dim
 from ...formats.messages.errors import VerificationError
 from ...formats.program import Function, Program
 from .code import BadInstruction, Ranges, check_layout, decode
-from .flow import Flow, Held, Signatures, State
+from .flow import Flow
+from .state import Held, Signatures, State
 from .tables import check_tables
 from .work import Refusal, Work
 

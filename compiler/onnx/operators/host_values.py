@@ -16,7 +16,8 @@ from ....formats.host_values import MAPS, OPTIONAL
 from ....formats.messages.errors import DTypeError, ModelError
 from ....formats.types import UNKNOWN, DataType, TensorType, TupleType
 from ... import ir
-from ..held import bound, converted, declared_type, is_open, joined, of_atom, settled, type_of
+from ..held import bound, converted, of_atom
+from ..held_types import declared_type, is_open, joined, settled, type_of
 from ..ml.scores import DOMAIN
 from ..table import importer
 from ..tensors import element_type

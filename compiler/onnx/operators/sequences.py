@@ -13,7 +13,8 @@ from ....formats.messages.errors import ModelError
 from ....formats.types import TensorType, TupleType
 from ... import effort, ir
 from ...operators.shapes import axis_of
-from ..held import bound, construct, element_at, erased, held, inserted, joined_tensors, length, of_rank, sequence_of
+from ..held import bound, construct, element_at, erased, held, inserted, joined_tensors, length
+from ..held_types import of_rank, sequence_of
 from ..table import importer
 from ..tensors import element_type
 from ..values import KINDS, AnyRank, AnySequence, GraphBuilder, HeldSequence, Imported, TensorSequence, Value, present

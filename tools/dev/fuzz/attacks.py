@@ -23,7 +23,8 @@ from ....formats.messages.errors import TreadleError
 from ....formats.messages.terminal import shown
 from ....formats.starting import Thread
 from . import runs
-from .hostile.attacks import ATTACKS, Broken, Variant
+from .hostile.attacks import ATTACKS
+from .hostile.variants import Broken, Variant
 from .models import peak, reset_peak
 from .targets import is_fault
 

@@ -28,7 +28,7 @@ import numpy as np
 from ....compiler.passes import optional_passes
 from ....formats.messages.errors import CompileError, InferenceError, TreadleError
 from . import runs
-from .random_module import Sample, random_module
+from .random_programs.modules import Sample, random_module
 
 CALLS = 2  # sizes that a program is called with
 NATIVE = 25  # one program of so many runs on native kernels, compiled at level 0

@@ -12,18 +12,15 @@ a cache is not copied for every token. Spans and sums are those of joined ones, 
 The last keys of a span that a mask hides from all queries of a tile, as causal masks do, are left out where that gives the
 same bits: where their weights come out as 0, and 0 times their values is 0.
 
-Scratch memory of a unit, in bytes from `scratch`: see `_Layout`.
+Scratch memory of a unit, in bytes from `scratch`: see `Layout`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
 
 from .....formats import dims
-from .....formats.dims import Dim
 from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
 from .....formats.types import TensorType
@@ -35,11 +32,9 @@ from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, shape_of
 from ..products.tile import BLOCK, VECTOR_BYTES, Tile, choose, write_start, write_step
 from ..target import Target
+from .attention_operands import NAMES, SPAN, Layout, Operand, operands_of
 
-_NAMES = ("q", "k", "v", "mask", "bias")  # of the operands
-_SPAN = 256  # keys at once: a multiple of two vectors
 _GROUP = 4096  # scores that a group of tiles has, in L1
-_GROUP_ROWS = 64  # queries of a group of tiles, about
 _LEAST = -3.4028234663852886e38  # the first greatest score: -∞ - (-∞) would be no number
 _HIDING = -1000.0  # a mask's value from which on it is worth looking which keys are hidden
 _VANISHING = 120.0  # so far below the greatest score, a weight comes out as 0
@@ -48,115 +43,17 @@ _VANISHING = 120.0  # so far below the greatest score, a weight comes out as 0
 def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
     """The template of attention of float32 rows of known length that are contiguous: alone in its definition, or behind what
     joins two tensors along the keys, each of which may have been transposed, or be the first rows of another."""
-    operands = _operands(definition)
+    operands = operands_of(definition)
     if operands is None:
         return None
     attention = _Attention(definition, operands, target)
     return attention.kernel if attention.is_possible else None
 
 
-class _Operand(NamedTuple):
-    """A parameter, and the order in which it has the axes of the operand that it is, or is a part of."""
-
-    number: int
-    order: tuple[int, ...]
-    rows: Dim = 0  # the number of rows that the first of the joined tensors holds
-
-
-def _is_front(slice_options: dict[str, Any], axis: int, rank: int) -> bool:
-    """Whether a slice is the beginning of a tensor along an axis."""
-    starts, steps = slice_options["starts"], slice_options["steps"] or (1,)
-    axes = [each % rank for each in slice_options["axes"] or range(len(starts))]
-    return axes == [axis] and tuple(starts) == (0,) and tuple(steps) == (1,)
-
-
-def _operands(definition: PrimitiveDefinition) -> dict[str, list[_Operand]] | None:
-    """The parameters that each operand consists of; None for a definition of another form."""
-    *others, node = definition.nodes
-    if node.operator != "attention" or len(node.results) != 1 or len(definition.outputs) != 1:
-        return None
-    count, attributes = len(definition.params), bound_attributes(node)
-    makers = {count + place: other for place, other in enumerate(others)}
-    if any(len(other.results) != 1 for other in others):
-        return None
-    found: dict[str, list[_Operand]] = {}
-    rank = node.results[0].rank
-    for name, number in zip(_NAMES, node.inputs, strict=False):
-        axes = tuple(axis % rank for axis in attributes.get(f"{name}_axes") or range(rank))
-        maker = makers.pop(number, None)
-        if maker is None:
-            found[name] = [_Operand(number, axes)]
-            continue
-        is_joined = maker.operator == "concat" and name in ("k", "v") and attributes[f"{name}_part"] is None
-        if not is_joined or len(maker.inputs) != 2 or bound_attributes(maker)["axis"] % rank != axes[-2]:
-            return None
-        found[name] = []
-        for each in maker.inputs:
-            order, rows = axes, shape_of(definition.values[each])[axes[-2]]
-            if (made := makers.pop(each, None)) is not None:
-                options = bound_attributes(made)
-                if made.operator == "permute_dims":
-                    turn = options["axes"] or range(rank)[::-1]
-                    order = tuple(turn[axis] % rank for axis in axes)
-                elif made.operator != "slice" or not _is_front(options, axes[-2], rank):
-                    return None
-                each = made.inputs[0]
-            found[name].append(_Operand(each, order, rows))
-    is_flat = all(part.number < count for parts in found.values() for part in parts)
-    return found if is_flat and not makers else None
-
-
-@dataclass(frozen=True)
-class _Layout:
-    """The layout of a unit's scratch: offsets, in bytes."""
-
-    rows: int  # queries of a unit
-    tile: int
-    depth: int
-    width: int
-    is_joined: bool = False  # keys lie in two tensors
-
-    @property
-    def query_row(self) -> int:
-        return VECTOR_BYTES * -(-self.depth // BLOCK) + costs.LINE_BYTES
-
-    @property
-    def group(self) -> int:
-        """Rows of the greatest group of tiles."""
-        return min(self.rows, -(-_GROUP_ROWS // self.tile) * self.tile)
-
-    @property
-    def score_row(self) -> int:
-        return 4 * _SPAN + costs.LINE_BYTES
-
-    @property
-    def sum_row(self) -> int:
-        return VECTOR_BYTES * -(-self.width // BLOCK)
-
-    @property
-    def parts(self) -> dict[str, int]:
-        """The bytes of each part, in their order."""
-        sizes = {
-            "queries_at": self.rows * self.query_row,  # scaled
-            "panels": 4 * _SPAN * self.depth,  # keys, [span / 16, depth, 16]
-            **({"block_of_both": BLOCK * self.query_row} if self.is_joined else {}),  # keys of two tensors
-            "values": _SPAN * self.sum_row,
-            "scores": self.group * self.score_row,
-            "counts": 8 * self.group,  # of visible keys of the span for each row of the group
-            "greatest": self.group * VECTOR_BYTES,  # scores of each row of the group in this span, lane by lane
-            "factors": self.group * VECTOR_BYTES,  # of the sums of earlier spans
-            "norms": self.group * VECTOR_BYTES,  # final factors of the sums
-            "sums": self.rows * self.sum_row,  # of values, weighted
-            "peaks": self.rows * VECTOR_BYTES,  # the greatest score of each row so far
-            "totals": self.rows * VECTOR_BYTES,  # of exponentials, lane by lane
-        }
-        return {name: -(-size // VECTOR_BYTES) * VECTOR_BYTES for name, size in sizes.items()}
-
-
 class _Attention:
     """Writes one attention. Operands and result are known by their logical axes: batch …, row, depth."""
 
-    def __init__(self, definition: PrimitiveDefinition, operands: dict[str, list[_Operand]], target: Target) -> None:
+    def __init__(self, definition: PrimitiveDefinition, operands: dict[str, list[Operand]], target: Target) -> None:
         self.definition, self.target = definition, target
         self.node = definition.nodes[-1]
         self.attributes = bound_attributes(self.node)
@@ -180,7 +77,7 @@ class _Attention:
         stored = [axis % rank for axis in self.attributes["result_axes"] or range(rank)]
         self.orders["out"] = tuple(stored.index(axis) for axis in range(rank))
         self.parts = {name: self.attributes.get(f"{name}_part") for name in self.tensors}
-        whole = dict(zip(_NAMES, (shape_of(definition.values[number]) for number in self.node.inputs), strict=False))
+        whole = dict(zip(NAMES, (shape_of(definition.values[number]) for number in self.node.inputs), strict=False))
         axes = {name: self.attributes[f"{name}_axes"] for name in "qkv"}
         shapes = {name: permuted(part_of(whole[name], self.parts[name]), axes[name]) for name in "qkv"}
         (*self.batch, self.queries, self.depth), self.keys, self.width = shapes["q"], shapes["k"][-2], shapes["v"][-1]
@@ -201,7 +98,7 @@ class _Attention:
         """Queries of a unit: few bands of equal size, since each transposes all keys; their sums stay in L2."""
         if not isinstance(self.queries, int):
             return costs.ATTENTION_BAND
-        matrices, row = max(1, estimate(dims.product(self.batch))), _Layout(1, 1, self.depth, self.width)
+        matrices, row = max(1, estimate(dims.product(self.batch))), Layout(1, 1, self.depth, self.width)
         most = max(costs.ATTENTION_LEAST_BAND, self.target.half_l2 // (row.query_row + row.sum_row))
         bands = max(
             1, -(-self.queries // most), min(costs.SOME_UNITS // matrices, self.queries // costs.ATTENTION_LEAST_BAND)
@@ -213,7 +110,7 @@ class _Attention:
     @property
     def is_online(self) -> bool:
         """Whether keys may take several spans, so that the sums of earlier ones must be kept."""
-        return not isinstance(self.keys, int) or not 0 < self.keys <= _SPAN
+        return not isinstance(self.keys, int) or not 0 < self.keys <= SPAN
 
     @property
     def has_rest(self) -> bool:
@@ -225,9 +122,9 @@ class _Attention:
         return choose(self.rows, 2, self.target)
 
     @cached_property
-    def layout(self) -> _Layout:
+    def layout(self) -> Layout:
         band = -(-self.rows // self.tile.rows) * self.tile.rows
-        return _Layout(band, self.tile.rows, self.depth, self.width, "k" in self.joined)
+        return Layout(band, self.tile.rows, self.depth, self.width, "k" in self.joined)
 
     # ---- text ----
 
@@ -377,8 +274,8 @@ class _Attention:
                 write(f"q_{at} = vload_float32(queries_at + row * {self.layout.query_row}, {4 * at})")
             write(*(f"sum_{at} = splat_float32(0.0)" for at in widths))
             write(f"peak = splat_float32({_LEAST})", "total = splat_float32(0.0)", "scores_at = scores")
-            with write.block(f"for key in range(0, keys, {_SPAN})"):
-                write(f"count = min({_SPAN}, keys - key)")
+            with write.block(f"for key in range(0, keys, {SPAN})"):
+                write(f"count = min({SPAN}, keys - key)")
                 for _ in self._each_row("k"):
                     terms = [f"q_{at} * vload_float32(source, {4 * at}{self._lanes(at, self.depth)})" for at in depths]
                     write(f"store_float32(scores, at * 4, horizontal_sum({' + '.join(terms)}))")
@@ -423,8 +320,8 @@ class _Attention:
             write(f"vstore(totals, row * {VECTOR_BYTES}, splat_float32(0.0))")
             for at in range(0, layout.sum_row, VECTOR_BYTES):
                 write(f"vstore(sums, row * {layout.sum_row} + {at}, splat_float32(0.0))")
-        with write.block(f"for key in range(0, keys, {_SPAN})"):
-            write(f"length = min({_SPAN}, keys - key)")
+        with write.block(f"for key in range(0, keys, {SPAN})"):
+            write(f"length = min({SPAN}, keys - key)")
             self._write_span()
         with write.block("if keys == 0"), write.block("for row in range(rows)"):
             for at in range(0, self.width, BLOCK):
@@ -436,7 +333,7 @@ class _Attention:
         dependency chains of the rows' exponentials then overlap."""
         write, step = self.write, self.tile.rows
         if self.is_online:
-            write(f"turned = turned if keys <= {_SPAN} else -1")
+            write(f"turned = turned if keys <= {SPAN} else -1")
         write(f"group_rows = min({self.layout.group}, max(1, {_GROUP // step} // length) * {step})")
         if self.may_hide:
             write("bound = -1.0")
@@ -614,7 +511,7 @@ class _Attention:
         if not self.is_online:
             self._write_result(tile)
             return
-        with write.block(f"if key + {_SPAN} < keys"):
+        with write.block(f"if key + {SPAN} < keys"):
             for i in range(tile.rows):
                 for j in range(tile.blocks):
                     write(f"vstore(sum, {i * layout.sum_row + j * VECTOR_BYTES}, {tile.accumulator(i, j)})")
@@ -664,7 +561,7 @@ class _Attention:
                 write(f"total = vload_float32(totals, row * {VECTOR_BYTES}) * vload_float32(factors, {place})")
             self._write_weights()
             write(f"vstore(totals, row * {VECTOR_BYTES}, total)")
-        with write.block(f"for row in range(group, group_end if key + {_SPAN} >= keys else group)"):
+        with write.block(f"for row in range(group, group_end if key + {SPAN} >= keys else group)"):
             write(f"total = vload_float32(totals, row * {VECTOR_BYTES})")
             write(f"vstore(norms, {place}, splat_float32(1.0 / horizontal_sum(total)))")
 

@@ -18,6 +18,7 @@ from numba.core import cgutils, types
 
 from .....native.numba_frontend import active_target
 from . import elementary_double as double
+from .conversions import convert, reinterpret
 from .lanes import (
     I32,
     I64,
@@ -25,14 +26,12 @@ from .lanes import (
     absolute,
     any_lane,
     call_intrinsic,
-    convert,
     copysign,
     floor,
     fma,
     isnan,
     maximum,
     minimum,
-    reinterpret,
     round_even,
     select,
     side_by_side,

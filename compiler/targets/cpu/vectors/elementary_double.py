@@ -9,7 +9,8 @@ import math
 
 from numba.core import types
 
-from .lanes import Lanes, absolute, copysign, fma, maximum, minimum, reinterpret, select
+from .conversions import reinterpret
+from .lanes import Lanes, absolute, copysign, fma, maximum, minimum, select
 from .polynomials import polynomial
 
 _LN2_HIGH, _LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10  # their sum is ln 2; n * _LN2_HIGH is exact

@@ -52,7 +52,8 @@ from numba.core.typing.templates import AbstractTemplate, signature
 from .....native import intrinsics
 from .....native.convention import FEW, PART_NANOSECONDS, STREAM_ALIGNMENT
 from .....native.numba_frontend import MODELS, OPERATIONS, TYPES
-from . import elementary, elementary_inverse, lanes
+from . import conversions, elementary, elementary_inverse, lanes
+from .conversions import convert, saturated
 from .lanes import (
     ELEMENTS,
     HALF,
@@ -68,13 +69,11 @@ from .lanes import (
     Lanes,
     Narrow,
     call_intrinsic,
-    convert,
     joined,
     mangled,
     maximum,
     minimum,
     parted,
-    saturated,
     select,
     side_by_side,
     splat,
@@ -214,8 +213,8 @@ FUNCTIONS: dict[Callable[..., Lanes], Typer] = {
     **dict.fromkeys((lanes.any_lane, lanes.all_lanes), _element),
     **dict.fromkeys((lanes.first_lane, lanes.last_lane), lambda mask: types.int64),
     lanes.select: _chosen,
-    **dict.fromkeys((lanes.nibbles, lanes.nibbles_512), lambda words: Vector(types.float32, words.lanes)),
-    lanes.from_upper_halves: lambda a: Vector(types.float32, a.lanes) if isinstance(a, Vector) else None,
+    **dict.fromkeys((conversions.nibbles, conversions.nibbles_512), lambda words: Vector(types.float32, words.lanes)),
+    conversions.from_upper_halves: lambda a: Vector(types.float32, a.lanes) if isinstance(a, Vector) else None,
 }
 
 

@@ -1,13 +1,13 @@
-"""What random programs (`random_module.py`) know of their values."""
+"""What random programs (`modules.py`) know of their values."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ....compiler.builder.programs import Expression
-from ....formats import dims
-from ....formats.dtypes import DType
-from ....formats.types import TensorType
+from .....compiler.builder.programs import Expression
+from .....formats import dims
+from .....formats.dtypes import DType
+from .....formats.types import TensorType
 
 N, M = dims.variable("n"), dims.variable("m")
 INT = TensorType(DType.int64, ())

@@ -17,22 +17,22 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Union
 
-from ..compiler import ir
-from ..compiler.builder import programs
-from ..compiler.builder.programs import Expression, op
-from ..compiler.ir.analysis import dimension_names, function_type
-from ..compiler.ir.infer import infer_types
-from ..compiler.ir.retype import inlined
-from ..compiler.operators.shapes import maximum, minimum, never_equal
-from ..compiler.operators.table import lookup
-from ..compiler.passes.rewriting import Rewriter, operator_call, tensor_type
-from ..formats import dims
-from ..formats.dims import Dim, SymbolicDim
-from ..formats.dtypes import DType
-from ..formats.messages.errors import ArgumentError, CompileError
-from ..formats.ports import Port
-from ..formats.types import FunctionType, TensorType, TupleType
-from .generation import HELD, NEW_ROWS, OF_ENCODERS, STEP, Roles, is_like_a_decoder
+from ...formats import dims
+from ...formats.decoders import HELD, NEW_ROWS, OF_ENCODERS, STEP, Roles, is_like_a_decoder
+from ...formats.dims import Dim, SymbolicDim
+from ...formats.dtypes import DType
+from ...formats.messages.errors import ArgumentError, CompileError
+from ...formats.ports import Port
+from ...formats.types import FunctionType, TensorType, TupleType
+from .. import ir
+from ..builder import programs
+from ..builder.programs import Expression, op
+from ..ir.analysis import dimension_names, function_type
+from ..ir.infer import infer_types
+from ..ir.retype import inlined
+from ..operators.shapes import maximum, minimum, never_equal
+from ..operators.table import lookup
+from ..passes.rewriting import Rewriter, operator_call, tensor_type
 
 _Known = Union[Dim, bool]
 

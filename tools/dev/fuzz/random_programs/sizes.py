@@ -1,4 +1,4 @@
-"""Steps of random programs (`random_module.py`) whose sizes are computed: from other sizes, or from the elements of tensors.
+"""Steps of random programs (`modules.py`) whose sizes are computed: from other sizes, or from the elements of tensors.
 
 A size that elements say gets a name by the check of a tensor made for it. What uses the name is made behind that check: it comes
 out of a tuple with it.
@@ -7,9 +7,9 @@ out of a tuple with it.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ....compiler.builder.programs import (
+from .....compiler.builder.programs import (
     Expression,
     constant,
     field,
@@ -21,14 +21,12 @@ from ....compiler.builder.programs import (
     var,
     while_loop,
 )
-from ....formats import dims
-from ....formats.dims import Dim
-from ....formats.dtypes import DType
-from ....formats.types import UNKNOWN, TensorType
-from .random_values import Dead, M, N, Value
-
-if TYPE_CHECKING:
-    from .random_module import Walk
+from .....formats import dims
+from .....formats.dims import Dim
+from .....formats.dtypes import DType
+from .....formats.types import UNKNOWN, TensorType
+from .values import Dead, M, N, Value
+from .walk import Walk
 
 _END = 1 << 40
 

@@ -13,18 +13,18 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from ..compiler import ir
-from ..compiler.builder import programs
-from ..compiler.builder.programs import Expression, op
-from ..compiler.ir.analysis import dimension_names, function_type
-from ..compiler.ir.infer import infer_types
-from ..formats import dims
-from ..formats.dims import Dim
-from ..formats.limits import DIM_NAME
-from ..formats.messages.errors import CompileError, TreadleError
-from ..formats.types import TensorType, Type, substitute_dims
-from .decoder_step import roles_of, tensor_of
-from .generation import NEW_ROWS, OF_ENCODERS, STEP, Roles
+from ...formats import dims
+from ...formats.decoders import NEW_ROWS, OF_ENCODERS, STEP, Roles
+from ...formats.dims import Dim
+from ...formats.limits import DIM_NAME
+from ...formats.messages.errors import CompileError, TreadleError
+from ...formats.types import TensorType, Type, substitute_dims
+from .. import ir
+from ..builder import programs
+from ..builder.programs import Expression, op
+from ..ir.analysis import dimension_names, function_type
+from ..ir.infer import infer_types
+from .step import roles_of, tensor_of
 
 NAME = "generate"
 
