@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     )
     from .compiler.driver import compile
     from .compiler.passes.placed import after, before
+    from .compiler.targets.emulated.backend import emulated
     from .decode.generation import Sampler, generate
     from .formats.dtypes import DType
     from .formats.executable import Executable, load
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from .vm.threads import get_num_threads, set_num_threads
 
 vm.compiler_name = f"{__name__}.compiler.targets.cpu.toolchain.kernels"
+vm.targets = {"emulated": f"{__name__}.compiler.targets.emulated.backend"}
 formats.library_writer = f"{__name__}.tvm.modules.kinds"
 formats.kernel_sources = f"{__name__}.compiler.targets.cpu.kernels.source"
 formats.data_types = f"{__name__}.vm.data_types"
@@ -86,6 +88,7 @@ _HOMES = {
     "after": ".compiler.passes.placed",
     "before": ".compiler.passes.placed",
     "debug": ".debug",
+    "emulated": ".compiler.targets.emulated.backend",
     "errors": ".errors",
     "dis": ".formats.text.dis",
     "DType": ".formats.dtypes",
@@ -135,6 +138,7 @@ __all__ = [
     "data_type",
     "debug",
     "dis",
+    "emulated",
     "errors",
     "for_loop",
     "function",

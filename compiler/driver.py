@@ -28,7 +28,7 @@ from ..formats.host_work import note
 from ..formats.messages.calling import public, told, warn_user
 from ..formats.messages.errors import CompileError, InferenceError, MiscompilationError, VerificationError, naming
 from ..formats.messages.names import near
-from ..formats.program import NativeKernel, Program
+from ..formats.program import TARGET, NativeKernel, Program
 from ..formats.types import TensorType
 from . import bounds, effort, ir
 from .batch import Batch
@@ -241,7 +241,8 @@ def compile_module(
         program = dataclasses.replace(program, constants=constants)
         generated = dataclasses.replace(generated, program=program, constants=made)
     hosted = host_primitives(program, backend.supports)
-    if noted := needs(program.primitives) | note(hosted) | text_entries.note(entries_of(module)):
+    made_for = {TARGET: backend.note} if backend.note else {}
+    if noted := needs(program.primitives) | note(hosted) | text_entries.note(entries_of(module)) | made_for:
         program = dataclasses.replace(program, metadata={**program.metadata, **noted})
         generated = dataclasses.replace(generated, program=program)
     bounds.step("verification")

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from ..compiler.targets.emulated.call import Ran, Watch, run_kernel
 from ..formats.messages.calling import public
 from ..formats.messages.errors import ArgumentError
 from ..formats.primitive import PrimitiveDefinition
 from ..vm.observe.hooks import Event, InstrumentAction
 from .flow import Flow, Step
-from .interpreter.call import Ran, Watch, run_kernel
 from .subject import arguments, subject
 
 
@@ -38,12 +38,13 @@ def step(
     that has no kernel, UnknownFunctionError, ArgumentError for one that the call does not reach.
     """
     from ..compiler.targets.cpu.kernels.source import get_kernel
+    from ..compiler.targets.cpu.target import noted
 
     if isinstance(parts, bool) or not isinstance(parts, int) or parts < 1:
         raise ArgumentError(f"parts: expected an integer from 1 on, got {parts!r}")
     of = subject(model, function=function, **options)
     executable = of.executable
-    kernel = get_kernel(executable.lib[primitive])
+    kernel = get_kernel(executable.lib[primitive], executable.program.target)
     first = _First(primitive)
     of.run(arguments(executable, function, feeds), first)
     if first.definition is None:
@@ -57,6 +58,7 @@ def step(
         parts=parts,
         spare_lanes=True,
         offset=0,
+        target=noted(executable.program.target),
         watch=watch,
         debugger=debugger,
     )

@@ -11,6 +11,7 @@ from .messages.calling import Suggesting, public_class
 from .messages.errors import FormatError, TreadleError, UnknownFunctionError
 from .messages.names import near
 from .primitive import Primitive, PrimitiveDefinition
+from .program import TARGET
 
 FORMS = ("python", "llvm", "asm")
 
@@ -58,7 +59,8 @@ class Library(Suggesting):
         if not formats.kernel_sources:
             raise TreadleError("formats alone cannot show sources; import treadle")
         check_present(self._metadata)
-        return importlib.import_module(formats.kernel_sources).get_source(definition, fmt)
+        module = importlib.import_module(formats.kernel_sources)
+        return module.get_source(definition, fmt, self._metadata.get(TARGET, ""))
 
     def __repr__(self) -> str:
         return f"<Library of {len(self)} primitives>"

@@ -61,6 +61,9 @@ class SourceLocation(Readable):
     node: str
 
 
+TARGET = "target"  # the metadata's key
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Program(Readable):
     """The decoded sections of an executable."""
@@ -83,6 +86,11 @@ class Program(Readable):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "metadata", MappingProxyType(dict(self.metadata)))
+
+    @property
+    def target(self) -> str:
+        """What it was made for, if no other target computes its primitives; "" where any machine builds their kernels."""
+        return self.metadata.get(TARGET, "")
 
 
 class NativeKernel(NamedTuple):

@@ -41,6 +41,7 @@ KERNELS = (
     "compiler/operators/trees.py",
     "compiler/operators/windows.py",
     "compiler/operators/work.py",
+    "compiler/targets/base.py",
     "compiler/targets/cpu/convolutions/blocked.py",
     "compiler/targets/cpu/convolutions/col2im.py",
     "compiler/targets/cpu/convolutions/depthwise.py",

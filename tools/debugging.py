@@ -174,7 +174,7 @@ def dump_command(options: argparse.Namespace) -> int:
 def step_command(options: argparse.Namespace) -> int:
     from bdb import BdbQuit
 
-    from ..debug.interpreter.call import Step
+    from ..compiler.targets.emulated.call import Step
     from ..debug.stepping import step
     from ..formats.messages.names import near
     from ..native.convention import STOPPED

@@ -218,7 +218,7 @@ def _evaluate(
 
     try:
         if call.number not in evaluators:
-            evaluators[call.number] = library.compiler().evaluator(call.definition)
+            evaluators[call.number] = library.target_of(context.image.program).evaluator(call.definition)
         is_long = _is_long(context, call, elements, arrays)
         inflates = context.clock.may_end and getattr(evaluators[call.number], "inflates", False)
         # in a context of its own: whatever ends it, the meter, the holder of texts and NumPy's handler for memory are as before
@@ -226,6 +226,9 @@ def _evaluate(
         results = _aside(context, lambda: copied.run(evaluate)) if is_long or inflates else copied.run(evaluate)
     except (BudgetExceededError, CancelledError):
         raise
+    except library.KernelFailed as failure:
+        context.words[CONTEXT.DETAIL] = failure.code
+        raise error(context, TRAP.KERNEL) from failure
     except Exception as failure:
         kind = next(ours for theirs, ours in _KINDS if isinstance(failure, theirs))
         reason = failure.message if isinstance(failure, TreadleError) else str(failure)

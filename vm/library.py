@@ -69,6 +69,21 @@ class Compiler(Protocol):
         """Constants at these places, made of the weights of these numbers."""
 
 
+class Target(Protocol):
+    """A target whose kernels this machine does not run as native code."""
+
+    def evaluator(self, definition: PrimitiveDefinition) -> Evaluate:
+        """What computes a primitive; it checks the definition. Raises KernelFailed where the kernel finds its inputs wrong."""
+
+
+class KernelFailed(Exception):
+    """The code that a kernel returns, by which `failures.py` says what is wrong."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
 class LinkedPrimitive(NamedTuple):
     """A primitive of a program, ready to be called: through `address`, or, when that is 0, by the reference evaluator."""
 
@@ -87,6 +102,20 @@ def compiler() -> Compiler:
     if not vm.compiler_name:
         raise TreadleError("the machine was told of no compiler; import treadle, not a part of it")
     return cast(Compiler, importlib.import_module(vm.compiler_name))
+
+
+def target_of(program: Program) -> Compiler | Target:
+    """What computes a program's primitives on the host: the compiler, unless the program was made for another target. Raises
+    TreadleError for an unknown one."""
+    if not program.target:
+        return compiler()
+    name = vm.targets.get(program.target.partition(" ")[0])
+    if name is None:
+        known = ", ".join(vm.targets) or "none"
+        raise TreadleError(
+            f"the executable was made for the target {program.target!r}; besides CPUs, this version of Treadle has {known}"
+        )
+    return cast(Target, importlib.import_module(name).backend(program.target))
 
 
 # ---- keys and the cache ----
@@ -171,6 +200,9 @@ def link(
     numbers = range(len(linked)) if called is None else sorted(called)
     definitions = [program.primitives[number].definition for number in numbers]
     if not definitions:
+        return linked
+    if program.target:
+        target_of(program)  # is known
         return linked
     target = compiler().target_key()
     platform.check_runnable()

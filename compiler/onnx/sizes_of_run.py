@@ -118,13 +118,7 @@ def along_axis(g: GraphBuilder, x: Value, axis: Value, operate: Callable[[Value,
     return g.op("reshape", operate(Axis(g, number, shape_of(g, x), x.rank).seen(x), 1), shape=x.shape)
 
 
-def resized_along(
-    g: GraphBuilder,
-    x: Value,
-    axis: Value | int,
-    operate: Callable[[Value, int], Value],
-    length: Value | Dim | None = None,
-) -> Value:
+def resized_along(g: GraphBuilder, x: Value, axis: Value | int, operate: Callable[[Value, int], Value]) -> Value:
     """`operate(x, axis)`, which may have another length along the axis."""
     if isinstance(axis, int):
         return operate(x, axis)

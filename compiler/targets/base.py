@@ -6,9 +6,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ...formats import dims
 from ...formats.primitive import PrimitiveDefinition
+
+if TYPE_CHECKING:
+    from ...vm.library import Evaluate
+
+# Steps of arithmetic on symbolic dimensions that checking a definition may take: those of the zoo take 680 at most
+CHECK_STEPS = 100_000
 
 
 class Stage(Enum):
@@ -41,6 +48,12 @@ class Backend(ABC):
     def costs(self) -> Costs:
         return Costs()
 
+    @property
+    def note(self) -> str:
+        """The target's name in the executables that are made for it, by which a machine finds what computes their primitives
+        (`vm.targets`); "" where any machine builds the kernels that it needs."""
+        return ""
+
     @abstractmethod
     def passes(self, stage: Stage) -> Sequence[tuple[int, Any]]:
         """The target's own passes of a stage, each with the least optimisation level at which it runs."""
@@ -52,3 +65,17 @@ class Backend(ABC):
     @abstractmethod
     def build(self, definitions: Sequence[PrimitiveDefinition], progress: bool, seconds: float | None) -> Sequence[Any]:
         """A kernel for each definition (vm/library.py's `BuiltKernel`); None for one that runs on the host."""
+
+    def evaluator(self, definition: PrimitiveDefinition) -> Evaluate:
+        """What computes a primitive on the host where it has no native code. Raises InferenceError for a malformed definition."""
+        return reference(definition)
+
+
+def reference(definition: PrimitiveDefinition) -> Evaluate:
+    """The operators' reference implementations. Raises InferenceError for a malformed definition."""
+    from ..check import check_definition
+    from ..ir.evaluate import DefinitionEvaluator
+
+    with dims.bounded(CHECK_STEPS):
+        check_definition(definition)
+    return DefinitionEvaluator(definition)

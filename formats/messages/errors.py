@@ -139,10 +139,6 @@ class FileAccessError(FileError, PermissionError):
     """The system does not let this user do that with the file."""
 
 
-class UntrustedNativeCodeError(VerificationError, PermissionError):
-    """Native code from a file was asked for without `trust_native=True`."""
-
-
 # ---- compiling ----
 
 

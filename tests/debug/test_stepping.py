@@ -12,7 +12,7 @@ import pytest
 import treadle
 from treadle.compiler.operators.table import TABLE
 from treadle.compiler.targets.cpu.kernels.own import OWN
-from treadle.debug.interpreter.call import Step
+from treadle.compiler.targets.emulated.call import Step
 from treadle.formats.extensions import EXTENSIONS
 from treadle.formats.messages.errors import ArgumentError, UnknownFunctionError
 from treadle.native.convention import STOPPED

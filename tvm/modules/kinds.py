@@ -168,7 +168,9 @@ def _source(executable: Executable, fmt: str) -> str:
 
 def _kernels(executable: Executable) -> dict[str, NativeKernel]:
     """The native code of primitives by name, built where neither the executable nor the cache has it; not of those that only the
-    reference evaluator can do."""
+    reference evaluator can do, and none of an executable for a target without native code."""
+    if executable.program.target:
+        return {}
     primitives = executable.program.primitives
     compiler = library.compiler()
     target = compiler.target_key()

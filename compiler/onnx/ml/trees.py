@@ -188,12 +188,12 @@ def _type_of(x: Value, *tensors: np.ndarray | None) -> DType:
     return DType.float64 if is_double else DType.float32
 
 
-def _with_base(g: GraphBuilder, scores: Value, base: np.ndarray | None, name: str = "base_values") -> Value:
+def _with_base(g: GraphBuilder, scores: Value, base: np.ndarray | None) -> Value:
     """One number for all columns, or one for each."""
     if base is None or not len(base):
         return scores
     if len(base) not in (1, scores.shape[1]):
-        raise ModelError(f"{name} has {len(base)} numbers, for {scores.shape[1]} columns")
+        raise ModelError(f"base_values has {len(base)} numbers, for {scores.shape[1]} columns")
     return g.op("add", scores, g.constant(base, scores.dtype))
 
 

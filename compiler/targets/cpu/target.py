@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ....formats.messages.errors import OutOfMemoryError
 from ....native.llvm import NativeTarget
-from ....native.platform import host_target
+from ....native.platform import host_target, named_target
 
 # LLVM's features, widest first: bytes of a vector, number of vector registers
 _VECTORS = (("avx512f", 64, 32), ("avx2", 32, 16))
@@ -113,6 +113,21 @@ class Target:
 def host() -> Target:
     """The CPU of this process, or the one that the knob TREADLE_TARGET names."""
     return of(host_target())
+
+
+# 64-bit ARM: each has NEON, and the templates ask for no more
+_ARM = NativeTarget("aarch64-unknown-linux-gnu", "generic", "")
+
+
+def named(text: str) -> Target:
+    """The CPU of this instruction set that LLVM names so, as in TREADLE_TARGET; or "aarch64". Raises TreadleError."""
+    return of(_ARM if text == "aarch64" else named_target(text))
+
+
+def noted(target: str) -> Target:
+    """The CPU whose kernels are run for an executable's target (`Program.target`): of the emulator, the one behind its name."""
+    _, _, cpu = target.partition(" ")
+    return named(cpu) if cpu else host()
 
 
 @functools.cache

@@ -21,7 +21,7 @@ A kernel is generated as the text of a readable Python function, compiled by Num
     kernel(args, 0, -1, threads) does no work, may write notes, and returns into how many parts to split this call on `threads`
     threads: 1 when it is too small to gain, else usually a small multiple of `threads`.
 
-`debug/interpreter/` runs a text with all of this checked.
+`compiler/targets/emulated/` runs a text with all of this checked.
 
 Kernels that differ only in sizes should have the same text: what differs goes into the static words. The text is the
 identity of the native code, so it must be a function of the definition and the target alone.

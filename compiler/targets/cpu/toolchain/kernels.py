@@ -25,14 +25,15 @@ from .....native.claims import Claims
 from .....vm import library
 from .....vm.library import BuiltKernel, Evaluate
 from .... import bounds
+from ...base import CHECK_STEPS, reference
 from ..kernels import own
 from ..kernels.kernel import Kernel
 from ..target import Target, host
 from .compile_pool import Result, Text, UnfinishedError, try_texts
 
-# Steps of arithmetic on symbolic dimensions that checking and lowering may take. All those of a
-# symbolic network of the zoo take 680 at most.
-_BASE_STEPS, _STEPS = 100_000, 1000
+_STEPS = (
+    1000  # of arithmetic on symbolic dimensions, besides CHECK_STEPS, that checking and lowering a definition may take
+)
 
 _SYMBOL = "kernel_"  # prefix of the functions' names in object code, before their object key
 
@@ -72,7 +73,7 @@ def build(
     found = library.find_kernels(keys)
     missing = {key: each for key, each in zip(keys, wanted, strict=True) if key not in found}
     if missing:
-        with dims.bounded(_BASE_STEPS + _STEPS * len(missing)):
+        with dims.bounded(CHECK_STEPS + _STEPS * len(missing)):
             lowered = _lowered(missing, target, until)
         found |= _build(missing, lowered, target, progress, jobs, until)
     return [found[key] for key in keys]
@@ -117,13 +118,8 @@ def remade(table: WeightTable, arrays: Mapping[int, np.ndarray], places: Collect
 
 
 def evaluator(definition: PrimitiveDefinition) -> Evaluate:
-    """The operators' reference implementations. Raises InferenceError for a malformed definition."""
-    from ....check import check_definition
-    from ....ir.evaluate import DefinitionEvaluator
-
-    with dims.bounded(_BASE_STEPS):
-        check_definition(definition)
-    return DefinitionEvaluator(definition)
+    """What computes a primitive without a kernel. Raises InferenceError for a malformed definition."""
+    return reference(definition)
 
 
 def _lowered(missing: Mapping[str, _Wanted], target: Target, until: float) -> dict[str, Kernel]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...formats.dtypes import DType
+from ....formats.dtypes import DType
 from .memory import Fault
 
 Value = Any  # a Vector, a Scalar, or a number

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...formats.messages.errors import ExecutionError
+from ....formats.messages.errors import ExecutionError
 
 _WINDOW = (
     40  # bits of the addresses that belong to one region: what runs out of it by less than 2^39 bytes is still named

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ...formats.dtypes import DType
-from ...native.convention import FEW, PART_NANOSECONDS, STREAM_ALIGNMENT
+from ....formats.dtypes import DType
+from ....native.convention import FEW, PART_NANOSECONDS, STREAM_ALIGNMENT
 from .functions import FUNCTIONS, convert, saturate, splat
 from .memory import MOST_ALIGNMENT, Fault, Memory
 from .vectors import BOOL, WORD, Value, Vector, dtype_of, element, is_lost, scalar, wrapped

@@ -25,13 +25,15 @@ from typing import Any, Union
 
 import numpy as np
 
-from ...compiler.targets.cpu.kernels.kernel import Kernel
-from ...formats import dims
-from ...formats.primitive import PrimitiveDefinition
-from ...native.convention import ARGUMENT_HEAD, NOTE_WORDS, STOPPED
-from ...vm.layout import WORD
+from ....formats import dims
+from ....formats.metering import step
+from ....formats.primitive import PrimitiveDefinition
+from ....native.convention import ARGUMENT_HEAD, NOTE_WORDS, STOPPED
+from ....native.numba_frontend import compiling_for
+from ..cpu.kernels.kernel import Kernel
+from ..cpu.target import Target, host
 from .memory import DEFINED, NOBODY, UNWRITTEN, Fault, KernelFaultError, Memory, Region
-from .vectors import divided, quotient, rest, wrapped
+from .vectors import WORD, divided, quotient, rest, wrapped
 from .vocabulary import Access, vocabulary
 
 MAX_ROUNDS = 1 << 24  # of all loops of a call: a text whose loops do not end is a fault
@@ -77,27 +79,34 @@ def run_kernel(
     arrays: Sequence[np.ndarray],
     sizes: Mapping[str, int] | None = None,
     *,
-    parts: int = 1,
+    parts: int | None = 1,
     threads: int = 1,
     order: Iterable[int] | None = None,
     offset: int = 4,
     spare_lanes: bool = False,
+    target: Target | None = None,
     watch: Watch | None = None,
     debugger: Any = None,
 ) -> Ran:
     """Runs a kernel on arrays of the types of the definition's parameters, part after part in this `order` (by default from the
-    first to the last), of which each of the `threads`, with scratch memory of its own, takes one in turn. Tensors lie `offset`
-    bytes after a multiple of 64. With `spare_lanes`, elements of the results may be made of memory that nobody wrote: those
-    of blocked images after their last channel. `watch` is told of each line, and ends the call by returning False; `debugger`,
-    a `pdb.Pdb`, is entered at the first.
+    first to the last), of which each of the `threads`, with scratch memory of its own, takes one in turn; None is the number
+    of parts that the kernel asks for. Tensors lie `offset` bytes after a multiple of 64. With `spare_lanes`, elements of the
+    results may be made of memory that nobody wrote: those of blocked images after their last channel. The text is for
+    `target`, by default the CPU of this process. `watch` is told of each line, and ends the call by returning False;
+    `debugger`, a `pdb.Pdb`, is entered at the first.
 
     Raises KernelFaultError where the text breaks the convention: for what it says itself, for outputs that are not
     written whole, and for results that nobody wrote; BdbQuit where the debugger is left.
     """
-    call = _Call(kernel, definition, arrays, sizes or {}, parts, threads, offset)
-    call.watch, call.debugger = watch, debugger
-    with np.errstate(all="ignore"):
+    call = _Call(kernel, definition, arrays, sizes or {}, parts or 1, threads, offset)
+    with np.errstate(all="ignore"), compiling_for((target or host()).native):
         asked = call.ask()
+        if parts is None:
+            parts = asked
+            if parts > 1:
+                call = _Call(kernel, definition, arrays, sizes or {}, parts, threads, offset)
+                call.ask()
+        call.watch, call.debugger = watch, debugger
         code = 0
         for turn, part in enumerate(range(parts) if order is None else order):
             code = call.part(part, turn % threads) or code
@@ -153,11 +162,11 @@ class _Call:
         ]
         addresses = [region.base for region in (words, *inputs, *self._results)]
         given = [*[0] * ARGUMENT_HEAD, *addresses, *variables]
-        known = len(given) * WORD
+        known = len(given) * WORD.itemsize
         self._args = memory.add(
             "arguments",
             _bytes(np.array([*given, *[0] * NOTE_WORDS], np.int64)),
-            offset=WORD,
+            offset=WORD.itemsize,
             writable=known,
             undefined=known,
             shared=True,
@@ -167,7 +176,7 @@ class _Call:
     def _scratch_memory(self, thread: int) -> Region:
         """Memory that nobody wrote. Where there are several parts, a thread's first one finds the word -1 there."""
         data = np.full(self.kernel.scratch_bytes, 0xFF, np.uint8)
-        defined = min(WORD, len(data)) if self.parts > 1 else 0
+        defined = min(WORD.itemsize, len(data)) if self.parts > 1 else 0
         return self.memory.add(f"scratch memory of thread {thread}", data, writable=0, undefined=defined)
 
     # ---- the text ----
@@ -200,6 +209,7 @@ class _Call:
     def _round(self, count: int = 1) -> bool:
         """Rounds of a loop begin."""
         self._rounds += count
+        step(count)
         if self._rounds > MAX_ROUNDS:
             raise Fault(f"loops take more than {MAX_ROUNDS} rounds: does one not end?")
         return True
@@ -216,7 +226,7 @@ class _Call:
         return self._called(self._scratch[thread].base, part, self.parts)
 
     def _called(self, scratch: int, part: int, parts: int) -> int:
-        arguments = self._args.base + ARGUMENT_HEAD * WORD, scratch, part, parts
+        arguments = self._args.base + ARGUMENT_HEAD * WORD.itemsize, scratch, part, parts
         self._rounds = 0
         try:
             if self.debugger is not None and part >= 0:

@@ -1,17 +1,16 @@
 """The functions of lanes that kernels may call (`FUNCTIONS` of `vectors/simd.py`), in NumPy.
 
-Elementary functions are NumPy's in double precision, rounded once; all else gives the bits of native code on a CPU with
-fused multiply-add.
+All give the bits of native code.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
 
+from . import emitted
 from .memory import Fault
 from .vectors import (
     BOOL,
@@ -27,52 +26,6 @@ from .vectors import (
     scalar,
     united,
 )
-
-
-def _fma(a: Array, b: Array, c: Array) -> Array:
-    """a * b + c, rounded once."""
-    dtype = np.result_type(a, b, c)
-    if dtype == np.float64:
-        return _fma_of_doubles(a, b, c)
-    if dtype != np.float32:
-        return a * b + c
-    exact = np.multiply(a, b, dtype=np.float64)
-    wide = exact + c
-    half_way = (wide.view(np.int64) & 0x1FFFFFFF) == 0x10000000  # where rounding twice may differ from rounding once
-    if np.count_nonzero(half_way):
-        wide = np.where(half_way, _to_odd(exact, np.asarray(c, np.float64)), wide)
-    return wide.astype(np.float32)
-
-
-def _sum(a: Array, b: Array) -> tuple[Array, Array]:
-    """a + b and what rounding it has lost (Knuth)."""
-    total = a + b
-    other = total - a
-    return total, (a - (total - other)) + (b - other)
-
-
-def _to_odd(a: Array, b: Array) -> Array:
-    """a + b, rounded to the neighbour whose last bit is set where it is not a double: rounding that again is rounding once."""
-    total, lost = _sum(a, b)
-    bits = total.view(np.int64)
-    nearer_to_zero = bits - ((lost != 0) & ((lost < 0) == (total > 0)))
-    return np.where((lost != 0) & np.isfinite(total), nearer_to_zero | 1, bits).view(np.float64)
-
-
-def _fma_of_doubles(a: Array, b: Array, c: Array) -> Array:
-    """By exact products and sums (Dekker; Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008)."""
-
-    def halves(x: Array) -> tuple[Array, Array]:
-        high = x * 134217729.0
-        high = high - (high - x)
-        return high, x - high
-
-    product = a * b
-    (ah, al), (bh, bl) = halves(a), halves(b)
-    low = ((ah * bh - product) + ah * bl + al * bh) + al * bl
-    total, lost = _sum(product, c)
-    exact = total + _to_odd(np.atleast_1d(lost), np.atleast_1d(low))
-    return np.where(np.isfinite(exact), exact, product + c)
 
 
 def _select(mask: Array, a: Array, b: Array) -> Array:
@@ -91,100 +44,6 @@ def _like(a: Array, number: float) -> np.generic:
     return a.dtype.type(number)
 
 
-def _rounded(function: Function) -> Function:
-    """A function computed in double precision and rounded to the operands' type."""
-
-    def applied(*operands: Array) -> Array:
-        return function(*(each.astype(np.float64) for each in operands)).astype(operands[0].dtype)
-
-    return applied
-
-
-_erfc: Function = np.frompyfunc(math.erfc, 1, 1)
-
-
-def _sigmoid(x: Array) -> Array:
-    e = np.exp(-np.abs(x))
-    return np.where(x < 0, e, 1.0) / (1.0 + e)
-
-
-def _gelu(x: Array) -> Array:
-    return np.where(x == -np.inf, -0.0, 0.5 * x * _erfc(-x * math.sqrt(0.5)).astype(np.float64))
-
-
-def _gelu_tanh(x: Array) -> Array:
-    return x * _sigmoid(math.sqrt(8 / math.pi) * (x + 0.044715 * x * x * x))
-
-
-def _mish(x: Array) -> Array:
-    return x * np.tanh(np.logaddexp(0.0, x))
-
-
-def _sign(x: Array) -> Array:
-    return np.where(x != x, x, np.where(x < 0, _like(x, -1) if x.dtype.kind != "u" else x, x > 0)).astype(x.dtype)
-
-
-def _hard_sigmoid(x: Array, alpha: Array, beta: Array) -> Array:
-    return _minimum(_like(x, 1), _maximum(_like(x, 0), _fma(x, alpha, beta)))
-
-
-def _power_half(x: Array) -> Array:
-    return np.where(x == -np.inf, np.inf, np.sqrt(x + _like(x, 0))).astype(x.dtype)
-
-
-def _truncated(a: Array, b: Array) -> Array:
-    """The quotient of integers towards zero; a where b is 0, and the least integer divided by -1 is itself."""
-    safe = np.where(b == 0, _like(b, 1), b)
-    if a.dtype.kind == "u":
-        return a // safe
-    negated = b == -1
-    safe = np.where(negated, _like(b, 1), safe)
-    down = a // safe
-    towards = down + ((down * safe != a) & ((a < 0) != (safe < 0))).astype(a.dtype)
-    return np.where(negated, -a, towards)
-
-
-def _divide(a: Array, b: Array) -> Array:
-    return a / b if a.dtype.kind == "f" else _truncated(a, b)
-
-
-def _fmod(a: Array, b: Array) -> Array:
-    return np.fmod(a, b) if a.dtype.kind == "f" else a - b * _truncated(a, b)
-
-
-def _remainder(a: Array, b: Array) -> Array:
-    left = _fmod(a, b)
-    other_sign = (left < 0) ^ (b < 0)
-    result = np.where((left != 0) & other_sign, left + b, left)
-    return np.where(left == 0, np.copysign(left, b), result) if a.dtype.kind == "f" else result
-
-
-def _floor_divide(a: Array, b: Array) -> Array:
-    if a.dtype.kind == "f":
-        left = np.fmod(a, b)
-        whole = (a - left) / b
-        whole = np.where((left != 0) & ((left < 0) ^ (b < 0)), whole - _like(a, 1), whole)
-        nearest = np.floor(whole)
-        nearest = np.where(whole - nearest > 0.5, nearest + _like(a, 1), nearest)
-        return np.where(b == 0, a / b, nearest)
-    whole = _truncated(a, b)
-    left = a - b * whole
-    return np.where((left != 0) & ((left < 0) ^ (b < 0)), whole - _like(a, 1), whole)
-
-
-def _shift_left(a: Array, b: Array) -> Array:
-    near = (b >= 0) & (b < 8 * a.dtype.itemsize)
-    return np.where(near, a << np.where(near, b, _like(b, 0)), _like(a, 0))
-
-
-def _shift_right(a: Array, b: Array) -> Array:
-    bits = 8 * a.dtype.itemsize
-    near = (b >= 0) & (b < bits)
-    if a.dtype.kind == "i":
-        return a >> np.where(near, b, _like(b, bits - 1))
-    return np.where(near, a >> np.where(near, b, _like(b, 0)), _like(a, 0))
-
-
 def _nibbles(words: Array) -> Array:
     return (words & _like(words, 15)).astype(np.float32) - np.float32(8)
 
@@ -195,50 +54,23 @@ def _dot(total: Array, x: Array, w: Array) -> Array:
     return total + products.reshape(-1, 4).sum(1, dtype=np.int32)
 
 
-# Lane by lane: each lane of the result depends on the same lane of the operands. With the bits of native code …
+# Lane by lane: each lane of the result depends on the same lane of the operands.
 EXACT: dict[str, Function] = {
-    "fma": _fma,
+    "fma": emitted.fma,
     "maximum": _maximum,
     "minimum": _minimum,
     "absolute": np.abs,
     "copysign": np.copysign,
     **{name: getattr(np, name) for name in ("sqrt", "floor", "ceil", "trunc", "isnan", "isinf", "isfinite")},
     "round_even": np.rint,
-    "softsign": lambda x: x / (np.abs(x) + _like(x, 1)),
-    "relu": lambda x: _maximum(_like(x, 0), x),
-    "leaky_relu": lambda x, alpha: np.where(x < 0, x * alpha, x),
-    "hard_sigmoid": _hard_sigmoid,
-    "hard_swish": lambda x: x * _hard_sigmoid(x, _like(x, 1 / 6), _like(x, 0.5)),
-    "sign": _sign,
-    "power_half": _power_half,
-    "divide": _divide,
-    "fmod": _fmod,
-    "remainder": _remainder,
-    "floor_divide": _floor_divide,
-    "shift_left": _shift_left,
-    "shift_right": _shift_right,
     "nibbles": _nibbles,
     "nibbles_512": _nibbles,
     "from_upper_halves": lambda a: (a.astype(np.uint32) << np.uint32(16)).view(np.float32),
     **dict.fromkeys([f"dot_{kind}{bits}" for kind in ("", "pairs_") for bits in (128, 256, 512)] + ["dot_plain"], _dot),
 }
-# … and with others, where native code has polynomials
-ELEMENTARY: dict[str, Function] = {
-    **{name: _rounded(getattr(np, name)) for name in ("exp", "expm1", "log", "log1p", "sin", "cos", "tan")},
-    **{name: _rounded(getattr(np, name)) for name in ("sinh", "cosh", "tanh")},
-    **{f"a{name}": _rounded(getattr(np, f"arc{name}")) for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
-    "exp_of_negative": _rounded(np.exp),
-    "weight_of": _rounded(np.exp),
-    "sigmoid": _rounded(_sigmoid),
-    "erf": _rounded(np.frompyfunc(math.erf, 1, 1)),
-    "gelu": _rounded(_gelu),
-    "gelu_tanh": _rounded(_gelu_tanh),
-    "silu": _rounded(lambda x: x * _sigmoid(x)),
-    "softplus": _rounded(lambda x: np.logaddexp(0.0, x)),
-    "mish": _rounded(_mish),
-    "elu": lambda x, alpha: np.where(x < 0, _rounded(np.expm1)(x) * alpha, x),
-    "power": _rounded(np.power),
-}
+
+# Likewise, those of `elementary.py` and `elementary_inverse.py`, by their own instructions
+ELEMENTARY: dict[str, Function] = {name: partial(emitted.call, name) for name in emitted.NAMES}
 
 
 def _repeated(place: int, count: int, a: Array) -> Array:
