@@ -33,8 +33,8 @@ from ...vm.observe.benchmark import BenchmarkResult, Repeats
 from ...vm.tensor import Tensor
 from ..files.graph_json import COPY, NOP, Graph, parse_graph
 from ..modules.module import Module
+from .graph_weights import GraphWeights
 from .program import GraphProgram, Step, make_program
-from .weights import GraphWeights
 
 Function = Callable[..., Any]
 Find = Callable[[str], Union[Function, None]]  # a function of the user's by its name, None for an unknown one
