@@ -27,7 +27,7 @@ LOWERED = frozenset(
         *("conv_integer_blocked", "conv_bfloat16_blocked", "group_normalization_blocked"),
         *("matmul_packed", "matmul_transposed", "matmul_dequantized"),
         *("matmul_integer_packed", "matmul_bfloat16_packed"),
-        *("counted_nonzero", "counted_boxes"),
+        *("counted_nonzero", "counted_boxes", "count_text_ngrams", "text_bytes"),
     ]
 )
 

@@ -8,9 +8,10 @@ from llvmlite import ir
 from numba.core import types
 from treadle.compiler.targets.cpu.kernels.lower import lower
 from treadle.compiler.targets.cpu.target import of
-from treadle.compiler.targets.cpu.vectors.lanes import ELEMENTS, FLOAT, Lanes, convert
-from treadle.debug.interpreter.functions import FUNCTIONS
-from treadle.debug.interpreter.vectors import Vector
+from treadle.compiler.targets.cpu.vectors.conversions import convert
+from treadle.compiler.targets.cpu.vectors.lanes import ELEMENTS, FLOAT, Lanes
+from treadle.compiler.targets.emulated.functions import FUNCTIONS
+from treadle.compiler.targets.emulated.vectors import Vector
 from treadle.formats.dtypes import DType
 from treadle.formats.messages.errors import InferenceError
 from treadle.formats.types import tensor

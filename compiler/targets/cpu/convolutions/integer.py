@@ -1,5 +1,5 @@
-"""Convolutions of channel-blocked images of 8-bit integers or bfloat16: a pixel is a word for each four or two of its channels,
-and a step of the sum takes one."""
+"""Convolutions of channel-blocked images of 8-bit integers or bfloat16: a pixel has a word for each four or two channels, and a
+step of the sum takes one."""
 
 from __future__ import annotations
 
@@ -70,4 +70,4 @@ class _ConvOfWords(Conv):
 
 
 class _SymbolicConvInteger(_ConvOfWords, SymbolicConv):
-    """Of an image or a signal whose lengths only a run can tell."""
+    """Of an image or a signal whose lengths are known only at run time."""

@@ -1,4 +1,4 @@
-"""The template of coupled_probabilities: a row is one unit of work, whose matrix lies in the scratch memory.
+"""The template of coupled_probabilities: a row is one unit of work; its matrix is in scratch.
 
 The algorithm and its names are those of the operator's reference (`operators/coupling.py`), where the paper is named.
 """
@@ -8,13 +8,12 @@ from __future__ import annotations
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.coupling import ERROR, rounds
 from ....operators.table import bound_attributes
+from .. import costs
 from ..target import Target
 from .kernel import Kernel
 from .writer import Writer, estimate, shape_of
 
 _MOST_CLASSES = 256  # whose matrix has 256 KiB
-_PICOSECONDS = 1000  # that an element of the matrix takes in a round
-_USUAL_ROUNDS = 6
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -29,7 +28,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     write.output("target", 0)
     rows = shape_of(definition.params[0])[0]
     write.sizes(rows=rows)
-    row_picoseconds = classes * classes * _USUAL_ROUNDS * _PICOSECONDS
+    row_picoseconds = classes * classes * costs.COUPLING_ROUNDS * costs.COUPLING_PS
     write.split("rows", f"rows * {row_picoseconds} // 1000")
     write(
         f"qp = scratch + {4 * classes * classes}",
@@ -48,7 +47,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
 
 
 def _write_matrix(write: Writer, classes: int) -> None:
-    """Fills the matrix q, which is symmetric, and the probabilities, which begin as equal ones."""
+    """Fills the symmetric matrix q, and the probabilities, which start equal."""
     with write.block(f"for i in range({classes})"):
         write(f"store_float32(scratch, i * {4 * (classes + 1)}, convert_float32(0.0))")
         write(f"store_float32(p, i * 4, convert_float32({1 / classes!r}))")
@@ -62,7 +61,7 @@ def _write_matrix(write: Writer, classes: int) -> None:
 
 
 def _write_products(write: Writer, classes: int) -> None:
-    """Defines qp, the sum pqp of p times qp, and whether any of qp is far enough from that; none is where one is NaN."""
+    """Defines qp, the sum pqp of p times qp, and whether any of qp has not converged to it; false if one is NaN."""
     write("pqp = convert_float32(0.0)")
     with write.block(f"for i in range({classes})"):
         write("total = convert_float32(0.0)")

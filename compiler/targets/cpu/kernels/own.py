@@ -1,6 +1,6 @@
-"""The template of operators that users define: the function that they wrote, made a kernel's text by `subscripts.py`.
+"""The template of user-defined operators: the user's function, turned into a kernel's text by `subscripts.py`.
 
-def cross(a, b, out):                       # inputs, outputs; attributes of the operator by name behind *
+def cross(a, b, out):                       # inputs, outputs; attributes of the operator by name after *
     for row in prange(out.shape[0]):        # threads share these rounds
         out[row, 0] = a[row, 1] * b[row, 2] - a[row, 2] * b[row, 1]
         …
@@ -18,16 +18,15 @@ from .....formats.messages.errors import CompileError, KernelError
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.own import OWN, OwnKernel
 from ....operators.table import bound_attributes
+from .. import costs
 from ..target import Target
 from .kernel import Kernel
 from .subscripts import Subscripts, Tensor, text_of, users_line, variable
 from .writer import Writer, estimate, shape_of
 
-_NANOSECONDS = 2  # an element of the results, of a function that nobody has measured
-
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
-    """The kernel of a user's operator, alone in its definition; None where it has none, or an attribute is a symbolic dimension.
+    """The kernel of a user's operator, alone in its definition; None if it has none, or an attribute is a symbolic dimension.
     Raises KernelError."""
     (node, *others), own = definition.nodes, OWN.get(definition.nodes[0].operator)
     if own is None or others:
@@ -39,7 +38,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kerne
 
 
 def check(definition: PrimitiveDefinition, text: str, error: CompileError) -> None:
-    """Raises KernelError where a kernel whose text could not be compiled is a user's."""
+    """Raises KernelError if a kernel whose text could not be compiled is a user's."""
     name = definition.nodes[0].operator
     if name in OWN:
         found = re.match(r"kernel_\w+, line (\d+): ", str(error))
@@ -48,7 +47,7 @@ def check(definition: PrimitiveDefinition, text: str, error: CompileError) -> No
         place = "its kernel" if line is None else f"line {line} of its kernel"
         raise KernelError(
             f"operator {name!r}: {place} cannot be compiled: {reason}. A variable has one type, that of its first "
-            "assignment; float32(…) and the like convert, and numbers in the text are int64 and float64"
+            "assignment; float32(…) and other types convert, and numbers in the text are int64 and float64"
         ) from error
 
 
@@ -79,10 +78,10 @@ def _kernel(own: OwnKernel, definition: PrimitiveDefinition, attributes: dict, t
         units = rewrite.units(loop, made)
         _write(write, [*made, ast.Assign([ast.Name("units")], units)])
         counted = " * ".join(tensors[own.tensors[-1]].sizes) or "1"
-        write.split("units", f"{counted} * {_NANOSECONDS}")
+        write.split("units", f"{counted} * {costs.OWN_NS}")
         made = [rewrite.loop(loop, "first", "last")]
     _write(write, made)
-    return write.kernel(elements * _NANOSECONDS)
+    return write.kernel(elements * costs.OWN_NS)
 
 
 def _write(write: Writer, statements: list[ast.stmt]) -> None:

@@ -2,7 +2,7 @@
 kernel with code 1.
 
 The first two see x as [outer, length, inner]. `take` copies a run of `inner` elements for each index, or gathers single ones
-where the axis is the last.
+if the axis is the last.
 """
 
 from __future__ import annotations
@@ -15,16 +15,12 @@ from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.shapes import axis_of
 from ....operators.table import bound_attributes
+from .. import costs
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Odometer, Writer, estimate, scaled, shape_of, write_copy
 from ..target import Target
 
-_BLOCK = 1024  # elements of a run, or indices, that are one unit of work
-_IN_TABLE = range(16, 4097)  # indices
-_ROWS_FOR_TABLE = 4
 _LONGEST = 1 << 31  # of an axis whose places a table of 32-bit numbers tells
-_ELEMENT_PICOSECONDS = 500  # that an element takes, where each has an index of its own
-_ROW_PICOSECONDS = 2000  # that looking up an index of several axes takes
 
 
 def lower_take(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -35,7 +31,7 @@ def lower_take(definition: PrimitiveDefinition, target: Target) -> Kernel | None
     write, shape = it.write, shape_of(definition.params[0])
     write.size("count", dims.element_count(shape_of(definition.params[1])))
     is_single = all(dim == 1 for dim in shape[it.axis + 1 :])
-    picoseconds = 200 if is_single else 40 * it.itemsize
+    picoseconds = costs.GATHER_ALONG_PS if is_single else costs.COPY_BYTE_PS * it.itemsize
     scratch = _table_bytes(definition, it) if is_single else 0
     if scratch:
         write.prepare("is_known")
@@ -55,21 +51,21 @@ def _table_bytes(definition: PrimitiveDefinition, it: _Lookup) -> int:
     outer, length = dims.product(shape[: it.axis]), shape[it.axis]
     if not isinstance(count, int) or not isinstance(outer, int) or not isinstance(length, int) or length > _LONGEST:
         return 0
-    return 4 * count if count in _IN_TABLE and outer >= _ROWS_FOR_TABLE else 0
+    return 4 * count if count in costs.INDEX_TABLE and outer >= costs.INDEX_TABLE_ROWS else 0
 
 
 @contextlib.contextmanager
 def _blocks(it: _Lookup, is_single: bool, picoseconds: int) -> Iterator[None]:
-    """Walks the elements `begin` to `end` of the runs at all (i, j), or if runs are single elements, of the indices at all i."""
+    """Loops over elements `begin` to `end` of the runs at all (i, j) or, for runs of one element, of the indices at all i."""
     write, run = it.write, "count" if is_single else "inner"
     rows = Odometer(write, [("i", "outer")] if is_single else [("i", "outer"), ("j", "count")])
-    write(f"rows = {rows.count}", f"blocks = ({run} + {_BLOCK - 1}) // {_BLOCK}")
+    write(f"rows = {rows.count}", f"blocks = ({run} + {costs.INDEX_UNIT - 1}) // {costs.INDEX_UNIT}")
     write.split("rows * blocks", f"rows * {run} * {picoseconds} // 1000")
     with write.block("if first < last"):
         write("row = first // blocks", "block = first - row * blocks")
         rows.start("row")
     with write.block("for _ in range(first, last)"):
-        write(f"begin = block * {_BLOCK}", f"end = min(begin + {_BLOCK}, {run})")
+        write(f"begin = block * {costs.INDEX_UNIT}", f"end = min(begin + {costs.INDEX_UNIT}, {run})")
         yield
         write("block += 1")
         with write.block("if block == blocks"):
@@ -83,8 +79,8 @@ def _write_singles(it: _Lookup) -> None:
 
 
 def _write_elements(it: _Lookup, index: str, place: str, source: str) -> None:
-    """Elements `begin` to `end`, number `k` of which goes to a place, by the index of that number, from a source that `at` tells:
-    vectors, if no index is out of range."""
+    """Elements `begin` to `end`: element `k` is taken by index `k` from the source address `at`:
+    as vectors, if no index is out of range."""
     write, size, lanes = it.write, it.itemsize, it.write.lanes
     write(f"whole = end - (end - begin) % {lanes}")
     with write.block(f"for k in range(begin, whole, {lanes})"):
@@ -101,7 +97,7 @@ def _write_elements(it: _Lookup, index: str, place: str, source: str) -> None:
 
 
 def _write_singles_by_table(it: _Lookup) -> None:
-    """The same for many rows: the indices are looked at once."""
+    """The same for many rows: the indices are checked once."""
     write, size = it.write, it.itemsize
     with write.block("if is_known < 0"):
         with write.block("for j in range(count)"):
@@ -115,7 +111,7 @@ def _write_singles_by_table(it: _Lookup) -> None:
 
 
 def _write_run(it: _Lookup) -> None:
-    """Elements `begin` to `end` of the run that one index stands for."""
+    """Elements `begin` to `end` of one index's run."""
     write, size = it.write, it.itemsize
     it.write_index("j")
     write(
@@ -138,13 +134,13 @@ def lower_take_along_axis(definition: PrimitiveDefinition, target: Target) -> Ke
     write = it.write
     write.size("count", count)
     is_single = all(dim == 1 for dim in shape[it.axis + 1 :])
-    with _blocks(it, is_single, _ELEMENT_PICOSECONDS):
+    with _blocks(it, is_single, costs.GATHER_PS):
         place, source = "(i * count + j) * inner + k", "(i * length + {at}) * inner + {k}"
         if is_single:
             place, source = "i * count + k", "i * length + {at}"
         _write_elements(it, place, place, source)
     elements = estimate(dims.element_count(shape_of(definition.results[0])))
-    return write.kernel(elements * _ELEMENT_PICOSECONDS / 1000)
+    return write.kernel(elements * costs.GATHER_PS / 1000)
 
 
 def lower_gather_nd(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -162,14 +158,16 @@ def lower_gather_nd(definition: PrimitiveDefinition, target: Target) -> Kernel |
     for axis in range(depth):
         write.size(f"length{axis}", shape[batch_axes + axis])
     write.sizes(count=dims.product(indices[batch_axes:-1]), inner=dims.product(shape[batch_axes + depth :]))
-    write.split("batch * count", f"batch * count * ({_ROW_PICOSECONDS} + {40 * itemsize} * inner) // 1000")
+    write.split(
+        "batch * count", f"batch * count * ({costs.GATHER_ROW_PS} + {costs.COPY_BYTE_PS * itemsize} * inner) // 1000"
+    )
     with write.block("for row in range(first, last)"):
         write("at = row // count")
         write_indices(write, index, "row", depth)
         write(f"a = x + {scaled('at * inner', itemsize)}", f"b = target + {scaled('row * inner', itemsize)}")
         write_copy(write, itemsize, "b", "a", "0", "inner")
     rows, elements = (estimate(dims.element_count(part)) for part in (indices[:-1], shape_of(definition.results[0])))
-    return write.kernel((rows * _ROW_PICOSECONDS + elements * 40 * itemsize) / 1000)
+    return write.kernel((rows * costs.GATHER_ROW_PS + elements * costs.COPY_BYTE_PS * itemsize) / 1000)
 
 
 def _is_alone(definition: PrimitiveDefinition) -> bool:
@@ -199,7 +197,7 @@ class _Lookup:
 
 
 def write_indices(write: Writer, dtype: DType, number: str, depth: int) -> None:
-    """Makes `at`, a place among the axes before, one among these and `depth` more, by the index of that number. The axes have
+    """Extends `at`, a position on the leading axes, by `depth` axes from the index of that number. The axes have
     `length0` elements …"""
     for axis in range(depth):
         write_index(write, dtype, f"{number} * {depth} + {axis}", f"length{axis}", f"at{axis}")

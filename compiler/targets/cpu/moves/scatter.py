@@ -1,8 +1,8 @@
-"""The templates of operators that put elements where indices say: put_along_axis and scatter_nd. An index out of range ends
+"""The templates of operators that scatter elements by indices: put_along_axis and scatter_nd. An index out of range ends
 the kernel with code 1.
 
-A part of the work is a part of the result: it is copied from x, then the updates that fall there are put in, in their order.
-So the last of several for one place remains, and sums have the same bits in any number of parts.
+A part of the work is a part of the result: it is copied from x, then the updates that fall there are applied in order.
+So the last of several updates for one place wins, and sums are bitwise equal for any number of parts.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from .....formats import dims
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.shapes import axis_of
 from ....operators.table import bound_attributes
+from .. import costs
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, scaled, shape_of, write_copy
 from ..target import Target
 from .gather import write_index, write_indices
 
 _STRIP = 64  # elements of a row, one of many that an axis has, that are one unit of work
-_BLOCK = 1024  # elements of the whole, where the first axes are meant
-_PICOSECONDS = 1000  # that an update takes, and an element that is copied a twentieth of it
 
 _COMBINED = {
     "none": "{new}",
@@ -44,7 +43,7 @@ def lower_put_along_axis(definition: PrimitiveDefinition, target: Target) -> Ker
     outer, inner = dims.product(shape[:axis]), dims.product(shape[axis + 1 :])
     write.sizes(outer=outer, length=length, inner=inner, count=count)
     write(f"strips = (inner + {_STRIP - 1}) // {_STRIP}")
-    cost = f"({_PICOSECONDS // 20} * length + {_PICOSECONDS} * count)"
+    cost = f"({costs.SCATTER_PS // 20} * length + {costs.SCATTER_PS} * count)"
     write.split("outer * strips", f"outer * inner * {cost} // 1000")
     with write.block("for unit in range(first, last)"):
         write("i = unit // strips", f"begin = (unit - i * strips) * {_STRIP}", f"end = min(begin + {_STRIP}, inner)")
@@ -70,9 +69,9 @@ def lower_scatter_nd(definition: PrimitiveDefinition, target: Target) -> Kernel 
         write.size(f"length{axis}", shape[axis])
     write.sizes(count=dims.product(indices[:-1]), inner=dims.product(shape[depth:]))
     write(f"size = {' * '.join(f'length{axis}' for axis in range(depth))} * inner")
-    cost = f"({_PICOSECONDS // 20} * size + {_PICOSECONDS} * count * inner)"
+    cost = f"({costs.SCATTER_PS // 20} * size + {costs.SCATTER_PS} * count * inner)"
     # each part looks at all indices, which takes about as long as to add a vector or two
-    write(f"blocks = min((size + {_BLOCK - 1}) // {_BLOCK}, 2 + inner // {8 * write.lanes} * 2)")
+    write(f"blocks = min((size + {costs.INDEX_UNIT - 1}) // {costs.INDEX_UNIT}, 2 + inner // {8 * write.lanes} * 2)")
     write.split("blocks", f"{cost} // 1000")
     write("begin = first * size // max(blocks, 1)", "end = last * size // max(blocks, 1)")
     it.write_copy("begin", "end")
@@ -89,7 +88,7 @@ class _Scatter:
 
     @staticmethod
     def of(definition: PrimitiveDefinition, target: Target) -> _Scatter | None:
-        """None unless the operator is alone, and elements of its type can be combined as it says."""
+        """None unless the operator is alone, and its reduction exists for the element type."""
         if len(definition.nodes) != 1 or definition.nodes[0].inputs != (0, 1, 2) or definition.outputs != (3,):
             return None
         reduction = bound_attributes(definition.nodes[0])["reduction"]
@@ -107,10 +106,10 @@ class _Scatter:
         self.write.inputs((0, 1, 2), "x", "indices", "updates")
         self.write.output("target", 0)
         copied, updates = (estimate(dims.element_count(shape_of(definition.params[i]))) for i in (0, 2))
-        self.nanoseconds = (copied / 20 + updates) * _PICOSECONDS / 1000
+        self.nanoseconds = (copied / 20 + updates) * costs.SCATTER_PS / 1000
 
     def write_copy(self, begin: str, end: str) -> None:
-        """Elements of x as they are."""
+        """Copies elements of x."""
         self.write(f"copied = {begin}", f"copied_end = {end}")
         write_copy(self.write, self.itemsize, "target", "x", "copied", "copied_end")
 
@@ -141,7 +140,7 @@ class _Scatter:
                 self.write_update("j * inner + n", "(i * length + at) * inner + n")
 
     def write_update(self, source: str, place: str) -> None:
-        """Update number `source` for the place that its index, `at`, makes."""
+        """Applies update number `source` to the place given by its index, `at`."""
         write_index(self.write, self.index, source, "length")
         here = scaled(place, self.itemsize)
         new = f"load_{self.type}(updates, {scaled(source, self.itemsize)})"

@@ -95,7 +95,7 @@ class Precision:
 
 FLOAT32 = Precision.plain(DType.float32)
 BYTES = Precision((DType.uint8, DType.int8), DType.int8, DType.int32, "dot")
-# Numbers of a few bits by bytes: float32 becomes digits of 8 bits (`digits.py`)
+# Narrow integers by bytes: float32 becomes 8-bit digits (`digits.py`)
 DIGITS = Precision((DType.float32, DType.uint32), DType.int8, DType.int32, "dot")
 
 # fmt: off

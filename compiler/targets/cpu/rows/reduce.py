@@ -1,4 +1,4 @@
-"""The template of reductions over any axes, with an elementwise prologue on what is reduced and an epilogue on the result."""
+"""The template of reductions over any axes, with an elementwise prologue on the operand and an epilogue on the result."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from .....formats import dims
 from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.shapes import axes_of
+from .. import costs
 from ..kernels.anchor import Anchored
 from ..kernels.expression import computed_type, literal
 from ..kernels.kernel import Kernel
-from ..kernels.writer import NANOSECONDS_A_BYTE, Writer, estimate
+from ..kernels.writer import Writer, estimate
 from ..target import Target
 from .rowwise import Accumulator, RowProgram, Step, Work, sum_of
 
 
 @dataclass(frozen=True)
 class Reduction:
-    """An operator: what it accumulates of an element {x}, and what it makes of the total {total} over `length` elements."""
+    """A reduction operator: texts of an accumulated element {x}, and of the result from the {total} over `length` elements."""
 
     combine: str = "{a} + {v}"
     identity: str = "0"  # or one of NumPy's names for a type's limits: min, max
@@ -45,7 +46,7 @@ REDUCTIONS: dict[str, Reduction] = {
     "l1_norm": Reduction(element="absolute({x})"),
     "l2_norm": Reduction(element=_SQUARE, result="sqrt({total})"),
     "prod": Reduction("{a} * {v}", "1", "horizontal_product"),
-    # an element is asked whether it is a number before what there is has to be known
+    # the element's NaN check does not wait for the accumulator
     "max": Reduction("maximum({v}, {a})", "min", "horizontal_maximum"),
     "min": Reduction("minimum({v}, {a})", "max", "horizontal_minimum"),
     "any": Reduction("{a} | {v}", "False", "any_lane"),
@@ -74,7 +75,7 @@ class Reduced:
         return list(self.inputs.values())
 
     def element(self, step: Step) -> str:
-        """The variable of the element that is reduced."""
+        """The variable of the reduced element."""
         number = self.anchored.node.inputs[0]
         return step.evaluate(self.anchored.prologue, {}, self.inputs)[number]
 
@@ -88,7 +89,7 @@ class Reduced:
 
     def kernel(self, nanoseconds: float, passes: Callable[[RowProgram], None]) -> Kernel | None:
         itemsize = self.anchored.definition.values[self.anchored.node.inputs[0]].dtype.itemsize
-        cost = self.anchored.prologue.cost + NANOSECONDS_A_BYTE * itemsize + nanoseconds
+        cost = self.anchored.prologue.cost + costs.CACHED_BYTE_NS * itemsize + nanoseconds
         program = self.work.program(self.write, cost)
         if program is None:
             return None
@@ -97,7 +98,7 @@ class Reduced:
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
-    """The kernel of one of `REDUCTIONS`; None if what is fused with it does not fit."""
+    """The kernel of one of `REDUCTIONS`; None if a fused tensor does not fit."""
     anchored = Anchored.of(definition)
     if anchored is None:
         return None
@@ -126,7 +127,7 @@ def lower_log_sum_exp(definition: PrimitiveDefinition, target: Target) -> Kernel
     def passes(program: RowProgram) -> None:
         program.reduce_to_greatest(dtype, reduced.reads, reduced.element, anchored.prologue.cost)
         program.statistic("peak", "{greatest}", ["greatest"], dtype)
-        program.define("shift", "select(isfinite({peak}), {peak}, 0.0)", ["peak"])  # infinities would meet as ∞ - ∞
+        program.define("shift", "select(isfinite({peak}), {peak}, 0.0)", ["peak"])  # avoids ∞ - ∞
 
         def body(step: Step) -> dict[str, str]:
             return {"total": f"exp({reduced.element(step)} - {step.statistic('shift')})"}
@@ -136,4 +137,4 @@ def lower_log_sum_exp(definition: PrimitiveDefinition, target: Target) -> Kernel
         program.define(reduced.result, "log({sum}) + {shift}", ["sum", "shift"])
         reduced.finish(program)
 
-    return reduced.kernel(0.5, passes)
+    return reduced.kernel(costs.LOG_SUM_EXP_NS, passes)

@@ -1,23 +1,23 @@
 """Kernels that pass over rows several times: reductions, softmax, normalisations.
 
-The axes of the work are either *kept* (they tell rows apart) or *reduced* (they run along a row). A program is a sequence
+The axes of the work are either *kept* (they index rows) or *reduced* (they run along a row). A program is a sequence
 of passes over a row; a pass computes something at every element, feeds accumulators with it, and may store it. There are
 two layouts, and a program is written for both in the same lines:
 
     along    the innermost axis is reduced: a vector holds neighbours in a row; accumulators end in a horizontal sum
     across   the innermost axis is kept: a vector holds the same place of neighbouring rows; rows are taken in strips
 
-Short rows along the innermost axis are taken in groups: a pass does the same vector of each, so that neither an accumulator
-nor a horizontal sum is waited for, and what all rows share (a scale, a bias) is loaded once. Rows that are left are groups of
-one: a row's sums are made in the same order wherever it is, and however many there are.
+Short rows along the innermost axis are taken in groups: a pass interleaves the same vector of each, which hides the latency of
+accumulators and horizontal sums, and what all rows share (a scale, a bias) is loaded once. Remaining rows are groups of
+one: a row's sums have the same order wherever it is, and however many there are.
 
-The second pass over a row, or group, asks for the next one: it computes more than the first, which would wait for the memory, or
-for another thread's cache.
+The second pass over a row, or group, prefetches the next one: it computes more than the first, which would be bound by memory, or
+by another thread's cache.
 
-What a pass has accumulated is a scalar in the first, a vector in the second: `statistic` makes a vector of either.
+An accumulated result is a scalar in the first layout, a vector in the second: `statistic` makes a vector of either.
 
-Where the elements of a strip lie far from each other, in lines that share the sets of caches perhaps, they are read once: the
-first pass of a program that has several keeps them side by side in the scratch memory.
+If the elements of a strip are far from each other, in lines that may share sets of caches, they are read once: the
+first of several passes keeps them side by side in scratch.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from .....formats import dims
 from .....formats.dims import Dim
 from .....formats.dtypes import DType
 from .....formats.types import TensorType
+from .. import costs
 from ..kernels.anchor import Anchored
 from ..kernels.expression import Expression, computed_type
-from ..kernels.kernel import MANY_UNITS
 from ..kernels.loops import Axis, merged_axes
 from ..kernels.writer import Odometer, Writer, estimate, leaves_cache, scaled, shape_of, stored, widened
 
@@ -42,16 +42,11 @@ _GROUP = 4  # rows that are worked on side by side, if they are no longer than _
 _ASKING_PASS = 1  # over a row, counted from 0
 _UNROLL = 4  # vectors in flight, to hide the latency of the accumulators; 1 where a step is long enough by itself
 _UNROLL_LONG = 2  # … along rows even there: what a step needs beside its vectors, such as constants, serves two
-_LONG = 0.2  # nanoseconds an element
-_AHEAD_BYTES = 1 << 18  # of a row, at most, that is asked for while the one before is worked on
-_KEPT_BYTES = 1 << 18  # of a strip, at most, that are kept in scratch: they fit into L2
-
-_SPREAD = 256  # columns from which on a strip's elements are said to be far from each other
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """A parameter or an output in the work: `address` is its place among the kernel's tensors."""
+    """A parameter or an output in the work: `address` is its index among the kernel's tensors."""
 
     address: int
     dtype: DType
@@ -60,7 +55,7 @@ class Tensor:
 
 
 class Work:
-    """Collects the tensors of a program: `whole` is the shape of the work, of whose axes some are kept."""
+    """Collects the tensors of a program: `whole` is the shape of the work, some of whose axes are kept."""
 
     def __init__(self, anchored: Anchored, kept: Sequence[bool]) -> None:
         self.anchored, self.kept = anchored, kept
@@ -72,12 +67,12 @@ class Work:
         return len(self._found) - 1
 
     def add_prologue(self) -> dict[int, int]:
-        """Adds what the prologue reads; returns the index of each value number."""
+        """Adds the prologue's inputs; returns the index of each value number."""
         params = self.anchored.definition.params
         return {i: self.add(i, params[i], shape_of(params[i])) for i in self.anchored.prologue.inputs}
 
     def add_epilogue(self, places: Sequence[bool]) -> dict[int, int]:
-        """Adds what the epilogue reads, which broadcasts to the axes of the whole that `places` marks."""
+        """Adds the epilogue's inputs, which broadcast to the axes of the whole that `places` marks."""
         params, number = self.anchored.definition.params, self.anchored.number
         others = [i for i in self.anchored.epilogue.inputs if i != number]
         return {i: self.add(i, params[i], aligned(shape_of(params[i]), places)) for i in others}
@@ -91,7 +86,7 @@ class Work:
 
     def program(self, write: Writer, cost: float, kept: DType | None = None) -> RowProgram | None:
         """The program over these tensors, at `cost` nanoseconds per element; None if one does not broadcast to the whole. `kept`
-        is the type of an element that passes behind the first one ask for."""
+        is the type of an element that passes after the first one read."""
         whole = self.anchored.whole
         kept_shape = [dim if kept else 1 for dim, kept in zip(whole, self.kept, strict=True)]
         axes = merged_axes(whole, [*(shape for *_, shape in self._found), kept_shape])
@@ -147,14 +142,14 @@ def greatest_of(name: str, dtype: DType) -> Accumulator:
 
 @dataclass(frozen=True)
 class Step:
-    """One vector of a pass: where it is, and how its variables are told from those of its neighbours.
+    """One vector of a pass: its position, and the suffixes of its variables.
 
-    `row` marks what belongs to its row, where several are worked on side by side.
+    `row` is the suffix of its row's variables, if several rows are interleaved.
     """
 
     program: RowProgram
     index: str  # of its first element in the innermost axis's part that the pointers point to
-    count: str  # the variable that says how many lanes count; empty if all do
+    count: str  # the variable with the number of active lanes; empty if all are
     suffix: str
     row: str = ""
 
@@ -162,7 +157,7 @@ class Step:
         self.program.write(*lines)
 
     def statistic(self, name: str) -> str:
-        """The variable of a statistic that an earlier pass has left."""
+        """The variable of an earlier pass's statistic."""
         return name + (self.suffix if self.program.across else self.row)
 
     def load(self, tensor: int) -> str:
@@ -172,7 +167,7 @@ class Step:
         if not program.is_vector(tensor):
             return f"s{tensor}{row}"
         dtype, name = program.tensors[tensor].dtype, f"x{tensor}{row or self.suffix}"
-        if self.row and not row:  # the rows' own: the first of them has loaded it
+        if self.row and not row:  # shared by the rows: the first of them has loaded it
             name = f"x{tensor}_shared"
             if self.row != program.rows[0]:
                 return name
@@ -187,7 +182,7 @@ class Step:
         self.write(f"vstore(p{tensor}{row}, {place}, {stored(value, dtype)}{self._ending})")
 
     def keep(self, value: str) -> None:
-        """Leaves the element for the next pass, where the program keeps elements."""
+        """Stores the element for the next pass, if the program keeps elements."""
         self.write(f"vstore(kept, {self._kept_place}, {value})")
 
     def kept(self) -> str:
@@ -203,7 +198,7 @@ class Step:
         return scaled(self.index, self.program.kept.itemsize)
 
     def evaluate(self, expression: Expression, given: Mapping[int, str], tensors: Mapping[int, int]) -> dict[int, str]:
-        """Writes an expression. `tensors` says in which tensor a value number is found; `given` are in variables already."""
+        """Writes an expression. `tensors` maps value numbers to tensors; `given` ones are in variables already."""
         loaded = {
             number: given[number] if number in given else self.load(tensors[number]) for number in expression.inputs
         }
@@ -216,7 +211,7 @@ class Step:
         return f", {self.count}" if self.count else ""
 
 
-Body = Callable[[Step], Mapping[str, str]]  # writes a step; what each accumulator takes in
+Body = Callable[[Step], Mapping[str, str]]  # writes a step; returns each accumulator's addend
 
 
 class RowProgram:
@@ -231,41 +226,41 @@ class RowProgram:
         cost: float,
         kept: DType | None = None,
     ) -> None:
-        self.unroll, self.cost = 1 if cost > _LONG else _UNROLL, cost
+        self.unroll, self.cost = 1 if cost > costs.LONG_STEP_NS else _UNROLL, cost
         self.write, self.tensors, self.axes, self.is_kept = write, tensors, axes, is_kept
         self.inner = len(axes) - 1
         self.across = is_kept[-1]
         self.outer_kept = [axis for axis in range(self.inner) if is_kept[axis]]
         self.outer_reduced = [axis for axis in range(self.inner) if not is_kept[axis]]
-        self.kept, self.has_kept = self._kept_type(kept), False  # whether a pass has left elements
+        self.kept, self.has_kept = self._kept_type(kept), False  # whether a pass has stored elements
         self.indices = Odometer(write, [(f"i{axis}", f"n{axis}") for axis in self.outer_kept])
-        self._steps: list[Step] = []  # of the strip that is being written, in the layout `across`
-        self.rows: list[str] = []  # the marks of the rows of the group that is being written
-        self._passes = 0  # over these rows, that have been written
+        self._steps: list[Step] = []  # of the current strip, in the layout `across`
+        self.rows: list[str] = []  # the suffixes of the current group's rows
+        self._passes = 0  # written so far for these rows
 
-    # ---- what is kept ----
+    # ---- kept elements ----
 
     def _kept_type(self, dtype: DType | None) -> DType | None:
-        """The type of what is kept of an element, if that is done."""
+        """The type in which elements are kept, if they are."""
         length = dims.product([self.axes[axis].size for axis in self.outer_reduced])
         if dtype is None or not (self.across and self.outer_reduced and isinstance(length, int)):
             return None
-        if length * _UNROLL * self.write.lanes * dtype.itemsize > _KEPT_BYTES:
+        if length * _UNROLL * self.write.lanes * dtype.itemsize > costs.SMALL_L2_BYTES:
             return None
         columns = dims.product([self.axes[axis].size for axis in (*self.outer_kept, self.inner)])
         strips = estimate(columns) // self.write.lanes
-        self.unroll = next((unroll for unroll in (_UNROLL, _UNROLL // 2) if strips >= unroll * MANY_UNITS), 1)
+        self.unroll = next((unroll for unroll in (_UNROLL, _UNROLL // 2) if strips >= unroll * costs.MANY_UNITS), 1)
         return dtype
 
     @property
     def is_spread(self) -> bool:
-        """Whether the elements of a strip lie far from each other."""
+        """Whether the elements of a strip are far from each other."""
         columns = self.axes[self.inner].size
-        return self.across and not (isinstance(columns, int) and columns < _SPREAD)
+        return self.across and not (isinstance(columns, int) and columns < costs.SPREAD_COLUMNS)
 
     @property
     def _kept_step(self) -> int:
-        """The bytes of a strip's elements at one place of the reduced axes."""
+        """Bytes of a strip's elements at one position of the reduced axes."""
         return 0 if self.kept is None else self.unroll * self.write.lanes * self.kept.itemsize
 
     @property
@@ -273,13 +268,13 @@ class RowProgram:
         length = dims.product([self.axes[axis].size for axis in self.outer_reduced])
         return self._kept_step * length if isinstance(length, int) else 0
 
-    # ---- where things are ----
+    # ---- addresses ----
 
     def is_vector(self, tensor: int) -> bool:
         return self.tensors[tensor].present[self.inner]
 
     def _is_of_row(self, tensor: int) -> bool:
-        """True for a tensor that is read, and has one element a row."""
+        """Whether a tensor is read, and has one element per row."""
         present = self.tensors[tensor].present
         if self.tensors[tensor].is_output:
             return False
@@ -291,7 +286,7 @@ class RowProgram:
         return row if any(present[axis] for axis in self.outer_kept) else ""
 
     def _place(self, tensor: int) -> str:
-        """The element of a tensor at the present outer indices, the innermost index being 0 (`begin` in a strip)."""
+        """The element of a tensor at the current outer indices, with the innermost index 0 (`begin` in a strip)."""
         terms, step = [], ""
         for axis in reversed(range(len(self.axes))):
             if not self.tensors[tensor].present[axis]:
@@ -326,7 +321,7 @@ class RowProgram:
         write(f"rows = {self.indices.count}", f"length = {reduced}", "share = 1.0 / length")
         sizes = [axis.size for axis, is_kept in zip(self.axes, self.is_kept, strict=True) if not is_kept]
         if len(sizes) > 1 and not all(isinstance(size, int) and size for size in sizes):
-            with write.block("if length == 0"):  # else the other axes' loops would run, over nothing
+            with write.block("if length == 0"):  # else the other axes' loops would run over nothing
                 write(*(f"n{axis} = 0" for axis in range(len(self.axes)) if not self.is_kept[axis]))
         self._run_units(picoseconds, program)
 
@@ -359,14 +354,14 @@ class RowProgram:
 
     @property
     def _has_groups(self) -> bool:
-        """Whether rows can be short and several, as far as is known."""
+        """Whether rows may be short and several."""
         length, count = self.axes[self.inner].size, dims.product([self.axes[axis].size for axis in self.outer_kept])
         is_long = isinstance(length, int) and length > _BLOCK
         is_few = isinstance(count, int) and count < _GROUP
         return not (self.across or self.outer_reduced or is_long or is_few)
 
     def _write_group(self, program: Callable[[], None]) -> None:
-        """A group's rows side by side, or one after the other where they are too long."""
+        """A group's rows interleaved, or one after the other if they are too long."""
         write = self.write
         if isinstance(self.axes[self.inner].size, int):
             self._write_short_group(program)
@@ -378,7 +373,7 @@ class RowProgram:
             self._advance()
 
     def _write_short_group(self, program: Callable[[], None]) -> None:
-        """A group's rows side by side; of the last one, rows that are too few one after the other, each as in a group."""
+        """A group's rows interleaved; a partial last group row by row, in the same order of sums."""
         write = self.write
         count = dims.product([self.axes[axis].size for axis in self.outer_kept])
         if isinstance(count, int) and not count % _GROUP:
@@ -432,15 +427,15 @@ class RowProgram:
 
     @property
     def _next_row_fits(self) -> bool:
-        """Whether a row follows the one before, and the caches have room for both: the first one, where a pass takes no longer
-        than reading from the second."""
+        """Whether a row follows the previous one, and the caches have room for both: L1, if a pass takes no longer
+        than reading from L2."""
         length = self.axes[self.inner].size
-        most = _AHEAD_BYTES if self.cost > _LONG else self.write.target.l1_bytes // 2
+        most = costs.SMALL_L2_BYTES if self.cost > costs.LONG_STEP_NS else self.write.target.half_l1
         return not self.outer_reduced and isinstance(length, int) and 4 * length <= most
 
     def _write_ahead(self, index: str, tensors: Iterable[int]) -> None:
-        """In the pass that asks for them, brings nearer what the next rows have at that place, and, if the result is a large
-        one, where they go to."""
+        """In the pass that wants it, prefetches the next rows' elements at that place, and, if the result is a large
+        one, their destination."""
         if self._passes != _ASKING_PASS:
             return
         is_large = leaves_cache([axis.size for axis in self.axes], self.write.target)
@@ -489,7 +484,7 @@ class RowProgram:
         body: Body,
         is_short: bool = False,
     ) -> None:
-        """Writes a pass, whose step `is_short` though others may be long. Afterwards each accumulator's name holds its result:
+        """Writes a pass; `is_short` if its step is, whatever the others are. Afterwards each accumulator's name holds its result:
         see `statistic`."""
         if self.across:
             self._reduce_across(accumulators, reads, writes, body)
@@ -506,7 +501,9 @@ class RowProgram:
     ) -> None:
         """Writes a pass that defines `greatest`, at `cost` nanoseconds per element."""
         accumulator = greatest_of("greatest", dtype)
-        self.reduce([accumulator], reads, [], lambda step: {"greatest": element(step)}, is_short=cost <= _LONG)
+        self.reduce(
+            [accumulator], reads, [], lambda step: {"greatest": element(step)}, is_short=cost <= costs.LONG_STEP_NS
+        )
 
     def statistic(self, name: str, text: str, accumulators: Sequence[str] = (), dtype: DType = DType.float32) -> None:
         """Defines a vector from results of passes: `text` names them in braces."""
@@ -525,7 +522,7 @@ class RowProgram:
             self.write(f"{name}{suffix} = {text.format(**{each: each + suffix for each in operands})}")
 
     def row_steps(self, tensors: Sequence[int]) -> list[Step]:
-        """The steps over the elements of the row itself (not along it), with pointers to the tensors that have one a row."""
+        """The steps over the elements of the row itself (not along it), with pointers to the tensors with one element per row."""
         if not self.rows:
             for k in tensors:
                 self._point(k, f"p{k}")
@@ -536,7 +533,7 @@ class RowProgram:
 
     @contextlib.contextmanager
     def _outer_loops(self, tensors: Sequence[int]) -> Iterator[None]:
-        """The loops over the outer reduced axes, and in them the pointers and scalars of the tensors that a pass touches."""
+        """The loops over the outer reduced axes, with the pointers and scalars of a pass's tensors in them."""
         with contextlib.ExitStack() as stack:
             for axis in self.outer_reduced:
                 stack.enter_context(self.write.block(f"for i{axis} in range(n{axis})"))
@@ -621,7 +618,7 @@ class RowProgram:
     def _write_block(
         self, accumulators: Sequence[Accumulator], body: Body, unroll: int, touched: Iterable[int]
     ) -> None:
-        """From `begin` to `end`: several vectors a round, then the rest with masks."""
+        """From `begin` to `end`: several vectors per iteration, then the rest with masks."""
         write, lanes = self.write, self.write.lanes
         unroll = unroll if accumulators else 1
         width = lanes * unroll
