@@ -155,6 +155,15 @@ def _older_onnx() -> None:
     onnx.mapping = sys.modules["onnx.mapping"] = module
 
 
+def _codes_of_types() -> None:
+    """`tvm.topi.nn.qnn` has, beside schedules, the codes of element types that simulated operators take."""
+    module = MissingModule("tvm.topi.nn.qnn")
+    codes = importlib.import_module(f"{_PACKAGE}.relay.qnn.op.scales").CODES
+    vars(module)["SQNN_DTYPE_TO_CODE"] = codes
+    vars(module)["SQNN_CODE_TO_DTYPE"] = {code: name for name, code in codes.items()}
+    sys.modules["tvm.topi.nn.qnn"] = module
+
+
 class Plugin:
     """Keeps what became of each test."""
 
@@ -200,6 +209,7 @@ def main(argv: Sequence[str]) -> int:
     _older_onnx()
     sys.meta_path[:0] = [References(), _Restored()]
     sys.meta_path.append(Absent())
+    _codes_of_types()
     folder = Path(file).resolve().parent
     sys.path.insert(0, str(folder))
     plugin = Plugin()
