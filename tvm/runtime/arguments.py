@@ -19,6 +19,9 @@ def argument(value: Any, type_: Type | None) -> Any:
     if type_ is None:
         return _untyped(value)
     if isinstance(type_, TensorType):
+        array = value.array if type(value) is NDArray else value
+        if type(array) is np.ndarray and array.dtype == type_.dtype.numpy:  # most calls: nothing else is asked
+            return array
         return _tensor(value, type_)
     if isinstance(type_, TupleType):
         fields = (

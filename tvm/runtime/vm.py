@@ -38,6 +38,7 @@ class VirtualMachine:
         self._exec = exe
         self._machine = exe.make_machine(_memory(memory_cfg), self._remote)
         self._inputs: dict[str, list[Any]] = {}
+        self._signatures: dict[str, tuple[Sequence[str], Sequence[Type | None]]] = {}  # of functions that were called
         self._result: Any = None
         self._has_result = False
 
@@ -76,7 +77,10 @@ class VirtualMachine:
     # ---- inputs ----
 
     def _signature(self, name: str) -> tuple[Sequence[str], Sequence[Type | None]]:
-        return self._exec.signature(name)
+        known = self._signatures.get(name)
+        if known is None:
+            known = self._signatures[name] = self._exec.signature(name)
+        return known
 
     def set_input(self, func_name: str, *args: Any, **kwargs: Any) -> None:
         """Arguments for the calls that follow, by place or name. Raises ArgumentError."""
@@ -84,6 +88,8 @@ class VirtualMachine:
 
     def _arguments(self, func_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         names, types = self._signature(func_name)
+        if not kwargs and len(args) == len(names):
+            return list(map(argument, args, types))
         if unknown := [name for name in kwargs if name not in names]:
             raise UnknownArgumentError(
                 f"{func_name} has no parameters {', '.join(unknown)}; it has {', '.join(names) or 'none'}"
