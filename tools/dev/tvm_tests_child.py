@@ -152,7 +152,7 @@ def _older_onnx() -> None:
     known = {each: helper.tensor_dtype_to_np_dtype(each) for each in helper.get_all_tensor_dtypes()}
     vars(module)["TENSOR_TYPE_TO_NP_TYPE"] = known
     vars(module)["NP_TYPE_TO_TENSOR_TYPE"] = {dtype: each for each, dtype in known.items()}
-    onnx.mapping = sys.modules["onnx.mapping"] = module
+    vars(onnx)["mapping"] = sys.modules["onnx.mapping"] = module
 
 
 def _codes_of_types() -> None:

@@ -455,7 +455,7 @@ class GraphExecutor(InProcess, Module):
         except ValueError as error:
             raise ArgumentError(f"{place}: expected {type_}: {error}") from None
         check_shape(place, array, type_)
-        array = array if isinstance(value, Tensor) else integers_as(array, type_)  # type: ignore[arg-type]
+        array = array if isinstance(value, Tensor) else integers_as(array, type_)
         rule = "no" if isinstance(value, Tensor) else "same_kind"
         if array.size and not np.can_cast(array.dtype, type_.dtype.numpy, rule):  # type: ignore[arg-type]
             raise DTypeError(f"{place}: expected {type_.dtype.name}, got {array.dtype}; convert it with astype")

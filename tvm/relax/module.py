@@ -69,7 +69,7 @@ class Function(Object):
     @property
     def struct_info(self) -> FuncStructInfo:
         """That of the function."""
-        return FuncStructInfo([param.struct_info for param in self.params], self.ret_struct_info)
+        return FuncStructInfo([struct_info_of(param.type) for param in self.params], self.ret_struct_info)
 
     @cached_property
     def body(self) -> SeqExpr:

@@ -42,7 +42,7 @@ class Executable:
         """Of a module, such as `load_module` gives, of Treadle's executable, or of its bytes."""
         self._program: Program | None = None
         self._waiting: bytes | None = None  # the file of a program that lacks constants
-        self._module: Module | None = None
+        self._face: Module | None = None  # the program as a module, once somebody asked for it
         self._names: dict[int, str] = {}  # of the constants that were taken away, by index
         source = mod.executable if isinstance(mod, kinds.ExecutableModule) else mod
         if isinstance(source, VMExecutableModule):
@@ -143,9 +143,9 @@ class Executable:
     @property
     def module(self) -> Module:
         """The program as a module: `export_library`, `mod["load_late_bound_consts"]`; the same one each time."""
-        if self._module is None:
-            self._module = VMExecutableModule(self)
-        return self._module
+        if self._face is None:
+            self._face = VMExecutableModule(self)
+        return self._face
 
     @property
     def mod(self) -> Module:

@@ -8,6 +8,8 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from ....compiler import ir
 from ....compiler.driver import unbind_weights
 from ....compiler.onnx.importer import from_onnx as read
@@ -31,7 +33,7 @@ def from_onnx(
     """The module of an ONNX model: a path, its bytes, or an onnx.ModelProto. `detach_params` gives the weights that were kept as
     parameters. Element types and the opset are the model's own. Raises what `treadle.compile` raises for a model."""
     weights = Weights() if keep_params_in_input else None
-    module, arrays = read(model, shapes=shapes_of(shape_dict), weights=weights), {}
+    module, arrays = read(model, shapes=shapes_of(shape_dict), weights=weights), dict[str, np.ndarray]()
     if keep_params_in_input:
         module, arrays = unbind_weights(module, "main")
     if sanitize_input_names:

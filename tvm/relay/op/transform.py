@@ -354,9 +354,9 @@ def strided_slice(
     along = [axis_of(data, int(axis)) for axis in axes] if axes is not None else list(range(count))
     steps = steps * len(along) if len(steps) == 1 else steps + (1,) * (len(along) - len(steps))
     if None in bounds:
-        waits, first, last = computed_bounds(data, begin, end, along, slice_mode == "size")
-        return behind("slice", data, waits, starts=first, ends=last, axes=along, steps=steps)
-    first, last = bounds  # type: ignore[assignment]
+        waits, starts, ends = computed_bounds(data, begin, end, along, slice_mode == "size")
+        return behind("slice", data, waits, starts=starts, ends=ends, axes=along, steps=steps)
+    first, last = (each or () for each in bounds)
     last += (-1 if slice_mode == "size" else _DEFAULT,) * (len(along) - len(last))  # to the end
     first += (_DEFAULT,) * (len(along) - len(first))  # from the beginning
     if slice_mode == "size":
