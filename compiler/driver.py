@@ -40,13 +40,13 @@ from .decoders.step import with_step
 from .forced_sizes import forced_text
 from .host_work import host_primitives, loop_warning
 from .ir.analysis import atoms_in, constant_bytes
+from .named_weights import Weights
 from .onnx.choice import check_choice
 from .passes import Options, Timings, pipeline, run
 from .passes.placed import Placed, with_placed
 from .passes.rewriting import Rewriter
 from .passes.text_entries import entries_of
 from .targets.choice import backend_of
-from .weights import Weights
 
 OPT_LEVEL = 2
 

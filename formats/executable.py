@@ -38,8 +38,8 @@ from .origin import Origin, Stamp, absolute, stamp_of_file
 from .ports import Ports, inputs_of, outputs_of
 from .program import Function, LateBoundConstant, Native, NativeKernel, Program, SourceLocation
 from .types import TensorType
-from .weights import WeightTable
-from .weights import check as check_weights
+from .weight_table import WeightTable
+from .weight_table import check as check_weights
 
 if TYPE_CHECKING:
     from .same_file import SameFile

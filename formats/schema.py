@@ -32,7 +32,7 @@ from .messages.errors import FormatError, LimitError
 from .primitive import PrimitiveDefinition, PrimitiveNode
 from .program import Import
 from .types import UNKNOWN, Constructor, DataType, DataTypeDefinition, FunctionType, ShapeDim, TensorType, TupleType
-from .weights import NamedWeight, WeightTable, literal
+from .weight_table import NamedWeight, WeightTable, literal
 
 # ---- values ----
 

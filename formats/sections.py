@@ -21,8 +21,8 @@ from .primitive import Primitive, PrimitiveDefinition, PrimitiveNode
 from .program import Function, Import, LateBoundConstant, Native, NativeKernel, Program, SourceLocation
 from .schema import DEFINITION, NATIVE, SECTIONS, SOURCE_MAP, WEIGHTS
 from .types import FunctionType, TupleType, Type
-from .weights import WeightTable
-from .weights import check as check_weights
+from .weight_table import WeightTable
+from .weight_table import check as check_weights
 
 # ---- definitions ----
 

@@ -23,9 +23,9 @@ from ..vm.observe.benchmark import BenchmarkResult, Repeats
 from ..vm.observe.profile import MetricCollector, Profile, ProfileRow
 from ..vm.observe.report import Report
 from ..vm.outputs import describe, output_number
+from ..vm.replaced_weights import check_constants
 from ..vm.stateful import SavedCall
 from ..vm.values import Closure
-from ..vm.weights import check_constants
 from .calls import RemoteCalls, bounds
 from .connection import Connection
 from .tensor import Handle, require_remote

@@ -104,7 +104,7 @@ def _standard() -> dict[tuple[str, str], tuple[int, ...]]:
 
 def _split(domain: str, name: str, sinces: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The versions that are imported, and the others."""
-    from ..compiler.onnx.importer import is_known
+    from ..compiler.onnx.schemas import is_known
 
     known = tuple(since for since in sinces if is_known(domain, name, since))
     return known, tuple(since for since in sinces if since not in known)

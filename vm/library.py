@@ -24,7 +24,7 @@ from ..formats.messages.errors import ArgumentError, InferenceError, TreadleErro
 from ..formats.primitive import PrimitiveDefinition
 from ..formats.program import NativeKernel, Program
 from ..formats.sections import encode_definition
-from ..formats.weights import WeightTable
+from ..formats.weight_table import WeightTable
 from ..native import platform, sources
 from ..native.once import Lock, once
 

@@ -44,7 +44,7 @@ from .verify.verifier import verify
 
 if TYPE_CHECKING:
     from .observe.profile import MetricCollector, Profile
-    from .weights import Weights
+    from .replaced_weights import Weights
 
 __all__ = ["NO_OP", "SKIP_RUN", "CancelToken", "InstrumentAction", "Listener", "VirtualMachine"]
 
@@ -352,7 +352,7 @@ class VirtualMachine(Suggesting):
         """Adds to weights, by their names in the model, what an adapter says: `scale * delta`, or `scale * B @ A` of a pair
         (B, A), as LoRA has them. Deltas are to the weights that were compiled in, or given to `load_params`, and take the place
         of those before: `load_deltas({})` gives the weights back, to the bit. Raises ArgumentError, as `load_params` does."""
-        from .weights import changed
+        from .replaced_weights import changed
 
         mapping("load_deltas", deltas, "arrays, or pairs of arrays B, A, by the names of weights")
         if isinstance(scale, bool) or not isinstance(scale, (int, float, np.number)):
@@ -365,7 +365,7 @@ class VirtualMachine(Suggesting):
             self._bases = bases
 
     def _take(self, params: Mapping[str, Any]) -> None:
-        from .weights import constants_of
+        from .replaced_weights import constants_of
 
         self.load_constants(constants_of(self._weights, params, self._constant))
 
@@ -376,7 +376,7 @@ class VirtualMachine(Suggesting):
     def load_constants(self, constants: Mapping[int, Any]) -> None:
         """Takes other constants, by their places, of those that are made of named weights; `load_params` makes them. Raises
         ArgumentError for another place or type."""
-        from .weights import check_constants
+        from .replaced_weights import check_constants
 
         mapping("load_constants", constants, "arrays by place")
         check_constants(self._weights, self._calls.image.arrays, constants)
@@ -403,7 +403,7 @@ class VirtualMachine(Suggesting):
     def weights(self) -> Weights:
         """The weights that `load_params` takes, by their names in the model: `machine.weights[name]` are the elements that are
         there now, read-only, and `machine.weights.types` says of each what it is."""
-        from .weights import Weights
+        from .replaced_weights import Weights
 
         return Weights(self._weights, self._constant)
 

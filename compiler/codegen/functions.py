@@ -14,7 +14,7 @@ from ...formats.bytecode import Label as Target
 from ...formats.isa import Kind
 from ...formats.program import Function, Import, Program, SourceLocation
 from ...formats.types import Constructor, DataTypeDefinition, TupleType, erase_dims
-from ...formats.weights import WeightTable
+from ...formats.weight_table import WeightTable
 from .. import ir
 from ..builder.anf import distinct
 from ..ir.analysis import function_type

@@ -33,7 +33,7 @@ from ...formats.messages.names import near
 from ...formats.types import UNKNOWN, ShapeDim, TensorType, TupleType
 from .. import effort, ir
 from ..batch import Batch
-from ..weights import Weights
+from ..named_weights import Weights
 from . import importers  # noqa: F401  (it registers them)
 from .batch import BatchBuilder, Place, batch_builder
 from .choice import Graph, chosen

@@ -26,9 +26,9 @@ from ...formats.messages.names import NAME
 from ...formats.strings import to_numbers
 from ...formats.types import UNKNOWN, ShapeDim, TensorType, TupleType, Type
 from .. import effort, ir
+from ..named_weights import results_of
 from ..operators import Operator, lookup
 from ..operators.shapes import mismatch
-from ..weights import results_of
 from .dims import NotKnownError, evaluate_symbolically
 
 FOLD_BYTES = 1 << 20

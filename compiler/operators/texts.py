@@ -21,8 +21,8 @@ from ...formats.metering import CHARACTERS, ITEMS, OBJECT, STEPS, Row, look, pay
 from ...formats.strings import holder, tensor_of
 from ...formats.text_entries import CASES, encoded, in_case
 from ...formats.types import UNKNOWN, TensorType
-from .patterns import Pattern, PatternError, pattern_problem
 from .recall import Recall, recalled
+from .regular_expressions import Pattern, PatternError, pattern_problem
 from .shapes import INTEGER, NUMERIC, broadcast, mismatch, require, same_dtype
 from .table import Attribute, Fusion, Kind, register
 

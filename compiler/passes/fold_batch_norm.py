@@ -12,8 +12,8 @@ import numpy as np
 from ...formats.dtypes import DType
 from ...formats.types import TensorType
 from .. import ir
+from ..named_weights import computed
 from ..operators.table import lookup
-from ..weights import computed
 from .rewriting import Rewriter, constant
 
 

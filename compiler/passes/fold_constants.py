@@ -13,8 +13,8 @@ from ...formats.primitive import PrimitiveDefinition
 from ...formats.types import TensorType, TupleType
 from .. import effort, ir
 from ..ir.analysis import expressions
+from ..named_weights import results_of
 from ..operators.table import Fusion, Operator, lookup
-from ..weights import results_of
 from .rewriting import Rewriter, constant
 
 

@@ -16,9 +16,9 @@ import numpy as np
 from ...formats import dims
 from ...formats.dims import Dim, SymbolicDim
 from .. import ir
+from ..named_weights import computed
 from ..operators.table import lookup
 from ..targets.base import Costs
-from ..weights import computed
 from .rewriting import Emitter, constant, is_row, operator_call, tensor_type
 
 _OPERANDS = "qkv"

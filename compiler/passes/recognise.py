@@ -14,9 +14,9 @@ from typing import Any, Union
 
 from ...formats.messages.errors import InferenceError
 from .. import ir
+from ..named_weights import computed
 from ..operators.table import lookup
 from ..targets.base import Costs
-from ..weights import computed
 from . import recognise_attention, recognise_groups, recognise_masks
 from .patterns import Found, Matcher, Node, may_match, number_of, parse
 from .recognise_places import Places

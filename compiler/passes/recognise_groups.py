@@ -11,8 +11,8 @@ from typing import Any
 
 from ...formats.types import TensorType
 from .. import ir
+from ..named_weights import computed
 from ..operators.table import lookup
-from ..weights import computed
 from .rewriting import operator_call
 
 _NORMALIZATIONS = frozenset({"group_normalization", "instance_normalization"})

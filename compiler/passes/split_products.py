@@ -19,10 +19,10 @@ from typing import TypeGuard
 from ...formats.types import UNKNOWN, ShapeDim
 from .. import ir
 from ..ir.analysis import atoms_in
+from ..named_weights import computed
 from ..operators.shapes import axis_of
 from ..operators.table import lookup
 from ..targets.base import Costs
-from ..weights import computed
 from .rewriting import Emitter, is_row, order_of, tensor_type
 
 _VIEWS = ("reshape", "permute_dims", "squeeze", "expand_dims")

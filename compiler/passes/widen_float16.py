@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from ...formats.dtypes import DType
 from ...formats.types import TensorType, TupleType, Type
 from .. import ir
+from ..named_weights import computed
 from ..operators.table import Fusion, lookup
-from ..weights import computed
 from .rewriting import Emitter, operator_call, tensor_type
 
 # These only move elements: narrow ones, unless all have been computed. New entries of a cache of

@@ -12,7 +12,7 @@ from ..bytecode import function_words, scan
 from ..constants import constant_type
 from ..ports import Ports
 from ..program import LateBoundConstant, Native, Program
-from ..weights import WeightTable
+from ..weight_table import WeightTable
 from .disassembly import signature
 
 

@@ -18,8 +18,8 @@ import pytest
 import treadle
 from onnx import helper, numpy_helper
 from treadle.compiler import bounds, ir
+from treadle.compiler.named_weights import computed
 from treadle.compiler.passes import Options, passes_of
-from treadle.compiler.weights import computed
 from treadle.formats import limits
 from treadle.formats.messages.errors import CompileBudgetError, CompileError
 from treadle.tools.cli import main

@@ -14,7 +14,7 @@ from onnx import helper, numpy_helper
 from treadle.compiler import ir
 from treadle.compiler.codegen import spill
 from treadle.compiler.codegen.tables import Tables
-from treadle.compiler.weights import computed
+from treadle.compiler.named_weights import computed
 from treadle.formats import constants, mapped
 from treadle.formats.messages.errors import FileError, ModelError
 from treadle.tools.dev.zoo.llama import llama

@@ -16,19 +16,19 @@ from onnx import numpy_helper
 from treadle import Executable, Module, VirtualMachine, function, op, var
 from treadle.compiler.codegen.functions import Generated
 from treadle.compiler.driver import compile_module
+from treadle.compiler.named_weights import Weights
 from treadle.compiler.onnx.importer import from_onnx
 from treadle.compiler.targets.cpu.toolchain import compile_pool
-from treadle.compiler.weights import Weights
 from treadle.formats.constants import constant_type
 from treadle.formats.dtypes import DType
 from treadle.formats.messages.errors import ArgumentError, FormatError, TreadleError
 from treadle.formats.primitive import PrimitiveNode
 from treadle.formats.text.assembly import parse_assembly
 from treadle.formats.types import TensorType
-from treadle.formats.weights import NamedWeight, WeightTable
+from treadle.formats.weight_table import NamedWeight, WeightTable
 from treadle.tools.dev.zoo.catalogue import CATALOGUE
 from treadle.vm.observe.hooks import Listener
-from treadle.vm.weights import constants_of
+from treadle.vm.replaced_weights import constants_of
 
 SHAPES = {
     "w": (32, 3, 3, 3),

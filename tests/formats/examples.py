@@ -6,7 +6,7 @@ from treadle.formats.executable import Executable, NativeKernel
 from treadle.formats.primitive import PrimitiveNode
 from treadle.formats.text.assembly import parse_assembly
 from treadle.formats.types import TensorType
-from treadle.formats.weights import NamedWeight, WeightTable
+from treadle.formats.weight_table import NamedWeight, WeightTable
 
 TEXT = """\
 meta "producer" = "tests"

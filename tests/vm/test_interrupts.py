@@ -28,7 +28,7 @@ from treadle.formats.constants import constant_type
 from treadle.formats.executable import Executable
 from treadle.formats.strings import Texts, to_texts
 from treadle.formats.text.assembly import parse_assembly
-from treadle.formats.weights import NamedWeight, WeightTable
+from treadle.formats.weight_table import NamedWeight, WeightTable
 from treadle.native import once
 from treadle.tools.dev.fuzz.hostile.interrupts import interrupted
 from treadle.tvm.machines.relax import tensor_cache

@@ -34,7 +34,7 @@ from treadle.formats.messages.errors import (
 )
 from treadle.formats.text.assembly import parse_assembly
 from treadle.formats.types import TensorType
-from treadle.formats.weights import NamedWeight, WeightTable, literal
+from treadle.formats.weight_table import NamedWeight, WeightTable, literal
 from treadle.rpc.values import Reader
 from treadle.tvm.files.graph_json import dtype_of
 from treadle.tvm.files.tensor_cache import load as load_tensor_cache

@@ -27,9 +27,9 @@ from ..modules.module import EXECUTABLE, Module
 from ..modules.registry import PackedFunc
 from .debugger import DebugExecutor
 from .executor import Find, GraphExecutor
+from .graph_weights import GraphWeights
 from .names import graph_names
 from .of_program import graph_of
-from .weights import GraphWeights
 
 
 class GraphFactory(Module):

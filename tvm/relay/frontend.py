@@ -28,8 +28,8 @@ def from_onnx(
     types and the opset are the model's own. Raises what `treadle.compile` raises for a model.
     """
     from ...compiler.driver import unbind_weights
+    from ...compiler.named_weights import Weights
     from ...compiler.onnx.importer import from_onnx as read
-    from ...compiler.weights import Weights
 
     weights = None if freeze_params else Weights()
     found = read(model, shapes=shapes_of(shape), weights=weights)

@@ -22,7 +22,7 @@ from ...formats.messages.errors import InferenceError
 from . import adt, ty
 from .expr import Call, Constant, Expr, Function, GlobalVar, If, Let, Op, Tuple, TupleGetItem, Var
 from .op.table import TABLE, fresh_dim, naming_dims
-from .op.weights import weight_types
+from .op.weight_types import weight_types
 from .ty import to_type
 from .visit import Walk, free_vars, global_vars, run
 

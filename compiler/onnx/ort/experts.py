@@ -16,7 +16,7 @@ from ..operators import networks
 from ..table import importer
 from ..values import GraphBuilder, UnsupportedError, Value, constant
 from .floats import DOMAIN, check_ranks
-from .weights import check_bits, constant_numbers, points_of
+from .packed_weights import check_bits, constant_numbers, points_of
 
 _Layer = Callable[[Value], Value]
 

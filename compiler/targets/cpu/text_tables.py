@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...operators.patterns import Pattern, States
+from ...operators.regular_expressions import Pattern, States
 from .operators.text_counts import BEFORE, END, edge_hash, token_hash
 
 _MOST_STATES = 256

@@ -8,8 +8,8 @@ from typing import Any
 
 from ....compiler import ir
 from ....compiler.driver import unbind_weights
+from ....compiler.named_weights import Weights
 from ....compiler.onnx.importer import from_onnx as read
-from ....compiler.weights import Weights
 from ...relay.frontend import shapes_of
 from ...runtime.ndarray import NDArray, array
 

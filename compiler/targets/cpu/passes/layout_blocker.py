@@ -9,9 +9,9 @@ from .....formats import dims
 from .....formats.dtypes import DType
 from .....formats.types import UNKNOWN, TensorType
 from .... import ir
+from ....named_weights import computed
 from ....operators.table import lookup
 from ....passes.rewriting import Emitter, tensor_type
-from ....weights import computed
 from .. import costs
 from . import layout_weights
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from .....formats.types import TensorType
 from .... import ir
+from ....named_weights import computed
 from ....operators.elementwise import INTEGER_DIVISIONS
 from ....operators.shapes import axes_of, axis_of
 from ....operators.table import Fusion, lookup
 from ....passes.rewriting import tensor_type
-from ....weights import computed
 from ..operators.packing import BLOCK
 from .layout_blocker import Blocker, is_image
 from .layout_channels import activate_apart

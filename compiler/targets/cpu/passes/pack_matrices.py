@@ -17,8 +17,8 @@ from .....formats.messages.errors import ExecutionError
 from .....formats.types import UNKNOWN
 from .... import ir
 from ....ir.analysis import expressions
+from ....named_weights import computed
 from ....passes.rewriting import Emitter, constant, operator_call, order_of, tensor_type
-from ....weights import computed
 from .. import costs
 from . import pack_integers
 

@@ -17,10 +17,10 @@ from typing import Any
 from .....formats import dims
 from .....formats.types import ShapeDim, TensorType
 from .... import ir
+from ....named_weights import computed
 from ....operators.shapes import integer
 from ....operators.table import Fusion, lookup
 from ....passes.rewriting import Emitter, operator_call, tensor_type
-from ....weights import computed
 from .. import costs
 from .layout_blocker import is_image, likely_size, moves_channels
 

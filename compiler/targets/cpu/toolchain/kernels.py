@@ -19,7 +19,7 @@ from .....formats import dims
 from .....formats.messages.calling import warn_user
 from .....formats.messages.errors import BudgetExceededError, CompileError, KernelError
 from .....formats.primitive import PrimitiveDefinition
-from .....formats.weights import WeightTable
+from .....formats.weight_table import WeightTable
 from .....native import platform, sources
 from .....native.claims import Claims
 from .....vm import library
@@ -112,7 +112,7 @@ def paged_attention(size: int, group: int, element: str, turns: bool) -> BuiltKe
 
 def remade(table: WeightTable, arrays: Mapping[int, np.ndarray], places: Collection[int]) -> dict[int, np.ndarray]:
     """Constants at these places, made of other weights, whose numbers are those of the table. Raises TreadleError."""
-    from ....weights import remade
+    from ....named_weights import remade
 
     return remade(table, arrays, places)
 

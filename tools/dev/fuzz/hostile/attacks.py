@@ -28,7 +28,7 @@ from .....formats.constants import constant_type
 from .....formats.dtypes import DType
 from .....formats.text.assembly import parse_assembly
 from .....formats.types import TensorType
-from .....formats.weights import NamedWeight, WeightTable, literal
+from .....formats.weight_table import NamedWeight, WeightTable, literal
 from .changes import SIZES
 from .host_operators import caches, host_memory, host_time
 from .interrupts import interrupts

@@ -5,7 +5,7 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from treadle.compiler.operators.patterns import Pattern, PatternError
+from treadle.compiler.operators.regular_expressions import Pattern, PatternError
 
 from ..timing import soon
 

@@ -22,7 +22,7 @@ from ..formats.messages.errors import ArgumentError, CompileError, ExecutionErro
 from ..formats.primitive import PrimitiveNode
 from ..formats.program import Program
 from ..formats.types import TensorType
-from ..formats.weights import NamedWeight, WeightTable, digest
+from ..formats.weight_table import NamedWeight, WeightTable, digest
 from . import effort, ir
 from .codegen import spill
 from .ir.evaluate import apply_operator

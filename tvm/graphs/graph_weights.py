@@ -10,9 +10,9 @@ import numpy as np
 from ...formats import limits
 from ...formats.constants import aligned_copy
 from ...formats.types import TensorType
-from ...formats.weights import WeightTable
+from ...formats.weight_table import WeightTable
+from ...vm.replaced_weights import constants_of, needs
 from ...vm.tensor import Tensor
-from ...vm.weights import constants_of, needs
 
 
 class GraphWeights:

@@ -12,7 +12,7 @@ from ..formats.messages.calling import told
 from ..formats.messages.errors import ArgumentError, UnknownWeightError
 from ..formats.messages.names import near
 from ..formats.types import TensorType
-from ..formats.weights import NamedWeight, WeightTable, digest
+from ..formats.weight_table import NamedWeight, WeightTable, digest
 from . import library
 from .tensor import Tensor, tensor_of
 
