@@ -60,6 +60,14 @@ def test_malformed_definitions_are_refused(empty_cache):
         builder.build([dataclasses.replace(definition, nodes=(wrong,))])
 
 
+def error_of(wrong, texts, **options):
+    """Of the one text that does not compile, the others do."""
+    built = dict(compile_texts(texts, NATIVE, **options))
+    error = built[wrong]
+    assert isinstance(error, CompileError)
+    return str(error)
+
+
 def test_workers_compile_side_by_side():
     texts = [text(f"kernel_{i}", f"part + {i}") for i in range(4)]
     built = dict(compile_texts(texts, NATIVE, jobs=2))
@@ -68,8 +76,8 @@ def test_workers_compile_side_by_side():
 
 
 def test_a_text_that_does_not_compile_is_an_error():
-    with pytest.raises(CompileError, match="kernel_bad"):
-        list(compile_texts([text("kernel_bad", "no_such_name"), text("kernel_2"), text("kernel_3")], NATIVE))
+    texts = [text("kernel_bad", "no_such_name"), text("kernel_2"), text("kernel_3")]
+    assert "kernel_bad" in error_of(texts[0], texts)
 
 
 def test_a_text_that_kills_its_compiler_is_an_error(tmp_path, monkeypatch):
@@ -77,8 +85,8 @@ def test_a_text_that_kills_its_compiler_is_an_error(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(compile_pool.worker, "__name__", "deadly")
     deadly = text("kernel_deadly")
-    with pytest.raises(CompileError, match="kernel_deadly died twice, with exit status 7"):
-        list(compile_texts([deadly, text("kernel_2"), text("kernel_3")], NATIVE, jobs=1))
+    found = error_of(deadly, [deadly, text("kernel_2"), text("kernel_3")], jobs=1)
+    assert "kernel_deadly died twice, with exit status 7" in found
 
 
 def test_a_script_without_a_main_guard_may_build(tmp_path):
@@ -115,8 +123,8 @@ def test_a_worker_that_dies_before_it_is_told_its_target_is_an_error(monkeypatch
 
     started = processes.start
     monkeypatch.setattr(processes, "start", start)
-    with pytest.raises(CompileError, match="died twice, with exit status 0"):
-        list(compile_texts([text(f"kernel_{i}") for i in range(3)], NATIVE, jobs=1))
+    texts = [text(f"kernel_{i}") for i in range(3)]
+    assert "died twice, with exit status 0" in error_of(texts[0], texts, jobs=1)
 
 
 def test_a_build_without_time_names_what_was_not_done(empty_cache):
