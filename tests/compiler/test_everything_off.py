@@ -18,8 +18,8 @@ from treadle.tools.dev.fuzz.batches import TARGETS
 from treadle.tools.dev.fuzz.programs import Setting, sample_of, try_program, try_sample, using
 from treadle.tools.dev.fuzz.state import is_bad
 
-from .kernels import harness
-from .kernels.harness import ON_X86
+from .targets.cpu import harness
+from .targets.cpu.harness import ON_X86
 
 # Of seed 1, for each pass; `python -m treadle.tools.dev.fuzz.programs --off` tries as many as it is told.
 PROGRAMS = range(12)
