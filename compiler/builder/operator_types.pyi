@@ -357,30 +357,6 @@ class ModelOperators:
         columns: of the result
         """
 
-    def count_text_ngrams(
-        self,
-        text: Operand,
-        ends: Operand,
-        moves: Operand,
-        tokens: Operand,
-        letters: Operand,
-        edges: Operand,
-        columns: Operand,
-        /,
-        *,
-        width: int,
-        least: int = 1,
-        most: int = 1,
-        skips: int = 0,
-    ) -> Expression:
-        """count_text_ngrams(text, ends, moves, tokens, letters, edges, columns): how often each text, of those whose bytes end at `ends`, has each n-gram of tables; operators/text_counts.py tells of these.
-
-        width: columns of the result
-        least: characters of the shortest tokens that count
-        most: tokens of the longest n-grams
-        skips: how many tokens may be skipped between two of an n-gram, always as many
-        """
-
     def coupled_probabilities(self, pairs: Operand, /, *, classes: int) -> Expression:
         """coupled_probabilities(pairs): [N, classes]: probabilities of classes that agree best with those of pairs [N, pairs], of the first class of each.
 
@@ -1097,21 +1073,6 @@ class ModelOperators:
 
     def tanh(self, x: Operand, /) -> Expression:
         """tanh(x): hyperbolic tangent."""
-
-    def text_bytes(
-        self,
-        x: Operand,
-        stopwords: Operand | None = None,
-        /,
-        *,
-        case: Literal["none", "lower", "upper"] | str = "none",
-        is_case_sensitive: bool = False,
-    ) -> Expression:
-        """text_bytes(x, stopwords?): the bytes of texts in UTF-8, one text behind the other, and where each ends; with stop words, as normalize_texts has them.
-
-        case: the case that texts get
-        is_case_sensitive: whether stop words are told from others by their case
-        """
 
     def tile(self, x: Operand, /, *, repetitions: Sequence[_Dimension] | np.ndarray) -> Expression:
         """tile(x): x side by side along each axis.

@@ -45,8 +45,9 @@ class Backend(ABC):
         """The name of this target among the native code of an executable."""
 
     @property
+    @abstractmethod
     def costs(self) -> Costs:
-        return Costs()
+        """What the passes that all targets share ask; `Costs()` leaves products alone."""
 
     @property
     def note(self) -> str:

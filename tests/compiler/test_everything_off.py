@@ -14,9 +14,8 @@ from treadle.compiler.ir.evaluate import evaluate_definition
 from treadle.compiler.passes import optional_passes
 from treadle.compiler.targets.cpu.target import Target
 from treadle.formats.messages.errors import TreadleError
-from treadle.tools.dev.fuzz.batches import TARGETS
 from treadle.tools.dev.fuzz.programs import Setting, sample_of, try_program, try_sample, using
-from treadle.tools.dev.fuzz.state import is_bad
+from treadle.tools.dev.fuzz.runs import TARGETS, is_bad
 
 from .targets.cpu import harness
 from .targets.cpu.harness import ON_X86

@@ -259,6 +259,17 @@ def test_benchmark_end_to_end(addition: GraphExecutorFactoryModule) -> None:
         module.benchmark(tvm.cpu(), z=data, end_to_end=True)
 
 
+@pytest.mark.parametrize("end_to_end", [False, True])
+def test_a_benchmark_asks_time_evaluator_of_the_module(
+    addition: GraphExecutorFactoryModule, monkeypatch: pytest.MonkeyPatch, end_to_end: bool
+) -> None:
+    """Which tests put something else in the place of."""
+    made = tvm.runtime.module.BenchmarkResult([1, 2, 2, 5])
+    monkeypatch.setattr(tvm.runtime.module.Module, "time_evaluator", lambda *_, **__: lambda *_: made)
+    module = graph_executor.GraphModule(addition["default"](tvm.cpu()))
+    assert module.benchmark(tvm.cpu(), end_to_end=end_to_end) is made
+
+
 # ---- test_set_input_zero_copy.py ----
 
 

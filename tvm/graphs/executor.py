@@ -405,10 +405,12 @@ class GraphExecutor(InProcess, Module):
         )
         if end_to_end:
             pairs = [part for pair in inputs.items() for part in pair]
-            return self.timed("run_from_inputs", device or self.device, repeats)(self.device.device_type, 0, *pairs)
+            return self.time_evaluator("run_from_inputs", device or self.device, **vars(repeats))(
+                self.device.device_type, 0, *pairs
+            )
         if inputs:
             self.set_input(**inputs)
-        return self.timed(func_name, device or self.device, repeats)()
+        return self.time_evaluator(func_name, device or self.device, **vars(repeats))()
 
     def _bind(self) -> Callable[[], Any]:
         """Binds all steps to where their tensors lie now."""

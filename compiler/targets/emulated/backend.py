@@ -17,7 +17,7 @@ from ....formats.messages.calling import public
 from ....formats.messages.errors import CompileError, KernelError, TreadleError
 from ....formats.primitive import PrimitiveDefinition
 from ....vm.library import KernelFailed
-from ..base import CHECK_STEPS, Backend, Stage
+from ..base import CHECK_STEPS, Backend, Costs, Stage
 from ..cpu.backend import CPU
 from ..cpu.kernels.kernel import Kernel
 from ..cpu.kernels.lower import lower
@@ -47,6 +47,10 @@ class Emulated(Backend):
     @property
     def key(self) -> str:
         return self.note
+
+    @property
+    def costs(self) -> Costs:
+        return self._compiled.costs
 
     def passes(self, stage: Stage) -> Sequence[tuple[int, Any]]:
         return self._compiled.passes(stage)

@@ -146,7 +146,7 @@ def _literal(value: Any) -> str:
 def stale() -> str:
     """The difference between the file and the table; "" when there is none."""
     old = PATH.read_text(encoding="utf-8") if PATH.exists() else ""
-    name = f"compiler/{PATH.name}"
+    name = PATH.relative_to(Path(__file__).parents[3]).as_posix()
     lines = difflib.unified_diff(old.splitlines(True), stubs().splitlines(True), name, f"{name} (derived)")
     return "".join(lines)
 

@@ -8,7 +8,7 @@ after the first call. Most are compiled at level 2 and run by the reference impl
 and enough for the planner and the verifier; some run on native kernels, of which level 0 needs few.
 
 With `--off`, each program is compiled without one of the optional passes, and what runs on native kernels does so for vectors of
-one width, on one number of threads, with one choice of each kernel's template taken otherwise than by default.
+one width, on one number of threads.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from __future__ import annotations
 import contextlib
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -26,9 +27,8 @@ import numpy as np
 
 from ....compiler.passes import optional_passes
 from ....formats.messages.errors import CompileError, InferenceError, TreadleError
-from . import batches
+from . import runs
 from .random_programs.modules import Sample, random_module
-from .state import is_bad
 
 CALLS = 2  # sizes that a program is called with
 NATIVE = 25  # one program of so many runs on native kernels, compiled at level 0
@@ -214,19 +214,21 @@ def _compare(got: Any, expected: Any, exact: tuple[bool, ...], tolerance: float)
     assert close.all(), f"not close: {array} for {expected}"
 
 
-def _show(seed: int, number: int, off: bool) -> int:
+def _show(options: Namespace, number: int) -> None:
     from ....compiler.ir.text import print_module
 
-    sample = sample_of(seed, number)
+    sample = sample_of(options.seed, number)
     print(print_module(sample.module))
     print(f"witness {sample.witness}")
-    outcome = try_program(seed, number, off)
-    print(f"program {number}: {outcome}")
-    return 1 if is_bad(outcome) else 0
+
+
+def _trial(options: Namespace) -> Callable[[int], str]:
+    return lambda number: try_program(options.seed, number, options.off)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    return batches.main(__spec__.name, "program", __doc__ or "", try_program, _show, arguments)
+    fuzzer = runs.Fuzzer(__spec__.name, "program", __doc__ or "", _trial, _show, runs.add_off, jobs=0)
+    return runs.main(fuzzer, arguments)
 
 
 if __name__ == "__main__":
