@@ -6,7 +6,7 @@
     with code.loop("i", first, last, code.lanes) as i:            for i in range(first, last, 8):
         total = code.let("total", x.vector(i) * 2 + 1)                total = vload_float32(x, i * 4) * 2 + 1
         with code.when(any_lane(total < 0)):                          if any_lane(total < 0):
-            code.fail(OUT_OF_RANGE)                                       return 1
+            code.leave(OUT_OF_RANGE)                                      return 1
         target.store(i, total, count - i)                             vstore(target, i * 4, total, count - i)
 
 A value is an expression of the text with the type that it has there: an element type, and LANES lanes or none. Operators of
@@ -17,33 +17,39 @@ not fit are a TypeError in the line that joins them. A value formats as its text
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from typing import Union, overload
 
 from .....formats.dims import Dim
 from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
 from ..target import Target
+from .expression import literal
 from .writer import Odometer, Writer, scaled, write_copy
 
-_TERNARY, _OR, _AND, _COMPARISON, _ADDITION, _PRODUCT, _SIGN, _ATOM = 0, 1, 2, 4, 9, 10, 11, 12
-_BINDINGS = {"|": 5, "^": 6, "&": 7, "<<": 8, ">>": 8, "+": 9, "-": 9, "*": 10, "/": 10, "//": 10, "%": 10}
-_INTEGERS = frozenset({"//", "%", "<<", ">>"})  # operators of integers alone
+_OR, _COMPARISON, _ADDITION, _PRODUCT, _SIGN, _ATOM = 1, 4, 9, 10, 11, 12
+_BINDINGS = {"|": 5, "&": 7, "+": 9, "-": 9, "*": 10, "/": 10, "//": 10, "%": 10}
+_INTEGERS = frozenset({"//", "%"})  # operators of integers alone
+_PREDICATES = frozenset({"isfinite", "isinf", "isnan"})
 
 OUT_OF_RANGE = 1  # the code of a kernel that found an index out of range (`vm/failures.py`)
 
 Operand = Union["Value", int, float]
 
 
-@dataclass(eq=False)
+_Operator = Callable[["Value", Operand], "Value"]
+
+
+def _operator(symbol: str) -> tuple[_Operator, _Operator]:
+    """A Python operator, and the one for a number on its left."""
+    return lambda a, b: _binary(symbol, a, b), lambda b, a: _binary(symbol, a, b)
+
+
 class Value:
     """An expression: its text, and how firmly that holds together. `dtype` is None for a number in the text, which adapts."""
 
-    text: str
-    dtype: DType | None = DType.int64
-    is_vector: bool = False
-    binding: int = _ATOM
+    def __init__(self, text: str, dtype: DType | None = DType.int64, is_vector: bool = False, binding: int = _ATOM):
+        self.text, self.dtype, self.is_vector, self.binding = text, dtype, is_vector, binding
 
     def __str__(self) -> str:
         return self.text
@@ -60,67 +66,23 @@ class Value:
     @property
     def kind(self) -> str:
         name = "number" if self.dtype is None else self.dtype.name
-        return f"vector of {name}" if self.is_vector else name
+        return f"{name} vector" if self.is_vector else name
 
-    def __add__(self, other: Operand) -> Value:
-        return _binary("+", self, other)
-
-    def __radd__(self, other: Operand) -> Value:
-        return _binary("+", other, self)
-
-    def __sub__(self, other: Operand) -> Value:
-        return _binary("-", self, other)
-
-    def __rsub__(self, other: Operand) -> Value:
-        return _binary("-", other, self)
-
-    def __mul__(self, other: Operand) -> Value:
-        return _binary("*", self, other)
-
-    def __rmul__(self, other: Operand) -> Value:
-        return _binary("*", other, self)
-
-    def __truediv__(self, other: Operand) -> Value:
-        return _binary("/", self, other)
-
-    def __rtruediv__(self, other: Operand) -> Value:
-        return _binary("/", other, self)
-
-    def __floordiv__(self, other: Operand) -> Value:
-        return _binary("//", self, other)
-
-    def __mod__(self, other: Operand) -> Value:
-        return _binary("%", self, other)
-
-    def __and__(self, other: Operand) -> Value:
-        return _binary("&", self, other)
-
-    def __or__(self, other: Operand) -> Value:
-        return _binary("|", self, other)
+    __add__, __radd__ = _operator("+")
+    __sub__, __rsub__ = _operator("-")
+    __mul__, __rmul__ = _operator("*")
+    __truediv__, __rtruediv__ = _operator("/")
+    __floordiv__, __rfloordiv__ = _operator("//")
+    __mod__, __rmod__ = _operator("%")
+    __and__, __rand__ = _operator("&")
+    __or__, __ror__ = _operator("|")
 
     def __invert__(self) -> Value:
         return Value(f"~{self.within(_SIGN)}", self.dtype, self.is_vector, _SIGN)
 
-    def __neg__(self) -> Value:
-        return Value(f"-{self.within(_SIGN)}", self.dtype, self.is_vector, _SIGN)
-
-    def __lt__(self, other: Operand) -> Value:
-        return _compared("<", self, other)
-
-    def __le__(self, other: Operand) -> Value:
-        return _compared("<=", self, other)
-
-    def __gt__(self, other: Operand) -> Value:
-        return _compared(">", self, other)
-
-    def __ge__(self, other: Operand) -> Value:
-        return _compared(">=", self, other)
-
-    def equals(self, other: Operand) -> Value:
-        return _compared("==", self, other)
-
-    def differs(self, other: Operand) -> Value:
-        return _compared("!=", self, other)
+    __lt__, __gt__ = _operator("<")[0], _operator(">")[0]
+    __le__, __ge__ = _operator("<=")[0], _operator(">=")[0]
+    equals, differs = _operator("==")[0], _operator("!=")[0]
 
     def __bool__(self) -> bool:
         raise TypeError(f"whether {self} holds is known when the kernel runs: `code.when` asks then")
@@ -142,48 +104,55 @@ class Value:
 # ---- expressions ----
 
 
+def constant(value: float, dtype: DType = DType.float64) -> Value:
+    """A number of the text, as it is written where that type is computed; integers as they are."""
+    text = str(value) if isinstance(value, int) else literal(value, dtype)
+    return Value(text, None, binding=_SIGN if text.startswith("-") else _ATOM)
+
+
 def value_of(operand: Operand) -> Value:
-    """A number as a value."""
-    if isinstance(operand, Value):
-        return operand
-    return Value(str(operand), None, binding=_SIGN if operand < 0 else _ATOM)
+    return operand if isinstance(operand, Value) else constant(operand)
 
 
-def _joined(text: str, operands: Sequence[Value]) -> tuple[DType | None, bool]:
-    """The type of lanes that operands share. Scalars of different types become float64, or int64, as Python's do."""
-    is_vector = any(each.is_vector for each in operands)
-    dtypes = {each.dtype for each in operands if each.dtype is not None}
-    if len(dtypes) > 1 and is_vector:
-        raise TypeError(f"{text}: the operands are {' and '.join(each.kind for each in operands)}; convert one of them")
-    if len(dtypes) > 1:
-        return DType.float64 if any(dtype.is_float for dtype in dtypes) else DType.int64, False
-    return next(iter(dtypes), None), is_vector
+def _joined(text: str, *operands: Value) -> tuple[DType | None, bool]:
+    """The type of lanes that operands share. A scalar is splatted; scalars of different types become float64, or int64."""
+    dtype, is_vector = operands[0].dtype, operands[0].is_vector
+    for each in operands[1:]:
+        if each.dtype is None or (each.dtype is dtype and each.is_vector is is_vector):
+            continue
+        if dtype is None or (each.is_vector and not is_vector and (each.dtype.is_float or not dtype.is_float)):
+            dtype, is_vector = each.dtype, each.is_vector
+        elif not is_vector and not each.is_vector:
+            dtype = DType.float64 if dtype.is_float or each.dtype.is_float else DType.int64
+        elif each.is_vector or (each.dtype.is_float and not dtype.is_float):
+            kinds = " and ".join(operand.kind for operand in operands)
+            raise TypeError(f"{text}: the operands are {kinds}; convert one of them")
+    return dtype, is_vector
 
 
 def _binary(symbol: str, a: Operand, b: Operand) -> Value:
-    left, right, binding = value_of(a), value_of(b), _BINDINGS[symbol]
-    text = f"{left.within(binding)} {symbol} {right.within(binding + 1)}"
-    dtype, is_vector = _joined(text, (left, right))
+    left, right, binding = value_of(a), value_of(b), _BINDINGS.get(symbol, _COMPARISON)
+    text = f"{left.within(max(binding, _COMPARISON + 1))} {symbol} {right.within(binding + 1)}"
+    dtype, is_vector = _joined(text, left, right)
     if symbol in _INTEGERS and dtype is not None and dtype.is_float:
         raise TypeError(f"{text}: {symbol} is of integers, the operands are {left.kind} and {right.kind}")
+    if binding == _COMPARISON:
+        dtype = DType.bool
+    elif symbol == "/" and not is_vector and not (dtype and dtype.is_float):
+        dtype = DType.float64
     return Value(text, dtype, is_vector, binding)
 
 
-def _compared(symbol: str, a: Operand, b: Operand) -> Value:
-    left, right = value_of(a), value_of(b)
-    text = f"{left.within(_COMPARISON + 1)} {symbol} {right.within(_COMPARISON + 1)}"
-    return Value(text, DType.bool, _joined(text, (left, right))[1], _COMPARISON)
-
-
 def call(name: str, *operands: Operand) -> Value:
-    """A function of the vocabulary whose result has its operands' type."""
+    """A function of the vocabulary whose result has its operands' type, or is a mask."""
     text = f"{name}({', '.join(str(value_of(each)) for each in operands)})"
-    return Value(text, *_joined(text, [value_of(each) for each in operands]))
+    dtype, is_vector = _joined(text, *map(value_of, operands))
+    return Value(text, DType.bool if name in _PREDICATES else dtype, is_vector)
 
 
 def select(mask: Value, a: Operand, b: Operand) -> Value:
     """a where the mask is set, else b."""
-    dtype, is_vector = _joined(f"select({mask}, {a}, {b})", (value_of(a), value_of(b)))
+    dtype, is_vector = _joined(f"select({mask}, {a}, {b})", value_of(a), value_of(b))
     if mask.dtype is not DType.bool:
         raise TypeError(f"select({mask}, …): expected a mask, got {mask.kind}")
     return Value(f"select({mask}, {a}, {b})", dtype, is_vector or mask.is_vector)
@@ -200,18 +169,14 @@ def any_lane(mask: Value) -> Value:
     return reduced("any_lane", mask)
 
 
-def all_lanes(mask: Value) -> Value:
-    return reduced("all_lanes", mask)
-
-
 def inside(count: Operand) -> Value:
     """The mask of the first lanes."""
     return Value(f"inside({count})", DType.bool, True)
 
 
-def iota(dtype: DType = DType.int64) -> Value:
+def iota() -> Value:
     """0, 1, 2 … in lanes."""
-    return Value(f"iota_{dtype.name}()", dtype, True)
+    return Value("iota_int64()", is_vector=True)
 
 
 def least(a: Operand, b: Operand) -> Value:
@@ -219,23 +184,9 @@ def least(a: Operand, b: Operand) -> Value:
     return call("min", a, b)
 
 
-def greatest(a: Operand, b: Operand) -> Value:
-    return call("max", a, b)
-
-
-def both(*conditions: Value) -> Value:
-    """Python's `and`: later conditions are looked at only if the earlier ones hold."""
-    return Value(" and ".join(each.within(_AND) for each in conditions), DType.bool, binding=_AND)
-
-
 def either(*conditions: Value) -> Value:
-    """Python's `or`."""
+    """Python's `or`: later conditions are looked at only if the earlier ones do not hold."""
     return Value(" or ".join(each.within(_OR) for each in conditions), DType.bool, binding=_OR)
-
-
-def choice(condition: Value, a: Operand, b: Operand) -> Value:
-    """a if the condition holds, else b: of words."""
-    return Value(f"{a} if {condition} else {b}", *_joined("a choice", (value_of(a), value_of(b))), _TERNARY)
 
 
 def bracketed(value: Value) -> Value:
@@ -249,7 +200,9 @@ def product(values: Sequence[Value]) -> Value:
 
 
 def in_bytes(elements: Operand, itemsize: int) -> Value:
-    """Elements as bytes."""
+    """Elements as bytes; a number of them is computed here."""
+    if isinstance(elements, int):
+        return constant(elements * itemsize)
     found = value_of(elements)
     return found if itemsize == 1 else Value(scaled(found.text, itemsize), found.dtype, found.is_vector, _PRODUCT)
 
@@ -266,7 +219,8 @@ class Pointer(Value):
 
     def at(self, elements: Operand) -> Pointer:
         """The address of an element."""
-        return self._code.pointer(self + in_bytes(elements, self.element.itemsize), self.element)
+        place = in_bytes(elements, self.element.itemsize).within(_ADDITION)
+        return Pointer(self._code, f"{self.within(_ADDITION)} + {place}", self.element, _ADDITION)
 
     def _loaded(self, function: str, elements: Operand, *more: Operand, is_vector: bool = True) -> Value:
         arguments = [str(self), str(in_bytes(elements, self.element.itemsize)), *map(str, more)]
@@ -279,22 +233,21 @@ class Pointer(Value):
         """LANES elements from that one on; zeros behind the first `count` of them, whose memory is not touched."""
         return self._loaded("vload", element, *count)
 
-    def vector_between(self, element: Operand, begin: Operand, end: Operand) -> Value:
-        """Likewise, of lanes `begin` to `end` alone."""
-        return self._loaded("vload_between", element, begin, end)
+    def prefetch(self, element: Operand) -> None:
+        self._code.write(f"prefetch({self}, {in_bytes(element, self.element.itemsize)})")
 
     def gather(self, elements: Value) -> Value:
         """The elements of these numbers, a vector of words."""
         return Value(f"vgather_{self.element.name}({self}, {elements})", self.element, True)
 
-    def store(self, element: Operand, value: Operand, *count: Operand, function: str = "vstore") -> None:
+    def store(self, element: Operand, value: Operand, *count: Operand) -> None:
         """Writes a scalar, or a vector, or its first `count` lanes; what registers have as another type is rounded."""
         place, written = in_bytes(element, self.element.itemsize), value_of(value)
         if written.dtype not in (None, self.element):
             if written.dtype is not self.element.computed:
                 raise TypeError(f"{written}: {self} has elements of {self.element.name}, got {written.kind}")
             written = written.to(self.element)
-        function = function if written.is_vector else f"store_{self.element.name}"
+        function = "vstore" if written.is_vector else f"store_{self.element.name}"
         self._code.write(f"{function}({', '.join(map(str, (self, place, written, *count)))})")
 
 
@@ -315,31 +268,36 @@ class Code:
     @overload
     def let(self, name: str, value: Operand) -> Value: ...
     def let(self, name: str, value: Operand) -> Value:
-        """Defines a variable, or gives one another value."""
+        """Defines a variable."""
         found = value_of(value)
         self.write(f"{name} = {found}")
         if isinstance(found, Pointer):
-            return self.pointer(Value(name), found.element)
+            return Pointer(self, name, found.element)
         return Value(name, found.dtype or (DType.float64 if isinstance(value, float) else DType.int64), found.is_vector)
 
-    def set(self, variable: Value, value: Operand) -> None:
-        _joined(f"{variable} = {value}", (variable, value_of(value)))
-        self.write(f"{variable} = {value}")
+    def set(self, variable: Value, value: Operand, operator: str = "=") -> None:
+        """Gives a variable another value, of its type."""
+        found = value_of(value)
+        if found.dtype is not None and (found.dtype, found.is_vector) != (variable.dtype, variable.is_vector):
+            raise TypeError(f"{variable} {operator} {found}: {variable} is a {variable.kind}, got a {found.kind}")
+        self.write(f"{variable} {operator} {found}")
 
     def add(self, variable: Value, value: Operand) -> None:
-        _joined(f"{variable} += {value}", (variable, value_of(value)))
-        self.write(f"{variable} += {value}")
+        self.set(variable, value, "+=")
 
     def pointer(self, address: Value, element: DType) -> Pointer:
         return Pointer(self, address.text, element, address.binding)
 
+    def tensor(self, name: str, number: int, element: DType) -> Pointer:
+        """The address of a tensor's elements. Parameters count first, then outputs."""
+        return self.let(name, self.pointer(Value(f"word(args, {self.write.argument(number)})"), element))
+
     def input(self, name: str, number: int, element: DType | None = None) -> Pointer:
-        dtype = self.definition.params[number].dtype
-        return self.pointer(Value(self.write.input(name, number)), element or dtype)
+        return self.tensor(name, number, element or self.definition.params[number].dtype)
 
     def output(self, name: str, number: int, element: DType | None = None) -> Pointer:
-        dtype = self.definition.results[number].dtype
-        return self.pointer(Value(self.write.output(name, number)), element or dtype)
+        dtype = element or self.definition.results[number].dtype
+        return self.tensor(name, len(self.definition.params) + number, dtype)
 
     def size(self, name: str, dim: Dim) -> Value:
         return Value(self.write.size(name, dim))
@@ -369,11 +327,9 @@ class Code:
     def otherwise(self) -> contextlib.AbstractContextManager[None]:
         return self.write.block("else")
 
-    def fail(self, code: int) -> None:
+    def leave(self, code: int = 0) -> None:
+        """Ends the kernel: with 0, there is nothing left to do."""
         self.write(f"return {code}")
-
-    def odometer(self, axes: Sequence[tuple[str, Value]]) -> Walk:
-        return Walk(self, axes)
 
     def copy(self, target: Pointer, source: Pointer, begin: Operand, end: Operand) -> None:
         """Copies elements `begin` to `end`."""

@@ -17,7 +17,7 @@ from .....formats.primitive import PrimitiveDefinition
 from ....operators.shapes import axis_of
 from ....operators.table import bound_attributes
 from ..kernels.kernel import Kernel
-from ..kernels.values import OUT_OF_RANGE, Code, Operand, Pointer, Value, any_lane, either, iota, least, select
+from ..kernels.values import OUT_OF_RANGE, Code, Operand, Pointer, Value, Walk, any_lane, either, iota, least, select
 from ..kernels.writer import estimate, shape_of
 from ..target import Target
 
@@ -75,7 +75,7 @@ def _write_elements(
         places = code.let("places", it.indices.vector(index(k)).to(DType.int64))
         code.set(places, select(places < 0, places + it.length, places))
         with code.when(any_lane((places < 0) | (places >= it.length))):
-            code.fail(OUT_OF_RANGE)
+            code.leave(OUT_OF_RANGE)
         it.target.store(place(k), it.x.gather(source(iota() + k, places)))
     with code.loop("k", whole, end) as k:
         at = it.write_index(index(k))
@@ -177,7 +177,7 @@ class _Lookup:
         """Walks the runs at all (i, j), or if runs are single elements, the rows of indices at all i: in blocks, of elements
         `begin` to `end`."""
         code, run = self.code, self.count if is_single else self.inner
-        walk = code.odometer([("i", self.outer), ("j", self.count)][: 1 if is_single else 2])
+        walk = Walk(code, [("i", self.outer), ("j", self.count)][: 1 if is_single else 2])
         rows, blocks = code.let("rows", walk.count), code.let("blocks", (run + (_BLOCK - 1)) // _BLOCK)
         first, last = code.split(rows * blocks, rows * run * picoseconds // 1000)
         with code.when(first < last):
@@ -216,5 +216,5 @@ def write_index(code: Code, indices: Pointer, place: Operand, length: Value, nam
     with code.when(found < 0):
         code.add(found, length)
     with code.when(either(found < 0, found >= length)):
-        code.fail(OUT_OF_RANGE)
+        code.leave(OUT_OF_RANGE)
     return found

@@ -14,18 +14,7 @@ from .....formats.primitive import PrimitiveDefinition
 from ....operators.shapes import axis_of
 from ....operators.table import bound_attributes
 from ..kernels.kernel import Kernel
-from ..kernels.values import (
-    Code,
-    Pointer,
-    Value,
-    all_lanes,
-    bracketed,
-    call,
-    greatest,
-    inside,
-    least,
-    product,
-)
+from ..kernels.values import Code, Pointer, Value, bracketed, call, inside, least, product, reduced
 from ..kernels.writer import estimate, shape_of
 from ..target import Target
 from .gather import bits, write_index, write_indices
@@ -91,13 +80,13 @@ def lower_scatter_nd(definition: PrimitiveDefinition, target: Target) -> Kernel 
     # each part looks at all indices, which takes about as long as to add a vector or two
     blocks = code.let("blocks", least((size + (_BLOCK - 1)) // _BLOCK, 2 + inner // (8 * code.lanes) * 2))
     first, last = code.split(blocks, bracketed(cost) // 1000)
-    begin, end = (code.let(name, at * size // greatest(blocks, 1)) for name, at in (("begin", first), ("end", last)))
+    begin, end = (code.let(name, at * size // call("max", blocks, 1)) for name, at in (("begin", first), ("end", last)))
     it.copy(begin, end)
     with code.loop("j", count) as j:
         at = write_indices(code, it.indices, j, lengths, code.let("at", 0))
         start = code.let("start", at * inner)
         stop = code.let("stop", least(start + inner, end))
-        with code.loop("k", greatest(start, begin), stop, code.lanes) as k:
+        with code.loop("k", call("max", start, begin), stop, code.lanes) as k:
             rest = code.let("rest", least(code.lanes, stop - k))
             it.put(k + (j * inner - start), k, rest)
     return code.kernel(it.nanoseconds)
@@ -153,7 +142,7 @@ class _Scatter:
             rest = code.let("rest", least(code.lanes, end - k))
             at = write_index(code, self.indices, row + k, length)
             found, first = self.indices.vector(row + k, rest), self.indices.scalar(row + k)
-            with code.when(all_lanes(bracketed(found.equals(first)) | ~inside(rest))):
+            with code.when(reduced("all_lanes", bracketed(found.equals(first)) | ~inside(rest))):
                 self.put(row + k, place(at) + k, rest)
             with code.otherwise(), code.loop("n", k, k + rest) as n:
                 self.update(row + n, length, lambda at: place(at) + n)
