@@ -65,8 +65,7 @@ class Value:
 
     @property
     def kind(self) -> str:
-        name = "number" if self.dtype is None else self.dtype.name
-        return f"{name} vector" if self.is_vector else name
+        return ("number" if self.dtype is None else self.dtype.name) + " vector" * self.is_vector
 
     __add__, __radd__ = _operator("+")
     __sub__, __rsub__ = _operator("-")
@@ -82,7 +81,7 @@ class Value:
 
     __lt__, __gt__ = _operator("<")[0], _operator(">")[0]
     __le__, __ge__ = _operator("<=")[0], _operator(">=")[0]
-    equals, differs = _operator("==")[0], _operator("!=")[0]
+    equals = _operator("==")[0]
 
     def __bool__(self) -> bool:
         raise TypeError(f"whether {self} holds is known when the kernel runs: `code.when` asks then")
@@ -175,7 +174,6 @@ def inside(count: Operand) -> Value:
 
 
 def iota() -> Value:
-    """0, 1, 2 … in lanes."""
     return Value("iota_int64()", is_vector=True)
 
 
