@@ -64,7 +64,7 @@ lint: $(VENV)/ready
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	mkdir -p $(VENV)/src && ln -sfn ../.. $(VENV)/src/treadle  # whatever the folder of this checkout is called
-	MYPYPATH=$(VENV)/src $(VENV)/bin/mypy -m treadle $(foreach room,formats native vm compiler decode remote serve cluster debug tvm tools,-p treadle.$(room))
+	MYPYPATH=$(VENV)/src $(VENV)/bin/mypy -m treadle $(patsubst %/__init__.py,-p treadle.%,$(wildcard */__init__.py))
 	MYPYPATH=$(VENV)/src $(VENV)/bin/mypy --strict --follow-imports=silent $(addprefix $(VENV)/src/treadle/,$(filter-out examples/quick_start.py,$(wildcard examples/*.py)))  # TVM's names have no types
 
 # dist/treadle-*.whl, with the engine's object code

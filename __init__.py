@@ -40,15 +40,16 @@ if TYPE_CHECKING:
     )
     from .compiler.driver import compile
     from .compiler.passes.placed import after, before
+    from .compiler.targets.emulated.backend import emulated
     from .decode.generation import Sampler, generate
     from .formats.dtypes import DType
     from .formats.executable import Executable, load
     from .formats.messages import errors
     from .formats.messages.errors import TreadleError
     from .formats.parameter_files import load_params, save_params
-    from .formats.text.disassembly import dis
+    from .formats.text.dis import dis
     from .formats.types import TensorType
-    from .remote.device import remote
+    from .rpc.device import remote
     from .vm.device import Device, cpu
     from .vm.machine import CancelToken, VirtualMachine
     from .vm.observe.hooks import Event, InstrumentAction, Listener
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from .vm.threads import get_num_threads, set_num_threads
 
 vm.compiler_name = f"{__name__}.compiler.targets.cpu.toolchain.kernels"
+vm.targets = {"emulated": f"{__name__}.compiler.targets.emulated.backend"}
 formats.library_writer = f"{__name__}.tvm.modules.kinds"
 formats.kernel_sources = f"{__name__}.compiler.targets.cpu.kernels.source"
 formats.data_types = f"{__name__}.vm.data_types"
@@ -86,8 +88,9 @@ _HOMES = {
     "after": ".compiler.passes.placed",
     "before": ".compiler.passes.placed",
     "debug": ".debug",
-    "errors": ".formats",
-    "dis": ".formats.text.disassembly",
+    "emulated": ".compiler.targets.emulated.backend",
+    "errors": ".errors",
+    "dis": ".formats.text.dis",
     "DType": ".formats.dtypes",
     "TensorType": ".formats.types",
     "TreadleError": ".formats.messages.errors",
@@ -104,7 +107,7 @@ _HOMES = {
     "Listener": ".vm.observe.hooks",
     "CancelToken": ".vm.machine",
     "VirtualMachine": ".vm.machine",
-    "remote": ".remote.device",
+    "remote": ".rpc.device",
     "map_batches": ".cluster.batches",
     "Tensor": ".vm.tensor",
     "get_num_threads": ".vm.threads",
@@ -135,6 +138,7 @@ __all__ = [
     "data_type",
     "debug",
     "dis",
+    "emulated",
     "errors",
     "for_loop",
     "function",
@@ -161,7 +165,7 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # a checker is to refuse what there is not
+if not TYPE_CHECKING:  # type checkers must refuse unknown names
 
     def __getattr__(name: str) -> object:
         home = _HOMES.get(name)
@@ -179,11 +183,14 @@ if not TYPE_CHECKING:  # a checker is to refuse what there is not
 
 
 def _instead_of(name: str) -> str:
-    """The end of a message about a name that there is not here: where it is, or which is like it. Submodules are asked for here
+    """The end of a message about an unknown name here: where it is, or which is like it. Submodules are asked for here
     before they are imported."""
+    from .formats.dtypes import DType
     from .formats.messages.elsewhere import elsewhere
     from .formats.messages.names import near
 
+    if name in DType.__members__:
+        return f"; element types are named as NumPy's are: {name!r}, or treadle.DType.{name}"
     if meant := elsewhere("treadle", name):
         return meant
     if not name.startswith("_") and importlib.util.find_spec(f"{__name__}.{name}") is None:

@@ -1,4 +1,4 @@
-"""What an installed Treadle has: all packages but the workshop (tools/dev). The rest is in pyproject.toml."""
+"""The packages of an installed Treadle: all but the workshop (tools/dev). The rest is in pyproject.toml."""
 
 import os
 import subprocess

@@ -45,7 +45,7 @@ _lock = threading.Lock()
 
 
 def _runner(handle: Handle, function: str, threads: int | None) -> Runner:
-    """This process's runner; its threads are those of the Dask worker it is in, unless somebody has said how many."""
+    """This process's runner; its threads are those of the Dask worker it is in, unless a number was given."""
     with _lock:
         found = _runners.get((handle, function))
         if found is None:

@@ -87,7 +87,7 @@ def _dense(column: Any) -> np.ndarray:
 
 
 class _Actor:
-    """What runs in Ray's process. Results and errors come back as plain data."""
+    """The part that runs in Ray's process. Results and errors come back as plain data."""
 
     def __init__(self, handle: Handle, function: str, threads: int) -> None:
         self._told: tuple[Any, ...] = (handle, function, threads)

@@ -1,4 +1,4 @@
-"""What a worker of any engine does with a batch: calls one function of an executable, in rows that fit it.
+"""Runs a batch in a worker of any engine: calls one function of an executable, with as many rows as it takes.
 
 An executable whose first dimension is a number takes that many rows at once: batches of others are cut, and the last piece is
 filled up with copies of its last row, whose results are cut off again.
@@ -21,7 +21,7 @@ from .tables import arguments_of, columns_of
 
 
 class Signature:
-    """What of a function's type batches are cut by. Raises ArgumentError where it takes or gives other than tensors."""
+    """The part of a function's type that batches are cut by. Raises ArgumentError if it takes or gives other than tensors."""
 
     def __init__(self, executable: Executable, function: str) -> None:
         found = executable.function(function)

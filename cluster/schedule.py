@@ -32,7 +32,7 @@ class Worker:
 
 
 class Event(NamedTuple):
-    """What an engine tells: of batch `number` its result or error; without a number, that the worker is ready, cannot begin
+    """An engine's message: of batch `number` its result or error; without a number, that the worker is ready, cannot begin
     because of an error, or is `lost`, with the reason."""
 
     worker: Worker
@@ -57,7 +57,7 @@ class Engine(ABC):
 
     @abstractmethod
     def wait(self, timeout: float | None) -> list[Event]:
-        """What has come about since; waits up to `timeout` seconds for something."""
+        """The events since the last call; waits up to `timeout` seconds for one."""
 
     @abstractmethod
     def end(self, worker: Worker) -> None:
@@ -103,7 +103,7 @@ class Schedule:
         self._is_read = self._is_started = False
 
     def __iter__(self) -> Iterator[tuple[int, Any]]:
-        """(number, result) of each batch, once. Raises BatchError, WorkerError, and what the source raises, behind the results
+        """(number, result) of each batch, once. Raises BatchError, WorkerError, and what the source raises, after the results
         of the batches before."""
         try:
             while True:

@@ -158,7 +158,7 @@ class _Blocks:
 
 
 class Pieces(Source):
-    """What can only be iterated. Each piece is an array, a tuple or a mapping of arrays, of any number of rows."""
+    """A source that can only be iterated. Each piece is an array, a tuple or a mapping of arrays, of any number of rows."""
 
     def __init__(self, pieces: Callable[[int], Iterable[Any]], signature: Signature) -> None:
         self._pieces, self._signature = pieces, signature

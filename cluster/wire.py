@@ -1,4 +1,4 @@
-"""What passes between the process that asks for batches and its workers: arrays in shared memory, and small messages.
+"""Transport between the process that asks for batches and its workers: arrays in shared memory, and small messages.
 
 Nothing is pickled: a message is msgpack of numbers, names and places, so that neither side runs what the other has sent.
 """
@@ -28,7 +28,7 @@ _GROWTH = 1 << 16  # bytes; memory grows by multiples of that, and by a half at 
 
 
 def places(arrays: Sequence[np.ndarray]) -> tuple[list[Place], int]:
-    """Where arrays lie behind one another, and how many bytes they take."""
+    """Where arrays lie one after another, and how many bytes they take."""
     found: list[Place] = []
     end = 0
     for array in arrays:

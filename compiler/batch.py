@@ -26,7 +26,7 @@ class BatchChange:
 @public_class
 @dataclass
 class Batch(Suggesting):
-    """The name of the batch's size, and, behind a compilation, what was changed for it.
+    """The name of the batch's size, and, after a compilation, what was changed for it.
 
     `size` is the batch that the model was exported with; None: what its inputs declare, or 1 where they declare a symbol.
     """

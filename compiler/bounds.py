@@ -2,7 +2,7 @@
 
 Steps say that they begin (`step`), and ask before each node whether there is time and memory left (`check`), so that an error
 names both, and nothing is interrupted in the middle. What is about to be made is asked for before it is made (`check_room`).
-`effort.py` bounds the work that a model may ask for, whoever compiles it; this bounds what the caller gives.
+`effort.py` bounds the work that any model may ask for; this bounds what the caller gives.
 
 `telling` says on standard error which step is under way, once that takes longer than two seconds.
 """

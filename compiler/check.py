@@ -15,7 +15,7 @@ _DIM_TEXT = 2000  # characters of a dimension; arithmetic on longer ones would b
 
 
 def check_definition(definition: PrimitiveDefinition, name: str = "") -> None:
-    """Checks a definition, which may come from anywhere: its form, then node by node operators, attributes and result types.
+    """Checks a definition, which is untrusted: its form, then node by node operators, attributes and result types.
 
     Raises InferenceError, which names the primitive if it has a name. What passes can be evaluated and lowered.
     """

@@ -16,7 +16,7 @@ from .operators.work import work_of
 
 @dataclass(frozen=True)
 class Demand:
-    """Of one call. See `operators/work.py` for what counts as an operation."""
+    """The demand of one call. See `operators/work.py` for the definition of an operation."""
 
     done: int  # operations of the algorithm that the definition names
     defined: int  # operations that a plain algorithm would take
@@ -42,7 +42,7 @@ def demand_of(definition: PrimitiveDefinition, sizes: Sequence[int]) -> Demand |
 
 
 def _bytes_read(definition: PrimitiveDefinition, values: Sequence[TensorType], number: int) -> int:
-    """All of an input, unless every operator that takes it only picks elements: then no more than it gives."""
+    """All of an input, unless every operator that reads it only picks elements: then at most its result's bytes."""
     picked, first = 0, len(definition.params)
     for node in definition.nodes:
         if number in node.inputs:

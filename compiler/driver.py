@@ -10,21 +10,17 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import gc
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .. import formats
-from ..decode.decode_loop import NAME as LOOP
-from ..decode.decode_loop import with_decode_loop
-from ..decode.decoder_step import with_step
-from ..decode.generation import STEP
 from ..formats import text_entries
+from ..formats.decoders import STEP
 from ..formats.dtypes import DType
 from ..formats.executable import Executable
 from ..formats.extensions import needs
@@ -32,23 +28,25 @@ from ..formats.host_work import note
 from ..formats.messages.calling import public, told, warn_user
 from ..formats.messages.errors import CompileError, InferenceError, MiscompilationError, VerificationError, naming
 from ..formats.messages.names import near
-from ..formats.program import NativeKernel, Program
+from ..formats.program import TARGET, NativeKernel, Program
 from ..formats.types import TensorType
-from ..vm.library import variant_keys
-from . import bounds, effort, ir, targets
+from . import bounds, effort, ir
 from .batch import Batch
 from .builder.anf import Node, distinct
 from .codegen.functions import Generated, generate
+from .decoders.loop import NAME as LOOP
+from .decoders.loop import with_decode_loop
+from .decoders.step import with_step
 from .forced_sizes import forced_text
 from .host_work import host_primitives, loop_warning
 from .ir.analysis import atoms_in, constant_bytes
+from .named_weights import Weights
 from .onnx.choice import check_choice
 from .passes import Options, Timings, pipeline, run
 from .passes.placed import Placed, with_placed
 from .passes.rewriting import Rewriter
 from .passes.text_entries import entries_of
-from .targets import Backend
-from .weights import Weights
+from .targets.choice import backend_of
 
 OPT_LEVEL = 2
 
@@ -78,8 +76,6 @@ def compile(
     print_after: Iterable[str] = (),
     progress: bool = True,
     embed_native: bool = True,
-    tune: Any = None,
-    tuned: bool = False,
     without: Collection[str] = (),
     named_weights: bool = False,
     passes: Sequence[Placed] = (),
@@ -109,9 +105,6 @@ def compile(
     print_after   names of passes; the module behind each is printed, large constants left out
     progress      says on standard error what takes long: a progress bar while kernels are built, a line for another step
     embed_native  whether the executable carries the kernels' native code
-    tune          seconds for measuring which variants of the kernels are the fastest here; the executable keeps the choices.
-                  A Session says afterwards what was found
-    tuned         take the choices that this machine remembers from tuning. Without either, equal inputs give equal bytes
     named_weights  remember `params` and the tensors of an ONNX model, and how constants are made of them, so that a machine can
                   take others with `load_params` and `load_deltas`. The file holds them beside what is made of them. What
                   weights hold decides less then: a bias of zeros is added, too
@@ -124,7 +117,7 @@ def compile(
     max_seconds, max_memory  what compiling may take: seconds, and bytes that this process holds at once above what it held before
                   (processes that build kernels aside). What passes one ends in an error that names the pass and the node; kernels
                   that were built by then stay in the cache
-    decode_loop   of a decoder with a cache: a function "generate" too, which makes a whole text (`decode/decode_loop.py`)
+    decode_loop   of a decoder with a cache: a function "generate" too, which makes a whole text (`compiler/decoders/loop.py`)
 
     Raises CompileError (InferenceError, UnsupportedOperatorError, ModelError, CompileBudgetError).
     """
@@ -132,16 +125,14 @@ def compile(
     with (
         naming("compiling"),
         bounds.bounded(max_seconds, max_memory),
-        bounds.telling(progress and tune is None),  # a session tells of itself
+        bounds.telling(progress),
     ):
-        backend = targets.backend(target)
+        backend = backend_of(target)
         built = _built(model, entry)
         if entry is None:
-            entry = tuple(model) if isinstance(model, Mapping) and model else "main"
+            entry = (built.entries if built is not None else ()) or "main"
         entries = _entries(entry)
-        _check_options(
-            params, shapes, dtypes, outputs, tune, built, print_after=print_after, without=without, passes=passes
-        )
+        _check_options(params, shapes, dtypes, outputs, built, print_after=print_after, without=without, passes=passes)
         asked = None if batch is None else Batch.of(batch)
         if asked is not None and built is not None:
             raise CompileError("batch: this is for ONNX models; the variables of a Module have their own sizes")
@@ -154,21 +145,19 @@ def compile(
                 entries += tuple(name + STEP for name in entries if name + STEP in module.functions)
             if decode_loop:
                 module, entries = with_decode_loop(module, entries[0]), (*entries, LOOP)
-            generate_with = functools.partial(
-                compile_module,
+            generated = compile_module(
                 module,
                 params=params,
                 entries=entries,
+                target=backend,
                 opt_level=opt_level,
                 without=without,
                 weights=weights,
                 passes=passes,
                 print_after=print_after,
             )
-            generated = functools.partial(_generated, generate_with)
-            is_tuned = tuned or tune is not None
-            executable = backend.tuned(generated, tune, tuned, progress) if is_tuned else generated(backend)
-            del module, generate_with, generated  # before the collector looks at what there is
+            executable = Executable(generated.program, weights=generated.weights)
+            del module, generated  # before the collector looks at what there is
         return with_kernels(executable, backend, progress) if embed_native else executable
 
 
@@ -193,9 +182,7 @@ def _entries(entry: Any) -> tuple[str, ...]:
     return names
 
 
-def _check_options(
-    params: Any, shapes: Any, dtypes: Any, outputs: Any, tune: Any, built: ir.Module | None, **passes: Any
-) -> None:
+def _check_options(params: Any, shapes: Any, dtypes: Any, outputs: Any, built: ir.Module | None, **passes: Any) -> None:
     """Raises CompileError for options of the wrong kind, each by its name."""
     for name, value in (("params", params), ("shapes", shapes)):
         if value is not None and not isinstance(value, Mapping):
@@ -208,9 +195,6 @@ def _check_options(
         if isinstance(value, str) or not isinstance(value, Iterable):
             example = f", such as {[value]}" if isinstance(value, str) else ""
             raise CompileError(f"{name}={value!r}: expected a list of passes{example}")
-    is_number = isinstance(tune, (int, float)) and not isinstance(tune, bool) and tune >= 0
-    if tune is not None and not hasattr(tune, "deadline") and not is_number:
-        raise CompileError(f"tune={tune!r}: expected seconds, 0 or more, or a Session")
 
 
 @_uncollected()
@@ -232,11 +216,15 @@ def compile_module(
     `without` names passes that are left out, to find what one does. `weights` are those of the module that keep their names;
     `params` join them.
     """
-    backend = targets.backend(target)
+    backend = backend_of(target)
     if missing := [name for name in entries if name not in module.functions]:
         known = ", ".join(module.functions) or "no functions"
         raise CompileError(
             f"there is no function {missing[0]!r} to start at; the module has {known}{near(missing[0], module.functions)}"
+        )
+    if generic := [name for name in entries if module.functions[name].is_generic]:
+        raise CompileError(
+            f"entry {generic[0]!r} is generic: give its parameters types without variables, or call it from another function"
         )
     if params:
         module = bind_parameters(module, entries[0], params, weights)
@@ -253,7 +241,8 @@ def compile_module(
         program = dataclasses.replace(program, constants=constants)
         generated = dataclasses.replace(generated, program=program, constants=made)
     hosted = host_primitives(program, backend.supports)
-    if noted := needs(program.primitives) | note(hosted) | text_entries.note(entries_of(module)):
+    made_for = {TARGET: backend.note} if backend.note else {}
+    if noted := needs(program.primitives) | note(hosted) | text_entries.note(entries_of(module)) | made_for:
         program = dataclasses.replace(program, metadata={**program.metadata, **noted})
         generated = dataclasses.replace(generated, program=program)
     bounds.step("verification")
@@ -261,11 +250,6 @@ def compile_module(
     if warning := loop_warning(hosted):
         warn_user(warning)
     return generated if weights is None else dataclasses.replace(generated, weights=weights.table(made))
-
-
-def _generated(generate_with: Callable[..., Generated], backend: Backend, **options: Any) -> Executable:
-    generated = generate_with(target=backend, **options)
-    return Executable(generated.program, weights=generated.weights)
 
 
 def check_made(program: Program) -> None:
@@ -333,7 +317,7 @@ def bind_parameters(
 
 
 def unbind_weights(module: ir.Module, name: str) -> tuple[ir.Module, dict[str, np.ndarray]]:
-    """The other way: `module` with the named constants of one function as parameters behind its own, and their arrays. What
+    """The other way: `module` with the named constants of one function as parameters after its own, and their arrays. What
     something was already decided by, or computed of, stays a constant."""
     function = module.functions[name]
     weights = [atom for atom in dict.fromkeys(atoms_in(function.body)) if isinstance(atom, ir.Weight)]
@@ -442,12 +426,11 @@ def read_module(path: str | os.PathLike) -> ir.Module:
 def with_kernels(executable: Executable, target: Any = None, progress: bool = True) -> Executable:
     """`executable` with the native code of its primitives; those without a native lowering will be host operators."""
 
-    backend = targets.backend(target)
+    backend = backend_of(target)
     definitions = [primitive.definition for primitive in executable.program.primitives]
-    _, variants = variant_keys(definitions, backend.key, executable.tuning.get(backend.key, {}))
     bounds.step("building kernels")
     with bounds.naming_build():
-        built = backend.build(definitions, variants, progress, bounds.seconds_left())
+        built = backend.build(definitions, progress, bounds.seconds_left())
     kernels = {
         kernel.key: NativeKernel(kernel.code, kernel.words, kernel.scratch_bytes, kernel.nanoseconds)
         for kernel in built

@@ -1,6 +1,6 @@
 """Which nodes of a model hold a symbolic size to one number.
 
-Exporters write sizes down as they were: behind a Reshape to [1, 2048], an input float32[n, 2048, 1, 1] can have one row only,
+Exporters write sizes down as they were: after a Reshape to [1, 2048], an input float32[n, 2048, 1, 1] can have one row only,
 and the program refuses any other when it runs. `forced_sizes` tells before.
 """
 

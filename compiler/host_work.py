@@ -25,5 +25,5 @@ def loop_warning(found: list[HostPrimitive]) -> str:
 def _answer(has_kernel: Callable[[PrimitiveDefinition], bool], primitive: Primitive) -> bool:
     try:
         return has_kernel(primitive.definition)
-    except TreadleError:  # an operator that is not defined here, a template's fault
+    except TreadleError:  # an unknown operator, or a fault of a template
         return False

@@ -13,23 +13,24 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ..compiler.targets.emulated.memory import KernelFaultError
     from .case import load_case
-    from .comparison import Comparison, Row, compare
+    from .comparison import Comparison, Row
     from .difference import diff
     from .dumping import dump
     from .graph import save_graph
-    from .interpreter.memory import KernelFaultError
     from .nonfinite import NonFinite, first_nonfinite
+    from .side_by_side import compare
     from .statistics import Stats, stats
     from .stepping import step
     from .trace import save_trace
 
 _HOMES = {
     "Comparison": ".comparison",
-    "KernelFaultError": ".interpreter.memory",
+    "KernelFaultError": "..compiler.targets.emulated.memory",
     "NonFinite": ".nonfinite",
     "Row": ".comparison",
-    "compare": ".comparison",
+    "compare": ".side_by_side",
     "diff": ".difference",
     "dump": ".dumping",
     "first_nonfinite": ".nonfinite",

@@ -1,39 +1,21 @@
-"""What is to blame for wrong results: a kernel, a pass, or the model itself.
+"""Finds the cause of wrong results: a kernel, a pass, or the model itself.
 
 Kernels first: with all primitives evaluated by their definitions, results are right if and only if kernels are to blame; halves
-of the primitives then say which. Else the program is wrong, which the reference evaluator tells without any kernel: behind which
+of the primitives then say which. Else the program is wrong, which the reference evaluator tells without any kernel: after which
 pass first, and whether leaving that pass out makes it right.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from ..formats.messages.terminal import showing
-from .comparison import DIFFERS, result_rows
+from .comparison import DIFFERS, Bisection, result_rows
 from .flow import Flow
 from .kernels import LeftOut
 from .references import Reference
 from .subject import Subject
-
-
-@dataclass
-class Bisection:
-    """`kind`: "kernel", "pass", "model" or "open"; `names` are primitives or the pass; `right`: whether the results are right
-    without them."""
-
-    kind: str
-    names: tuple[str, ...]
-    right: bool
-    detail: str
-    runs: int
-
-    @showing
-    def __str__(self) -> str:
-        return f"bisection ({self.runs} runs): {self.detail}"
 
 
 def bisected(
@@ -47,9 +29,7 @@ def bisected(
     names = search.called()
     if search.is_right_without(names):
         blamed = _least(names, search.is_right_without)
-        variants = _variants(of, blamed)
-        text = ", ".join(f"{name} (variant {variants[name]})" if name in variants else name for name in blamed)
-        detail = f"without the kernel{'s' * (len(blamed) > 1)} of {text} the results are right"
+        detail = f"without the kernel{'s' * (len(blamed) > 1)} of {', '.join(blamed)} the results are right"
         return Bisection("kernel", tuple(blamed), True, detail, search.runs)
     if of.model is None:
         detail = (
@@ -79,18 +59,6 @@ def _least(names: Sequence[str], is_right_without: Callable[[Sequence[str]], boo
         else:
             parts = min(2 * parts, len(kept))
     return kept
-
-
-def _variants(of: Subject, names: Sequence[str]) -> dict[str, str]:
-    """Of primitives whose kernels were tuned, the variants that run here."""
-    from ..compiler.targets.cpu.target import host
-    from ..vm.library import definition_key
-
-    target = host().key
-    chosen = of.executable.tuning.get(target, {})
-    definitions = {p.name: p.definition for p in of.executable.program.primitives if p.name in names}
-    keys = {name: definition_key(definition, target) for name, definition in definitions.items()}
-    return {name: chosen[key] for name, key in keys.items() if key in chosen}
 
 
 class _Search:

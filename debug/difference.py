@@ -16,7 +16,7 @@ from ..formats.executable import Executable
 from ..formats.messages.calling import public
 from ..formats.messages.terminal import showing
 from ..formats.sections import encode_definition
-from ..formats.text.disassembly import dis
+from ..formats.text.dis import dis
 from .subject import executable_of
 
 _DIGITS = 12  # of a digest, in the text
@@ -61,7 +61,7 @@ class Difference:
 
 @public
 def diff(a: Any, b: Any) -> Difference:
-    """What differs between two executables, files of some, or models, which are compiled.
+    """The differences between two executables, their files, or models, which are compiled.
 
     Constants are the same if their types and bytes are, wherever they stand; an instruction is told apart by its text, in which
     constants and primitives are numbers. Raises ArgumentError for anything but a program.

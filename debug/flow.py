@@ -1,6 +1,6 @@
 """The calls of kernels in one run: which stands where in the program, and which made what another reads.
 
-Tensors are told apart by the address of their elements: whoever wrote there last made what is read there.
+Tensors are identified by the address of their elements: the last writer made what is read there.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ def _inputs(each: Decoded) -> list[int]:
 
 
 def _makers(code: list[Decoded], parameters: int) -> list[_Makers]:
-    """What may lie in each register before each instruction: reaching definitions, by a work list over the instructions."""
+    """Reaching definitions of each register before each instruction, by a work list over the instructions."""
     places = {each.offset: at for at, each in enumerate(code)}
     numbers: dict[int, int] = {}
     for at, each in enumerate(code):

@@ -41,7 +41,7 @@ def _evaluated(event: Event) -> list[np.ndarray]:
 
 @dataclass
 class Checked:
-    """What one kernel made, beside what its definition makes of the same inputs."""
+    """One kernel's results beside those of its definition, for the same inputs."""
 
     step: Step
     definition: PrimitiveDefinition

@@ -1,4 +1,4 @@
-"""What a run is compared with: every tensor that someone else made of the same arguments, by name and by model node."""
+"""References for a run: the tensors that another implementation made of the same arguments, by name and by model node."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def reference(of: Subject, feeds: Mapping[str, np.ndarray], against: Any) -> Ref
 
 def _of_onnxruntime(model: Any, feeds: Mapping[str, np.ndarray]) -> Reference:
     """Every value of the graph, without optimisations, which would take nodes away."""
-    from ..compiler.onnx.importer import node_name
+    from ..compiler.onnx.schemas import node_name
 
     try:
         import onnxruntime

@@ -47,7 +47,7 @@ class Stats(Suggesting):
 
     @property
     def at_peak(self) -> list[Held]:
-        """What is in use at the peak, the largest first."""
+        """The memory in use at the peak, the largest first."""
         alive = [each for each in self.tensors if each.first <= self.peak_step <= each.last]
         return sorted(alive, key=lambda each: -each.bytes)
 
@@ -80,7 +80,7 @@ class Stats(Suggesting):
         )
 
     def _cells(self) -> list[list[str]]:
-        """What is in use at the peak, under the names of the columns."""
+        """The memory in use at the peak, under the columns' names."""
         cells = [[str(each.bytes), each.type, f"{each.first}…{each.last}", each.node] for each in self.at_peak]
         return [["bytes", "type", "steps", "node"], *cells]
 
@@ -107,7 +107,7 @@ class Stats(Suggesting):
 def stats(
     model: Any, feeds: Mapping[str, Any] | Sequence[Any] | None = None, *, function: str = "main", **options: Any
 ) -> Stats:
-    """What one call takes; arguments and options as `compare` has them."""
+    """The cost of one call; arguments and options are those of `compare`."""
     from ..vm.machine import VirtualMachine
 
     of = subject(model, function=function, **options)

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from ..compiler.targets.emulated.call import Ran, Watch, run_kernel
 from ..formats.messages.calling import public
 from ..formats.messages.errors import ArgumentError
 from ..formats.primitive import PrimitiveDefinition
 from ..vm.observe.hooks import Event, InstrumentAction
 from .flow import Flow, Step
-from .interpreter.call import Ran, Watch, run_kernel
 from .subject import arguments, subject
 
 
@@ -32,18 +32,19 @@ def step(
 
     `watch` is told of each line: a function of a step with `line`, `text` and `values`; the kernel ends where it returns False.
     `debugger` is a `pdb.Pdb`, which is entered at the kernel's first line. `model`, `feeds`, `function` and options are as
-    `compare` has them. In several `parts`, one behind the other, those that would race if threads did them are found.
+    `compare` has them. In several `parts`, one after the other, those that would race if threads did them are found.
 
     Raises KernelFaultError for a kernel that leaves its memory, races, or uses what nobody wrote, CompileError for a primitive
     that has no kernel, UnknownFunctionError, ArgumentError for one that the call does not reach.
     """
     from ..compiler.targets.cpu.kernels.source import get_kernel
+    from ..compiler.targets.cpu.target import noted
 
     if isinstance(parts, bool) or not isinstance(parts, int) or parts < 1:
         raise ArgumentError(f"parts: expected an integer from 1 on, got {parts!r}")
     of = subject(model, function=function, **options)
     executable = of.executable
-    kernel = get_kernel(executable.lib[primitive], executable.tuning)
+    kernel = get_kernel(executable.lib[primitive], executable.program.target)
     first = _First(primitive)
     of.run(arguments(executable, function, feeds), first)
     if first.definition is None:
@@ -57,13 +58,14 @@ def step(
         parts=parts,
         spare_lanes=True,
         offset=0,
+        target=noted(executable.program.target),
         watch=watch,
         debugger=debugger,
     )
 
 
 class _First(Flow):
-    """What the first call of a primitive reads."""
+    """Finds the registers that the first call of a primitive reads."""
 
     def __init__(self, primitive: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What is looked at: an executable with its arguments, and the model that it is made of where that is known."""
+"""The subject of debugging: an executable with its arguments, and its model if known."""
 
 from __future__ import annotations
 

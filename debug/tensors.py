@@ -16,7 +16,7 @@ from ..compiler.targets.cpu.operators.packing import BLOCK, unpack_channels
 from ..formats.dtypes import DType
 
 # Of one kernel, as a share of the largest magnitude: of float32 64 units in the last place, which sums of thousands of products
-# and Winograd's convolution stay under (MobileNet-V2: 7e-6 behind 50 kernels). Of 8-bit integers, which quantised models round
+# and Winograd's convolution stay under (MobileNet-V2: 7e-6 after 50 kernels). Of 8-bit integers, which quantised models round
 # to, one step: ties may fall either way.
 UNITS = {"float64": 2.0**-40, "float32": 2.0**-17, "float16": 2.0**-7, "int8": 1.0, "uint8": 1.0}
 # Others as coarsely as their mantissas are shorter than float16's of 10 bits.
@@ -27,7 +27,7 @@ _MOST_TRANSPOSED = 5  # axes of a tensor for which an order of axes is looked fo
 
 
 def bound(found: np.dtype, wanted: np.dtype, depth: int) -> float:
-    """The error that may be between two tensors of these element types, behind `depth` kernels: by the coarser of both."""
+    """The error that may be between two tensors of these element types, after `depth` kernels: by the coarser of both."""
     unit = max(UNITS.get(found.name, 0.0), UNITS.get(wanted.name, 0.0))
     return unit * math.sqrt(max(depth, 1)) if _is_float(found) or _is_float(wanted) else unit
 

@@ -44,7 +44,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class Track:
-    """What one thread did, in the order of the beginnings. `number` is the system's for the thread."""
+    """One thread's events, in order of their beginnings. `number` is the system's for the thread."""
 
     number: int
     name: str
@@ -142,7 +142,7 @@ def _parts(
 
 
 def _in_order(slices: Sequence[Slice]) -> list[Slice]:
-    """By their beginnings; what lies within another comes behind it."""
+    """By their beginnings; what lies within another comes after it."""
     return sorted(slices, key=lambda each: (each.begin, -each.end))
 
 

@@ -1,9 +1,9 @@
 """Text, token by token, from a decoder: `treadle.generate`.
 
 A decoder takes token ids, and what it has computed of the tokens before, its cache, and gives logits and the longer cache. The
-names that exporters use tell what is what (`Roles`). The first call takes the whole prompt; each later one takes the newest token
-alone, and the tensors that the call before has made. Of an executable with a step (`decode/decoder_step.py`) that is called: it
-gives the last logits alone, and, of caches that grow, the new rows, which are put behind those that there are.
+names that exporters use tell what is what (`formats/decoders.py`). The first call takes the whole prompt; each later one takes
+the newest token alone, and the tensors that the call before has made. Of an executable with a step (`compiler/decoders/step.py`)
+that is called: it gives the last logits alone, and, of caches that grow, the new rows, which are put after the existing ones.
 
 Sampling: Fan et al., Hierarchical Neural Story Generation, 2018 (the k likeliest tokens); Holtzman et al., The Curious Case of
 Neural Text Degeneration, 2020 (the likeliest tokens that are p together).
@@ -11,127 +11,22 @@ Neural Text Degeneration, 2020 (the likeliest tokens that are p together).
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Union
 
 import numpy as np
 
+from ..formats.decoders import HELD, IDS, MADE, MASKS, NEW_ROWS, POSITIONS, STEP, Roles
 from ..formats.executable import Executable
 from ..formats.messages.calling import Suggesting, public, public_class, told
 from ..formats.messages.errors import ArgumentError
 from ..formats.messages.names import near
 from ..formats.ports import Port
-from ..formats.types import ShapeDim, TensorType
 from ..vm.machine import CancelToken, VirtualMachine
 
 Choose = Callable[[np.ndarray], np.ndarray]  # float logits of a batch, [batch, vocabulary] → token ids, [batch]
-
-_PAST = re.compile(r"(past_key_values?|past|cache|mem)[._]?(?=.*\d|$)")
-_PRESENT = re.compile(r"(present_key_values?|present|new_cache|cache_out|out_mem)[._]?(?=.*\d|$)")
-_IDS = ("input_ids", "ids", "tokens", "token_ids", "decoder_input_ids", "input")
-_MASKS = ("attention_mask", "mask")
-_POSITIONS = ("position_ids", "positions")
-_COUNTER = "cache_position"  # the places of the new tokens in the cache
-_KEPT = "num_logits_to_keep"  # of how many of the last tokens there are to be logits
-_ZEROS = ("token_type_ids",)
-OF_ENCODERS = "encoder_"  # what inputs that an encoder makes are called begins so
-_SWITCH = "use_cache_branch"  # of decoders that have been merged from one with a cache and one without
-# The roles that a decoder may have besides, and the names of the inputs; all of them are made here.
-_OPTIONAL: dict[str, tuple[str, ...]] = {
-    "mask": _MASKS,
-    "positions": _POSITIONS,
-    "counter": (_COUNTER,),
-    "kept": (_KEPT,),
-    "zeros": _ZEROS,
-    "switch": (_SWITCH,),
-}
-_MADE = tuple(name for names in _OPTIONAL.values() for name in names)
-_LOGITS = ("logits", "lm_logits", "output", "scores")
-STEP = ".step"  # behind a decoder's name: the function that the compiler makes of it for texts
-NEW_ROWS = "new."  # before a cache's name: what a step puts behind it
-HELD = "held"  # a step's input [tokens, 0]: how many tokens there are in caches that have room for more
-
-
-@dataclass(frozen=True)
-class Roles:
-    """What a decoder's inputs and outputs are, by their names; empty where there is none."""
-
-    ids: str
-    logits: int  # number of the output
-    mask: str = ""
-    positions: str = ""
-    counter: str = ""
-    kept: str = ""
-    zeros: str = ""
-    switch: str = ""
-    cache: tuple[tuple[str, int], ...] = ()  # an input, and the number of the output that it is in the next call
-    ports: dict[str, Port] = field(default_factory=dict)
-    sizes: dict[ShapeDim, int] = field(default_factory=dict)  # of symbols of caches, those that the outputs tell
-
-    @staticmethod
-    def of(inputs: Sequence[Port], outputs: Sequence[Port], function: str, fed: Collection[str] = ()) -> Roles:
-        """`fed` are inputs that the caller gives. Raises ArgumentError, which names what is not understood."""
-        names = {port.name: port for port in inputs}
-        made = (*_MADE, *fed)
-        rest = {name: port for name, port in names.items() if name not in made}
-        present = {
-            _PRESENT.sub("", port.name): number for number, port in enumerate(outputs) if _PRESENT.match(port.name)
-        }
-        cache, unpaired = [], []
-        for name in [name for name in rest if _PAST.match(name)]:
-            number = present.get(_PAST.sub("", name))
-            (unpaired.append(name) if number is None else cache.append((name, number)))
-        others = [name for name in rest if not _PAST.match(name)]
-        ids = next((name for name in _IDS if name in others), others[0] if len(others) == 1 else "")
-        if not ids or unpaired or len(others) > 1:
-            strange = unpaired or [name for name in others if name != ids] or list(names)
-            raise ArgumentError(
-                f"generate: {function}: cannot tell what {', '.join(map(repr, strange))} is; expected token ids "
-                f"({', '.join(_IDS[:3])} …), attention_mask, position_ids, and past… with a present… for each among the outputs: "
-                f"{', '.join(port.name for port in outputs)}; what is the same in every call, such as an encoder's results, is "
-                f"given by name: feeds={{{strange[0]!r}: …}}"
-            )
-        if (dtype := names[ids].dtype) is None or np.dtype(dtype).kind not in "iu":
-            raise ArgumentError(
-                f"generate: {function}({ids}): a decoder takes token ids, integers; {names[ids].type} is declared"
-            )
-        free = [number for number, port in enumerate(outputs) if not _PRESENT.match(port.name)]
-        logits = next(
-            (number for name in _LOGITS for number in free if outputs[number].name == name), free[0] if free else None
-        )
-        if logits is None:
-            raise ArgumentError(f"generate: {function} has no output that could be logits")
-        first = {role: next((name for name in known if name in names), "") for role, known in _OPTIONAL.items()}
-        pairs = [(names[name].type, outputs[number].type) for name, number in cache]
-        sizes: dict[ShapeDim, int] = {
-            have: made
-            for before, after in pairs
-            if isinstance(before, TensorType) and isinstance(after, TensorType) and before.rank == after.rank
-            for have, made in zip(before.shape, after.shape, strict=True)
-            if isinstance(made, int) and not isinstance(have, int)
-        }
-        return Roles(ids, logits, cache=tuple(cache), ports=names, sizes=sizes, **first)
-
-    def empty(self, name: str, batch: Any) -> list[Any] | None:
-        """The shape of a cache of no tokens: of its symbolic sizes, that of the ids' first axis (else its own first one) is the
-        batch, others are known by the outputs, and the rest is the length, 0. None for anything but a tensor with a length."""
-        ids, type_ = self.ports[self.ids].type, self.ports[name].type
-        if not isinstance(type_, TensorType) or not isinstance(ids, TensorType):
-            return None
-        symbols = [dim for dim in type_.shape if not isinstance(dim, int)]
-        rows = next((dim for dim in (*ids.shape[:1], *type_.shape[:1]) if dim in symbols), None)
-        shape = [
-            dim if isinstance(dim, int) else batch if dim == rows else self.sizes.get(dim, 0) for dim in type_.shape
-        ]
-        return shape if 0 in shape else None
-
-
-def is_like_a_decoder(inputs: Iterable[str], outputs: Iterable[str]) -> bool:
-    """Whether there are names of caches on both sides."""
-    return any(map(_PAST.match, inputs)) and any(map(_PRESENT.match, outputs))
 
 
 def _is_seed(value: object) -> bool:
@@ -204,16 +99,16 @@ def generate(
     function: str = "main",
     cancel: CancelToken | None = None,
 ) -> Iterator[Any]:
-    """The tokens that a decoder puts behind a prompt, one by one, as they are made.
+    """The tokens that a decoder puts after a prompt, one by one, as they are made.
 
     ids       the prompt's token ids: a list, or integers [length], for which integers come; or integers [batch, length], or
               a list of prompts of several lengths, for which arrays [batch] come. Prompts of one length are computed together,
               others apart
     sampler   a Sampler, or a function of logits [batch, vocabulary] that gives ids [batch]; without it the numbers behind it
               make one: by default the likeliest token is taken. A temperature that is not given is 1 beside top_k, top_p or seed
-    stop      token ids, or sequences of them, behind any of which a text ends; the token that completes it is the last.
+    stop      token ids, or sequences of them, after any of which a text ends; the token that completes it is the last.
               A row of a batch that has ended repeats its last token until all have
-    attention_mask  of the shape of ids, 0 where a prompt that is shorter than others is filled up: in front or behind
+    attention_mask  of the shape of ids, 0 where a prompt that is shorter than others is padded: before or after it
     feeds     inputs that are the same in every call, by name: what an encoder has made, and its mask
     cancel    ends the text from another thread; the machine's bounds hold for each token
 
@@ -305,7 +200,7 @@ def _tokens_of(prompt: np.ndarray, name: str) -> np.ndarray:
 
 def _of_equal_lengths(prompts: Sequence[np.ndarray]) -> list[np.ndarray]:
     """The numbers of the prompts of each length. Only these share a batch: nothing in a model's signature says whether it
-    leaves padding out in front, behind, or not at all (GroupQueryAttention wants it behind), so no model gets any."""
+    ignores padding before, after, or not at all (GroupQueryAttention wants it after), so no model gets any."""
     lengths = np.array([len(prompt) for prompt in prompts])
     return [np.flatnonzero(lengths == length) for length in dict.fromkeys(lengths.tolist())]
 
@@ -343,8 +238,8 @@ def _fed(feeds: Any, inputs: Sequence[Port], function: str) -> dict[str, Any]:
     for name in feeds:
         if name not in names:
             raise ArgumentError(f"generate: feeds: {function} has no input {name!r}{near(name, names)}")
-        if name in (*_IDS[:-1], *_MADE):
-            asked = "attention_mask" if name in (*_POSITIONS, *_MASKS) else "ids"
+        if name in (*IDS[:-1], *MADE):
+            asked = "attention_mask" if name in (*POSITIONS, *MASKS) else "ids"
             raise ArgumentError(
                 f"generate: feeds: {name!r} differs from call to call and is made of {asked}; give that"
             )
@@ -352,7 +247,7 @@ def _fed(feeds: Any, inputs: Sequence[Port], function: str) -> dict[str, Any]:
 
 
 def _chooser(sampler: Any, temperature: float | None, top_k: int, top_p: float, seed: int | None) -> Choose:
-    """What chooses the tokens. Raises ArgumentError."""
+    """The function that chooses tokens. Raises ArgumentError."""
     restricts = top_k != 0 or top_p != 1 or seed is not None
     if sampler is None:
         return Sampler(float(restricts) if temperature is None else temperature, top_k, top_p, seed).chooser()
@@ -463,7 +358,7 @@ class _Decoder:
         return np.full([size if isinstance(size, int) else 1 for size in port.shape or ()], value, port.dtype)
 
     def step(self) -> np.ndarray:
-        """The logits behind the last token, [batch, vocabulary]."""
+        """The logits after the last token, [batch, vocabulary]."""
         roles, (batch, length) = self.roles, self.ids.shape
         inputs: dict[str, Any] = {roles.ids: self._cast(roles.ids, self.ids), **self._fixed, **self._cache}
         total = self._past + length
@@ -523,7 +418,7 @@ class _Rows:
         self._count, self._most = 0, most
 
     def put(self, rows: np.ndarray) -> None:
-        """Puts rows behind those that there are. Where there is no room, twice as much is taken, but not more than the text can
+        """Puts rows after the existing ones. Where there is no room, twice as much is taken, but not more than the text can
         need."""
         count = self._count + rows.shape[self._axis]
         if count > self.room.shape[self._axis]:

@@ -261,7 +261,7 @@ class PagedCache:
         """Attention of the new tokens to their sequences, new tokens included, whose keys and values are kept.
 
         `qkv` is [tokens, heads + 2 kv_heads, head_size], sequence by sequence as `begin_forward` named them; the result, `out` if
-        it is given, [tokens, heads, head_size]. Rows behind the last token are left out. `scale` multiplies the products of
+        it is given, [tokens, heads, head_size]. Rows after the last token are left out. `scale` multiplies the products of
         queries and keys, besides 1 / √head_size. Raises CheckError, ShapeError, DTypeError, IndexOutOfRangeError.
         """
         forward, at = self._forward, layer - self.first_layer

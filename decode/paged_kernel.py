@@ -18,8 +18,6 @@ from ..vm import library
 from ..vm.threads import MAX_THREADS, get_num_threads
 from .paged_attention import Past
 
-# A kernel as Numba compiles it: where its result and its exception go, then `args`, `scratch`, `part`, `parts`
-_PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 4)
 _BLOCK = 16  # scores that the kernel takes at once
 _PART_BYTES = 1 << 20  # of keys and values, that are worth a thread: about 0.1 ms
 
@@ -49,7 +47,7 @@ class PagedKernel:
     """The kernel for one size of heads."""
 
     def __init__(self, built: library.BuiltKernel, size: int) -> None:
-        self._call = _PROTOTYPE(library.address_of(built))
+        self._call = library.PROTOTYPE(library.address_of(built))
         self.heads, self.size = built.words[0], size
 
     def __call__(

@@ -23,7 +23,7 @@ from ..formats.messages.errors import ArgumentError, CacheFullError, CheckError
 
 @dataclass
 class Tokens:
-    """What is known of one sequence."""
+    """The state of one sequence."""
 
     pages: list[int] = field(default_factory=list)
     length: int = 0  # of tokens, of which the first `kept` lie in slots of their own
@@ -46,14 +46,14 @@ class Tokens:
 
 @dataclass(frozen=True)
 class Append:
-    """What happens to a sequence's pages when tokens come."""
+    """The changes of a sequence's pages when tokens are appended."""
 
     tokens: Tokens
     count: int
     kept: int
-    dropped: int  # of the tokens behind the sinks, old and new ones, those that leave
+    dropped: int  # of the tokens after the sinks, old and new ones, those that leave
     # Of the pages, by their numbers in its list, it has then those before `sunk`, and those from `first` up to `last`.
-    # The ones between leave; those behind the end of the list are new.
+    # The ones between leave; those after the end of the list are new.
     sunk: int
     first: int
     last: int

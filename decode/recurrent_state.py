@@ -144,7 +144,7 @@ class RecurrentState:
         self._batch, self._counts, self._were_set = list(sequences), list(counts), set()
 
     def end_forward(self) -> None:
-        """What was set is the newest state; the others stay. One token more can be taken back; several at once cannot."""
+        """Makes the states that were set the newest; older ones stay. One more token can be undone, several at once cannot."""
         for name, count in zip(self._batch, self._counts, strict=True):
             place = self._at(name)
             older = 0 if count > 1 else min(place.older + 1, self.history - 1)
@@ -162,7 +162,7 @@ class RecurrentState:
         target[...] = self.states[state][layer, [p.slot for p in places], [p.newest for p in places]]
 
     def set(self, layer: int, state: int, data: Any) -> None:
-        """What the batch's states are after this forward, [sequences, …]. Raises CheckError, IndexOutOfRangeError, ShapeError."""
+        """Sets the batch's states of a forward, [sequences, …]. Raises CheckError, IndexOutOfRangeError, ShapeError."""
         places = self._places(layer, state, "set")
         given = self._fitting(data, state, "set")
         self.states[state][layer, [p.slot for p in places], [(p.newest + 1) % self.history for p in places]] = given

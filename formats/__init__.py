@@ -1,7 +1,5 @@
 """Everything that is bytes or text. It knows nothing else of Treadle, and of the compiler and of the linker only names."""
 
-from .messages import errors as errors  # treadle.errors
-
 library_writer = ""  # the module whose `export_executable(executable, path)` links a library; the package says which
 producer = ""  # what executables say made them; the package says its name and version
 kernel_sources = ""  # the module whose `get_source(definition, form)` shows a kernel; the package says which

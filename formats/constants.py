@@ -29,7 +29,7 @@ def constant_type(array: np.ndarray) -> TensorType:
 
 def check_replacements(old: Sequence[np.ndarray], new: Mapping[int, Any]) -> None:
     """Raises ArgumentError for constants, by their places, that are of other types than those whose places they take: what a
-    verified program relies on is the type. Whoever replaces constants comes by here."""
+    verified program relies on is the type. All replacement of constants goes through here."""
     for place, array in new.items():
         if place not in range(len(old)):
             raise ArgumentError(f"constant {place!r:.40}: expected a number below {len(old)}")
@@ -146,9 +146,9 @@ def copy_elements(target: np.ndarray, source: np.ndarray) -> None:
 
 
 def gather(arrays: list[np.ndarray], moved: Callable[[int, np.ndarray], object]) -> None:
-    """Has the arrays at aligned addresses, read-only, those below `_LARGE` bytes behind one another in one block of memory.
+    """Has the arrays at aligned addresses, read-only, those below `_LARGE` bytes one after another in one block of memory.
 
-    Each array is copied to its place in `arrays`, and `moved` is told, so that whoever holds the old one can give it up before
+    Each array is copied to its place in `arrays`, and `moved` is called, so that holders of the old one can release it before
     the next is copied: together they may be most of the memory. What lies in a private mapping stays there.
 
     Kernels read weights some percent faster from large pages, for which NumPy asks the system where an array takes megabytes.

@@ -239,7 +239,7 @@ class Container:
 def open_mapped(source: Source, plain: bool = False, mapped: bool = True) -> tuple[str, memoryview]:
     """A name for messages, and the bytes: mapped where the file can be mapped, and is nobody else's to change.
 
-    Who shortens a file that is mapped ends the process that reads it (SIGBUS). A file that others may write is copied, and any
+    Truncating a mapped file ends the process that reads it (SIGBUS). A file that others may write is copied, and any
     that is not to be `mapped`.
     """
     if isinstance(source, (bytes, bytearray, memoryview)):
@@ -286,7 +286,7 @@ def named(path: str | os.PathLike, what: str = "path") -> str:
 
 
 def open_ending(path: str, flags: int) -> int:
-    """`os.open` for what somebody has named, and what comes to an end: a file, or a pipe, which is empty if nobody writes to it.
+    """`os.open` for a named path of finite size: a file, or a pipe, which is empty if nobody writes to it.
     Raises FormatError for a device, which may never end, such as /dev/zero."""
     descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))
     with _closing_if_refused(descriptor):
@@ -350,7 +350,7 @@ def _copy(file: BinaryIO) -> memoryview:
 def _read_header(data: memoryview, name: str) -> bytes:
     """The checked bytes of the index."""
     if bytes(data[:8]) != MAGIC[: len(data)]:
-        from .messages.file_kinds import HEAD_BYTES, kind_of, told  # whoever loads a good file does not pay for it
+        from .messages.file_kinds import HEAD_BYTES, kind_of, told  # only for malformed files
 
         head = bytes(data[:HEAD_BYTES])
         hint = f"; {told(head)}" if kind_of(head) else ""

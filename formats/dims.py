@@ -73,12 +73,12 @@ def _arithmetic(sign: str, compute: Callable[[SymbolicDim, Dim], Dim]) -> Callab
 
 
 def _of_a_run(sign: str, function: str) -> Callable[[SymbolicDim, Any], Any]:
-    """An operator whose result is not a size: only a run can tell it, and an operator of the program computes it."""
+    """An operator whose result is not a size: it is known only at run time, and an operator of the program computes it."""
 
     def operator(self: SymbolicDim, other: Any) -> Any:
         if isinstance(other, (int, float, SymbolicDim, np.generic)):
             raise InferenceError(
-                f"{sign} of {self}, a size that a run tells: {function} takes it as an operand, an int64 scalar"
+                f"{sign} of {self}, a size known only at run time: {function} takes it as an operand, an int64 scalar"
             )
         return _not_a_size(self, sign, other)
 
@@ -89,8 +89,8 @@ def _not_a_size(dim: SymbolicDim, sign: str, other: object) -> Any:
     if isinstance(other, Suggesting):  # an expression
         return NotImplemented
     raise InferenceError(
-        f"{sign} of {dim}, a size that a run tells, and {told(other)}: sizes compute with integers and sizes; as an operand of "
-        "an operator a size is a number like others"
+        f"{sign} of {dim}, a size known only at run time, and {told(other)}: sizes compute with integers and sizes; "
+        "as an operand of an operator a size is a number like others"
     )
 
 
@@ -388,7 +388,7 @@ def substitute(
 
 
 def asks_a_run(shape: Iterable[Dim], other: Iterable[Dim]) -> bool:
-    """Whether only a run can tell if two shapes of one rank are the same. Numbers are equal, or never equal, which the inference
+    """Whether equality of two shapes of one rank is decided at run time. Numbers are equal, or never equal, which the inference
     of the operator that takes them says."""
     pairs = zip(shape, other, strict=True)
     return any(a != b and not (isinstance(a, int) and isinstance(b, int)) for a, b in pairs)

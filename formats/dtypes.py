@@ -234,7 +234,7 @@ class DType(Enum, metaclass=Choices):
 
     @staticmethod
     def instead_of(name: object) -> str:
-        """`; did you mean float16?`, the end of a message about an element type that there is not."""
+        """`; did you mean float16?`, the end of a message about an unknown element type."""
         meant = _OTHER_NAMES.get(name.lower().removeprefix("torch.")) if isinstance(name, str) else None
         return f"; did you mean {meant}?" if meant else near(name, DType.__members__)
 

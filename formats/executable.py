@@ -37,10 +37,9 @@ from .messages.readable import Words
 from .origin import Origin, Stamp, absolute, stamp_of_file
 from .ports import Ports, inputs_of, outputs_of
 from .program import Function, LateBoundConstant, Native, NativeKernel, Program, SourceLocation
-from .tuning import Tuning
 from .types import TensorType
-from .weights import WeightTable
-from .weights import check as check_weights
+from .weight_table import WeightTable
+from .weight_table import check as check_weights
 
 if TYPE_CHECKING:
     from .same_file import SameFile
@@ -67,7 +66,6 @@ class Executable(Suggesting):
         "_origin",
         "_program",
         "_trust_native",
-        "_tuning",
         "_weights",
     )
 
@@ -75,7 +73,6 @@ class Executable(Suggesting):
         self,
         program: Program,
         native: Native | None = None,
-        tuning: Tuning | None = None,
         weights: WeightTable | None = None,
     ) -> None:
         """Copies constants that could change. Raises FormatError for tables that disagree."""
@@ -85,7 +82,7 @@ class Executable(Suggesting):
         sections.check(program)
         (code,) = _frozen([program.code])
         self._program = replace(program, constants=_frozen(program.constants), code=code)
-        self._native, self._tuning = _read_only(native or {}), _read_only(tuning or {})
+        self._native = _read_only(native or {})
         self._weights = weights or WeightTable()
         check_weights(self._weights, [constant_type(array) for array in program.constants])
         self._late_bound: dict[int, LateBoundConstant] = {}
@@ -113,11 +110,6 @@ class Executable(Suggesting):
         return self._native
 
     @property
-    def tuning(self) -> Tuning:
-        """Variants of kernels: target key → definition key → variant. They change how fast the program is, and nothing else."""
-        return self._tuning
-
-    @property
     def weights(self) -> WeightTable:
         """How constants are made of weights that have names; empty unless it was compiled with `named_weights`."""
         return self._weights
@@ -135,7 +127,7 @@ class Executable(Suggesting):
     # ---- saving ----
 
     def _pieces(self, native: Native | None) -> list[Buffer]:
-        contents = sections.encode(self._program, self._late_bound, native, self._tuning, self._weights)
+        contents = sections.encode(self._program, self._late_bound, native, self._weights)
         return container.layout(contents, _REQUIRED)
 
     def as_bytes(self) -> bytes:
@@ -167,7 +159,7 @@ class Executable(Suggesting):
         if path is not None:
             self.export_library(path)
             return None
-        contents = sections.encode(self._program, self._late_bound, self._native, self._tuning, self._weights)
+        contents = sections.encode(self._program, self._late_bound, self._native, self._weights)
         library = {_LIBRARY: contents.pop(_LIBRARY, [schema.NATIVE.encode([], _LIBRARY)])}
         return b"".join(container.layout(contents, _REQUIRED)), b"".join(container.layout(library, {_LIBRARY: True}))
 
@@ -187,7 +179,7 @@ class Executable(Suggesting):
         """Loaded from a file that is still the same one, as its path and digest; else as bytes, with all constants.
 
         What was said to `load` (`trust_native`, `constants`, `mapped`) travels. Unpickling loads: it raises what `load` raises,
-        and FileError where the file is not there, or is another one. Who unpickles what is from elsewhere trusts it, as ever.
+        and FileError where the file is not there, or is another one. Unpickling foreign data trusts it, as always.
         """
         file = self._same_file()
         if file is not None:
@@ -212,7 +204,7 @@ class Executable(Suggesting):
 
     def _whole(self) -> Executable:
         """This executable with all constants in it, wherever they lie."""
-        return Executable(self._program, self._native, self._tuning, self._weights) if self._late_bound else self
+        return Executable(self._program, self._native, self._weights) if self._late_bound else self
 
     # ---- variations ----
 
@@ -227,12 +219,6 @@ class Executable(Suggesting):
         """This executable with other native code; {} for none."""
         copy = self._copy()
         copy._native = _read_only(_by_target("with_native", native))
-        return copy
-
-    def with_tuning(self, tuning: Tuning) -> Executable:
-        """This executable with other variants of kernels; {} for the defaults."""
-        copy = self._copy()
-        copy._tuning = _read_only(_by_target("with_tuning", tuning))
         return copy
 
     def move_late_bound_consts(self, path: str | os.PathLike, byte_limit: int = 1024) -> Executable:
@@ -257,7 +243,7 @@ class Executable(Suggesting):
         return copy
 
     def with_named_constants(self, names: Mapping[int, str]) -> Executable:
-        """This executable with constants, by index, that a file made of it has the names of alone: whoever loads it hands them
+        """This executable with constants, by index, that a file made of it names only: its loader provides them
         to `load` under these names."""
         mapping("with_named_constants", names, "names by index")
         for index, name in names.items():
@@ -331,7 +317,7 @@ class Executable(Suggesting):
     @property
     def lib(self) -> Library:
         """The primitives, and `get_source` of their kernels."""
-        return Library(self._program.primitives, self.tuning, self._program.metadata)
+        return Library(self._program.primitives, self._program.metadata)
 
     def function(self, name: str) -> Function:
         """Raises UnknownFunctionError."""
@@ -428,16 +414,16 @@ def load(
     folder = None if path is None else path.parent
     stamps = {} if path is None else {absolute(path): stamp_of_file(path)}
     if path is not None and path.suffix in container.LIBRARIES:
-        from . import bundle  # whoever loads a .trdl file does not pay for it
+        from . import bundle  # not needed for a .trdl file
 
         source = bundle.only(path, BUNDLED)
     opened = Container(source, _KNOWN, deferred=frozenset({"constants"}), mapped=mapped)
     opened.require(name for name, required in _REQUIRED.items() if required)
     binder = _named(constants) if isinstance(constants, Mapping) else _Binder(folder, constants, mapped, stamps)
-    program, late_bound, native, tuning, weights = sections.decode(opened.contents, binder)
+    program, late_bound, native, weights = sections.decode(opened.contents, binder)
     executable = object.__new__(Executable)
     executable._program = program
-    executable._native, executable._tuning = _read_only(native), _read_only(tuning)
+    executable._native = _read_only(native)
     executable._weights, executable._late_bound = weights, late_bound
     executable._container, executable._is_checked = opened, False
     executable._trust_native = trust_native

@@ -3,7 +3,7 @@
 data Maps[k, v] = Maps(k, v)                       dict, or a list of dicts of the same keys: keys [n], values [n] or [rows, n]
 data Sequence[a] = End | Item(a, Sequence[a])      list
 data Optional[a] = Absent | Present(a)             None, or the value
-data Ranked[r0, …] = Rank0(r0) | Rank1(r1) | …     an array of any rank: how many axes it has, only a run can tell
+data Ranked[r0, …] = Rank0(r0) | Rank1(r1) | …     an array of any rank, known only at run time
 """
 
 from __future__ import annotations

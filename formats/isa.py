@@ -69,7 +69,7 @@ class Field:
 class Role(Enum):
     """An instruction's role for other parts: what they may rely on, whatever it does."""
 
-    ENDS = "ends"  # control never reaches the instruction behind it
+    ENDS = "ends"  # control never reaches the instruction after it
     WORKS = (
         "works"  # the work of a model is done here, outside of the dispatch loop: what profiles and instruments look at
     )
@@ -95,7 +95,7 @@ class Operation:
     fields: tuple[Field, ...]
     meaning: str
     roles: frozenset[Role] = frozenset()
-    ends_block: bool = field(init=False)  # control never reaches the instruction behind it
+    ends_block: bool = field(init=False)  # control never reaches the instruction after it
     written: tuple[int, ...] = field(init=False)  # the places of the fields of registers that are written
     read: tuple[int, ...] = field(init=False)  # and read
     labels: tuple[int, ...] = field(init=False)

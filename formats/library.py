@@ -11,7 +11,7 @@ from .messages.calling import Suggesting, public_class
 from .messages.errors import FormatError, TreadleError, UnknownFunctionError
 from .messages.names import near
 from .primitive import Primitive, PrimitiveDefinition
-from .tuning import Tuning
+from .program import TARGET
 
 FORMS = ("python", "llvm", "asm")
 
@@ -20,11 +20,9 @@ FORMS = ("python", "llvm", "asm")
 class Library(Suggesting):
     """The primitives of an executable by name: `lib.names`, `lib["conv_relu_0"]`, `lib.get_source("conv_relu_0", "asm")`."""
 
-    def __init__(
-        self, primitives: tuple[Primitive, ...], tuning: Tuning, metadata: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, primitives: tuple[Primitive, ...], metadata: Mapping[str, str] | None = None) -> None:
         """`metadata` are those of the executable, which say what operators of users it needs."""
-        self._tuning, self._metadata = tuning, metadata or {}
+        self._metadata = metadata or {}
         self._primitives = {primitive.name: primitive.definition for primitive in primitives}
 
     @property
@@ -50,8 +48,7 @@ class Library(Suggesting):
             ) from None
 
     def get_source(self, name: str, fmt: str = "python") -> str:
-        """The source of a primitive's kernel, in the variant that runs here: "python" as Treadle generates it, "llvm" or "asm" as
-        it is compiled.
+        """The source of a primitive's kernel here: "python" as Treadle generates it, "llvm" or "asm" as it is compiled.
 
         Imports the compiler. Raises UnknownFunctionError, FormatError for an unknown form, CompileError for a primitive
         that has no kernel, UnknownOperatorError where operators of users are not known here.
@@ -62,7 +59,8 @@ class Library(Suggesting):
         if not formats.kernel_sources:
             raise TreadleError("formats alone cannot show sources; import treadle")
         check_present(self._metadata)
-        return importlib.import_module(formats.kernel_sources).get_source(definition, fmt, self._tuning)
+        module = importlib.import_module(formats.kernel_sources)
+        return module.get_source(definition, fmt, self._metadata.get(TARGET, ""))
 
     def __repr__(self) -> str:
         return f"<Library of {len(self)} primitives>"

@@ -62,7 +62,6 @@ KERNELS = 1 << 20  # of a target
 OBJECT_BYTES = 1 << 30  # of native code, each
 KERNEL_WORDS = 4096  # static words of a kernel
 SCRATCH_BYTES = 1 << 36  # of memory that one call of a kernel works in
-VARIANT_BYTES = 512  # of the text of a kernel's variant
 
 # Of a graph JSON. Reading a byte of it takes some 10 bytes of memory at most.
 GRAPH_JSON_BYTES = 1 << 27

@@ -19,7 +19,7 @@ from typing import Union
 
 import numpy as np
 
-Row = Union[Sequence[str], np.ndarray]  # texts one behind the other
+Row = Union[Sequence[str], np.ndarray]  # texts one after the other
 
 ITEMS = 1 << 12  # objects of a piece: about a millisecond
 CHARACTERS = 1 << 16  # of texts in a piece

@@ -153,7 +153,7 @@ class TensorReader:
         """The head of a list, and its names."""
         magic, _ = self.unpack(_HEAD, "the head of the list")
         if magic != LIST_MAGIC:
-            from .messages.file_kinds import HEAD_BYTES, told  # whoever loads good ones does not pay for it
+            from .messages.file_kinds import HEAD_BYTES, told  # only for malformed ones
 
             raise self.error(f"not TVM's parameters: {told(bytes(self._data[:HEAD_BYTES]))}")
         count = self.count("names", _U64.size)

@@ -20,7 +20,7 @@ from .types import DataTypeDefinition, FunctionType, TensorType, Type
 
 @dataclass(frozen=True, repr=False)
 class Function(Readable):
-    """A global function. `start` and `length` are in words of the code section, in which functions lie one behind the
+    """A global function. `start` and `length` are in words of the code section, in which functions lie one after the
     other in the order of the table, without gaps."""
 
     name: str
@@ -43,7 +43,7 @@ class Function(Readable):
 
 @dataclass(frozen=True, repr=False)
 class Import(Readable):
-    """A function of Python's that the program calls. Whoever makes a machine hands it over, by its name."""
+    """A Python function that the program calls. It is given by name when a machine is made."""
 
     name: str
     type: FunctionType  # symbolic dimensions are bound by the arguments of each call
@@ -59,6 +59,9 @@ class SourceLocation(Readable):
     function: int
     offset: int
     node: str
+
+
+TARGET = "target"  # the metadata's key
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -83,6 +86,11 @@ class Program(Readable):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "metadata", MappingProxyType(dict(self.metadata)))
+
+    @property
+    def target(self) -> str:
+        """What it was made for, if no other target computes its primitives; "" where any machine builds their kernels."""
+        return self.metadata.get(TARGET, "")
 
 
 class NativeKernel(NamedTuple):

@@ -44,7 +44,7 @@ class SameFile:
             )
 
     def check_is_same(self) -> None:
-        """To be asked behind loading: a file that is replaced meanwhile is refused, and never taken for the one that the digest
+        """To be asked after loading: a file that is replaced meanwhile is refused, and never taken for the one that the digest
         is of. Raises FileError."""
         found = stamp_of(self.path)
         if found != self.stamp and digest_of_file(self.path, found) != self.digest:
@@ -73,7 +73,7 @@ def digest_of_file(path: str, stamp: Stamp) -> str:
 
 
 def digest_of(pieces: Iterable[Any]) -> str:
-    """The SHA-256 of bytes that lie behind one another."""
+    """The SHA-256 of bytes that lie one after another."""
     digest = hashlib.sha256()
     for piece in pieces:
         digest.update(piece)

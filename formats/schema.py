@@ -31,9 +31,8 @@ from .dtypes import DType
 from .messages.errors import FormatError, LimitError
 from .primitive import PrimitiveDefinition, PrimitiveNode
 from .program import Import
-from .tuning import check_variant
 from .types import UNKNOWN, Constructor, DataType, DataTypeDefinition, FunctionType, ShapeDim, TensorType, TupleType
-from .weights import NamedWeight, WeightTable, literal
+from .weight_table import NamedWeight, WeightTable, literal
 
 # ---- values ----
 
@@ -203,16 +202,6 @@ NATIVE = Sequence(
     limits.TARGETS,
 )
 
-VARIANT = Converted("variant", Text(limits.VARIANT_BYTES), check_variant, check_variant)
-TUNING = Sequence(
-    row(
-        "tuned_target",
-        key=TEXT,
-        choices=Sequence(row("choice", definition_key=Text(128), variant=VARIANT), limits.KERNELS),
-    ),
-    limits.TARGETS,
-)
-
 NAMED_WEIGHT = record(
     NamedWeight,
     name=TEXT,
@@ -266,7 +255,7 @@ class Section:
 
 
 SECTIONS = (
-    Section("globals", True, GLOBALS, "the functions, in order; their code lies one behind the other"),
+    Section("globals", True, GLOBALS, "the functions, in order; their code is contiguous"),
     Section("constant_index", True, CONSTANT_INDEX, "type and place of each constant"),
     Section("constants", True, None, "the elements of the constants, little-endian, each aligned to 64 bytes"),
     Section(
@@ -280,9 +269,8 @@ SECTIONS = (
     Section(
         "definitions", True, DEFINITIONS, "of each primitive: the operators that it is made of, and their model nodes"
     ),
-    Section("imports", False, IMPORTS, "the functions of Python's that it calls: whoever runs it hands them over"),
+    Section("imports", False, IMPORTS, "the Python functions that it calls; the caller provides them"),
     Section("native", False, NATIVE, "a cache of native code, for any number of targets"),
-    Section("tuning", False, TUNING, "which variants of kernels were the fastest, for any number of targets"),
     Section(
         "weights", False, WEIGHTS, "how constants are made of weights that have names, to make them again of others"
     ),

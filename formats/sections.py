@@ -20,10 +20,9 @@ from .messages.errors import FormatError, LimitError
 from .primitive import Primitive, PrimitiveDefinition, PrimitiveNode
 from .program import Function, Import, LateBoundConstant, Native, NativeKernel, Program, SourceLocation
 from .schema import DEFINITION, NATIVE, SECTIONS, SOURCE_MAP, WEIGHTS
-from .tuning import Tuning
 from .types import FunctionType, TupleType, Type
-from .weights import WeightTable
-from .weights import check as check_weights
+from .weight_table import WeightTable
+from .weight_table import check as check_weights
 
 # ---- definitions ----
 
@@ -65,7 +64,6 @@ def encode(
     program: Program,
     late_bound: Mapping[int, LateBoundConstant] | None = None,
     native: Native | None = None,
-    tuning: Tuning | None = None,
     weights: WeightTable | None = None,
 ) -> dict[str, list[Buffer]]:
     """The sections' contents by name, in order; optional ones that would be empty are left out.
@@ -91,7 +89,6 @@ def encode(
         "definitions": [(p.definition, [node.origin for node in p.definition.nodes]) for p in program.primitives],
         "imports": program.imports,
         "native": _native_rows(native or {}),
-        "tuning": [(target, sorted(choices.items())) for target, choices in sorted((tuning or {}).items())],
         "weights": weights or WeightTable(),
         "results": [(number, f.result_names) for number, f in enumerate(program.functions) if f.result_names],
         "source_map": _source_rows(program.source_map),
@@ -111,7 +108,7 @@ def encode(
 
 def decode(
     contents: Mapping[str, Buffer], bind: Callable[[LateBoundConstant], np.ndarray]
-) -> tuple[Program, dict[int, LateBoundConstant], Native, Tuning, WeightTable]:
+) -> tuple[Program, dict[int, LateBoundConstant], Native, WeightTable]:
     """The inverse of `encode`; `bind` finds the elements of late-bound constants. Raises FormatError."""
     allowance = Allowance()
     tables = {
@@ -141,7 +138,6 @@ def decode(
         program,
         late_bound,
         _decode_native(tables["native"]),
-        _decode_tuning(tables["tuning"]),
         tables["weights"],
     )
 
@@ -270,13 +266,6 @@ def _decode_native(rows: tuple) -> Native:
                 raise FormatError(f"object {number} of {len(objects)} does not exist", section="native")
             native[target][key] = NativeKernel(objects[number], words, scratch, nanoseconds)
     return native
-
-
-def _decode_tuning(rows: tuple) -> Tuning:
-    tuning = {target: dict(choices) for target, choices in rows}
-    if len(tuning) != len(rows) or any(len(tuning[target]) != len(choices) for target, choices in rows):
-        raise FormatError("a target or a primitive appears twice", section="tuning")
-    return tuning
 
 
 # ---- agreement between the tables ----

@@ -3,7 +3,7 @@
 Numbers are those of the process: one text has one number as long as anybody holds it, so that equal texts are equal numbers, in
 kernels too, and a number is never given to another text. `Texts` holds the texts that one call, or one program, has met; when it
 is gone, so are those that nobody else holds. Zeroed memory is a tensor of empty texts. Neither files nor what the verifier lets
-through have a number that no text has; it would be an error where somebody asks for its text.
+through have a number that no text has; asking for its text would be an error.
 
 Ctrl-C, and the exception that ends abandoned work, may come between any two bytecodes. So the tables change in steps of one
 operation of C each, in an order in which a text that is held is known at any time. All that an interrupt may cost is that a text
@@ -206,7 +206,7 @@ def _size(text: str) -> int:
     return size
 
 
-PERMANENT = Texts()  # texts of constants, and of whoever says nothing else
+PERMANENT = Texts()  # texts of constants, and the default
 
 _holder: ContextVar[Texts] = ContextVar("holder", default=PERMANENT)
 
@@ -228,7 +228,7 @@ def held_by(texts: Texts) -> Iterator[None]:
 
 
 def holder() -> Texts:
-    """Who holds the texts that are made now."""
+    """The owner of texts that are made now."""
     return _holder.get()
 
 
@@ -265,7 +265,7 @@ def listed(array: np.ndarray) -> list:
     except KeyError:
         unknown = next(each for each in flat.view(np.uint64).tolist() if each not in _texts.get(each >> _BLOCK, ()))
         raise ExecutionError(
-            f"the element {unknown} of a string tensor is not a text: nothing was written there"
+            f"the element {unknown} of a string tensor is not text: nothing was written there"
         ) from None
 
 

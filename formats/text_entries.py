@@ -3,7 +3,7 @@
     "text_entries": "main lower - upper1"
 
 A name, then a word for each parameter: what becomes of its texts, or "-" where it stays as it is. A parameter of texts is two of
-the twin's: their bytes in UTF-8, one behind the other, and where each ends. The words are the case that texts get, with 1 behind
+the twin's: their bytes in UTF-8, one after the other, and where each ends. The words are the case that texts get, with 1 after
 it where no texts count as an empty one. Metadata are nobody's promise: a machine looks at the types of both functions; what the
 twin computes is the program's own affair.
 """
@@ -149,7 +149,7 @@ def encoded(text: str, most: int = CHARACTERS) -> Iterator[bytes]:
 
 
 def bytes_of(texts: Row, case: str) -> tuple[np.ndarray, np.ndarray]:
-    """The bytes of texts in another case, in UTF-8, one text behind the other, and where each ends. Raises TypeError for what is
+    """The bytes of texts in another case, in UTF-8, one text after the other, and where each ends. Raises TypeError for what is
     no text, UnicodeEncodeError for lone surrogates."""
     if len(texts) <= _FEW and sum(map(len, texts)) <= CHARACTERS:
         whole, ends = _bytes_of_few(texts, case)

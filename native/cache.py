@@ -231,7 +231,7 @@ class _PlainStore:
         return [entry for entry in self._files(".") if entry.is_temporary and entry.used < before]
 
     def entries(self) -> Iterator[Entry]:
-        """Files that are ours by their names; whoever names a folder in use for other things loses nothing."""
+        """Files that are ours by their names; a folder in use for other things loses nothing."""
         for shelf in (".", *self._shelves()):
             for entry in self._files(shelf):
                 if entry.is_temporary or (shelf != "." and _HEX(entry.name)):
@@ -363,7 +363,7 @@ def _make(name: str, folder: int | None) -> None:
 
 
 def _check(status: os.stat_result, what: str) -> None:
-    """Raises _Distrusted where others could have written. Who administers the system can do anything, and is none of them."""
+    """Raises _Distrusted where others could have written. The administrator can do anything, and is not counted."""
     user = os.geteuid()
     if status.st_uid not in (user, 0):
         raise _Distrusted(

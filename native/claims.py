@@ -1,4 +1,4 @@
-"""Who makes what the cache lacks: of processes and threads that want the same thing at once, one makes it, the others wait.
+"""Claims of missing cache entries: of processes and threads that want the same one at once, one builds it, the others wait.
 
 A claim is a lock on one byte of a file beside the cache, the byte of the key, held by an open file: it ends with its process.
 Where the system has no such locks (all but Linux), or the folder takes no file, each makes what it wants.

@@ -5,7 +5,7 @@
 ARGUMENT_HEAD = 8
 STOP_WORD = -1
 STOPPED = -1
-NOTE_WORDS = 160  # behind a primitive's arguments, for what the parts of a call share
+NOTE_WORDS = 160  # after a primitive's arguments, for what the parts of a call share
 
 # One thread is worth waking for this much work; below twice that, a kernel asks for one part.
 PART_NANOSECONDS = 2000

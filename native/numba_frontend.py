@@ -124,8 +124,18 @@ _target: ContextVar[NativeTarget] = ContextVar("target")
 
 
 def active_target() -> NativeTarget:
-    """The target of the function being compiled (`Lowering.active`), which need not be this process's CPU."""
+    """The target of the function being compiled (`compiling_for`), which need not be this process's CPU."""
     return _target.get()
+
+
+@contextlib.contextmanager
+def compiling_for(target: NativeTarget) -> Iterator[None]:
+    """Within this, instructions are for that target."""
+    token = _target.set(target)
+    try:
+        yield
+    finally:
+        _target.reset(token)
 
 
 class Lowering:
@@ -140,12 +150,8 @@ class Lowering:
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
         """While the function is made."""
-        token = _target.set(self._target)
-        try:
-            with global_compiler_lock, self._context.push_code_library(self._library):
-                yield
-        finally:
-            _target.reset(token)
+        with compiling_for(self._target), global_compiler_lock, self._context.push_code_library(self._library):
+            yield
 
     def declare(self, symbol: str, result: Any, arguments: Sequence[Any]) -> ir.Function:
         """The function; its first two arguments belong to the convention."""

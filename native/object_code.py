@@ -112,7 +112,7 @@ def _renamed(module: Any, symbols: Sequence[str]) -> str:
 
 
 def _aligning(text: str, symbol: str) -> str:
-    """LLVM text whose function `symbol` aligns the stack. Left alone, LLVM learns too late that there are not enough registers
+    """LLVM text whose function `symbol` aligns the stack. Left alone, LLVM learns too late that it has too few registers
     for all vectors, and those that wait in memory cross cache lines: up to 6 % of the time of a matrix product. Without loops
     there are few vectors."""
     if " = phi " not in text:

@@ -33,16 +33,21 @@ def host_target() -> NativeTarget:
 
 @once
 def _target_of(override: str | None) -> NativeTarget:
-    host = _processor()
     if not override:
-        return host
-    from .llvm_names import features_of
-
-    cpu, _, changes = override.partition(":")
+        return _processor()
     try:
-        features = features_of(host.triple, cpu, changes, (host.cpu, host.features), toolchain())
+        return named_target(override)
     except TreadleError as error:
         raise TreadleError(f"environment variable TREADLE_TARGET={override!r}: {error}") from None
+
+
+def named_target(text: str) -> NativeTarget:
+    """The CPU of that name, of this instruction set, with features switched on or off: "haswell:-fma". Raises TreadleError."""
+    from .llvm_names import features_of
+
+    host = _processor()
+    cpu, _, changes = text.partition(":")
+    features = features_of(host.triple, cpu, changes, (host.cpu, host.features), toolchain())
     return NativeTarget(host.triple, cpu, features)
 
 

@@ -228,7 +228,7 @@ class Translation:
         outside: ir.Block | None = None,
         between: Callable[[], None] | None = None,
     ) -> ir.Value:
-        """So many rounds of a loop. The index behind the last one, where the loop ends by itself; `break` leads `outside`.
+        """So many rounds of a loop. The index after the last one, where the loop ends by itself; `break` leads `outside`.
         `between` writes what is done between two rounds."""
         before = self._at.block
         head, body, again, end = self._blocks(4)

@@ -1,4 +1,4 @@
-"""Who may ask, and what was asked: bearer tokens, and a log of one JSON line a request."""
+"""Access control and its log: bearer tokens, and a log of one JSON line a request."""
 
 from __future__ import annotations
 

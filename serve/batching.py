@@ -119,7 +119,7 @@ class Batch:
 
     @staticmethod
     def _is_wanted(each: Pending) -> bool:
-        """Tells whoever waits for a request, or did, where it is not."""
+        """Wakes those who wait for a request."""
         try:
             each.check_wanted()
         except ServeError as error:
@@ -150,7 +150,7 @@ class BatchLine(Line):
         return max(now, first.since + self._config.max_delay)
 
     def take(self) -> Pending | Batch:
-        """The first request, and what fits behind it."""
+        """The first request, and what fits after it."""
         first: Pending = self.waiting[0]
         most = self._config.max_batch
         if first.rows is not None and len(self.waiting) > 1:

@@ -1,7 +1,7 @@
 """Where a function's control flow branches, and a program of the same functions that goes only where it has been before.
 
 Requests are merged because a call of several rows was tried (`independence.py`). What was tried says nothing of code that it did
-not come to. So merged calls run a guarded program: behind each side of a branch that no trial took stands an instruction that
+not come to. So merged calls run a guarded program: after each side of a branch that no trial took stands an instruction that
 ends the call, and its requests are called each for itself.
 """
 
@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from ..formats.bytecode import CodeBuilder, Decoded, Label, code_array, function_words, jump_target, scan
 from ..formats.program import Function, Program, SourceLocation
-from ..vm.failures import node_at
 from ..vm.observe.hooks import Event, Listener
+from ..vm.places import node_at
 
 _CONDITIONS = frozenset(("if", "if_int"))
 _UNREACHABLE = 1  # the reason of `fatal`

@@ -1,4 +1,4 @@
-"""What the protocol tells about models, as plain data that both transports print: configuration, statistics, the repository."""
+"""The protocol's descriptions of models, as plain data for both transports: configuration, statistics, the repository."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _statistics(model: Model, endpoint: Endpoint, counted: Statistics) -> dict[s
 
 
 def overview(service: Service) -> dict[str, Any]:
-    """What the page at / shows: each function that clients can call, with its tensors, its counts and its times."""
+    """The contents of the page at /: each function that clients can call, with its tensors, counts and times."""
     rows = []
     for model in service.repository.models():
         for name, endpoint in model.endpoints.items():
@@ -149,7 +149,7 @@ def _port(port: Port) -> dict[str, Any]:
 
 
 def repository_index(repository: Repository, is_ready: bool = False) -> list[dict[str, str]]:
-    """What is in the folder, or only what is ready."""
+    """The models in the folder, or only those that are ready."""
     rows = repository.index()
     return [
         {"name": name, "version": str(version), "state": state.state, "reason": state.reason}

@@ -129,7 +129,7 @@ class Endpoint:
         """From now on, merged calls end where they take a side of a branch that `sides` has not seen."""
         found = guarded(self._executable.program, self.flow.branches, sides.taken)
         if found is not None:
-            executable = Executable(found, tuning=self._executable.tuning)
+            executable = Executable(found)
             memory, threads = self._config.max_memory, self._config.threads
             self._merging = VirtualMachine(executable, max_memory=memory, threads=threads)
 
@@ -180,7 +180,7 @@ class Endpoint:
             self.statistics.called(gathering, seconds, rows_in(arguments))
 
     def _note(self, arguments: Sequence[np.ndarray], seconds: float) -> None:
-        """What a call usually takes; one that the system held up says little, so no call counts for more than a few."""
+        """Updates the usual time of a call; an outlier says little, so no call counts for more than a few."""
         shapes, usual = tuple([array.shape for array in arguments]), self._usual
         known = usual.get(shapes)
         if known is None:

@@ -1,4 +1,4 @@
-"""What a request may be refused with: each error has its HTTP status and its gRPC status code."""
+"""Errors of requests, each with its HTTP status and its gRPC status code."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def let_go(error: BaseException) -> None:
 
 
 def as_serve_error(error: BaseException) -> ServeError:
-    """What a request is answered with where this was raised."""
+    """The error that answers a request in which this was raised."""
     if isinstance(error, ServeError):
         return error
     if isinstance(error, BudgetExceededError):

@@ -38,8 +38,8 @@ _ENCODINGS = {b"\x1f\x8b": "gzip"} | {bytes((0x78, second)): "deflate" for secon
 
 
 class Shares:
-    """Who holds the server's threads: each takes no more than half of those that no other holds, so that there are some left for
-    whoever comes next."""
+    """Shares of the server's threads: each takes at most half of those that no other holds, so that some are left for
+    the next."""
 
     def __init__(self, most: int) -> None:
         self._most = most

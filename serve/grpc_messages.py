@@ -140,7 +140,7 @@ def _pool() -> descriptor_pool.DescriptorPool:
 
 
 def _rows(table: str) -> dict[str, str]:
-    """The entries of a table: a name, then what stands behind it, on lines that are set in, too."""
+    """The entries of a table: a name, then what stands after it, on lines that are set in, too."""
     rows = table.strip().replace("\n    ", " ").splitlines()
     return {name.strip(): rest for name, _, rest in (row.partition(":") for row in rows)}
 

@@ -2,7 +2,7 @@
 
 Clients send the same request again and again, with other elements. Fields of a message come in the order of their numbers, and
 raw_input_contents is the last: where a message has one tensor, and the bytes before its elements are known, so is all but these.
-An answer's outputs are printed once, too, and their elements behind that.
+An answer's outputs are printed once, too, and their elements after that.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _RAW_INPUT, _RAW_OUTPUT = b"\x3a", b"\x32"  # the keys of raw_input_contents and
 
 @dataclass(frozen=True)
 class Known:
-    """A message that was found right, but for the elements behind `prefix`."""
+    """A message that was found right, but for the elements after `prefix`."""
 
     prefix: bytes
     model: str
@@ -36,7 +36,7 @@ class Known:
     answers: dict[tuple, bytes] = field(default_factory=dict)  # before their elements, by the tensors' types and shapes
 
     def request(self, data: bytes) -> Request:
-        """What a message with this prefix asks for."""
+        """The request of a message with this prefix."""
         tensor = elements(self.name, memoryview(data)[len(self.prefix) :], self.dtype, self.shape)
         return Request(self.model, {self.name: tensor}, self.version, "", self.outputs)
 
@@ -48,7 +48,7 @@ class PlainMessages:
         self._known: dict[int, Known] = {}
 
     def find(self, data: bytes) -> Known | None:
-        """What is known of a message."""
+        """The known form of a message."""
         known = self._known.get(len(data))
         return known if known is not None and data.startswith(known.prefix) else None
 

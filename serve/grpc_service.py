@@ -325,7 +325,7 @@ def make_server(
     )
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
     if remote is not None:
-        from ..remote.server.service import remote_handlers
+        from ..rpc.server.service import remote_handlers
 
         handlers = remote_handlers(remote, calls, tokens, log, _answered, _streamed)
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(remote.name, handlers),))

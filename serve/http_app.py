@@ -49,7 +49,7 @@ _OPEN_PAGES = ("/", "/v2/health/live", "/v2/health/ready")  # that need no token
 
 @dataclass(frozen=True)
 class HttpLimits:
-    """What a client may send: bytes of a body and of its JSON, seconds that it may take to send it; bytes of all bodies at once,
+    """Limits of requests: bytes of a body and of its JSON, seconds that it may take to send it; bytes of all bodies at once,
     in bodies of the largest size."""
 
     max_body: int = 256 << 20
@@ -59,7 +59,7 @@ class HttpLimits:
 
 
 class Answer(NamedTuple):
-    """What is sent back."""
+    """A response."""
 
     status: int
     headers: Headers
@@ -253,7 +253,7 @@ class HttpApp:
     async def _read(
         self, body: Body, length: int | None, head_length: int | None, fields: dict[bytes, bytes]
     ) -> tuple[Head, memoryview]:
-        """The JSON of a request, and the bytes behind it. Raises BadRequestError, TooLargeError."""
+        """The JSON of a request, and the bytes after it. Raises BadRequestError, TooLargeError."""
         limits = self._limits
         encoding = fields.get(b"content-encoding", b"identity").decode("latin-1").strip().lower()
         if (head_length or 0) > limits.max_json:
@@ -389,7 +389,7 @@ def _header(headers: Headers, name: bytes) -> str:
 
 
 async def _decompressed(body: Body, data: bytes | bytearray, encoding: str, limit: int) -> bytes:
-    """What a body stands for: found in another thread where that may take longer than a millisecond."""
+    """A decompressed body; in another thread if that may take longer than a millisecond."""
     most = min(limit, MOST_INFLATED * len(data))
     body.take(most)
     if most > 1 << 20:

@@ -124,7 +124,7 @@ class Body:
 
 
 def decompressed(data: bytes | bytearray, encoding: str, limit: int) -> bytes:
-    """What a compressed body stands for. Raises BadRequestError, TooLargeError."""
+    """A body, decompressed. Raises BadRequestError, TooLargeError."""
     if encoding not in _WINDOWS:
         raise BadRequestError(f"content-encoding {encoding[:20]!r}: expected gzip or deflate")
     decoder = zlib.decompressobj(_WINDOWS[encoding])

@@ -1,4 +1,4 @@
-"""What the protocol has over HTTP besides inference: health, metadata, statistics, the repository, shared memory; and metrics."""
+"""The protocol over HTTP besides inference: health, metadata, statistics, the repository, shared memory; and metrics."""
 
 from __future__ import annotations
 

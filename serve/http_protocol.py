@@ -157,7 +157,7 @@ class Connection(HttpToolsProtocol):
 
 
 def _without_upgrade(data: bytes) -> bytes:
-    """What begins with a request's head, without its wish for another protocol: HTTP/2, which Java's clients ask for with their
+    """A request's first bytes, without its wish to upgrade: to HTTP/2, which Java's clients ask for with their
     first request. httptools would leave its body out; that a server ignores the wish is HTTP's own rule."""
     head, end, rest = data.partition(b"\r\n\r\n")
     return re.sub(rb"(?i)\r\nupgrade:", b"\r\nX-Ignored:", head) + end + rest

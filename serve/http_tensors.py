@@ -1,4 +1,4 @@
-"""Requests and answers of the protocol over HTTP: JSON, and behind it the elements of tensors that are sent as bytes."""
+"""Requests and answers of the protocol over HTTP: JSON, and after it the elements of tensors that are sent as bytes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _KNOWN_HEADS, _MAX_KNOWN_HEAD = 256, 1024  # heads and answers that are remember
 
 @dataclass(frozen=True)
 class Wanted:
-    """How a client wants an output: as bytes behind the JSON, or in a shared memory region."""
+    """How a client wants an output: as bytes after the JSON, or in a shared memory region."""
 
     is_binary: bool
     region: str = ""
@@ -44,7 +44,7 @@ class Wanted:
 
 @dataclass
 class Head:
-    """The JSON part of a request: what it declares, before the bytes behind it are read. Not changed but for `layout`."""
+    """The JSON part of a request: what it declares, before the bytes after it are read. Not changed but for `layout`."""
 
     values: dict[str, Any]
     binary: int  # bytes that follow
@@ -52,12 +52,12 @@ class Head:
     is_binary: bool = False  # outputs that are not named
     is_long: bool = False  # takes longer to read than other clients may wait
     layout: list[tuple] | None = (
-        None  # once they were found right: the inputs, if all lie behind the JSON; see `_layout`
+        None  # once they were found right: the inputs, if all lie after the JSON; see `_layout`
     )
 
     @cached_property
     def takes_bytes(self) -> bool:
-        """Whether all outputs are wanted as bytes behind the JSON."""
+        """Whether all outputs are wanted as bytes after the JSON."""
         return (
             all(each.is_binary and not each.region for each in self.wanted.values()) if self.wanted else self.is_binary
         )
@@ -167,7 +167,7 @@ def _layout(entries: list[dict]) -> list[tuple[str, DType, tuple[int, ...], int,
 
 
 def print_response(response: Response, head: Head, regions: Regions) -> tuple[bytes, list[np.ndarray]]:
-    """The JSON of an answer, and the tensors whose bytes are behind it. JSON that says no more than shapes is remembered. Raises
+    """The JSON of an answer, and the tensors whose bytes are after it. JSON that says no more than shapes is remembered. Raises
     BadRequestError for a region that does not suit."""
     tensors = response.outputs.values()
     if response.id or not head.takes_bytes or any(map(is_texts, tensors)):
@@ -266,7 +266,7 @@ def elements(name: str, data: memoryview, dtype: DType, shape: tuple[int, ...]) 
     array = np.frombuffer(data, _wire(dtype), math.prod(shape)).reshape(shape)
     if dtype is DType.bool:
         return array != 0
-    if not array.flags.aligned:  # as three of four are that lie behind JSON: calls would take 25 us to do this
+    if not array.flags.aligned:  # as three of four are that lie after JSON: calls would take 25 us to do this
         return array.astype(dtype.numpy)
     return array.astype(dtype.numpy, copy=False)
 
@@ -324,7 +324,7 @@ def _listed(name: str, data: list, dtype: DType, shape: tuple[int, ...], count: 
     if count == 0:
         return np.zeros(shape, dtype.numpy)
     if not kinds <= ({bool} if dtype is DType.bool else {int} if dtype.is_integer else {int, float}):
-        raise BadRequestError(f"input {name!r}: its data are no elements of {NAMES[dtype]}")
+        raise BadRequestError(f"input {name!r}: its data are not elements of {NAMES[dtype]}")
     made = np.empty(count, dtype.numpy)
     for piece in spans(count):
         made[piece] = _converted(name, values[piece], dtype)

@@ -125,7 +125,7 @@ def _reason(endpoint: Endpoint, least: int) -> str:
 
 
 def _tried(endpoint: Endpoint, size: int, most: int, deadline: float) -> Merging:
-    """What trials with rows of this size say. Raises TreadleError where there can be none."""
+    """The result of trials with rows of this size. Raises TreadleError if there can be none."""
     rng, least = np.random.default_rng(0), 1
     fewer = range(_ROWS - 1, 0, -1)
     more = sorted({most, 2 * _ROWS} - {*fewer, _ROWS})

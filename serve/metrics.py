@@ -1,4 +1,4 @@
-"""What `/metrics` shows, in Prometheus' format."""
+"""The metrics at `/metrics`, in Prometheus' format."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _Counts:
 
 
 class Metrics:
-    """Counters of one server. They are kept here and shown when somebody looks: Prometheus' own take longer to count."""
+    """Counters of one server. They are kept here and read on demand: Prometheus' own take longer to count."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -55,7 +55,7 @@ class Metrics:
         self._repository = repository
 
     def watch(self, waiting: Callable[[], float], running: Callable[[], float]) -> None:
-        """What is asked when somebody looks."""
+        """Sets the gauges' sources, which are read on each scrape."""
         Gauge("treadle_waiting", "Requests that wait for their turn", registry=self.registry).set_function(waiting)
         Gauge("treadle_running", "Calls that run", registry=self.registry).set_function(running)
 
@@ -71,7 +71,7 @@ class Metrics:
                 counts.queued.add(queued)
 
     def collect(self) -> Iterator[Any]:
-        """What Prometheus' registry asks for."""
+        """The metrics, for Prometheus' registry."""
         labels = ("model", "function")
         requests = CounterMetricFamily(
             "treadle_requests", "Requests by what they were answered with", labels=(*labels, "code")
@@ -102,7 +102,7 @@ _BATCH_ROWS = tuple(2**power for power in range(11))
 
 
 def _of_models(repository: Repository) -> Iterator[Any]:
-    """What is counted where calls are made, of the models that are loaded now, and what became of files."""
+    """Metrics of the loaded models, counted where calls are made, and the states of files."""
     labels = ("model", "function")
     rows = HistogramMetricFamily("treadle_batch_rows", "Rows of a call, of one request or several", labels=labels)
     compute = HistogramMetricFamily(

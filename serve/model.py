@@ -69,7 +69,7 @@ class Model:
         return found
 
     def name_of(self, function: str) -> str:
-        """What clients call a function: the main one has the model's name."""
+        """Clients' name of a function: the main one has the model's name."""
         return self.name if function == self.main else f"{self.name}:{function}"
 
     def endpoint(self, function: str) -> Endpoint:

@@ -13,7 +13,7 @@ _LONGEST = 1e9  # seconds that anything may wait: what threads can wait for ends
 
 
 class Options(NamedTuple):
-    """What a request says of its call, besides its tensors. `deadline` is a time of `time.monotonic`."""
+    """Options of a request's call, besides its tensors. `deadline` is a time of `time.monotonic`."""
 
     deadline: float | None = None
     sequence: int | str | None = None

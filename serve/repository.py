@@ -52,7 +52,7 @@ class Found:
 
 @dataclass
 class State:
-    """What became of a version: READY, LOADING or UNAVAILABLE, and why."""
+    """The state of a version: READY, LOADING or UNAVAILABLE, and why."""
 
     state: str
     reason: str = ""
@@ -168,7 +168,7 @@ class Repository:
     # ---- the folder ----
 
     def scan(self) -> dict[str, Found]:
-        """What is in the folder now. Raises FileError where it cannot be read."""
+        """The folder's present contents. Raises FileError if it cannot be read."""
         found: dict[str, Found] = {}
         try:
             with os.scandir(self.folder) as found_entries:

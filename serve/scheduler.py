@@ -24,11 +24,11 @@ class Work(Protocol):
     """Something that waits in a line."""
 
     def run(self) -> None:
-        """Makes the call, and tells whoever waits for it. Raises nothing."""
+        """Makes the call, and wakes its waiter. Raises nothing."""
 
 
 class Line:
-    """What waits for one model. `take` is what a thread is to do next; subclasses may make one call of several requests."""
+    """The requests that wait for one model. `take` gives a thread its next work; subclasses may merge requests into one call."""
 
     def __init__(self, name: str, max_queue: int, instances: int | None) -> None:
         self.name, self.max_queue, self.instances = name, max_queue, instances
@@ -41,11 +41,11 @@ class Line:
         return now
 
     def take(self) -> Work:
-        """What is to be done first."""
+        """The first work in line."""
         return self.waiting.popleft()
 
     def took(self, work: Work, seconds: float) -> None:
-        """What was taken is done, and had all processors for so long, or some of them for accordingly longer."""
+        """The taken work is done; it used all processors for `seconds`, or some of them for proportionally longer."""
 
 
 class Scheduler:
@@ -72,7 +72,7 @@ class Scheduler:
             return True
 
     def leave(self, line: Line, seconds: float) -> None:
-        """The call behind `enter` is over, and took so long."""
+        """The call after `enter` is over, and took so long."""
         with self._lock:
             self._end(line, seconds)
 
@@ -145,7 +145,7 @@ class Scheduler:
             thread = Thread(target=self._serve, name="treadle-serve", daemon=True)
             try:
                 thread.start()
-            except RuntimeError:  # the system has no thread for us: those that there are will do it
+            except RuntimeError:  # the system has no thread for us: the existing ones will do it
                 if not self._threads:
                     raise
             else:
@@ -166,7 +166,7 @@ class Scheduler:
         return best, None if first is None else first - now
 
     def _serve(self) -> None:
-        """What each thread does."""
+        """The loop of each thread."""
         while True:
             with self._lock:
                 found = self._await()

@@ -20,7 +20,7 @@ from .texts import nbytes
 
 
 class Sequence:
-    """What one sequence keeps, and whose turn it is."""
+    """One sequence's state, and whose turn it is."""
 
     def __init__(self) -> None:
         self.inputs: Mapping[str, np.ndarray] = {}

@@ -23,7 +23,7 @@ import uvicorn
 
 from ..formats.messages.errors import ArgumentError, FileError
 from ..formats.starting import Thread
-from ..remote.server.sessions import RemoteLimits
+from ..rpc.server.sessions import RemoteLimits
 from .access import AccessLog, Tokens
 from .config import ModelConfig
 from .descriptors import most_connections
@@ -44,7 +44,7 @@ _GRPC_THREADS = 256  # calls that gRPC's server takes at once: each waits in a t
 
 @dataclass(frozen=True)
 class ServerConfig:
-    """What a server is started with. A port of None is not opened, of 0 chosen by the system. Times are in seconds."""
+    """Settings of a server. A port of None is not opened, of 0 chosen by the system. Times are in seconds."""
 
     folder: str | Path
     host: str = "127.0.0.1"
@@ -216,7 +216,7 @@ class Server:
         from .grpc_service import Methods, make_server
 
         if config.remote is not None:
-            from ..remote.server.service import RemoteMethods
+            from ..rpc.server.service import RemoteMethods
 
             self.remote = RemoteMethods(config.remote, config.functions, self.service.scheduler)
         self._calls = Calls(Room(config.limits.max_bodies * config.limits.max_body), config.limits.max_body)
@@ -232,7 +232,7 @@ class Server:
         address = f"{config.host}:{config.grpc_port}"
         try:
             self.grpc_port = self._grpc_port(address)
-        except RuntimeError as error:  # somebody took it while models were loaded
+        except RuntimeError as error:  # the port was taken while models were loaded
             raise FileError(f"gRPC cannot listen on {address}: {error}") from None
         self._grpc.start()
         self._calls.start()

@@ -1,4 +1,4 @@
-"""What both transports stand on: models by name, requests checked, run and answered."""
+"""The service under both transports: models by name, requests checked, run and answered."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Request:
 
 @dataclass(slots=True)
 class Response:
-    """What a call gave: tensors by name, in the order in which they were asked for."""
+    """The result of a call: tensors by name, in the requested order."""
 
     model: str
     version: str
@@ -102,6 +102,20 @@ class Call:
     def gathering(self) -> float:
         """Seconds that it took to put its tensors among other requests'."""
         return 0.0 if self.pending is None else self.pending.gathering
+
+
+def _tell(span: Span, call: Call) -> None:
+    """What tracing is told of a call."""
+    function = call.endpoint.function
+    span.called(
+        call.model.name_of(function),
+        model=call.model.name,
+        version=call.model.version,
+        function=function,
+        rows=rows_in(call.arguments),
+        queue_seconds=call.queued,
+        compute_seconds=call.computed,
+    )
 
 
 class Service:
@@ -247,7 +261,7 @@ class Service:
         statistics.succeeded(seconds, queued or 0.0, request.reading + call.gathering, call.computed or 0.0, rows)
         self.metrics.answered(model.name, function, "OK", seconds, queued)
         if request.span is not None:
-            request.span.called(call, rows)
+            _tell(request.span, call)
         wanted = {name: named[name] for name in request.outputs} if request.outputs else named
         return Response(request.model, str(call.model.version), request.id, wanted, statistics)
 
@@ -258,7 +272,7 @@ class Service:
         call.model.statistics[call.endpoint.function].failed(seconds)
         self.metrics.answered(call.model.name, call.endpoint.function, answer.grpc, seconds, call.queued)
         if call.request.span is not None:
-            call.request.span.called(call, rows_in(call.arguments))
+            _tell(call.request.span, call)
         return answer
 
     def _continue(self, call: Call, sequence: Sequence, outputs: Mapping[str, np.ndarray]) -> None:
@@ -277,7 +291,7 @@ class Service:
 
     @staticmethod
     def end(call: Call) -> None:
-        """Behind a call, however it ended."""
+        """After a call, however it ended."""
         if call.sequence is not None:
             call.sequence.leave()
 

@@ -1,4 +1,4 @@
-"""What has been served, counted as the protocol's statistics ask: times are in nanoseconds."""
+"""Statistics of served requests, as the protocol defines them: times are in nanoseconds."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Statistics:
 
 
 class History:
-    """What the server did in the last minutes, as its page draws it: one row a look, of what happened since the look before."""
+    """The server's last minutes, for its page: one row per sample, of what happened since the sample before."""
 
     LOOKS = 600
     LEAST_SECONDS = 1.0

@@ -1,4 +1,4 @@
-"""The protocol's BYTES: texts, each behind its length, four bytes, little-endian.
+"""The protocol's BYTES: texts, each after its length, four bytes, little-endian.
 
 In this process the elements of string tensors are numbers (`formats/strings.py`). No number comes from a client or goes to one:
 it would be another's text.

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import __version__
 from .errors import as_serve_error
-
-if TYPE_CHECKING:
-    from .service import Call
 
 
 class Tracing:
@@ -51,26 +48,15 @@ class Tracing:
 
 
 class Span:
-    """What is said of one request."""
+    """The span of one request."""
 
     def __init__(self, span: Any, trace: Any) -> None:
         self._span, self._trace = span, trace
 
-    def called(self, call: Call, rows: int) -> None:
-        """The request had its model, and its turn if it got one."""
-        model = call.model.name_of(call.endpoint.function)
-        self._span.update_name(f"infer {model}")  # not before: a name that is not known here may be anything
-        found = {
-            "treadle.model": call.model.name,
-            "treadle.version": call.model.version,
-            "treadle.function": call.endpoint.function,
-            "treadle.rows": rows,
-        }
-        if call.queued is not None:
-            found["treadle.queue_seconds"] = call.queued
-        if call.computed is not None:
-            found["treadle.compute_seconds"] = call.computed
-        self._span.set_attributes(found)
+    def called(self, name: str, /, **attributes: Any) -> None:
+        """The request had its model, and its turn if it got one. Attributes that are None are not known."""
+        self._span.update_name(f"infer {name}")  # not before: a name that is not known here may be anything
+        self._span.set_attributes({f"treadle.{key}": each for key, each in attributes.items() if each is not None})
 
     def failed(self, error: BaseException) -> None:
         """The request is answered with an error. One of the client's making is none of the span."""
@@ -80,5 +66,5 @@ class Span:
             self._span.set_status(self._trace.StatusCode.ERROR, str(answer))
 
     def end(self) -> None:
-        """Behind the request, however it ended."""
+        """After the request, however it ended."""
         self._span.end()

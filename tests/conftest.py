@@ -1,5 +1,5 @@
 """How tests share a machine, and which are run: `make test` runs them on several processes (pytest-xdist), those marked `serial`
-behind all others.
+after all others.
 
 `make test` is tier 1, minutes on two cores without a cache: of tests that take long, the cases that `tests/tiers.py` chooses, and
 properties of fewer examples. `make test-all` (`--all`) runs all. A test that is named on the command line runs whole.

@@ -6,7 +6,6 @@ from __future__ import annotations
 import ast
 import gc
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import treadle
@@ -14,19 +13,8 @@ from treadle.compiler.ir.text import parse_module
 from treadle.compiler.operators import recall
 from treadle.vm.outputs import _classes, outputs_class
 
-ROOT = Path(treadle.__file__).parent
-FOLDERS = (
-    "formats",
-    "native",
-    "vm",
-    "compiler",
-    "decode",
-    "remote",
-    "serve",
-    "cluster",
-    "debug",
-    "tvm",
-)  # tools end with what they were begun for
+from . import package
+
 CACHES = {"cache", "lru_cache", "once"}
 CONTAINERS = {
     "dict", "list", "set", "deque", "OrderedDict", "defaultdict", "Counter", "SimpleQueue",
@@ -36,7 +24,7 @@ CHANGES = {
     "add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popitem", "popleft", "put", "remove",
     "setdefault", "update",
 }  # fmt: skip
-# ---- what bounds each, and why it outlives whoever filled it ----
+# ---- what bounds each, and why it outlives what filled it ----
 
 ONE = "one value, of the process"
 OF_THE_TABLE = "filled while modules are imported, by tables of the package"
@@ -45,7 +33,6 @@ MEMORIES = {
     "cluster/dask.py: _runners": "64; the threads and machine that a worker goes on with from batch to batch",
     "cluster/handle.py: _opened": "64; a worker's machines, from batch to batch",
     "cluster/handle.py: _temporary_folder": ONE,
-    "compiler/driver.py: has_kernel": "primitives of one compilation, with which it goes",
     "compiler/builder/draws.py: FUNCTIONS": OF_THE_TABLE,
     "compiler/onnx/importer.py: _known_schema": "1,024 names of 200 characters",
     "compiler/onnx/batch_rules.py: RULES": OF_THE_TABLE,
@@ -58,18 +45,20 @@ MEMORIES = {
     "compiler/targets/cpu/target.py: _caches": ONE,
     "compiler/targets/cpu/target.py: of": "one for each CPU that users compile for",
     "compiler/targets/cpu/products/tile.py: tiles": "one for each CPU that users compile for",
-    "compiler/operators/patterns.py: _other_cases": "4,096 characters",
-    "compiler/operators/patterns.py: pattern_problem": "64 expressions of 10,000 characters, and a line each",
+    "compiler/operators/regular_expressions.py: _other_cases": "4,096 characters",
+    "compiler/operators/regular_expressions.py: pattern_problem": "64 expressions of 10,000 characters, and a line each",
     "compiler/operators/recall.py: _kept": "one for each operator that keeps something, with which it goes",
     "compiler/operators/table.py: TABLE": "operators of the package's and of users'",
     "compiler/targets/cpu/operators/winograd.py: transforms": "one for each size of tile in a table",
     "compiler/passes/patterns.py: parse": "patterns of the package's",
     "compiler/passes/recognise.py: _rules_of": "one for each operator of the table",
-    "debug/interpreter/call.py: _assigned": "16 kernels",
-    "debug/interpreter/call.py: _code": "16 kernels",
-    "debug/interpreter/vectors.py: _constant": "4,096 numbers",
-    "debug/interpreter/vectors.py: dtype_of": "element types",
-    "debug/interpreter/vocabulary.py: vocabulary": "one for each number of lanes",
+    "compiler/targets/emulated/call.py: _assigned": "16 kernels",
+    "compiler/targets/emulated/call.py: _code": "16 kernels",
+    "compiler/targets/emulated/emitted.py: _c_function": "functions of the C library that elementary ones call",
+    "compiler/targets/emulated/emitted.py: _program": "1,024 functions of an element type, a number of lanes and a CPU",
+    "compiler/targets/emulated/vectors.py: _constant": "4,096 numbers",
+    "compiler/targets/emulated/vectors.py: dtype_of": "element types",
+    "compiler/targets/emulated/vocabulary.py: vocabulary": "one for each number of lanes",
     "formats/dtypes.py: _BY_NUMPY": "element types",
     "formats/extensions.py: EXTENSIONS": BY_USERS,
     "formats/host_values.py: _dicts": "64 functions",
@@ -77,9 +66,8 @@ MEMORIES = {
     "formats/same_file.py: _digests": "1,024 digests of files, which would be read again",
     "formats/schema.py: _parse_dim": "1,024 dimensions of 1,024 characters and 64 terms",
     "formats/strings.py: _gone": "texts whose holders are gone: as many as the calls held, forgotten by the next ones",
-    "formats/strings.py: _numbers": "texts that somebody holds: calls, whose budgets count them, and executables",
     "formats/strings.py: _others": "texts that somebody holds",
-    "formats/strings.py: _texts": "texts that somebody holds",
+    "formats/strings.py: _texts": "texts that somebody holds: calls, whose budgets count them, and executables",
     "serve/grpc_messages.py: _pool": ONE,
     "serve/grpc_messages.py: message": "messages of the protocol",
     "serve/http_pages.py: _page": ONE,
@@ -90,10 +78,11 @@ MEMORIES = {
     "tvm/_lazy.py: _ALIASES": OF_THE_TABLE,
     "tvm/ir/diagnostics.py: _renderers": BY_USERS,
     "tvm/relay/expr.py: OPERATOR_CALLS": OF_THE_TABLE,
-    "tvm/relay/expr.py: _OPS": "operators of Relay's that there are",
+    "tvm/relay/expr.py: _OPS": "Relay's operators",
     "tvm/relay/op/table.py: TABLE": OF_THE_TABLE,
     "tvm/relay/libraries.py: library": "two libraries",
     "tvm/rpc/server.py: _servers": "servers that users have started",
+    "vm/__init__.py: targets": OF_THE_TABLE,
     "vm/array_memory.py: _accounts": "as many as operators ran at once; arrays may refer to one",
     "vm/array_memory.py: handler_functions": ONE,
     "vm/aside.py: _idle": "threads: as many as operators ran at once",
@@ -143,9 +132,8 @@ MEMORIES = {
 
 
 def modules() -> Iterator[tuple[str, ast.Module]]:
-    for folder in FOLDERS:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text("utf-8"))
+    for name, path in package.modules(without={"tools"}).items():  # which end with what they were begun for
+        yield name, ast.parse(path.read_text("utf-8"))
 
 
 def memories() -> set[str]:

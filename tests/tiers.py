@@ -73,7 +73,7 @@ def _draw_fewer(function: Any) -> None:
 
 @contextlib.contextmanager
 def measured(item: Any, path: str | None) -> Iterator[None]:
-    """Notes what a test would take in tier 1, of this process and its children, where somebody wants to know."""
+    """Notes what a test would take in tier 1, of this process and its children, if wanted."""
     if path is None:
         yield
         return

@@ -29,13 +29,10 @@ from ..formats.messages.file_kinds import HEAD_BYTES, kind_of, told
 from ..formats.messages.names import near
 from ..formats.text.text_files import read_text
 from ..formats.types import TensorType, Type
+from .errors import UsageError
 
 if TYPE_CHECKING:
     from ..vm.data_types import DataTypes
-
-
-class UsageError(TreadleError, ValueError):
-    """The command line asks for something that does not fit together."""
 
 
 _SHORT_NAMES = {"bool": DType.bool} | {
@@ -69,7 +66,7 @@ class TensorArgument:
 
     def load_value(self, declared: Type, types: DataTypes) -> Any:
         """A value that is not a tensor, as a call takes it. Raises UsageError."""
-        from .json_values import how, value_of
+        from .json_values import how, value_of  # which needs the machine
 
         text = self.source
         if self.dtype is not None or self.shape is not None or text.startswith(("random", "@")):
@@ -290,7 +287,7 @@ def read_array(path: str, name: str = "") -> np.ndarray:
 
 
 def mismatch(name: str, actual: np.ndarray, expected: np.ndarray, rtol: float, atol: float) -> str:
-    """What is wrong with a result, in one line; "" if nothing is."""
+    """The mismatch of a result, in one line; "" if there is none."""
     if actual.shape != expected.shape or actual.dtype != expected.dtype:
         came, wanted = (f"{array.dtype}{list(array.shape)}" for array in (actual, expected))
         return f"output {name!r}: expected {wanted}, got {came}"

@@ -103,7 +103,7 @@ def _import(names: Iterable[str]) -> None:
                 raise ModuleNotFoundError(f"a module's name is expected, such as {module}, not its file's")
             importlib.import_module(name)
         except Exception as error:
-            from .arguments import UsageError
+            from .errors import UsageError
 
             is_missing = isinstance(error, ModuleNotFoundError) and error.name and name.startswith(error.name)
             hint = "; Python looks in the working directory, and where PYTHONPATH says" if is_missing else ""
@@ -111,7 +111,7 @@ def _import(names: Iterable[str]) -> None:
 
 
 def _no_command(word: str, commands: Iterable[str]) -> str:
-    """What to say of a first word that is none: often the file is given without one."""
+    """The message about a first word that is not a command: often a file is given without one."""
     from ..formats.messages.elsewhere import elsewhere
     from ..formats.messages.names import near
 
@@ -123,7 +123,7 @@ def _no_command(word: str, commands: Iterable[str]) -> str:
 
 
 def _no_option(word: str, command: argparse.ArgumentParser) -> str:
-    """What to say of a word that a command does not take."""
+    """The message about a word that a command does not take."""
     from ..formats.messages.names import near
 
     if not word.startswith("-"):
@@ -133,8 +133,8 @@ def _no_option(word: str, command: argparse.ArgumentParser) -> str:
 
 
 def exit_code(error: Exception) -> int:
-    """What the process that met `error` exits with."""
-    from .arguments import UsageError
+    """The exit code of a process that met `error`."""
+    from .errors import UsageError
 
     if isinstance(error, UsageError):
         return USAGE

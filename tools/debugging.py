@@ -56,7 +56,7 @@ def add_commands(commands: Any) -> None:
         "--print", action="append", default=[], metavar="NAME", dest="names", help="only lines that assign it"
     )
     step.add_argument("--top", type=int, default=_ROWS, metavar="N", help=f"lines to show (default: {_ROWS}; 0: all)")
-    step.add_argument("--parts", type=int, default=1, metavar="N", help="as threads share it, one behind the other")
+    step.add_argument("--parts", type=int, default=1, metavar="N", help="as threads share it, one after the other")
     step.add_argument("--pdb", action="store_true", help="enter Python's debugger at the kernel's first line")
     source = commands.add_parser("source", help="show the code of a primitive's kernel")
     source.add_argument("file", help=HELP)
@@ -102,8 +102,8 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 
 
 def compare_command(options: argparse.Namespace) -> int:
-    from ..debug.comparison import compare, compare_with
     from ..debug.references import is_foreign
+    from ..debug.side_by_side import compare, compare_with
 
     if Path(options.model).is_dir():
         from ..debug.case import load_case
@@ -133,7 +133,7 @@ def compare_command(options: argparse.Namespace) -> int:
 
 
 def _against(name: str | None) -> Any:
-    """What `debug.compare` takes: a word, or what a file holds."""
+    """The `against` of `debug.compare`: a word, or a file's contents."""
     if name is None or not Path(name).is_file():
         return name
     file = program_file(name)
@@ -174,7 +174,7 @@ def dump_command(options: argparse.Namespace) -> int:
 def step_command(options: argparse.Namespace) -> int:
     from bdb import BdbQuit
 
-    from ..debug.interpreter.call import Step
+    from ..compiler.targets.emulated.call import Step
     from ..debug.stepping import step
     from ..formats.messages.names import near
     from ..native.convention import STOPPED
@@ -260,7 +260,7 @@ def _opened(name: str, options: argparse.Namespace) -> Executable:
 
 
 def prepare(options: argparse.Namespace) -> tuple[Subject, dict[str, np.ndarray]]:
-    """What the options name, compiled if it is a model, and its arguments. Raises UsageError and what compiling raises."""
+    """The named program, compiled if it is a model, and its arguments. Raises UsageError and what compiling raises."""
     from ..debug.subject import subject
     from .execute import prepare_call
     from .profile import made

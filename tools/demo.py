@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..formats.messages.errors import TreadleError
 from ..native import processes
 from . import digits
 
@@ -51,7 +52,7 @@ def main() -> int:
 
 
 def classify(path: Path) -> int:
-    """What the new process does. Exits with 1 if the accuracy is not what it should be."""
+    """The work of the new process. Exits with 1 if the accuracy is too low."""
     start = time.perf_counter()
     from .. import VirtualMachine, load
 
@@ -90,4 +91,7 @@ def _indented(text: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(classify(Path(sys.argv[1])) if len(sys.argv) > 1 else main())
+    try:
+        sys.exit(classify(Path(sys.argv[1])) if len(sys.argv) > 1 else main())
+    except TreadleError as error:
+        sys.exit(f"  {error}")

@@ -149,7 +149,7 @@ def _engine() -> Finding:
 
 
 def _internals() -> Iterator[Finding]:
-    """What Treadle relies on in other packages that they do not promise."""
+    """Undocumented internals of other packages that Treadle relies on."""
     from ..vm.internals import RELIANCES
 
     for each in RELIANCES:

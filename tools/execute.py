@@ -8,22 +8,19 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..formats import tuning
 from ..formats.messages.errors import UnknownPassError
 from ..formats.messages.names import near
 from ..formats.types import TensorType
 from . import arguments
-from .arguments import UsageError
+from .errors import UsageError
 from .program_files import HELP, STANDARD_INPUT, ProgramFile, add_opt_level, program_file, write_executable
 
 if TYPE_CHECKING:
-    from ..compiler.targets.cpu.tune import Session, Tuned
     from ..formats.executable import Executable
     from ..formats.program import Function
     from ..formats.types import Type
@@ -82,18 +79,6 @@ def add_commands(commands: Any) -> None:
     compile_.add_argument("--entry", default="main", help="name of the compiled function (default: main)")
     compile_.add_argument("--no-kernels", action="store_true", help="build no native code; the first run will")
     compile_.add_argument(
-        "--tune",
-        nargs="?",
-        type=arguments.seconds,
-        const=tuning.SECONDS,
-        metavar="SECONDS",
-        help=f"measure which variants of the kernels are the fastest on this machine (default: for {tuning.SECONDS:g} s); "
-        "Ctrl-C ends it and keeps what was found",
-    )
-    compile_.add_argument(
-        "--tuned", action="store_true", help="take the variants that tuning found before, without measuring"
-    )
-    compile_.add_argument(
         "--decode-loop",
         action="store_true",
         help="of a decoder with a cache: add the function `generate`, which makes a whole text",
@@ -109,7 +94,7 @@ def add_commands(commands: Any) -> None:
         "--max-seconds",
         type=arguments.seconds,
         metavar="N",
-        help="wall time that compiling may take, tuning included, in seconds, or as 90s, 2m",
+        help="wall time that compiling may take, in seconds, or as 90s, 2m",
     )
     compile_.add_argument(
         "--max-memory",
@@ -163,15 +148,13 @@ def add_call_options(parser: argparse.ArgumentParser) -> None:
 
 def compile_command(options: argparse.Namespace) -> int:
     from ..compiler import bounds
-    from ..compiler.targets.cpu.tune import Session
 
     start = time.perf_counter()
-    session = None if options.tune is None else Session(options.tune, progress=not options.json)
     file = program_file(options.model)
     output = file.output(options.output)
     try:
         with bounds.bounded(options.max_seconds, options.max_memory), _spilling(output):
-            executable = _compiled(file, options, session)
+            executable = _compiled(file, options)
     except UnknownPassError as error:
         raise UsageError(f"--print-after: {error}") from None
     report: dict[str, Any] = {
@@ -181,16 +164,12 @@ def compile_command(options: argparse.Namespace) -> int:
         "functions": len(executable.program.functions),
         "primitives": len(executable.program.primitives),
     }
-    if session is not None:
-        report["tuning"] = asdict(session.found)
     from ..formats.text.report import size_text
 
     told = sys.stderr if str(output) == STANDARD_INPUT else sys.stdout
     if options.json:
         print(json.dumps(report), file=told)
     else:
-        if session is not None:
-            print(_tuning_text(session.found), file=told)
         print(
             f"{output}: {size_text(report['bytes'])}, {report['functions']} functions, "
             f"{report['primitives']} primitives, in {report['seconds']:.2f} s",
@@ -206,8 +185,8 @@ def _spilling(output: Path) -> contextlib.AbstractContextManager[None]:
     return contextlib.nullcontext() if str(output) == STANDARD_INPUT else spilling(output.parent)
 
 
-def _compiled(file: ProgramFile, options: argparse.Namespace, session: Session | None) -> Executable:
-    """A model compiled; an executable with the kernels of this machine, and tuned. Raises UsageError."""
+def _compiled(file: ProgramFile, options: argparse.Namespace) -> Executable:
+    """A model compiled; an executable with the kernels of this machine. Raises UsageError."""
     from .. import compile
 
     if file.is_model:
@@ -225,12 +204,9 @@ def _compiled(file: ProgramFile, options: argparse.Namespace, session: Session |
             opt_level=options.opt_level,
             print_after=options.print_after,
             embed_native=not options.no_kernels,
-            tune=session,
-            tuned=options.tuned,
             decode_loop=options.decode_loop,
         )
     from ..compiler.driver import with_kernels
-    from ..compiler.targets.cpu.tune import tune_kernels, with_known_variants
 
     for name in ("shape", "dim", "dtype", "outputs", "batch", "decode_loop", "print_after"):
         if getattr(options, name):
@@ -238,37 +214,7 @@ def _compiled(file: ProgramFile, options: argparse.Namespace, session: Session |
             raise UsageError(f"{option} is for models, which are compiled; {file.name} is {file.what}")
     executable = file.executable()
     file.verified(executable)
-    if options.tuned:
-        executable = with_known_variants(executable)
-    if session is not None:
-        executable = tune_kernels(executable, session=session)
     return executable if options.no_kernels else with_kernels(executable)
-
-
-def _tuning_text(tuned: Tuned) -> str:
-    """What was gained, kernel by kernel."""
-    lines = [
-        f"  {each.name}: {each.default * 1e6:.1f} → {each.best * 1e6:.1f} us, {each.variant}"
-        for each in tuned.outcomes
-        if each.variant
-    ]
-    algorithms = [
-        f"  {each.name}: {each.default * 1e6:.1f} → {each.best * 1e6:.1f} us, {each.variant}"
-        for each in tuned.algorithms
-    ]
-    ending = "interrupted; " if tuned.was_interrupted else ""
-    rest = f", {tuned.untried} not for want of time" if tuned.untried else ""
-    if tuned.untried and not tuned.outcomes and not algorithms:
-        count = f"{tuned.untried} kernel{'s' * (tuned.untried != 1)}"
-        return f"{ending}tuned nothing: the time was too short to measure any of {count}; give --tune more seconds"
-    return "\n".join(
-        [
-            f"{ending}tuned {len(lines)} of {len(tuned.outcomes)} measured kernels{rest}: "
-            f"{tuned.default_seconds * 1e3:.3f} → {tuned.seconds * 1e3:.3f} ms on one thread",
-            *algorithms,
-            *lines,
-        ]
-    )
 
 
 # ---- run ----
@@ -356,7 +302,7 @@ def prepare_call(
                 f"no --input for {', '.join(map(repr, missing))}; {first} is {params[first]}: write it as JSON, --input "
                 f"{first}=JSON, {how(params[first], executable.types)}, or --input {first}=@FILE.json"
             )
-        arguments.dimensions(options.dim, list(params.values()))  # a name that there is not is told first
+        arguments.dimensions(options.dim, list(params.values()))  # an unknown name is told first
         raise UsageError(
             f"no --input for {', '.join(map(repr, missing))}; {first} is {params[first]}: --input {first}=@FILE.npy, or "
             f"{first}=random:SEED with --dim NAME=SIZE for sizes that are names"

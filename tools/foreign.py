@@ -1,4 +1,4 @@
-"""What `treadle info`, `dis`, `stats` and `verify` show of executables of TVM's two machines, as they are or in a library."""
+"""Executables of TVM's two machines, bare or in a library, for `treadle info`, `dis`, `stats` and `verify`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RelaxFile:
         return statistics(self._program)
 
     def program(self) -> RelaxProgram:
-        """What would run, checked. Raises VerificationError."""
+        """The program that would run, verified. Raises VerificationError."""
         check(self._program)
         return self._program
 
@@ -50,7 +50,7 @@ class RelayFile:
         return statistics_text(held, self._executable.globals, self._executable.primitives)
 
     def program(self) -> RelaxProgram:
-        """What would run, checked. Raises VerificationError."""
+        """The program that would run, verified. Raises VerificationError."""
         from ..tvm.machines.relay.program import make_program
 
         program = make_program(self._executable)
@@ -77,7 +77,7 @@ def read_foreign(source: Path | bytes) -> RelaxFile | RelayFile | None:
 
 
 def verified_facts(foreign: RelaxFile | RelayFile) -> dict[str, Any]:
-    """What `treadle verify` says. Raises VerificationError."""
+    """The facts that `treadle verify` prints. Raises VerificationError."""
     program = foreign.program()
     return {
         "verified": True,

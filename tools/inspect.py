@@ -101,10 +101,10 @@ def _host_facts(executable: Executable) -> list[dict[str, Any]]:
     """The primitives that have no native kernel. The compiler is asked where it has not said so when it made the program."""
     found = noted(executable.program)
     if found is None:
-        from ..compiler import targets
         from ..compiler.host_work import host_primitives
+        from ..compiler.targets.choice import backend_of
 
-        found = host_primitives(executable.program, targets.backend().supports)
+        found = host_primitives(executable.program, backend_of().supports)
     return [asdict(each) for each in found]
 
 
@@ -187,7 +187,7 @@ def _assembly(executable: Executable, constants: str) -> str:
 
 
 def _listing(executable: Executable, function: str | None) -> str:
-    from ..formats.text.disassembly import dis
+    from ..formats.text.dis import dis
 
     if function is None:
         return executable.bytecode
@@ -195,7 +195,7 @@ def _listing(executable: Executable, function: str | None) -> str:
 
 
 def _json_listing(executable: Executable, function: str | None) -> str:
-    from ..formats.text.disassembly import dis
+    from ..formats.text.dis import dis
 
     rows = [
         {

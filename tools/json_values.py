@@ -16,7 +16,7 @@ from ..formats.messages.names import near
 from ..formats.types import DataType, DataTypeDefinition, FunctionType, TensorType, TupleType, Type
 from ..vm.data_types import DataTypes
 from ..vm.values import DataValue
-from .arguments import UsageError
+from .errors import UsageError
 
 
 def value_of(text: str, type_: Type, types: DataTypes, where: str) -> Any:

@@ -1,4 +1,4 @@
-"""What this machine can do at most, measured once by kernels that do nothing else: multiply-adds, and reading. Also how far its
+"""This machine's peak rates, measured once by kernels that do nothing else: multiply-adds, and reading. Also how far its
 cores are from each other, which changes where they are a host's.
 
 It takes a fraction of a second, and is kept in the cache folder, for this machine, its CPU and this number of threads. What was
@@ -24,11 +24,11 @@ import numpy as np
 
 from ..compiler.targets.cpu.products.tile import multiply_add
 from ..compiler.targets.cpu.target import Target, host
-from ..compiler.targets.cpu.timing import PROTOTYPE
 from ..compiler.targets.cpu.toolchain.worker import compile_kernel
 from ..formats.dtypes import DType
 from ..native import platform as native
 from ..native import sources
+from ..vm.library import PROTOTYPE
 from .steady import Measured, seconds_of_a_round
 
 _PEAKS = ("float32", "float64", "int8")  # whose multiply-adds are measured
@@ -118,7 +118,7 @@ def _measure(threads: int, target: Target) -> Limits:
 
 
 def implausible(found: Limits, target: Target) -> list[str]:
-    """What no CPU of that target can be, a sentence each: a peak is clock times lanes times ports times two."""
+    """Implausible figures, a sentence each: a peak is clock times lanes times ports times two."""
     cores = min(found.threads, os.cpu_count() or 1)
     slow, fast = _CLOCKS[0] * cores, _CLOCKS[1] * cores
     doubts = []
@@ -144,7 +144,7 @@ def _outside(what: str, rate: float, least: float, most: float) -> str:
 
 
 def _multiply_text(name: str, target: Target) -> str:
-    """word 0: where to leave the sums, behind which there is a zero that the compiler must not know, word 1: how many rounds."""
+    """word 0: where to leave the sums, after which there is a zero that the compiler must not know, word 1: how many rounds."""
     sums, kind = [f"sum_{i}" for i in range(_CHAINS)], "int32" if name == "int8" else name
     lines = [
         f"x = splat_{kind}(load_{kind}(word(args, 0), {_CHAINS * target.vector_bytes}))",
@@ -249,7 +249,7 @@ class PlainRead:
         self._runner = _Runner(_read_text("float32", target), target.lanes(), target, words)
 
     def seconds(self) -> float:
-        """What one read takes."""
+        """Seconds of one read."""
         return self._runner.run(1)
 
 
@@ -262,7 +262,7 @@ class RoundTrip:
         self._runner = _Runner(_hand_over_text(), 1, host(), words)
 
     def nanoseconds(self) -> float:
-        """What it takes there and back, in the best of some runs: some 100 between cores of one cache, several times as long
+        """Round trip in nanoseconds, the best of several runs: some 100 between cores of one cache, several times as long
         between others. Infinite where there is one core, on which threads would take turns of milliseconds."""
         if (os.cpu_count() or 1) < 2:
             return math.inf

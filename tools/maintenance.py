@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from .arguments import UsageError
+from .errors import UsageError
 from .program_files import HELP, program_file
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}  # seconds
@@ -78,7 +78,7 @@ def _programs(name: str) -> Sequence[str]:
 
 
 def _build(name: str, opt_level: int) -> None:
-    """What a machine of the program would build."""
+    """Builds the kernels that a machine of the program would."""
     from .. import VirtualMachine
 
     VirtualMachine(program_file(name).executable(opt_level=opt_level, kernels=True))

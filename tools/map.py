@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from . import arguments
-from .arguments import UsageError, require_file
+from .arguments import require_file
+from .errors import UsageError
 from .program_files import HELP, add_opt_level, program_file
 
 COMMANDS = {"Run models": ("map",)}

@@ -104,7 +104,7 @@ def _standard() -> dict[tuple[str, str], tuple[int, ...]]:
 
 def _split(domain: str, name: str, sinces: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The versions that are imported, and the others."""
-    from ..compiler.onnx.importer import is_known
+    from ..compiler.onnx.schemas import is_known
 
     known = tuple(since for since in sinces if is_known(domain, name, since))
     return known, tuple(since for since in sinces if since not in known)
@@ -119,7 +119,7 @@ def _found() -> dict[str, Any]:
 
 
 def measured() -> dict[str, Any]:
-    """What `operators.json` holds, found anew: it takes a minute or two."""
+    """The contents of `operators.json`, measured anew: it takes a minute or two."""
     from onnx.backend.test.loader import load_model_tests
 
     with warnings.catch_warnings():
@@ -148,14 +148,14 @@ def _model(case: Any) -> onnx.ModelProto:
 def _way(model: onnx.ModelProto) -> str:
     """How a model runs; "" for one that is refused."""
     from .. import compile
-    from ..compiler import targets
     from ..compiler.host_work import host_primitives
+    from ..compiler.targets.choice import backend_of
 
     try:
         program = compile(model, embed_native=False, progress=False).program
     except TreadleError:
         return ""
-    hosted = host_primitives(program, targets.backend().supports)
+    hosted = host_primitives(program, backend_of().supports)
     if not program.primitives:
         return GONE
     return HOST if len(hosted) == len(program.primitives) else BOTH if hosted else NATIVE
@@ -275,7 +275,7 @@ COMMANDS = {"Look inside": ("ops",)}
 
 def add_commands(commands: Any) -> None:
     """Adds `treadle ops`."""
-    parser = commands.add_parser("ops", help="list the operators of ONNX that there are, or those that a model needs")
+    parser = commands.add_parser("ops", help="list the supported operators of ONNX, or those that a model needs")
     parser.add_argument(
         "--model", metavar="FILE", help="a .onnx model: what it needs, and all of it that is not supported"
     )
@@ -299,8 +299,8 @@ def _command(options: argparse.Namespace) -> int:
 def _model_command(options: argparse.Namespace) -> int:
     """0 for a model that can be compiled, 3, as of a model that is refused, for another."""
     from .. import compile
-    from ..compiler import targets
     from ..compiler.host_work import host_primitives
+    from ..compiler.targets.choice import backend_of
     from .cli import INVALID, OK
 
     file = program_file(options.model)
@@ -310,7 +310,7 @@ def _model_command(options: argparse.Namespace) -> int:
     hosted = []
     try:
         hosted = host_primitives(
-            compile(file.source, embed_native=False, progress=False).program, targets.backend().supports
+            compile(file.source, embed_native=False, progress=False).program, backend_of().supports
         )
     except UnsupportedOperatorError as error:
         unsupported = error.operators

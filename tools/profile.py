@@ -14,7 +14,7 @@ import numpy as np
 from ..formats import dims
 from ..formats.types import TensorType, Type
 from . import arguments
-from .arguments import UsageError
+from .errors import UsageError
 from .program_files import HELP
 
 if TYPE_CHECKING:

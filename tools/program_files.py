@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..formats.container import LIBRARIES, target_of
 from ..formats.messages.file_kinds import HEAD_BYTES, FileKind, is_text, kind_of, kind_of_whole, told
-from .arguments import UsageError, require_file
+from .arguments import require_file
+from .errors import UsageError
 
 if TYPE_CHECKING:
     from ..compiler import ir
@@ -153,7 +154,7 @@ class ProgramFile:
         return Executable(parse_assembly(self.text(), folder=self.folder))
 
     def verified(self, executable: Executable) -> Verified:
-        """What the verifier finds out of this file's executable. Raises VerificationError, which of assembly has the line."""
+        """The verifier's facts about this file's executable. Raises VerificationError, which of assembly has the line."""
         from ..formats.text.assembly import naming_lines
         from ..vm.library import check_definitions
         from ..vm.verify.verifier import verify
@@ -165,7 +166,7 @@ class ProgramFile:
         return verified
 
     def foreign(self) -> RelaxFile | RelayFile | None:
-        """What it holds of one of TVM's machines; None for a program of ours, and where there is none."""
+        """The file's program for one of TVM's machines; None for one of ours, and if there is none."""
         if self.kind not in _OF_TVM:
             return None
         from .foreign import read_foreign
@@ -208,8 +209,8 @@ def kind_named(name: str) -> FileKind:
 
 
 def program_file(name: str | os.PathLike, *, takes_foreign: bool = False) -> ProgramFile:
-    """The program of that name. `takes_foreign` lets those of TVM's machines pass. Raises UsageError for a file that there is
-    not, and for one that is not a program, which says what it is and what takes it."""
+    """The program of that name. `takes_foreign` lets those of TVM's machines pass. Raises UsageError for a missing file,
+    and for one that is not a program, which says what it is and what takes it."""
     text = os.fspath(name)
     if text == STANDARD_INPUT:
         content = _standard_input()

@@ -49,7 +49,7 @@ class Row:
 
     @property
     def bound(self) -> str:
-        """What keeps the primitive from being faster."""
+        """The resource that bounds the primitive's speed."""
         return "compute" if self.compute_seconds > self.memory_seconds else "memory"
 
     def share(self, seconds: float) -> float:
@@ -118,7 +118,7 @@ class _Watch(Profiler):
 
 
 def _dtype_of(definition: PrimitiveDefinition) -> DType:
-    """What a primitive multiplies: the weights of a product or convolution, or the widest of its values."""
+    """The type that a primitive multiplies: of the weights of a product or convolution, or the widest of its values."""
     anchor = anchor_of(definition)
     if anchor is not None and len(anchor[0].inputs) > 1:
         return definition.values[anchor[0].inputs[1]].dtype
@@ -127,7 +127,7 @@ def _dtype_of(definition: PrimitiveDefinition) -> DType:
 
 
 def template_of(definition: PrimitiveDefinition) -> str:
-    """What the primitive's kernel is made for: the operator that anchors it."""
+    """The operator that anchors the primitive's kernel."""
     anchor = anchor_of(definition)
     return "elementwise" if anchor is None else anchor[0].operator
 
@@ -152,14 +152,14 @@ def measure(
 
 
 def _without_traps(measured: float, traps: float, least: float) -> float:
-    """What is left of a time without its traps, whose cost is no more than known about: no less than the arithmetic takes at
+    """A time without its traps, whose cost is known only roughly: no less than the arithmetic takes at
     the peak. That may have been measured in a slow moment: then what was measured counts."""
     return max(measured - traps, min(measured, least))
 
 
 @functools.cache
 def trap_seconds() -> float:
-    """What a listener adds to the time of a call, by calls of the least kernel that there is."""
+    """Seconds that a listener adds to a call, measured on calls of the smallest kernel."""
     import numpy as np
 
     from ..formats.executable import Executable

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..formats.messages.terminal import Shown
-from .arguments import UsageError
+from .errors import UsageError
 from .program_files import EXECUTABLE, HELP, STANDARD_INPUT, add_opt_level, program_file, write_executable
 
 SUFFIX = ".trdl"
@@ -157,7 +157,7 @@ def served_folder(name: str, opt_level: int = 2) -> Iterator[Path]:
 
 
 def _model_name(path: Path) -> str:
-    """What clients call the program in a file: its name, without what no name of a model may have."""
+    """Clients' name of the program in a file: the file's, without characters that a model's name may not have."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", path.stem).lstrip("._-")[:128] or "model"
 
 
@@ -171,7 +171,7 @@ def _link(path: Path, place: Path) -> None:
 def _remote(options: argparse.Namespace) -> Any:
     if not options.remote:
         return None
-    from ..remote.server.sessions import RemoteLimits
+    from ..rpc.server.sessions import RemoteLimits
 
     return RemoteLimits(
         idle=options.remote_idle,

@@ -1,4 +1,4 @@
-"""TVM's names for what Treadle does: `import treadle.tvm as tvm`. A face: what it stands on lives in `vm`, `formats`, `compiler`.
+"""TVM's names for what Treadle does: `import treadle.tvm as tvm`. What they need is in `files`, `graphs`, `machines`, `modules`.
 
 docs/tvm.md says for each name what it is here, and where it differs. Nothing is imported before it is used; one row below is all
 that a new name needs. What TVM has and Treadle leaves out is named too, with what does its job.
@@ -39,7 +39,7 @@ _NAMES = {
 }
 
 _KERNELS = "Treadle's compiler makes the kernels itself, out of operators; a function of your own is handed over by register_func"
-_TUNING = "kernels need no tuning logs; treadle.compile(model, tune=seconds) measures variants, and the executable keeps the best"
+_TUNING = "kernels need no tuning, and no logs of it: their templates choose by a model of the CPU"
 _ABSENT = {
     **dict.fromkeys(("arith", "driver", "generic", "lower", "schedule", "tag_scope", "topi"), _KERNELS),
     **dict.fromkeys(("compute", "create_schedule", "extern", "placeholder", "reduce_axis", "thread_axis"), _KERNELS),

@@ -7,15 +7,6 @@ from typing import Any
 
 from .transform import PassInfo
 
-__all__ = [
-    "PassInstrument",
-    "PassPrintingInstrument",
-    "PassTimingInstrument",
-    "PrintAfterAll",
-    "PrintBeforeAll",
-    "pass_instrument",
-]
-
 
 class PassInstrument:
     """The methods that are called, each of which may be left out. A pass for which `should_run` says False is left out."""

@@ -69,7 +69,7 @@ class Target:
     def __init__(
         self, target: str | Mapping[str, Any] | Target, host: str | Mapping[str, Any] | Target | None = None
     ) -> None:
-        """Raises FormatError, a ValueError, for a kind that there is not, ArgumentError, a TypeError."""
+        """Raises FormatError, a ValueError, for an unknown kind, ArgumentError, a TypeError."""
         if isinstance(target, Target):
             options: dict[str, Any] = {"kind": target.kind.name, **target.attrs}
             host = host if host is not None else target.host

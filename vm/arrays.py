@@ -79,10 +79,10 @@ def bind_array(context, array, parameter, slot):
 
 
 def pin_array(context, array):
-    """Keeps an array's elements where they are until the call is over: NumPy refuses to resize an array that has weak references,
+    """Pins an array's elements until the call is over: NumPy refuses to resize an array that has weak references,
     also where it is told not to look at the strong ones. 0 where Python has raised an error.
 
-    `ndarray.__setstate__` and assigning to `data` free an array's elements whoever uses them: NumPy's own views of it dangle,
+    `ndarray.__setstate__` and assigning to `data` free an array's elements even while in use: NumPy's own views of it dangle,
     and so does what a call reads. No reference or flag of NumPy's prevents that, so a program that does it to an array in use
     is wrong with any library; nothing in a file or a tensor can make it do so.
     """

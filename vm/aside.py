@@ -106,7 +106,7 @@ class Job:
             pass
         self._work = _nothing
         with self._lock:
-            if self._is_abandoned:  # an error that somebody keeps refers to this
+            if self._is_abandoned:  # an error that is kept refers to this
                 self._result = self._failure = None
             self._over.set()
             then = self._then
@@ -117,7 +117,7 @@ class Job:
 
 
 def later(work: Callable[[], Any]) -> None:
-    """Has a helper do work that nobody waits for, and that somebody else does where there is none."""
+    """Has a helper do work that nobody waits for; without one, the caller does it."""
     with contextlib.suppress(RuntimeError, MemoryError):  # no thread
         _a_helper().jobs.put(Job(work))
 

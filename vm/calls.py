@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -24,7 +23,6 @@ from ..formats.messages.calling import by_name, told
 from ..formats.messages.errors import (
     ArgumentError,
     BudgetExceededError,
-    CancelledError,
     OutOfMemoryError,
     TreadleError,
     naming,
@@ -36,9 +34,10 @@ from ..formats.types import TensorType
 from . import core, library
 from .aside import later
 from .budgets import OF_A_CALL, Budget
-from .context import KEPT_BYTES, SLICE_SECONDS, SLICE_TICKS, UNLIMITED, Context, abandon_contexts, contexts_of
+from .clock import UNBOUNDED, Clock
+from .context import KEPT_BYTES, UNLIMITED, Context, abandon_contexts, contexts_of
 from .convert import Arguments, Results
-from .failures import Place, error
+from .failures import error
 from .host import HostCall, go_on, perform
 from .image import Image
 from .imports import Imported, call_imported
@@ -131,7 +130,7 @@ class Calls(InProcess):
             if listener is not None:
                 others = self.hooked.listeners if self.hooked is not None else ()
                 self._prepare(context, budget, HookedCode(self.image, (*others, listener)))
-            clock = _Clock(context, budget)  # first: a call that may not begin has made nothing
+            clock = Clock(context, budget)  # first: a call that may not begin has made nothing
             self._set_arguments(context, number, values, closure)
             trap = self._engine.start(context.address, number)
             if trap:
@@ -399,7 +398,7 @@ class Calls(InProcess):
     @entrance
     def _finish_host(self, context: Context, number: int, result: np.ndarray, take: Callable[[Context], Any]) -> Any:
         """The rest of a call without bounds that stands on a host operator."""
-        context.clock = _UNBOUNDED
+        context.clock = UNBOUNDED
         try:
             trap: int = TRAP.HOST
             while trap == TRAP.HOST:
@@ -422,7 +421,7 @@ class Calls(InProcess):
         try:
             if context.words[CONTEXT.FRAME] < 0 and trap not in _DONE:
                 raise _start_error(trap, context, number)
-            return self._finish(context, number, trap, _Clock(context, self._budget, is_running=True), result)
+            return self._finish(context, number, trap, Clock(context, self._budget, is_running=True), result)
         finally:
             self._leave(context)
 
@@ -466,7 +465,7 @@ class Calls(InProcess):
             for position in range(count):
                 context.set_argument(position, word(arguments, 2 * position), word(arguments, 2 * position + 1))
             self._engine.give_places(context.address, places)
-            clock = _Clock(context, self._budget)
+            clock = Clock(context, self._budget)
             trap = self._engine.start(context.address, number)
             if trap:
                 raise _start_error(trap, context, number)
@@ -477,7 +476,7 @@ class Calls(InProcess):
     # ---- traps ----
 
     @entrance
-    def _finish(self, context: Context, number: int, trap: int, clock: _Clock, place: np.ndarray | None) -> Any:
+    def _finish(self, context: Context, number: int, trap: int, clock: Clock, place: np.ndarray | None) -> Any:
         """Does what traps ask for until the function has returned; its result."""
         try:
             while trap not in _DONE:
@@ -496,7 +495,7 @@ class Calls(InProcess):
             return None if place is None else tensor_of(place)
         return self._results.taker(number)(context)
 
-    def _handle(self, context: Context, trap: int, clock: _Clock | None) -> None:
+    def _handle(self, context: Context, trap: int, clock: Clock | None) -> None:
         if trap == TRAP.HOST:
             perform(context, self._evaluators, self._host_calls)
             context.clock.look()
@@ -524,92 +523,6 @@ class Calls(InProcess):
 
 _GO_ON = -1
 _check_signals = ctypes.pythonapi.PyErr_CheckSignals  # runs the handlers of pending signals, which may raise
-_FIRST_SLICE = SLICE_TICKS >> 5
-
-
-class _Clock:
-    """Counts a call's steps and looks at its bounds, once a time slice."""
-
-    def __init__(self, context: Context, budget: Budget, is_running: bool = False) -> None:
-        self._context, self._budget = context, budget
-        self._steps = 0  # that the slices before took
-        self._slice = SLICE_TICKS if is_running else _FIRST_SLICE
-        self._since = time.monotonic()
-        self._deadline = None if budget.max_seconds is None else time.monotonic() + budget.max_seconds
-        context.clock = self
-        if self._deadline is not None:
-            WATCH.add(context, self._deadline)
-        if budget.cancel is not None:
-            budget.cancel.attach(context.address, context.stop)
-        if not is_running:
-            self._check()
-            self._refill()
-        self._given = SLICE_TICKS if is_running else context.words[CONTEXT.FUEL]
-
-    def close(self) -> None:
-        """The call ends."""
-        if self._deadline is not None:
-            WATCH.remove(self._context)
-        if self._budget.cancel is not None:
-            self._budget.cancel.detach(self._context.address)
-
-    def tick(self) -> None:
-        """A slice is spent. Raises BudgetExceededError, CancelledError."""
-        words = self._context.words
-        self._steps += self._given - words[CONTEXT.FUEL] - words[CONTEXT.WORKED]
-        self._check()
-        self._adapt()
-        self._refill()
-        self._given = words[CONTEXT.FUEL]
-
-    def _adapt(self) -> None:
-        """The next slice's length, so that it takes the time it should: estimates of kernels for tensors of unknown sizes may
-        be far off."""
-        now = time.monotonic()
-        seconds, self._since = now - self._since, now
-        if seconds > 2 * SLICE_SECONDS:
-            self._slice = max(1, int(self._slice * SLICE_SECONDS / seconds))
-        else:
-            self._slice = min(SLICE_TICKS, 2 * self._slice)
-
-    def _refill(self) -> None:
-        words, most = self._context.words, self._budget.max_steps
-        words[CONTEXT.WORKED] = 0
-        words[CONTEXT.FUEL] = self._slice if most is None else min(self._slice, most - self._steps)
-
-    def _check(self) -> None:
-        self.look()
-        budget = self._budget
-        if budget.max_steps is not None and self._steps >= budget.max_steps and self._is_running:
-            self._exceeded("steps", f"the call took more than {budget.max_steps} steps")
-
-    def look(self) -> None:
-        """Has the call been cancelled, or run out of time? Raises BudgetExceededError, CancelledError."""
-        budget = self._budget
-        if budget.cancel is not None and budget.cancel.cancelled:
-            raise CancelledError("the call was cancelled", **self._where())
-        if self._deadline is not None and time.monotonic() >= self._deadline:
-            self._exceeded("seconds", f"the call took more than {budget.max_seconds} s")
-
-    @property
-    def max_memory(self) -> int | None:
-        """The bytes that the call may hold at once."""
-        return self._budget.max_memory
-
-    @property
-    def may_end(self) -> bool:
-        """Whether something but Ctrl-C can end the call in the middle of an operator."""
-        return self._deadline is not None or self._budget.cancel is not None
-
-    def _exceeded(self, name: str, message: str) -> None:
-        raise BudgetExceededError(f"{message}; raise max_{name}", budget=name, **self._where())
-
-    @property
-    def _is_running(self) -> bool:
-        return self._context.words[CONTEXT.FRAME] >= 0
-
-    def _where(self) -> dict[str, Any]:
-        return Place.current(self._context).where() if self._is_running else {}
 
 
 def _let_go_of_texts(context: Context) -> None:
@@ -643,20 +556,6 @@ def _bytes_of(array: Any, shape: tuple[int | None, ...] | None, word: TextParame
     if len(text) > limits.ELEMENT_BYTES:
         raise _UnusualError
     return text, ends
-
-
-class _Unbounded:
-    """The clock of calls that have no bounds of time, while they do host operators."""
-
-    max_memory, may_end = None, False
-
-    def look(self) -> None:
-        """Nothing has to be looked at."""
-
-    close = look
-
-
-_UNBOUNDED = _Unbounded()
 
 
 def _start_error(trap: int, context: Context, number: int) -> TreadleError:

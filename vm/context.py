@@ -103,7 +103,7 @@ class Context(InProcess):
             self.words[CONTEXT.LOG] = 0 if self.parts_log is None else self.parts_log.address
 
     def holder(self) -> Texts:
-        """Who holds the texts of the call's string tensors."""
+        """The owner of the texts of the call's string tensors."""
         if self.texts is None:
             self.texts = Texts()
         return self.texts

@@ -73,7 +73,7 @@ def _key(target: NativeTarget) -> str:
 
 
 def _released() -> bytes | None:
-    """The object code that came with this release, of the files as they are now: behind their hash."""
+    """The object code that came with this release, of the present files, by their hash."""
     try:
         data = (ENGINES / f"{platform.machine()}-{sys.platform}").read_bytes()
     except OSError:

@@ -82,7 +82,7 @@ class Device(DeviceType, Suggesting):
     session: int = 0
 
     def __post_init__(self) -> None:
-        """DLPack's code may stand for the kind. Raises FormatError for a kind that there is not, ArgumentError."""
+        """DLPack's code may stand for the kind. Raises FormatError for an unknown kind, ArgumentError."""
         kind: Any = self.kind
         if isinstance(kind, int):
             session, code = divmod(kind, REMOTE)
@@ -174,7 +174,7 @@ class Device(DeviceType, Suggesting):
     # ---- streams: calls are over when they return, so there is one, which has no handle ----
 
     def create_raw_stream(self) -> None:
-        """A stream of work: None, the one that there is. Raises ExecutionError where the device does not exist."""
+        """A stream of work: None, the only one. Raises ExecutionError where the device does not exist."""
         self._require()
 
     def free_raw_stream(self, stream: None) -> None:

@@ -1,8 +1,8 @@
 """The dispatch loop: executes a program until it returns or traps.
 
 One native function over flat memory (`vm/layout.py`), compiled by `native/words.py` and kept as object code (`vm/core.py`).
-It trusts the verifier: fields are in range and registers hold values of the types that instructions need. What only a run
-can tell (sizes, tags, shapes, divisors) is checked here, before anything is done: an instruction that traps has had no effect,
+It trusts the verifier: fields are in range and registers hold values of the types that instructions need. Values known
+only at run time (sizes, tags, shapes, divisors) are checked here, before any effect: an instruction that traps has had none,
 and the program counter stands on it.
 """
 
@@ -82,7 +82,7 @@ def register(refs, index):
 
 @inlined
 def next_list(at):
-    """The address behind the list at `at`."""
+    """The address after the list at `at`."""
     return at + WORD + WORD * load(at, 0)
 
 

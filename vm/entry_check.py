@@ -6,14 +6,10 @@ check fails, what a user needs is not the instruction but the argument, the axis
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..formats import dims
 from ..formats.dims import SymbolicDim
 from ..formats.types import TensorType
-
-if TYPE_CHECKING:
-    from .failures import Place
+from .places import Place
 
 _READS_SIZES = frozenset({"shape_of", "match_shape", "integers"})  # instructions, and the group of those on integers
 

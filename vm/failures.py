@@ -2,115 +2,28 @@
 
 from __future__ import annotations
 
-import bisect
-import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from ..formats import dims
-from ..formats.bytecode import Decoded, function_words, scan
 from ..formats.dtypes import DType
 from ..formats.messages.errors import (
     BudgetExceededError,
     ExecutionError,
-    FormatError,
     IndexOutOfRangeError,
     OutOfMemoryError,
     ShapeError,
     TreadleError,
 )
-from ..formats.program import Function, Program
 from ..formats.types import TensorType
 from . import library
 from .context import Context
 from .entry_check import explain_argument
-from .layout import CONTEXT, OBJECT, TRAP, WORD
-from .memory import array_at, tensor_shape, word
-
-
-@dataclass(frozen=True)
-class Place:
-    """An instruction of a program, and the frame that was to execute it."""
-
-    context: Context
-    function: Function
-    number: int  # of the function
-    offset: int  # words from the function's start
-    frame: int  # bytes from the start of the stack: an invoke makes another one the current one, and may move the stack
-
-    @staticmethod
-    def current(context: Context) -> Place:
-        """Where a context's program counter stands."""
-        at = context.words[CONTEXT.PC] // WORD
-        functions = context.image.program.functions
-        number = bisect.bisect_right(functions, at, key=lambda function: function.start) - 1
-        return Place(context, functions[number], number, at - functions[number].start, context.words[CONTEXT.FRAME])
-
-    @property
-    def instruction(self) -> Decoded:
-        start = self.function.start + self.offset
-        code = self.context.image.program.code[start : self.function.start + self.function.length]
-        try:
-            found = next(scan(code[:_USUAL].tolist()))
-        except FormatError:  # it is longer than most
-            found = next(scan(code.tolist()))
-        return found._replace(offset=self.offset)
-
-    @property
-    def node(self) -> str | None:
-        """The model node that the instruction comes from."""
-        return node_at(self.context.image.program, self.number, self.offset)
-
-    def before(self) -> list[Decoded]:
-        """The instructions of the function that stand before."""
-        words = function_words(self.context.image.program, self.function)
-        return list(itertools.takewhile(lambda found: found.offset != self.offset, scan(words)))
-
-    @property
-    def index(self) -> int:
-        """How many instructions of the function stand before."""
-        return len(self.before())
-
-    def where(self) -> dict[str, Any]:
-        """The fields of errors that name the place."""
-        return {"function": self.function.name, "instruction": self.index, "node": self.node}
-
-    # ---- values ----
-
-    def integer(self, operand: int) -> int:
-        """The value of a d field."""
-        return operand if operand >= 0 else word(self.context.registers(self.frame)[1], ~operand)
-
-    def reference(self, register: int) -> int:
-        return word(self.context.registers(self.frame)[0], 2 * register + 1)
-
-    def data(self, register: int) -> int:
-        """The address of the elements of the tensor in a register."""
-        return word(self.context.registers(self.frame)[0], 2 * register)
-
-    def shape(self, register: int) -> tuple[int, ...]:
-        return tensor_shape(self.reference(register))
-
-    def array(self, register: int) -> np.ndarray:
-        """The tensor in a register, in place."""
-        dtype = DType.from_code(word(self.reference(register) & ~1, OBJECT.TAG)).numpy
-        return array_at(self.data(register), dtype, self.shape(register))
-
-
-_USUAL = 64  # words of an instruction
-
-
-def node_at(program: Program, number: int, offset: int) -> str | None:
-    """The model node that the instruction at word `offset` of function `number` comes from."""
-    source_map = program.source_map
-    found = bisect.bisect_left(source_map, (number, offset), key=lambda each: (each.function, each.offset))
-    if found < len(source_map) and source_map[found].function == number:
-        return source_map[found].node if source_map[found].offset == offset else None
-    return None
+from .layout import CONTEXT, OBJECT, TRAP
+from .memory import word
+from .places import Place
 
 
 def error(context: Context, trap: int) -> TreadleError:

@@ -436,7 +436,7 @@ def grow_stack(context, used, needed):
 
 
 def push(context, top, function, caller, origin, target):
-    """A new frame, `top` bytes from the start of the stack, `caller` bytes behind its caller's. May move the stack.
+    """A new frame, `top` bytes from the start of the stack, `caller` bytes after its caller's. May move the stack.
 
     Whatever can fail comes before the stack moves: after a trap, every address in it that the engine has is good still.
     """

@@ -36,9 +36,10 @@ from .aside import Job, too_many_left
 from .blas import one_thread
 from .context import UNLIMITED, Context
 from .convert import new_tensor, release
-from .failures import Place, error, memory_error
+from .failures import error, memory_error
 from .layout import CONTEXT, OBJECT, TRAP, WORD
 from .memory import array_at, set_word, word, words
+from .places import Place
 
 # Elements of all tensors of an operator that is done at once, by the calling thread
 _TINY = 64  # even square loops of Python's are done within a millisecond
@@ -127,7 +128,7 @@ def _shapes(types: Sequence[TensorType], values: Mapping[str, int]) -> tuple[Sha
 
 
 def perform(context: Context, evaluators: dict[int, library.Evaluate], calls: dict[int, HostCall]) -> None:
-    """Does the call or call_host that the context stands on, and moves it behind. Raises what the operator raises.
+    """Does the call or call_host at the context's program counter, and moves that past it. Raises what the operator raises.
 
     `evaluators` of primitives, and `calls` by the place of their instruction, are those that were met before.
     """
@@ -217,7 +218,7 @@ def _evaluate(
 
     try:
         if call.number not in evaluators:
-            evaluators[call.number] = library.compiler().evaluator(call.definition)
+            evaluators[call.number] = library.target_of(context.image.program).evaluator(call.definition)
         is_long = _is_long(context, call, elements, arrays)
         inflates = context.clock.may_end and getattr(evaluators[call.number], "inflates", False)
         # in a context of its own: whatever ends it, the meter, the holder of texts and NumPy's handler for memory are as before
@@ -225,6 +226,9 @@ def _evaluate(
         results = _aside(context, lambda: copied.run(evaluate)) if is_long or inflates else copied.run(evaluate)
     except (BudgetExceededError, CancelledError):
         raise
+    except library.KernelFailed as failure:
+        context.words[CONTEXT.DETAIL] = failure.code
+        raise error(context, TRAP.KERNEL) from failure
     except Exception as failure:
         kind = next(ours for theirs, ours in _KINDS if isinstance(failure, theirs))
         reason = failure.message if isinstance(failure, TreadleError) else str(failure)

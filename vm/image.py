@@ -149,7 +149,7 @@ class Image(InProcess):
         for place, array in enumerate(now):
             object_at = (int(registers[place, 1]) - 1 - self._constant_block.ctypes.data) // WORD
             registers[place, 0] = block[object_at + OBJECT.DATA] = array.ctypes.data
-        # Ctrl-C may come between any two of these: what the block refers to is held, before and behind
+        # Ctrl-C may come between any two of these: what the block refers to is held, before and after
         self._held.append((now, [pinned(array) for array in now]))
         self._constant_block[:] = block
         self.arrays = now
@@ -178,7 +178,7 @@ class Image(InProcess):
 
 
 class _TypePool:
-    """Tensor types as objects behind one another. Until `finish`, a reference counts from the pool's start.
+    """Tensor types as objects one after another. Until `finish`, a reference counts from the pool's start.
 
     Registers may hold the static ones; those with unknown dimensions are only compared with.
     """
@@ -219,7 +219,7 @@ def _object_words(dtype: int, shape: Sequence[int], data: int, size: int) -> lis
 
 
 def _constant_words(program: Program) -> tuple[np.ndarray, np.ndarray]:
-    """One block of words, which NumPy copies in one step, and its first part: for each constant what a register holds. Behind it
+    """One block of words, which NumPy copies in one step, and its first part: for each constant what a register holds. After it
     are the objects that these refer to."""
     count = max(1, len(program.constants))
     words = [0] * (2 * count)

@@ -20,9 +20,9 @@ from ..formats.program import Import, Program
 from ..formats.types import ShapeDim, TensorType, TupleType, Type
 from .context import Context
 from .convert import Arguments, Results, release
-from .failures import Place
 from .layout import CONTEXT, OBJECT, WORD
 from .memory import set_word, tensor_shape, word
+from .places import Place
 
 _SHOWN = 1000  # imports, and characters of each, in a message: a file may have any
 Functions = Mapping[str, Callable[..., Any]]
@@ -155,7 +155,7 @@ class _Sizes:
 
 
 def call_imported(context: Context, functions: Sequence[Imported], results: Results) -> None:
-    """Does the call_import that the context stands on, and moves it behind. Raises what the function raises."""
+    """Does the call_import at the context's program counter, and moves that past it. Raises what the function raises."""
     call = _call_at(context)
     imported = functions[call.number]
     refs = context.registers()[0]

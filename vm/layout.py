@@ -7,7 +7,7 @@ engine reads word DATA of an object `o` as `load(o, OBJECT.DATA)`. The same name
 A *reference*, wherever it stands (registers, fields, owners), is one word:
 
     0         empty
-    even      the address of an object that is counted: whoever holds the word owns one of its references
+    even      the address of a counted object: the word owns one of its references
     odd       the address + 1 of an object that is never freed (a constant, a static tensor type), not counted
 
 A reference register is two words: [0] the address of the elements (tensors, storages) and [1] a reference to the object that
@@ -56,7 +56,7 @@ KIND = _names("KIND", """
     STORAGE
 """, start=1)  # fmt: skip
 
-# A frame. Behind these words: the reference registers, two words each, then the integer registers.
+# A frame. After these words: the reference registers, two words each, then the integer registers.
 FRAME = _names("FRAME", """
     CALLER      bytes from the caller's frame to this one, 0 for the outermost
     FUNCTION    address of its function record
@@ -145,7 +145,7 @@ FREE = CHUNKS + 2 * MAX_CHUNKS  # then the heads of the free lists, one a size c
 CLASSES = 4 * 64
 CONTEXT_WORDS = FREE + CLASSES
 
-# The thread pool. Every word has a cache line of its own. Behind these words: a MEMBER a thread, the caller's first.
+# The thread pool. Every word has a cache line of its own. After these words: a MEMBER a thread, the caller's first.
 POOL = _names("POOL", """
     BUSY         1 while a call has the workers
     ACTIVE       calls that run
@@ -199,7 +199,7 @@ SLEEPER = _names("SLEEPER", """
     APART       the processor that the worker keeps off, + 1; 0 for none
 """, start=8)  # fmt: skip
 
-# What threads note of the parts of a call's kernels, for who looks (`observe/parts_log.py`). Behind these words: an entry a part.
+# The log of a call's kernel parts (`observe/parts_log.py`). After these words: an entry a part.
 LOG = _names("LOG", """
     COUNT       parts that were done; those that the entries have no room for count too
     ROOM        number of entries
@@ -257,7 +257,7 @@ PYTHON = _names("PYTHON", """
 # Of NumPy's flags: C-contiguous and aligned; writeable; owns its elements.
 READABLE, WRITEABLE, OWNER = 0x101, 0x400, 0x4
 
-# A capsule of Python, behind what all objects begin with.
+# A capsule of Python, after what all objects begin with.
 CAPSULE = _names("CAPSULE", """
     POINTER
     NAME

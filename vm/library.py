@@ -9,6 +9,7 @@ names.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import importlib
 import struct
@@ -23,8 +24,7 @@ from ..formats.messages.errors import ArgumentError, InferenceError, TreadleErro
 from ..formats.primitive import PrimitiveDefinition
 from ..formats.program import NativeKernel, Program
 from ..formats.sections import encode_definition
-from ..formats.tuning import Tuning
-from ..formats.weights import WeightTable
+from ..formats.weight_table import WeightTable
 from ..native import platform, sources
 from ..native.once import Lock, once
 
@@ -52,12 +52,10 @@ class Compiler(Protocol):
         self,
         definitions: Sequence[PrimitiveDefinition],
         *,
-        variants: Sequence[str],
         names: Sequence[str],
         seconds: float | None,
     ) -> Sequence[BuiltKernel | None]:
-        """Builds and stores kernels; None for a definition that has no native lowering. Refuses malformed ones, and variants
-        that there are not."""
+        """Builds and stores kernels; None for a definition that has no native lowering. Refuses malformed ones."""
 
     def evaluator(self, definition: PrimitiveDefinition) -> Evaluate:
         """The operators' reference implementation, checked like `build` does."""
@@ -69,6 +67,21 @@ class Compiler(Protocol):
         self, table: WeightTable, arrays: Mapping[int, np.ndarray], places: Collection[int]
     ) -> dict[int, np.ndarray]:
         """Constants at these places, made of the weights of these numbers."""
+
+
+class Target(Protocol):
+    """A target whose kernels this machine does not run as native code."""
+
+    def evaluator(self, definition: PrimitiveDefinition) -> Evaluate:
+        """What computes a primitive; it checks the definition. Raises KernelFailed where the kernel finds its inputs wrong."""
+
+
+class KernelFailed(Exception):
+    """The code that a kernel returns, by which `failures.py` says what is wrong."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
 
 
 class LinkedPrimitive(NamedTuple):
@@ -91,6 +104,20 @@ def compiler() -> Compiler:
     return cast(Compiler, importlib.import_module(vm.compiler_name))
 
 
+def target_of(program: Program) -> Compiler | Target:
+    """What computes a program's primitives on the host: the compiler, unless the program was made for another target. Raises
+    TreadleError for an unknown one."""
+    if not program.target:
+        return compiler()
+    name = vm.targets.get(program.target.partition(" ")[0])
+    if name is None:
+        known = ", ".join(vm.targets) or "none"
+        raise TreadleError(
+            f"the executable was made for the target {program.target!r}; besides CPUs, this version of Treadle has {known}"
+        )
+    return cast(Target, importlib.import_module(name).backend(program.target))
+
+
 # ---- keys and the cache ----
 
 
@@ -108,11 +135,6 @@ def definition_key(definition: PrimitiveDefinition, target_key: str) -> str:
             if node.operator in extensions.EXTENSIONS:
                 digest.update(extensions.EXTENSIONS[node.operator].digest.encode())
     return digest.hexdigest()
-
-
-def variant_key(key: str, variant: str) -> str:
-    """The identity of a variant of a definition's native code, which has this key itself."""
-    return hashlib.sha256(f"{key} {variant}".encode()).hexdigest() if variant else key
 
 
 # A kernel's record: digits of the key of its object code, scratch bytes, nanoseconds, then the static words. An
@@ -161,16 +183,15 @@ def link(
     program: Program,
     kernels: str = "build",
     trusted: Mapping[str, Mapping[str, NativeKernel]] | None = None,
-    tuning: Tuning | None = None,
     called: Collection[int] | None = None,
     max_build_seconds: float | None = None,
 ) -> list[LinkedPrimitive]:
     """Native code for each primitive of a verified program, or of those alone whose numbers are in `called`.
 
     `kernels` is "build", or "cached": then nothing is compiled, and what the cache lacks runs by the reference evaluator.
-    `trusted` is native code of the executable that its user vouches for, tried after the cache. `tuning` says which variants
-    of the kernels are wanted. Raises BudgetExceededError when building takes longer than `max_build_seconds`,
-    UnknownOperatorError for operators of users that are not defined here.
+    `trusted` is native code of the executable that its user vouches for, tried after the cache. Raises
+    BudgetExceededError when building takes longer than `max_build_seconds`, UnknownOperatorError for operators of users that are
+    not defined here.
     """
     if kernels not in ("build", "cached"):
         raise ArgumentError(f'kernels={kernels!r}: expected "build" or "cached"')
@@ -180,24 +201,27 @@ def link(
     definitions = [program.primitives[number].definition for number in numbers]
     if not definitions:
         return linked
+    if program.target:
+        target_of(program)  # is known
+        return linked
     target = compiler().target_key()
     platform.check_runnable()
-    keys, variants = variant_keys(definitions, target, (tuning or {}).get(target, {}))
+    keys = [definition_key(definition, target) for definition in definitions]
     found = find_kernels(keys)
     for key in keys:
         kernel = (trusted or {}).get(target, {}).get(key)
         if kernel is not None and key not in found:
             found[key] = _from_file(key, kernel)
     names = [program.primitives[number].name for number in numbers]
-    missing = {key: rest for key, *rest in zip(keys, definitions, variants, names, strict=True) if key not in found}
+    missing = {key: rest for key, *rest in zip(keys, definitions, names, strict=True) if key not in found}
     if missing and kernels == "build":
         with _building:
             found |= find_kernels(list(missing))  # another thread may have built them meanwhile
             missing = {key: rest for key, rest in missing.items() if key not in found}
             if missing:
-                lacking, wanted, names = map(list, zip(*missing.values(), strict=True))
+                lacking, names = map(list, zip(*missing.values(), strict=True))
                 try:
-                    built = compiler().build(lacking, variants=wanted, names=names, seconds=max_build_seconds)
+                    built = compiler().build(lacking, names=names, seconds=max_build_seconds)
                 except InferenceError:
                     with dims.bounded(_NAMING_STEPS):
                         check_definitions(program)
@@ -221,15 +245,6 @@ def check_definitions(program: Program) -> None:
             raise InferenceError(f"primitive {primitive.name!r}: {error.message}", node=error.node) from None
 
 
-def variant_keys(
-    definitions: Sequence[PrimitiveDefinition], target_key: str, choices: Mapping[str, str]
-) -> tuple[list[str], list[str]]:
-    """For each definition the key of its kernel, and the variant that this is, by the choices for that target."""
-    keys = [definition_key(definition, target_key) for definition in definitions]
-    variants = [choices.get(key, "") for key in keys]
-    return list(map(variant_key, keys, variants)), variants
-
-
 def _from_file(key: str, kernel: NativeKernel) -> BuiltKernel:
     object_key = hashlib.sha256(kernel.code).hexdigest()
     return BuiltKernel(key, object_key, kernel.code, kernel.words, kernel.scratch_bytes, kernel.nanoseconds)
@@ -240,6 +255,10 @@ def _linked(kernel: BuiltKernel | None, addresses: Mapping[str, int]) -> LinkedP
         return HOST
     address = addresses[kernel.object_key]
     return LinkedPrimitive(address, kernel.words, kernel.scratch_bytes, kernel.nanoseconds)
+
+
+# A kernel as Numba compiles it: where its result and its exception go, then `args`, `scratch`, `part`, `parts`
+PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 4)
 
 
 def address_of(kernel: BuiltKernel) -> int:

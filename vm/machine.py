@@ -44,7 +44,7 @@ from .verify.verifier import verify
 
 if TYPE_CHECKING:
     from .observe.profile import MetricCollector, Profile
-    from .weights import Weights
+    from .replaced_weights import Weights
 
 __all__ = ["NO_OP", "SKIP_RUN", "CancelToken", "InstrumentAction", "Listener", "VirtualMachine"]
 
@@ -153,7 +153,7 @@ class VirtualMachine(Suggesting):
         called, seconds = verified.called_primitives(), _build_seconds(max_build_seconds)
         trusted = exe.native if trust_native or exe.trust_native else None
         with _meanwhile(exe.check_constants):
-            linked = library.link(exe.program, kernels, trusted, exe.tuning, called, seconds)
+            linked = library.link(exe.program, kernels, trusted, called, seconds)
             image = Image(verified, linked)
         self._calls = Calls(image, keeps_memory, self._budget, imported)
         self._owner: object = self._calls  # of its saved calls
@@ -352,7 +352,7 @@ class VirtualMachine(Suggesting):
         """Adds to weights, by their names in the model, what an adapter says: `scale * delta`, or `scale * B @ A` of a pair
         (B, A), as LoRA has them. Deltas are to the weights that were compiled in, or given to `load_params`, and take the place
         of those before: `load_deltas({})` gives the weights back, to the bit. Raises ArgumentError, as `load_params` does."""
-        from .weights import changed
+        from .replaced_weights import changed
 
         mapping("load_deltas", deltas, "arrays, or pairs of arrays B, A, by the names of weights")
         if isinstance(scale, bool) or not isinstance(scale, (int, float, np.number)):
@@ -365,7 +365,7 @@ class VirtualMachine(Suggesting):
             self._bases = bases
 
     def _take(self, params: Mapping[str, Any]) -> None:
-        from .weights import constants_of
+        from .replaced_weights import constants_of
 
         self.load_constants(constants_of(self._weights, params, self._constant))
 
@@ -376,7 +376,7 @@ class VirtualMachine(Suggesting):
     def load_constants(self, constants: Mapping[int, Any]) -> None:
         """Takes other constants, by their places, of those that are made of named weights; `load_params` makes them. Raises
         ArgumentError for another place or type."""
-        from .weights import check_constants
+        from .replaced_weights import check_constants
 
         mapping("load_constants", constants, "arrays by place")
         check_constants(self._weights, self._calls.image.arrays, constants)
@@ -403,7 +403,7 @@ class VirtualMachine(Suggesting):
     def weights(self) -> Weights:
         """The weights that `load_params` takes, by their names in the model: `machine.weights[name]` are the elements that are
         there now, read-only, and `machine.weights.types` says of each what it is."""
-        from .weights import Weights
+        from .replaced_weights import Weights
 
         return Weights(self._weights, self._constant)
 
@@ -421,7 +421,7 @@ class VirtualMachine(Suggesting):
 
     def get_outputs(self, name: str = "main", index: int | str | None = None) -> Any:
         """The result of the function's last `invoke_stateful`; with `index`, a position or a name, one part of a tuple. None is
-        left of it when a later one fails: ArgumentError. Raises UnknownOutputError for a name that there is not."""
+        left of it when a later one fails: ArgumentError. Raises UnknownOutputError for an unknown name."""
         function = self._program.functions[self._number(name)]
         value = self._stateful.output(name)
         if index is None:
@@ -465,7 +465,7 @@ class VirtualMachine(Suggesting):
     @contextlib.contextmanager
     def listening(self, *listeners: Listener) -> Iterator[None]:
         """`with machine.listening(listener, …):` tells listeners of all calls of this machine that begin in the block, in any
-        thread. Raises ArgumentError for anything but a `treadle.Listener`, and for operations that there are not."""
+        thread. Raises ArgumentError for anything but a `treadle.Listener`, and for unknown operations."""
         for each in listeners:
             if not isinstance(each, Listener):
                 came = f"the class {each.__name__}" if isinstance(each, type) else f"a {type(each).__name__}"
@@ -582,7 +582,7 @@ def _made_again(
 
 @contextlib.contextmanager
 def _meanwhile(work: Callable[[], None]) -> Iterator[None]:
-    """Does `work` on a thread of its own while the body runs. What it raises is raised behind the body."""
+    """Does `work` on a thread of its own while the body runs. What it raises is raised after the body."""
     raised: list[Exception] = []
 
     def run() -> None:

@@ -1,7 +1,7 @@
 """Parallel kernels, the native side: one loop at a time, whose parts the calling thread and the pool's workers take.
 
-Each thread has a share of the parts, neighbours: the same rows of one kernel after another, which are in its caches. Who has
-done its own share, from the first part on, takes of the others', from the last part on. What is left of a share is one
+Each thread has a share of neighbouring parts: the same rows of one kernel after another, which are in its caches. Owners
+take from the front of their share, thieves from the back. What is left of a share is one
 word, the thread's *ticket*; taking a part is a compare-and-swap of it. The ticket has the loop's number in it, so a worker that
 comes late, from a loop that is over, takes nothing of the next one. A thread finds all that it needs on its ticket's
 cache line. Workers spin for a while between loops, then sleep; waking them is only paid for when they sleep.
@@ -9,8 +9,8 @@ cache line. Workers spin for a while between loops, then sleep; waking them is o
 A worker that sleeps may be woken on the caller's own core, although another is idle, and then waits there for milliseconds: so
 the caller confines it to other cores before.
 
-A worker whose core other programs use too may be stopped in the middle of a part, for the milliseconds that a system gives
-each, and the caller waits. Who has waited so for a worker does without it for some time, longer and longer while that goes on.
+A worker whose core other programs use too may be preempted in the middle of a part, for the milliseconds of a time slice,
+and the caller waits. It then does without that worker for some time, with exponential back-off.
 """
 
 from __future__ import annotations
@@ -309,7 +309,7 @@ def wake(pool, last):
         member = member_at(pool, index)
         if load(member, SLEEPER.LEFT_OUT) == 1:
             continue
-        # orders itself behind the tickets: a worker says that it sleeps, then looks at its ticket once more
+        # orders itself after the tickets: a worker says that it sleeps, then looks at its ticket once more
         if atomic_add(member, SLEEPER.ASLEEP, 0) > 0:
             keep_apart(pool, member)
             call_function(load(pool, POOL.LOCK), load(member, SLEEPER.MUTEX), 0)

@@ -1,7 +1,7 @@
 """Where this Python and NumPy keep what the engine reads of their objects, and by which functions it makes objects of its own.
 
 All of it is looked up once a process and tried on live objects. What does not look as expected is not used: then arguments and
-results are converted by Python. Whoever reads or makes objects holds the GIL: other threads may change an array's shape, or where
+results are converted by Python. Reading and making objects needs the GIL: other threads may change an array's shape, or where
 its elements are.
 """
 

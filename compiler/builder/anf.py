@@ -55,7 +55,7 @@ def _common(a: _Scope, b: _Scope) -> _Scope:
 
 
 def postorder(root: Node) -> list[Node]:
-    """The nodes that `root` is made of, itself the last; each once, behind those that it uses."""
+    """The nodes that `root` is made of, itself the last; each once, after those that it uses."""
     order: list[Node] = []
     seen = {root}
     stack: list[tuple[Node, Any]] = [(root, iter((*root.operands, *root.bodies)))]
@@ -82,7 +82,7 @@ def normalize(result: Node) -> ir.Block:
     def use(node: Node, scope: _Scope) -> None:
         homes[node] = _common(homes[node], scope) if node in homes else scope
 
-    for node in reversed(order):  # a node comes behind all that use it
+    for node in reversed(order):  # a node comes after all that use it
         home = homes[node]
         inner[node] = [_Scope(home, home.depth + 1, node.params) for _ in node.bodies]
         for operand in node.operands:

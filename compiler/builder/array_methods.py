@@ -1,6 +1,6 @@
 """NumPy's interface of an expression: an array's attributes and methods, and NumPy's functions of it.
 
-Nothing here computes: each makes operators of the table, by `_operator`, which the expressions of `programs.py` provide. What
+Nothing here computes: each makes operators of the table, by `_operator`, which `expressions.py` provides. What
 NumPy has and no operator does raises UnsupportedOperatorError; nothing becomes an array of objects in silence.
 """
 
@@ -26,7 +26,7 @@ from .einsum import einsum
 from .operator_functions import is_operator
 
 if TYPE_CHECKING:
-    from .programs import Expression
+    from typing_extensions import Self
 
 UFUNCS = {  # NumPy's name → the operator's, where they differ; others that have the name of an operator are that one
     "absolute": "abs",
@@ -115,9 +115,14 @@ class ArrayMethods(Suggesting):
     """An expression of a tensor, seen as an array. Attributes are None where inference alone will know the type."""
 
     type: Type | None
+    name: str
 
     def _operator(self, name: str, *operands: Any, **attributes: Any) -> Any:
         """An operator of the table on operands."""
+        raise NotImplementedError
+
+    def _of_shape(self, shape: tuple[Dim, ...]) -> Any:
+        """The same, its shape checked when the program runs."""
         raise NotImplementedError
 
     # ---- what it is ----
@@ -154,7 +159,7 @@ class ArrayMethods(Suggesting):
         size = (self.shape or ())[0]
         if not isinstance(size, int):
             raise InferenceError(
-                f"len(): axis 0 is {size}, whose size a run tells; shape[0] is that size, as a dimension"
+                f"len(): axis 0 is {size}, whose size is known only at run time; shape[0] is that size, as a dimension"
             )
         return size
 
@@ -189,7 +194,7 @@ class ArrayMethods(Suggesting):
         if meant := elsewhere("Expression", name) or elsewhere("op", name):
             return meant
         if hasattr(np.ndarray, name):
-            return ", which arrays have; dir(treadle.op) lists the operators that there are"
+            return ", which arrays have; dir(treadle.op) lists the operators"
         return super()._instead_of(name)
 
     def _rank(self, asking: str) -> int:
@@ -200,15 +205,15 @@ class ArrayMethods(Suggesting):
 
     # ---- elements ----
 
-    def astype(self, dtype: Any) -> Expression:
+    def astype(self, dtype: Any) -> Self:
         """The elements, converted."""
         return self._operator("cast", self, dtype=dtype)
 
-    def round(self) -> Expression:
+    def round(self) -> Self:
         """The nearest integers, halves to the even one."""
         return self._operator("round", self)
 
-    def clip(self, min: Any = None, max: Any = None) -> Expression:
+    def clip(self, min: Any = None, max: Any = None) -> Self:
         """The elements, none below `min` or above `max`: numbers, or tensors."""
         if all(bound is None or isinstance(bound, (bool, int, float)) for bound in (min, max)):
             given = {name: bound for name, bound in (("min", min), ("max", max)) if bound is not None}
@@ -223,34 +228,34 @@ class ArrayMethods(Suggesting):
         axes = None if axis is None else tuple(_whole(name, each) for each in several)
         return self._operator(name, self, axes=axes, keepdims=keepdims)
 
-    def sum(self, axis: Any = None, *, keepdims: bool = False) -> Expression:
+    def sum(self, axis: Any = None, *, keepdims: bool = False) -> Self:
         """The sum over an axis, several, or all; of the same element type, unlike NumPy's of short integers."""
         return self._reduced("sum", axis, keepdims)
 
-    def prod(self, axis: Any = None, *, keepdims: bool = False) -> Expression:
+    def prod(self, axis: Any = None, *, keepdims: bool = False) -> Self:
         """The product; of the same element type, unlike NumPy's of short integers."""
         return self._reduced("prod", axis, keepdims)
 
-    def mean(self, axis: Any = None, *, keepdims: bool = False) -> Expression:
+    def mean(self, axis: Any = None, *, keepdims: bool = False) -> Self:
         return self._reduced("mean", axis, keepdims)
 
-    def max(self, axis: Any = None, *, keepdims: bool = False) -> Expression:
+    def max(self, axis: Any = None, *, keepdims: bool = False) -> Self:
         return self._reduced("max", axis, keepdims)
 
-    def min(self, axis: Any = None, *, keepdims: bool = False) -> Expression:
+    def min(self, axis: Any = None, *, keepdims: bool = False) -> Self:
         return self._reduced("min", axis, keepdims)
 
-    def all(self, axis: Any = None, *, keepdims: bool = False) -> Expression:
+    def all(self, axis: Any = None, *, keepdims: bool = False) -> Self:
         return self._reduced("all", axis, keepdims)
 
-    def any(self, axis: Any = None, *, keepdims: bool = False) -> Expression:
+    def any(self, axis: Any = None, *, keepdims: bool = False) -> Self:
         return self._reduced("any", axis, keepdims)
 
-    def argmax(self, axis: int | None = None, *, keepdims: bool = False) -> Expression:
+    def argmax(self, axis: int | None = None, *, keepdims: bool = False) -> Self:
         """Where the largest element lies along an axis; without one, among all in a row."""
         return self._placed("argmax", axis, keepdims)
 
-    def argmin(self, axis: int | None = None, *, keepdims: bool = False) -> Expression:
+    def argmin(self, axis: int | None = None, *, keepdims: bool = False) -> Self:
         return self._placed("argmin", axis, keepdims)
 
     def _placed(self, name: str, axis: int | None, keepdims: bool) -> Any:
@@ -258,21 +263,21 @@ class ArrayMethods(Suggesting):
             return self._operator(name, self.reshape(-1), axis=0, keepdims=keepdims)
         return self._operator(name, self, axis=_whole(name, axis), keepdims=keepdims)
 
-    def var(self, axis: Any = None, *, ddof: int = 0, keepdims: bool = False) -> Expression:
+    def var(self, axis: Any = None, *, ddof: int = 0, keepdims: bool = False) -> Self:
         """The variance; of `ddof`, the sizes of the axes must be known."""
         return _var(self._operator, self, axis, ddof=ddof, keepdims=keepdims)
 
-    def std(self, axis: Any = None, *, ddof: int = 0, keepdims: bool = False) -> Expression:
+    def std(self, axis: Any = None, *, ddof: int = 0, keepdims: bool = False) -> Self:
         """The standard deviation, as `var`."""
         return _std(self._operator, self, axis, ddof=ddof, keepdims=keepdims)
 
-    def cumsum(self, axis: int | None = None) -> Expression:
+    def cumsum(self, axis: int | None = None) -> Self:
         """Sums from the first element on along an axis; without one, of all in a row."""
         if axis is None:
             return self._operator("cumulative_sum", self.reshape(-1), axis=0)
         return self._operator("cumulative_sum", self, axis=axis)
 
-    def repeat(self, repeats: int, axis: int | None = None) -> Expression:
+    def repeat(self, repeats: int, axis: int | None = None) -> Self:
         """Each element, or each part along an axis, several times in a row."""
         if axis is None:
             return self.reshape(-1).repeat(repeats, 0)
@@ -292,40 +297,40 @@ class ArrayMethods(Suggesting):
 
     # ---- shapes ----
 
-    def reshape(self, *shape: Any) -> Expression:
+    def reshape(self, *shape: Any) -> Self:
         """The same elements in another shape, of which one size may be -1."""
         sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
         return self._operator("reshape", self, shape=tuple(sizes))
 
-    def ravel(self) -> Expression:
+    def ravel(self) -> Self:
         return self.reshape(-1)
 
     flatten = ravel
 
-    def transpose(self, *axes: Any) -> Expression:
+    def transpose(self, *axes: Any) -> Self:
         """The axes in another order, without one in the reverse order."""
         order = axes[0] if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list))) else axes
         return self._operator("permute_dims", self, axes=tuple(order) if order else None)
 
     @property
-    def T(self) -> Expression:
+    def T(self) -> Self:
         return self._operator("permute_dims", self)
 
-    def swapaxes(self, axis1: int, axis2: int) -> Expression:
+    def swapaxes(self, axis1: int, axis2: int) -> Self:
         rank = self._rank("swapaxes")
         order = list(range(rank))
         one, other = _axis("swapaxes", axis1, rank), _axis("swapaxes", axis2, rank)
         order[one], order[other] = other, one
         return self.transpose(order)
 
-    def squeeze(self, axis: Any = None) -> Expression:
+    def squeeze(self, axis: Any = None) -> Self:
         """Without axes of size 1: these, or all that are known to be."""
         if axis is None:
             self._rank("squeeze")
             axis = [at for at, size in enumerate(self.shape or ()) if isinstance(size, int) and size == 1]
         return self._operator("squeeze", self, axes=axis if isinstance(axis, (tuple, list)) else (axis,))
 
-    def take(self, indices: Any, axis: int = 0) -> Expression:
+    def take(self, indices: Any, axis: int = 0) -> Self:
         return self._operator("take", self, indices, axis=axis)
 
     # ---- NumPy's functions ----
@@ -525,9 +530,7 @@ class _Steps:
 
     @staticmethod
     def checked(value: Any, shape: tuple[Dim, ...]) -> Any:
-        from .programs import match_shape
-
-        return match_shape(value, shape) if dims.asks_a_run(value.shape, shape) else value
+        return value._of_shape(shape) if dims.asks_a_run(value.shape, shape) else value
 
 
 def _einsum(apply: Callable[..., Any], equation: Any, *operands: Any, optimize: Any = True) -> Any:

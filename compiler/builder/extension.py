@@ -67,7 +67,7 @@ def operator(
     inputs     the inputs' names; by default the reference's parameters
     version    of what the operator means. An executable asks for the version that it was compiled with
 
-    Attributes are the reference's parameters behind `*`, with bool, int, float, str or tuple (of integers) as type or default.
+    Attributes are the reference's parameters after `*`, with bool, int, float, str or tuple (of integers) as type or default.
     `infer` and `kernel` are given those that they name. An operator has no effects: calls may be left out, shared and reordered.
 
     An executable that uses it needs it when it is run: the module that defines it is imported first. Raises CompileError for a
@@ -102,7 +102,7 @@ def operator(
     if own is not None:
         OWN[name] = own
     EXTENSIONS[name] = Extension(name, provider, version, digest)
-    from .programs import op
+    from .expressions import op
 
     return getattr(op, name)
 
@@ -284,7 +284,7 @@ def onnx_operator(name: str, *, domain: str = "", since: int = 1) -> Callable[[_
         def _my_gelu(x, *, scale=1.0):
             return x * treadle.op.sigmoid(1.702 * scale * x)
 
-    Its parameters are the node's inputs, then, behind `*`, its attributes with their defaults; a node with another attribute is
+    Its parameters are the node's inputs, then, after `*`, its attributes with their defaults; a node with another attribute is
     refused. An input that a node leaves out is None, where it has that default. It gives the node's output, or a tuple of them.
     `since` is the first opset version that it is for; the newest that a model's version reaches is taken.
     """

@@ -25,7 +25,7 @@ LOWERED = frozenset(
         *("conv_blocked", "conv_planar", "conv_to_few", "conv_depthwise", "conv_winograd", "conv_winograd_raw"),
         *("conv_integer_blocked", "group_normalization_blocked"),
         *("matmul_packed", "matmul_transposed", "matmul_dequantized", "matmul_integer_packed"),
-        *("counted_nonzero", "counted_boxes"),
+        *("counted_nonzero", "counted_boxes", "count_text_ngrams", "text_bytes"),
     ]
 )
 

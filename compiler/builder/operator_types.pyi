@@ -8,7 +8,7 @@ import numpy as np
 
 from ...formats.dtypes import DType
 from ...formats.types import ShapeDim
-from .programs import Expression, Operand
+from .expressions import Expression, Operand
 
 _Dimension = ShapeDim | str
 _ElementType = DType | np.dtype[Any] | type | str

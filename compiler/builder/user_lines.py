@@ -13,11 +13,12 @@ from types import FrameType
 from ...formats.messages.calling import is_own
 
 _ROOT = __name__.partition(".")[0]
-# What builds expressions for whoever calls it: the line is the caller's
+# Code that builds expressions for its caller: the line is the caller's
 _BUILDERS = frozenset(
-    [
-        f"{_ROOT}.formats.messages.calling",
-        *(f"{_ROOT}.compiler.builder.{name}" for name in ("anf", "array_methods", "operator_functions", "programs")),
+    [f"{_ROOT}.formats.messages.calling"]
+    + [
+        f"{_ROOT}.compiler.builder.{name}"
+        for name in ("anf", "array_methods", "control", "expressions", "indexing", "operator_functions", "programs")
     ]
 )
 _FACES = (f"{_ROOT}.tvm.relax.", "numpy.")

@@ -103,7 +103,7 @@ def _tile(definition: PrimitiveDefinition, node: PrimitiveNode) -> list[Copy]:
 
 
 def _join(definition: PrimitiveDefinition, axis: int, shapes: Sequence[tuple[Dim, ...]]) -> list[Copy]:
-    """The inputs, seen as having `shapes`, one behind the other along an axis."""
+    """The inputs, seen as having `shapes`, one after the other along an axis."""
     copies, start, target = list[Copy](), 0, len(definition.params)
     steps = steps_of(_shape(definition.results[0]))
     for source, shape in zip(definition.nodes[0].inputs, shapes, strict=True):

@@ -19,7 +19,7 @@ Path = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class Leaf:
-    """Clause number `clause` fits; its pattern's variables are found at `bindings`."""
+    """Clause number `clause` matches; its pattern's variables are at `bindings`."""
 
     clause: int
     bindings: tuple[tuple[ir.Var, Path], ...]
@@ -27,12 +27,12 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Fail:
-    """No clause fits."""
+    """No clause matches."""
 
 
 @dataclass(frozen=True)
 class Test:
-    """Look at the tag of the value at `path`: a branch for each tag, and one for all others (None when there are none)."""
+    """A test of the tag of the value at `path`: a branch for each tag, and one for all others (None if there are none)."""
 
     path: Path
     branches: tuple[tuple[int, Tree], ...]
@@ -44,7 +44,7 @@ Tree = Union[Leaf, Fail, Test]
 
 @dataclass(frozen=True)
 class _Row:
-    """A clause under way: the patterns still to be tested, by place, and the variables bound so far."""
+    """A clause in progress: the patterns still to be tested, by path, and the variables bound so far."""
 
     clause: int
     patterns: Mapping[Path, ir.Pattern]
@@ -52,7 +52,7 @@ class _Row:
 
 
 def build(match: ir.Match, value_type: Type, data_types: Mapping[str, DataTypeDefinition]) -> Tree:
-    """The tests for a `match` on a value of type `value_type`; clauses are tried from first to last."""
+    """The decision tree of a `match` on a value of type `value_type`; clauses are tried from first to last."""
     rows = [_Row(i, {(): pattern}, ()) for i, (pattern, _) in enumerate(match.clauses)]
     return _build([_settle(row) for row in rows], {(): value_type}, data_types)
 
@@ -68,7 +68,7 @@ def clauses_reached(tree: Tree) -> list[int]:
 
 
 def _settle(row: _Row) -> _Row:
-    """Takes out of `row` what needs no test: variables, wildcards, and tuples, which become their fields."""
+    """Removes patterns without tests from `row`: variables, wildcards, and tuples, which become their fields."""
     patterns: dict[Path, ir.Pattern] = {}
     bindings = list(row.bindings)
     pending = list(row.patterns.items())
@@ -110,7 +110,7 @@ def _build(rows: list[_Row], known: Mapping[Path, Type], data_types: Mapping[str
 
 
 def _with_types_along(path: Path, known: Mapping[Path, Type]) -> Mapping[Path, Type]:
-    """`known`, with the types at `path` and above it: fields of tuples enter it only when they are looked at."""
+    """`known`, with the types at `path` and above it: fields of tuples are added only when visited."""
     if path in known:
         return known
     known = _with_types_along(path[:-1], known)

@@ -34,9 +34,9 @@ def define(
 ) -> tuple[PrimitiveDefinition, tuple[ir.Atom, ...]]:
     """One primitive for operator calls that follow each other, and the atoms that it takes.
 
-    `outputs` are those of the bindings' variables that are wanted outside; a call with several results stands alone, and gives
-    all of them. Scalar constants that elementwise operators take become nodes, other atoms from outside parameters, in order
-    of their first use. Bindings that the outputs do not need are left out: `form_problem` finds nothing in what this makes.
+    `outputs` are the bindings' variables that are used outside; a call with several results stands alone, and returns
+    all of them. Scalar constants of elementwise operators become nodes, other outside atoms parameters, in order
+    of their first use. Bindings that the outputs do not need are left out: the result is in normal form (`form_problem`).
     """
     bindings = _needed(bindings, outputs)
     calls = [binding.value for binding in bindings]
@@ -85,9 +85,9 @@ def _variables(params: Sequence[Type], nodes: Sequence[PrimitiveNode]) -> tuple[
 
 def abstracted(definition: PrimitiveDefinition) -> tuple[PrimitiveDefinition, dict[str, Dim]]:
     """The definition with a variable for each dimension of its parameters that is computed, such as (h - 1) // 2 + 1, and
-    what its variables stand for. So layers of a network that differ in how their sizes came about share a primitive.
+    the variables' values. So layers whose sizes are computed differently share a primitive.
 
-    It is the same definition where its types do not follow from those of the parameters alone.
+    The definition is unchanged if its types do not follow from those of the parameters alone.
     """
     own: dict[str, Dim] = {name: dims.variable(name) for name in definition.variables}
     found = dict.fromkeys(
@@ -110,7 +110,7 @@ def abstracted(definition: PrimitiveDefinition) -> tuple[PrimitiveDefinition, di
 
 
 def _retyped(definition: PrimitiveDefinition, names: Mapping[Any, Dim]) -> PrimitiveDefinition:
-    """The definition with other dimensions in place of some; the types of its values follow. Raises InferenceError."""
+    """The definition with some dimensions replaced; the types of its values follow. Raises InferenceError."""
 
     def renamed(value: Any) -> Any:
         return tuple(map(renamed, value)) if isinstance(value, tuple) else names.get(value, value)
@@ -130,8 +130,8 @@ def _with_dims(type_: TensorType, change: Callable[[Any], Any]) -> TensorType:
 
 
 def _is_immediate(atom: ir.Atom, calls: Sequence[ir.OperatorCall]) -> bool:
-    """A scalar constant that elementwise operators alone take. NaN is none: as an attribute it would equal nothing; and no
-    integer that attributes, which files hold as int64, cannot have."""
+    """Whether an atom is a scalar constant used only by elementwise operators. Not NaN, which as an attribute equals nothing,
+    nor an integer beyond the int64 of attributes in files."""
     if not isinstance(atom, ir.Constant) or atom.type.rank or atom.type.dtype.is_string:
         return False
     if not math.isfinite(atom.value.item()):

@@ -1,7 +1,7 @@
-"""Emitting linear code: instructions, and what is known of values, tuples and shapes at each point of it.
+"""Emitting linear code: instructions, and the facts about values, tuples and shapes at each point of it.
 
-Tuples that are only taken apart again are never built. Dimensions are integer registers: parameters and `MatchShape` bind them,
-arithmetic derives the rest, each once. Where the verifier cannot know the shape that inference found (what comes out of
+Tuples that are only unpacked again are never built. Dimensions are integer registers: parameters and `MatchShape` bind them,
+arithmetic derives the rest, each once. Where the verifier cannot know the shape that inference found (results of
 calls, data values and merging branches), a `match_shape` proves it.
 """
 
@@ -45,7 +45,9 @@ class Scope:
     numbers: ChainMap[SymbolicDim, Number] = field(default_factory=ChainMap)
     constants: ChainMap[object, Register] = field(default_factory=ChainMap)  # also functions as values
     wholes: ChainMap[Fields, Register] = field(default_factory=ChainMap)
-    proved: ChainMap[Register, TensorType] = field(default_factory=ChainMap)  # what the verifier knows beyond its type
+    proved: ChainMap[Register, TensorType] = field(
+        default_factory=ChainMap
+    )  # the type that the verifier knows for a register
 
     def child(self) -> Scope:
         return Scope(
@@ -58,7 +60,7 @@ class Scope:
 
 
 class Emission:
-    """The code of one function under way. `scope` is what is known where the next instruction will stand."""
+    """The code of one function in progress. `scope` has the facts at the next instruction."""
 
     def __init__(self, name: str, tables: Tables) -> None:
         self.name, self.tables = name, tables
@@ -127,9 +129,9 @@ class Emission:
         return type_ if isinstance(type_, TensorType) else None
 
     def bind_variables(self, tensors: Sequence[tuple[Register, TensorType]]) -> list[tuple[Number, ...]]:
-        """Variables among the dimensions of tensors get their values, from the sizes of those tensors, which are read.
+        """Binds variables among the dimensions of tensors, by reading the sizes of those tensors.
 
-        The sizes of each tensor are given back; none where nothing of it is needed.
+        Returns the sizes of each tensor; none if none of them is needed.
         """
         places = [(which, axis) for which, (_, type_) in enumerate(tensors) for axis in range(type_.rank)]
         known = [str(dim) for dim in self.scope.numbers if dims.is_variable(dim)]
@@ -151,7 +153,7 @@ class Emission:
     def _bind_variable(
         self, solution: Solution, size: Number, register: Register, type_: TensorType, axis: int
     ) -> None:
-        """Gives a variable its value. One that is computed may be wrong (rounded, or no size at all): `prove` finds out."""
+        """Binds a variable. A computed value may be wrong (rounded, or negative): `prove` finds out."""
         if type_.shape[axis] == solution.variable:
             self.scope.numbers[solution.variable] = size
             shape = list(self._known(register).shape)  # type: ignore[union-attr]
@@ -168,7 +170,7 @@ class Emission:
     def told(self, sizes: Sequence[Dim], tensors: Sequence[TensorType]) -> tuple[Number, ...]:
         """The sizes passed to a kernel for these tensors: numbers that the verifier knows for sizes.
 
-        One that was computed is, if it is a dimension of a tensor: here, it is made that of a tensor without elements.
+        A computed one becomes known as a dimension of a tensor: here of one made without elements.
         """
         shown = {dim for tensor in tensors for dim in tensor.shape}
         for dim in sizes:
@@ -180,9 +182,9 @@ class Emission:
         return self.shape(sizes)
 
     def prove(self, register: Register, wanted: Type | None) -> Register:
-        """Has the machine check what the type says and the verifier cannot know; binds variables that are new.
+        """Has the machine check the parts of the type that the verifier cannot know; binds new variables.
 
-        The register that has the type: another one where the dimensions of this one have other names, by which it is still used.
+        Returns the register with the type: a new one if this one is still used with other names of its dimensions.
         """
         if not isinstance(wanted, TensorType) or self._is_known(register, wanted):
             return register

@@ -1,7 +1,7 @@
-"""Code generation: a typed module, closures lifted and operators fused, to a program of the machine.
+"""Code generation: from a typed module, with closures lifted and operators fused, to a program of the machine.
 
-Each function goes through `lowering` (linear code), `result_shape`, `memory` (where its tensors lie) and `registers`; what is
-left to do here is to write its instructions down.
+Each function goes through `lowering` (linear code), `result_shape`, `memory` (allocation of tensors) and `registers`; the
+rest, here, is encoding its instructions.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ...formats.bytecode import Label as Target
 from ...formats.isa import Kind
 from ...formats.program import Function, Import, Program, SourceLocation
 from ...formats.types import Constructor, DataTypeDefinition, TupleType, erase_dims
-from ...formats.weights import WeightTable
+from ...formats.weight_table import WeightTable
 from .. import ir
 from ..builder.anf import distinct
 from ..ir.analysis import function_type
@@ -30,18 +30,18 @@ from .virtual import Label, Operand, Register, VirtualFunction
 
 @dataclass(frozen=True)
 class Generated:
-    """A program, and what the memory planner has to say of each of its functions."""
+    """A program, and the memory planner's report for each of its functions."""
 
     program: Program
     memory: tuple[MemoryReport, ...]
-    constants: Mapping[int, ir.Weight] = field(default_factory=dict)  # those that may become others, by their places
+    constants: Mapping[int, ir.Weight] = field(default_factory=dict)  # replaceable ones, by their indices
     weights: WeightTable = field(default_factory=WeightTable)
 
 
 def generate(module: ir.Module, metadata: Mapping[str, str] | None = None) -> Generated:
     """The program of a module. Its types are inferred, its closures lifted, its data types monomorphic.
 
-    Raises CompileError where a shape cannot be computed.
+    Raises CompileError if a shape cannot be computed.
     """
     tables = Tables(module)
     functions: list[Function] = []

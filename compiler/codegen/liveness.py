@@ -1,4 +1,4 @@
-"""Liveness: at which places of a function's code each register holds a value that is still wanted.
+"""Liveness: the positions of a function's code at which each register holds a value that is still needed.
 
 It is kept by register, as spans: long code, where each register lives for a short while, takes room for each register once. Two
 registers may share a place if and only if the spans of their positions do not meet. Where blocks of code begin, sets are bits of
@@ -28,7 +28,7 @@ class Liveness:
         return contains(self.wanted[register.serial], 2 * position)
 
     def ends(self, register: Register) -> Iterator[int]:
-        """The positions behind which the value is wanted no more."""
+        """The positions after which the value is dead."""
         return ((end - 1) // 2 for _, end in runs(self.wanted[register.serial]))
 
 
@@ -51,7 +51,7 @@ def analyse(function: VirtualFunction) -> Liveness:
     before = _solve(function.items, blocks, numbers)
     wanted = _Walk(function, blocks, crossing).spans
     positions = [_positions(points) for points in wanted]
-    for param in function.params:  # arguments arrive in all of the parameters' registers, wanted or not
+    for param in function.params:  # arguments arrive in all of the parameters' registers, live or not
         positions[param.serial] = union(positions[param.serial], (0, 1))
     return Liveness(wanted, tuple(positions), crossing, before)
 

@@ -1,6 +1,6 @@
 """Lowering: a function of the IR to linear code over virtual registers.
 
-Control becomes jumps, and blocks whose value is the function's return straight away; a call of the function to itself there is a
+Control flow becomes jumps, and blocks in tail position return directly; a call of the function to itself there is a
 jump to its start.
 """
 
@@ -53,7 +53,7 @@ class _Lowering(Emission):
     # ---- parameters ----
 
     def _bind_parameters(self) -> None:
-        """Dimensions that are variables are bound first, so that those made of them can be checked."""
+        """Variable dimensions are bound first, so that dimensions computed from them can be checked."""
         params = list(zip(self.function.params, self.code.params, strict=True))
         for param, register in params:
             assert param.type is not None
@@ -64,7 +64,7 @@ class _Lowering(Emission):
             self.prove(register, type_)
 
     def _unpack(self, register: Register, type_: Type) -> Value:
-        """The fields of a tuple that dimensions are found in; anything else stays whole."""
+        """The fields of a tuple in which dimensions occur; anything else stays whole."""
         if not isinstance(type_, TupleType) or not is_symbolic(type_):
             return register
         registers = [self.get_field(register, 0, index) for index in range(len(type_.fields))]
@@ -137,7 +137,7 @@ class _Lowering(Emission):
         register = self.prove(self.whole(value), erase_dims(self.function.result_type))  # type: ignore[arg-type]
         self.emit("ret", register)
 
-    # ---- places where the values of several blocks meet ----
+    # ---- merging the values of several blocks ----
 
     def _meeting(self, type_: Type) -> Value:
         """New registers for a value that comes from several blocks."""
@@ -239,7 +239,7 @@ class _Lowering(Emission):
 
     @functools.cached_property
     def _read_extents(self) -> set[ir.OperatorCall]:
-        """The calls of extent that give a tensor of which more is used than its shape."""
+        """The calls of extent whose tensor is used beyond its shape."""
         bindings = list(expressions(self.function.body))
         shapes = {binding.var: binding.value.value for binding in bindings if isinstance(binding.value, ir.MatchShape)}
         used = Counter(atoms_in(self.function.body)) - Counter(shapes.values())
@@ -258,7 +258,7 @@ class _Lowering(Emission):
         return result
 
     def _arguments(self, call: ir.Call) -> list[Register]:
-        """The arguments, with the shapes that the callee relies on."""
+        """The arguments, with the shapes that the callee requires."""
         callee = self._type_of(call.callee)
         assert isinstance(callee, FunctionType)
         pairs = zip(call.args, callee.params, strict=True)
@@ -316,7 +316,7 @@ class _Lowering(Emission):
         lower_match(self, expr, self._value(expr.value), self._type_of(expr.value), finish)
 
     def _meet(self, type_: Type, emit: Callable[[Callable[[ir.Block], None]], None]) -> Value:
-        """The value of that one of several blocks which control takes. `emit` is told what to do with each."""
+        """The merged value of several blocks. `emit` gets the action for each."""
         result, end = self._meeting(type_), Label()
 
         def finish(block: ir.Block) -> None:
@@ -337,7 +337,7 @@ class _Lowering(Emission):
         self.in_child_scope(lambda: finish(expr.otherwise))
 
     def _condition(self, value: Value, type_: Type) -> Register:
-        """A scalar that `if` takes: of integers or booleans."""
+        """A condition register for `if`: a scalar of integers or booleans."""
         register = self.whole(value)
         if not isinstance(type_, TensorType) or not type_.dtype.is_float:
             return register
@@ -368,14 +368,14 @@ class _Lowering(Emission):
 
 
 def _drop_jump_to_next(code: VirtualFunction, label: Label) -> None:
-    """Takes away a `goto label` at the very end of the code, where `label` is about to be placed."""
+    """Drops a `goto label` at the very end of the code, where `label` is about to be placed."""
     last = code.items[-1]
     if isinstance(last, Instruction) and last.name == "goto" and last.operands == (label,):
         code.items.pop()
 
 
 def _filled(size: Dim) -> PrimitiveDefinition:
-    """So many elements that are not true."""
+    """An array of `False` of that size."""
     type_ = TensorType(DType.bool, (size,))
     var, attributes = ir.Var("", type_), (("dtype", DType.bool), ("shape", (size,)), ("value", False))
     return define([ir.Binding(var, ir.OperatorCall("full", (), attributes))], [var], lambda _: type_)[0]

@@ -1,4 +1,4 @@
-"""Lowering of `Match`: the decision tree of its patterns as tests of tags, jumps and fetched fields."""
+"""Lowering of `Match`: the decision tree of its patterns as tests of tags, jumps and field loads."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _Matching:
         self.tree = decision_tree.build(match, type_, emission.tables.module.data_types)
         reached = decision_tree.clauses_reached(self.tree)
         self.shared = {clause: Label() for clause in reached if reached.count(clause) > 1}
-        self.meeting: dict[ir.Var, Register] = {}  # variables of clauses that several tests lead to
+        self.meeting: dict[ir.Var, Register] = {}  # variables of clauses that several leaves share
 
     def run(self, value: Value) -> None:
         self._walk(self.tree, ChainMap({(): value}))
@@ -50,7 +50,7 @@ class _Matching:
             self.finish(self.match.clauses[tree.clause][1])
 
     def _test(self, test: decision_tree.Test, found: _Found) -> None:
-        """One branch a tag. When the tags are all that there are, the last needs no test."""
+        """One branch a tag. If the tags are complete, the last needs no test."""
         branches = list(test.branches)
         last = test.otherwise if test.otherwise is not None else branches.pop()[1]
         if branches:

@@ -1,10 +1,10 @@
-"""Memory planning: where the tensors of a function lie, and when they go.
+"""Memory planning: offsets of a function's tensors, and their release.
 
 A tensor of a static type that never leaves its function gets a place in the frame's memory, at an offset fixed here, so that a
-static function allocates nothing while it runs. Two tensors share memory when they are never wanted at the same time, and an
-elementwise primitive or a normalisation writes its output over an input that it is the last to read: what one thread has made of
-it and what another will read of the result then pass between their caches once. What is joined lies in what it is joined to
-from the beginning, and what is split off stays where it is. Everything else is allocated on the heap, and released after its
+static function allocates nothing while it runs. Two tensors share memory if they are never live at the same time, and an
+elementwise primitive or a normalisation writes its output over an input that it is the last to read: data that one thread has
+written and another will read then pass between their caches once. Parts of a concatenation are placed in the whole from
+the beginning, and parts that are split off stay in place. Everything else is allocated on the heap, and released after its
 last use.
 """
 
@@ -28,12 +28,12 @@ from .parts import parts_of
 from .spans import Spans, contains, intersection, runs, union
 from .virtual import Instruction, Item, Label, Register, VirtualFunction, instruction
 
-# What may be done with a tensor in the frame's memory; any other use shares it beyond the frame.
+# Uses that keep a tensor in the frame's memory; any other lets it escape.
 _STAYS = with_role(Role.LOCAL)
 _ALIASES = with_role(Role.ALIAS)
 _ALLOCATES = with_role(Role.BUFFER)
 _GROWS = with_role(Role.GROWS)
-_IMMORTAL = with_role(Role.LASTING)  # nothing is gained by releasing these
+_IMMORTAL = with_role(Role.LASTING)  # releasing these gains nothing
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class MemoryReport:
 
     function: str
     frame_bytes: int
-    unshared_bytes: int  # what the frame would take if no two tensors shared memory
+    unshared_bytes: int  # bytes of the frame if no two tensors shared memory
     in_frame: int  # tensors in the frame's memory
     in_place: int  # tensors written over an input
     on_heap: int  # tensors allocated while the function runs
@@ -64,10 +64,10 @@ class _Buffer:
     wanted: Spans = ()  # points of the code (see `liveness.py`) at which it is still to be read, under whatever name
     private: bool = True  # never seen outside of its function
     in_frame: bool = False
-    is_carried: bool = False  # wanted where it is not made yet: by the next round of a loop
-    host: _Buffer | None = None  # the buffer in whose memory this one lies
+    is_carried: bool = False  # live before it is made: in the next iteration of a loop
+    host: _Buffer | None = None  # the buffer that contains this one
     start: int = 0  # there, in bytes
-    offset: int = 0  # of one that has memory of its own
+    offset: int = 0  # of a buffer that is its own root
 
     @property
     def type(self) -> TensorType:
@@ -76,7 +76,7 @@ class _Buffer:
 
     @property
     def root(self) -> _Buffer:
-        """The buffer that hosts this one's host, and so on. From now on it is this one's host, too: chains stay short."""
+        """The buffer that hosts this one's host, and so on. Becomes this one's host, too (path compression)."""
         guests: list[_Buffer] = []
         root = self
         while root.host is not None:
@@ -134,7 +134,7 @@ def plan(function: VirtualFunction, definition_of: Callable[[int], PrimitiveDefi
     )
 
 
-# ---- buffers: what is allocated, through which registers it is seen, and for how long ----
+# ---- buffers: allocations, their registers, and their lifetimes ----
 
 
 @dataclass(frozen=True)
@@ -268,10 +268,10 @@ def _put_together(
     sources: _Sources,
     definition_of: Callable[[int], PrimitiveDefinition],
 ) -> None:
-    """Lets parts lie in the wholes that they are joined to or split off.
+    """Places parts in the wholes that they are joined to or split off.
 
-    From the last primitive to the first: of tensors that grow by joins, the last holds all others. All that lies in a root has
-    the elements that the root has there, so it needs its memory for as long as any of them is wanted.
+    From the last primitive to the first: of tensors that grow by joins, the last holds all others. All parts of a root share
+    its elements, so it needs its memory for as long as any of them is live.
     """
     for item in reversed(function.items):
         if not isinstance(item, Instruction) or item.name != "call":
@@ -299,7 +299,7 @@ _Places = Sequence[tuple["_Buffer | None", int]]
 
 
 def _lies_among(whole: _Buffer, places: _Places) -> bool:
-    """Puts the whole where all of its parts lie together already. False if they do not."""
+    """Places the whole where all of its parts are adjacent already. False if they are not."""
     first, start = places[0]
     if first is None or first.host is None or whole.host is not None or first.root is whole:
         return False
@@ -313,7 +313,7 @@ def _lies_among(whole: _Buffer, places: _Places) -> bool:
 
 
 def _take_in(whole: _Buffer, places: _Places) -> None:
-    """Puts those parts into the whole that lie nowhere else."""
+    """Places those parts in the whole that have no other host."""
     for part, start in places:
         if part is not None and part.host is None and part is not whole.root:
             _lay(part, whole, start)
@@ -379,7 +379,7 @@ def _take_over(function: VirtualFunction, position: int, old: _Buffer, new: _Buf
         _lay(new, old, 0)
         return True
     if old.in_frame or new.in_frame or old.type.is_static or source.type != new.type:
-        return False  # frame and heap are never mixed: what lies in the frame has its offset, and perhaps guests
+        return False  # frame and heap are never mixed: a frame buffer has its offset, and perhaps guests
     origin = function.items[new.position].origin  # type: ignore[union-attr]
     function.items[new.position] = instruction("move", new.register, source, origin=origin)
     function.items[position].replace(source, new.register)  # type: ignore[union-attr]
@@ -403,8 +403,8 @@ _Place = tuple[int, int, int]  # where a buffer begins in the frame, its number,
 
 
 class _Placed:
-    """Buffers that have their offsets, by the positions of their lifetimes: a tree of halves, in which a run of positions is few
-    nodes. Two runs meet where one begins in the other."""
+    """Placed buffers by the positions of their lifetimes: a segment tree, in which a run of positions is few
+    nodes. Two runs intersect if one begins in the other."""
 
     def __init__(self, positions: int) -> None:
         self._leaves = 1 << positions.bit_length()
@@ -462,7 +462,7 @@ def _best_gap(rivals: Sequence[_Place], size: int) -> int:
 
 
 def _insert_kills(function: VirtualFunction) -> None:
-    """Releases heap values where they are wanted no more, unless the function returns before it can need the memory."""
+    """Releases heap values where they die, unless the function returns before it can need the memory."""
     liveness = analyse(function)
     mortal = _mortal_registers(function)
     matters = _where_release_matters(function.items)
@@ -514,7 +514,7 @@ def _mortal_registers(function: VirtualFunction) -> set[Register]:
 
 
 def _where_release_matters(items: Sequence[Item]) -> list[bool]:
-    """By position: whether more memory may be asked for behind it, before the function returns."""
+    """By position: whether more memory may be allocated after it, before the function returns."""
     matters = [False] * len(items)
     at_label: dict[Label, bool] = {item: False for item in items if isinstance(item, Label)}
     changed = True

@@ -1,6 +1,6 @@
-"""Tensors that are parts of others: what joins or splits tensors along an outermost axis need not copy anything.
+"""Tensors that are parts of others: joining or splitting tensors along an outermost axis need not copy anything.
 
-The planner of memory lets such tensors lie where they belong, and the kernel leaves what it finds in its place.
+The memory planner places such tensors where they belong, and the kernel does not copy data that is in place.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from .copies import Copy, copies_of
 
 @dataclass(frozen=True)
 class Parts:
-    """A primitive that moves contiguous stretches between one tensor, the whole, and others."""
+    """A primitive that moves contiguous ranges between one tensor, the whole, and others."""
 
     is_join: bool  # the whole is the output and the parts are the inputs; else it is the other way round
     starts: tuple[int, ...]  # of each part in the whole, in bytes
 
 
 def parts_of(definition: PrimitiveDefinition) -> Parts | None:
-    """None for a primitive that does anything else, and where a part would not be aligned as a tensor of its own is."""
+    """None for other primitives, and if a part would not be aligned like a separate tensor."""
     is_static = all(type_.is_static for type_ in (*definition.params, *definition.results))
-    if not is_static or definition.variables:  # attributes may have some where types have none
+    if not is_static or definition.variables:  # attributes may have variables even if types have none
         return None
     copies = copies_of(definition)
     if copies is None or not all(map(_is_stretch, copies)):

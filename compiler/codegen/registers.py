@@ -1,7 +1,7 @@
-"""Register allocation: from virtual registers to the few of the machine.
+"""Register allocation: from virtual registers to the machine's.
 
-First moves are coalesced: a value that is moved and not wanted under its old name any more is made in its new place. Then
-every register takes the lowest number that is free wherever it is live. Parameters keep their fixed numbers.
+First moves are coalesced: a value that is moved and dead under its old name is made in its new place. Then
+every register gets the lowest number that is free wherever it is live. Parameters keep their fixed numbers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .virtual import Instruction, Register, VirtualFunction
 
 @dataclass(eq=False)
 class _Class:
-    """Registers that share one place."""
+    """Registers that share one number."""
 
     kind: Kind
     positions: Spans
@@ -34,7 +34,7 @@ class Allocation:
     int_registers: int
 
     def is_void(self, instruction: Instruction) -> bool:
-        """True for a move from a register to itself."""
+        """Whether an item is a move from a register to itself."""
         if Role.COPIES not in instruction.operation.roles:
             return False
         dst, src = instruction.operand("dst"), instruction.operand("src")
@@ -72,7 +72,7 @@ def _coalesce(function: VirtualFunction, class_of: list[_Class]) -> list[_Class]
 
 
 def _assign(classes: list[_Class]) -> int:
-    """Gives every class a number, those that live first first; the count of numbers used."""
+    """Assigns numbers to classes in order of their first position; returns the count of numbers used."""
     fixed = {cls.number: cls.positions for cls in classes if cls.number is not None}  # parameters: the first numbers
     numbers = _Numbers([fixed[number] for number in range(len(fixed))])
     for cls in sorted((c for c in classes if c.number is None), key=lambda c: c.positions[0]):
@@ -81,7 +81,7 @@ def _assign(classes: list[_Class]) -> int:
 
 
 class _Numbers:
-    """The numbers of one kind of register, as they are taken in the order of the positions at which they are needed first."""
+    """The numbers of one kind of register, allocated in order of the classes' first positions."""
 
     def __init__(self, fixed: Sequence[Spans]) -> None:
         self._taken: list[Spans] = []  # by number, where it is in use; what lies behind is forgotten
@@ -136,6 +136,6 @@ class _Numbers:
 
 
 def _from(spans: Spans, position: int) -> Spans:
-    """The runs that end behind a position."""
+    """The runs that end after a position."""
     border = bisect_right(spans, position)
     return spans[border - border % 2 :]

@@ -1,11 +1,11 @@
-"""A function's result, where it is reshaped at last: it is made in the shape in which it is returned.
+"""Makes a function's result in its returned shape, if its last step is a reshape.
 
     alloc_tensor a, float32[2, 3]             alloc_tensor b, float32[6]
     call f (x) -> (a)                    →    reshape a, b [2, 3]
     reshape b, a [6]                          call f (x) -> (a)
     ret b                                     ret b
 
-The machine then writes it straight into the caller's array; a view of another tensor would have to be looked at more closely.
+The machine then writes it straight into the caller's array; a view of another tensor would need more checks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sets of numbers as spans: what is in the set is few runs of numbers, however many there are.
+"""Sets of numbers as spans: few runs of numbers, however long.
 
 A set is a tuple of its borders, (start, end, start, end, …), each larger than the one before; ends are not in the set.
 """
@@ -54,7 +54,7 @@ def _with(spans: Spans, start: int, end: int) -> Spans:
 
 
 def intersection(left: Spans, right: Spans) -> Spans:
-    """Takes as long as the one of fewer runs, and the logarithm of the other."""
+    """Takes time linear in the set with fewer runs, times the logarithm of the other."""
     if not left or not right or left[-1] <= right[0] or right[-1] <= left[0]:
         return ()
     if len(left) > len(right):

@@ -1,7 +1,7 @@
-"""Constants that passes make of a model's weights, kept in a file until the executable is written.
+"""Spills constants that passes compute from weights to a file until the executable is written.
 
-`treadle compile` writes a file: what it makes of each weight need not stay in memory until then. A constant that lies here is
-read-only memory like any other, whose pages the system reads when they are asked for (`formats/mapped.py` gives them back).
+`treadle compile` writes a file: computed weights need not stay in memory until then. A spilled constant is
+mapped read-only, and paged in by the system on access (`formats/mapped.py` releases pages).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LEAST_BYTES = 1 << 18  # of an array that is worth a mapping of its own, of whic
 class _Spill:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.file: BinaryIO | None = None  # made when the first array comes
+        self.file: BinaryIO | None = None  # created for the first array
         self.end = 0
 
     def kept(self, array: np.ndarray) -> np.ndarray:
@@ -66,7 +66,7 @@ _current: ContextVar[_Spill | None] = ContextVar("spill", default=None)
 
 @contextlib.contextmanager
 def spilling(folder: str | os.PathLike) -> Iterator[None]:
-    """Within this, large constants that are computed lie in a file without a name in that folder."""
+    """Within this, large computed constants are in an unnamed file in that folder."""
     spill = _Spill(Path(folder))
     token = _current.set(spill)
     try:
@@ -77,8 +77,8 @@ def spilling(folder: str | os.PathLike) -> Iterator[None]:
 
 
 def kept(array: np.ndarray, *, is_last: bool = False) -> np.ndarray:
-    """The same elements, C-contiguous, in the file if there is one, and they are many. What lies in another file stays there
-    until it is known to be one of the constants in the end (`is_last`). Raises FileError where the file cannot hold them."""
+    """The same elements, C-contiguous; in the file if there is one, and they are many. Elements of another file stay there
+    until the constant is known to be final (`is_last`). Raises FileError if the file cannot hold them."""
     spill = _current.get()
     mapping = mapped.owner(array)
     is_there = isinstance(mapping, mapped.PrivateMapping) or (mapping is not None and not is_last)

@@ -17,13 +17,13 @@ from .. import ir
 from . import spill
 from .definitions import abstracted
 
-_SAMPLES, _SAMPLED = 16, 4096  # of a constant's bytes, parts that are looked at before others
+_SAMPLES, _SAMPLED = 16, 4096  # of a constant's bytes: parts that are compared first
 
 _Entry = TypeVar("_Entry", bound=Hashable)
 
 
 class _Index(Generic[_Entry]):
-    """A table in which equal entries have one place."""
+    """A table in which equal entries share one index."""
 
     def __init__(self) -> None:
         self._places: dict[_Entry, int] = {}
@@ -43,16 +43,16 @@ class Tables:
         self.functions = {name: index for index, name in enumerate(module.functions)}
         self._types: _Index[Type] = _Index()
         self._definitions: _Index[PrimitiveDefinition] = _Index()
-        self._primitives: dict[PrimitiveDefinition, tuple[int, tuple[Dim, ...]]] = {}  # by what it is made of
+        self._primitives: dict[PrimitiveDefinition, tuple[int, tuple[Dim, ...]]] = {}  # by the definition
         self._constants: list[np.ndarray] = []
-        self._holders: dict[int, list[ir.Constant]] = {}  # those of the module that lie at a place
-        self.weights: dict[int, ir.Weight] = {}  # constants that may become others, by their places
+        self._holders: dict[int, list[ir.Constant]] = {}  # the module's constants at an index
+        self.weights: dict[int, ir.Weight] = {}  # replaceable constants, by their indices
         self._weight_places: dict[ir.Weight, int] = {}
         self._constants_like: dict[tuple, list[int]] = {}  # by dtype, shape and some of the bytes
         self._checksums: dict[int, int] = {}  # of constants that others are like
 
     def imported(self, name: str) -> tuple[int, FunctionType]:
-        """The place of an import, and its type."""
+        """The index of an import, and its type."""
         return list(self.module.imports).index(name), self.module.imports[name]
 
     def type(self, type_: Type) -> int:
@@ -81,7 +81,7 @@ class Tables:
         return found
 
     def _checksum(self, index: int) -> int:
-        """Of all bytes of a constant."""
+        """A checksum of all bytes of a constant."""
         if index not in self._checksums:
             self._checksums[index] = crc32([constant_bytes(self._constants[index])])
         return self._checksums[index]
@@ -91,7 +91,7 @@ class Tables:
         return bool(np.array_equal(np.frombuffer(other, np.uint8), np.frombuffer(elements, np.uint8)))
 
     def _weight(self, weight: ir.Weight, array: np.ndarray) -> int:
-        """Others may be equal today, and not tomorrow."""
+        """Adds a weight without sharing: equal ones may be replaced separately."""
         place = self._weight_places.get(weight)
         if place is None:
             place = self._weight_places[weight] = len(self._constants)
@@ -100,7 +100,7 @@ class Tables:
         return place
 
     def primitive(self, definition: PrimitiveDefinition) -> tuple[int, tuple[Dim, ...]]:
-        """The place of what a definition has in common with others, and what the variables of that are here."""
+        """The index of a definition up to names of variables, and the values of its variables here."""
         found = self._primitives.get(definition)
         if found is None:
             general, meanings = abstracted(definition)
@@ -115,7 +115,7 @@ class Tables:
         return self._types.entries()
 
     def constants(self) -> tuple[np.ndarray, ...]:
-        """In their order, where they stay; the module's own constants lie there from now on."""
+        """The constants, in order; the module's own refer to these from now on."""
         self._constants = [spill.kept(array, is_last=True) for array in self._constants]
         gather(self._constants, self._move)
         return tuple(self._constants)
@@ -153,7 +153,7 @@ _SHOWN = 6  # operators in a primitive's name
 
 
 def with_canonical_variables(definition: PrimitiveDefinition) -> PrimitiveDefinition:
-    """`definition` with its variables called d0, d1, …: functions that call their dimensions otherwise share it."""
+    """`definition` with its variables called d0, d1, …, so that functions with other names of dimensions share it."""
     names: dict[str, dims.Dim] = {name: dims.variable(f"d{i}") for i, name in enumerate(definition.variables)}
     if not names:
         return definition

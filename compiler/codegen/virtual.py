@@ -1,4 +1,4 @@
-"""Linear code over virtual registers: what a function is between the IR and the bytecode.
+"""Linear code over virtual registers: the form of a function between the IR and the bytecode.
 
 `lowering.py` makes it, `memory.py` and `registers.py` plan over it, `functions.py` writes it out as instructions. The
 instruction table says which operands are read and written; nothing here knows any instruction by name.
@@ -16,16 +16,16 @@ from ...formats.types import Type
 
 @dataclass(eq=False)
 class Register:
-    """A virtual register: of any number, written by few instructions, most by one."""
+    """A virtual register, written by few instructions, mostly by one."""
 
     kind: Kind  # REF or INT
-    serial: int  # dense in its function: the register's bit in sets of registers
+    serial: int  # dense within its function
     type: Type | None = None  # of the value in a reference register
 
 
 @dataclass(eq=False)
 class Label:
-    """A place in the code that is jumped to."""
+    """A jump target in the code."""
 
 
 Operand = Union[Register, Label, int, tuple[Union[Register, int], ...]]
@@ -61,7 +61,7 @@ class Instruction:
         return (self.operands[place] for place in self.operation.labels)  # type: ignore[misc]
 
     def replace(self, old: Register, new: Register) -> None:
-        """Puts `new` in the place of every use of `old`."""
+        """Replaces every use of `old` by `new`."""
 
         def swap(operand: Operand) -> Operand:
             if isinstance(operand, tuple):

@@ -73,6 +73,11 @@ def atoms_in(block: ir.Block) -> Iterator[ir.Atom]:
     yield block.result
 
 
+def called(block: ir.Block) -> Iterator[str]:
+    """The global functions that a block refers to."""
+    return (atom.name for atom in atoms_in(block) if isinstance(atom, ir.GlobalRef))
+
+
 def constant_bytes(module: ir.Module) -> int:
     """Bytes of the constants in a module's functions, each counted once."""
     constants = {

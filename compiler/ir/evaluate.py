@@ -87,11 +87,6 @@ def _given_out(value: Value) -> Value:
     return to_texts(value) if isinstance(value, np.ndarray) else value
 
 
-def call_closure(module: ir.Module, closure: Closure, *args: Value, max_depth: int = MAX_DEPTH) -> Value:
-    """The value of a function that is itself a value."""
-    return _run(_Evaluator(module).apply(closure, list(args)), max_depth)
-
-
 def evaluate_definition(
     definition: PrimitiveDefinition, arrays: Sequence[np.ndarray], dims: Sequence[int]
 ) -> list[np.ndarray]:

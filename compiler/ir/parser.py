@@ -177,7 +177,7 @@ class _Parser(TableParser):
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """Names that are bound inside are forgotten behind it."""
+        """Names that are bound inside are forgotten after it."""
         outer = self.values
         self.values = dict(outer)
         yield
@@ -266,7 +266,7 @@ class _Parser(TableParser):
         return self.values[name]
 
     def literal(self, dtype: DType) -> ir.Constant:
-        """A constant behind its element type: `float32(1.5)`, `float32[2] [1.0, 2.0]`."""
+        """A constant after its element type: `float32(1.5)`, `float32[2] [1.0, 2.0]`."""
         scanner = self.scanner
         start = scanner.at
         if scanner.accept("("):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from ...formats.primitive import Primitive, PrimitiveDefinition
 from ...formats.text.notation import print_attribute, print_name, print_result_names, print_tensor, quote
 from ...formats.text.tables_text import is_inline, print_constants, print_primitive
 from ...formats.types import DataType, DataTypeDefinition, FunctionType, TensorType, TupleType, Type
-from .. import ir
+from . import nodes as ir
 
 # Words that a variable's name cannot be, unless it is quoted.
 RESERVED = frozenset(
@@ -21,7 +22,18 @@ RESERVED = frozenset(
 ) | frozenset(DType.__members__)
 
 
-def print_module(module: ir.Module, *, constants_file: str | os.PathLike | None = None, elide: bool = False) -> str:
+class Printable(Protocol):
+    """What is printed of a module."""
+
+    @property
+    def functions(self) -> Mapping[str, ir.Function]: ...
+    @property
+    def data_types(self) -> Mapping[str, DataTypeDefinition]: ...
+    @property
+    def imports(self) -> Mapping[str, FunctionType]: ...
+
+
+def print_module(module: Printable, *, constants_file: str | os.PathLike | None = None, elide: bool = False) -> str:
     """The module's text. Constants of more than 64 elements are written as base64; with `constants_file`, into that file, to
     which the text refers; with `elide`, not at all (then the text is for reading only)."""
     return _Printer(module).module(constants_file, elide)
@@ -54,7 +66,7 @@ def _print_data_type(definition: DataTypeDefinition) -> str:
     return f"data {print_name(definition.name)}{parameters} = {' | '.join(cases)}".rstrip()
 
 
-def _expressions(module: ir.Module) -> Iterator[ir.Expr]:
+def _expressions(module: Printable) -> Iterator[ir.Expr]:
     """All expressions and block results, in the order of the text."""
 
     def of_block(block: ir.Block) -> Iterator[ir.Expr]:
@@ -69,7 +81,7 @@ def _expressions(module: ir.Module) -> Iterator[ir.Expr]:
 
 
 class _Printer:
-    def __init__(self, module: ir.Module) -> None:
+    def __init__(self, module: Printable) -> None:
         self.module_ = module
         self.large: dict[int, np.ndarray] = {}
         self.definitions: dict[int, PrimitiveDefinition] = {}

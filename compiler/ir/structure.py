@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .. import ir
+from . import nodes
 
 
 def structurally_equal(left: ir.Module, right: ir.Module) -> bool:
@@ -47,6 +48,6 @@ def _parts(value: Any) -> list[Any] | None:
     """The parts of a value that are compared one by one; None if it is compared as a whole."""
     if isinstance(value, (tuple, list)):
         return list(value)
-    if dataclasses.is_dataclass(value) and type(value).__module__ == ir.__name__:
+    if dataclasses.is_dataclass(value) and type(value).__module__ == nodes.__name__:
         return [getattr(value, field.name) for field in dataclasses.fields(value)]
     return None

@@ -6,7 +6,7 @@ of one row. `BatchBuilder` knows for each tensor where the batch lies in it, and
 symbolic; what would mix the rows of a batch is refused. So row k of what the program gives is what the model, as it was
 exported, gives for row k.
 
-An axis may hold the batch among others, as behind a reshape of [n, 12, 7, 7] to [12*n, 7, 7]: then it is `outer` times n times
+An axis may hold the batch among others, as after a reshape of [n, 12, 7, 7] to [12*n, 7, 7]: then it is `outer` times n times
 `inner`, in the order of memory.
 """
 
@@ -54,8 +54,9 @@ class BatchBuilder(GraphBuilder):
 
     finds_sizes = False
 
-    def __init__(self, batch: Batch, size: int) -> None:
+    def __init__(self, batch: Batch, size: int, rules: Rules) -> None:
         super().__init__()
+        self._rules = rules
         self.batch, self.size = batch, size  # `size`: what the model was exported with
         self.symbol = dims.variable(batch.symbol)
         self._places: dict[ir.Atom, Place] = {}
@@ -105,9 +106,7 @@ class BatchBuilder(GraphBuilder):
         bound = entry.bind(entry.canonical(attributes))
         if not any(map(self.place, values)) and not any(map(self.has_batch, bound.values())):
             return self.plain(operator, *values, **bound)
-        from .batch_rules import RULES
-
-        rule = RULES.get(operator)
+        rule = self._rules.get(operator)
         if rule is None:
             self.refuse(f"the rows may mix: there is no rule for the operator {operator!r}")
         operands, place = rule(self, list(values), bound)
@@ -261,7 +260,7 @@ class BatchBuilder(GraphBuilder):
         return self.follow(turned, Place(axis))
 
     def grown(self, value: Value, axis: int, place: Place) -> Value:
-        """What is the same for all rows, repeated for each of them: along an axis that has one row, or what was exported."""
+        """A value that is the same for all rows, repeated along an axis that has one row, or the exported number."""
         before, own = value.type, replace(place, axis=axis)
         if value.shape[axis] not in (1, own.length(self.size)):
             self.refuse(f"axis {axis} of {value.type} is to hold it")
@@ -325,7 +324,7 @@ class BatchBuilder(GraphBuilder):
         return result, best
 
     def _parted(self, shape: Sequence[Dim], axis: int, outer: Dim, inner: Dim) -> Place | None:
-        """The place in an axis that has `outer` elements before the batch and `inner` behind it, in the order of memory."""
+        """The place in an axis that has `outer` elements before the batch and `inner` after it, in the order of memory."""
         before, behind = dims.product(shape[:axis]), dims.product(shape[axis + 1 :])
         if before == 0 or behind == 0:
             return None
@@ -349,6 +348,10 @@ class _Sizes:
 
 
 SIZES = _Sizes()
+Attributes = dict[str, Any]
+Made = tuple[list[Value], Any]  # operands, and a Place, a list of them, None or SIZES
+Rule = Callable[[BatchBuilder, list[Value], Attributes], Made]
+Rules = Mapping[str, Rule]  # by operator: see batch_rules.py
 
 
 def _text(shape: Sequence[Dim]) -> str:
@@ -359,7 +362,7 @@ def _text(shape: Sequence[Dim]) -> str:
 
 
 def batch_builder(
-    inputs: Sequence[onnx.ValueInfoProto], shapes: Mapping[str, Dimensions], batch: Batch
+    inputs: Sequence[onnx.ValueInfoProto], shapes: Mapping[str, Dimensions], batch: Batch, rules: Rules
 ) -> tuple[BatchBuilder, dict[str, list[int | str]], dict[str, int]]:
     """A builder for a model of these inputs, their shapes with the batch's symbol, and which axis of which input it is.
 
@@ -390,7 +393,7 @@ def batch_builder(
             f"shapes={{{next(iter(sizes))!r}: (…, {batch.symbol!r}, …)}}"
         )
     size = batch.size if batch.size is not None else next(iter(sizes.values()), 1)
-    return BatchBuilder(batch, size), given, axes
+    return BatchBuilder(batch, size, rules), given, axes
 
 
 def _dimensions(info: onnx.ValueInfoProto) -> list[int | str]:
@@ -398,6 +401,6 @@ def _dimensions(info: onnx.ValueInfoProto) -> list[int | str]:
 
 
 def _own_name(declared: Mapping[str, list[int | str]]) -> str:
-    """What the model itself calls the batch: the name of the first input's first axis, if it has one."""
+    """The model's own name of the batch: that of the first input's first axis, if it has one."""
     first = next((shape[0] for shape in declared.values() if shape), "")
     return first if isinstance(first, str) else ""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -18,12 +17,8 @@ from ...formats import dims
 from ...formats.dims import Dim
 from ..operators import TABLE, Fusion
 from ..operators.shapes import axes_of, axis_of
-from .batch import SIZES, BatchBuilder, Place
+from .batch import SIZES, Attributes, BatchBuilder, Made, Place, Rule
 from .values import Value
-
-Attributes = dict[str, Any]
-Made = tuple[list[Value], Any]  # operands, and a Place, a list of them, None or SIZES
-Rule = Callable[[BatchBuilder, list[Value], Attributes], Made]
 
 RULES: dict[str, Rule] = {}
 
@@ -135,7 +130,7 @@ def _broadcast(g: BatchBuilder, values: list[Value], attributes: Attributes) -> 
 
 
 def _repeated(g: BatchBuilder, x: Value, shape: list[Dim], more: int) -> Made:
-    """What is the same for all rows becomes as many rows as there are."""
+    """Repeats a value that is the same for all rows."""
     held = [axis for axis, dim in enumerate(shape) if g.has_batch(dim)]
     if len(held) != 1:
         g.refuse(f"a tensor {_text(shape)} would hold it more than once")
@@ -432,7 +427,7 @@ def _stacks(g: BatchBuilder, a: Value, b: Value) -> tuple[Value, Value]:
 
 
 def _recurrent(states: int, lengths: int) -> Rule:
-    """Behind the projected input [steps, batch, directions, gates, hidden] and the weights come that many states
+    """After the projected input [steps, batch, directions, gates, hidden] and the weights come that many states
     [directions, batch, hidden]; operand number `lengths` is the sequences' lengths [batch]."""
 
     def recurrent(g: BatchBuilder, values: list[Value], attributes: Attributes) -> Made:

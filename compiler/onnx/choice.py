@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ChosenGraph(NamedTuple):
-    """What an importer reads of a graph, under the names that the protobuf message has."""
+    """The parts of a graph that an importer reads, under the protobuf message's names."""
 
     name: str
     node: Sequence[onnx.NodeProto]
@@ -33,7 +33,7 @@ Graph = Union["onnx.GraphProto", ChosenGraph]
 
 def chosen(graph: onnx.GraphProto, dtypes: Mapping[str, Any], outputs: Sequence[str] | None) -> Graph:
     """The graph with inputs of these element types, and with the values of these names as its results, if they are given: then
-    nodes and inputs that these do not depend on are left out, whatever they are. Raises ModelError for names that there are not,
+    nodes and inputs that these do not depend on are left out, whatever they are. Raises ModelError for unknown names,
     CompileError for anything but an element type."""
     if not dtypes and outputs is None:
         return graph

@@ -42,7 +42,7 @@ def _features(model: Any) -> int:
 
 
 def _by(module: str, function: str, types: str) -> Callable[[Any], Any]:
-    """What calls a converter with one matrix of float32 for an input."""
+    """A function that calls a converter with one float32 matrix as the input."""
 
     def convert(model: Any) -> Any:
         matrix = importlib.import_module(types).FloatTensorType([None, _features(model)])

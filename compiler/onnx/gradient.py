@@ -7,14 +7,17 @@ tape of operators. Backwards along it, each operator's rule tells what of its re
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ...formats.dtypes import DType
 from ...formats.messages.errors import ModelError
 from ..operators import lookup
 from ..operators.shapes import axis_of
 from .values import GraphBuilder, Noted, UnsupportedError, Value
+
+if TYPE_CHECKING:
+    import onnx
 
 Rule = Callable[[GraphBuilder, Noted, Value], "Sequence[Value | None]"]
 _RULES: dict[str, Rule] = {}
@@ -231,3 +234,24 @@ def _concat(g: GraphBuilder, noted: Noted, dy: Value) -> Sequence[Value | None]:
 
 
 _RULES["checked"] = lambda g, noted, dy: (dy,)  # GraphBuilder.checked
+
+
+def between(makers: Mapping[str, onnx.NodeProto], begin: set[str], end: str) -> list[onnx.NodeProto]:
+    """The nodes that depend on values of some names, and that another one depends on, in order."""
+    depends: dict[str, bool] = dict.fromkeys(begin, True)
+    found: dict[int, onnx.NodeProto] = {}
+    waiting = [(end, False)]
+    while waiting:
+        name, is_seen = waiting.pop()
+        node = makers.get(name)
+        if name in depends and not is_seen:
+            continue
+        if node is None:
+            depends[name] = False
+        elif not is_seen:
+            depends[name] = False
+            waiting += [(name, True), *((each, False) for each in node.input if each)]
+        elif any(depends.get(each) for each in node.input):
+            depends |= {each: each in begin or True for each in node.output}
+            found[id(node)] = node
+    return list(found.values())

@@ -1,7 +1,7 @@
-"""Values of a model whose length, presence or rank only a run can tell: sequences, optional values, tensors of any rank.
+"""Values of a model whose length, presence or rank is known only at run time: sequences, optional values, tensors of any rank.
 
 They are data types of the program (`formats/host_values.py`), and what is done with them are functions of the IR, here as its
-text. Two values that stand for one, as the results of both branches or a loop's state before and behind a round, meet in the
+text. Two values that stand for one, as the results of both branches or a loop's state before and after a round, meet in the
 narrowest type that holds either (`joined`), which each is made one of (`converted`).
 """
 
@@ -16,23 +16,20 @@ import numpy as np
 from ...formats import dims
 from ...formats.dtypes import DType
 from ...formats.host_values import MOST_RANKS, OPTIONAL, RANKED, SEQUENCE
-from ...formats.messages.errors import DTypeError, InferenceError, ModelError
+from ...formats.messages.errors import InferenceError, ModelError
 from ...formats.types import (
     UNKNOWN,
     DataType,
-    DataTypeDefinition,
-    ShapeDim,
     TensorType,
     TupleType,
     Type,
-    TypeVariable,
     replace_dims,
 )
 from .. import effort, ir
-from ..ir.prelude import called
+from ..ir.analysis import called
 from ..operators.shapes import axis_of
+from .held_types import NOTHING, RANKS, content_of, is_of, joined, of_rank, optional_of, sequence_of, settled, type_of
 from .operators.shapes import concatenated
-from .tensors import element_type
 from .values import (
     AnyRank,
     AnySequence,
@@ -40,7 +37,6 @@ from .values import (
     HeldSequence,
     Imported,
     LengthError,
-    Maps,
     NotImportedError,
     OptionalTensor,
     TensorSequence,
@@ -49,7 +45,7 @@ from .values import (
 )
 
 if TYPE_CHECKING:
-    import onnx
+    pass
 
 LIBRARY = """
 data Sequence[a] = End | Item(a, Sequence[a])
@@ -157,125 +153,6 @@ func @sequence_map(f: fn(a) -> b, xs: Sequence[a]) -> Sequence[b] {
 }
 """
 
-_NOTHING = TypeVariable("a")  # the type of what is never there
-_RANKS = tuple(range(MOST_RANKS))
-
-# ---- types ----
-
-
-def of_rank(dtype: DType, rank: int) -> TensorType:
-    return TensorType(dtype, (UNKNOWN,) * rank)
-
-
-def of_any_rank(dtype: DType) -> DataType:
-    return DataType(RANKED.name, tuple(of_rank(dtype, rank) for rank in _RANKS))
-
-
-def sequence_of(element: Type) -> DataType:
-    return DataType(SEQUENCE.name, (element,))
-
-
-def optional_of(type_: Type) -> DataType:
-    return DataType(OPTIONAL.name, (type_,))
-
-
-def _is(type_: Type | None, definition: DataTypeDefinition) -> bool:
-    return isinstance(type_, DataType) and type_.name == definition.name
-
-
-def declared_type(info: onnx.TypeProto) -> Type:
-    """The data type that values of a type of the standard are; tensors are of any rank. Raises UnsupportedError for others."""
-    kind = info.WhichOneof("value")
-    if kind == "tensor_type":
-        return _declared_tensor(info.tensor_type)
-    inner = getattr(info, kind).elem_type if kind in ("sequence_type", "optional_type") else None
-    if inner is None:
-        raise UnsupportedError(
-            f"inputs that are a {(kind or 'nothing').removesuffix('_type')} of such are not supported"
-        )
-    if kind == "optional_type":
-        return optional_of(
-            _declared_tensor(inner.tensor_type) if inner.HasField("tensor_type") else declared_type(inner)
-        )
-    if not inner.HasField("tensor_type"):
-        raise UnsupportedError("a sequence whose elements are not tensors")
-    element = _declared_tensor(inner.tensor_type)
-    return sequence_of(of_rank(element.dtype, element.rank) if isinstance(element, TensorType) else element)
-
-
-def _declared_tensor(tensor: onnx.TypeProto.Tensor) -> Type:
-    try:
-        dtype = element_type(tensor.elem_type)
-    except DTypeError as error:
-        raise UnsupportedError(error.message) from None
-    if not tensor.HasField("shape"):
-        return of_any_rank(dtype)
-    shape: list[ShapeDim] = [dim.dim_value if dim.HasField("dim_value") else UNKNOWN for dim in tensor.shape.dim]
-    return TensorType(dtype, tuple(shape))
-
-
-def type_of(value: Imported) -> Type:
-    """The narrowest type that holds a value. Raises UnsupportedError for maps."""
-    if isinstance(value, Value):
-        return value.type
-    if isinstance(value, AnyRank):
-        return of_any_rank(value.dtype)
-    if isinstance(value, HeldSequence):
-        return sequence_of(value.element)
-    if isinstance(value, OptionalTensor):
-        return optional_of(_NOTHING if value.type is None else value.type)
-    if isinstance(value, Maps):
-        raise UnsupportedError("a map stands where one of two values would be chosen")
-    element: Type = _NOTHING
-    for tensor in value.tensors:
-        own = of_rank(tensor.dtype, tensor.rank) if isinstance(tensor, Value) else of_any_rank(tensor.dtype)
-        element = joined(element, own)
-    return sequence_of(element)
-
-
-def joined(a: Type, b: Type) -> Type:
-    """The narrowest type that holds what either does. Raises UnsupportedError where there is none."""
-    if a == b or b == _NOTHING:
-        return a
-    if a == _NOTHING:
-        return b
-    if _is(a, OPTIONAL) or _is(b, OPTIONAL):
-        return optional_of(joined(*(_content(type_) if _is(type_, OPTIONAL) else type_ for type_ in (a, b))))
-    if _is(a, SEQUENCE) and _is(b, SEQUENCE):
-        return sequence_of(joined(_content(a), _content(b)))
-    if _is(a, SEQUENCE) or _is(b, SEQUENCE) or dtype_of(a) is not dtype_of(b):
-        raise UnsupportedError(f"its branches give {a} and {b}")
-    if not isinstance(a, TensorType) or not isinstance(b, TensorType) or a.rank != b.rank:
-        return of_any_rank(dtype_of(a))
-    shape: list[ShapeDim] = [x if x == y else UNKNOWN for x, y in zip(a.shape, b.shape, strict=True)]
-    return TensorType(a.dtype, tuple(shape))
-
-
-def is_open(type_: Type) -> bool:
-    """Whether it says nothing of what a value of it would hold."""
-    return type_ == _NOTHING or (isinstance(type_, DataType) and is_open(type_.arguments[0]))
-
-
-def settled(type_: Type) -> Type:
-    """A type of which values can be made: what is never there is a number."""
-    if type_ == _NOTHING:
-        return of_rank(DType.float32, 0)
-    if _is(type_, SEQUENCE):
-        return sequence_of(settled(_content(type_)))
-    return optional_of(settled(_content(type_))) if _is(type_, OPTIONAL) else type_
-
-
-def _content(type_: Type) -> Type:
-    assert isinstance(type_, DataType)
-    return type_.arguments[0]
-
-
-def dtype_of(type_: Type) -> DType:
-    """Of a tensor's type."""
-    type_ = _content(type_) if isinstance(type_, DataType) else type_
-    assert isinstance(type_, TensorType)
-    return type_.dtype
-
 
 # ---- the library ----
 
@@ -306,29 +183,31 @@ def bound(g: GraphBuilder, expression: ir.Expr, type_: Type, types: Sequence[Ten
     if isinstance(type_, TensorType):
         return g.bind(expression, type_)
     g.has_data = True
-    if type_ == sequence_of(_NOTHING):
+    if type_ == sequence_of(NOTHING):
         return TensorSequence()
-    if type_ == optional_of(_NOTHING):
+    if type_ == optional_of(NOTHING):
         return OptionalTensor(None)
     var = ir.Var(g.hint, type_)
     g.bindings.append(ir.Binding(var, expression, g.origin))
-    if _is(type_, SEQUENCE):
-        return HeldSequence(var, _content(type_))
-    return OptionalTensor(var, _content(type_)) if _is(type_, OPTIONAL) else AnyRank(var, tuple(types) or _any(type_))
+    if is_of(type_, SEQUENCE):
+        return HeldSequence(var, content_of(type_))
+    return (
+        OptionalTensor(var, content_of(type_)) if is_of(type_, OPTIONAL) else AnyRank(var, tuple(types) or _any(type_))
+    )
 
 
 def of_atom(g: GraphBuilder, var: ir.Var) -> Imported:
-    """What a variable of a data type holds."""
+    """The value that a variable of a data type holds."""
     type_ = var.type
     assert type_ is not None
     g.has_data = True
-    if _is(type_, RANKED):
+    if is_of(type_, RANKED):
         return AnyRank(var, _any(type_))
-    return HeldSequence(var, _content(type_)) if _is(type_, SEQUENCE) else OptionalTensor(var, _content(type_))
+    return HeldSequence(var, content_of(type_)) if is_of(type_, SEQUENCE) else OptionalTensor(var, content_of(type_))
 
 
 def _any(type_: Type) -> tuple[TensorType, ...]:
-    """What a tensor of any rank may be."""
+    """The types of a tensor of any rank."""
     assert isinstance(type_, DataType)
     return type_.arguments  # type: ignore[return-value]
 
@@ -337,7 +216,7 @@ def construct(g: GraphBuilder, type_: Type, place: int, *args: ir.Atom) -> ir.Va
     """A value of a data type by the constructor in that place."""
     assert isinstance(type_, DataType)
     g.has_data = True
-    definition = next(each for each in (SEQUENCE, OPTIONAL, RANKED) if _is(type_, each))
+    definition = next(each for each in (SEQUENCE, OPTIONAL, RANKED) if is_of(type_, each))
     var = ir.Var(g.hint, type_)
     constructor = definition.constructors[place].name
     g.bindings.append(ir.Binding(var, ir.Construct(definition.name, constructor, args), g.origin))
@@ -346,16 +225,16 @@ def construct(g: GraphBuilder, type_: Type, place: int, *args: ir.Atom) -> ir.Va
 
 def converted(g: GraphBuilder, value: Imported, type_: Type) -> ir.Atom:
     """A value as one of a wider type."""
-    if _is(type_, OPTIONAL):
+    if is_of(type_, OPTIONAL):
         return _optional(g, value, type_)
     if isinstance(value, HeldSequence):
-        if value.element == _content(type_):
+        if value.element == content_of(type_):
             return value.atom
-        return _call(g, "sequence_map", _widening(g, value.element, _content(type_)), value.atom, type_=type_)
+        return _call(g, "sequence_map", _widening(g, value.element, content_of(type_)), value.atom, type_=type_)
     if isinstance(value, TensorSequence):
         chain = construct(g, type_, 0)
         for tensor in reversed(value.tensors):
-            chain = construct(g, type_, 1, converted(g, tensor, _content(type_)), chain)
+            chain = construct(g, type_, 1, converted(g, tensor, content_of(type_)), chain)
         return chain
     if isinstance(value, AnyRank):
         return value.atom
@@ -363,12 +242,12 @@ def converted(g: GraphBuilder, value: Imported, type_: Type) -> ir.Atom:
     if isinstance(type_, TensorType):
         return g.atom(value)
     if value.rank >= MOST_RANKS:
-        raise UnsupportedError(f"a tensor of {value.rank} axes, where only a run can tell how many there are")
+        raise UnsupportedError(f"a tensor of {value.rank} axes, whose number is known only at run time")
     return construct(g, type_, value.rank, g.atom(value))
 
 
 def _optional(g: GraphBuilder, value: Imported, type_: Type) -> ir.Atom:
-    inner = _content(type_)
+    inner = content_of(type_)
     if not isinstance(value, OptionalTensor):
         return construct(g, type_, 1, converted(g, value, inner))
     if value.atom is None or value.type is None:
@@ -416,7 +295,7 @@ def held(g: GraphBuilder, sequence: AnySequence) -> HeldSequence:
     if isinstance(sequence, HeldSequence):
         return sequence
     type_ = settled(type_of(sequence))
-    return HeldSequence(converted(g, sequence, type_), _content(type_))
+    return HeldSequence(converted(g, sequence, type_), content_of(type_))
 
 
 def length(g: GraphBuilder, sequence: HeldSequence) -> Value:
@@ -437,7 +316,7 @@ def element_at(g: GraphBuilder, sequence: HeldSequence, position: Value) -> Impo
 
 def inserted(g: GraphBuilder, sequence: AnySequence, tensor: Value | AnyRank, position: Value | None) -> HeldSequence:
     type_ = joined(type_of(sequence), type_of(TensorSequence((tensor,))))
-    wide = HeldSequence(converted(g, sequence, type_), _content(type_))
+    wide = HeldSequence(converted(g, sequence, type_), content_of(type_))
     place = _place(g, wide, position) if position is not None else g.atom(length(g, wide))
     value = converted(g, tensor, wide.element)
     return HeldSequence(_call(g, "sequence_insert", wide.atom, value, place, type_=type_), wide.element)
@@ -536,7 +415,7 @@ def _place(g: GraphBuilder, sequence: HeldSequence, position: Value) -> ir.Atom:
 
 
 def choose(g: GraphBuilder, condition: Value, *branches: Callable[[], Sequence[Imported]]) -> list[Imported]:
-    """What the first branch makes if the condition holds, else what the second one makes; what they raise is passed on."""
+    """The first branch's results if the condition holds, else the second's; their exceptions are passed on."""
     atom = g.atom(g.op("reshape", condition, shape=()) if condition.rank else condition)
     arms, known = [], g.dimension_names
     for branch in branches:
@@ -550,8 +429,8 @@ def by_rank(
     inputs: Sequence[Imported | None],
     run: Callable[[Sequence[Imported | None]], Sequence[Imported | None]],
 ) -> list[Imported]:
-    """What a node makes of tensors some of whose ranks only a run can tell: a clause for each rank that suits it. A run in which
-    another one comes ends."""
+    """A node's results for tensors whose ranks are known only at run time: a clause for each rank that suits it. A run with
+    another rank fails."""
     place = next((place for place, value in enumerate(inputs) if isinstance(value, AnyRank)), None)
     if place is None:
         results = run(inputs)
@@ -585,8 +464,8 @@ def by_length(
     inputs: Sequence[Imported | None],
     run: Callable[[Sequence[Imported | None]], Sequence[Imported | None]],
 ) -> Sequence[Imported | None]:
-    """What a node makes of a vector whose length only a run can tell, where that is what a rank follows from, or of rows of such
-    a length: a block for each length that suits it. A run in which another one comes ends."""
+    """A node's results for a vector whose length is known only at run time and determines a rank, or for rows of such
+    a length: a block for each length that suits it. A run with another length fails."""
     try:
         with g.attempt():
             return run(inputs)
@@ -598,7 +477,7 @@ def by_length(
     symbol, before = vector.shape[-1], vector.shape[:-1]
     choices = g.choices(symbol)
     arms, lengths, failure, names = [], [], None, g.dimension_names
-    for length in _RANKS if choices is None else sorted(choices):
+    for length in RANKS if choices is None else sorted(choices):
         effort.spend(effort.CLAUSE_UNITS, g.origin)
         with g.block() as bindings:
             try:
@@ -637,10 +516,10 @@ def by_length(
 
 
 def _check_ranks(results: Sequence[Imported]) -> None:
-    """Raises ModelError for tensors of more axes than one whose rank only a run can tell may have."""
+    """Raises ModelError for too many axes of a tensor whose rank is known only at run time."""
     ranks = [each.rank for each in results if isinstance(each, Value)]
     if (most := max(ranks, default=0)) >= MOST_RANKS:
-        raise ModelError(f"a tensor of {most} axes, where only a run can tell how many there are")
+        raise ModelError(f"a tensor of {most} axes, whose number is known only at run time")
 
 
 def _of_type(g: GraphBuilder, var: ir.Var, type_: TensorType) -> Value:
@@ -684,7 +563,7 @@ def _met(
 
 
 def _note_choices(g: GraphBuilder, result: Value, type_: Type, column: Sequence[Imported]) -> None:
-    """Of sizes that differ from arm to arm, and are known in each of them: all that there are."""
+    """Of sizes that differ from arm to arm, and are known in each of them: all of them."""
     assert isinstance(type_, TensorType)
     for axis, dim in enumerate(type_.shape):
         found = [g.choices(value.shape[axis]) for value in column if isinstance(value, Value)]
@@ -698,14 +577,14 @@ def _outside(type_: Type, names: frozenset[str]) -> Type:
 
 
 def _least(values: Sequence[Imported]) -> Type:
-    type_: Type = _NOTHING
+    type_: Type = NOTHING
     for value in values:
         type_ = joined(type_, type_of(value))
     return type_
 
 
 def _by_rank(values: Sequence[Imported], names: frozenset[str]) -> list[TensorType]:
-    """What tensors may be, one type for each rank, as it is outside of the blocks that made them."""
+    """The types of tensors, one for each rank, outside of the blocks that made them."""
     found: dict[int, TensorType] = {}
     for value in values:
         types = (value.type,) if isinstance(value, Value) else value.types if isinstance(value, AnyRank) else ()

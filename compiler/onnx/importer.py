@@ -26,37 +26,48 @@ from ...formats.messages.errors import (
     InferenceError,
     LimitError,
     ModelError,
-    ParseError,
     TreadleError,
     UnsupportedOperatorError,
 )
 from ...formats.messages.names import near
-from ...formats.types import UNKNOWN, ShapeDim, TensorType, TupleType, size_problem
+from ...formats.types import UNKNOWN, ShapeDim, TensorType, TupleType
 from .. import effort, ir
 from ..batch import Batch
-from ..weights import Weights
+from ..named_weights import Weights
 from . import importers  # noqa: F401  (it registers them)
 from .batch import BatchBuilder, Place, batch_builder
 from .choice import Graph, chosen
+from .declared import Shapes, check_size, declared_of, is_of_known_rank, parsed_dim
 from .file import ModelFile, ModelSource, read_model
 from .given_shapes import given_shapes
-from .gradient import gradients
-from .held import by_length, by_rank, choose, dtype_of, with_sequences
+from .gradient import between, gradients
+from .held import by_length, by_rank, choose, with_sequences
 from .loops import LOOPS
 from .operators.host_values import made, parameter
-from .operators.training import DOMAIN as TRAINING
 from .order import in_order
 from .ort.floats import DOMAIN as RUNTIME
-from .table import attribute_value, find, names_in
-from .tensors import dense, element_type, to_array
+from .schemas import (
+    GRADIENT,
+    GRAPHS,
+    attributes_of,
+    check_versions,
+    domain_of,
+    is_known,
+    node_name,
+    operator_of,
+    opsets_of,
+    schema_of,
+    specialized,
+    standard_function,
+)
+from .table import find, names_in
+from .tensors import dense, to_array
 from .values import (
     AnyRank,
     GraphBuilder,
-    HeldSequence,
     Imported,
     Noted,
     NotImportedError,
-    TensorSequence,
     UnsupportedError,
     Value,
     constant,
@@ -68,19 +79,10 @@ from .versions import dispatching
 if TYPE_CHECKING:
     import onnx
 
-Shapes = Mapping[str, Any]
 
 _FUNCTION_NESTING = 16
 _LATEST = 1 << 31  # opset version
-_VERSIONED = (
-    "the format (ir_version)",
-    "ai.onnx",
-    "ai.onnx.ml",
-    "ai.onnx.training",
-)  # columns of onnx.helper.VERSION_TABLE
 _TOLD_NODES = 5
-# operators of ai.onnx that do the same with tensors of any rank
-_GRADIENT = (TRAINING, "Gradient")
 _OF_ANY_RANK = {
     "Identity",
     "Optional",
@@ -90,7 +92,6 @@ _OF_ANY_RANK = {
     "SequenceInsert",
 }
 _OF_ONE_PROCESSOR = "com.microsoft.nchwc"  # how many channels lie together is written nowhere in the model
-_GRAPHS = (5, 10)  # AttributeProto.GRAPH and GRAPHS
 
 
 def from_onnx(
@@ -176,7 +177,7 @@ class _ModelImporter:
         self.asks = first is not None
         self.file, self.graph = file, graph
         check_versions(model)
-        self.opsets = _opsets(model.opset_import)
+        self.opsets = opsets_of(model.opset_import)
         self.sizes: dict[str, Dim] = {}  # of inputs, by what the model calls them
         self.infos = {info.name: info for info in (*model.graph.value_info, *model.graph.output)}
         self.of_any_rank: list[str] = []  # inputs
@@ -204,7 +205,7 @@ class _ModelImporter:
         return with_sequences(ir.Module({entry: main}, DEFINITIONS))
 
     def _other(self, shapes: Shapes, entry: str) -> ir.Function | None:
-        """The version for sizes that are not equal. None where the model cannot do with sizes that only a run can tell."""
+        """The version for sizes that are not equal. None if the model needs sizes known in advance."""
         batch = None if self.batch is None else Batch(self.batch.symbol, self.batch.size)
         importer = _ModelImporter(self.file, self.graph, self.weights, batch, self)
         try:
@@ -223,11 +224,13 @@ class _ModelImporter:
         inputs = [info for info in self.graph.input if info.name not in weights]
         shapes = given_shapes(inputs, shapes)
         inputs = [info for info in inputs if self._is_supported(info, shapes, scope)]
-        is_tensor = functools.partial(_is_of_known_rank, shapes=shapes)
+        is_tensor = functools.partial(is_of_known_rank, shapes=shapes)
         batched: Mapping[str, int] = {}
         if self.batch is not None:
             tensors = list(filter(is_tensor, inputs))
-            self.g, shapes, batched = batch_builder(tensors, shapes, self.batch)
+            from .batch_rules import RULES
+
+            self.g, shapes, batched = batch_builder(tensors, shapes, self.batch, RULES)
         self.g.asks = self.asks
         self.of_any_rank = [info.name for info in inputs if info.type.HasField("tensor_type") and not is_tensor(info)]
         tensors = list(filter(is_tensor, inputs))
@@ -252,8 +255,8 @@ class _ModelImporter:
     def _is_supported(self, info: onnx.ValueInfoProto, shapes: Shapes, scope: _Scope) -> bool:
         """Whether an input is of a type that Treadle has; if not, this is noted, and what is made of it is not imported."""
         try:
-            if _is_of_known_rank(info, shapes):
-                _declared(info, shapes.get(info.name))
+            if is_of_known_rank(info, shapes):
+                declared_of(info, shapes.get(info.name))
         except UnsupportedOperatorError as error:
             self.unsupported += error.operators
             scope.values[info.name] = None
@@ -275,8 +278,8 @@ class _ModelImporter:
         return [params[info.name] for info in inputs if info.name in params]
 
     def _params(self, inputs: Sequence[onnx.ValueInfoProto], shapes: Shapes) -> list[ir.Var]:
-        declared = [(info, *_declared(info, shapes.get(info.name))) for info in inputs]
-        parsed = [[_parsed(dim) for dim in shape] for _, _, shape in declared]
+        declared = [(info, *declared_of(info, shapes.get(info.name))) for info in inputs]
+        parsed = [[parsed_dim(dim) for dim in shape] for _, _, shape in declared]
         # a variable can be used in an expression only if some input's dimension is that variable
         bound = {str(dim) for shape in parsed for dim in shape if dim is not UNKNOWN and dims.is_variable(dim)}  # type: ignore[arg-type]
         self.g.reserve(bound)
@@ -298,7 +301,7 @@ class _ModelImporter:
             type_ = TensorType(dtype, tuple(map(usable, shape, texts, places)))
             own = info.type.tensor_type.shape.dim
             self.sizes |= {said.dim_param: dim for said, dim in zip(own, type_.shape, strict=False) if said.dim_param}
-            _check_size(info.name, type_)
+            check_size(info.name, type_)
             params.append(ir.Var(info.name, type_))
         self.g.input_names = self.g.dimension_names
         return params
@@ -416,16 +419,18 @@ class _ModelImporter:
     ) -> Sequence[Imported | None]:
         g = self.g
         g.origin, g.hint, g.output_count = origin, _hint(node), len(node.output)
-        if _domain(node) == RUNTIME and RUNTIME not in self.opsets:
+        if domain_of(node) == RUNTIME and RUNTIME not in self.opsets:
             self.unimported[f"{node.op_type} {origin}" if origin != node.op_type else origin] = None
-        g.opset = self._version(_domain(node))
+        g.opset = self._version(domain_of(node))
         try:
             results = self._dispatch(node, inputs, scope)
         except (UnsupportedError, DTypeError) as error:
-            self.unsupported.append((_operator(node), origin, self._with_version(node, error.message)))
+            self.unsupported.append((operator_of(node), origin, self._with_version(node, error.message)))
             return [None] * len(node.output)
         except InferenceError as error:
-            raise error if error.node else InferenceError(f"{_operator(node)}: {error.message}", node=origin) from None
+            raise (
+                error if error.node else InferenceError(f"{operator_of(node)}: {error.message}", node=origin)
+            ) from None
         except (ModelError, LimitError) as error:
             raise error if error.node else type(error)(error.message, node=origin) from None
         if len(results) < sum(bool(name) for name in node.output):
@@ -438,22 +443,22 @@ class _ModelImporter:
         local = self.functions.get((node.domain, node.op_type))
         if local is not None:
             return self._inlined(local, node, inputs, local.attribute_proto)
-        schema = _schema(node.op_type, self.g.opset, _domain(node))
-        attributes = _attributes(node, schema)
-        if _domain(node) == "" and node.op_type == "If":
+        schema = schema_of(node.op_type, self.g.opset, domain_of(node))
+        attributes = attributes_of(node, schema)
+        if domain_of(node) == "" and node.op_type == "If":
             return self._if(tensors_of(inputs), attributes, scope)
-        if _domain(node) == "" and node.op_type in LOOPS:
+        if domain_of(node) == "" and node.op_type in LOOPS:
             return self._loop(node, inputs, attributes, scope)
-        if (_domain(node), node.op_type) == _GRADIENT:
+        if (domain_of(node), node.op_type) == GRADIENT:
             return self._gradient(node, tensors_of(inputs), attributes, scope)
-        entry = find(_domain(node), node.op_type, self.g.opset)
-        if _domain(node) == "" and node.op_type in _OF_ANY_RANK and entry is not None:
+        entry = find(domain_of(node), node.op_type, self.g.opset)
+        if domain_of(node) == "" and node.op_type in _OF_ANY_RANK and entry is not None:
             return entry(self.g, inputs, attributes)
 
         def run(known: Sequence[Imported | None]) -> Sequence[Imported | None]:
             if entry is not None:
                 return self._by_length(known, lambda inputs: entry(self.g, inputs, attributes))
-            body, defaults = _standard_function(node, schema, known)
+            body, defaults = standard_function(node, schema, known)
             if body is None:
                 raise UnsupportedError(self._missing(node))
             return self._inlined(body, node, known, defaults)
@@ -487,24 +492,24 @@ class _ModelImporter:
 
     def _with_version(self, node: onnx.NodeProto, reason: str) -> str:
         """A reason with the domain and its version as the model imports it."""
-        domain = _domain(node)
+        domain = domain_of(node)
         return f"{reason} [{domain or 'ai.onnx'} {self.opsets.get(domain, 'of no version')}]"
 
     def _report_unknown(self, node: onnx.NodeProto, origin: str) -> None:
-        """Notes what nobody can import of a node that stands behind one that is not supported, and of its graphs: whoever wants
-        to run a model wants to know all that keeps it from running."""
-        domain = _domain(node)
+        """Notes all unsupported nodes after the first one, and those of its graphs: the user
+        wants to know all that keeps a model from running."""
+        domain = domain_of(node)
         is_local = (node.domain, node.op_type) in self.functions
         if not is_local and not is_known(domain, node.op_type, self._version(domain)):
-            self.unsupported.append((_operator(node), origin, self._with_version(node, self._missing(node))))
+            self.unsupported.append((operator_of(node), origin, self._with_version(node, self._missing(node))))
         for attribute in node.attribute:
-            for graph in [attribute.g, *attribute.graphs] if attribute.type in _GRAPHS else ():
+            for graph in [attribute.g, *attribute.graphs] if attribute.type in GRAPHS else ():
                 for inner in graph.node:
                     self._report_unknown(inner, node_name(inner))
 
     def _missing(self, node: onnx.NodeProto) -> str:
         """Why there is no importer of a node."""
-        domain = _domain(node)
+        domain = domain_of(node)
         if domain not in self.opsets and domain != RUNTIME:
             return f"the model imports no version of the operators of {domain or 'ai.onnx'!r}"
         if find(domain, node.op_type, _LATEST) is None:
@@ -545,9 +550,9 @@ class _ModelImporter:
             scope.values[name] = value
         attributes = {attribute.name: attribute for attribute in [*defaults, *call.attribute]}
         missing = {name for name, value in scope.values.items() if value is None}
-        body = [_specialized(node, attributes, missing) for node in function.node]
+        body = [specialized(node, attributes, missing) for node in function.node]
         outer_opsets, origin = self.opsets, self.g.origin
-        self.opsets, self.depth = outer_opsets | _opsets(function.opset_import), self.depth + 1
+        self.opsets, self.depth = outer_opsets | opsets_of(function.opset_import), self.depth + 1
         try:
             self._nodes(body, scope, origin)
         finally:
@@ -592,7 +597,7 @@ class _ModelImporter:
         if len(names) != len(values) or len(set(names)) != len(names):
             raise ModelError(f"expected {len(names)} values for the tensors {names}, got {len(values)}")
         makers = {name: each for each in scope.nodes for name in each.output if name}
-        between = _between(makers, set(names), y)
+        nodes = between(makers, set(names), y)
         inner = _Scope(scope)
         # a copy of each, so that a constant is another one than what else has its value
         inner.values.update((name, replace(value)) for name, value in zip(names, values, strict=True))
@@ -602,7 +607,7 @@ class _ModelImporter:
         tape: list[Noted] = []
         self.g.tape = tape
         try:
-            for each in between:
+            for each in nodes:
                 effort.spend(effort.GRADIENT_UNITS, self.g.origin)
                 results = self._imported(
                     each, [inner.find(name) if name else None for name in each.input], inner, self.g.origin
@@ -644,27 +649,6 @@ class _ModelImporter:
 # ---- small parts ----
 
 
-def _between(makers: Mapping[str, onnx.NodeProto], begin: set[str], end: str) -> list[onnx.NodeProto]:
-    """The nodes that depend on values of some names, and that another one depends on, in order."""
-    depends: dict[str, bool] = dict.fromkeys(begin, True)
-    found: dict[int, onnx.NodeProto] = {}
-    waiting = [(end, False)]
-    while waiting:
-        name, is_seen = waiting.pop()
-        node = makers.get(name)
-        if name in depends and not is_seen:
-            continue
-        if node is None:
-            depends[name] = False
-        elif not is_seen:
-            depends[name] = False
-            waiting += [(name, True), *((each, False) for each in node.input if each)]
-        elif any(depends.get(each) for each in node.input):
-            depends |= {each: each in begin or True for each in node.output}
-            found[id(node)] = node
-    return list(found.values())
-
-
 def _check_names(*names: object) -> None:
     """Raises ModelError for one that is not UTF-8, which protobuf gives as bytes, or refuses when it is asked for."""
     if wrong := next((name for name in names if not isinstance(name, str)), None):
@@ -676,7 +660,7 @@ def _not_utf8(error: UnicodeDecodeError) -> ModelError:
 
 
 def _failure(error: Exception, node: str) -> TreadleError:
-    """What an exception means that no importer expected: the model is at fault, since a sound one raises none, or Treadle is."""
+    """The error for an exception that no importer expected: the model is at fault, since a sound one raises none, or Treadle."""
     place = node or None
     if isinstance(error, MemoryError):
         return ModelError("the model asks for more memory than there is", node=place)
@@ -687,204 +671,8 @@ def _failure(error: Exception, node: str) -> TreadleError:
     return ModelError(f"the model cannot be imported: {type(error).__name__}: {error}", node=place)
 
 
-def node_name(node: onnx.NodeProto) -> str:
-    """The name by which a node is known in messages and profiles: its own, or its operator and first output."""
-    return node.name or f"{node.op_type} {node.output[0] if node.output else ''}".strip()
-
-
-def _domain(node: onnx.NodeProto) -> str:
-    return "" if node.domain == "ai.onnx" else node.domain
-
-
-def _operator(node: onnx.NodeProto) -> str:
-    return f"{_domain(node)}.{node.op_type}".lstrip(".")
-
-
 def _hint(node: onnx.NodeProto) -> str:
     return node.output[0] if node.output and node.output[0] else node.op_type.lower()
-
-
-def check_versions(model: onnx.ModelProto) -> None:
-    """Raises ModelError for versions of the format and of ONNX's operators that do not exist yet, or never did."""
-    import onnx
-
-    table = onnx.helper.VERSION_TABLE
-    newest = {name: max(row[at] for row in table if len(row) > at) for at, name in enumerate(_VERSIONED, 1)}
-    asked = [(_VERSIONED[0], model.ir_version)] if model.HasField("ir_version") else []
-    imports = [entry for source in (model, *model.functions) for entry in source.opset_import]
-    for what, version in [
-        *asked,
-        *(("ai.onnx" if not entry.domain else entry.domain, entry.version) for entry in imports),
-    ]:
-        if what in newest and not 1 <= version <= newest[what]:
-            raise ModelError(
-                f"the model has version {version} of {what}; expected one of 1 to {newest[what]}, which the package onnx "
-                f"{onnx.__version__} knows. If there is such a version by now, a newer onnx reads it"
-            )
-
-
-def _opsets(imports: Sequence[onnx.OperatorSetIdProto]) -> dict[str, int]:
-    return {"" if entry.domain == "ai.onnx" else entry.domain: entry.version for entry in imports}
-
-
-def _is_of_known_rank(info: onnx.ValueInfoProto, shapes: Shapes) -> bool:
-    """Whether an input is a tensor of a rank that the model, or the caller, says; others are data of the program."""
-    return info.type.HasField("tensor_type") and (info.type.tensor_type.HasField("shape") or info.name in shapes)
-
-
-def _declared(info: onnx.ValueInfoProto, given: Sequence[int | str] | None) -> tuple[Any, list[int | str]]:
-    """The element type and the dimensions of an input, as numbers and names; "" where it says nothing."""
-    if not info.type.HasField("tensor_type"):
-        raise UnsupportedOperatorError(
-            f"input {info.name!r} is not a tensor; only tensors are supported",
-            [("input", info.name, "is not a tensor")],
-        )
-    tensor = info.type.tensor_type
-    try:
-        dtype = element_type(tensor.elem_type)
-    except DTypeError as error:
-        raise UnsupportedOperatorError(
-            f"input {info.name!r}: {error.message}", [("input", info.name, error.message)]
-        ) from None
-    if given is not None:
-        return dtype, list(given)
-    dimensions = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param for dim in tensor.shape.dim]
-    return dtype, ["" if _says_nothing(dim) else dim for dim in dimensions]
-
-
-def _says_nothing(dim: int | str) -> bool:
-    """Whether it is an exporter's way to say that a size is not known: -1, None, or a text without a letter or digit ("?", "*").
-    Two of them are not one, as two of the same name are."""
-    if isinstance(dim, int):
-        return dim < 0
-    return dim in ("-1", "None") or not any(character.isalnum() for character in dim)
-
-
-def _check_size(name: str, type_: TensorType) -> None:
-    """Raises ModelError for an input that no executable can have."""
-    if problem := size_problem(type_):
-        raise ModelError(f"input {name!r}, {type_}, {problem}")
-
-
-def _parsed(dim: int | str) -> ShapeDim:
-    """A dimension that is a number or an expression ("2*n"); UNKNOWN for any other text."""
-    if isinstance(dim, int):
-        return dim
-    try:
-        return dims.parse(dim) if dim else UNKNOWN
-    except ParseError:
-        return UNKNOWN
-
-
-def _specialized(
-    node: onnx.NodeProto, attributes: Mapping[str, onnx.AttributeProto], missing: set[str]
-) -> onnx.NodeProto:
-    """A node of a function's body for one call: references to the function's attributes are replaced by the call's, and
-    optional inputs that the call leaves out are left out."""
-    import onnx
-
-    result = onnx.NodeProto()
-    result.CopyFrom(node)
-    result.input[:] = ["" if name in missing else name for name in node.input]
-    del result.attribute[:]
-    for attribute in node.attribute:
-        found = attributes.get(attribute.ref_attr_name) if attribute.ref_attr_name else attribute
-        if found is None:
-            continue
-        copy = result.attribute.add()
-        copy.CopyFrom(found)
-        copy.name = attribute.name
-        for graph in [copy.g, *copy.graphs] if copy.type in _GRAPHS else ():
-            nodes = [_specialized(inner, attributes, missing) for inner in graph.node]
-            del graph.node[:]
-            graph.node.extend(nodes)
-    return result
-
-
-def is_known(domain: str, operator: str, opset: int) -> bool:
-    """Whether the operators of that name can be imported at all, as far as their inputs and attributes suit the importer."""
-    if (domain == "" and operator in ("If", *LOOPS)) or (domain, operator) == _GRADIENT:
-        return True
-    if find(domain, operator, opset) is not None:
-        return True
-    schema = _schema(operator, opset, domain)
-    return schema is not None and (schema.has_function or schema.has_context_dependent_function)
-
-
-def _schema(operator: str, opset: int, domain: str) -> Any:
-    """What the ONNX standard says of the operator; None if it does not know it."""
-    return None if len(operator) + len(domain) > _LONGEST_NAME else _known_schema(operator, opset, domain)
-
-
-_LONGEST_NAME = 200  # characters of an operator and a domain of the standard: models may name any
-
-
-@functools.lru_cache(1024)
-def _known_schema(operator: str, opset: int, domain: str) -> Any:
-    import onnx
-
-    try:
-        return onnx.defs.get_schema(operator, opset, domain)
-    except (onnx.defs.SchemaError, TypeError):  # TypeError: an opset version of more than 32 bits
-        return None
-
-
-def _attributes(node: onnx.NodeProto, schema: Any) -> dict[str, Any]:
-    """The attributes' values. Raises ModelError for one whose kind is not the standard's, or that is missing."""
-    import onnx
-
-    declared = schema.attributes if schema is not None else {}
-    for attribute in node.attribute:
-        if attribute.name in declared and attribute.type != declared[attribute.name].type.value:
-            kinds = onnx.AttributeProto.AttributeType
-            expected, came = kinds.Name(declared[attribute.name].type.value), kinds.Name(attribute.type)
-            raise ModelError(f"{node.op_type}: attribute {attribute.name!r} must be {expected}, got {came}")
-    given = {attribute.name: attribute_value(attribute) for attribute in node.attribute}
-    for name, attribute in declared.items():
-        if attribute.required and name not in given:
-            raise ModelError(f"{node.op_type}: attribute {name!r} is missing")
-    return given
-
-
-def _standard_function(
-    node: onnx.NodeProto, schema: Any, inputs: Sequence[Imported | None]
-) -> tuple[onnx.FunctionProto | None, list[onnx.AttributeProto]]:
-    """The body by which the ONNX standard defines the operator, if it does, and its attributes' defaults."""
-    import onnx
-
-    if schema is None:
-        return None, []
-    defaults = [attribute.default_value for attribute in schema.attributes.values() if attribute.default_value.name]
-    if schema.has_function:
-        return schema.function_body, defaults
-    if not schema.has_context_dependent_function:
-        return None, []
-    types = [_type_proto(value) for value in inputs]
-    try:
-        content = schema.get_context_dependent_function(node.SerializeToString(), types)
-    except (RuntimeError, ValueError):  # inputs or attributes that the standard's builder cannot deal with
-        return None, []
-    return (onnx.FunctionProto.FromString(content) if content else None), defaults
-
-
-def _dtype_code(sequence: TensorSequence | HeldSequence) -> int:
-    """What the standard calls the element type of a sequence's tensors."""
-    if isinstance(sequence, HeldSequence):
-        return dtype_of(sequence.element).value.onnx
-    return (sequence.tensors[0].dtype if sequence.tensors else sequence.dtype or DType.float32).value.onnx
-
-
-def _type_proto(value: Imported | None) -> bytes:
-    import onnx
-
-    if isinstance(value, (TensorSequence, HeldSequence)):
-        sequence = onnx.helper.make_sequence_type_proto(onnx.helper.make_tensor_type_proto(_dtype_code(value), None))
-        return sequence.SerializeToString()
-    (value,) = tensors_of([value])
-    if value is None:
-        return onnx.TypeProto().SerializeToString()
-    shape = [dim if isinstance(dim, int) else str(dim) for dim in value.shape]
-    return onnx.helper.make_tensor_type_proto(value.dtype.value.onnx, shape).SerializeToString()
 
 
 def _unsupported_error(found: list[tuple[str, str, str]]) -> TreadleError:

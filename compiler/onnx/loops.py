@@ -1,7 +1,7 @@
-"""Loop and Scan: rounds written out one behind the other, or a loop of the IR.
+"""Loop and Scan: rounds written out one after the other, or a loop of the IR.
 
 A loop of few and small rounds, whose number is known, is written out, so that passes see all of it. Outputs of every round grow
-in a loop: a round's is put behind those of the last few rounds; when these are enough, they are put behind those of some more
+in a loop: a round's is appended to those of the last few rounds; when these are enough, they are appended to those of some more
 rounds before, and so on. So the work grows with the rounds, and hardly with their square.
 """
 
@@ -20,20 +20,8 @@ from ...formats.messages.errors import ModelError
 from ...formats.types import UNKNOWN, TensorType, TupleType, Type
 from .. import effort, ir
 from ..operators.shapes import axis_of
-from .held import (
-    bound,
-    choose,
-    construct,
-    converted,
-    joined,
-    joined_tensors,
-    length,
-    of_rank,
-    sequence_of,
-    settled,
-    turned,
-    type_of,
-)
+from .held import bound, choose, construct, converted, joined_tensors, length, turned
+from .held_types import joined, of_rank, sequence_of, settled, type_of
 from .operators.shapes import concatenated
 from .values import GraphBuilder, HeldSequence, Imported, UnsupportedError, Value, present, tensors_of
 
@@ -251,7 +239,7 @@ class Rounds:
         counted: Value,
         period: int,
     ) -> list[Value]:
-        """The levels' outputs of `counted` rounds, when `more` are put behind the last one's, which are put behind the level
+        """The levels' outputs of `counted` rounds, when `more` are appended to the last one's, which are appended to the level
         once every `period` rounds."""
         *before, last = levels
         last = self._joined(last, more)
@@ -371,7 +359,7 @@ def _scan_before_9(
     given, read = present(_given(inputs[1:])), attributes["num_scan_inputs"]
     batch = given[0].shape[0] if given and given[0].rank else None
     if not isinstance(batch, int) or batch < 1:
-        raise UnsupportedError("a batch whose size only a run can tell, in Scan before opset 9")
+        raise UnsupportedError("a batch whose size is known only at run time, in Scan before opset 9")
     directions = attributes.get("directions", (0,) * read)
     options = {"body": attributes["body"], "num_scan_inputs": read, "scan_input_directions": directions}
     rows = []
@@ -400,7 +388,7 @@ def _stacks(attributes: dict[str, Any], side: str, count: int) -> tuple[Stack, .
 
 
 def _part(g: GraphBuilder, x: Value, number: Value, source: Stack) -> Value:
-    """What a round of that number reads of x, which has a part for each round along an axis."""
+    """The part of x that an iteration reads; x has one for each iteration along an axis."""
     along = axis_of(source.axis, x.rank)
     if source.is_reversed:
         number = g.op("subtract", g.from_dims(dims.add(x.shape[along], -1)), number)
@@ -421,7 +409,7 @@ def _is_true(value: Value) -> bool:
 
 
 def _wider(state: Type, following: Type) -> Type:
-    """The type of a state before and behind a round. Dimensions that differ are not known, nor is a rank that does."""
+    """The type of a state before and after a round. Dimensions that differ are not known, nor is a rank that does."""
     if isinstance(state, TensorType) and isinstance(following, TensorType) and state.dtype is not following.dtype:
         raise ModelError(f"a state of a loop is {state}, then {following}")
     return joined(state, following)

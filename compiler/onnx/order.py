@@ -1,5 +1,5 @@
-"""The order of a graph's nodes. ONNX wants each node behind those that make what it reads; onnxruntime does not, and its own
-tools write casts of a model's inputs behind everything else."""
+"""The order of a graph's nodes. ONNX wants each node after those that make what it reads; onnxruntime does not, and its own
+tools write casts of a model's inputs after everything else."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def in_order(nodes: Sequence[onnx.NodeProto]) -> Sequence[onnx.NodeProto]:
-    """The nodes, each behind those that it depends on, and otherwise as they were. Nodes of a cycle, and those behind one, come
+    """The nodes, each after those that it depends on, and otherwise as they were. Nodes of a cycle, and those after one, come
     last: the importer says what they lack."""
     makers: dict[str, int] = {}
     for place, node in enumerate(nodes):

@@ -36,7 +36,7 @@ class _Own:
         return tuple(made)
 
     def _called(self, g: GraphBuilder, operands: Sequence[Expression | None], attributes: Mapping[str, Any]) -> Any:
-        """What the function gives. Raises CompileError with its line for anything but an error of the compiler's."""
+        """The function's result. Raises CompileError with its line for anything but an error of the compiler's."""
         try:
             return self.function(*operands, **attributes)
         except (CompileError, UnsupportedError, MemoryError, RecursionError):

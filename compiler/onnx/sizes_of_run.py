@@ -1,6 +1,6 @@
-"""Numbers that only a run can tell, where an operator wants sizes, bounds or axes.
+"""Numbers known only at run time, where an operator wants sizes, bounds or axes.
 
-Sizes become dimensions: the operator `extents` makes a tensor of no elements whose dimensions they are, so that all behind it is
+Sizes become dimensions: the operator `extents` makes a tensor of no elements whose dimensions they are, so that all after it is
 typed, planned and compiled as for any symbolic size. The rank of a result never depends on numbers: it follows from how many of
 them there are, which is static, or one of few (`onnx_held.by_length`). An axis is looked at through a view, [before, along,
 behind], in which the operator works on axis 1: one kernel serves every axis and rank, and nothing is moved.
@@ -85,7 +85,7 @@ def counted_from_front(g: GraphBuilder, axis: Value, rank: int) -> Value:
 
 
 class Axis:
-    """An axis of a tensor of `shape` (an int64 vector, so that it may be computed), which only a run can tell."""
+    """An axis of a tensor of `shape` (an int64 vector, so that it may be computed), known only at run time."""
 
     def __init__(self, g: GraphBuilder, number: Value, shape: Value, rank: int) -> None:
         self.g, self.shape, self.rank = g, shape, rank
@@ -94,7 +94,7 @@ class Axis:
         self.places = g.constant(np.arange(rank), DType.int64)
 
     def sizes(self) -> tuple[Dim, ...]:
-        """How many elements are before the axis, along it and behind it."""
+        """How many elements are before the axis, along it and after it."""
         g, one = self.g, self.g.constant(1, DType.int64)
         before = g.op("prod", g.op("where", g.op("less", self.places, self.number), self.shape, one))
         behind = g.op("prod", g.op("where", g.op("greater", self.places, self.number), self.shape, one))
@@ -111,21 +111,15 @@ class Axis:
 
 
 def along_axis(g: GraphBuilder, x: Value, axis: Value, operate: Callable[[Value, int], Value]) -> Value:
-    """What `operate(x, axis)` gives of the same shape, on an axis that may be computed by a run."""
+    """`operate(x, axis)`, of the same shape, on an axis that may be known only at run time."""
     if axis.elements is not None or x.rank == 1:
         return operate(x, 0 if axis.elements is None else int(axis.elements.reshape(()).item()))
     number = whole_number(g, axis)
     return g.op("reshape", operate(Axis(g, number, shape_of(g, x), x.rank).seen(x), 1), shape=x.shape)
 
 
-def resized_along(
-    g: GraphBuilder,
-    x: Value,
-    axis: Value | int,
-    operate: Callable[[Value, int], Value],
-    length: Value | Dim | None = None,
-) -> Value:
-    """What `operate(x, axis)` gives, which may have another length along the axis."""
+def resized_along(g: GraphBuilder, x: Value, axis: Value | int, operate: Callable[[Value, int], Value]) -> Value:
+    """`operate(x, axis)`, which may have another length along the axis."""
     if isinstance(axis, int):
         return operate(x, axis)
     if axis.elements is not None or x.rank == 1:
@@ -154,7 +148,7 @@ def _others_first(g: GraphBuilder, marks: Value, rank: int) -> Value:
 
 
 def reduced(g: GraphBuilder, x: Value, axes: Value, keepdims: bool, operate: Callable[[Value, int], Value]) -> Value:
-    """x reduced over axes that a run tells, one after the other; `operate(x, axis)` keeps an axis of size 1."""
+    """x reduced over axes known only at run time, one after the other; `operate(x, axis)` keeps an axis of size 1."""
     shape, one = shape_of(g, x), g.constant(1, DType.int64)
     original, rank = shape, x.rank
     _check_count(g, axes, rank)
@@ -183,7 +177,7 @@ def without(g: GraphBuilder, shape: Value, axes: Value, rank: int) -> tuple[Dim,
 
 
 def with_ones(g: GraphBuilder, x: Value, axes: Value) -> Value:
-    """x with axes of size 1 put in at places of the result that a run tells."""
+    """x with axes of size 1 put in at places of the result known only at run time."""
     rank = x.rank + len(g.known_elements(axes, "axes"))
     old = g.op("slice", _others_first(g, _marked(g, axes, rank), rank), starts=(0,), ends=(x.rank,))
     shape = g.op("put_along_axis", g.constant(np.ones(rank), DType.int64), old, shape_of(g, x), axis=0)

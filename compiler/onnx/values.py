@@ -26,9 +26,9 @@ from ...formats.messages.names import NAME
 from ...formats.strings import to_numbers
 from ...formats.types import UNKNOWN, ShapeDim, TensorType, TupleType, Type
 from .. import effort, ir
+from ..named_weights import results_of
 from ..operators import Operator, lookup
 from ..operators.shapes import mismatch
-from ..weights import results_of
 from .dims import NotKnownError, evaluate_symbolically
 
 FOLD_BYTES = 1 << 20
@@ -51,7 +51,7 @@ class UnsupportedError(CompileError):
 
 
 class LengthError(UnsupportedError):
-    """Raised where the rank of a result, or the like, follows from the last size of a tensor, which only a run can tell."""
+    """Raised where the rank of a result, or similar, follows from the last size of a tensor, known only at run time."""
 
     def __init__(self, value: Value, what: str) -> None:
         super().__init__(
@@ -116,13 +116,13 @@ class Value:
 
     @property
     def shape(self) -> tuple[Dim, ...]:
-        """Dimensions, all of them known: the builder names those that only a run can tell."""
+        """Dimensions, all of them known: the builder names those known only at run time."""
         return self.type.shape  # type: ignore[return-value]
 
 
 @dataclass(frozen=True, eq=False)
 class AnyRank:
-    """A tensor of the model whose rank only a run can tell. The atom is of the data type RANKED; `types` are what the tensor may
+    """A tensor of the model whose rank is known only at run time. The atom has the data type RANKED; `types` are what it may
     be, one for each rank that it may have."""
 
     atom: ir.Atom
@@ -143,7 +143,7 @@ class TensorSequence:
 
 @dataclass(frozen=True, eq=False)
 class HeldSequence:
-    """A sequence whose length only a run can tell. `element` is a type of tensors of unknown sizes, or RANKED of such."""
+    """A sequence whose length is known only at run time. `element` is a type of tensors of unknown sizes, or RANKED of such."""
 
     atom: ir.Atom
     element: Type
@@ -162,7 +162,7 @@ class Maps:
 
 @dataclass(frozen=True, eq=False)
 class OptionalTensor:
-    """A tensor or a sequence that may not be there, which only a run can tell; None: it is not there."""
+    """A tensor or a sequence that may not be there, known only at run time; None: it is not there."""
 
     atom: ir.Atom | None
     type: Type | None = None
@@ -185,7 +185,7 @@ def tensors_of(values: Sequence[Imported | None]) -> list[Value | None]:
         if value is not None and not isinstance(value, Value):
             what = "sequence of tensors" if KINDS[type(value)] == "sequence" else KINDS[type(value)]
             if isinstance(value, AnyRank):
-                raise UnsupportedError("a tensor whose rank only a run can tell stands where that must be known")
+                raise UnsupportedError("a tensor whose rank is known only at run time stands where that must be known")
             raise UnsupportedError(f"{'an' if what[0] == 'o' else 'a'} {what} stands where only tensors are supported")
     return list(values)  # type: ignore[arg-type]
 
@@ -223,7 +223,7 @@ class Noted(NamedTuple):
 class GraphBuilder:
     """Collects the bindings of a block. Importers call `op`; `opset` and `output_count` tell them of the node at hand."""
 
-    finds_sizes = True  # whether what follows may depend on sizes that only a run finds
+    finds_sizes = True  # whether later nodes may depend on sizes known only at run time
 
     def __init__(self) -> None:
         self.bindings: list[ir.Binding] = []
@@ -235,7 +235,7 @@ class GraphBuilder:
         self._sizes: dict[Value, tuple[Dim, ...]] = {}  # of values whose elements were made dimensions
         self._parts: dict[Value, Sequence[Value]] = {}  # of vectors that were joined
         self._dimension_names: set[str] = set()
-        self._dimension_numbers: dict[str, int] = {}  # by name, the last number behind it
+        self._dimension_numbers: dict[str, int] = {}  # by name, the last number after it
         self.input_names: frozenset[str] | None = None  # of the dimensions that the inputs' shapes tell; None: of all
         self._commons: dict[frozenset[Dim], Dim] = {}  # of two sizes that broadcast
         self._short: dict[Dim, Dim] = {}  # names of long dimensions
@@ -320,7 +320,7 @@ class GraphBuilder:
         return Value(TensorType(dtype, array.shape), None, array, (self.origin, self.hint))
 
     def bind(self, expression: ir.Expr, type_: TensorType) -> Value:
-        """An expression as a value. Dimensions that only a run can tell get names, and so do long ones: a model of many sizes
+        """An expression as a value. Dimensions known only at run time get names, and so do long ones: a model of many sizes
         in one tensor, such as the anchors of all levels of a detector, would make them longer without end."""
         var = ir.Var(self.hint, type_)
         self.bindings.append(ir.Binding(var, expression, self.origin))
@@ -352,7 +352,7 @@ class GraphBuilder:
 
     def aligned(self, values: Sequence[Value], axes: slice = slice(None)) -> list[Value]:
         """The values with dimensions that broadcast: on each of `axes`, counted in the common shape, all are 1 or the same. Where
-        only a run can tell which, one of size 1 is repeated then (`_is_open`), and others are checked."""
+        which is known only at run time, one of size 1 is repeated then (`_is_open`), and others are checked."""
         rank = max(value.rank for value in values)
         chosen = range(rank)[axes]
         places = [[axis if axis in chosen else None for axis in range(rank - value.rank, rank)] for value in values]
@@ -374,7 +374,7 @@ class GraphBuilder:
         return self._fitted(parameter, axes, dict(enumerate(x.shape)))
 
     def _common(self, sizes: Sequence[Dim]) -> Dim:
-        """What sizes that meet on an axis broadcast to."""
+        """The size to which sizes on an axis broadcast."""
         common = sizes[0]
         for size in sizes[1:]:
             common = self._met(common, size) if self._is_open(common, size) else min(common, size, key=_vagueness)
@@ -503,7 +503,7 @@ class GraphBuilder:
         return result
 
     def known_elements(self, value: Value, what: str) -> list[Dim | None]:
-        """The elements of a vector or scalar of integers; None for those that only a run can tell, which must be paid for. Raises
+        """The elements of a vector or scalar of integers; None for those known only at run time, which must be paid for. Raises
         LengthError where not even their number is known."""
         if value.elements is not None:
             return list(value.elements.flat)
@@ -520,7 +520,7 @@ class GraphBuilder:
         return [None] * count
 
     def sizes(self, value: Value, what: str) -> tuple[Dim, ...]:
-        """The elements of a vector of integers as dimensions. Those that only a run can tell get names, and the run fails where
+        """The elements of a vector of integers as dimensions. Those known only at run time get names, and the run fails where
         one is below 0."""
         known = self.known_elements(value, what)
         unknown = [place for place, element in enumerate(known) if element is None]
@@ -599,7 +599,7 @@ class GraphBuilder:
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
-        """What is made inside is as if it had never been, if an exception leaves it."""
+        """Undoes what is made inside if an exception leaves the block."""
         count, noted = len(self.bindings), len(self.tape or ())
         kept: list[dict[Any, Any]] = [self._atoms, self._sizes, self._commons, self._short]
         copies, place = list(map(dict, kept)), (self.origin, self.hint)
@@ -616,7 +616,7 @@ class GraphBuilder:
             raise
 
     def choose(self, condition: Value, *branches: Callable[[], Sequence[Value]]) -> tuple[Value, ...]:
-        """What the first branch makes if the condition holds, else what the second one makes; what they raise is passed on."""
+        """The first branch's results if the condition holds, else the second's; their exceptions are passed on."""
         atom = self.atom(self.op("reshape", condition, shape=()) if condition.rank else condition)
         blocks, types = [], []
         for branch in branches:

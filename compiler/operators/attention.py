@@ -1,6 +1,6 @@
-"""Attention (Vaswani et al., 2017), and the rotary places of what it compares (Su et al., RoFormer, 2021).
+"""Attention (Vaswani et al., 2017), and rotary position embeddings (Su et al., RoFormer, 2021).
 
-Attention's operands may lie in memory with their axes in another order, so that no transposition between a projection and its
+Attention's operands may have their axes in another order in memory, so that no transposition between a projection and its
 heads moves anything.
 """
 
@@ -51,7 +51,7 @@ def permuted(shape: Sequence[Any], axes: Sequence[int] | None) -> tuple[Any, ...
 
 
 def part_of(shape: Sequence[Any], part: Sequence[int] | None) -> tuple[Any, ...]:
-    """The shape of a part. Raises InferenceError where there is none."""
+    """The shape of a part. Raises InferenceError if there is none."""
     if part is None:
         return tuple(shape)
     axis, index = part if len(part) == 2 else (-1, -1)
@@ -152,7 +152,7 @@ def _work(
     k_part: tuple | None,
     **attributes: Any,
 ) -> int:
-    """Two products, and a softmax of the scores. What a mask hides counts."""
+    """Two products, and a softmax of the scores; masked scores count."""
     *queries, depth = map(integer, permuted(part_of(inputs[0].shape, q_part), q_axes))
     keys = integer(permuted(part_of(inputs[1].shape, k_part), k_axes)[-2])
     values = elements(results[0]) // max(1, math.prod(queries))

@@ -1,4 +1,4 @@
-"""Images put together from windows that may overlap: what remains of a transposed convolution behind its product."""
+"""col2im: images accumulated from windows that may overlap, the rest of a transposed convolution after its product."""
 
 from __future__ import annotations
 

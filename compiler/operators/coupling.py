@@ -1,4 +1,4 @@
-"""Probabilities of classes from those of pairs of classes, as support vector machines have them."""
+"""Probabilities of classes from those of pairs of classes, for support vector machines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ERROR = 0.005  # times the reciprocal of the number of classes: libsvm's bound
 
 
 def rounds(classes: int) -> int:
-    """After how many rounds it is over in any case: as libsvm has it."""
+    """The most iterations, as in libsvm."""
     return max(100, classes)
 
 
@@ -30,7 +30,7 @@ def _infer(inputs: Sequence[TensorType], classes: int) -> TensorType:
 
 def _coupled(pairs: np.ndarray, classes: int) -> np.ndarray:
     """Wu, Lin, Weng: Probability Estimates for Multi-class Classification by Pairwise Coupling (2004), algorithm 2, with libsvm's
-    bound on the error, at which each row ends."""
+    error bound as each row's stopping condition."""
     ratio = np.zeros((len(pairs), classes, classes), np.float32)
     for column, (i, j) in enumerate(itertools.combinations(range(classes), 2)):
         ratio[:, i, j], ratio[:, j, i] = pairs[:, column], 1 - pairs[:, column]

@@ -1,4 +1,4 @@
-"""Operators that make tensors of attributes, or of what only a run can tell."""
+"""Operators that make tensors from attributes, or from values known only at run time."""
 
 from __future__ import annotations
 

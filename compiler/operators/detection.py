@@ -67,7 +67,7 @@ def _kept(
 
 
 def _corners(boxes: np.ndarray, centred: bool) -> np.ndarray:
-    """[low y, low x, high y, high x] of each: boxes are centres and sizes, or any two corners that face each other."""
+    """[low y, low x, high y, high x] of each: boxes are centres and sizes, or any two opposite corners."""
     if centred:
         x, y, width, height = boxes.T
         return np.stack([y - height / 2, x - width / 2, y + height / 2, x + width / 2])
@@ -77,7 +77,7 @@ def _corners(boxes: np.ndarray, centred: bool) -> np.ndarray:
 
 
 def _overlaps(box: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """The area that each shares with the box, as a share of what both cover; 0 for boxes of no area."""
+    """Intersection over union of each with the box; 0 for boxes without area."""
     low, high = np.maximum(box[:2, None], others[:2]), np.minimum(box[2:, None], others[2:])
     shared = np.prod(np.maximum(high - low, 0), axis=0)
     area, areas = np.prod(box[2:] - box[:2]), np.prod(others[2:] - others[:2], axis=0)
@@ -137,7 +137,7 @@ register(
 )
 
 
-# ---- looking closer ----
+# ---- regions ----
 
 
 def _infer_roi_align(inputs: Sequence[TensorType], size: tuple[int, int], **_: object) -> TensorType:
@@ -174,11 +174,11 @@ def _roi_align(
     return result
 
 
-_Places = tuple[np.ndarray, np.ndarray]  # pixels before and behind each place [bins, places, 2], and their weights
+_Places = tuple[np.ndarray, np.ndarray]  # pixels before and after each sample [bins, samples, 2], and their weights
 
 
 def _looked_at(begin: np.floating, end: np.floating, bins: int, length: int, samples: int, half_pixel: bool) -> _Places:
-    """The places that are looked at along an axis of an image, evenly spread over each bin; those far outside have no weight."""
+    """The samples along an axis of an image, evenly spread over each bin; those far outside have weight 0."""
     number = begin.dtype.type
     extent = end - begin if half_pixel else np.maximum(end - begin, number(1))
     each = extent / number(bins)
@@ -194,19 +194,19 @@ def _looked_at(begin: np.floating, end: np.floating, bins: int, length: int, sam
 
 
 def _pooled(image: np.ndarray, down: _Places, across: _Places, mode: str) -> np.ndarray:
-    """The mean or the greatest of a bin's places, each between four pixels; or the greatest of the pixels times their weights."""
+    """The mean or maximum of a bin's samples, each interpolated from four pixels; or the maximum of the weighted pixels."""
     pixels, weights = (
         (each[:, None, :, None, :, None], other[None, :, None, :, None, :])
         for each, other in zip(down, across, strict=True)
     )
-    products = image[pixels] * (weights[0] * weights[1])[..., None]  # [down, across, places …, before or behind …, C]
-    if mode == "max":  # as ONNX has it
+    products = image[pixels] * (weights[0] * weights[1])[..., None]  # [down, across, places …, before or after …, C]
+    if mode == "max":  # as ONNX defines it
         return products.max((2, 3, 4, 5))
     values = products.sum((4, 5))
     return values.mean((2, 3)) if mode == "avg" else values.max((2, 3))
 
 
-MOST_SAMPLES = 4096  # places of a bin along an axis
+MOST_SAMPLES = 4096  # samples of a bin along an axis
 
 register(
     "roi_align",
@@ -250,7 +250,7 @@ def _max_of_regions(x: np.ndarray, rois: np.ndarray, size: tuple[int, int], scal
 
 
 def _pixels_of_bins(begin: np.floating, end: np.floating, bins: int, length: int, scale: float) -> np.ndarray:
-    """The first pixel of each bin along an axis, and the one behind its last: [bins, 2]. Halves of pixels are rounded away from
+    """The first pixel of each bin along an axis, and the one after its last: [bins, 2]. Halves of pixels are rounded away from
     zero, and neighbouring bins share the pixels between them."""
     number = begin.dtype.type
     ends = np.array([begin, end]) * number(scale)

@@ -1,6 +1,6 @@
-"""Elementwise operators: each element of the result from the elements at the same place of the broadcast inputs.
+"""Elementwise operators: each element of the result from the elements at the same position of the broadcast inputs.
 
-There is no implicit conversion: the inputs of an operator have one element type, but for the condition of `where`.
+There is no implicit conversion: the inputs of an operator have one element type, except the condition of `where`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _in_float64(function: Callable[..., np.ndarray]) -> Callable[..., np.ndarray
     return wrapped
 
 
-INTEGER_DIVISIONS = frozenset({"divide", "floor_divide", "remainder", "fmod"})  # that fail by 0, of integers
+INTEGER_DIVISIONS = frozenset({"divide", "floor_divide", "remainder", "fmod"})  # fail for integers if the divisor is 0
 
 
 def _check_divisor(b: np.ndarray) -> None:
@@ -112,7 +112,7 @@ def _clip(x: np.ndarray, min: float | None, max: float | None) -> np.ndarray:
 
 
 def _bound(value: float, dtype: np.dtype) -> np.ndarray:
-    """A bound as an element, the nearest one if the type has none so large."""
+    """A bound as an element, clamped to the type's range."""
     ours = DType.of(dtype)
     least, greatest = ours.bounds
     if ours.is_float:
@@ -143,7 +143,7 @@ def _cast(x: np.ndarray, dtype: DType) -> np.ndarray:
 
 
 def _to_odd(x: np.ndarray) -> np.ndarray:
-    """float64 as float32 of which rounding again gives what rounding once would: what is not a float32 becomes the nearer to zero
+    """float64 as float32, rounded to odd, so that a further rounding equals a single one: other numbers become the nearer to zero
     of its neighbours, its last bit set."""
     near = x.astype(np.float32)
     bits = near.view(np.uint32) - (np.abs(near.astype(np.float64)) > np.abs(x))

@@ -1,4 +1,4 @@
-"""An operator on the bytes of an image's file: a host operator, made of Pillow."""
+"""Decoding of image files: a host operator, by Pillow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ...native import processes
 from .shapes import mismatch
 from .table import Attribute, Fusion, Kind, register
 
-# Of the formats that Pillow reads, those of the standard: others run programs, or are read by code that few look at.
+# Of Pillow's formats, those of the standard: others run programs, or have rarely reviewed readers.
 FORMATS = ("BMP", "JPEG", "JPEG2000", "TIFF", "PNG", "WEBP", "PPM")
 _MODES = {"RGB": "RGB", "BGR": "RGB", "Grayscale": "L"}
 
@@ -33,14 +33,14 @@ def _infer(inputs: Sequence[TensorType], pixel_format: str) -> TensorType:
 
 
 def _decoded(encoded: np.ndarray, pixel_format: str) -> np.ndarray:
-    """[height, width, channels]; nothing of what cannot be decoded, or has more than 178 million pixels."""
+    """[height, width, channels]; empty if it cannot be decoded, or has more than 178 million pixels."""
     try:
         from PIL import Image
     except ModuleNotFoundError:
         raise ExecutionError("images are decoded by Pillow: pip install 'treadle[host]'") from None
     pay(3 * encoded.nbytes)
     try:
-        # what Pillow warns of comes through: to silence it for a while is to do so for all threads
+        # Pillow's warnings pass: silencing them for a while would do so for all threads
         pixels = _pixels(Image, _bare(encoded.tobytes()), _MODES[pixel_format])
     except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError):
         return np.zeros((0, 0, 1 if pixel_format == "Grayscale" else 3), np.uint8)
@@ -50,9 +50,9 @@ def _decoded(encoded: np.ndarray, pixel_format: str) -> np.ndarray:
 
 
 def _pixels(library: Any, data: bytes, mode: str) -> np.ndarray:
-    """By Pillow, whose memory is paid for before it takes any. Raises what Pillow does."""
+    """Decodes by Pillow, whose memory is accounted for in advance. Raises Pillow's errors."""
     file = _File(data)
-    if (size := _webp_size(data)) is not None:  # for which memory is taken when it is opened
+    if (size := _webp_size(data)) is not None:  # allocates memory when opened
         library._decompression_bomb_check(size)
         pay(math.prod(size) * _PIXEL_BYTES["WEBP"])
         if math.prod(size) > _FEW["WEBP"]:
@@ -70,17 +70,20 @@ def _pixels(library: Any, data: bytes, mode: str) -> np.ndarray:
         return np.array(image.convert(mode))
 
 
-# Bytes for each pixel that Pillow and its libraries take, at most: two images of 4 bytes, copies of the rows, and what a library
-# keeps of the whole: coefficients of JPEG, numbers of JPEG 2000, two canvases of WebP, a strip of TIFF.
+# Most bytes per pixel of Pillow and its libraries: two images of 4 bytes, copies of the rows, and a library's
+# own data: coefficients of JPEG, numbers of JPEG 2000, two canvases of WebP, a strip of TIFF.
 _PIXEL_BYTES = {"BMP": 20, "PPM": 20, "PNG": 20, "JPEG": 28, "TIFF": 32, "WEBP": 36, "JPEG2000": 52}
 _TILE_WIDTH, _TILE_HEIGHT = 322, 323  # tags of TIFF
-_TILE_BYTES = 16  # of a pixel in a tile, at most
-_NOTE_BYTES, _MOST_NOTES = 1 << 20, 64  # that a note in PNG is inflated to, and as many of these as Pillow takes
-_TAG_TIMES = 20  # bytes that a byte of a tag of TIFF may take: two of them are a number of Python's
+_TILE_BYTES = 16  # most bytes of a pixel in a tile
+_NOTE_BYTES, _MOST_NOTES = (
+    1 << 20,
+    64,
+)  # inflated size of a text chunk of PNG, and the number of these that Pillow takes
+_TAG_TIMES = 20  # bytes of memory per byte of a TIFF tag: two of them are a Python number
 
 
 class _File(io.BytesIO):
-    """A file in memory. What is read of it becomes a copy: many tags of TIFF may be the same bytes."""
+    """A file in memory. Reads are counted, since they copy: many TIFF tags may refer to the same bytes."""
 
     def __init__(self, data: bytes) -> None:
         super().__init__(data)
@@ -106,13 +109,13 @@ def _webp_size(data: bytes) -> tuple[int, int] | None:
 
 
 def _tile_bytes(image: Any) -> int:
-    """Of a tile of a TIFF, which may be larger than the image."""
+    """Bytes of a TIFF tile, which may be larger than the image."""
     sides = [image.tag_v2.get(tag, 0) for tag in (_TILE_WIDTH, _TILE_HEIGHT)]
     return _TILE_BYTES * math.prod(side if isinstance(side, int) else 0 for side in sides)
 
 
 def _bare(data: bytes) -> bytes:
-    """A JPEG without what cameras say of it, which is a TIFF of its own, and does not change pixels; anything else as it is."""
+    """A JPEG without EXIF data, which is an embedded TIFF and does not change pixels; other files unchanged."""
     if data[:2] != b"\xff\xd8":
         return data
     kept, at = [data[:2]], 2
@@ -120,7 +123,7 @@ def _bare(data: bytes) -> bytes:
         marker = data[at + 1]
         has_size = marker not in (0x01, 0xFF) and not 0xD0 <= marker <= 0xD7
         end = at + 2 + int.from_bytes(data[at + 2 : at + 4], "big") if has_size else at + (1 if marker == 0xFF else 2)
-        if marker in (0xE0, 0xEE) or not 0xE0 <= marker <= 0xEF:  # JFIF, and Adobe's, which says what the colours are
+        if marker in (0xE0, 0xEE) or not 0xE0 <= marker <= 0xEF:  # JFIF, and Adobe's, which defines the colours
             kept.append(data[at:end])
         at = end
         step(1)
@@ -129,7 +132,7 @@ def _bare(data: bytes) -> bytes:
 
 # ---- in another process ----
 
-# Pixels that take some 50 ms, by formats whose libraries decode all in one call that holds the interpreter's lock
+# Pixels that take about 50 ms, by formats whose libraries decode all in one call that holds the GIL
 _FEW = {"JPEG2000": 1 << 16, "WEBP": 1 << 22}
 _DECODE = """
 import io, sys
@@ -140,7 +143,7 @@ with Image.open(io.BytesIO(sys.stdin.buffer.read()), formats=(sys.argv[2],)) as 
 
 
 def _decoded_aside(data: bytes, form: str, mode: str, shape: tuple[int, int]) -> np.ndarray:
-    """By a process of its own, which ends when nobody waits for it any more. Raises ExecutionError where there can be none."""
+    """Decodes in a child process, which ends with its last waiter. Raises ExecutionError if it cannot be started."""
     process = processes.start(
         _DECODE, mode, form, stdin=processes.PIPE, stdout=processes.PIPE, stderr=processes.DEVNULL
     )
@@ -168,7 +171,7 @@ def _decoded_aside(data: bytes, form: str, mode: str, shape: tuple[int, int]) ->
     return pixels if len(mode) > 1 else pixels[:, :, 0]
 
 
-_PERIOD = 0.01  # seconds between two looks
+_PERIOD = 0.01  # seconds between two polls
 
 register(
     "decode_image",

@@ -1,4 +1,4 @@
-"""Operators that look elements up, or put them in place, by tensors of indices; sorting; running sums."""
+"""Operators that gather or scatter elements by tensors of indices; sorting; running sums."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _cumulative_prod(x: np.ndarray, axis: int, exclusive: bool, reverse: bool) -
 def _cumulative(
     total: Callable[..., np.ndarray], start: int, x: np.ndarray, axis: int, exclusive: bool, reverse: bool
 ) -> np.ndarray:
-    """Running totals, of floats in double precision; `start` is that of no elements."""
+    """Running totals, for floats in double precision; `start` is the empty total."""
     wide = x.astype(np.float64) if x.dtype.kind == "f" else x
     wide = np.flip(wide, axis) if reverse else wide
     made = total(wide, axis, dtype=wide.dtype)
@@ -79,7 +79,7 @@ def _infer_top_k(
 
 
 def _top_k(x: np.ndarray, k: int, axis: int, largest: bool, sorted: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Of equal elements, the first comes first, as ONNX has it."""
+    """The first of equal elements comes first, as in ONNX."""
     if not 0 <= k <= x.shape[axis]:
         raise IndexOutOfRangeError(f"the {k} largest of {x.shape[axis]} elements are asked for")
     if largest:  # a stable sort of the reversed axis, read backwards, keeps the order of equal elements
@@ -101,7 +101,7 @@ def _infer_gather_nd(inputs: Sequence[TensorType], batch_axes: int) -> TensorTyp
 
 
 def _depth(x: TensorType, indices: TensorType, batch_axes: int) -> int:
-    """How many axes an index says."""
+    """The number of axes that an index addresses."""
     if not 0 <= batch_axes < min(x.rank, indices.rank):
         raise mismatch(f"less batch axes than {x} and {indices} have axes", batch_axes)
     for axis in range(batch_axes):

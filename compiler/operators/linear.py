@@ -36,7 +36,7 @@ _OUTPUT_PADDING = Attribute(Kind.INTS, "elements added at the end of each axis o
 
 
 def infer_matmul(inputs: Sequence[TensorType]) -> TensorType:
-    """The type of a product: of tensors of one numeric type, a's columns as many as b's rows."""
+    """The type of a product of tensors of one numeric type, with as many columns of a as rows of b."""
     a, b = inputs
     dtype = same_dtype(inputs, NUMERIC)
     if not a.rank or not b.rank:
@@ -116,7 +116,7 @@ def conv(
 
 
 def _grouped(x: np.ndarray, axis: int, groups: int) -> np.ndarray:
-    """x with an axis parted in two: groups, and what each has."""
+    """x with an axis split in two: groups, and their members."""
     return x.reshape(*x.shape[:axis], groups, x.shape[axis] // groups, *x.shape[axis + 1 :])
 
 
@@ -128,7 +128,7 @@ def _with_bias(result: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
 
 
 def _transposed_shape(spatial: Shape, windows: Sequence[Axis], output_padding: Sequence[int] | None) -> Shape:
-    """The size of what a convolution with these windows would have read: the windows laid side by side, less the pads."""
+    """The input size of a convolution with these windows: their total extent, less the pads."""
     extra = output_padding or (0,) * len(spatial)
     if len(extra) != len(spatial) or any(more < 0 for more in extra):
         raise mismatch(f"{len(spatial)} output paddings of at least 0", text(extra))
@@ -244,13 +244,13 @@ def _determinant(x: np.ndarray) -> np.ndarray:
     return made.reshape(x.shape[:-2]).astype(x.dtype)
 
 
-_ROWS = 1 << 10  # that hear of it at once
-_BLOCK = 64  # columns that are eliminated before the others hear of it
+_ROWS = 1 << 10  # rows updated at once
+_BLOCK = 64  # columns eliminated before the others are updated
 
 
 def _determinant_of_large(matrix: np.ndarray) -> float:
-    """By Gaussian elimination with partial pivoting, block by block, in place: LAPACK's is one call, which holds the
-    interpreter's lock in some versions of NumPy's (Golub and Van Loan, Matrix Computations, 3.2.11)."""
+    """The determinant by blocked Gaussian elimination with partial pivoting, in place: LAPACK's is one call, which holds the
+    GIL in some versions of NumPy (Golub and Van Loan, Matrix Computations, 3.2.11)."""
     sign = 1.0
     for begin in range(0, len(matrix), _BLOCK):
         end = min(begin + _BLOCK, len(matrix))

@@ -1,4 +1,4 @@
-"""Operators whose result's elements are elements of the inputs, at other places."""
+"""Data movement: operators whose result's elements are elements of the inputs, at other positions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _AXIS = Attribute(Kind.INT, "along which", 0)
 _AXES = Attribute(Kind.INTS, "which axes")
 _SHAPE = Attribute(Kind.DIMS, "of the result")
 
-LEAST_PADDED = {"constant": 0, "edge": 1, "reflect": 2}  # mode of `pad` → elements that an axis to pad must have
+LEAST_PADDED = {"constant": 0, "edge": 1, "reflect": 2}  # mode of `pad` → least elements of a padded axis
 
 # ---- views ----
 
@@ -114,7 +114,7 @@ def _infer_depth_to_space(inputs: Sequence[TensorType], blocks: Sequence[int]) -
 
 
 def space_axes(rank: int, count: int) -> tuple[int, ...]:
-    """The order of x's axes, the second parted into `count` blocks and a depth, in which blocks lie in the result's space."""
+    """The permutation of x's axes, the second split into `count` blocks and a depth, that moves blocks into space."""
     interleaved = [axis for i in range(count) for axis in (count + 2 + i, 1 + i)]
     return (0, count + 1, *interleaved, *range(2 * count + 2, rank + count))
 
@@ -127,7 +127,7 @@ def _depth_to_space(x: np.ndarray, blocks: tuple[int, ...]) -> np.ndarray:
     return parted.reshape(x.shape[0], depth, *spatial, *x.shape[2 + count :])
 
 
-# ---- joining, parting ----
+# ---- joining, splitting ----
 
 
 def _infer_concat(inputs: Sequence[TensorType], axis: int) -> TensorType:
@@ -177,8 +177,8 @@ def _split(x: np.ndarray, axis: int, sizes: tuple[int, ...]) -> tuple[np.ndarray
 
 
 def placed(bound: Dim, length: Dim) -> Dim:
-    """A bound of a slice of `length` elements, counted from the front. One below 0 counts from the end, also where only the
-    values of variables tell."""
+    """A bound of a slice of `length` elements, counted from the front. One below 0 counts from the end, also if only the
+    values of variables decide."""
     if isinstance(bound, int) and abs(bound) >= limits.DIMENSION:  # as models write "to the end" and "to the start"
         return length if bound > 0 else -1
     if is_nonnegative(bound):
@@ -188,7 +188,7 @@ def placed(bound: Dim, length: Dim) -> Dim:
 
 
 def _sliced(length: Dim, start: Dim, end: Dim, step: int) -> Dim:
-    """How many elements `start:end:step` picks of `length`, as in Python."""
+    """The number of elements that `start:end:step` selects of `length`, as in Python."""
     if step > 0:
         distance = dims.add(minimum(placed(end, length), length), dims.multiply(maximum(placed(start, length), 0), -1))
     else:
@@ -263,7 +263,7 @@ def _pad(x: np.ndarray, pads: tuple[int, ...], mode: str, value: float) -> np.nd
 
 
 def from_front(indices: np.ndarray, length: int, axis: int | None = None) -> np.ndarray:
-    """The indices, counted from the front. Raises IndexOutOfRangeError, which names the axis if it is told."""
+    """The indices, counted from the front. Raises IndexOutOfRangeError, which names the axis if given."""
     wrong = (indices < -length) | (indices >= length)
     if wrong.any():
         which = "" if axis is None else f", axis {axis}"

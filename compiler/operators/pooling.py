@@ -68,7 +68,7 @@ def _average_pool(
     total = np.zeros(x.shape[:2] + counts)
     number = np.zeros(counts)
     weights = np.ones(x.shape[2:])
-    if count_include_pad:  # what lies behind the padding, under a window that sticks out, never counts
+    if count_include_pad:  # elements beyond the padding, under a window that extends past it, never count
         weights = np.pad(weights, [(integer(axis.begin), integer(axis.end)) for axis in windows], constant_values=1)
         bare = [Axis(axis.size, axis.stride, axis.dilation, 0, 0) for axis in windows]
         weights = padded(weights, bare, counts, 0)

@@ -62,7 +62,7 @@ def _check_operands(operands: Sequence[TensorType], zeros: Sequence[TensorType])
 
 
 def _centred(x: np.ndarray, zero: np.ndarray | None) -> np.ndarray:
-    """Exact in float64, as all sums of less than 2**37 products are; and its products are faster than NumPy's of integers."""
+    """The operand less its zero point in float64: sums below 2**37 products are exact, and faster than NumPy's integers."""
     return x.astype(np.float64) - (0 if zero is None else zero.astype(np.float64))
 
 

@@ -1,4 +1,4 @@
-"""Where random numbers begin: a number that is another one in each call. What is drawn from it is made by ordinary operators."""
+"""Seeds of random numbers, different in each call. Ordinary operators draw from them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...formats.types import TensorType
 from ...native import knobs
 from .table import Attribute, Fusion, Kind, register
 
-_calls = itertools.count()  # how often a seed was asked for in this process; next() is atomic
+_calls = itertools.count()  # number of seeds requested in this process; next() is atomic
 
 
 def _infer_call_seed(inputs: Sequence[TensorType], place: int) -> TensorType:
@@ -21,7 +21,7 @@ def _infer_call_seed(inputs: Sequence[TensorType], place: int) -> TensorType:
 
 
 def _call_seed(place: int) -> np.ndarray:
-    """From TREADLE_SEED, where it is set: then a process that makes the same calls one after the other gets the same numbers."""
+    """A seed, from TREADLE_SEED if set: a process that makes the same calls in the same order then gets the same numbers."""
     seed = knobs.get("TREADLE_SEED")
     if seed is None:
         return np.asarray(np.uint64(secrets.randbits(64)))

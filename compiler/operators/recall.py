@@ -1,7 +1,7 @@
 """Per-machine caches of operators, for inputs that seldom change: the order of a table's keys, compiled expressions.
 
-It is the operator's own, and gone with its machine; it is made of the last call's inputs alone; and what all of a process keep
-together is bounded: an operator that finds no room makes it anew at each call.
+Each belongs to one operator, and dies with its machine; it holds the last call's inputs only; and the total of a process
+is bounded: without room, an operator recomputes in each call.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _kept: dict[int, int] = {}  # bytes, by the identity of what keeps them
 
 
 class Recall:
-    """Of one operator. Any number of threads may use it."""
+    """The cache of one operator. Any number of threads may use it."""
 
     __slots__ = ("_last",)
 
@@ -42,7 +42,7 @@ class Recall:
         return made
 
     def _takes(self, nbytes: int) -> bool:
-        """Whether there is room for `nbytes` in place of what is kept now."""
+        """Whether there is room for `nbytes` in place of the current contents."""
         with _lock:
             if nbytes > MOST or kept_in_all() - _kept.get(id(self), 0) + nbytes > IN_ALL:
                 return False
@@ -60,7 +60,7 @@ def kept_in_all() -> int:
 
 
 def recalled(recall: Recall | None, key: Key, nbytes: Callable[[_T], int], make: Callable[[], _T]) -> _T:
-    """`recall.of`; made anew where nothing is kept."""
+    """`recall.of`; without a cache, computed."""
     return make() if recall is None else recall.of(key, nbytes, make)
 
 
@@ -69,4 +69,4 @@ def _are_equal(one: Any, other: Any) -> bool:
         return bool(one == other)
     if one.dtype != other.dtype or one.shape != other.shape:
         return False
-    return np.array_equal(one.view(np.uint8), np.ascontiguousarray(other).view(np.uint8))  # NaN is itself
+    return np.array_equal(one.view(np.uint8), np.ascontiguousarray(other).view(np.uint8))  # NaN equals itself

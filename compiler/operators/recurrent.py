@@ -1,10 +1,10 @@
-"""Recurrent networks: what is left of an LSTM, GRU or simple layer when its input was multiplied by the input weights.
+"""Recurrent networks: the rest of an LSTM, GRU or simple layer after its input was multiplied by the input weights.
 
     projected   [steps, batch, directions, gates, hidden]   x · W plus all biases, one matrix product for all steps
     recurrent   [directions, ⌈hidden / 16⌉, hidden, gates, 16]   the weights of the hidden state: for 16 units at a time, and
-                each element of the state, what it gives to all gates of these units; zeros behind the last unit
+                each element of the state, its weights for all gates of these units; zeros after the last unit
     hidden      [directions, batch, hidden]   the first hidden state
-    lengths     [batch]   steps of each sequence: behind its end the outputs are 0
+    lengths     [batch]   steps of each sequence: after its end the outputs are 0
 
 Gates are in ONNX's order: LSTM i o f c, GRU z r h. The results are all hidden states [steps, directions, batch, hidden], the
 last hidden state, and of an LSTM the last cell state.
@@ -45,7 +45,7 @@ def _activations(default: str) -> dict[str, Attribute]:
 def _infer(
     inputs: Sequence[TensorType], gates: int, functions: int, direction: str, activations: str, clip: float | None
 ) -> TensorType:
-    """Checks what all kinds of layers have in common; the type of their hidden states."""
+    """Common checks of all kinds of layers; returns the type of their hidden states."""
     projected, recurrent, hidden = inputs[:3]
     dtype = same_dtype(inputs[: 3 + (gates > 1)], FLOAT)
     names = activations.split(" ")
@@ -64,7 +64,7 @@ def _infer(
 
 
 def _match(type_: TensorType, shape: Shape) -> None:
-    """The tensor has that shape, as far as is known."""
+    """Checks that a tensor has that shape, as far as is known."""
     try:
         if type_.rank != len(shape):
             raise TypeError

@@ -1,4 +1,4 @@
-"""Reductions over axes. Sums of floats are accumulated in double precision; of nothing, a sum is 0, a product 1, a maximum the
+"""Reductions over axes. Sums of floats are accumulated in double precision; an empty sum is 0, a product 1, a maximum the
 least value of the type."""
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _reference(reduce: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
 
 
 def _extreme(reduce: Callable[..., np.ndarray], worst: str) -> Callable[..., np.ndarray]:
-    """max or min; of no elements, the type's `worst` value."""
+    """max or min; without elements, the type's `worst` value."""
 
     def wrapped(x: np.ndarray, axes: Sequence[int] | None, keepdims: bool) -> np.ndarray:
         initial = {"min": -np.inf, "max": np.inf}[worst] if x.dtype.kind == "f" else getattr(np.iinfo(x.dtype), worst)
@@ -66,7 +66,7 @@ def _extreme(reduce: Callable[..., np.ndarray], worst: str) -> Callable[..., np.
 
 
 def mean(x: np.ndarray, axis: Sequence[int], keepdims: bool) -> np.ndarray:
-    """The mean, NaN of no elements (and, other than NumPy's, no warning)."""
+    """The mean; NaN without elements (and, unlike NumPy's, no warning)."""
     count = np.float64(np.prod([x.shape[a] for a in axis]))
     return np.sum(x, axis=tuple(axis), keepdims=keepdims) / count
 

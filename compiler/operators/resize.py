@@ -1,7 +1,7 @@
-"""Resampling along one axis. To resize an image is to do so along one axis after the other: all modes are separable.
+"""Resampling along one axis. Images are resized along one axis after the other: all modes are separable.
 
-Element o of the result lies at `coordinate(o)` between the elements of x; its value is made of the elements around that:
-of the nearest one, of two by their distance, or of four by a cubic curve. Elements beside x count as its first or last one.
+Element o of the result is at `coordinate(o)` between the elements of x; its value is made from the elements around it:
+the nearest one, two by linear interpolation, or four by a cubic. Elements outside x count as its first or last one.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ def _infer_resize(
 
 
 def _coordinates(length: int, size: int, scale: float | None, coordinates: str) -> np.ndarray:
-    """Where the elements of the result lie in x."""
+    """The coordinates of the result's elements in x."""
     places = np.arange(size, dtype=np.float64)
     numerator, denominator = (length, size) if scale is None else (1, scale)
     if coordinates == "align_corners":
-        whole = size if scale is None else scale * length  # of the result, were it not cut to an integer
+        whole = size if scale is None else scale * length  # size of the result before truncation to an integer
         return places * (length - 1) / (whole - 1 if size > 1 else 1)
     if coordinates == "asymmetric":
         return places * numerator / denominator
     if coordinates == "pytorch_half_pixel" and size == 1:
         return places
-    if coordinates == "tf_half_pixel_for_nn":  # where x's elements begin: to be rounded down
+    if coordinates == "tf_half_pixel_for_nn":  # start of x's elements: rounded down
         return (places + 0.5) * numerator / denominator
     shift = -0.5
     if coordinates == "half_pixel_symmetric" and scale is not None:
@@ -71,7 +71,7 @@ def _nearest(x: np.ndarray, rounding: str) -> np.ndarray:
 
 
 def _cubic_weights(fraction: np.ndarray, a: float) -> np.ndarray:
-    """Of the elements before, at, behind, and after the next, by Keys' curve."""
+    """The weights of the four elements around a position, by Keys' cubic."""
     distance = np.stack([fraction + 1, fraction, 1 - fraction, 2 - fraction])
     near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
     far = a * (((distance - 5) * distance + 8) * distance - 4)

@@ -51,13 +51,13 @@ def text(shape: Iterable[ShapeDim]) -> str:
 
 
 def require(type_: TensorType, kinds: frozenset[DType]) -> None:
-    """The element type is one of `kinds`."""
+    """Requires an element type of `kinds`."""
     if type_.dtype not in kinds:
         raise mismatch(_KIND_NAMES.get(kinds) or " or ".join(sorted(kind.name for kind in kinds)), type_)
 
 
 def same_dtype(inputs: Sequence[TensorType], kinds: frozenset[DType] = ANY) -> DType:
-    """The one element type of all inputs, which is one of `kinds`."""
+    """The common element type of all inputs, which must be of `kinds`."""
     for type_ in inputs:
         require(type_, kinds)
         if type_.dtype is not inputs[0].dtype:
@@ -66,7 +66,7 @@ def same_dtype(inputs: Sequence[TensorType], kinds: frozenset[DType] = ANY) -> D
 
 
 def require_value(value: float | None, dtype: DType) -> None:
-    """The number is one of the element type; every number is one of a float type, and none is a text."""
+    """Requires a number that the element type can represent; float types take every number, strings none."""
     if dtype.is_string:
         raise mismatch("an element type of numbers", dtype.name)
     if value is None or dtype.is_float:
@@ -99,19 +99,19 @@ def is_unknown(dim: ShapeDim) -> bool:
 
 
 def integer(dim: ShapeDim) -> int:
-    """The dimension of a tensor that is at hand."""
+    """The dimension of an existing tensor."""
     assert isinstance(dim, int)
     return dim
 
 
 def never_equal(a: ShapeDim, b: ShapeDim) -> bool:
-    """True where the dimensions differ whatever their variables are."""
+    """Whether the dimensions differ for all values of their variables."""
     difference = lift(lambda a, b: dims.add(a, dims.multiply(b, -1)), a, b)
     return isinstance(difference, int) and difference != 0
 
 
 def is_nonnegative(dim: Dim) -> bool:
-    """True where no values of the variables, which are never negative, make `dim` negative."""
+    """Whether `dim` is not negative for all values of its variables, which are never negative."""
     if isinstance(dim, int):
         return dim >= 0
     return all(factor > 0 and all(map(_is_nonnegative_atom, atoms)) for atoms, factor in dim.terms)
@@ -125,14 +125,14 @@ def _is_nonnegative_atom(atom: Atom) -> bool:
 
 
 def minimum(a: Dim, b: Dim) -> Dim:
-    """min(a, b), simplified by the knowledge that variables are not negative."""
+    """min(a, b), simplified for non-negative variables."""
     if is_nonnegative(dims.add(b, dims.multiply(a, -1))):
         return a
     return b if is_nonnegative(dims.add(a, dims.multiply(b, -1))) else dims.minimum(a, b)
 
 
 def maximum(a: Dim, b: Dim) -> Dim:
-    """max(a, b), simplified by the knowledge that variables are not negative."""
+    """max(a, b), simplified for non-negative variables."""
     return dims.add(dims.add(a, b), dims.multiply(minimum(a, b), -1)) if minimum(a, b) in (a, b) else dims.maximum(a, b)
 
 
@@ -145,7 +145,7 @@ def substitute(dim: Any, values: Mapping[str, Dim]) -> Any:
 
 
 def match_dim(a: ShapeDim, b: ShapeDim) -> ShapeDim:
-    """The one dimension that both are: a known one says more than UNKNOWN does. Raises InferenceError if they may differ."""
+    """The common dimension; UNKNOWN matches any. Raises InferenceError if they may differ."""
     if a is UNKNOWN or a == b:
         return b
     if b is UNKNOWN:
@@ -210,5 +210,5 @@ def axes_of(axes: Sequence[int] | None, rank: int) -> tuple[int, ...]:
 
 
 def replace_axis(shape: Shape, axis: int, *dimensions: ShapeDim) -> Shape:
-    """The shape with other dimensions in place of one axis."""
+    """The shape with one axis replaced by other dimensions."""
     return (*shape[:axis], *dimensions, *shape[axis + 1 :])

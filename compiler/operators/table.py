@@ -32,8 +32,8 @@ from ...formats.types import TensorType, size_problem
 class Fusion(Enum):
     """How an operator may be fused."""
 
-    ELEMENTWISE = "elementwise"  # one output element from the broadcast input elements at the same place
-    MOVEMENT = "movement"  # output elements are input elements at other places: transpose, slice, concat …
+    ELEMENTWISE = "elementwise"  # one output element from the broadcast input elements at the same position
+    MOVEMENT = "movement"  # output elements are input elements at other positions: transpose, slice, concat …
     REDUCTION = "reduction"  # over axes; takes elementwise prologue and epilogue
     ANCHOR = "anchor"  # conv, matmul, softmax …: takes an elementwise epilogue
     OPAQUE = "opaque"  # a kernel of its own, or a host operator
@@ -78,7 +78,7 @@ REQUIRED: Any = object()
 
 @dataclass(frozen=True)
 class Attribute:
-    """An attribute: what it takes, what it means, and its default, if it has one. A default of None allows None."""
+    """An attribute: its kind, its meaning, and its default, if any. A default of None allows None."""
 
     kind: Kind
     doc: str
@@ -94,7 +94,7 @@ class Attribute:
             raise InferenceError(f"{operator}: attribute {name!r} takes {expected}, got {value!r}")
 
     def normalize(self, value: Any) -> Any:
-        """A friendly value as the kind has it: lists as tuples, "float32" as a DType, "n + 1" as a dimension."""
+        """A convenient value in the kind's form: lists as tuples, "float32" as a DType, "n + 1" as a dimension."""
         if value is None:
             return None
         if isinstance(value, np.generic):
@@ -122,30 +122,30 @@ def _to_dim(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Operator:
-    """`inputs`: names of the tensor inputs; "bias?" may be missing (only at the end), "*tensors" is any number, one at least.
+    """`inputs`: names of the tensor inputs; "bias?" may be missing (only at the end), "*tensors" is any number, at least one.
 
     `infer(inputs, **attributes)` takes the inputs' TensorTypes and gives the result's TensorType, or a tuple of them
     for several results; it raises InferenceError with what was expected and what was given. `reference(*arrays,
     **attributes)` takes NumPy arrays and gives an array or a tuple of them, of exactly the inferred types; dimensions in
     attributes are integers by then. Both are given every attribute: `bind` adds the defaults. `data_dependent` operators
-    have result shapes that only a run can tell: their inferred shapes hold UNKNOWN, and they are host operators, unless a pass
+    have result shapes known only at run time: their inferred shapes contain UNKNOWN, and they are host operators, unless a pass
     (`name_shapes.py`) lets them be counted first.
 
-    Of an operator that works `in_place`, as all elementwise ones do, the kernel reads an element of an input of the result's
-    shape for the last time where it writes the same element: the result may take that input's memory.
+    `in_place`, as all elementwise operators are: for an input of the result's shape, the last read of element i is not after the
+    write of result i, so the output may alias the input.
 
-    One that `inflates` may take any time, however few elements go in.
+    One that `inflates` may take any time, for however few input elements.
 
-    The reference of one that `recalls` takes a `Recall` as well, or None: what it keeps from call to call.
+    The reference of one that `recalls` also takes a `Recall`, or None: its cache between calls.
 
-    One that `varies` gives something else each time: it is never evaluated ahead, and runs on the host.
+    One that `varies` has different results each time: it is never constant-folded, and runs on the host.
 
-    The reference sees types that NumPy lacks as wider ones, to which its results are rounded, unless it `takes_bits`. Of string
-    tensors it sees numbers, one for each text, unless it `takes_texts`: then it takes and gives arrays of Python's texts.
+    The reference gets types that NumPy lacks as wider ones, and its results are rounded, unless it `takes_bits`. Of string
+    tensors it gets numbers, one for each text, unless it `takes_texts`: then it takes and returns arrays of Python's strings.
 
     `work(inputs, results, **attributes)` counts the arithmetic of a call whose shapes are known (see `work.py`); without it, an
     elementwise operator or reduction does one operation an element, and any other operator none. `scratch` are the bytes that
-    the reference takes for itself for each element of its results, where they are many.
+    the reference allocates per element of its results, if they are many.
     """
 
     name: str
@@ -217,7 +217,7 @@ class Operator:
         self.check_arity(len(inputs))
         try:
             results = self.infer(tuple(inputs), **self.bind(attributes))
-        except LimitError as error:  # of arithmetic on dimensions
+        except LimitError as error:  # from arithmetic on dimensions
             raise InferenceError(f"{self.name}: {error.message}") from None
         results = results if isinstance(results, tuple) else (results,)
         for result in results:
@@ -229,7 +229,7 @@ class Operator:
         self, arrays: Sequence[np.ndarray], attributes: Attributes = (), bound: Mapping[str, Any] | None = None
     ) -> list[np.ndarray]:
         """The results, C-contiguous, by the reference implementation. Dimensions in attributes are integers; `bound` is what
-        `bind` gives of these, for whoever knows it."""
+        `bind` gives of these, if the caller knows it."""
         # a copy is made as an executable keeps it, which then makes no other
         results = self.views(arrays, attributes, bound)
         return [result if result.flags.c_contiguous else aligned_copy(result) for result in results]
@@ -237,7 +237,7 @@ class Operator:
     def views(
         self, arrays: Sequence[np.ndarray], attributes: Attributes = (), bound: Mapping[str, Any] | None = None
     ) -> list[np.ndarray]:
-        """The same, as the reference implementation leaves them: in any order of the elements, and views of the inputs."""
+        """The same, unprocessed: in any order of the elements, and perhaps views of the inputs."""
         with np.errstate(all="ignore"):
             by_name = self.bind(attributes) if bound is None else bound
             if self.takes_texts:
@@ -251,7 +251,7 @@ class Operator:
         return list(map(np.asarray, results if isinstance(results, tuple) else (results,)))
 
     def _of_texts(self, arrays: Sequence[np.ndarray], by_name: Mapping[str, Any]) -> tuple[np.ndarray, ...]:
-        """By a reference that takes and gives arrays of Python's texts."""
+        """Evaluates a reference that takes and returns arrays of Python's strings."""
         results = self.reference(*map(to_texts, arrays), **by_name)
         results = results if isinstance(results, tuple) else (results,)
         return tuple(to_numbers(array) if is_text(array) else array for array in map(np.asarray, results))
@@ -259,7 +259,7 @@ class Operator:
     def _of_numbers(
         self, arrays: Sequence[np.ndarray], by_name: Mapping[str, Any], attributes: Attributes
     ) -> tuple[np.ndarray, ...]:
-        """Of string tensors, which the operator moves, or compares: it is given the numbers of the texts."""
+        """Evaluates an operator that moves or compares string tensors: it gets the numbers of the texts."""
         types = [TensorType(DType.of(array.dtype), array.shape) for array in arrays]
         seen = [
             array.view(np.uint64) if type_.dtype.is_string else array
@@ -276,7 +276,7 @@ class Operator:
     def _rounded(
         self, arrays: Sequence[np.ndarray], by_name: Mapping[str, Any], attributes: Attributes
     ) -> tuple[np.ndarray, ...]:
-        """Of arrays of types that NumPy lacks: computed in wider ones, and rounded."""
+        """Evaluates with types that NumPy lacks: computed in wider ones, and rounded."""
         types = [TensorType(DType.of(array.dtype), array.shape) for array in arrays]
         wide = (array.astype(type_.dtype.computed.numpy) for array, type_ in zip(arrays, types, strict=True))
         results = self.reference(*wide, **by_name)

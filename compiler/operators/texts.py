@@ -1,4 +1,4 @@
-"""Operators on texts, and on what is looked up among few: host operators.
+"""Operators on texts, and lookups in small tables: host operators.
 
 Equality and movement of string tensors are the operators of `elementwise.py` and `movement.py`: equal texts are equal numbers.
 """
@@ -21,8 +21,8 @@ from ...formats.metering import CHARACTERS, ITEMS, OBJECT, STEPS, Row, look, pay
 from ...formats.strings import holder, tensor_of
 from ...formats.text_entries import CASES, encoded, in_case
 from ...formats.types import UNKNOWN, TensorType
-from .patterns import Pattern, PatternError, pattern_problem
 from .recall import Recall, recalled
+from .regular_expressions import Pattern, PatternError, pattern_problem
 from .shapes import INTEGER, NUMERIC, broadcast, mismatch, require, same_dtype
 from .table import Attribute, Fusion, Kind, register
 
@@ -31,15 +31,15 @@ _OPAQUE = Fusion.OPAQUE
 
 
 class _Tensor:
-    """A string tensor that is made piece by piece: an array of millions of Python's objects would take long to let go of."""
+    """A string tensor that is made piece by piece: an array of millions of Python objects would take long to free."""
 
     def __init__(self, size: int) -> None:
         self._numbers = np.empty(size, np.uint64)
-        self._end = 0  # of what is made
-        self._texts: list[str] = []  # that come next
+        self._end = 0  # of the finished part
+        self._texts: list[str] = []  # the pending texts
 
     def add(self, texts: list[str]) -> None:
-        """Puts the texts of a piece behind those before."""
+        """Appends the texts of a piece."""
         self._texts += texts
         if len(self._texts) >= ITEMS:
             self._flush()
@@ -112,7 +112,7 @@ _LINE_STEPS = 4
 
 
 def _each(x: np.ndarray, make: Callable[[str], Any], dtype: Any) -> np.ndarray:
-    """An array of the numbers that are made of texts."""
+    """An array of numbers computed from texts."""
     made, texts = np.empty(x.size, dtype), x.reshape(-1)
     for span in rows(texts):
         made[span] = np.array([make(text) for text in texts[span]], dtype)
@@ -146,7 +146,7 @@ def _concat(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 _PIECE_BYTES = 1 << 20  # of the texts of a piece
-_COPIED = 1 << 9  # characters that take about as long as a step
+_COPIED = 1 << 9  # characters whose copying takes about as long as a step
 
 
 def _check_length(characters: int) -> None:
@@ -182,7 +182,7 @@ def _split(x: np.ndarray, delimiter: str, most: int | None) -> tuple[np.ndarray,
 
 
 def _parts(text: str, delimiter: str, most: int | None) -> Iterator[list[str]]:
-    """As `str.split`, of long texts by what stands in a window, whose last part goes on behind it."""
+    """As `str.split`, for long texts window by window, whose last part continues in the next."""
     begin = count = 0
     while True:
         if not delimiter and (begin := _next(text, _NO_SPACE, begin)) < 0:
@@ -232,7 +232,7 @@ def _find(text: str, wanted: str, begin: int) -> int:
 
 
 def _next(text: str, wanted: re.Pattern, begin: int) -> int:
-    """Where the next character stands that an expression for one matches, found in pieces; -1 if there is none."""
+    """The position of the next character that a one-character expression matches, found in pieces; -1 if there is none."""
     while begin < len(text):
         found = wanted.search(text, begin, begin + CHARACTERS)
         if found is not None:
@@ -551,7 +551,7 @@ def _ngrams(
 
 
 def _next_code(numbers: np.ndarray, code: np.ndarray, token: np.ndarray, count: int) -> np.ndarray:
-    """Of beginnings and the tokens behind them the places among `numbers`, the beginnings that there are; -1 for none."""
+    """The indices in `numbers`, the known n-grams, of codes extended by a token; -1 if unknown."""
     wanted = code * count + token
     found = np.minimum(np.searchsorted(numbers, wanted), len(numbers) - 1)
     return np.where((code >= 0) & (token >= 0) & (numbers[found] == wanted), found, -1)

@@ -4,12 +4,12 @@ A node is four words of 32 bits, or, where x is float64, eight:
 
     float32   float64   what
     0         0-1       the threshold's bits; of a leaf, its weight, or the number of its row of `leaves`, as a float
-    1         2         eight times its column: one of x, or, counted behind them, of x where NaN is the least number
+    1         2         eight times its column: one of x, or, counted after them, of x where NaN is the least number
     2         4         the next node where its column is above the threshold, or NaN
     3         5         the next node where it is not
 
 Nodes are named by their distance in bytes from their tree's first one. A leaf is followed by itself. A tree is four words: its
-first node, how many nodes behind that it may reach, its least and its greatest depth, and, without `leaves`, the result's column
+first node, how many nodes after that it may reach, its least and its greatest depth, and, without `leaves`, the result's column
 that it adds to: see `TREE`. Distances and columns are taken modulo powers of two, so that whatever the tables hold, nothing
 outside of them is read; a tree that does not lie in its table is an error.
 """
@@ -38,7 +38,7 @@ class TREE(IntEnum):
     """The words of a tree."""
 
     FIRST = 0  # the number of its first node
-    REACH = 1  # 2^k - 1: no node lies farther behind the first one
+    REACH = 1  # 2^k - 1: no node lies farther after the first one
     LEAST = 2  # the depth of the highest leaf, of which nothing but speed depends
     MOST = 3  # the depth of the lowest one
     COLUMN = 4  # of the result

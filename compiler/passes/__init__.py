@@ -2,8 +2,8 @@
 
     module = DeadCode(entries=("main",))(module)
 
-`pipeline` lists the passes of a compilation in order; `run` applies them, prints the module behind those that it is told to
-print, and takes their times. A pass expects and gives a typed module.
+`pipeline` lists the passes of a compilation in order; `run` applies them, prints the module after those that it is told to
+print, and measures their times. A pass takes and returns a typed module.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import Protocol
 from ...formats.messages.errors import CompileError, UnknownPassError
 from ...formats.messages.names import near
 from .. import bounds, ir
-from ..targets import Backend, Stage, backend
+from ..targets.base import Backend, Stage
+from ..targets.choice import backend_of
 from .common_subexpressions import CommonSubexpressions
 from .dead_code import DeadCode
 from .fold_batch_norm import FoldBatchNorm
@@ -73,7 +74,7 @@ class Pass(Protocol):
 
 @dataclass(frozen=True)
 class InferTypes:
-    """Types every variable, and checks those that are typed."""
+    """Types every variable, and checks existing types."""
 
     name: str = "infer_types"
 
@@ -88,7 +89,7 @@ class Options:
     """Options of the pipeline."""
 
     entries: tuple[str, ...] = ("main",)
-    backend: Backend = field(default_factory=backend)
+    backend: Backend = field(default_factory=backend_of)
 
 
 Row = tuple[int, Callable[[Options], Pass]]
@@ -111,13 +112,13 @@ PIPELINE: tuple[Row | Stage, ...] = (
     (1, lambda options: SplitRows()),
     (1, lambda options: SplitBatches()),
     (1, lambda options: DeadCode(options.entries)),
-    (1, lambda options: Recognise()),
+    (1, lambda options: Recognise(options.backend.costs)),
     (1, lambda options: UnreadRows()),
     Stage.RECOGNISED,
     (1, lambda options: CommonSubexpressions()),
     (1, lambda options: DeadCode(options.entries)),
-    (1, lambda options: SplitProducts()),
-    (1, lambda options: MergeProducts()),
+    (1, lambda options: SplitProducts(options.backend.costs)),
+    (1, lambda options: MergeProducts(options.backend.costs)),
     (1, lambda options: DeadCode(options.entries)),
     Stage.LAYOUT,
     (1, lambda options: TextEntries(options.entries)),
@@ -147,7 +148,7 @@ def optional_passes() -> list[str]:
 def pipeline(level: int, options: Options, without: Collection[str] = ()) -> list[Pass]:
     """The passes of an optimisation level; those named in `without` are left out wherever they run.
 
-    Raises UnknownPassError for a name that is none of `optional_passes()`, CompileError for a level that there is not.
+    Raises UnknownPassError for a name not among `optional_passes()`, CompileError for an unknown level.
     """
     passes = passes_of(options)
     most = max(least for least, _ in passes)
@@ -179,7 +180,7 @@ def run(
     show: Callable[[str], None] = print,
     timings: Timings | None = None,
 ) -> ir.Module:
-    """Applies the passes in order; `show` is given the text of the module behind each pass named in `print_after`, without large
+    """Applies the passes in order; `show` gets the text of the module after each pass named in `print_after`, without large
     constants.
 
     Raises UnknownPassError for a name that no pass has.

@@ -1,4 +1,4 @@
-"""Common subexpressions: what has been computed in this block, or one around it, is not computed again."""
+"""Common subexpression elimination within a block and the blocks around it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class _Eliminator(Rewriter):
 
 
 def _identity(expr: ir.Expr) -> tuple[Hashable, ...] | None:
-    """Equal for expressions that give equal values; None for those that are not looked at: they hold blocks."""
+    """A key, equal for expressions of equal values; None for those that are not compared, since they contain blocks."""
     atoms = tuple(map(_atom_identity, ir.atoms_of(expr)))
     if isinstance(expr, ir.OperatorCall):
         return expr.operator, exactly(expr.attributes), atoms

@@ -13,7 +13,7 @@ from ..ir.effects import Effects
 
 @dataclass(frozen=True)
 class DeadCode:
-    """`entries`: the functions that may be called from outside; without any, all are kept."""
+    """`entries`: the functions that may be called from outside; if empty, all are kept."""
 
     entries: tuple[str, ...] = ()
     name: str = "dead_code"
@@ -32,7 +32,7 @@ class DeadCode:
 
 
 class _Sweep:
-    """Goes through blocks backwards and collects what is used."""
+    """Walks blocks backwards and collects uses."""
 
     def __init__(self, effects: Effects) -> None:
         self.effects = effects
@@ -42,7 +42,7 @@ class _Sweep:
         self.used.add(block.result)
         kept = []
         for binding in reversed(block.bindings):
-            # a MatchShape is a check, and binds dimensions that types speak of
+            # a MatchShape is a check, and binds dimensions of types
             is_kept = isinstance(binding.value, ir.MatchShape) or self.effects.has(binding.value)
             if binding.var in self.used or is_kept:
                 value = ir.map_atoms(binding.value, lambda atom: atom, self.block)

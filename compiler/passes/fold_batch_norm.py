@@ -1,5 +1,5 @@
-"""Batch normalisation with known statistics is a scale and a shift of each channel; behind a convolution with known weights
-it disappears into them."""
+"""Batch normalisation with known statistics is a scale and a shift of each channel; after a convolution with known weights
+it is folded into them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 from ...formats.dtypes import DType
 from ...formats.types import TensorType
 from .. import ir
+from ..named_weights import computed
 from ..operators.table import lookup
-from ..weights import computed
 from .rewriting import Rewriter, constant
 
 

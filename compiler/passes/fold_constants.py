@@ -1,4 +1,4 @@
-"""Constant folding: what can be known now is computed now, by the operators' reference implementations."""
+"""Constant folding, by the operators' reference implementations."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ...formats.primitive import PrimitiveDefinition
 from ...formats.types import TensorType, TupleType
 from .. import effort, ir
 from ..ir.analysis import expressions
+from ..named_weights import results_of
 from ..operators.table import Fusion, Operator, lookup
-from ..weights import results_of
 from .rewriting import Rewriter, constant
 
 
 @dataclass(frozen=True)
 class FoldConstants:
-    """A result is kept as a constant when `effort.may_fold` has room for it; `free_bytes` are those that it may have,
-    however little it is made of."""
+    """A result is kept as a constant if `effort.may_fold` has room for it; `free_bytes` are always allowed,
+    however small the inputs are."""
 
     free_bytes: int = limits.FOLDED_BYTES
     name: str = "fold_constants"
@@ -34,7 +34,7 @@ class _Folder(Rewriter):
     def __init__(self, module: ir.Module, options: FoldConstants) -> None:
         super().__init__(module)
         self.options = options
-        self.needed: set[ir.Atom] = set()  # what others than elementwise operators take
+        self.needed: set[ir.Atom] = set()  # atoms that operators other than elementwise ones use
 
     def function(self, function: ir.Function) -> ir.Function:
         self.needed = {function.body.result}
@@ -47,7 +47,7 @@ class _Folder(Rewriter):
     def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
         binding = self.with_new_operands(binding)
         if binding.var not in self.needed and _is_elementwise(binding.value) and not binding.value.args:  # type: ignore[union-attr]
-            return (binding,)  # a kernel fills its registers with it sooner than it reads it from memory
+            return (binding,)  # filling registers is faster than reading memory
         results = self._evaluate(binding)
         if results is None:
             return (binding,)
@@ -75,7 +75,7 @@ class _Folder(Rewriter):
                 return None
             return results_of(call, lookup(call.operator).evaluate(arrays, call.attributes))
         except (ExecutionError, InferenceError):
-            return None  # it fails when, and if, the program comes there
+            return None  # it fails when, and if, the program reaches it
 
     def _is_small(self, operator: Operator, call: ir.OperatorCall, arrays: list[np.ndarray]) -> bool:
         inputs = [ir.Constant(array).type for array in arrays]

@@ -33,7 +33,7 @@ _MAX_OUTPUTS = 4
 
 @dataclass(frozen=True)
 class Fuse:
-    """`supports` says whether there is a native kernel for a definition; without it, everything is taken to have one."""
+    """`supports` tells whether there is a native kernel for a definition; without it, all are assumed to have one."""
 
     supports: Supports | None = None
     name: str = "fuse"
@@ -52,10 +52,10 @@ class _Group:
     """Bindings that are computed together: operator calls of one primitive, or any one other binding."""
 
     members: list[ir.Binding]
-    kind: Fusion | None  # of the operator that decides what may join; None for anything but an operator call
+    kind: Fusion | None  # kind of the operator that decides what may join; None for anything but an operator call
     last: int  # the position in the block of its last member
     place: int = 0  # among the groups: see _Order
-    inputs: dict[ir.Var, None] = field(default_factory=dict)  # variables from outside that must be known before
+    inputs: dict[ir.Var, None] = field(default_factory=dict)  # outside variables that it depends on
     merged_into: _Group | None = None
 
     def find(self) -> _Group:
@@ -63,13 +63,13 @@ class _Group:
 
 
 class _Order:
-    """Groups in an order in which each stands behind those that it needs. Places are numbers with room for others between them:
-    what stays is not touched when others move."""
+    """A topological order of groups. Places are numbers with gaps for others between them:
+    a move does not renumber the rest."""
 
     _ROOM = 1 << 128
 
     def __init__(self) -> None:
-        self._places: list[int] = []  # ascending; those that were left are among them
+        self._places: list[int] = []  # ascending; including abandoned ones
 
     def append(self, group: _Group) -> None:
         group.place = (self._places[-1] if self._places else 0) + self._ROOM
@@ -93,10 +93,10 @@ class _Order:
 class _BlockFusion:
     def __init__(self, block: ir.Block, module: ir.Module, supports: Supports | None, effects: Effects) -> None:
         self.block, self.module, self.supports, self.effects = block, module, supports, effects
-        self.last_effect: ir.Var | None = None  # what is seen from outside stays in its order
+        self.last_effect: ir.Var | None = None  # effects keep their order
         self.groups: dict[ir.Var, _Group] = {}  # by the variables of their members
         self.positions: dict[ir.Var, int] = {}
-        self.free: dict[ir.Var, ir.Binding] = {}  # values of no input
+        self.free: dict[ir.Var, ir.Binding] = {}  # values without inputs
         self.users: dict[ir.Var, list[_Group | None]] = {}  # None: the block's result
         self.provider: dict[str, ir.Var] = {}  # of dimension variables that MatchShape binds
         self.order = _Order()
@@ -152,7 +152,7 @@ class _BlockFusion:
         return kind
 
     def _needs(self, binding: ir.Binding) -> Iterator[ir.Var]:
-        """The variables of this block that must be known before the binding: those used, and those that bind dimensions."""
+        """The variables of this block that the binding depends on: those used, and those that bind dimensions."""
         atoms: list[ir.Atom] = list(ir.atoms_of(binding.value))
         for inner in ir.blocks_of(binding.value):
             atoms += atoms_in(inner)
@@ -216,7 +216,7 @@ class _BlockFusion:
         return (arg for arg in ir.atoms_of(binding.value) if isinstance(arg, ir.Var) and arg not in self.free)
 
     def _try_merge(self, producer: _Group, consumer: _Group, shared: Type | None) -> _Group:
-        """The group that both become, or `consumer` when they stay two. `shared`: a type whose shape they must agree on."""
+        """The merged group, or `consumer` if they stay two. `shared`: a type whose shape they must agree on."""
         producer, consumer = producer.find(), consumer.find()
         if producer is consumer or not self._may_merge(producer, consumer, shared):
             return consumer
@@ -237,7 +237,7 @@ class _BlockFusion:
         return merged
 
     def _in_order(self, members: list[ir.Binding]) -> list[ir.Binding]:
-        """An anchor first (what it takes comes from outside), the others as they stand in the block."""
+        """An anchor first (its operands come from outside), the others in the block's order."""
         return sorted(members, key=lambda m: (_fusion(m) is not Fusion.ANCHOR, self.positions[m.var]))
 
     def _may_merge(self, producer: _Group, consumer: _Group, shared: Type | None) -> bool:
@@ -267,7 +267,7 @@ class _BlockFusion:
         return outputs == [last] and _shape(joint.type) == shared.shape
 
     def _is_beside(self, producer: _Group, anchor: ir.Binding) -> bool:
-        """Whether the anchor, which takes no prologue, takes nothing that `producer` makes."""
+        """Whether the anchor, which takes no prologue, uses no result of `producer`."""
         return not {member.var for member in producer.members} & set(ir.atoms_of(anchor.value))
 
     def _outputs_if_merged(self, producer: _Group, consumer: _Group) -> list[ir.Var]:
@@ -302,7 +302,7 @@ class _BlockFusion:
     # ---- the new block ----
 
     def _with_free(self, members: list[ir.Binding]) -> list[ir.Binding]:
-        """`members`, and before them the values of no input that they use."""
+        """`members`, preceded by the values without inputs that they use."""
         used = dict.fromkeys(
             arg
             for member in members
@@ -318,7 +318,7 @@ class _BlockFusion:
             yield from self._emit(group, done)
 
     def _emit(self, group: _Group, done: set[_Group]) -> Iterator[ir.Binding]:
-        """The group's bindings, those that it waits for first."""
+        """The group's bindings, after those that it depends on."""
         if group in done:
             return
         done.add(group)
@@ -330,7 +330,7 @@ class _BlockFusion:
             yield from self._primitive(group)
 
     def _is_absorbed(self, group: _Group) -> bool:
-        """Whether the group is a value of no input that all its users compute themselves."""
+        """Whether the group is a value without inputs that all its users recompute."""
         var = group.members[0].var
         if var not in self.free:
             return False
@@ -370,7 +370,7 @@ def _fusion(binding: ir.Binding) -> Fusion | None:
 
 
 def _is_resampling(group: _Group) -> bool:
-    """Whether the group resamples along axes, one after the other."""
+    """Whether the group is a chain of resizes."""
     return group.kind is Fusion.MOVEMENT and all(_operator(member) == "resize" for member in group.members)
 
 

@@ -1,7 +1,7 @@
-"""Lambda lifting: closures become global functions, with what they capture as their last parameters.
+"""Lambda lifting: closures become global functions, with their free variables as last parameters.
 
-A dimension variable that a closure speaks of, and that its parameters do not bind, is captured too: as the tensor around it
-whose shape says what it is. A call to a closure that is known becomes a call to its function.
+A dimension variable of a closure that its parameters do not bind is captured, too: as a tensor around it
+whose shape binds it. A call to a known closure becomes a call to its function.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class _Lifter(Rewriter):
                 self.binders.setdefault(name, var)
 
     def _dimension_binders(self, name: str, function: ir.Function) -> list[ir.Var]:
-        """The tensors outside that say what the dimensions are which `function`, or what it captures, speaks of and does not
+        """The outside tensors that bind the dimensions which `function`, or its captures, use and do not
         bind."""
         params = [*function.params, *free_vars(function)]
         compared: set[str] = set()
@@ -130,13 +130,13 @@ class _Lifter(Rewriter):
 
 
 def _bound_by(*types: Type | None) -> set[str]:
-    """The dimension variables whose values parameters of these types tell: those that the code of a function solves for."""
+    """The dimension variables bound by parameters of these types: those that the code of a function solves for."""
     shape = [dim for type_ in types for dim in _dimensions(type_)]
     return {str(solution.variable) for solution in dims.solve(shape, ())}
 
 
 def _dimensions(type_: Type | None) -> Iterator[ShapeDim]:
-    """Of the tensors that code generation finds in a parameter."""
+    """Dimensions of the tensors that code generation finds in a parameter."""
     if isinstance(type_, TupleType):
         for field in type_.fields:
             yield from _dimensions(field)

@@ -1,9 +1,9 @@
-"""Products of one tensor that attention alone reads become one product: queries, keys and values of the same rows.
+"""Merges products of one tensor that only attention reads: queries, keys and values of the same rows.
 
     attention(x w₁ + b₁, x w₂ + b₂, x w₃ + b₃)    →  attention(y, y, y), each a part of y = x w + b
 
-The columns of w are those of the parts head by head, so that threads which share the product by columns have what they made
-when they share attention by heads. The rows of x are read once, and threads meet once instead of three times.
+The columns of w are those of the parts head by head, so that threads which share the product by columns find their results
+in their caches when they share attention by heads. The rows of x are read once, with one barrier instead of three.
 """
 
 from __future__ import annotations
@@ -16,27 +16,28 @@ import numpy as np
 from ...formats import dims
 from ...formats.dims import Dim, SymbolicDim
 from .. import ir
+from ..named_weights import computed
 from ..operators.table import lookup
-from ..weights import computed
+from ..targets.base import Costs
 from .rewriting import Emitter, constant, is_row, operator_call, tensor_type
 
 _OPERANDS = "qkv"
-_MOST_BYTES = 1 << 20  # of the result: larger ones leave L2 before attention reads them
 
 
 @dataclass(frozen=True)
 class MergeProducts:
+    costs: Costs
     name: str = "merge_products"
 
     def __call__(self, module: ir.Module) -> ir.Module:
-        return _Merger(module).run()
+        return _Merger(module, self.costs).run()
 
 
 @dataclass(frozen=True)
 class _Heads:
-    """An operand of attention: the columns of a product, plus a bias perhaps, of which heads are an axis."""
+    """An operand of attention: the columns of a product, perhaps plus a bias, with an axis of heads."""
 
-    place: int  # among the operands
+    place: int  # its index among the operands
     x: ir.Atom
     weights: ir.Constant  # [depth, heads, columns of a head]
     bias: ir.Constant | None  # [heads, columns of a head]
@@ -47,15 +48,16 @@ class _Heads:
         return self.x is other.x and self.shape == other.shape and self.weights.type.dtype is other.weights.type.dtype
 
 
-def _is_large(alike: Sequence[_Heads]) -> bool:
+def _is_large(alike: Sequence[_Heads], most_bytes: int) -> bool:
     """Whether together they take more memory than one product should give. Of unknown sizes, they are taken to be small."""
     size = dims.product(alike[0].shape)
-    return isinstance(size, int) and len(alike) * size * alike[0].weights.array.itemsize > _MOST_BYTES
+    return isinstance(size, int) and len(alike) * size * alike[0].weights.array.itemsize > most_bytes
 
 
 class _Merger(Emitter):
-    def __init__(self, module: ir.Module) -> None:
+    def __init__(self, module: ir.Module, costs: Costs) -> None:
         super().__init__(module)
+        self.costs = costs
         self.made: dict[ir.Atom, tuple[ir.OperatorCall, str]] = {}  # in the present block, and where that is from
 
     def block(self, block: ir.Block) -> ir.Block:
@@ -77,12 +79,12 @@ class _Merger(Emitter):
         while heads:
             alike = [each for each in heads if each.fits(heads[0])]
             heads = [each for each in heads if not each.fits(alike[0])]
-            if len(alike) > 1 and not _is_large(alike):
+            if len(alike) > 1 and not _is_large(alike, self.costs.merged_bytes):
                 call = self._merged(call, alike)
         return (*self.new, replace(binding, value=call))
 
     def _heads(self, call: ir.OperatorCall, place: int) -> _Heads | None:
-        """Where an operand comes from; None if that is not a product, or something else uses it too."""
+        """The product of an operand; None if it is something else, or has other users."""
         attributes = lookup(call.operator).bind(call.attributes)
         name, operand = _OPERANDS[place], call.args[place]
         view = self._made(operand, "reshape")
@@ -114,12 +116,12 @@ class _Merger(Emitter):
         )
 
     def _made(self, atom: ir.Atom, operator: str) -> ir.OperatorCall | None:
-        """The call of an operator that makes an atom, in this block, for one use."""
+        """The call that makes an atom in this block, if it has a single use."""
         call, _ = self.made.get(atom, (None, ""))
         return call if call is not None and call.operator == operator and self.uses[atom] == 1 else None
 
     def _merged(self, call: ir.OperatorCall, alike: Sequence[_Heads]) -> ir.OperatorCall:
-        """The attention, of which some operands are parts of one product."""
+        """The attention with some operands as parts of one product."""
         outer, (_, heads, columns) = alike[0].shape[:-2], alike[0].weights.array.shape
         count, self.origin = len(alike), " + ".join(dict.fromkeys(each.origin for each in alike))
         weights = _side_by_side([each.weights for each in alike], (-1, heads * count * columns))
@@ -137,5 +139,5 @@ class _Merger(Emitter):
 
 
 def _side_by_side(parts: Sequence[ir.Constant], shape: tuple[int, ...]) -> ir.Constant:
-    """Arrays [..., heads, columns] as one in which the columns of a head lie behind each other, in a shape."""
+    """Concatenates arrays [..., heads, columns] head by head, in a shape."""
     return computed("reshape", computed("concat", *parts, axis=-1), shape=shape)

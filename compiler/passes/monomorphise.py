@@ -1,8 +1,8 @@
 """Monomorphisation: a copy of each generic function and data type for every combination of types that it is used at.
 
 The types of elements in data values forget their dimensions: a List[float32[2]] can be given where a List[float32[?]] is
-expected, and both must be the same data type of the executable. The shape that a field is known to have is proved when
-it is taken out.
+expected, and both must be the same data type of the executable. The known shape of a field is proved when
+it is read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .. import ir
 from ..ir.analysis import function_type
 from ..ir.unify import Unifier, leaves, replace_variables
 
-# A program that needs more instances, or types that take more to write down, needs infinitely many.
+# A program that needs more instances, or longer types, is assumed to need infinitely many.
 _MAX_INSTANCES = 1000
 _MAX_NAME = 10_000
 
@@ -107,8 +107,8 @@ class _Instantiator:
 
 
 def _forget_dims(type_: Type) -> Type:
-    """A type argument of a data type: sizes are forgotten, but not those in a function's type, where a tensor of any
-    size could not stand for one of a certain size."""
+    """A type argument of a data type: sizes are dropped, except in a function's type, where a tensor of unknown
+    size cannot replace one of a known size."""
     if isinstance(type_, TensorType):
         return TensorType(type_.dtype, (UNKNOWN,) * type_.rank)
     if isinstance(type_, TupleType):

@@ -1,15 +1,15 @@
 """Every unknown dimension that a kernel needs gets a name.
 
-A kernel is compiled for shapes that are expressions over variables; a tensor whose type says ? is given to one behind a
-`MatchShape` that binds a new variable to that dimension. Inference lets ? pass where an operator needs equal dimensions, a name
-it does not: where one dimension alone will do in place of the name, whatever the sizes, the `MatchShape` asks for that one, so
-that the program fails where the operator would. Where the operator cannot be typed with names (two unknown shapes that may or
-may not broadcast), it takes operands of the types that inference gave them, and will run as a host operator. So does one that
-cannot be right: what stood for ? may have been found by another pass, such as the branch of an `If` that is always taken, and
-not fit. The program then fails where it comes to the operator.
+A kernel is compiled for shapes that are expressions over variables; a tensor whose type has ? reaches one through a
+`MatchShape` that binds a new variable to that dimension. In inference, `?` unifies with any dimension, a fresh name
+does not: if only one dimension is possible in place of the name, for all sizes, the `MatchShape` requires that one, so
+that the program fails where the operator would. If the operator cannot be typed with names (two unknown shapes that may or
+may not broadcast), it keeps the operands' inferred types, and will run as a host operator. So does one that
+must fail: the size for ? may have been found by another pass, such as by the branch of an `If` that is always taken, and
+mismatch. The program then fails when it reaches the operator.
 
-What an operator finds in its operand is counted first, so that the size of its result has a name as well, and a kernel may put
-there what is found.
+The results of a data-dependent operator are counted first, so that its result's size has a name as well, and a kernel may write
+them.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from ..ir.analysis import dimension_uses
 from ..operators.table import lookup
 from .rewriting import Emitter, constant, tensor_type
 
-# Operators whose results are as large as what they find in their operand: how an element that counts compares with 0, and the
-# operator that is told their number.
+# Data-dependent operators: the comparison with 0 that selects an element, and the
+# operator that takes their number.
 _COUNTED = {"nonzero": ("not_equal", "counted_nonzero"), "listed_boxes": ("greater_equal", "counted_boxes")}
 
-_MOST_PAIRS = 100  # of names and what they might be, that are tried for an operator
-_TRIES = 8  # of other sizes, for each size of a name
+_MOST_PAIRS = 100  # most pairs of a name and a candidate that are tried for an operator
+_TRIES = 8  # with other sizes, for each size of a name
 
 
 @dataclass(frozen=True)
@@ -56,16 +56,14 @@ class _Namer(Emitter):
     def function(self, function: ir.Function) -> ir.Function:
         used = set(dimension_uses(ir.Binding(ir.Var(""), function)))
         self.names = (name for number in itertools.count() if (name := f"s{number}") not in used)
-        self.given: dict[str, int] = {}  # the names that are given here, and their order
-        self._typed: dict[
-            tuple[Any, ...], bool
-        ] = {}  # calls that have been looked at, by operator, operands' types and attributes
-        self.inferred: dict[ir.Var, Type | None] = {}  # the types that variables which have others now had before
+        self.given: dict[str, int] = {}  # the names introduced here, and their order
+        self._typed: dict[tuple[Any, ...], bool] = {}  # visited calls, by operator, operands' types and attributes
+        self.inferred: dict[ir.Var, Type | None] = {}  # the previous types of retyped variables
         return super().function(function)
 
     def block(self, block: ir.Block) -> ir.Block:
         outer = self.atoms
-        self.atoms = ChainMap({}, outer)  # a name is known in the block where it is given
+        self.atoms = ChainMap({}, outer)  # a name is in scope in the block that binds it
         result = super().block(block)
         self.atoms = outer
         return result
@@ -88,7 +86,7 @@ class _Namer(Emitter):
         return self._as_it_is(binding, call)
 
     def _with_names(self, binding: ir.Binding, call: ir.OperatorCall) -> Iterable[ir.Binding] | None:
-        """The operator on tensors whose dimensions have names; None where it cannot be typed with them."""
+        """The operator on tensors with named dimensions; None if it cannot be typed with them."""
         named = {arg: self._name(arg) for arg in call.args if isinstance(arg, ir.Var) and _has_unknown(arg.type)}
         types = [tensor_type(named[arg].var if arg in named else arg) for arg in call.args]
         values = self._sizes(call, types)
@@ -118,8 +116,8 @@ class _Namer(Emitter):
         return None
 
     def _is_asked(self, call: ir.OperatorCall, types: Sequence[TensorType], values: Mapping[str, Any]) -> bool:
-        """Whether the operator asks that each name be what `values` has for it: of the sizes that are tried, it takes no others.
-        It does not ask where it may broadcast instead, or where a dimension is no larger than what was cut from it."""
+        """Whether the operator requires the names to equal `values`: among the tried sizes, it accepts no others.
+        It does not if it may broadcast instead, or if a dimension is no larger than what was cut from it."""
         for name, dim in values.items():
             others = {other: known for other, known in values.items() if other != name}
             operands = [_with_sizes(type_, others) for type_ in types]
@@ -132,7 +130,7 @@ class _Namer(Emitter):
         return True
 
     def _is_older(self, dim: ShapeDim, name: str) -> bool:
-        """Whether a dimension was known before the name was given."""
+        """Whether a dimension was known before the name."""
         if not isinstance(dim, SymbolicDim):
             return dim is not UNKNOWN
         return all(self.given.get(other, -1) < self.given[name] for other in dims.variables(dim))
@@ -158,7 +156,7 @@ class _Namer(Emitter):
         return self._typed[key]
 
     def _as_it_is(self, binding: ir.Binding, call: ir.OperatorCall) -> Iterable[ir.Binding]:
-        """The operator on its operands; where it does not take their new types, by those that inference gave them, or by none."""
+        """The operator on its operands; if it does not accept their new types, with the inferred ones, or none."""
         try:
             return self._typed_anew(binding, call)
         except InferenceError:
@@ -171,7 +169,7 @@ class _Namer(Emitter):
     def _by_aliases(
         self, binding: ir.Binding, call: ir.OperatorCall, type_of: Callable[[ir.Atom], Type | None]
     ) -> Iterable[ir.Binding]:
-        """The operator on the same tensors by other types."""
+        """The operator on the same tensors with other types."""
         aliases = {arg: ir.Var(getattr(arg, "name", "constant"), type_of(arg)) for arg in call.args}
         aliases = {arg: alias for arg, alias in aliases.items() if alias.type != tensor_type(arg)}
         new = [ir.Binding(alias, arg) for arg, alias in aliases.items()]
@@ -183,7 +181,7 @@ class _Namer(Emitter):
         return self.inferred.get(atom, tensor_type(atom)) if isinstance(atom, ir.Var) else tensor_type(atom)
 
     def _typed_anew(self, binding: ir.Binding, call: ir.OperatorCall) -> Iterable[ir.Binding]:
-        """The call on operands that have other types now. A dimension that was known keeps its name."""
+        """The call on retyped operands. A known dimension keeps its name."""
         call = ir.map_atoms(call, self.atom, self.block)  # type: ignore[assignment]
         results = lookup(call.operator).result_types([tensor_type(arg) for arg in call.args], call.attributes)
         type_: Type = results[0] if isinstance(binding.var.type, TensorType) else TupleType(results)
@@ -208,7 +206,7 @@ class _Namer(Emitter):
         self.inferred[after] = self.inferred.get(before, before.type)
 
     def _counted(self, binding: ir.Binding, call: ir.OperatorCall) -> Iterable[ir.Binding]:
-        """The number of what an operator finds, a dimension of that size, and the operator that is told it."""
+        """The number of an operator's results, a dimension of that size, and the operator that takes it."""
         (x,), (comparison, operator) = call.args, _COUNTED[call.operator]
         self.begin(binding)
         if tensor_type(x).dtype is not DType.bool:
@@ -242,7 +240,7 @@ def _has_unknown(type_: Type | None) -> bool:
 
 
 def _without_sizes(atom: ir.Atom) -> TensorType:
-    """The type of a tensor of which nobody knows how large it is."""
+    """The type of a tensor of unknown size."""
     type_ = tensor_type(atom)
     return TensorType(type_.dtype, (UNKNOWN,) * type_.rank)
 

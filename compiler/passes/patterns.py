@@ -1,10 +1,10 @@
-"""Patterns of operators, written as Python expressions, and where they are found among the definitions of variables.
+"""Patterns of operators, written as Python expressions, and their matches among the definitions of variables.
 
     parse("x * (erf(x * 0.70710678) + 1)")
 
-A name stands for any atom, the same wherever it stands in a pattern; a number for a constant of one element, of that value.
-Operators that commute match in both orders, and a product with a number is found as a quotient too. Reductions keep their
-axes, which are the same in all of a pattern and are found by the name `axes`. Keywords are attributes.
+A name matches any atom, the same for each occurrence in a pattern; a number matches a constant of one element, of that value.
+Commutative operators match in both orders, and a product with a number also matches a quotient. Reductions keep their
+axes, which are the same in all of a pattern and are bound to the name `axes`. Keywords are attributes.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def number_of(atom: object) -> float | None:
 
 @dataclass(frozen=True)
 class Matcher:
-    """`definitions`: the calls that variables are the results of."""
+    """`definitions`: the defining calls of variables."""
 
     definitions: Mapping[ir.Var, ir.OperatorCall]
 
@@ -134,7 +134,7 @@ def _as_product(call: ir.OperatorCall) -> ir.OperatorCall | None:
 
 
 def _with_axes(call: ir.OperatorCall, found: Found) -> Found | None:
-    """`found` with the axes of a reduction; None if they are others, or not kept."""
+    """`found` with the axes of a reduction; None if they differ, or are not kept."""
     attributes = lookup(call.operator).bind(call.attributes)
     if "keepdims" not in attributes:
         return found

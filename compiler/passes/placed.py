@@ -1,4 +1,4 @@
-"""Passes of users among the compiler's own.
+"""Users' passes among the compiler's own.
 
 compile(module, passes=[after("fold_constants", MyPass())])
 """
@@ -22,7 +22,7 @@ from .. import ir
 
 
 class OwnPass(Protocol):
-    """From module to module; it expects a typed module, and may leave out the types of what it makes."""
+    """A function from module to module; it gets a typed module, and may leave new parts untyped."""
 
     @property
     def name(self) -> str: ...
@@ -32,10 +32,10 @@ class OwnPass(Protocol):
 
 @dataclass(frozen=True)
 class Placed:
-    """A pass of a user's, and where it runs. It is a pass itself: types what the user's has made, and names it in errors."""
+    """A user's pass and its place. It is a pass itself: it types the user's result, and names the user's pass in errors."""
 
     run: OwnPass
-    beside: str  # the name of the pass that it stands beside
+    beside: str  # the name of the neighbouring pass
     is_after: bool
     entries: tuple[str, ...] = ()  # functions that callers of the program know by name
 
@@ -70,7 +70,7 @@ class Placed:
 
 @public
 def after(name: str, run: OwnPass) -> Placed:
-    """Has a pass run behind the last run of the pass `name`, for `treadle.compile(…, passes=[…])`. It is a function from module
+    """Has a pass run after the last run of the pass `name`, for `treadle.compile(…, passes=[…])`. It is a function from module
     to module, or an object that is called so and has a `name`. Raises ArgumentError."""
     return _placed(name, run, True)
 
@@ -97,8 +97,8 @@ def _name(run: OwnPass) -> str | None:
 
 
 def with_placed(steps: Sequence[OwnPass], placed: Sequence[Placed], entries: Sequence[str]) -> list[OwnPass]:
-    """The passes of a compilation with those of users among them; of several at one place, in the order given. `entries` are the
-    functions that none may lose. Raises CompileError for one whose place is beside a pass that does not run."""
+    """The passes of a compilation with users' inserted; several at one place in the order given. `entries` are the
+    functions that none may remove. Raises CompileError for one beside a pass that does not run."""
     result = list(steps)
     for each in placed:
         if not isinstance(each, Placed):
@@ -121,5 +121,5 @@ def with_placed(steps: Sequence[OwnPass], placed: Sequence[Placed], entries: Seq
 
 
 def _is_like(step: OwnPass, placed: Placed) -> bool:
-    """Whether a pass is one of users' at the same place."""
+    """Whether a pass is a user's at the same place."""
     return isinstance(step, Placed) and step.is_after and step.beside == placed.beside

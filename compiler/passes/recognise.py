@@ -1,7 +1,7 @@
 """Recombines what exporters decompose: normalisations, softmax, activations.
 
-RULES is a table of patterns (`patterns.py`) and what each is. The call at a pattern's root is replaced; dead code elimination
-takes the rest away. Scales and biases join a normalisation that was recognised, or was there from the beginning.
+RULES is a table of patterns (`patterns.py`) and replacements. The call at a pattern's root is replaced; dead code elimination
+removes the rest. Scales and biases join a normalisation, recognised or original.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Any, Union
 
 from ...formats.messages.errors import InferenceError
 from .. import ir
+from ..named_weights import computed
 from ..operators.table import lookup
-from ..weights import computed
+from ..targets.base import Costs
 from . import recognise_attention, recognise_groups, recognise_masks
 from .patterns import Found, Matcher, Node, may_match, number_of, parse
 from .recognise_places import Places
@@ -24,15 +25,17 @@ from .rewriting import Emitter, operator_call
 
 @dataclass(frozen=True)
 class Recognise:
+    costs: Costs
     name: str = "recognise"
 
     def __call__(self, module: ir.Module) -> ir.Module:
-        return _Recogniser(module).run()
+        return _Recogniser(module, self.costs.attention_row).run()
 
 
 class _Recogniser(Emitter):
-    def __init__(self, module: ir.Module) -> None:
+    def __init__(self, module: ir.Module, longest_row: int) -> None:
         super().__init__(module)
+        self.longest_row = longest_row
         self.definitions: dict[ir.Var, ir.OperatorCall] = {}
         self.fields: dict[ir.Var, ir.GetItem] = {}
         self.matcher = Matcher(self.definitions)
@@ -46,7 +49,7 @@ class _Recogniser(Emitter):
         if not isinstance(call, ir.OperatorCall):
             return (binding,)
         self.begin(binding)
-        call = recognise_masks.with_one_mask(call, self.definitions, self.emit)
+        call = recognise_masks.with_one_mask(call, self.definitions, self.emit, self.longest_row)
         self.definitions.update((new.var, new.value) for new in self.new if isinstance(new.value, ir.OperatorCall))
         found = next(self._candidates(call, binding.var.type), call)
         self.definitions[binding.var] = found
@@ -68,7 +71,7 @@ class _Recogniser(Emitter):
         for made in recognise_groups.candidates(call, self.definitions, self.uses):
             if _has_type(made, type_):
                 yield made
-        for made in recognise_attention.candidates(call, self.matcher, self.uses, self.places):
+        for made in recognise_attention.candidates(call, self.matcher, self.uses, self.places, self.longest_row):
             if _has_type(made, type_):
                 yield made
 
@@ -78,7 +81,7 @@ _Build = Callable[[Found], Union[ir.OperatorCall, None]]
 
 @dataclass(frozen=True)
 class _Rule:
-    """`build` gives the operator's call from what was found, or None where the pattern means something else."""
+    """`build` returns the operator's call from the bindings, or None if the match means something else."""
 
     patterns: tuple[str, ...]
     build: _Build
@@ -88,11 +91,11 @@ def _has_type(call: ir.OperatorCall, type_: object) -> bool:
     types: list[Any] = [arg.type for arg in call.args if not isinstance(arg, ir.GlobalRef)]
     try:
         return lookup(call.operator).result_types(types, call.attributes) == (type_,)
-    except InferenceError:  # the parts broadcast as the whole does not
+    except InferenceError:  # the parts broadcast where the whole does not
         return False
 
 
-# ---- what the patterns mean ----
+# ---- replacements ----
 
 
 def _activation(operator: str, **attributes: Any) -> _Build:
@@ -105,7 +108,7 @@ def _softmax(found: Found) -> ir.OperatorCall | None:
 
 
 def _normalization(operator: str) -> _Build:
-    """Over the last axes, with a known epsilon."""
+    """A normalisation over the last axes, with a known epsilon."""
 
     def build(found: Found) -> ir.OperatorCall | None:
         rank, axes, epsilon = _rank(found["x"]), found["axes"], number_of(found["epsilon"])
@@ -122,7 +125,7 @@ def _rank(atom: Any) -> int:
 
 
 def _joined(normal: ir.OperatorCall, operand: Any) -> ir.OperatorCall | None:
-    """A normalisation with one more operand, of the shape of the axes that are normalised."""
+    """A normalisation with one more operand, of the normalised axes' shape."""
     x: Any = normal.args[0]
     axis = lookup(normal.operator).bind(normal.attributes)["axis"] % x.type.rank
     shape, present = x.type.shape[axis:], operand.type.shape
@@ -136,7 +139,7 @@ def _joined(normal: ir.OperatorCall, operand: Any) -> ir.OperatorCall | None:
     return dataclasses.replace(normal, args=(*normal.args, operand))
 
 
-# The operators with operands of their own: what joins a product, what a sum, and how many operands there are before
+# Normalisations with scale and bias: the operator that adds each, and the number of operands before
 _JOINED = {
     "multiply": {("layer_normalization", 1), ("rms_normalization", 1)},
     "add": {("layer_normalization", 2)},
@@ -192,6 +195,6 @@ RULES = (
 
 @cache
 def _rules_of(operator: str) -> tuple[tuple[Node, _Build], ...]:
-    """The patterns whose root a call of this operator can be, in order, and what they are."""
+    """The patterns whose root may be a call of this operator, in order, and their replacements."""
     patterns = ((parse(text), rule.build) for rule in RULES for text in rule.patterns)
     return tuple((pattern, build) for pattern, build in patterns if may_match(pattern, operator))

@@ -1,5 +1,5 @@
-"""Attention among matrix products, softmax and transpositions, and rotary places among slices: the part of `recognise.py` that
-looks at several operators' surroundings. Transpositions of what attention reads and of what it gives become the order of its
+"""Attention among products, softmax and transpositions, and rotary embeddings among slices: the part of `recognise.py` that
+looks at the surroundings of several operators. Transpositions of attention's operands and result become the order of its
 axes.
 """
 
@@ -19,8 +19,6 @@ from ..operators.table import lookup
 from .patterns import Found, Matcher, number_of, parse
 from .recognise_places import Places
 from .rewriting import operator_call, order_of, tensor_type
-
-_LONGEST_ROW = 256  # that the kernel takes
 
 _SCORES = (
     "matmul(q * scale, k * factor)",
@@ -42,10 +40,10 @@ _ROTARY = parse("x * cosine + concat(-second, first) * sine")
 
 
 def candidates(
-    call: ir.OperatorCall, matcher: Matcher, uses: Mapping[Any, int], places: Places
+    call: ir.OperatorCall, matcher: Matcher, uses: Mapping[Any, int], places: Places, longest_row: int
 ) -> Iterator[ir.OperatorCall]:
     """Replacements of a call that ends an attention or a rotary embedding. `uses`: use counts of variables; weights that
-    something else needs are computed anyway, and stay."""
+    something else needs are computed anyway, and stay. Rows of queries or values have at most `longest_row` elements."""
     definitions = matcher.definitions
     if call.operator == "add":
         for found in matcher.find(_ROTARY, call):
@@ -63,6 +61,8 @@ def candidates(
     product = dataclasses.replace(call, args=(weights, call.args[1]))
     for pattern, bias_last in _PATTERNS:
         for found in matcher.find(parse(pattern), product):
+            if not all(_is_possible(tensor_type(found[name]), longest_row) for name in "qv"):
+                continue
             made = _attention(found, definitions, places, bias_last=bias_last, nan_to_zero=nan_to_zero)
             if made is not None:
                 yield made
@@ -78,7 +78,7 @@ def _weights(atom: ir.Atom, matcher: Matcher, uses: Mapping[Any, int]) -> tuple[
 
 
 def _are_halves(found: Found, places: Places) -> bool:
-    """Whether `first` and `second` are the halves of x along its last axis. That they are joined there shows in the type."""
+    """Whether `first` and `second` are the halves of x along its last axis. The type shows that they are joined there."""
     type_ = tensor_type(found["x"])
     depth = type_.shape[-1] if type_.rank else 0
     if not isinstance(depth, int):
@@ -89,7 +89,7 @@ def _are_halves(found: Found, places: Places) -> bool:
 
 
 def _part_of_row(atom: Any, source: ir.Atom, row: range, places: Places) -> range | None:
-    """Which of a tensor's elements along its last axis an atom has, if it is cut from there: a slice, or one part of several."""
+    """The range of a tensor's last axis that an atom is cut from, by a slice or a split."""
     field = places.fields.get(atom)
     call = places.definitions.get(atom if field is None else field.tuple)  # type: ignore[arg-type]
     if call is None or call.operator not in ("slice", "split") or call.args != (source,):
@@ -116,9 +116,9 @@ def _is_along_rows(softmax: ir.OperatorCall | None) -> bool:
 def _attention(
     found: Found, definitions: Mapping[ir.Var, ir.OperatorCall], places: Places, **ways: bool
 ) -> ir.OperatorCall | None:
-    """`ways`: the attributes that are true or false."""
+    """`ways`: the boolean attributes."""
     numbers = {name: number_of(found[name]) for name in ("scale", "factor", "masked") if name in found}
-    if None in numbers.values() or not all(_is_possible(tensor_type(found[name])) for name in "qv"):
+    if None in numbers.values():
         return None
     scale, masked = (
         math.prod(numbers.get(name) or 1.0 for name in ("scale", "factor")),
@@ -146,12 +146,12 @@ def _attention(
     return _call([*operands, *masks], attributes)
 
 
-def _is_possible(type_: TensorType) -> bool:
+def _is_possible(type_: TensorType, longest_row: int) -> bool:
     """Whether there is a kernel for such queries or values."""
     if type_.rank < 3 or type_.dtype is not DType.float32:
         return False
     row = type_.shape[-1]
-    return isinstance(row, int) and 0 < row <= _LONGEST_ROW
+    return isinstance(row, int) and 0 < row <= longest_row
 
 
 def _unrepeated(atom: Any, axis: int, definitions: Mapping[ir.Var, ir.OperatorCall]) -> tuple[Any, int]:
@@ -191,7 +191,7 @@ def _with_result_axes(attention: ir.OperatorCall, order: tuple[int, ...]) -> Ite
 
 
 def _call(args: Any, attributes: dict[str, Any]) -> ir.OperatorCall:
-    """Orders that change nothing are not said."""
+    """The call, without orders of axes that change nothing."""
     for name, value in attributes.items():
         if name.endswith("_axes") and value == tuple(range(len(value or ()))):
             attributes = attributes | {name: None}

@@ -1,6 +1,6 @@
-"""Group normalisation among reshapes: the part of `recognise.py` that knows what exporters make of it.
+"""Group normalisation among reshapes: the part of `recognise.py` for the forms of exporters.
 
-They normalise the instances of x seen as [N, groups, …]. A scale and a bias of each channel that follow, constants, join the
+They normalise the instances of x seen as [N, groups, …]. A constant scale and bias of each channel that follow join the
 normalisation's own.
 """
 
@@ -11,8 +11,8 @@ from typing import Any
 
 from ...formats.types import TensorType
 from .. import ir
+from ..named_weights import computed
 from ..operators.table import lookup
-from ..weights import computed
 from .rewriting import operator_call
 
 _NORMALIZATIONS = frozenset({"group_normalization", "instance_normalization"})
@@ -45,7 +45,7 @@ def _affine(normal: ir.OperatorCall) -> tuple[ir.Constant, ir.Constant] | None:
 
 
 def _of_groups(normal: ir.OperatorCall, definitions: Mapping[ir.Var, ir.OperatorCall]) -> ir.OperatorCall | None:
-    """The normalisation of the image that the instances are a view of."""
+    """The normalisation of the image whose view the instances are."""
     view, affine = definitions.get(normal.args[0]), _affine(normal)  # type: ignore[arg-type]
     if view is None or view.operator != "reshape" or normal.operator != "instance_normalization" or affine is None:
         return None

@@ -7,7 +7,7 @@ part of `recognise.py` that looks at masks.
     softmax(where(hidden, -10000, q k) + mask)      →  softmax(where(not hidden, q k, -10000) + mask)
     softmax(q k * factor_of_heads)                  →  softmax((q * factor_of_heads) k)
 
-What is done in another view of the scores, as to windows that belong to images, is brought to the scores' own.
+Operations in another view of the scores, as on windows of images, are mapped to the scores' own view.
 """
 
 from __future__ import annotations
@@ -29,11 +29,10 @@ from .rewriting import constant, tensor_type
 
 Definitions = Mapping[ir.Var, ir.OperatorCall]
 Emit = Callable[..., ir.Var]  # operator, operands, attributes → the variable of a new binding
-Make = Callable[[Emit], ir.Atom]  # makes a mask where it is wanted
+Make = Callable[[Emit], ir.Atom]  # makes a mask when called
 Bring = Callable[[Make], Make]  # from a view of the scores to their own
 
 _LOWEST = -1e30  # a number from which on sums with finite scores are that number, or one next to it
-_LONGEST_ROW = 256  # of queries that attention takes
 _MOST_STEPS = 8  # from products to softmax: what is made of more is something else
 
 
@@ -47,15 +46,15 @@ class _Scores:
     holds: Union[Make, None] = None
     masked: float = 0.0
     behind: tuple[Make, ...] = ()
-    fresh: tuple[Make, ...] = ()  # what has been added last, in the present view
-    is_plain: bool = True  # whether there is a mask at most, and nothing else
+    fresh: tuple[Make, ...] = ()  # the last addends, in the current view
+    is_plain: bool = True  # whether there is at most a mask
 
     def added(self, mask: ir.Atom) -> _Scores:
         is_plain = self.is_plain and self.holds is None and not self.before and not self.fresh
         return replace(self, fresh=(*self.fresh, lambda emit: mask), is_plain=is_plain)
 
     def settled(self, bring: Bring) -> _Scores:
-        """The same with what is fresh in its place."""
+        """The same with fresh addends merged."""
         if not self.fresh:
             return self
         masks = (bring(partial(_sum, self.fresh)),)
@@ -99,12 +98,12 @@ class _Scores:
         return emit("add", scores, _sum(self.behind, emit)) if self.behind else scores
 
 
-def with_one_mask(call: ir.OperatorCall, definitions: Definitions, emit: Emit) -> ir.OperatorCall:
+def with_one_mask(call: ir.OperatorCall, definitions: Definitions, emit: Emit, longest_row: int) -> ir.OperatorCall:
     """The call, or, of a softmax of scores that something else than one mask was done to, one of scores in attention's form."""
     if call.operator != "softmax":
         return call
     whole = tensor_type(call.args[0])
-    scores = next(_Search(definitions, whole).of(call.args[0], _as_it_is, _MOST_STEPS), None)
+    scores = next(_Search(definitions, whole, longest_row).of(call.args[0], _as_it_is, _MOST_STEPS), None)
     scores = scores and scores.settled(_as_it_is)
     if scores is None or scores.is_plain or (scores.before and scores.behind):
         return call
@@ -118,17 +117,18 @@ def _definition(atom: ir.Atom, definitions: Definitions) -> ir.OperatorCall | No
 
 @dataclass(frozen=True)
 class _Search:
-    """For products of the type `whole` that scores are made of."""
+    """The search for products of the type `whole`."""
 
     definitions: Definitions
     whole: TensorType
+    longest_row: int  # of queries
 
     def of(self, atom: ir.Atom, bring: Bring, most: int) -> Iterator[_Scores]:
         """The scores that an atom is, at most `most` steps after their product; `bring` maps its view to theirs."""
         call, type_ = _definition(atom, self.definitions), tensor_type(atom)
         if call is None or most == 0:
             return
-        if type_ == self.whole and _are_products(call, self.definitions):
+        if type_ == self.whole and _are_products(call, self.definitions, self.longest_row):
             yield _Scores(atom)
         elif call.operator == "reshape":
             yield from self._of_view(call.args[0], type_, bring, most - 1)
@@ -140,7 +140,7 @@ class _Search:
                         yield made
 
     def _of_view(self, source: ir.Atom, type_: TensorType, bring: Bring, most: int) -> Iterator[_Scores]:
-        """The same where `source` is reshaped to that type: into a view, or back out of it."""
+        """The scores of `source` reshaped to that type: into a view, or back."""
         seen = tensor_type(source)
         if any(map(is_unknown, (*seen.shape, *self.whole.shape))):
             return
@@ -155,7 +155,7 @@ _Step = Callable[[_Scores, Bring], Union[_Scores, None]]
 
 
 def _steps(call: ir.OperatorCall) -> Iterator[tuple[ir.Atom, _Step]]:
-    """The operands of a call that may be scores, and what it does to them."""
+    """The operands of a call that may be scores, and its effect on them."""
     if call.operator == "add":
         for scores, mask in (call.args, call.args[::-1]):
             yield scores, lambda found, bring, mask=mask: found.added(mask)  # type: ignore[misc]
@@ -204,7 +204,7 @@ def _from_view(mask: Make, seen: TensorType, whole: TensorType) -> Make:
 
 
 def _viewed(mask: Make, seen: Sequence, whole: Sequence, emit: Emit) -> ir.Atom:
-    """A mask of scores of the shape `seen`, where that is `whole`: axes that are the same at both ends stay."""
+    """A mask for scores of the shape `seen` as one for `whole`: equal axes at both ends stay."""
     atom = mask(emit)
     shape = tensor_type(atom).shape
     shape = (1,) * (len(seen) - len(shape)) + shape
@@ -220,12 +220,12 @@ def _viewed(mask: Make, seen: Sequence, whole: Sequence, emit: Emit) -> ir.Atom:
 
 
 def _same(left: Sequence, right: Sequence) -> int:
-    """How many dimensions are the same at the beginning."""
+    """The number of equal leading dimensions."""
     pairs = list(zip(left, right))  # noqa: B905 - of any lengths
     return next((number for number, (one, other) in enumerate(pairs) if one != other), len(pairs))
 
 
-def _are_products(call: ir.OperatorCall, definitions: Definitions) -> bool:
+def _are_products(call: ir.OperatorCall, definitions: Definitions, longest_row: int) -> bool:
     """Whether a call makes products of queries and keys that attention may take, perhaps scaled."""
     while call.operator in ("multiply", "divide"):
         place = _scaled_place(call)
@@ -237,16 +237,16 @@ def _are_products(call: ir.OperatorCall, definitions: Definitions) -> bool:
         return False
     queries = tensor_type(call.args[0])
     row = queries.shape[-1]
-    return queries.rank > 2 and queries.dtype is DType.float32 and isinstance(row, int) and row <= _LONGEST_ROW
+    return queries.rank > 2 and queries.dtype is DType.float32 and isinstance(row, int) and row <= longest_row
 
 
 def _scaled_place(call: ir.OperatorCall) -> int | None:
-    """Which operand of a multiplication or division is scaled by a number other than zero, if one is."""
+    """The index of the operand that a multiplication or division scales by a number other than zero, if any."""
     places = (0,) if call.operator == "divide" else (0, 1)
     return next((place for place in places if number_of(call.args[1 - place])), None)
 
 
-# ---- what is made ----
+# ---- construction ----
 
 
 def _number(value: float) -> ir.Constant:
@@ -277,7 +277,7 @@ def _product(mask: Make, factor: ir.Atom, emit: Emit) -> ir.Atom:
 
 
 def _multiplied(products: ir.Atom, factors: Sequence[ir.Atom], emit: Emit, definitions: Definitions) -> ir.Atom:
-    """Products times factors: those of matrices are multiplied to the queries, the others become one."""
+    """Products times factors: those of matrices multiply the queries, the others are combined into one."""
     if not factors:
         return products
     scale, call = 1.0, definitions[products]  # type: ignore[index]

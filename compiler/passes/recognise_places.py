@@ -1,7 +1,7 @@
-"""Where operands of attention lie in memory: the part of `recognise.py` that looks at how exporters part queries, keys and values
-that one product has made.
+"""Locations of attention's operands: the part of `recognise.py` for the ways in which exporters split queries, keys and values
+from one product.
 
-    take(permute_dims(reshape(x)), 0)                       an index of an axis that was there for them
+    take(permute_dims(reshape(x)), 0)                       an index of an axis of parts
     squeeze(split(permute_dims(reshape(x)))[0])
     reshape(split(x)[0])                                    a run of the last axis
 """
@@ -21,7 +21,7 @@ from .rewriting import order_of, tensor_type
 
 @dataclass(frozen=True)
 class Place:
-    """A tensor, the order of its axes, and, where it has one more than that, at which axis and index of it."""
+    """A tensor, the order of its axes, and, if it has one more, that axis and the index on it."""
 
     source: ir.Atom
     order: tuple[int, ...]
@@ -30,7 +30,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Places:
-    """`definitions`: the calls that variables are results of; `fields`: what other variables are of tuples. `emit` makes a new
+    """`definitions`: the defining calls of variables; `fields`: the tuple fields that others are. `emit` makes a new
     binding."""
 
     definitions: Mapping[ir.Var, ir.OperatorCall]
@@ -38,7 +38,7 @@ class Places:
     emit: Callable[..., ir.Var]
 
     def of(self, atom: ir.Atom, row: int = -1) -> Place | None:
-        """Where an operand lies whose axis number `row` must be the last one in memory; None if it is not."""
+        """The place of an operand whose axis number `row` must be the last one in memory; None if it is not."""
         rank = tensor_type(atom).rank
         turned = self._turned(atom)
         part = self._part(turned.source)
@@ -54,7 +54,7 @@ class Places:
         return Place(call.args[0], order_of(call))
 
     def _part(self, atom: ir.Atom) -> Place | None:
-        """Of what an atom is a part that a kernel can read in place."""
+        """The whole of which an atom is a part, if a kernel can read it in place."""
         call = self._definition(atom)
         if call is None:
             return None

@@ -16,17 +16,17 @@ from ..operators.table import lookup
 
 
 class Rewriter:
-    """Rebuilds functions. A pass overrides `binding`, and notes in `atoms` which variables have become other atoms."""
+    """Rebuilds functions. A pass overrides `binding`, and records replaced variables in `atoms`."""
 
     def __init__(self, module: ir.Module) -> None:
         self.module = module
         self.atoms: MutableMapping[ir.Var, ir.Atom] = {}
-        self._came: ir.Function | None = None  # the function at hand
+        self._came: ir.Function | None = None  # the current function
         self._uses: Counter[ir.Atom] | None = None
 
     @property
     def uses(self) -> Counter[ir.Atom]:
-        """How often the function at hand mentions each atom, before the pass; counted when a pass first asks."""
+        """Use counts of each atom in the current function, before the pass; computed on first use."""
         if self._uses is None:
             self._uses = Counter() if self._came is None else Counter(atoms_in(self._came.body))
         return self._uses
@@ -63,12 +63,12 @@ class Rewriter:
 
 
 class Emitter(Rewriter):
-    """A rewriter that puts new bindings before the one at hand: those of `new`, which `binding` begins anew for each."""
+    """A rewriter that inserts new bindings before the current one: those of `new`, which `binding` resets for each."""
 
     def __init__(self, module: ir.Module) -> None:
         super().__init__(module)
         self.new: list[ir.Binding] = []
-        self.origin = ""  # of the binding at hand
+        self.origin = ""  # of the current binding
 
     def begin(self, binding: ir.Binding) -> None:
         """Starts emitting before this binding."""
@@ -87,11 +87,11 @@ class Emitter(Rewriter):
         return var
 
 
-# ---- what is new ----
+# ---- new parts ----
 
 
 def operator_call(operator: str, *args: ir.Atom, **attributes: Any) -> ir.OperatorCall:
-    """A call with its attributes as the IR holds them. Raises InferenceError for attributes that the operator has not."""
+    """A call with its attributes in the IR's form. Raises InferenceError for attributes that the operator does not have."""
     return ir.OperatorCall(operator, args, lookup(operator).canonical(attributes))
 
 
@@ -115,5 +115,5 @@ def order_of(call: ir.OperatorCall) -> tuple[int, ...]:
 
 
 def constant(array: np.ndarray) -> ir.Constant:
-    """A constant of these elements, which nobody changes any more."""
+    """A constant of these elements, which must not change any more."""
     return ir.Constant(ir.frozen(array))

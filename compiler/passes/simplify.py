@@ -1,7 +1,7 @@
 """Algebraic simplification: rules that replace an expression by a cheaper one of the same value.
 
-The rules are a table by operator. Each is given the rewriter and the call, and gives an atom, another expression, or
-None where it does not apply. A sum with 0 is its other term, also where that is -0.
+The rules are a table by operator. Each takes the rewriter and the call, and returns an atom, another expression, or
+None if it does not apply. A sum with 0 is its other term, also if that is -0.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _keeps_values(source: DType, target: DType) -> bool:
 
 
 def _slice(_: _Simplifier, call: ir.OperatorCall, type_: TensorType) -> ir.Expr | None:
-    """A slice as large as its operand is the whole of it, unless it turns something round."""
+    """A slice as large as its operand is the operand, unless it reverses an axis."""
     is_forward = all(step > 0 for step in _attributes(call)["steps"] or ())
     return call.args[0] if is_forward and type_of(call.args[0]) == type_ and UNKNOWN not in type_.shape else None
 
@@ -150,7 +150,7 @@ def _permute(simplifier: _Simplifier, call: ir.OperatorCall, type_: TensorType) 
         return source
     shape = type_of(source).shape  # type: ignore[union-attr]
     long = [axis for axis in order if shape[axis] != 1]
-    if long == sorted(long) and UNKNOWN not in type_.shape:  # only axes of one element change places
+    if long == sorted(long) and UNKNOWN not in type_.shape:  # only axes of one element move
         return operator_call("reshape", source, shape=type_.shape)
     return None
 
@@ -165,7 +165,7 @@ def _permute_call(source: ir.Atom, order: Sequence[int]) -> ir.OperatorCall:
 
 
 def _view(simplifier: _Simplifier, call: ir.OperatorCall, type_: TensorType) -> ir.Expr | None:
-    """A view of a view is one view; one that changes nothing is none. Shape [?] may differ from shape [?]."""
+    """A view of a view is one view; one that changes nothing is removed. Shape [?] may differ from shape [?]."""
     if UNKNOWN in type_.shape:
         return None
     if type_of(call.args[0]) == type_:
@@ -181,7 +181,7 @@ def _single(_: _Simplifier, call: ir.OperatorCall, type_: TensorType) -> ir.Expr
 
 
 def _padded(simplifier: _Simplifier, call: ir.OperatorCall, type_: TensorType) -> ir.Expr | None:
-    """A convolution of an image with zeros around it pads by itself: nothing is written twice."""
+    """A convolution of a zero-padded image takes the padding as its own."""
     pad = simplifier.operand(call.args[0], "pad")
     if pad is None:
         return None

@@ -1,10 +1,10 @@
-"""Batches of matrices that exporters merge into one axis for a product, and part again behind it, stay apart.
+"""Keeps batch axes of matrices separate that exporters merge for a product, and split again after it.
 
     reshape(matmul(reshape(q), reshape(k)))    →  matmul(q, k)
     reshape(permute_dims(reshape(k)))          →  permute_dims(k)
 
-of q[batch, heads, …] seen as [batch · heads, …]. Heads are then known to be transpositions of what made them, and scores have
-the axes that masks have.
+of q[batch, heads, …] seen as [batch · heads, …]. Heads are then visible as transpositions of their projections, and scores have
+the masks' axes.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class SplitBatches:
 class _Splitter(Emitter):
     def __init__(self, module: ir.Module) -> None:
         super().__init__(module)
-        self.whole: dict[ir.Atom, ir.Atom] = {}  # tensors whose first two axes others have as one, by these
-        self.results: set[ir.Atom] = set()  # of products that have been parted, and what is made of these
+        self.whole: dict[ir.Atom, ir.Atom] = {}  # tensors by those with their first two axes merged
+        self.results: set[ir.Atom] = set()  # of split products, and values computed from these
         self.definitions: dict[ir.Atom, ir.OperatorCall] = {}
 
     def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
@@ -80,7 +80,7 @@ class _Splitter(Emitter):
         return made
 
     def _transposition(self, call: ir.OperatorCall) -> ir.Atom | None:
-        """Of matrices, which may have been transposed before."""
+        """A transposition of matrices, perhaps after another one."""
         if call.args[0] not in self.whole or order_of(call) != (0, 2, 1):
             return None
         matrices = self.whole[call.args[0]]
@@ -91,7 +91,7 @@ class _Splitter(Emitter):
         return self.emit("permute_dims", before.args[0], axes=(order[0], order[1], order[3], order[2]))
 
     def _turned(self, call: ir.OperatorCall, view: TensorType) -> ir.Atom | None:
-        """A view that parts matrices' axis of batches again, which was made of others only to transpose the matrices."""
+        """A view that splits the batch axis of matrices again, after a merge that only served to transpose them."""
         turned = self.definitions.get(call.args[0])
         if turned is None or turned.operator != "permute_dims" or order_of(turned) != (0, 2, 1):
             return None
@@ -116,7 +116,7 @@ class _Splitter(Emitter):
         return self.emit("matmul", left, right)
 
     def _operand(self, atom: ir.Atom) -> ir.Atom | None:
-        """An operand of a product with its first two axes apart, perhaps scaled."""
+        """An operand of a product with its first two axes separate, perhaps scaled."""
         if atom in self.whole:
             return self.whole[atom]
         call = self.definitions.get(atom)
@@ -128,7 +128,7 @@ class _Splitter(Emitter):
         return None
 
     def _softmax(self, call: ir.OperatorCall) -> ir.Atom | None:
-        """Of scores, along rows, which may have been parted before already."""
+        """A softmax of scores along rows, which may be split already."""
         (scores,) = call.args
         axis = lookup("softmax").bind(call.attributes)["axis"]
         if scores not in self.whole or axis not in (-1, 2):
@@ -136,7 +136,7 @@ class _Splitter(Emitter):
         return self.emit("softmax", self.whole[scores], axis=-1)
 
     def _elementwise(self, call: ir.OperatorCall) -> ir.Atom | None:
-        """Of what a product has given and something else of whatever shape, a mask perhaps."""
+        """An elementwise operator on a product's result and another operand of any shape, such as a mask."""
         if not any(arg in self.results for arg in call.args):
             return None
         scores = next(self.whole[arg] for arg in call.args if arg in self.results)
@@ -146,7 +146,7 @@ class _Splitter(Emitter):
         return self.emit(call.operator, first, second)
 
     def _beside(self, atom: ir.Atom, scores: ir.Atom) -> ir.Atom | None:
-        """An operand as it is seen beside scores whose first two axes are apart."""
+        """An operand as it broadcasts to scores with separate first two axes."""
         if atom in self.whole:
             return (
                 self.whole[atom] if tensor_type(self.whole[atom]).shape[:2] == tensor_type(scores).shape[:2] else None
@@ -160,7 +160,7 @@ class _Splitter(Emitter):
 
 
 def _is_merged(source: TensorType, view: TensorType) -> bool:
-    """Whether a view has the first two axes of its source as one."""
+    """Whether a view merges the first two axes of its source."""
     return (
         source.rank == 4
         and view.rank == 3

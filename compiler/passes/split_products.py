@@ -1,9 +1,9 @@
-"""Products whose columns part behind them become products of their own: a gate and what it gates, queries, keys and values.
+"""Splits products whose columns are split after them: a gate and its operand; queries, keys and values.
 
     a, b = split(matmul(x, w) + c, axis=-1)    →  matmul(x, w₁) + c₁,  matmul(x, w₂) + c₂
 
-Then nothing is copied, and what is done to a part is done where its product makes it. The columns may be parted behind a
-reshape and a transposition, as heads are, where a part has some columns of each. Where attention alone uses the parts, which
+Then nothing is copied, and operations on a part join its product. The columns may be split after a
+reshape and a transposition, as for heads, when a part has some columns of each. If only attention uses the parts, which
 it reads in place, the product stays whole.
 """
 
@@ -19,27 +19,27 @@ from typing import TypeGuard
 from ...formats.types import UNKNOWN, ShapeDim
 from .. import ir
 from ..ir.analysis import atoms_in
+from ..named_weights import computed
 from ..operators.shapes import axis_of
 from ..operators.table import lookup
-from ..weights import computed
+from ..targets.base import Costs
 from .rewriting import Emitter, is_row, order_of, tensor_type
 
-_LEAST = 1 << 14  # weights of a part: below, a product costs more than a copy
-_MOST_READ = 2  # times the columns: what the products but one read again
 _VIEWS = ("reshape", "permute_dims", "squeeze", "expand_dims")
 
 
 @dataclass(frozen=True)
 class SplitProducts:
+    costs: Costs
     name: str = "split_products"
 
     def __call__(self, module: ir.Module) -> ir.Module:
-        return _Splitter(module).run()
+        return _Splitter(module, self.costs).run()
 
 
 @dataclass(frozen=True)
 class _Columns:
-    """A tensor of a product's columns, which lie along its `inner` axes, seen in this shape and then in this order of axes."""
+    """A view of a product's columns, which run along its `inner` axes: a shape, then an order of axes."""
 
     x: ir.Atom
     weights: ir.Constant
@@ -47,10 +47,10 @@ class _Columns:
     origin: str
     outer: tuple[ShapeDim, ...]
     inner: tuple[int, ...]
-    order: tuple[int, ...] = ()  # none: as they are
+    order: tuple[int, ...] = ()  # empty: unchanged
 
     def inner_axis(self, axis: int) -> int | None:
-        """The place among the inner axes of the tensor's axis; None for another one."""
+        """The index of the tensor's axis among the inner axes; None for another one."""
         place = (self.order[axis] if self.order else axis) - len(self.outer)
         return place if place >= 0 else None
 
@@ -68,7 +68,7 @@ class _Part:
         return (*inner[: self.axis], self.end - self.start, *inner[self.axis + 1 :])
 
     def of(self, whole: ir.Constant) -> ir.Constant:
-        """Its columns of the weights, or elements of the bias."""
+        """Selects its columns of the weights, or elements of the bias."""
         apart = computed("reshape", whole, shape=(-1, *self.columns.inner))
         chosen = computed("slice", apart, starts=(self.start,), ends=(self.end,), axes=(self.axis + 1,))
         return computed("reshape", chosen, shape=(*whole.array.shape[:-1], math.prod(self.inner)))
@@ -81,10 +81,11 @@ class _Cut:
 
 
 class _Splitter(Emitter):
-    def __init__(self, module: ir.Module) -> None:
+    def __init__(self, module: ir.Module, costs: Costs) -> None:
         super().__init__(module)
+        self.costs = costs
         self.users: Mapping[ir.Atom, list[ir.Binding | None]] = {}  # in the present block; None: its result
-        self.parts: dict[ir.Var, _Part] = {}  # by what they are in the whole product
+        self.parts: dict[ir.Var, _Part] = {}  # by their variables in the whole product
         self.gone: set[ir.Var] = set()
 
     def block(self, block: ir.Block) -> ir.Block:
@@ -120,7 +121,7 @@ class _Splitter(Emitter):
         return self.new
 
     def _parts(self, binding: ir.Binding) -> dict[ir.Var, _Part]:
-        """The parts that a product is worth being made in; none if it is not."""
+        """The parts into which splitting a product pays; empty if it does not."""
         call = binding.value
         if not isinstance(call, ir.OperatorCall) or call.operator != "matmul":
             return {}
@@ -140,7 +141,7 @@ class _Splitter(Emitter):
         return parts
 
     def _followed(self, var: ir.Var, columns: _Columns) -> tuple[ir.Var, _Columns] | None:
-        """The sole user of a tensor, if that is a bias or a view of the columns, and what it has of them."""
+        """The sole user of a tensor, if it is a bias or a view of the columns, and its columns."""
         users = self.users[var]
         if len(users) != 1 or users[0] is None or not isinstance(users[0].value, ir.OperatorCall):
             return None
@@ -158,7 +159,7 @@ class _Splitter(Emitter):
         return None
 
     def _found(self, var: ir.Var, columns: _Columns) -> dict[ir.Var, _Part]:
-        """The parts of the columns, if that is all that is made of them; else none."""
+        """The parts of the columns, if they are the only uses; else none."""
         parts: dict[ir.Var, _Part] = {}
         for user in self.users[var]:
             cut = self._cut(user)
@@ -198,14 +199,14 @@ class _Splitter(Emitter):
             len(parts) > 1
             and len({part.axis for part in parts.values()}) == 1
             and all(end <= start for (_, end), (start, _) in itertools.pairwise(ranges))
-            and all(depth * math.prod(part.inner) >= _LEAST for part in parts.values())
-            and (len(parts) - 1) * depth <= _MOST_READ * width
+            and all(depth * math.prod(part.inner) >= self.costs.part_weights for part in parts.values())
+            and (len(parts) - 1) * depth <= self.costs.reads_a_column * width
             and len(self.users[columns.weights]) == 1
             and any(self._is_copied(var) for var in parts)
         )
 
     def _is_copied(self, var: ir.Var) -> bool:
-        """Whether anything but attention, which reads parts of tensors where they are, uses a part."""
+        """Whether a part has users other than attention, which reads parts in place."""
         for user in self.users[var]:
             call = user.value if user is not None else None
             if user is None or not isinstance(call, ir.OperatorCall):
@@ -217,7 +218,7 @@ class _Splitter(Emitter):
 
 
 def _users(block: ir.Block) -> dict[ir.Atom, list[ir.Binding | None]]:
-    """By what they use, a block's bindings, with the blocks in them; None for its result."""
+    """A block's bindings by the atoms that they use, inner blocks included; None for its result."""
     users: defaultdict[ir.Atom, list[ir.Binding | None]] = defaultdict(list)
     for binding in block.bindings:
         for atom in dict.fromkeys(atoms_in(ir.Block((binding,), binding.var))):
@@ -233,7 +234,7 @@ def _index(item: ir.Binding) -> int:
 
 
 def _last_axes(shape: Sequence[ShapeDim], columns: int) -> tuple[int, ...]:
-    """The last axes of a shape that together are the columns; none if there are no such."""
+    """The last axes of a shape that together are the columns; empty if there are none."""
     for count in range(1, len(shape) + 1):
         inner = shape[-count:]
         if _are_integers(inner) and math.prod(inner) == columns:

@@ -1,8 +1,8 @@
-"""Rows that exporters merge into one axis for a product, and part again behind it, stay apart.
+"""Keeps row axes separate that exporters merge for a product, and split again after it.
 
     reshape(gelu(matmul(reshape(x), w) + b))    →  gelu(matmul(x, w) + b)
 
-of x[batch, token, …] seen as [batch · token, …]. What follows behind the view then joins the product's kernel.
+of x[batch, token, …] seen as [batch · token, …]. Operators after the view then join the product's kernel.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class _Splitter(Emitter):
         return self.new
 
     def _apart(self, atom: ir.Atom, outer: _Outer) -> ir.Atom | None:
-        """A product, or what is made of one element by element, with its rows apart; None for anything else, and for what is
-        needed as it is, too."""
+        """A product, or an elementwise function of one, with separate rows; None for anything else, and for one that is
+        also used with merged rows."""
         call = self.definitions.get(atom)
         if call is None or self.uses[atom] != 1:
             return None
@@ -72,7 +72,7 @@ class _Splitter(Emitter):
         return self.emit(call.operator, *beside, **lookup(call.operator).bind(call.attributes))
 
     def _view(self, atom: ir.Atom, outer: _Outer) -> ir.Atom:
-        """Rows apart: what they have been merged from, if that is it."""
+        """The separate rows that a view merges, if it does."""
         shape = (*outer, tensor_type(atom).shape[-1])
         merged = self.definitions.get(atom)
         source = merged.args[0] if merged is not None and merged.operator == "reshape" else atom
@@ -80,7 +80,7 @@ class _Splitter(Emitter):
 
 
 def _parts_rows(source: TensorType, view: TensorType) -> bool:
-    """Whether a view has the rows of a matrix on several axes: as many, though there may be no columns that would say so."""
+    """Whether a view splits the rows of a matrix into several axes of the same total, also if there are no columns."""
     is_known = not any(map(is_unknown, (*source.shape, *view.shape)))
     if not is_known or not source.rank == 2 < view.rank or source.shape[-1] != view.shape[-1]:
         return False

@@ -1,9 +1,9 @@
-"""A function of texts of which only the bytes matter has a twin that takes these.
+"""Adds a twin that takes bytes to each function of texts that uses only their bytes.
 
     main(x: string[n]) = main.of_bytes(text_bytes(x))        main.of_bytes(text: uint8[?], ends: int64[n]) = …
 
-A machine that is called with texts makes bytes of them itself, where it would make numbers, and calls the twin: the host is not
-asked in the middle of a call. The twin cannot be called by name. `formats/text_entries.py` says what the metadata tell of it.
+A machine that is called with texts encodes them as bytes itself, instead of numbers, and calls the twin: the host is not
+called in the middle of a run. The twin cannot be called by name. `formats/text_entries.py` has its metadata.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _Bytes(NamedTuple):
 
 
 def _with_twin(module: ir.Module, name: str) -> dict[str, ir.Function]:
-    """A function and its twin, by their names; nothing for one that has none."""
+    """A function and its twin, by their names; empty if it has none."""
     function, twin_name = module.functions[name], name + SUFFIX
     texts = [param for param in function.params if isinstance(param.type, TensorType) and param.type.dtype.is_string]
     if not texts or twin_name in module.functions:
@@ -77,7 +77,7 @@ def _with_twin(module: ir.Module, name: str) -> dict[str, ir.Function]:
 
 
 def _users(function: ir.Function) -> dict[ir.Atom, list[ir.Binding | None]]:
-    """By atoms, the bindings that use them, those of inner blocks and the result as None."""
+    """The bindings that use each atom; None for those of inner blocks and the result."""
     users: dict[ir.Atom, list[ir.Binding | None]] = {}
     for binding in function.body.bindings:
         for atom in ir.atoms_of(binding.value):
@@ -92,7 +92,7 @@ def _users(function: ir.Function) -> dict[ir.Atom, list[ir.Binding | None]]:
 
 
 def _bytes_of(param: ir.Var, users: dict[ir.Atom, list[ir.Binding | None]]) -> _Bytes | None:
-    """How a parameter becomes bytes, if it becomes nothing else."""
+    """The encoding of a parameter as bytes, if it has no other use."""
     steps: list[ir.Binding] = []
     at: ir.Atom = param
     while True:
@@ -119,7 +119,7 @@ def _is_empty(atom: ir.Atom) -> bool:
 
 
 def _is_closed(params: list[ir.Var], body: ir.Block, function: ir.Function) -> bool:
-    """Whether parameters tell all dimensions that a body speaks of."""
+    """Whether parameters bind all dimensions of a body."""
     used = dimension_uses(ir.Binding(ir.Var(""), ir.Function(tuple(params), body)))
     used += dimension_names(function.result_type) if function.result_type is not None else []
     matched = [binding.var for binding in expressions(body) if isinstance(binding.value, ir.MatchShape)]

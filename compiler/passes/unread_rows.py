@@ -15,6 +15,7 @@ from typing import NamedTuple, Union
 import numpy as np
 
 from ...formats import dims
+from ...formats.dims import Dim
 from ...formats.primitive import Attributes
 from ...formats.types import TensorType
 from .. import ir
@@ -149,8 +150,9 @@ class _Narrower(Emitter):
             return None
         options = lookup(call.operator).bind(call.attributes)
         if call.operator == "take":
-            indices = self._indices(call.args[1])
-            return None if indices is None else _Rows(options["axis"] % type_.rank, indices)
+            axis = options["axis"] % type_.rank
+            indices = self._indices(call.args[1], type_.shape[axis])
+            return None if indices is None else _Rows(axis, indices)
         if len(options["starts"]) != 1:
             return None
         axis = 0 if options["axes"] is None else options["axes"][0] % type_.rank
@@ -160,14 +162,20 @@ class _Narrower(Emitter):
             return None  # a size that may be known only behind what is to be narrowed
         return _Rows(axis, None, tuple(bounds.items()))
 
-    def _indices(self, atom: ir.Atom) -> ir.Atom | None:
-        """Those of several rows; None for anything but a list of rows."""
+    def _indices(self, atom: ir.Atom, size: Dim) -> ir.Atom | None:
+        """A list of rows that is no longer than all `size` rows, whatever the sizes of a run; None for anything else: rows
+        that are picked several times would be computed as often."""
         type_ = tensor_type(atom)
         if not isinstance(atom, ir.Constant) or isinstance(atom, ir.Weight):
-            return atom if type_.rank == 1 else None
+            (count,) = type_.shape if type_.rank == 1 else (None,)
+            is_fewer = count == 1 or (isinstance(count, int) and isinstance(size, int) and count <= size)
+            return atom if is_fewer else None
         if type_.rank > 1 or atom.array.size > _MOST_INDICES:
             return None
         vector = constant(np.atleast_1d(atom.value))
+        rows, distinct = len(vector.value), np.unique(vector.value)  # of one sign, that many rows are there
+        if len(distinct) < rows or (distinct[0] < 0 <= distinct[-1] and not (isinstance(size, int) and rows <= size)):
+            return None
         return self.indices.setdefault(vector.value.astype(np.int64).tobytes(), vector)
 
 

@@ -1,9 +1,9 @@
-"""Arithmetic on float16, and on the other floats that are narrower than float32, is done in float32: CPUs convert vectors of the
-one to the other, and calculate with the other.
+"""Arithmetic on float16, and on the other floats narrower than float32, is done in float32: CPUs convert vectors of the
+narrow type, and compute in the wide one.
 
-What operators compute is rounded to such a type only where something else than an operator takes it: a caller, a loop, a data
-value. In between it keeps the bits that it has, which is faster, and nearer to the true result. Where a program itself
-converts to one from another type, it is rounded.
+Results are rounded to the narrow type only where they leave operators: for a caller, a loop, a data
+value. In between they keep their precision, which is faster and more accurate. If a program itself
+converts from another type, the value is rounded.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from ...formats.dtypes import DType
 from ...formats.types import TensorType, TupleType, Type
 from .. import ir
+from ..named_weights import computed
 from ..operators.table import Fusion, lookup
-from ..weights import computed
 from .rewriting import Emitter, operator_call, tensor_type
 
-# These only carry elements from place to place: narrow ones, unless all have been computed. What is joined to a cache of
-# keys is rounded, rather than that the cache is converted to and fro.
+# These only move elements: narrow ones, unless all have been computed. New entries of a cache of
+# keys are rounded, so that the cache is not converted back and forth.
 _CARRIERS = frozenset({Fusion.MOVEMENT, Fusion.VIEW})
 
 
@@ -36,10 +36,10 @@ class WidenFloat16:
 class _Widener(Emitter):
     def __init__(self, module: ir.Module) -> None:
         super().__init__(module)
-        self.wide: ChainMap[ir.Atom, ir.Atom] = ChainMap()  # by what is narrow, the same as float32
+        self.wide: ChainMap[ir.Atom, ir.Atom] = ChainMap()  # narrow atoms to the same as float32
         self.constants: dict[ir.Atom, ir.Constant] = {}  # also
-        self.computed: set[ir.Atom] = set()  # what has been computed as float32
-        self.fields: dict[ir.Atom, tuple[ir.Var, ...]] = {}  # of tuples that operators give
+        self.computed: set[ir.Atom] = set()  # atoms computed as float32
+        self.fields: dict[ir.Atom, tuple[ir.Var, ...]] = {}  # of operators' tuple results
 
     def block(self, block: ir.Block) -> ir.Block:
         self.wide = self.wide.new_child()
@@ -64,9 +64,9 @@ class _Widener(Emitter):
         return self.new
 
     def _takes_wide(self, call: ir.OperatorCall) -> bool:
-        """Whether it is given float32 in place of narrower floats."""
+        """Whether the call takes float32 in place of narrower floats."""
         if call.operator in ("cast", "bitcast"):
-            return False  # they take what is rounded
+            return False  # they take rounded values
         halves = [arg for arg in call.args if _is_half(tensor_type(arg))]
         if lookup(call.operator).fusion in _CARRIERS:
             variables = [arg for arg in halves if not isinstance(arg, ir.Constant)]
@@ -85,7 +85,7 @@ class _Widener(Emitter):
         return self.wide[atom]
 
     def _compute(self, var: ir.Var, value: ir.Expr) -> None:
-        """Binds `var` to a value that has float32 where the variable's type is narrower, rounded."""
+        """Binds `var` to a float32 value, rounded to the variable's narrower type."""
         if isinstance(var.type, TupleType):
             whole = self.bind(value, TupleType(tuple(map(_wide_type, var.type.fields))), var.name)
             self.fields[var] = tuple(ir.Var(var.name, field) for field in var.type.fields)
@@ -108,7 +108,7 @@ def _wide_type(type_: Type) -> Type:
 
 
 def _changes_nothing(binding: ir.Binding) -> bool:
-    """Whether it converts to the type that its operand has."""
+    """Whether the call converts to its operand's own type."""
     call = binding.value
     if not isinstance(call, ir.OperatorCall) or call.operator != "cast":
         return False
@@ -116,7 +116,7 @@ def _changes_nothing(binding: ir.Binding) -> bool:
 
 
 def _is_widening(binding: ir.Binding) -> bool:
-    """Whether it converts a narrower float to float32."""
+    """Whether the call converts a narrower float to float32."""
     call = binding.value
     if not isinstance(call, ir.OperatorCall) or call.operator != "cast":
         return False

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from ...formats import dims
 from ...formats.primitive import PrimitiveDefinition
 
 if TYPE_CHECKING:
-    from ...formats.executable import Executable
+    from ...vm.library import Evaluate
+
+# Steps of arithmetic on symbolic dimensions that checking a definition may take: those of the zoo take 680 at most
+CHECK_STEPS = 100_000
 
 
 class Stage(Enum):
@@ -21,13 +26,34 @@ class Stage(Enum):
     LAYOUT = "at the end of the optimisations, before closures are lifted and operators fused"
 
 
+@dataclass(frozen=True)
+class Costs:
+    """What the passes that all targets share ask of a target's speed. By default, they leave products alone."""
+
+    attention_row: int = 0  # elements of the longest row of queries, keys or values for which attention is one operator
+    merged_bytes: int = 0  # of the result, at most, of a product that takes the place of several
+    part_weights: int = 1 << 62  # of a part of a product, at least, that is worth a product of its own
+    reads_a_column: int = 0  # elements of the operand, at most, that parts read again for each column of the product
+
+
 class Backend(ABC):
-    """A target in use: its passes, its kernels, its native code, its tuning."""
+    """A target in use: its passes, its kernels, its native code."""
 
     @property
     @abstractmethod
     def key(self) -> str:
         """The name of this target among the native code of an executable."""
+
+    @property
+    @abstractmethod
+    def costs(self) -> Costs:
+        """What the passes that all targets share ask; `Costs()` leaves products alone."""
+
+    @property
+    def note(self) -> str:
+        """The target's name in the executables that are made for it, by which a machine finds what computes their primitives
+        (`vm.targets`); "" where any machine builds the kernels that it needs."""
+        return ""
 
     @abstractmethod
     def passes(self, stage: Stage) -> Sequence[tuple[int, Any]]:
@@ -38,12 +64,19 @@ class Backend(ABC):
         """Whether there is a kernel for a definition. What is not supported is split, and in the end runs on the host."""
 
     @abstractmethod
-    def build(
-        self, definitions: Sequence[PrimitiveDefinition], variants: Sequence[str], progress: bool, seconds: float | None
-    ) -> Sequence[Any]:
+    def build(self, definitions: Sequence[PrimitiveDefinition], progress: bool, seconds: float | None) -> Sequence[Any]:
         """A kernel for each definition (vm/library.py's `BuiltKernel`); None for one that runs on the host."""
 
-    def tuned(self, generated: Callable[..., Executable], seconds: Any, remembered: bool, progress: bool) -> Executable:
-        """What `generated(backend)` gives, by the fastest choices: measured for that many seconds if any are given (or by a
-        tuning session), and those remembered from before if asked for. A target without choices has nothing to measure."""
-        return generated(self)
+    def evaluator(self, definition: PrimitiveDefinition) -> Evaluate:
+        """What computes a primitive on the host where it has no native code. Raises InferenceError for a malformed definition."""
+        return reference(definition)
+
+
+def reference(definition: PrimitiveDefinition) -> Evaluate:
+    """The operators' reference implementations. Raises InferenceError for a malformed definition."""
+    from ..check import check_definition
+    from ..ir.evaluate import DefinitionEvaluator
+
+    with dims.bounded(CHECK_STEPS):
+        check_definition(definition)
+    return DefinitionEvaluator(definition)

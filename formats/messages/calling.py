@@ -28,7 +28,7 @@ _SCRIPTS = (f"{_ROOT}.tests.", f"{_ROOT}.examples.")
 
 
 def public(function: _F) -> _F:
-    """The function, of which a call with wrong arguments (a name that there is not, too many, too few) raises ArgumentError, and
+    """The function, of which a call with wrong arguments (an unknown name, too many, too few) raises ArgumentError, and
     one that has no memory OutOfMemoryError, wherever that came out: modules are imported within."""
 
     @functools.wraps(function)
@@ -116,11 +116,11 @@ _ANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 class Suggesting:
-    """Base of public classes: an attribute that there is not is an error that suggests one that there is."""
+    """Base of public classes: an unknown attribute is an error that suggests a known one."""
 
     __slots__ = ()
 
-    if not TYPE_CHECKING:  # a checker is to refuse what there is not
+    if not TYPE_CHECKING:  # type checkers must refuse unknown names
 
         def __getattr__(self, name: str) -> Any:
             kind = type(self).__name__

@@ -10,8 +10,8 @@ from .names import near
 
 
 class Choices(EnumMeta):
-    """Calls take one value. With more, Python's own would make a new enumeration of the arguments. A member that there is not is
-    an error that suggests one that there is."""
+    """Calls take one value. With more, Python's own would make a new enumeration of the arguments. An unknown member is
+    an error that suggests a known one."""
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("_"):

@@ -1,14 +1,12 @@
 """Names of other tools: PyTorch, ONNX Runtime, TVM, NumPy and Python itself.
 
-A table of the names that somebody tries first, by the kind of object that is asked, and of what has that meaning here. A message
-about a name that there is not ends in it.
+A table of the names that users of these try, by kind of object, and their counterparts here. A message
+about an unknown name ends in it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-
-from ..dtypes import DType
 
 _COMPILED = "treadle.compile(model) takes an ONNX file or a Module"
 _MACHINE = 'machine = treadle.VirtualMachine(executable), and machine["main"](…)'
@@ -191,7 +189,6 @@ _MEANT = {
             "trace timeline": "`treadle profile FILE --trace t.json` writes a timeline",
             "memory mem peak": "`treadle profile FILE --memory` shows what is in use at the peak",
             "roofline": "`treadle profile FILE --roofline` compares with what this machine can do",
-            "tune autotune": "`treadle compile MODEL --tune` measures",
             "nan nans inf debug": "`treadle nonfinite FILE` finds where NaNs begin, `treadle compare FILE` the first wrong node",
             "netron visualize visualise draw plot explorer": "`treadle graph FILE -o FILE.netron.json` writes the graph",
             "kernel kernels llvm": "`treadle source FILE PRIMITIVE` shows a kernel",
@@ -303,10 +300,8 @@ def parameter_elsewhere(function: str, name: str) -> str:
 
 
 def elsewhere(kind: str, name: str) -> str:
-    """`; treadle.op …`, the end of a message about an attribute that there is not, of a class, or of the package; "" for a name
+    """`; treadle.op …`, the end of a message about an unknown attribute, of a class, or of the package; "" for a name
     that no other tool has."""
-    if kind == "treadle" and name in DType.__members__:
-        return f"; element types are named as NumPy's are: {name!r}, or treadle.DType.{name}"
     meant = _MEANT.get(kind, {}).get(name, "")
     return f"; {meant}" if meant else ""
 

@@ -139,10 +139,6 @@ class FileAccessError(FileError, PermissionError):
     """The system does not let this user do that with the file."""
 
 
-class UntrustedNativeCodeError(VerificationError, PermissionError):
-    """Native code from a file was asked for without `trust_native=True`."""
-
-
 # ---- compiling ----
 
 
@@ -159,7 +155,7 @@ class InferenceError(CompileError, TypeError):
 
 
 class SubscriptError(InferenceError, IndexError):
-    """A program indexes an axis, element or field that there is not."""
+    """A program indexes a missing axis, element or field."""
 
 
 class UnsupportedOperatorError(CompileError, NotImplementedError):

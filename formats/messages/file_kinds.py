@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 HEAD_BYTES = 4096  # of a file that are looked at
 
-_OF_TVM = bytes.fromhex("1514422fde25d2")  # what executables of TVM's machines have in common behind their first byte
+_OF_TVM = bytes.fromhex("1514422fde25d2")  # what executables of TVM's machines have in common after their first byte
 _EXPORT = "export the model to ONNX, which treadle.compile takes"
 _ORIGINAL = "treadle.compile takes the ONNX model that it was made of"
 _BUILT = "a framework exports its models to ONNX; treadle.function and treadle.Module build others"
@@ -162,7 +162,7 @@ def kind_of(head: bytes) -> FileKind | None:
 
 def kind_of_whole(content: bytes) -> FileKind | None:
     """The kind of a file that is read whole. Texts of programs are told apart by what stands in their functions, which may come
-    behind constants of any length."""
+    after constants of any length."""
     kind = kind_of(content)
     if kind is not None and kind.name in ("assembly", "ir"):
         begins = re.search(rb"^func @", content, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""How names are written, in every text and file, and what somebody may have meant who wrote one that there is not."""
+"""The syntax of names, in every text and file, and "did you mean" suggestions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MOST = 3  # names that are suggested
 
 
 def near(name: object, known: Iterable[object]) -> str:
-    """`; did you mean main?`, the end of a message about a name that there is not; "" where nothing is like it. What other tools
+    """`; did you mean main?`, the end of a message about an unknown name; "" where nothing is like it. What other tools
     call one of the known names comes before what is only written like one."""
     if not isinstance(name, str):
         return ""

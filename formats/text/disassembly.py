@@ -1,28 +1,18 @@
-"""Shows bytecode: `dis` in the manner of Python's own, and the text of operands, which the assembler shares.
-
-print(treadle.dis(executable, "main"))
-for instruction in treadle.dis(executable):
-    print(instruction.offset, instruction.opname, instruction.argrepr)
-"""
+"""Bytecode for people: instructions, their listing, and the text of operands, which the assembler shares."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ..bytecode import Decoded, Value, function_words, jump_target, scan
 from ..dtypes import DType
 from ..isa import BY_NAME, Field, Kind, Operation
-from ..messages.calling import public, told
-from ..messages.errors import ArgumentError, DTypeError, UnknownFunctionError
-from ..messages.names import near
+from ..messages.errors import DTypeError
 from ..messages.terminal import showing
 from ..program import Function, Program
 from .notation import print_name, print_result_names, print_type
-
-if TYPE_CHECKING:
-    from ..executable import Executable
 
 
 class Instruction(NamedTuple):
@@ -52,7 +42,7 @@ class Instruction(NamedTuple):
 
 
 class Listing(tuple[Instruction, ...]):
-    """Instructions, one behind the other; as text a line each, under the names of their functions."""
+    """Instructions, one after the other; as text a line each, under the names of their functions."""
 
     __slots__ = ()
 
@@ -74,23 +64,8 @@ class Listing(tuple[Instruction, ...]):
         return preformatted(str(self))
 
 
-@public
-def dis(executable: Executable | Program, function: str | None = None) -> Listing:
-    """The instructions of all functions, or of one. Raises UnknownFunctionError, and FormatError for malformed code."""
-    program = executable if isinstance(executable, Program) else getattr(executable, "program", None)
-    if not isinstance(program, Program):
-        raise ArgumentError(
-            f"dis(executable): expected an Executable, got {told(executable)}; treadle.load reads a file"
-        )
-    if function is not None and all(f.name != function for f in program.functions):
-        names = ", ".join(f.name for f in program.functions)
-        raise UnknownFunctionError(
-            f"there is no function {function!r}; the executable has {names}{near(function, (f.name for f in program.functions))}"
-        )
-    return Listing(_instructions(program, [f for f in program.functions if function is None or f.name == function]))
-
-
-def _instructions(program: Program, functions: Sequence[Function]) -> Iterator[Instruction]:
+def instructions(program: Program, functions: Sequence[Function]) -> Iterator[Instruction]:
+    """The instructions of some functions of a program. Raises FormatError for malformed code."""
     numbers = {function.name: number for number, function in enumerate(program.functions)}
     nodes = {(at.function, at.offset): at.node for at in program.source_map}
     for function in functions:
@@ -141,7 +116,7 @@ def frame_text(function: Function) -> str:
 def print_bytecode(program: Program) -> str:
     """All functions and their instructions, for people."""
     listings = {f.name: [f"{signature(f)}  {frame_text(f)}"] for f in program.functions}
-    for instruction in dis(program):
+    for instruction in instructions(program, program.functions):
         listings[instruction.function].append(f"  {instruction}")
     return "".join("\n".join(lines) + "\n\n" for lines in listings.values())
 

@@ -69,7 +69,7 @@ def port_table(functions: Iterable[Function]) -> str:
 
 
 def together(*parts: str) -> str:
-    """Parts behind one another."""
+    """Parts one after another."""
     return f"<div>{''.join(parts)}</div>"
 
 

@@ -159,7 +159,7 @@ def print_name(name: str) -> str:
 
 
 def scan_result_names(scanner: Scanner) -> tuple[str, ...]:
-    """`as (values, best)`, behind a function's result; nothing where its results have no names."""
+    """`as (values, best)`, after a function's result; nothing where its results have no names."""
     return tuple(scanner.listed(lambda: scanner.name("a result's name"))) if scanner.accept_word("as") else ()
 
 

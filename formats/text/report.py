@@ -3,19 +3,40 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
+
+import numpy as np
 
 from .. import container, host_work, sections
 from ..bytecode import function_words, scan
 from ..constants import constant_type
-from ..program import Program
+from ..ports import Ports
+from ..program import LateBoundConstant, Native, Program
+from ..weight_table import WeightTable
 from .disassembly import signature
 
-if TYPE_CHECKING:
-    from ..executable import Executable
+
+class Reported(Protocol):
+    """What reports read of an executable."""
+
+    @property
+    def program(self) -> Program: ...
+    @property
+    def native(self) -> Native: ...
+    @property
+    def weights(self) -> WeightTable: ...
+    @property
+    def late_bound_consts(self) -> dict[int, LateBoundConstant]: ...
+    @property
+    def globals(self) -> list[str]: ...
+    @property
+    def primitive_ops(self) -> list[str]: ...
+    @property
+    def constants(self) -> tuple[np.ndarray, ...]: ...
+    def outputs(self, name: str) -> Ports: ...
 
 
-def information(executable: Executable) -> dict[str, Any]:
+def information(executable: Reported) -> dict[str, Any]:
     """The main facts of an executable, as JSON values."""
     files = {constant.file for constant in executable.late_bound_consts.values()}
     return {
@@ -43,7 +64,6 @@ def information(executable: Executable) -> dict[str, Any]:
         "constant_bytes": sum(array.nbytes for array in executable.constants),
         "constants_files": sorted(files),
         "native": {target: len(kernels) for target, kernels in executable.native.items()},
-        "tuned": {target: len(choices) for target, choices in executable.tuning.items()},
         "metadata": dict(executable.program.metadata),
     }
 
@@ -51,15 +71,12 @@ def information(executable: Executable) -> dict[str, Any]:
 def held_texts(facts: dict[str, Any]) -> dict[str, str]:
     """The contents of an executable, in a few words each."""
     files = f", in part in {', '.join(facts['constants_files'])}" if facts["constants_files"] else ""
-    native, tuned = (
-        ", ".join(f"{count} for {target}" for target, count in facts[name].items()) for name in ("native", "tuned")
-    )
-    held = {
+    native = ", ".join(f"{count} for {target}" for target, count in facts["native"].items())
+    return {
         "constants": f"{facts['constants']}, {size_text(facts['constant_bytes'])}{files}",
         "primitives": str(facts["primitives"]),
         "native kernels": native or "none",
     }
-    return {**held, "tuned": tuned} if tuned else held
 
 
 def information_text(facts: dict[str, Any]) -> str:
@@ -74,9 +91,8 @@ def information_text(facts: dict[str, Any]) -> str:
     lines += [f"  import {entry}" for entry in facts["imports"]]
     lines += [f"  {definition}" for definition in facts["data_types"]]
     held = held_texts(facts)
-    tuned = f"; tuned: {held['tuned']}" if "tuned" in held else ""
     lines.append(f"  constants: {held['constants']}")
-    lines.append(f"  primitives: {held['primitives']}; native kernels: {held['native kernels']}{tuned}")
+    lines.append(f"  primitives: {held['primitives']}; native kernels: {held['native kernels']}")
     for each in facts.get("host", ()):
         nodes = f", of {', '.join(each['nodes'][:3])}{' …' if len(each['nodes']) > 3 else ''}" if each["nodes"] else ""
         loop = ", in a loop: this may be slow" if each["in_loop"] else ""
@@ -87,12 +103,10 @@ def information_text(facts: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def statistics(executable: Executable) -> dict[str, Any]:
+def statistics(executable: Reported) -> dict[str, Any]:
     """Counts and sizes, as JSON has them. Keys are stable."""
     program = executable.program
-    contents = sections.encode(
-        program, executable.late_bound_consts, executable.native, executable.tuning, executable.weights
-    )
+    contents = sections.encode(program, executable.late_bound_consts, executable.native, executable.weights)
     return {
         "format_version": container.FORMAT_VERSION,
         "constants": [str(constant_type(array)) for array in program.constants],
@@ -124,7 +138,7 @@ def _instruction_count(program: Program, number: int) -> int:
     return sum(1 for _ in scan(function_words(program, function), function.name))
 
 
-def statistics_text(executable: Executable) -> str:
+def statistics_text(executable: Reported) -> str:
     facts = statistics(executable)
     functions = facts["functions"]
     late = len(facts["late_bound_constants"])

@@ -121,9 +121,7 @@ def test_a_script_uses_a_remote_device(folder: Path) -> None:
                 assert server.poll() is None, (folder / "remote.log").read_text()
                 assert time.monotonic() < end
                 time.sleep(0.2)
-            done = subprocess.run(
-                python(folder, script, "remote/device.py"), cwd=folder, capture_output=True, text=True, timeout=300
-            )
+            done = subprocess.run(python(folder, script), cwd=folder, capture_output=True, text=True, timeout=300)
         finally:
             server.terminate()
     assert done.returncode == 0, done.stderr

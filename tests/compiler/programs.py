@@ -32,8 +32,9 @@ from treadle.compiler.builder.programs import (
     while_loop,
 )
 from treadle.compiler.builder.programs import field as item
-from treadle.compiler.ir.prelude import with_prelude
 from treadle.formats.types import DataType, FunctionType, TensorType, TupleType, Type, tensor
+
+from .prelude import with_prelude
 
 List = data_type("List[a] = Nil | Cons(a, List[a])")
 Tree = data_type("Tree = Leaf | Node(Tree, float32[], Tree)")
@@ -153,7 +154,7 @@ class Maker:
         return match_(self.expression(FLOATS, scope, fuel), [(List.Nil, empty), (pattern, full)])
 
     def of_tree(self, type_: Type, scope: Scope, fuel: int) -> Any:
-        """A nested pattern, with a wildcard behind it."""
+        """A nested pattern, with a wildcard after it."""
         value = self.variable(SCALAR)
         leaf = ir.ConstructorPattern("Leaf", ())
         pattern = ir.ConstructorPattern("Node", (leaf, ir.Bind(value.atom), ir.Wildcard()))  # type: ignore[arg-type]

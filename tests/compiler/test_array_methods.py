@@ -134,12 +134,15 @@ def test_a_size_is_a_number_among_operands(make):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda n: n > 1, "> of n, a size that a run tells: op.greater takes it as an operand, an int64 scalar"),
+        (lambda n: n > 1, "> of n, a size known only at run time: op.greater takes it as an operand, an int64 scalar"),
         (lambda n: max(n, 3), "< of n|> of n"),
-        (lambda n: n / 2, "/ of n, a size that a run tells: op.divide takes it"),
-        (lambda n: n * 1.5, r"\* of n, a size that a run tells, and a float: sizes compute with integers and sizes"),
-        (lambda n: "a" + n, r"\+ of n, a size that a run tells, and a str"),
-        (lambda n: treadle.constant(n), "constant: n is a size that only a run tells"),
+        (lambda n: n / 2, "/ of n, a size known only at run time: op.divide takes it"),
+        (
+            lambda n: n * 1.5,
+            r"\* of n, a size known only at run time, and a float: sizes compute with integers and sizes",
+        ),
+        (lambda n: "a" + n, r"\+ of n, a size known only at run time, and a str"),
+        (lambda n: treadle.constant(n), "constant: n is a size known only at run time"),
     ],
 )
 def test_what_is_no_size_is_said_so(make, message):

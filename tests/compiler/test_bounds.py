@@ -18,8 +18,8 @@ import pytest
 import treadle
 from onnx import helper, numpy_helper
 from treadle.compiler import bounds, ir
+from treadle.compiler.named_weights import computed
 from treadle.compiler.passes import Options, passes_of
-from treadle.compiler.weights import computed
 from treadle.formats import limits
 from treadle.formats.messages.errors import CompileBudgetError, CompileError
 from treadle.tools.cli import main
@@ -202,7 +202,7 @@ def test_no_constant_is_larger_than_its_limit(operator: str, monkeypatch: pytest
 
 
 def test_a_range_that_is_too_long_is_refused() -> None:
-    with pytest.raises(CompileError, match=r"Range: .* no bounds of a tensor that Treadle would make"):
+    with pytest.raises(CompileError, match=r"Range: .* not bounds of a tensor that Treadle would make"):
         treadle.compile(repeated("Range")(limits.FOLDED_BYTES), embed_native=False)
 
 

@@ -8,7 +8,7 @@ import pytest
 from treadle.compiler.driver import compile_module
 from treadle.compiler.ir.text import parse_module
 from treadle.formats.messages.errors import CompileError
-from treadle.formats.text.disassembly import dis
+from treadle.formats.text.dis import dis
 from treadle.vm.verify.verifier import verify
 
 

@@ -13,7 +13,7 @@ import treadle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
-from treadle.compiler.operators.patterns import Pattern
+from treadle.compiler.operators.regular_expressions import Pattern
 from treadle.formats.executable import Executable
 from treadle.formats.host_work import noted
 from treadle.formats.messages.errors import ArgumentError
@@ -123,7 +123,7 @@ KEPT = {
     "a category": vectorizer(POOL, {"tokenexp": r"\pL+"}),
     "cases are not told from each other": vectorizer(POOL, {"tokenexp": "(?i)k+"}),
     "separators of several characters": vectorizer(POOL, {"separators": ["ab"]}),
-    "somebody looks at the tokens": vectorizer(POOL, TOKENIZERS[0], shows_tokens=True),
+    "tokens are shown": vectorizer(POOL, TOKENIZERS[0], shows_tokens=True),
 }
 
 

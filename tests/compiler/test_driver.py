@@ -11,6 +11,7 @@ import pytest
 import treadle
 from treadle.compiler.builder.programs import Module, function, op, var
 from treadle.formats.messages.errors import CompileError
+from treadle.formats.types import TypeVariable
 
 from .samples import SAMPLES, floats
 from .test_compile import assert_equal
@@ -43,8 +44,18 @@ def test_parameters_that_do_not_fit(params: dict, message: str) -> None:
 
 
 def test_what_the_entry_does_not_reach_is_left_out() -> None:
-    assert treadle.compile(linear(), embed_native=False).globals == ["main"]
-    assert treadle.compile(linear(), entry=("main", "other"), embed_native=False).globals == ["main", "other"]
+    assert treadle.compile(linear(), entry="main", embed_native=False).globals == ["main"]
+    assert treadle.compile(linear(), embed_native=False).globals == ["main", "other"]
+    assert treadle.compile(treadle.Module(linear()), embed_native=False).globals == ["main", "other"]
+
+
+def test_a_generic_function_is_not_an_entry() -> None:
+    x, a = treadle.var("x", (2,), "float32"), treadle.var("a", TypeVariable("T"))
+    same = treadle.function([a], a)
+    functions = {"main": treadle.function([x], treadle.global_function("same")(x) + 1), "same": same}
+    assert treadle.compile(functions, embed_native=False).globals[0] == "main"
+    with pytest.raises(CompileError, match="entry 'same' is generic"):
+        treadle.compile(functions, entry="same")
 
 
 def test_an_entry_that_is_not_there() -> None:
@@ -120,11 +131,11 @@ print("numba" in sys.modules)
 
 
 def test_a_model_without_the_package_onnx(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("treadle.compiler.frontend.")]:
+    loaded = {name: module for name, module in sys.modules.items() if name.startswith("treadle.compiler.onnx.")}
+    for name, module in loaded.items():
         package, _, part = name.rpartition(".")
-        monkeypatch.setattr(
-            sys.modules[package], part, sys.modules[name]
-        )  # an import sets it, too: both are as before afterwards
+        monkeypatch.setattr(sys.modules[package], part, module)  # an import sets it, too: both are as before afterwards
+    for name in loaded:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "onnx", None)  # as if it were not installed
     with pytest.raises(CompileError, match=r"pip install 'treadle\[onnx\]'"):

@@ -9,6 +9,7 @@ import pytest
 from treadle.compiler.builder.programs import (
     Expression,
     Module,
+    constant,
     data_type,
     for_loop,
     function,
@@ -24,7 +25,6 @@ from treadle.compiler.builder.programs import (
 )
 from treadle.compiler.ir.evaluate import evaluate
 from treadle.compiler.ir.infer import infer_types
-from treadle.compiler.ir.prelude import with_prelude
 from treadle.compiler.ir.text import parse_module
 from treadle.formats.messages.errors import (
     ArgumentError,
@@ -36,6 +36,8 @@ from treadle.formats.messages.errors import (
     UnknownFunctionError,
 )
 from treadle.vm.values import DataValue
+
+from .prelude import with_prelude
 
 List = data_type("List[a] = Nil | Cons(a, List[a])")
 
@@ -83,7 +85,7 @@ A, B = var("a", ()), var("b", ())
         (lambda xs: call("reverse", xs), [3, 2, 1]),
         (lambda xs: call("zip", xs, call("reverse", xs)), [(1, 3), (2, 2), (3, 1)]),
         (lambda xs: call("compose", function([A], A + 1.0), function([A], A * 10.0))(call("head", xs)), 11),
-        (lambda xs: call("iterate", function([A], A * 2.0), 10, 1.0), 1024),
+        (lambda xs: call("iterate", function([A], A * 2.0), 10)(constant(1.0)), 1024),
     ],
 )
 def test_the_prelude(result: Any, expected: Any) -> None:

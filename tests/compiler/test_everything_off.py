@@ -14,9 +14,8 @@ from treadle.compiler.ir.evaluate import evaluate_definition
 from treadle.compiler.passes import optional_passes
 from treadle.compiler.targets.cpu.target import Target
 from treadle.formats.messages.errors import TreadleError
-from treadle.tools.dev.fuzz.batches import TARGETS
 from treadle.tools.dev.fuzz.programs import Setting, sample_of, try_program, try_sample, using
-from treadle.tools.dev.fuzz.state import is_bad
+from treadle.tools.dev.fuzz.runs import TARGETS, is_bad
 
 from .kernels import harness
 from .kernels.harness import ON_X86
@@ -52,11 +51,6 @@ def test_what_code_generation_needs_cannot_be_left_out(name: str) -> None:
 def test_threads(number: int, threads: int) -> None:
     with using(threads):
         try_sample(sample_of(2, number), Setting(native=True, threads=threads), Random(number))
-
-
-@pytest.mark.parametrize("number", KERNELS)
-def test_choices_of_templates(number: int) -> None:
-    try_sample(sample_of(2, number), Setting(native=True, variant=number), Random(number))
 
 
 @pytest.mark.parametrize("target", harness.NARROW, ids=lambda target: f"{target.vector_bytes} bytes")

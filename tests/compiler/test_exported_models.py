@@ -379,7 +379,7 @@ def test_a_decoder_that_loops() -> None:
 @pytest.mark.parametrize("name", ["cnn", "transformer", "codes"])
 @pytest.mark.parametrize("keeps", [False, True], ids=["all", "inside"])
 def test_what_onnxruntimes_converter_makes_float16(name: str, keeps: bool) -> None:
-    """Where inputs and outputs keep their types, it writes the casts of inputs behind the nodes that read them."""
+    """Where inputs and outputs keep their types, it writes the casts of inputs after the nodes that read them."""
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
     make, inputs, axes, _ = MODELS[name]

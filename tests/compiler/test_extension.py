@@ -39,7 +39,7 @@ prange = range  # what the kernels below share among threads
 
 @pytest.fixture(autouse=True)
 def as_before():
-    """Operators that a test defines are gone behind it."""
+    """Operators that a test defines are gone after it."""
     yield
     for name in list(EXTENSIONS):
         del EXTENSIONS[name], TABLE[name]

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from treadle.compiler.ir.prelude import with_prelude
 from treadle.compiler.ir.text import parse_module
 from treadle.formats.executable import load
 from treadle.formats.messages.errors import ExecutionError
 from treadle.vm.machine import VirtualMachine
 
+from .prelude import with_prelude
 from .test_compile import run, saved
 
 
@@ -24,7 +24,7 @@ def value(text: str, *arguments: object) -> Any:
 def numbers(items: Any) -> list:
     """A list of the machine as one of Python."""
     found = []
-    while items.tag:
+    while items.fields:
         found.append(np.asarray(items.fields[0]).item())
         items = items.fields[1]
     return found
@@ -53,7 +53,7 @@ def with_list(body: str) -> str:
         ("r = @length(xs)", 3),
         ("f = fn(a: int64[], b: int64[]) { s = subtract(a, b)\ns }\nr = @foldl(f, x, xs)", 7 - 7 - 8 - 9),
         ("f = fn(a: int64[], b: int64[]) { s = subtract(a, b)\ns }\nr = @foldr(f, x, xs)", 7 - (8 - (9 - 7))),
-        ("f = fn(a: int64[]) { s = multiply(a, a)\ns }\nr = @iterate(f, int64(3), int64(2))", 256),
+        ("f = fn(a: int64[]) { s = multiply(a, a)\ns }\ng = @iterate(f, int64(3))\nr = call g(int64(2))", 256),
         (
             "f = fn(a: int64[]) { s = multiply(a, x)\ns }\ng = fn(a: int64[]) { s = add(a, x)\ns }\n"
             "h = @compose(f, g)\nr = call h(x)",

@@ -198,7 +198,7 @@ def number(value: int) -> Any:
 
 
 def dropped(value: Any, *calls: Any) -> Any:
-    """A value, behind calls whose results it does not use."""
+    """A value, after calls whose results it does not use."""
     return tuple_(*calls, value)[len(calls)]
 
 

@@ -6,12 +6,13 @@ import pytest
 from treadle.compiler.builder.programs import Module, function, global_function, if_, var
 from treadle.compiler.check import check_definition
 from treadle.compiler.ir.infer import infer_types
-from treadle.compiler.ir.prelude import TEXT, prelude
 from treadle.compiler.ir.text import parse_module
 from treadle.formats import dims
 from treadle.formats.messages.errors import InferenceError
 from treadle.formats.primitive import PrimitiveDefinition, PrimitiveNode
 from treadle.formats.types import tensor
+
+from .prelude import TEXT, prelude
 
 
 def result_of(text: str, name: str = "main") -> str:
@@ -106,9 +107,11 @@ def test_type_arguments_widen_until_all_arguments_fit() -> None:
 def test_the_prelude_has_the_types_that_everyone_expects() -> None:
     module = infer_types(prelude())
     assert {name: str(function.result_type) for name, function in module.functions.items()} == {
-        "head": "a", "tail": "List[a]", "nth": "a", "update": "List[a]", "length": "int64[]", "map": "List[b]", "foldl": "b",
+        "id": "a", "flip": "fn(b, a) -> c", "foldr1": "a", "sum": "int64[]", "map_accumr": "(a, List[c])",
+        "map_accuml": "(a, List[c])", "unfoldr": "List[b]", "unfoldl": "List[b]", "tmap": "Tree[b]", "size": "int64[]",
+        "head": "a", "tail": "List[a]", "nth": "a", "update": "List[a]", "length": "int64[]", "map": "List[b]", "foldl": "a",
         "foldr": "b", "filter": "List[a]", "append": "List[a]", "reverse": "List[a]", "zip": "List[(a, b)]",
-        "compose": "fn(a) -> c", "iterate": "a",
+        "compose": "fn(a) -> c", "iterate": "fn(a) -> a",
     }  # fmt: skip
 
 

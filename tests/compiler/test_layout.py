@@ -7,8 +7,12 @@ from treadle.compiler.builder.programs import Module, constant, function, op, va
 from treadle.compiler.ir.evaluate import evaluate
 from treadle.compiler.ir.infer import infer_types
 from treadle.compiler.passes.dead_code import DeadCode
+from treadle.compiler.targets.base import Stage
+from treadle.compiler.targets.cpu.backend import CPU
 from treadle.compiler.targets.cpu.passes.layout import BlockChannels
 from treadle.compiler.targets.cpu.passes.pack_matrices import PackMatrices
+from treadle.compiler.targets.cpu.target import host, of
+from treadle.native.llvm import NativeTarget
 from treadle.tests import timing
 
 RNG = np.random.default_rng(3)
@@ -19,7 +23,7 @@ def normal(*shape):
 
 
 def rewritten(module, *inputs):
-    """The operators of `main` behind the passes; its result is checked."""
+    """The operators of `main` after the passes; its result is checked."""
     before = infer_types(module)
     after = before
     for step in (BlockChannels(), PackMatrices(), DeadCode()):
@@ -425,3 +429,9 @@ def test_the_parts_of_a_split_are_cut_once():
         return timing.calls(lambda: BlockChannels()(module))
 
     assert walked(120) < 2.3 * walked(60)
+
+
+@pytest.mark.parametrize("cpu", ["haswell", "x86-64-v4"])
+def test_algorithms_are_chosen_for_the_registers_of_the_target(cpu):
+    target = of(NativeTarget(host().native.triple, cpu, ""))
+    assert (2, BlockChannels(target.block_registers)) in CPU(target).passes(Stage.LAYOUT)

@@ -15,9 +15,11 @@ from treadle.compiler.ir.analysis import expressions
 from treadle.compiler.ir.evaluate import evaluate
 from treadle.compiler.ir.infer import infer_types
 from treadle.compiler.passes import DeadCode, MergeProducts
+from treadle.compiler.targets.choice import backend_of
 
 from .test_compile import assert_equal, run, saved
 
+COSTS = backend_of().costs
 HEADS, COLUMNS = 3, 16  # of a head
 ORDER = (0, 2, 1, 3)  # of the axes [batch, rows, heads, columns of a head]
 rng = np.random.default_rng(0)
@@ -37,9 +39,9 @@ def attended(q: Expression, k: Expression, v: Expression, **attributes: Any) -> 
 
 
 def merged(*params: Expression, result: Expression, rows: int = 5) -> Counter[str]:
-    """How often each operator is there behind the pass, which changes no value."""
+    """How often each operator is there after the pass, which changes no value."""
     module = infer_types(Module(main=function(list(params), result)))
-    behind = DeadCode()(MergeProducts()(module))
+    behind = DeadCode()(MergeProducts(COSTS)(module))
     arrays = [rng.standard_normal((1, rows, 24)).astype(np.float32) for _ in params]
     expected = evaluate(module, "main", *arrays)
     assert_equal(evaluate(behind, "main", *arrays), expected)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from treadle.compiler.operators import lookup
-from treadle.compiler.operators.patterns import Pattern, pattern_problem
+from treadle.compiler.operators.regular_expressions import Pattern, pattern_problem
 from treadle.compiler.operators.table import TABLE
 from treadle.formats import metering
 from treadle.formats.dtypes import DType
@@ -130,7 +130,7 @@ def test_no_more_is_made_than_was_paid_for(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["many split", "tokens of many"])
 def test_no_list_is_kept_for_each_text(name: str) -> None:
-    """The collector of garbage walks through all lists that there are, while all threads wait."""
+    """The collector of garbage walks through all lists, while all threads wait."""
     found: list[int] = []
     operator, attributes = ("split_texts", {}) if name == "many split" else ("tokenize_texts", {})
     arrays = [to_numbers(MANY), *([to_numbers(texts(" "))] if operator == "tokenize_texts" else [])]
@@ -176,9 +176,9 @@ def test_a_long_text_gets_another_case_as_python_does_it(text: str) -> None:
 
 
 def test_what_is_known_of_an_automaton_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    from treadle.compiler.operators import patterns
+    from treadle.compiler.operators import regular_expressions
 
-    monkeypatch.setattr(patterns, "KEPT", 500)
+    monkeypatch.setattr(regular_expressions, "KEPT", 500)
     random = np.random.default_rng(1)
     expression = Pattern("[ab]*a[ab]{20}")
     text = "".join(random.choice(["a", "b"], 500))
@@ -205,9 +205,9 @@ def test_expressions_are_checked_in_time_that_their_length_tells(expression: str
 
 @pytest.mark.parametrize("expression", ["", "a|bc?|", "(a{2,5}){3}[x-z]+", "(?i)^(a*|\\b.){2,}$", "a{,5}{1}"])
 def test_states_are_counted_as_they_are_made(expression: str) -> None:
-    from treadle.compiler.operators import patterns
+    from treadle.compiler.operators import regular_expressions
 
-    counted = patterns._parsed(expression).states
+    counted = regular_expressions._parsed(expression).states
     looks: list[int] = []
     meter = metering.Meter(lambda: looks.append(1), metering.free)
     with metering.metered(meter):

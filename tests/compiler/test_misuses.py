@@ -199,8 +199,6 @@ MISUSES = [
     ('after("fold_constants", 3)', 'expected a pass, which has a name and is called with a module, got an int'),
     ('after("fold_constants", lambda module: module)', 'expected a pass, which has a name and is called with a module, got a lambda, which has none'),  # noqa: E501
     ('before("fold_constants", int)', 'expected a pass, which has a name and is called with a module, got the class int'),
-    ('compile(M, tune="a")', "tune='a': expected seconds, 0 or more, or a Session"),
-    ('compile(M, tune=-1)', 'tune=-1: expected seconds, 0 or more, or a Session'),
     ('Sampler("a")', "generate: temperature: expected a number from 0 on, got 'a'"),
     ('Sampler(top_p=[1])', 'generate: top_p: expected a number above 0, up to 1, got [1]'),
     ('load(3)', 'expected a path or the bytes of a file, got a value of type int'),

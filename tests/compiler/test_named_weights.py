@@ -16,19 +16,19 @@ from onnx import numpy_helper
 from treadle import Executable, Module, VirtualMachine, function, op, var
 from treadle.compiler.codegen.functions import Generated
 from treadle.compiler.driver import compile_module
+from treadle.compiler.named_weights import Weights
 from treadle.compiler.onnx.importer import from_onnx
 from treadle.compiler.targets.cpu.toolchain import compile_pool
-from treadle.compiler.weights import Weights
 from treadle.formats.constants import constant_type
 from treadle.formats.dtypes import DType
 from treadle.formats.messages.errors import ArgumentError, FormatError, TreadleError
 from treadle.formats.primitive import PrimitiveNode
 from treadle.formats.text.assembly import parse_assembly
 from treadle.formats.types import TensorType
-from treadle.formats.weights import NamedWeight, WeightTable
+from treadle.formats.weight_table import NamedWeight, WeightTable
 from treadle.tools.dev.zoo.catalogue import CATALOGUE
 from treadle.vm.observe.hooks import Listener
-from treadle.vm.weights import constants_of
+from treadle.vm.replaced_weights import constants_of
 
 SHAPES = {
     "w": (32, 3, 3, 3),
@@ -248,7 +248,7 @@ def test_a_constant_is_never_replaced_by_one_of_another_type_whoever_does_it(
     replace_with: Callable[[], None] = {
         "image": lambda: machine._calls.image.replace_constants({0: array}),
         "calls": lambda: machine._calls.replace_constants({0: array}),
-        "share_params": lambda: machine.share_params(other),  # even where whoever compares tables is wrong
+        "share_params": lambda: machine.share_params(other),  # even if the comparison of tables is wrong
     }[door]
     with pytest.raises(ArgumentError, match="constant 0: expected"):
         replace_with()
@@ -396,7 +396,7 @@ BAD_TABLES = {
     "a value from later on": lambda table: replace(
         table, nodes=(replace(table.nodes[0], inputs=(10**6,)), *table.nodes[1:])
     ),
-    "a constant that there is not": lambda table: replace(table, constants=((10**4, 0),)),
+    "an unknown constant": lambda table: replace(table, constants=((10**4, 0),)),
     "a constant of another type": lambda table: replace(table, constants=((0, 1),)),
     "constants out of order": lambda table: replace(table, constants=table.constants[::-1]),
     "two weights of one name": lambda table: replace(table, weights=(table.weights[0], *table.weights)),

@@ -76,7 +76,7 @@ def test_an_expression_knows_what_of_it_is_known():
     assert (len(x), x.size, len(treadle.tuple_(x, y, x))) == (4, 24, 3)
     assert str(y.size) == "2*n"
     for asks, message in (
-        (lambda: len(y), "len(): axis 0 is n, whose size a run tells"),
+        (lambda: len(y), "len(): axis 0 is n, whose size is known only at run time"),
         (lambda: float(x), "an expression has no elements while the program is built"),
         (lambda: range(x), "an expression has no elements while the program is built"),
     ):

@@ -147,7 +147,7 @@ def test_conditions_on_sizes_are_decided() -> None:
 
 
 def test_masked_attention_of_a_decoder() -> None:
-    """As exporters write it: the mask from Range over a length that only a run knows, the scale from the head's size."""
+    """As exporters write it: the mask from Range over a length known only at run time, the scale from the head's size."""
     module = from_onnx(
         parse(
             """agraph (float[b, h, s, 16] q, float[b, h, s, 16] k, int64[b, s] mask) => (float[b, h, s, 16] y)

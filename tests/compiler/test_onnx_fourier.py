@@ -1,4 +1,4 @@
-"""Fourier transforms of lengths, axes and steps that only a run can tell."""
+"""Fourier transforms of lengths, axes and steps known only at run time."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_real_numbers_of_one_side(symbolic):
 
 
 def test_mixing_along_tokens_and_features_as_in_fnet():
-    """Two transforms behind each other, the first one of as many points as there are tokens; the real parts are what is used."""
+    """Two transforms one after the other, the first of as many points as there are tokens; the real parts are what is used."""
     nodes = [
         helper.make_node("Unsqueeze", ["x", "last"], ["parts"]),
         helper.make_node("DFT", ["parts"], ["of_features"], axis=2),

@@ -1,4 +1,4 @@
-"""Values of models whose length, presence or rank only a run can tell, against `onnx.reference`."""
+"""Values of models whose length, presence or rank is known only at run time, against `onnx.reference`."""
 
 from __future__ import annotations
 

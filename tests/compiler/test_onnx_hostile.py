@@ -177,16 +177,16 @@ REFUSED: dict[str, Callable[[], bytes]] = {
         [NODE("SplitToSequence", ["x"], ["s"], axis=0), NODE("ConcatFromSequence", ["s"], ["y"], axis=0)],
         shape=(10**9,),
     ),
-    "a shape of 10^6 sizes that a run tells": lambda: model(
+    "a shape of 10^6 sizes known only at run time": lambda: model(
         [NODE("Expand", ["one", "x"], ["y"])], [tensor("one", np.array([1]))], shape=(10**6,), kind=TensorProto.INT64
     ),
-    "sums over 10^4 axes that a run tells": lambda: reduced(
+    "sums over 10^4 axes known only at run time": lambda: reduced(
         [NODE("ReduceSum", ["ones", "x"], ["big"])],
         [tensor("ones", np.ones((2, 2), np.int64))],
         TensorProto.INT64,
         10**4,
     ),
-    "a tensor of 10^4 axes that a run tells": lambda: reduced(
+    "a tensor of 10^4 axes known only at run time": lambda: reduced(
         [NODE("Reshape", ["ones", "x"], ["big"])], [tensor("ones", np.ones((2, 2), np.int64))], TensorProto.INT64, 10**4
     ),
 }
@@ -200,7 +200,7 @@ def test_work_that_can_wait_is_left_to_the_program(name: str) -> None:
 
 
 def doubled_texts() -> bytes:
-    """A text that is put behind itself 25 times, a hundred of them: 10 GB."""
+    """A text that is appended to itself 25 times, a hundred of them: 10 GB."""
     nodes = [NODE("StringConcat", [f"t{i}", f"t{i}"], [f"t{i + 1}"]) for i in range(25)]
     ends = [NODE("Shape", ["t25"], ["s"]), NODE("Cast", ["s"], ["c"], to=1), NODE("Add", ["x", "c"], ["y"])]
     return model([*nodes, *ends, NODE("Identity", ["t25"], ["z"])], [tensor("t0", np.array(["ab "] * 100, object))])

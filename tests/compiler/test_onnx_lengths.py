@@ -1,4 +1,4 @@
-"""Ranks that follow from the length of a vector, or of a tensor's rows, which only a run can tell, against `onnx.reference`."""
+"""Ranks that follow from the length of a vector, or of a tensor's rows, known only at run time, against `onnx.reference`."""
 
 from __future__ import annotations
 

@@ -259,7 +259,7 @@ def test_scans_of_a_batch_as_they_were_before_opset_9():
 
 
 def test_the_tensors_of_a_scan_are_of_one_length() -> None:
-    """Of one that only a run knows, it checks; the other tells how many rounds there are."""
+    """Of one known only at run time, it checks; the other tells how many rounds there are."""
     text = """<ir_version: 10, opset_import: ["" : 20]> g (float[n] x, bool[n] c, float[3] y) => (z) {
         v = Compress <axis = 0> (x, c)
         z = Scan <num_scan_inputs = 2, body = b (float s, float t) => (float u) { u = Add(s, t) }> (v, y) }"""

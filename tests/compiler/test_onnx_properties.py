@@ -21,7 +21,7 @@ from treadle.tools.dev.fuzz.programs import REFUSED, Setting
 from treadle.tools.dev.fuzz.random_onnx.graphs import CONTROL, OWN, Sample, single
 from treadle.tools.dev.fuzz.random_onnx.judges import difference
 from treadle.tools.dev.fuzz.random_onnx.walk import STEPS
-from treadle.tools.dev.fuzz.state import is_bad
+from treadle.tools.dev.fuzz.runs import is_bad
 from treadle.vm.values import DataValue
 
 GRAPHS = 6  # of each operator

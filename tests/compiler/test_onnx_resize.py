@@ -1,4 +1,4 @@
-"""Resize: scales, sizes and regions that only a run can tell, and what the operator `resize` cannot say by itself."""
+"""Resize: scales, sizes and regions known only at run time, and what the operator `resize` cannot say by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers that ONNX's operators take as inputs, and that only a run can tell: axes, sizes, bounds, counts."""
+"""Inputs of ONNX's operators known only at run time: axes, sizes, bounds, counts."""
 
 from __future__ import annotations
 
@@ -272,7 +272,7 @@ def test_bounds_of_ranges(kind):
 
 
 def test_what_is_known_of_a_computed_shape_stays_known():
-    """One size is read from a tensor; the other is a number, which the matrix product behind it needs to know."""
+    """One size is read from a tensor; the other is a number, which the matrix product after it needs to know."""
     from onnx import TensorProto, helper, numpy_helper
 
     graph = helper.make_graph(

@@ -13,7 +13,8 @@ from treadle.compiler import ir
 from treadle.compiler.builder.programs import Module, constant, function, op, var
 from treadle.compiler.ir.evaluate import evaluate
 from treadle.compiler.ir.infer import infer_types
-from treadle.compiler.passes import DeadCode, PointwiseProducts
+from treadle.compiler.passes import DeadCode
+from treadle.compiler.targets.cpu.passes.pointwise_products import PointwiseProducts
 
 RNG = np.random.default_rng(7)
 SIZE = 32  # of an image's sides
@@ -33,7 +34,7 @@ def window(x, channels: int, outputs: int):
 
 
 def rewritten(network: Network, shape: tuple, batch: int = 2) -> list[str]:
-    """The operators behind the pass; the result is checked."""
+    """The operators after the pass; the result is checked."""
     x = var("x", shape)
     before = infer_types(Module(main=function([x], network(x))))
     after = infer_types(DeadCode()(PointwiseProducts()(before)))

@@ -76,7 +76,7 @@ def model(tmp_path_factory) -> Path:
     source = Path(tools.__file__).parent / "models" / "digits.onnx"
     executable = treadle.compile(source, progress=False)
     executable.export_library(saved)
-    treadle.VirtualMachine(executable)  # whoever builds the kernels says so; these processes find them
+    treadle.VirtualMachine(executable)  # builds the kernels; these processes find them
     return saved
 
 

@@ -15,7 +15,7 @@ from treadle.tools.dev.fuzz.random_onnx.gradients import derivatives
 from treadle.tools.dev.fuzz.random_onnx.graphs import FAMILIES, OWN
 from treadle.tools.dev.fuzz.random_onnx.judges import by_onnxruntime, difference, unsaid
 from treadle.tools.dev.fuzz.random_onnx.walk import Walk
-from treadle.tools.dev.fuzz.state import is_bad
+from treadle.tools.dev.fuzz.runs import is_bad
 
 # Of seed 0; `python -m treadle.tools.dev.fuzz.onnx` tries as many as it is told.
 

@@ -16,7 +16,7 @@ from treadle.compiler.ir.evaluate import evaluate
 from treadle.compiler.ir.infer import infer_types
 from treadle.compiler.ir.text import parse_module, print_module
 from treadle.tools.dev.fuzz.programs import try_program
-from treadle.tools.dev.fuzz.state import is_bad
+from treadle.tools.dev.fuzz.runs import is_bad
 
 from .programs import Program, programs
 from .samples import floats

@@ -101,7 +101,7 @@ def test_what_is_shown_of_each() -> None:
 
 
 def test_to_show_a_weight_settles_nothing() -> None:
-    """Who asks for the value of a weight decides by it; who prints it does not."""
+    """Reading a weight's value makes the result depend on it; printing it does not."""
     settled: set[str] = set()
     weight = ir.Weight(np.ones((2, 2), np.float32), frozenset({"w"}), settled)
     assert repr(weight) == "<Weight float32[2, 2]>"

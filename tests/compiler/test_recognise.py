@@ -10,9 +10,12 @@ from treadle.compiler.ir.evaluate import evaluate
 from treadle.compiler.ir.infer import infer_types
 from treadle.compiler.ir.text import parse_module, print_module
 from treadle.compiler.passes import DeadCode, InferTypes, Recognise, SplitBatches
+from treadle.compiler.targets.base import Costs
+from treadle.compiler.targets.choice import backend_of
 from treadle.formats.dtypes import DType
 from treadle.formats.types import TensorType
 
+COSTS = backend_of().costs
 _TANH = """
 c = {cube}
 s = multiply(c, float32(0.044715))
@@ -90,7 +93,7 @@ def test_recognise(bindings: str, recognised: str | None) -> None:
     signature = "x: float32[4, 8], y: float32[4, 8], scale: float32[8], bias: float32[8]"
     bindings = bindings.strip().replace("; ", "\n")
     module = InferTypes()(parse_module(f"func @main({signature}) {{\n{bindings}\nr\n}}"))
-    after = DeadCode(("main",))(Recognise()(module))
+    after = DeadCode(("main",))(Recognise(COSTS)(module))
     line = print_module(after).splitlines()[-3].strip()
     wanted = recognised or bindings.splitlines()[-1].removeprefix("r = ")
     assert line == f"r: float32[4, 8] = {wanted}"
@@ -103,7 +106,7 @@ def test_recognise(bindings: str, recognised: str | None) -> None:
 def test_axes_in_the_middle_are_no_layer() -> None:
     text = _LAYER.replace("(-1,)", "(0,)").replace("(1,)", "(0,)") + "r = divide(c, d)"
     module = InferTypes()(parse_module(f"func @main(x: float32[4, 8]) {{\n{text.strip()}\nr\n}}"))
-    assert "normalization" not in print_module(Recognise()(module))
+    assert "normalization" not in print_module(Recognise(COSTS)(module))
 
 
 _HEADS = """
@@ -147,7 +150,7 @@ def test_recognise_attention(bindings: str, recognised: str | None) -> None:
         [*(f"{name}: float32[2, 6, 6, 6]" for name in "xyz"), "mask: float32[2, 1, 1, 6], holds: bool[6, 6]"]
     )
     module = InferTypes()(parse_module(f"func @main({signature}) {{\n{bindings.strip()}\nr\n}}"))
-    after = DeadCode(("main",))(Recognise()(module))
+    after = DeadCode(("main",))(Recognise(COSTS)(module))
     text = print_module(after)
     assert ("attention" in text) == (recognised is not None)
     if recognised is not None:
@@ -201,7 +204,7 @@ def _module_of_masks(bindings: str, masks: dict[str, tuple[int, ...]]) -> tuple[
 def _recognised_masks(bindings: str, masks: dict[str, tuple[int, ...]]) -> str:
     """What becomes of a module of masks, as text; its results are the same."""
     module, types = _module_of_masks(bindings, masks)
-    after = InferTypes()(DeadCode(("main",))(Recognise()(module)))
+    after = InferTypes()(DeadCode(("main",))(Recognise(COSTS)(module)))
     random = np.random.default_rng(0)
     arrays = [random.standard_normal(type_.shape).astype(np.float32) for type_ in types.values()]
     arrays = [
@@ -251,7 +254,7 @@ def test_a_reciprocal_of_products_is_no_scale() -> None:
 @pytest.mark.parametrize(
     "bindings",
     [
-        "a = add(d, n)\nb = where(h, a, float32(-50.0))\ne = add(b, m)",  # a bias before and one behind
+        "a = add(d, n)\nb = where(h, a, float32(-50.0))\ne = add(b, m)",  # a bias before and one after
         "a = where(h, d, float32(-50.0))\ne = multiply(a, f)",
         "a = add(d, m)\ne = maximum(a, float32(-50.0))",
         "a = where(h, d, float32(-50.0))\ne = where(i, float32(-60.0), a)",
@@ -277,7 +280,7 @@ r = matmul(w, z)
 r
 }"""
     module = InferTypes()(parse_module(text))
-    after = InferTypes()(DeadCode(("main",))(Recognise()(module)))
+    after = InferTypes()(DeadCode(("main",))(Recognise(COSTS)(module)))
     assert "= attention(x, y, z, " in print_module(after)
     random = np.random.default_rng(0)
     shapes = [(6, 12, 4)] * 3 + [(6, 3, 4, 3, 1), (6, 3, 4, 1, 4)]
@@ -299,7 +302,7 @@ r = matmul(u, z)
 r
 }"""
     module = InferTypes()(parse_module(text))
-    after = DeadCode(("main",))(Recognise()(module))
+    after = DeadCode(("main",))(Recognise(COSTS)(module))
     assert "attention(x, y, z, m) {nan_to_zero=true}" in print_module(after)
     arrays = [np.random.default_rng(0).standard_normal((6, 5, 4)).astype(np.float32) for _ in "xyz"]
     mask = np.zeros((5, 5), np.float32)
@@ -340,7 +343,7 @@ last
 def test_heads_that_are_merged_with_the_batch_are_those_of_attention(scores: str) -> None:
     module = InferTypes()(parse_module(_MERGED.replace("SCORES", scores)))
     split = DeadCode(("main",))(SplitBatches()(module))
-    after = DeadCode(("main",))(Recognise()(split))
+    after = DeadCode(("main",))(Recognise(COSTS)(split))
     printed = print_module(after)
     assert "= attention(x, y, z" in printed
     assert "result_axes=(0, 2, 1, 3)" in printed
@@ -366,7 +369,7 @@ r = matmul(w, z)
 r
 }""")
     )
-    after = DeadCode()(Recognise()(SplitBatches()(module)))
+    after = DeadCode()(Recognise(COSTS)(SplitBatches()(module)))
     assert "= attention(q, reshape, z) {scale=0.25}" in print_module(after)
     sizes = (1, 2, 3, 5, 4), (1, 2, 3, 7, 4), (2, 3, 7, 4)
     arrays = [np.random.default_rng(0).standard_normal(shape).astype(np.float32) for shape in sizes]
@@ -379,7 +382,7 @@ def test_heads_of_sizes_that_nothing_names_stay_as_they_are() -> None:
         "func @main(x: float32[b, 3, ?, 4], y: float32[b, 3, 4, ?]) {\ns = matmul(x, y)\na = add(s, s)\nw = softmax(a)\nw\n}"
     )
     module = InferTypes()(module)
-    assert print_module(Recognise()(SplitBatches()(module))) == print_module(module)
+    assert print_module(Recognise(COSTS)(SplitBatches()(module))) == print_module(module)
 
 
 _JOINED = {
@@ -442,7 +445,7 @@ def test_attention_reads_queries_keys_and_values_where_one_product_left_them(way
     bindings = _JOINED[way].strip()
     bindings += "\nc = permute_dims(k) {axes=(0, 1, 3, 2)}\ns = matmul(q, c)\nw = softmax(s)\nr = matmul(w, v)"
     module = InferTypes()(parse_module(f"func @main(x: float32[2, 5, 72]) {{\n{bindings}\nr\n}}"))
-    after = InferTypes()(DeadCode(("main",))(Recognise()(module)))
+    after = InferTypes()(DeadCode(("main",))(Recognise(COSTS)(module)))
     printed = print_module(after)
     assert "= attention(" in printed
     assert ("_part=" in printed) == (way not in ("in unequal runs", "with rows apart"))
@@ -479,7 +482,7 @@ def test_recognise_rotary(old: str, new: str) -> None:
     signature = "x: float32[2, 4, 6], cosine: float32[2, 4, 6], sine: float32[4, 6]"
     text = _ROTARY.strip().replace(old, new) if old else _ROTARY.strip()
     module = InferTypes()(parse_module(f"func @main({signature}) {{\n{text}\nr\n}}"))
-    after = DeadCode(("main",))(Recognise()(module))
+    after = DeadCode(("main",))(Recognise(COSTS)(module))
     is_rotary = old in ("", "add(q, p)", "multiply(x, cosine)")
     assert ("rotary(x, cosine, sine)" in print_module(after)) == is_rotary
     random = np.random.default_rng(0)
@@ -497,7 +500,7 @@ def test_recognise_rotary_among_halves_of_a_split(split: str, is_rotary: bool) -
     halves = f"h = split(x) {{{split}}}\na = h[0]\nb = h[1]\nm"
     text = halves + _ROTARY.strip().partition("\nm")[2]
     module = InferTypes()(parse_module(f"func @main({signature}) {{\n{text}\nr\n}}"))
-    after = DeadCode(("main",))(Recognise()(module))
+    after = DeadCode(("main",))(Recognise(COSTS)(module))
     assert ("rotary(x, cosine, sine)" in print_module(after)) == is_rotary
     random = np.random.default_rng(0)
     arrays = [random.standard_normal(shape).astype(np.float32) for shape in ((2, 4, 6), (2, 4, 6), (4, 6))]
@@ -526,7 +529,7 @@ def test_recognise_heads_that_share_keys_and_values(axis: int) -> None:
     text = text if axis == 2 else text.replace("(2, 2, 1,", "(2, 1, 2,")
     signature = "x: float32[2, 6, 4, 6], y: float32[2, 2, n, 6], z: float32[2, 2, n, 6]"
     module = InferTypes()(parse_module(f"func @main({signature}) {{\n{text.strip()}\nr\n}}"))
-    after = DeadCode(("main",))(Recognise()(module))
+    after = DeadCode(("main",))(Recognise(COSTS)(module))
     assert ("attention(x, y, z) {repeat=3}" in print_module(after)) == (axis == 2)
     random = np.random.default_rng(0)
     arrays = [random.standard_normal(shape).astype(np.float32) for shape in ((2, 6, 4, 6), (2, 2, 5, 6), (2, 2, 5, 6))]
@@ -538,7 +541,7 @@ def test_recognise_heads_that_share_keys_and_values(axis: int) -> None:
 def test_attention_of_rows_that_no_kernel_takes_stays_in_parts(depth: str | int) -> None:
     text = "k = permute_dims(x) {axes=(0, 2, 1)}\ns = matmul(x, k)\nw = softmax(s)\nr = matmul(w, x)"
     module = InferTypes()(parse_module(f"func @main(x: float32[2, 6, {depth}]) {{\n{text}\nr\n}}"))
-    assert "attention" not in print_module(Recognise()(module))
+    assert "attention" not in print_module(Recognise(COSTS)(module))
 
 
 def _normalized(shape: tuple[int, ...], view: tuple[int, ...], *, factor: tuple[int, ...] = (6, 1, 1)) -> ir.Module:
@@ -565,7 +568,15 @@ def _normalized(shape: tuple[int, ...], view: tuple[int, ...], *, factor: tuple[
     ],
 )
 def test_recognise_group_normalization(module: ir.Module, operators: list[str]) -> None:
-    after = DeadCode(("main",))(Recognise()(module))
+    after = DeadCode(("main",))(Recognise(COSTS)(module))
     assert [binding.value.operator for binding in after.functions["main"].body.bindings] == operators
     x = np.random.default_rng(0).standard_normal((2, 6, 4, 2)).astype(np.float32)
     np.testing.assert_allclose(evaluate(after, "main", x), evaluate(module, "main", x), rtol=1e-5, atol=1e-5)
+
+
+def test_a_target_without_the_kernel_keeps_attention_as_it_stands() -> None:
+    types = ", ".join(f"{name}: float32[2, 3, 8]" for name in "qkv")
+    steps = "t = permute_dims(k) {axes=(0, 2, 1)}\ns = matmul(q, t)\nw = softmax(s)\nr = matmul(w, v)\nr"
+    module = InferTypes()(parse_module(f"func @main({types}) {{\n{steps}\n}}"))
+    assert "attention" in print_module(Recognise(COSTS)(module))
+    assert "attention" not in print_module(Recognise(Costs())(module))

@@ -39,7 +39,7 @@ def test_padding(mode: str) -> None:
 @pytest.mark.parametrize("kind", [np.int64, np.int32, np.float32])
 @pytest.mark.parametrize("delta", [None, 2])
 def test_ranges(kind: type, delta: int | None) -> None:
-    """Of scalars that a run tells."""
+    """Of scalars known only at run time."""
     bounds = {"start": 3, "limit": 9} | ({} if delta is None else {"delta": delta})
     inputs = {name: np.asarray(bound, kind) for name, bound in bounds.items()}
     check("Range", inputs)

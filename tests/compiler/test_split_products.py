@@ -1,4 +1,4 @@
-"""Products whose columns part behind them: what the pass makes of them, what it leaves alone, and that values stay."""
+"""Products whose columns part after them: what the pass makes of them, what it leaves alone, and that values stay."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from treadle.compiler.ir.analysis import expressions
 from treadle.compiler.ir.evaluate import evaluate
 from treadle.compiler.ir.infer import infer_types
 from treadle.compiler.passes import DeadCode, SplitProducts
+from treadle.compiler.targets.choice import backend_of
 
 from .test_compile import assert_equal, run, saved
 
+COSTS = backend_of().costs
 DEPTH, PART = 128, 128  # of the weights of a part that is worth a product
 rng = np.random.default_rng(0)
 
@@ -29,10 +31,10 @@ def product(x: Expression, parts: int, biased: bool = False) -> Expression:
 
 
 def operators(make: Callable[[Expression], Expression], *shape: Any) -> Counter[str]:
-    """How often a function of x has each operator behind the pass, which changes no value."""
+    """How often a function of x has each operator after the pass, which changes no value."""
     x = var("x", (*shape, DEPTH))
     module = infer_types(Module(main=function([x], make(x))))
-    parted = DeadCode()(SplitProducts()(module))
+    parted = DeadCode()(SplitProducts(COSTS)(module))
     array = rng.standard_normal([*(3 if size == "n" else size for size in shape), DEPTH]).astype(np.float32)
     expected = evaluate(module, "main", array)
     assert_equal(evaluate(parted, "main", array), expected)

@@ -41,7 +41,7 @@ def normal(*shape):
 
 
 def rewritten(module, x, *passes):
-    """The operators of `main` behind the passes; its result is checked."""
+    """The operators of `main` after the passes; its result is checked."""
     before = after = infer_types(module)
     for step in (TransposedConvolutions(), Simplify(), FoldConstants(), *passes, DeadCode()):
         after = infer_types(step(after))
@@ -52,7 +52,7 @@ def rewritten(module, x, *passes):
 
 
 def convolved(x):
-    """The image behind a convolution: what follows is not alone."""
+    """The image after a convolution: what follows is not alone."""
     channels, axes = x.type.shape[1], x.type.rank - 2
     return op.conv(x, constant(normal(channels, channels, *(1,) * axes)))
 

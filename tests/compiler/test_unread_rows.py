@@ -15,7 +15,7 @@ CUT = "slice({}) {{starts=(0,), ends=(2,), axes=(1,)}}"
 
 NARROWED = {
     "a product": ["y = matmul(x, v)", "z = " + LAST.format("y")],
-    "by indices": ["y = matmul(x, v)", "z = " + SOME.format("y")],
+    "by indices": ["y = matmul(x, v)", "z = take(y, int64[2] [0, 1]) {axis=1}"],
     "by bounds": ["y = matmul(x, v)", "z = " + CUT.format("y")],
     "a head": ["h = rms_normalization(x, s)", "y = matmul(h, v)", "z = " + LAST.format("y")],
     "a gate": ["h = matmul(x, w)", "g = silu(h)", "y = multiply(h, g)", "r = add(x, y)", "z = " + LAST.format("r")],
@@ -29,6 +29,9 @@ NARROWED = {
     "a row for all rows": ["y = matmul(x, w)", "h = add(y, s)", "z = " + LAST.format("h")],
 }
 WHOLE = {
+    "more indices than rows, perhaps": ["y = matmul(x, v)", "z = " + SOME.format("y")],
+    "a row twice": ["y = matmul(x, v)", "z = take(y, int64[2] [1, 1]) {axis=1}"],
+    "a row twice, perhaps": ["y = matmul(x, v)", "z = take(y, int64[2] [-1, 0]) {axis=1}"],
     "all rows are read": ["y = matmul(x, w)", "q = take(y, int64[1] [-1]) {axis=1}", "z = add(y, q)"],
     "other rows are read": [
         *("y = matmul(x, w)", "p = " + LAST.format("y"), "q = take(y, int64(0)) {axis=1}", "z = subtract(p, q)"),

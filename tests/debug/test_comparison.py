@@ -12,7 +12,7 @@ from onnx import parser
 from treadle import debug
 from treadle.compiler import passes
 from treadle.compiler.passes import PIPELINE
-from treadle.compiler.targets import Stage
+from treadle.compiler.targets.base import Stage
 from treadle.debug import references
 from treadle.debug.tensors import error, forms
 from treadle.formats.messages.errors import ArgumentError, FormatError, TreadleError

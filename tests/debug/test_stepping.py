@@ -12,7 +12,7 @@ import pytest
 import treadle
 from treadle.compiler.operators.table import TABLE
 from treadle.compiler.targets.cpu.kernels.own import OWN
-from treadle.debug.interpreter.call import Step
+from treadle.compiler.targets.emulated.call import Step
 from treadle.formats.extensions import EXTENSIONS
 from treadle.formats.messages.errors import ArgumentError, UnknownFunctionError
 from treadle.native.convention import STOPPED
@@ -77,7 +77,7 @@ def test_a_primitive_that_is_not_there_or_not_called(program: treadle.Executable
 
 @pytest.fixture
 def forgotten() -> Iterator[None]:
-    """Operators that a test defines are gone behind it."""
+    """Operators that a test defines are gone after it."""
     yield
     for name in list(EXTENSIONS):
         del EXTENSIONS[name], TABLE[name]

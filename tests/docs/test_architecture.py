@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import re
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from treadle.tools.dev.derive import sources
 
-ROOT = Path(__file__).parents[2]
+from ..package import FOLDERS, ROOT
 
 # "The runtime objects" of `vm`: what the compiler may import of the machine; the package itself holds a name alone
 OF_VM = {"__init__", "library", "values", "verify"}
@@ -18,40 +22,14 @@ BY_VARIABLE = {
     "formats/executable.py": "the package says which module links libraries (formats.library_writer)",
     "formats/library.py": "the package says which module shows kernels (formats.kernel_sources)",
     "compiler/operators/table.py": "the compiler says which module has the operators of targets (operators_of_targets)",
-    "vm/library.py": "the package says which module builds kernels (vm.compiler_name)",
+    "vm/library.py": "the package says which module builds kernels (vm.compiler_name), and which others run them (vm.targets)",
     "tvm/_lazy.py": "the modules that packages of tvm list by name (lazy)",
-    "tvm/modules/load.py": "modules of vm, and what users register (_LOADERS)",
-    "tvm/runtime/registry.py": "its own modules, by the functions that they register (PROVIDERS)",
     "vm/internals.py": "names within Numba and NumPy",
     "debug/__init__.py": "its own modules (_HOMES)",
     "cluster/__init__.py": "its own modules (_HOMES)",
     "cluster/tables.py": "modules of pyarrow",
     "compiler/onnx/converters.py": "converters of other libraries' models (LIBRARIES)",
 }
-
-# Modules that still import one another. This list only gets shorter; nothing of `tvm` is in it.
-CIRCLES = [
-    ["compiler/builder/array_methods.py", "compiler/builder/programs.py"],
-    ["compiler/ir/__init__.py", "compiler/ir/printer.py"],
-    ["compiler/onnx/batch.py", "compiler/onnx/batch_rules.py"],
-    ["debug/bisection.py", "debug/case.py", "debug/comparison.py"],
-    ["formats/dtypes.py", "formats/messages/choices.py", "formats/messages/elsewhere.py", "formats/messages/names.py"],
-    [
-        "formats/executable.py",
-        "formats/text/assembly.py",
-        "formats/text/assembly_parser.py",
-        "formats/text/assembly_printer.py",
-        "formats/text/disassembly.py",
-        "formats/text/report.py",
-    ],
-    ["remote/calls.py", "remote/device.py", "remote/machine.py", "remote/tensor.py"],
-    ["serve/service.py", "serve/tracing.py"],
-    ["tools/arguments.py", "tools/json_values.py"],
-    ["tools/dev/bench/race.py", "tools/dev/bench/race_report.py"],
-    ["tools/dev/fuzz/random_module.py", "tools/dev/fuzz/random_sizes.py"],
-    ["tools/dev/fuzz/random_onnx/control.py", "tools/dev/fuzz/random_onnx/graphs.py"],
-    ["vm/entry_check.py", "vm/failures.py"],
-]
 
 
 def rows() -> dict[str, str]:
@@ -69,6 +47,66 @@ def test_what_the_page_names_is_there() -> None:
     assert sorted(each for each in named if not (ROOT / each).exists()) == []
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     assert set(re.findall(r"`make ([\w-]+)`", text)) <= targets
+
+
+NAMED = re.compile(r"\btreadle\.([a-z_]\w*(?:\.[a-z_]\w*)+)")
+PATH = re.compile(r"(?<![\w/.*{}<>-])((?:[\w.-]+/)+[\w-]+\.(?:py|pyi|md|tasm|txt|json))\b")
+
+
+def texts() -> Iterator[tuple[str, int, str]]:
+    """Lines of code, tests and pages: path, number, line. The examples in this file name modules that do not exist."""
+    places = [ROOT / folder for folder in (*FOLDERS, "docs", "examples", "tests")]
+    paths = [path for place in places for suffix in ("py", "md", "ipynb") for path in place.rglob(f"*.{suffix}")]
+    for path in [*paths, ROOT / "README.md", ROOT / "Makefile", ROOT / "pyproject.toml"]:
+        if path != Path(__file__):
+            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+                yield path.relative_to(ROOT).as_posix(), number, line
+
+
+def is_named_rightly(dotted: str) -> bool:
+    """Whether the name is of a module, or of something that the text of a module mentions."""
+    parts, depth = dotted.split("."), 0
+    while depth < len(parts) and (is_module(parts[: depth + 1]) or (ROOT.joinpath(*parts[: depth + 1])).is_dir()):
+        depth += 1
+    module = ROOT.joinpath(*parts[:depth])
+    module = module / "__init__.py" if module.is_dir() else module.with_suffix(".py")
+    return depth == len(parts) or (module.exists() and parts[depth] in re.findall(r"\w+", module.read_text("utf-8")))
+
+
+def is_module(parts: list[str]) -> bool:
+    return any(ROOT.joinpath(*parts).with_suffix(suffix).exists() for suffix in (".py", ".pyi"))
+
+
+def test_modules_that_strings_comments_and_pages_name_are_there() -> None:
+    wrong = [
+        f"{path}:{number}: treadle.{name}"
+        for path, number, line in texts()
+        for name in NAMED.findall(line)
+        if name.partition(".")[0] in FOLDERS and not is_named_rightly(name)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_files_that_strings_comments_and_pages_name_are_there() -> None:
+    """Those of TVM's own tests (tests/python) are not ours."""
+    wrong = [
+        f"{path}:{number}: {name}"
+        for path, number, line in texts()
+        for name in PATH.findall(line)
+        if name.partition("/")[0] in (*FOLDERS, "docs", "tests")
+        and not name.startswith("tests/python/")
+        and not any((place / name).exists() for place in (ROOT, (ROOT / path).parent))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("package", ["treadle", "treadle.cluster", "treadle.debug"])
+def test_no_module_has_the_name_of_something_else_of_its_package(package: str) -> None:
+    """The import of the module would put it in the other's place."""
+    homes = importlib.import_module(package)._HOMES
+    assert [
+        name for name, home in homes.items() if home != f".{name}" and importlib.util.find_spec(f"{package}.{name}")
+    ] == []
 
 
 def allowed(folder: str) -> set[str]:
@@ -109,8 +147,8 @@ def test_the_compiler_imports_the_runtime_objects_of_the_machine_alone() -> None
 
 
 def test_only_targets_know_which_target_it_is() -> None:
-    """The rest of the compiler imports what all targets are (`targets/__init__.py`), and none of them."""
-    facade = {"compiler/targets/__init__.py", "compiler/targets/base.py"}
+    """The rest of the compiler imports what all targets are (`targets/base.py`) and which one is meant, and none of them."""
+    facade = {"compiler/targets/base.py", "compiler/targets/choice.py"}
     wrong = [
         f"{path} imports {each}"
         for path in modules("compiler")
@@ -128,10 +166,22 @@ def test_what_no_text_tells_is_known() -> None:
     assert found == BY_VARIABLE.keys()
 
 
-def test_no_modules_import_one_another_but_those_that_are_known() -> None:
-    found = sources.circles(path for folder in rows() for path in modules(folder))
-    new = [circle for circle in found if not any(set(circle) <= set(known) for known in CIRCLES)]
-    assert not new, "a third module has what two need of each other, or a registry"
+def test_no_modules_import_one_another() -> None:
+    """A third module has what two need of each other, or one of them is handed it."""
+    assert sources.circles(path for folder in rows() for path in modules(folder)) == []
+
+
+def test_no_file_is_longer_than_700_lines_and_no_folder_has_more_than_40() -> None:
+    lengths = {path: len((ROOT / path).read_text(encoding="utf-8").splitlines()) for path in everything()}
+    assert {
+        path: length for path, length in lengths.items() if length > 700 and path.partition("/")[0] != "tests"
+    } == {}
+    counts = Counter(Path(path).parent.as_posix() for path in lengths)
+    assert {folder: count for folder, count in counts.items() if count > 40} == {}
+
+
+def everything() -> list[str]:
+    return [path for folder in (*rows(), "tests") for path in modules(folder)]
 
 
 def test_imports_within_functions_and_for_type_checkers_make_circles(tmp_path: Path) -> None:

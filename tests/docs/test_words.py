@@ -14,7 +14,7 @@ INSTEAD = {
     r"[\w}'\"\])] came(?=[\"';:]|\.\s|\.$)": "expected A, got B",
     r"\bwhat came\b": "what was given, the input, the outcome",
     r"\bso (many|much)\b": "the parameter's name, or this many",
-    r"(?<![Tt]here )\b(is|are|was|were) no (number|tensor|name|text|string|type|program|parameter|function|node)s?\b": (
+    r"(?<![Tt]here )\b(is|are|was|were) no (number|tensor|name|text|string|type|program|parameter|function|node|element)s?\b": (
         "is not a"
     ),
     r"\bwhat (is|are) no\b": "anything but a, or NaN",
@@ -22,10 +22,18 @@ INSTEAD = {
     r"\b(asked|asks|ask) for .*\bahead\b": "prefetched",
     r"\b(is|are) to (be|have)\b[^\"]*, (but|got)\b": "must be",
     r"\bneeded, (but|got)\b": "expected A, got B",
+    r"\b([Ww]hoever|Who)\b(?! may)": "the caller, the user, the next; or a passive sentence",
+    r"\bone behind (the other|another)\b": "one after the other, consecutive",
+    r"\b(only a run|a run (can )?tells?)\b": "known only at run time",
+    r"\b(past the caches|no cache has room)\b": "non-temporal; larger than the caches",
+    r"\bmay come from anywhere\b": "untrusted",
+    r"\b[Nn]umbers of (a few|few|so few|4|8|4 or 8) bits\b": "4-bit integers, narrow integers",
+    r"\bthat there (is|are)( not)?\b(?! (a|an|no|one|not enough|nothing|something|some|room)\b)": "unknown, missing, existing",
+    r"\b(brings?|brought|bringing)\b.*\bnearer\b": "prefetches",
 }
 
 # Written by others at present
-LATER = ("README.md", "docs/index.md", "docs/architecture.md", "tools/dev/fuzz/", "tools/dev/hosts/")
+LATER = ("README.md", "docs/index.md", "docs/architecture.md", "tools/dev/fuzz/")
 
 
 def texts() -> dict[str, list[str]]:

@@ -6,7 +6,7 @@ from treadle.formats.executable import Executable, NativeKernel
 from treadle.formats.primitive import PrimitiveNode
 from treadle.formats.text.assembly import parse_assembly
 from treadle.formats.types import TensorType
-from treadle.formats.weights import NamedWeight, WeightTable
+from treadle.formats.weight_table import NamedWeight, WeightTable
 
 TEXT = """\
 meta "producer" = "tests"
@@ -54,4 +54,4 @@ WEIGHTS = WeightTable(
 def executable(more: str = "") -> Executable:
     """With `more` in its text."""
     native = {"x86-64": {"00ff": NativeKernel(b"machine code", (2, 64), 0, 12)}}
-    return Executable(parse_assembly(TEXT + more), native, {"x86-64": {"00ff": "band=2 tile=6x4"}}, WEIGHTS)
+    return Executable(parse_assembly(TEXT + more), native, WEIGHTS)

@@ -12,7 +12,6 @@ from treadle.formats.isa import OPERATIONS, Field, Kind, Operation
 from treadle.formats.primitive import Primitive, PrimitiveDefinition, PrimitiveNode
 from treadle.formats.program import Function, Import, NativeKernel, Program, SourceLocation
 from treadle.formats.strings import to_numbers
-from treadle.formats.tuning import print_variant
 from treadle.formats.types import (
     UNKNOWN,
     Constructor,
@@ -200,12 +199,6 @@ kernels = st.builds(
     st.lists(WORDS, max_size=3).map(tuple),
     st.integers(0, 1 << 30),
     st.integers(0, 9),
-)
-variants = st.dictionaries(
-    st.text("abc_", min_size=1, max_size=5), st.text("09AZaz_.", min_size=1, max_size=5), max_size=3
-).map(print_variant)
-tunings = st.dictionaries(
-    texts, st.dictionaries(st.binary(max_size=4).map(bytes.hex), variants, max_size=3), max_size=2
 )
 native_code = st.dictionaries(
     texts, st.dictionaries(st.binary(max_size=4).map(bytes.hex), kernels, max_size=3), max_size=2

@@ -7,7 +7,7 @@ from treadle.formats.isa import OPERATIONS
 from treadle.formats.messages.errors import FormatError, LimitError, UnknownFunctionError
 from treadle.formats.program import Program
 from treadle.formats.text.assembly import parse_assembly
-from treadle.formats.text.disassembly import dis
+from treadle.formats.text.dis import dis
 
 from . import examples
 

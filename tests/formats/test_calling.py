@@ -1,4 +1,4 @@
-"""What public functions and classes have in common: calls that do not fit, attributes that there are not, warnings' lines."""
+"""What public functions and classes have in common: calls that do not fit, unknown attributes, warnings' lines."""
 
 import inspect
 import pickle

@@ -154,7 +154,7 @@ def test_constants_in_bytes_at_an_odd_address_are_aligned_too() -> None:
 def test_damaged_constants_are_found_when_they_are_checked() -> None:
     data = bytearray(examples.executable().as_bytes())
     opened = Container(bytes(data), frozenset(schema.BY_NAME))
-    data[opened.entries["constants"].offset + 60] = 1  # padding behind the first constant
+    data[opened.entries["constants"].offset + 60] = 1  # padding after the first constant
     executable = load(bytes(data))
     with pytest.raises(ChecksumError, match="section 'constants'"):
         executable.check_constants()

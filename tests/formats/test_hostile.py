@@ -10,7 +10,7 @@ from treadle.formats.executable import load
 from treadle.formats.messages.errors import FormatError
 from treadle.formats.program import Program
 from treadle.formats.text.assembly import parse_assembly, print_assembly
-from treadle.formats.text.disassembly import dis
+from treadle.formats.text.dis import dis
 
 from . import examples, strategies
 

@@ -1,4 +1,4 @@
-"""A name that there is not suggests the nearest ones, wherever names are looked up."""
+"""An unknown name suggests the nearest ones, wherever names are looked up."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""TVM's JSON of nodes: the metadata behind Relay's text."""
+"""TVM's JSON of nodes: the metadata after Relay's text."""
 
 import contextlib
 import json

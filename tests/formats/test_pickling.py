@@ -99,8 +99,6 @@ def test_a_variation_of_what_was_loaded_goes_as_bytes(path: Path) -> None:
     kernel = NativeKernel(b"code", (1,), 0, 0)
     native = load(path).with_native({"target": {"key": kernel}})
     assert copied(native).native == native.native
-    tuned = load(path).with_tuning({"target": {"key": "tile=1x1"}})
-    assert copied(tuned).tuning == tuned.tuning
 
 
 def test_whether_native_code_is_trusted_travels(path: Path) -> None:

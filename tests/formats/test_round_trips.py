@@ -9,7 +9,7 @@ from treadle.formats.messages.errors import ArgumentError
 from treadle.formats.program import Program
 from treadle.formats.sections import decode_definition, encode_definition
 from treadle.formats.text.assembly import parse_assembly, print_assembly
-from treadle.formats.text.disassembly import dis
+from treadle.formats.text.dis import dis
 
 from . import strategies
 
@@ -17,13 +17,12 @@ quick = settings(max_examples=100, deadline=None, suppress_health_check=list(Hea
 
 
 @quick
-@given(strategies.programs(), strategies.native_code, strategies.tunings)
-def test_bytes_hold_everything(program: Program, native: dict, tuning: dict) -> None:
-    data = Executable(program, native, tuning).as_bytes()
+@given(strategies.programs(), strategies.native_code)
+def test_bytes_hold_everything(program: Program, native: dict) -> None:
+    data = Executable(program, native).as_bytes()
     loaded = load(data)
     loaded.check_constants()
     assert loaded.native == {target: dict(kernels) for target, kernels in native.items()}
-    assert loaded.tuning == {target: dict(choices) for target, choices in tuning.items()}
     assert loaded.program.functions == program.functions
     assert loaded.program.data_types == program.data_types
     assert loaded.program.types == program.types

@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("grpc")
 import grpc
-from treadle.remote.wire import SERVICE as SERVICE_OF_REMOTE
+from treadle.rpc.wire import SERVICE as SERVICE_OF_REMOTE
 from treadle.serve import grpc_calls
 from treadle.serve.errors import BadRequestError
 from treadle.serve.grpc_messages import message
@@ -210,7 +210,7 @@ def test_the_bytes_of_all_messages_are_bounded(start, folder, connect):
 
 @pytest.mark.usefixtures("bounds")
 def test_a_remote_call_does_not_wait_for_its_message_for_ever(start, folder, connect):
-    from treadle.remote.server.sessions import RemoteLimits
+    from treadle.rpc.server.sessions import RemoteLimits
 
     server = start(remote=RemoteLimits())
     over = threading.Event()

@@ -200,7 +200,7 @@ def exchanged(port: int, data: bytes) -> bytes:
 
 @pytest.mark.timeout(600 + COUNT // 10)
 def test_mutated_bytes_of_http_connections(folder: Path, start: Callable[..., Any]):
-    """Two requests, one behind the other, at a real port: each answer has a status that is named."""
+    """Two requests, one after the other, at a real port: each answer has a status that is named."""
     pytest.importorskip("httptools")
     server, rng, statuses = start(), random.Random(3), Counter()
     head = json.dumps({"inputs": [example()["inputs"][0] | {"data": []}], "id": "1"}).encode()

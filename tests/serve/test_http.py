@@ -49,7 +49,7 @@ def tensor(x: np.ndarray, name: str = "x", datatype: str = "FP32") -> dict[str, 
 
 
 def binary(x: np.ndarray, size: int | None = None, **fields: Any) -> tuple[bytes, str]:
-    """A body with the tensor's bytes behind the JSON, and the JSON's length."""
+    """A body with the tensor's bytes after the JSON, and the JSON's length."""
     entry = {"name": "x", "shape": list(x.shape), "datatype": "FP32"}
     entry["parameters"] = {"binary_data_size": x.nbytes if size is None else size}
     head = json.dumps({"inputs": [entry], **fields}).encode()
@@ -305,7 +305,7 @@ def test_tokens_and_the_access_log(folder: Path, start: Callable[..., Any], tmp_
     assert client.ask("GET", "/metrics")[0] == 401
     assert client.ask("GET", "/v2", Authorization="Bearer nope")[0] == 401
     assert client.ask("GET", "/v2", Authorization="Bearer other")[0] == 200
-    while len(log.getvalue().splitlines()) < 5:  # a line is written behind the answer
+    while len(log.getvalue().splitlines()) < 5:  # a line is written after the answer
         time.sleep(0.01)
     lines = [json.loads(line) for line in log.getvalue().splitlines()]
     assert [line["status"] for line in lines] == [200, 401, 401, 401, 200]

@@ -21,7 +21,7 @@ import pytest
 import treadle
 from treadle import VirtualMachine, errors
 from treadle.formats.text.assembly import parse_assembly
-from treadle.remote.wire import VERSION, pack, unpack
+from treadle.rpc.wire import VERSION, pack, unpack
 from treadle.vm.values import Closure, DataValue
 
 from . import models
@@ -29,8 +29,8 @@ from .mutations import damaged, mutated
 
 pytest.importorskip("grpc")
 pytest.importorskip("prometheus_client")
-from treadle.remote.server.functions import Functions
-from treadle.remote.server.sessions import RemoteLimits
+from treadle.rpc.server.functions import Functions
+from treadle.rpc.server.sessions import RemoteLimits
 
 X = np.arange(16, dtype=np.float32).reshape(2, 8)
 LARGE = np.random.default_rng(1).standard_normal((100_000, 8)).astype(np.float32)
@@ -634,7 +634,7 @@ def test_a_value_is_never_larger_than_what_was_sent(serve: Callable[..., Any]):
     machine = VirtualMachine(models.rows(), device=device)
     nodes: list[Any] = [["tuple", []]] + [["tuple", [number, number]] for number in range(40)]
     header = {"do": "call", "machine": machine._owner.number, "function": "main", "args": [40], "values": nodes}
-    with pytest.raises(errors.FormatError, match="no node"):
+    with pytest.raises(errors.FormatError, match="is not a node"):
         device.connection.ask(header)
     with pytest.raises(errors.FormatError, match="got 0"):
         device.connection.ask({**header, "args": [0], "values": [["tensor", "float32", [1 << 40]]]})

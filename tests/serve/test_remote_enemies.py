@@ -19,7 +19,7 @@ import pytest
 import treadle
 from treadle import VirtualMachine, errors
 from treadle.formats.text.assembly import parse_assembly
-from treadle.remote.wire import VERSION, Steps, pack, unpack
+from treadle.rpc.wire import VERSION, Steps, pack, unpack
 from treadle.vm.budgets import CancelToken
 
 from ..timing import soon
@@ -28,8 +28,8 @@ from . import models
 pytest.importorskip("grpc")
 pytest.importorskip("prometheus_client")
 import grpc
-from treadle.remote.server.sessions import RemoteLimits, Session
-from treadle.remote.server.work import Work
+from treadle.rpc.server.sessions import RemoteLimits, Session
+from treadle.rpc.server.work import Work
 
 X = np.ones((2, 8), np.float32)
 MEGABYTES = np.ones((4, 1 << 20), np.uint8)

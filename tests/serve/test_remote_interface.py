@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import operator
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 import treadle
 from treadle import Module, VirtualMachine, errors, function, op, var
-from treadle.remote.machine import REFUSED
+from treadle.rpc.machine import REFUSED
 from treadle.tvm.graphs.executor import GraphExecutor
 from treadle.tvm.graphs.factory import GraphFactory
 from treadle.vm.budgets import BOUNDS
@@ -20,7 +21,7 @@ from . import models
 
 pytest.importorskip("grpc")
 pytest.importorskip("prometheus_client")
-from treadle.remote.server.sessions import RemoteLimits
+from treadle.rpc.server.sessions import RemoteLimits
 
 X = np.arange(16, dtype=np.float32).reshape(2, 8)
 W = np.linspace(-1, 1, 32, dtype=np.float32).reshape(8, 4)
@@ -78,6 +79,7 @@ def then(machine: Any, *_: Any) -> Any:
 METHODS: dict[str, Callable[[Any], Any]] = {
     "bind": bound,
     "call": lambda m: m.call("main", [X], max_seconds=20),
+    "call_async": lambda m: asyncio.run(m.call_async("main", [X], max_seconds=20)),
     "device": lambda m: m.device.kind,
     "get_function_params": lambda m: m.get_function_params("main"),
     "get_input_index": lambda m: (m.get_input_index("x"), m.get_input_index("nope")),
@@ -89,6 +91,7 @@ METHODS: dict[str, Callable[[Any], Any]] = {
     "invoke_closure": lambda m: _closure(m),
     "invoke_stateful": lambda m: (m.set_input("main", X), m.invoke_stateful("main"), m.get_outputs()),
     "load_constants": lambda m: m.load_constants({}),
+    "load_deltas": lambda m: then(m, m.load_deltas({"w": W}, 0.5)),
     "load_params": lambda m: then(m, m.load_params(OTHER)),
     "profile": lambda m: [row.primitive for row in m.profile("main", X)],
     "profile_call": lambda m: [row.calls for row in m.profile_call("main", [X], max_seconds=20)],
@@ -147,7 +150,7 @@ FAULTS: dict[str, Callable[[Any], Any]] = {
     "too little memory": lambda m: m.call("main", [X], max_memory=1),
     "no inputs": lambda m: m.invoke_stateful("main"),
     "no outputs": lambda m: m.get_outputs("main"),
-    "an output that there is not": lambda m: (m.set_input("main", X), m.invoke_stateful("main"), m.get_outputs("main", 1)),
+    "an unknown output": lambda m: (m.set_input("main", X), m.invoke_stateful("main"), m.get_outputs("main", 1)),
     "an output before the first": lambda m: (m.set_input("main", X), m.invoke_stateful("main"), m.get_outputs("main", -1)),
     "an output without a number": lambda m: (m.set_input("main", X), m.invoke_stateful("main"), m.get_outputs("main", "a")),
     "an output True": lambda m: (m.set_input("main", X), m.invoke_stateful("main"), m.get_outputs("main", True)),
@@ -156,7 +159,7 @@ FAULTS: dict[str, Callable[[Any], Any]] = {
     "a saved call that does not fit": lambda m: m.saved_call("main", X[:1]),
     "a saved call with arguments": lambda m: m.call(m.saved_call("main", X), [X]),
     "another machine's saved call": lambda m: m.call(VirtualMachine(named(), device=m.device).saved_call("main", X)),
-    "a weight that there is not": lambda m: m.load_params({"nope": W}),
+    "an unknown weight": lambda m: m.load_params({"nope": W}),
     "a weight of another shape": lambda m: m.load_params({"w": W[:1]}),
     "a constant that is not a weight": lambda m: m.load_constants({1000: W}),
     "a constant of another type": lambda m: m.load_constants({m._weights.constants[0][0]: X}),
@@ -282,10 +285,10 @@ GRAPH: dict[str, Callable[[Any], Any]] = {
     "time_evaluator": lambda g: (g.set_input("x", X), len(g.time_evaluator("run", g.device, number=1, repeat=3)().results)),
 }  # fmt: skip
 GRAPH_FAULTS: dict[str, Callable[[Any], Any]] = {
-    "an input that there is not": lambda g: g.set_input("nope", X),
+    "an unknown input": lambda g: g.set_input("nope", X),
     "another shape": lambda g: g.set_input("x", X[:1]),
     "another element type": lambda g: g.set_input("x", X.astype(np.int64).astype(np.complex128)),
-    "an output that there is not": lambda g: g.get_output(7),
+    "an unknown output": lambda g: g.get_output(7),
     "out of another shape": lambda g: g.get_output(0, np.zeros((1, 4), np.float32)),
     "a weight of another shape": lambda g: g.set_input(w=X),
     "in place, of another shape": lambda g: g.set_input_zero_copy("x", there(g, X[:1])),

@@ -79,7 +79,7 @@ def test_a_graph_executor_at_a_server_is_gone_with_its_last_reference(use, devic
 
 
 def test_a_connection_is_gone_with_the_last_that_uses_it(start: Callable[..., Any], no_collector):
-    from treadle.remote.server.sessions import RemoteLimits
+    from treadle.rpc.server.sessions import RemoteLimits
 
     server = start(remote=RemoteLimits())
     device = treadle.remote(f"127.0.0.1:{server.grpc_port}")

@@ -11,7 +11,7 @@ import treadle.tvm as tvm
 
 pytest.importorskip("grpc")
 pytest.importorskip("prometheus_client")
-from treadle.remote.server.sessions import RemoteLimits
+from treadle.rpc.server.sessions import RemoteLimits
 from treadle.tvm.rpc.testing import FUNCTIONS
 
 OWNED = np.zeros(5000, np.float32)

@@ -18,9 +18,9 @@ from . import models
 pytest.importorskip("grpc")
 pytest.importorskip("prometheus_client")
 import grpc
-from treadle.remote.server.sessions import RemoteLimits, Session, Total
-from treadle.remote.server.turns import Places, in_turn
-from treadle.remote.wire import SESSION_KEY, pack, unpack
+from treadle.rpc.server.sessions import RemoteLimits, Session, Total
+from treadle.rpc.server.turns import Places, in_turn
+from treadle.rpc.wire import SESSION_KEY, pack, unpack
 from treadle.serve.scheduler import Line, Scheduler
 
 X = np.ones((2, 8), np.float32)

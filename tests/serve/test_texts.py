@@ -174,7 +174,7 @@ def test_texts_are_merged_and_kept_by_sequences(server: Any, client: Client):
 
 
 def test_a_remote_device_takes_no_numbers_of_texts(start: Callable[..., Any]):
-    from treadle.remote.server.sessions import RemoteLimits
+    from treadle.rpc.server.sessions import RemoteLimits
 
     server = start(remote=RemoteLimits())
     held = strings.Texts()

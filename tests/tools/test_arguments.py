@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from treadle.formats.dtypes import DType
 from treadle.formats.types import tensor
-from treadle.tools.arguments import UsageError, byte_count, match_names, mismatch, parse, seconds, spread
+from treadle.tools.arguments import byte_count, match_names, mismatch, parse, seconds, spread
+from treadle.tools.errors import UsageError
 
 
 @pytest.mark.parametrize(

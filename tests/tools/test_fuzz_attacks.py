@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from treadle.formats.messages.errors import ShapeError
 from treadle.tools.dev.fuzz import attacks
-from treadle.tools.dev.fuzz.hostile.attacks import ATTACKS, MB, Variant, want
+from treadle.tools.dev.fuzz.hostile.attacks import ATTACKS
+from treadle.tools.dev.fuzz.hostile.variants import MB, Variant, want
 
 
 @pytest.mark.parametrize("name", ATTACKS)

@@ -6,30 +6,23 @@ import pytest
 from treadle.compiler.operators.shapes import require_value
 from treadle.formats.dtypes import DType
 from treadle.formats.messages.errors import InferenceError
-from treadle.tools.dev.fuzz import models
+from treadle.tools.dev.fuzz import models, runs
 
 COUNT = 60
 
 
 def test_hostile_models_are_refused_or_compiled() -> None:
-    tally, findings = models.run(seed=22, first=0, count=COUNT, told=lambda _: None, with_cases=False)
-    assert not findings
-    assert sum(tally.values()) == COUNT
-    assert tally["compiled"]
-    assert tally["refused ModelError"]
+    state = runs.run(models.FUZZER, ["--seed", "22", "--count", str(COUNT), "--without-cases"])
+    assert not state.findings
+    assert sum(state.tally.values()) == COUNT
+    assert state.tally["compiled"]
+    assert state.tally["refused ModelError"]
 
 
 def test_a_model_is_a_function_of_its_number() -> None:
     assert [models.make_model(0, number, False) for number in range(9)] == [
         models.make_model(0, n, False) for n in range(9)
     ]
-
-
-def test_a_process_that_is_lost_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(models.sys, "executable", "false")
-    tally, findings = models.run(seed=0, first=0, count=2, told=lambda _: None, with_cases=False)
-    assert tally["finding"] == 2
-    assert "exit status" in findings[0]
 
 
 @pytest.mark.parametrize("name", ["int4", "uint4", "int2", "uint2", "int8", "uint64", "bool"])

@@ -9,7 +9,7 @@ import onnx
 import pytest
 import treadle
 from onnx import parser
-from treadle.compiler.onnx.importer import is_known
+from treadle.compiler.onnx.schemas import is_known
 from treadle.formats.messages.errors import UnsupportedOperatorError
 from treadle.tools import operators
 from treadle.tools.cli import main

@@ -11,7 +11,8 @@ import treadle.tvm
 from treadle.errors import UnsupportedNameError
 from treadle.tvm.relay.op import absent
 
-TEXT = (Path(__file__).parent.parent.parent / "docs" / "tvm.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs" / "tvm.md").read_text(encoding="utf-8")
 IN_CODE = re.compile(r"`([^`]+)`")
 
 COMPLETE = ("treadle.tvm.runtime",)  # packages of the face whose names must all be in the page
@@ -37,6 +38,27 @@ def test_each_name_is_there(name: str) -> None:
         is_declared = part in getattr(found, "__annotations__", {})
         assert is_declared or hasattr(found, part), f"{name}: {found} has no {part}"
         found = getattr(found, part, None)
+
+
+def test_each_home_of_ours_is_there() -> None:
+    """What the second columns name: modules, and what they have."""
+    lines = [line.split("|")[2] for line in TEXT.splitlines() if line.startswith("| `tvm.")]
+    homes = {name for line in lines for name in re.findall(r"`((?:vm|formats|compiler|decode|tvm)\.[\w.]+)`", line)}
+    for home in sorted(homes - {"vm.builtin"}):
+        parts = home.split(".")
+        depth = next(at for at in range(len(parts), 0, -1) if _module(parts[:at]) is not None)
+        found: Any = _module(parts[:depth])
+        for part in parts[depth:]:
+            assert hasattr(found, part), f"{home}: {found} has no {part}"
+            found = getattr(found, part)
+    for path in {path for line in lines for path in re.findall(r"`([a-z_]+/[\w/]+\.py)`", line)}:
+        assert (ROOT / path).is_file(), path
+
+
+def _module(parts: list[str]) -> Any:
+    path = ROOT.joinpath(*parts)
+    is_there = path.with_suffix(".py").is_file() or path.is_dir()
+    return importlib.import_module(".".join(("treadle", *parts))) if is_there else None
 
 
 @pytest.mark.parametrize("package", COMPLETE)

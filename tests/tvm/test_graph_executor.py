@@ -17,7 +17,7 @@ from treadle.formats.executable import Executable
 from treadle.formats.messages.errors import ChecksumError, FormatError, UnknownFunctionError
 from treadle.formats.param_dict import save_param_dict
 from treadle.tvm.contrib import graph_executor, graph_runtime
-from treadle.tvm.contrib.factory import GraphExecutorFactoryModule, graph_executor_factory
+from treadle.tvm.contrib.factory import GraphExecutorFactoryModule
 from treadle.tvm.files.graph_json import parse_graph
 from treadle.tvm.runtime.container import ShapeTuple, String
 
@@ -259,6 +259,17 @@ def test_benchmark_end_to_end(addition: GraphExecutorFactoryModule) -> None:
         module.benchmark(tvm.cpu(), z=data, end_to_end=True)
 
 
+@pytest.mark.parametrize("end_to_end", [False, True])
+def test_a_benchmark_asks_time_evaluator_of_the_module(
+    addition: GraphExecutorFactoryModule, monkeypatch: pytest.MonkeyPatch, end_to_end: bool
+) -> None:
+    """Which tests put something else in the place of."""
+    made = tvm.runtime.module.BenchmarkResult([1, 2, 2, 5])
+    monkeypatch.setattr(tvm.runtime.module.Module, "time_evaluator", lambda *_, **__: lambda *_: made)
+    module = graph_executor.GraphModule(addition["default"](tvm.cpu()))
+    assert module.benchmark(tvm.cpu(), end_to_end=end_to_end) is made
+
+
 # ---- test_set_input_zero_copy.py ----
 
 
@@ -443,7 +454,7 @@ def test_a_warm_run_of_a_graph_imports_no_compiler(dense: GraphExecutorFactoryMo
     dense.executable.export_library(path)
     program = f"""
 import sys, numpy, treadle, treadle.tvm as tvm
-from treadle.tvm.contrib.factory import GraphExecutorFactoryModule, graph_executor_factory
+from treadle.tvm.contrib.factory import GraphExecutorFactoryModule
 module = tvm.contrib.graph_executor.GraphModule(GraphExecutorFactoryModule(treadle.load({str(path)!r}))["default"](tvm.cpu()))
 module.run(data=numpy.ones((2, 8), "float32"))
 print(module.get_output(0).numpy().shape, [name for name in ("numba", "treadle.compiler.driver") if name in sys.modules])
@@ -477,7 +488,10 @@ def result_of(module: graph_executor.GraphModule) -> bytes:
 
 @pytest.fixture(scope="module")
 def libraries() -> dict[int, GraphExecutorFactoryModule]:
-    return {seed: graph_executor_factory(classifier(), weights(seed)) for seed in (1, 2)}
+    made = {
+        seed: treadle.compile(classifier(), params=weights(seed), progress=False, named_weights=True) for seed in (1, 2)
+    }
+    return {seed: GraphExecutorFactoryModule(executable) for seed, executable in made.items()}
 
 
 def loaded(module: graph_executor.GraphModule) -> None:

@@ -72,3 +72,24 @@ def test_an_instrument_that_fails_ends_its_context():
     with pytest.raises(RuntimeError, match="broken"):
         tvm.transform.PassContext.current().override_instruments([Broken()])
     assert tvm.transform.PassContext.current().instruments == []
+
+
+def primitives_of(build: object) -> list[int]:
+    """How many primitives a build makes of the program below, with all passes and without fusion."""
+    found = []
+    for disabled in ([], ["fuse"]):
+        with tvm.transform.PassContext(disabled_pass=disabled):
+            found.append(len(build().program.primitives))
+    return found
+
+
+def test_each_way_to_build_leaves_out_the_passes_that_a_context_disables():
+    x = relay.var("x", shape=(2,))
+    function = relay.Function([x], relay.exp(relay.tanh(x)))
+    builder = tvm.relax.BlockBuilder()
+    y = tvm.relax.Var("y", tvm.relax.TensorStructInfo((2,), "float32"))
+    with builder.function("main", [y]):
+        builder.emit_func_output(tvm.relax.op.exp(tvm.relax.op.tanh(y)))
+    assert primitives_of(lambda: relay.vm.compile(function, "llvm").program) == [1, 2]
+    assert primitives_of(lambda: relay.build(function, "llvm").executable) == [1, 2]
+    assert primitives_of(lambda: tvm.relax.build(builder.get(), "llvm").program) == [1, 2]

@@ -283,7 +283,7 @@ DEPTH = 12
 
 
 def call(folder: Path) -> None:
-    """A deep recursion: every frame's tensors, the stack, and objects of the kinds that there are."""
+    """A deep recursion: every frame's tensors, the stack, and objects of all kinds."""
     from treadle.formats.executable import Executable
     from treadle.formats.text.assembly import parse_assembly
     from treadle.vm.machine import VirtualMachine

@@ -1,4 +1,4 @@
-"""Small files that mean harm to whoever loads them: each tries one way to make few bytes a lot of work.
+"""Small files that attack their loader: each tries one way to make few bytes a lot of work.
 
 They are well-formed as far as they can be, so that the work is reached: results have the types that inference gives."""
 
@@ -55,7 +55,7 @@ def scalars(*values: object) -> bytes:
 
 
 def with_definitions(*definitions: PrimitiveDefinition) -> bytes:
-    """A file with a kernel to build for each definition: behind its end, the function calls them all."""
+    """A file with a kernel to build for each definition: after its end, the function calls them all."""
     primitives = tuple(Primitive(f"p{i}", definition) for i, definition in enumerate(definitions))
     ret, call = BY_NAME["ret"].opcode, BY_NAME["call"].opcode
     words = [ret, 0, *(word for index in range(len(definitions)) for word in (call, index, 0, 0, 0)), ret, 0]
@@ -70,7 +70,7 @@ def one(operator: str, *params: TensorType, **attributes: object) -> PrimitiveDe
 
 
 def chain(nodes: list[tuple[str, dict]], *params: TensorType) -> PrimitiveDefinition:
-    """Operators one behind the other, the first of which takes the parameters."""
+    """Operators one after the other, the first of which takes the parameters."""
     values, made = list(params), []
     inputs = tuple(range(len(params)))
     for operator, attributes in nodes:
@@ -216,7 +216,7 @@ def _() -> bytes:
 
 
 def definitions(name: str, *made: Callable[[], PrimitiveDefinition]) -> None:
-    """A file for each definition: those behind one that is refused would not be looked at."""
+    """A file for each definition: those after one that is refused would not be looked at."""
     for number, make in enumerate(made):
         MAKERS[f"{name}, {number}"] = lambda make=make: with_definitions(make())
 

@@ -13,8 +13,8 @@ from treadle.formats.messages.errors import ArgumentError, DTypeError, Execution
 from treadle.vm import context
 from treadle.vm.calls import Calls
 from treadle.vm.device import cpu
-from treadle.vm.failures import Place
 from treadle.vm.layout import CONTEXT, LARGE, MAX_LARGE
+from treadle.vm.places import Place
 from treadle.vm.tensor import Tensor
 
 pytestmark = pytest.mark.usefixtures("no_leak")

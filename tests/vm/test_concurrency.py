@@ -143,7 +143,7 @@ vm = VirtualMachine(Executable(parse_assembly({PROGRAM!r})))
 kept = vm["range"](10)
 print(vm["sum"](4).item())
 """
-    build = "from treadle.vm import core; core.engine()"  # whoever builds the engine says so; this process may have it elsewhere
+    build = "from treadle.vm import core; core.engine()"  # builds the engine; this process may have it elsewhere
     subprocess.run([sys.executable, "-c", build], check=True, timeout=60)
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "10\n", "")

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import treadle
 from treadle import op
-from treadle.decode.generation import Roles, Sampler, _Rows, generate
+from treadle.decode.generation import Sampler, _Rows, generate
+from treadle.formats.decoders import Roles
 from treadle.formats.messages.errors import ArgumentError, CancelledError, CompileError
 from treadle.formats.ports import Port
 from treadle.formats.types import tensor

@@ -14,7 +14,7 @@ import pytest
 from treadle.formats.isa import BY_NAME
 from treadle.formats.messages import errors
 from treadle.formats.text.assembly import parse_assembly
-from treadle.formats.text.disassembly import dis
+from treadle.formats.text.dis import dis
 from treadle.vm.tensor import Tensor
 from treadle.vm.values import Closure, DataValue
 

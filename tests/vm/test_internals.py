@@ -10,22 +10,21 @@ from pathlib import Path
 
 import numba.core.registry
 import pytest
-import treadle
 from packaging.specifiers import SpecifierSet
 from treadle.formats.messages.errors import CompileError
 from treadle.native import platform
 from treadle.tools import doctor
 from treadle.vm import internals
 
-ROOT = Path(treadle.__file__).parent
+from .. import package
+
 READS_OBJECTS = {"layout of arrays and tuples", "functions of numpy"}
 PUBLIC = {"llvmlite.binding"}
 
 
 def texts() -> Iterator[tuple[Path, str]]:
-    for folder in ("formats", "vm", "compiler"):
-        for path in (ROOT / folder).rglob("*.py"):
-            yield path, path.read_text(encoding="utf-8")
+    for path in package.modules().values():
+        yield path, path.read_text(encoding="utf-8")
 
 
 def imported(text: str) -> Iterator[str]:

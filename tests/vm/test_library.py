@@ -66,16 +66,14 @@ class KernelCompiler:
     def target_key(self) -> str:
         return "test"
 
-    def build(
-        self, definitions: Sequence[PrimitiveDefinition], *, variants: Sequence[str], **options: object
-    ) -> list[library.BuiltKernel]:
+    def build(self, definitions: Sequence[PrimitiveDefinition], **options: object) -> list[library.BuiltKernel]:
         self.built += len(definitions)
         code = compile_object(
             words.source_of({"test_library_kernel": kernel}), ["test_library_kernel"], platform.host_target()
         )
         made = []
-        for definition, variant in zip(definitions, variants, strict=True):
-            key = library.variant_key(library.definition_key(definition, self.target_key()), variant)
+        for definition in definitions:
+            key = library.definition_key(definition, self.target_key())
             made.append(library.BuiltKernel(key, OBJECT_KEY, code, self._words, 512, self._nanoseconds))
             platform.cache().put(OBJECT_KEY, code)
             library.store_record(key, made[-1])
@@ -135,17 +133,6 @@ def test_native_code_of_a_file_needs_trust(compiler, tmp_path):
     assert used.built == 0
     VirtualMachine(with_native)
     assert used.built == 1
-
-
-def test_a_tuned_kernel_is_another_kernel(compiler):
-    used = compiler()
-    make()
-    exe = Executable(parse_assembly(PROGRAM))
-    key = library.definition_key(exe.program.primitives[0].definition, "test")
-    tuned = exe.with_tuning({"test": {key: "tile=1x1"}, "another": {key: "tile=2x2"}})
-    assert np.array_equal(VirtualMachine(tuned)["main"](X), 2 * X)
-    VirtualMachine(tuned)
-    assert used.built == 2
 
 
 def test_a_kernels_failure_is_an_error(compiler):

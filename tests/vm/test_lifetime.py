@@ -226,7 +226,7 @@ def test_a_graph_executor_is_gone_with_its_last_reference():
     )
     machine = weakref.ref(executor._machine)
     executor.set_input("x", X[:2])
-    executor.set_output_zero_copy(2, np.empty(2, np.float32))  # of a parameter: it is copied behind each run
+    executor.set_output_zero_copy(2, np.empty(2, np.float32))  # of a parameter: it is copied after each run
     executor.run()
     executor["get_output"](0)
     executor.benchmark(repeat=1, number=1)

@@ -7,11 +7,11 @@ import re
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
-from treadle import vm
 from treadle.native.once import Lock, once
+
+from .. import package
 
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 
@@ -88,8 +88,8 @@ def test_a_lock_of_the_thread_that_forks_stays_its_own():
 
 def test_the_machine_makes_nothing_by_a_cache_that_two_threads_may_fill():
     """`functools.cache` calls its function twice when two threads ask at once, and frees one of the results."""
-    for path in Path(vm.__file__).parent.glob("*.py"):
+    for name, path in package.modules(of=("vm", "native")).items():
         text = path.read_text()
-        assert not re.search(r"@(functools\.)?cache\b|lru_cache\(maxsize=None", text), path.name
+        assert not re.search(r"@(functools\.)?cache\b|lru_cache\(maxsize=None", text), name
         # nor by locks that stay taken in a child of fork
-        assert path.name == "native/once.py" or not re.search(r"threading\.R?Lock\(", text), path.name
+        assert name == "native/once.py" or not re.search(r"threading\.R?Lock\(", text), name

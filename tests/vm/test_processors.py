@@ -1,4 +1,4 @@
-"""How many threads calls have: no more than processors, than the control groups' share of them, and than somebody has chosen."""
+"""How many threads calls have: no more than processors, than the control groups' share of them, and than the chosen number."""
 
 from __future__ import annotations
 

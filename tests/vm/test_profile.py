@@ -130,7 +130,7 @@ def test_collectors_measure_besides(machine) -> None:
 
 
 def test_a_profiler_does_little_at_each_instruction(machine) -> None:
-    """What it says of one is made behind the call: at the instruction, Python calls a dozen functions, also the first time."""
+    """What it says of one is made after the call: at the instruction, Python calls a dozen functions, also the first time."""
     text = PROGRAM.replace("float32[n]", "float32[3]").replace("[i0]  from", "from").replace("shape_of (i0), r0\n", "")
     text = text.replace("alloc_dynamic r1, float32[i0]", "alloc_tensor r1, float32[3]")
     vm = machine(text.replace("alloc_dynamic r2, float32[i0]", "alloc_tensor r2, float32[3]"))

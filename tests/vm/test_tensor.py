@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from treadle import Tensor
 from treadle.formats.dtypes import DType
-from treadle.remote.tensor import RemoteTensor
+from treadle.rpc.tensor import RemoteTensor
 
 
 @pytest.fixture

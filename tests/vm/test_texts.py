@@ -34,14 +34,16 @@ from treadle.formats.messages.errors import (
 )
 from treadle.formats.text.assembly import parse_assembly
 from treadle.formats.types import TensorType
-from treadle.formats.weights import NamedWeight, WeightTable, literal
-from treadle.remote.values import Reader
+from treadle.formats.weight_table import NamedWeight, WeightTable, literal
+from treadle.rpc.values import Reader
 from treadle.tvm.files.graph_json import dtype_of
 from treadle.tvm.files.tensor_cache import load as load_tensor_cache
 from treadle.tvm.machines.relax import builtins  # noqa: F401  (registers them)
 from treadle.tvm.modules.containers import ShapeTuple
 from treadle.tvm.modules.registry import get_global_func
 from treadle.vm.tensor import Tensor
+
+from .. import package
 
 CHOICE = """
 func @main(a: string[n], b: string[n]) {
@@ -383,52 +385,44 @@ def test_arrays_that_say_they_are_texts_are_refused_by_the_machine(
     assert (other,) != strings.ELEMENT.names
 
 
-# Who makes arrays of bytes by a type that is not written in the code, and why that is not a string tensor.
+# Code that makes arrays of bytes by a computed type, and why that is not a string tensor.
 BYTES_TO_ARRAYS = {
     "formats/param_dict.py": "TVM's types, among which there are no texts",
     "formats/parameter_files.py": "numbers alone: biufc",
     "serve/http_tensors.py": "BYTES have texts of their own",
-    "remote/values.py": "read_type refuses texts",
+    "rpc/values.py": "read_type refuses texts",
     "vm/tensor.py": "view refuses texts",
-    "compiler/operators/texts.py": "back from bytes that are a cache's key, within one process",
+    "vm/memory.py": "the machine's own memory, where texts are held",
     "cluster/sources.py": "what a .npy file says",
     "cluster/wire.py": "a dtype's `str`, which has no fields",
     "debug/case.py": "what a .npy file says",
-    "tools": "no part of a running machine",
 }
 
 
 def test_bytes_become_tensors_in_one_place() -> None:
-    root, found = Path(treadle.__file__).parent, set()
-    for folder in ("formats", "vm", "compiler", "cluster", "serve", "debug", "tvm"):
-        for path in (root / folder).rglob("*.py"):
-            for call in ast.walk(ast.parse(path.read_text())):
-                if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
-                    name, dtypes = (
-                        call.func.attr,
-                        [*call.args[1:2], *(k.value for k in call.keywords if k.arg == "dtype")],
-                    )
-                    is_fixed = bool(dtypes) and all(
-                        isinstance(each, ast.Constant) or ast.unparse(each).startswith("np.") for each in dtypes
-                    )
-                    if ast.unparse(call.func.value) != "np" or is_fixed:
-                        continue
-                    if name in ("frombuffer", "fromfile", "memmap", "ndarray", "load"):
-                        found.add(path.relative_to(root).as_posix())
-    assert found <= BYTES_TO_ARRAYS.keys()
+    found = set()
+    for name, path in package.modules(without={"tools"}).items():  # no part of a running machine
+        for call in ast.walk(ast.parse(path.read_text())):
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
+                dtypes = [*call.args[1:2], *(k.value for k in call.keywords if k.arg == "dtype")]
+                is_fixed = bool(dtypes) and all(
+                    isinstance(each, ast.Constant) or ast.unparse(each).startswith("np.") for each in dtypes
+                )
+                if ast.unparse(call.func.value) != "np" or is_fixed:
+                    continue
+                if call.func.attr in ("frombuffer", "fromfile", "memmap", "ndarray", "load"):
+                    found.add(name)
+    assert found == BYTES_TO_ARRAYS.keys()
 
 
 def test_string_tensors_are_made_of_numbers_in_one_place() -> None:
-    root, found = Path(treadle.__file__).parent, set()
-    for folder in ("formats", "vm", "compiler", "serve", "cluster", "debug", "tvm", "tools"):
-        for path in (root / folder).rglob("*.py"):
-            if re.search(r"view\((strings\.)?ELEMENT", path.read_text()):
-                found.add(path.relative_to(root).as_posix())
+    pattern = re.compile(r"view\((strings\.)?ELEMENT")
+    found = {name for name, path in package.modules().items() if pattern.search(path.read_text())}
     assert found == {"formats/strings.py", "compiler/operators/table.py"}  # the table: operators that move numbers
 
 
 def test_a_number_that_no_text_has_is_a_named_error() -> None:
-    with pytest.raises(ExecutionError, match="the element 18446744073709551615 of a string tensor is not text"):
+    with pytest.raises(ExecutionError, match="the element 18446744073709551615 of a string tensor is not a text"):
         strings.to_texts(np.full(1, -1, np.int64).view(strings.ELEMENT))
 
 

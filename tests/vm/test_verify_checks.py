@@ -20,8 +20,8 @@ from treadle.formats.types import (
     TypeVariable,
     tensor,
 )
-from treadle.vm.verify.flow import STORAGE, is_assignable
 from treadle.vm.verify.integers import Values
+from treadle.vm.verify.state import STORAGE, is_assignable
 from treadle.vm.verify.verifier import verify
 from treadle.vm.verify.work import Work
 

@@ -113,7 +113,7 @@ class Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 class References(importlib.abc.MetaPathFinder):
-    """What TVM's tests compare results with, `tvm.topi.testing`, is NumPy's: it is read from TVM's sources, where they are."""
+    """`tvm.topi.testing`, the NumPy references of TVM's tests, is read from TVM's sources."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         if not name.startswith(("tvm.topi.testing", "tvm.topi.utils", "tvm.topi.nn.utils")):
@@ -127,7 +127,7 @@ class References(importlib.abc.MetaPathFinder):
 
 
 def _older_numpy() -> None:
-    """What TVM's tests use of NumPy 1: `product`, and `reshape(newshape=…)`."""
+    """Names of NumPy 1 that TVM's tests use: `product`, and `reshape(newshape=…)`."""
     import numpy as np
 
     reshape = np.reshape

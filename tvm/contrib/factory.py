@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
-
-import numpy as np
 
 from ..graphs.factory import GraphFactory
 from ..runtime.ndarray import NDArray
@@ -41,14 +39,3 @@ class GraphExecutorFactoryModule(GraphFactory):
             stacklevel=2,
         )
         return super().__iter__()
-
-
-def graph_executor_factory(
-    module: Any, params: Mapping[str, np.ndarray], name: str = "default", opt_level: int = 2, **options: Any
-) -> GraphExecutorFactoryModule:
-    """The factory of an IR module, compiled with these weights. Raises CompileError, and ArgumentError for a module that is no
-    graph, such as one with symbolic shapes or branches: the virtual machine runs that."""
-    from ...compiler.driver import compile
-
-    executable = compile(module, params=params, opt_level=opt_level, progress=False, named_weights=True, **options)
-    return GraphExecutorFactoryModule(executable, name)

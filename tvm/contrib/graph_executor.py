@@ -69,6 +69,8 @@ def _forwarded(function: Callable[..., Any]) -> Callable[..., Any]:
 class GraphModule:
     """A graph executor by TVM's names. `module` is the executor; `self[name]` is one of its functions, which are methods too."""
 
+    module: Any
+
     def __init__(self, module: Any) -> None:
         self.module = module
         self._run = module["run"]

@@ -40,7 +40,7 @@ def untar(tar_file: str, directory: str) -> None:
 
 
 def _read_through(tar_file: str) -> None:
-    """Raises for one that is damaged: what compresses an archive has its checksum at the end, behind what `tarfile` reads."""
+    """Raises for one that is damaged: what compresses an archive has its checksum at the end, after what `tarfile` reads."""
     with open(tar_file, "rb") as file:
         head = file.read(6)
     for magic, opener in _COMPRESSED.items():

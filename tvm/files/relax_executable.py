@@ -10,7 +10,7 @@
     operand      kind in the upper 8 bits, value in the lower 56
 
 A vector is a u64 count and its elements, text a vector of bytes; all is little-endian. TVM believes such a file. Here every
-index, count and jump is compared with what there is, and instructions lie one behind the other, each in one function.
+index, count and jump is compared with what there is, and instructions are contiguous, each in one function.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ class DebugResult:
         (self._path / TENSORS_FILE).write_bytes(save_param_dict(arrays))
 
     def dump_chrome_trace(self) -> None:
-        """Writes when each node began and ended, as if they had run one behind the other without pauses."""
+        """Writes when each node began and ended, as if they had run one after the other without pauses."""
         events, now = [], 0.0
         for node, seconds in zip(self._nodes, self.times, strict=False):
             for phase, at in (("B", now), ("E", now + float(np.mean(seconds)))):

@@ -33,11 +33,11 @@ from ...vm.observe.benchmark import BenchmarkResult, Repeats
 from ...vm.tensor import Tensor
 from ..files.graph_json import COPY, NOP, Graph, parse_graph
 from ..modules.module import Module
+from .graph_weights import GraphWeights
 from .program import GraphProgram, Step, make_program
-from .weights import GraphWeights
 
 Function = Callable[..., Any]
-Find = Callable[[str], Union[Function, None]]  # a function of the user's by its name, None for one that there is not
+Find = Callable[[str], Union[Function, None]]  # a function of the user's by its name, None for an unknown one
 
 
 # what `executor[name]` gives, by TVM's names
@@ -102,7 +102,7 @@ class GraphExecutor(InProcess, Module):
         ] = {}  # by entry: the memory of parameters, outputs and what lies between steps
         self._foreign: set[int] = set()  # entries whose memory is not the executor's to write to
         self._given: dict[int, int] = {}  # entry → the output for whose sake it lies in memory of the user's
-        self._copied: dict[int, np.ndarray] = {}  # outputs that are copied behind each run
+        self._copied: dict[int, np.ndarray] = {}  # outputs that are copied after each run
         self._bound: Callable[[], Any] | None = None
         self._steps: tuple[Callable[[], Any], ...] = ()
         self._allocate()
@@ -121,7 +121,7 @@ class GraphExecutor(InProcess, Module):
         made = Executable(program)
         if executable is None:
             return VirtualMachine(made)
-        made = made.with_native(executable.native).with_tuning(executable.tuning)
+        made = made.with_native(executable.native)
         return VirtualMachine(made, trust_native=executable.trust_native)
 
     def _make_plan(self, primitives: tuple, python: Mapping[str, Any]) -> GraphProgram:
@@ -196,7 +196,7 @@ class GraphExecutor(InProcess, Module):
         return array if root == entry else array.reshape(self.graph.shapes[entry])
 
     def _point(self, entry: int, array: np.ndarray) -> None:
-        """From now on a parameter lies in memory of somebody else's. Raises ArgumentError where a step writes there."""
+        """From now on a parameter lies in foreign memory. Raises ArgumentError where a step writes there."""
         written = [*(self._arrays[each] for each in self._made), *self._copied.values()]
         if any(np.may_share_memory(array, each) for each in written):
             raise ArgumentError(
@@ -222,7 +222,7 @@ class GraphExecutor(InProcess, Module):
         Weights may have their names in the model: what was made of them is made anew.
 
         An array is converted where its kind of number allows it (float64 to float32, but not to int32); a tensor must have the
-        parameter's element type. Nothing is set unless all fits. Raises ArgumentError for a name that there is not, ShapeError,
+        parameter's element type. Nothing is set unless all fits. Raises ArgumentError for an unknown name, ShapeError,
         DTypeError.
         """
         given: dict[Any, Any] = params if key is None else {key: value, **params}
@@ -265,14 +265,14 @@ class GraphExecutor(InProcess, Module):
             self._point(entry, array)
 
     def get_input(self, index: int | str, out: Any = None) -> Any:
-        """A parameter as it lies there: what is written into it, the next run reads. None for a name that there is not. With
+        """A parameter as it lies there: what is written into it, the next run reads. None for an unknown name. With
         `out`, a copy in there."""
         if isinstance(index, str) and index not in self._inputs:
             return None
         return self._handed_out(f"get_input({index!r})", self._array(self._input("get_input", index)), out)
 
     def get_input_index(self, name: str) -> int:
-        """The index of a parameter, -1 for a name that there is not."""
+        """The index of a parameter, -1 for an unknown name."""
         return list(self._inputs).index(name) if name in self._inputs else -1
 
     def get_input_info(self) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
@@ -372,7 +372,7 @@ class GraphExecutor(InProcess, Module):
         (self._bound or self._bind())()
 
     def run_from_inputs(self, device_type: int, device_id: int, *inputs: Any) -> list[Any]:
-        """Copies parameters, given as a name and a value one behind the other, runs, and copies the outputs out."""
+        """Copies parameters, given as a name and a value one after the other, runs, and copies the outputs out."""
         names, values = inputs[::2], inputs[1::2]
         for name in names:
             if name not in self._inputs:
@@ -405,10 +405,12 @@ class GraphExecutor(InProcess, Module):
         )
         if end_to_end:
             pairs = [part for pair in inputs.items() for part in pair]
-            return self.timed("run_from_inputs", device or self.device, repeats)(self.device.device_type, 0, *pairs)
+            return self.time_evaluator("run_from_inputs", device or self.device, **vars(repeats))(
+                self.device.device_type, 0, *pairs
+            )
         if inputs:
             self.set_input(**inputs)
-        return self.timed(func_name, device or self.device, repeats)()
+        return self.time_evaluator(func_name, device or self.device, **vars(repeats))()
 
     def _bind(self) -> Callable[[], Any]:
         """Binds all steps to where their tensors lie now."""
@@ -499,7 +501,7 @@ def check_shape(place: str, array: np.ndarray | Tensor, type_: TensorType) -> No
 
 
 def _zeros(size: int) -> np.ndarray:
-    """Bytes at a multiple of 64, of pages that take no memory until somebody writes there. Raises OutOfMemoryError."""
+    """Bytes at a multiple of 64, of pages that take no memory until written. Raises OutOfMemoryError."""
     try:
         space = np.zeros(size + limits.ALIGNMENT, np.uint8)
     except MemoryError:

@@ -27,9 +27,9 @@ from ..modules.module import EXECUTABLE, Module
 from ..modules.registry import PackedFunc
 from .debugger import DebugExecutor
 from .executor import Find, GraphExecutor
+from .graph_weights import GraphWeights
 from .names import graph_names
 from .of_program import graph_of
-from .weights import GraphWeights
 
 
 class GraphFactory(Module):
@@ -134,7 +134,7 @@ class GraphFactory(Module):
 
     @classmethod
     def load(cls, data: memoryview) -> GraphFactory:
-        """The factory that `pieces` gave; what it imports comes behind. Raises FormatError."""
+        """The factory that `pieces` gave; what it imports comes after. Raises FormatError."""
         try:
             header = json.loads(bytes(data))
         except (ValueError, RecursionError) as error:

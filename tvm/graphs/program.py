@@ -36,7 +36,7 @@ class Step:
 
 @dataclass(frozen=True)
 class GraphProgram:
-    """A graph, cut into steps. `roots` says for each entry whose memory it has: its own, or, behind `__nop`, another's."""
+    """A graph, cut into steps. `roots` says for each entry whose memory it has: its own, or, after `__nop`, another's."""
 
     graph: Graph
     steps: tuple[Step, ...]
@@ -49,7 +49,7 @@ def make_program(
 ) -> GraphProgram:
     """The program of a graph whose functions are `primitives`, or, by name, Python's. With `apart`, each node is a step.
 
-    Raises UnknownFunctionError with all functions that there are not, FormatError for a node that does not fit, DTypeError for
+    Raises UnknownFunctionError with all missing functions, FormatError for a node that does not fit, DTypeError for
     elements that Treadle does not have.
     """
     by_name = {primitive.name: number for number, primitive in enumerate(primitives)}

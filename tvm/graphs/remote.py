@@ -17,7 +17,7 @@ from ...formats.executable import Executable
 from ...formats.messages.errors import ArgumentError, DTypeError, UnknownFunctionError
 from ...formats.program import Program
 from ...formats.types import TensorType
-from ...remote.tensor import RemoteTensor, call_registered, copied, has_function, put, require_remote, shared, write
+from ...rpc.tensor import RemoteTensor, call_registered, copied, has_function, put, require_remote, shared, write
 from ...vm.device import Device, cpu
 from ...vm.machine import VirtualMachine
 from ...vm.observe.benchmark import BenchmarkResult, Repeats
@@ -26,7 +26,7 @@ from .executor import GraphExecutor, check_shape, exact
 from .program import Step
 
 if TYPE_CHECKING:
-    from ...remote.device import RemoteDevice
+    from ...rpc.device import RemoteDevice
 
 _SENT_EACH_TIME = 1 << 16  # bytes: inputs up to that travel with each run, larger ones are put there once
 
@@ -94,10 +94,7 @@ class RemoteGraphExecutor(GraphExecutor):
         return lambda *args: call_registered(connection, name, args)
 
     def _make_machine(self, program: Program, executable: Executable | None) -> VirtualMachine | None:
-        if not program.functions:
-            return None
-        tuning = {} if executable is None else executable.tuning
-        return VirtualMachine(Executable(program, tuning=tuning), self.device)
+        return VirtualMachine(Executable(program), self.device) if program.functions else None
 
     # ---- memory ----
 
@@ -137,7 +134,7 @@ class RemoteGraphExecutor(GraphExecutor):
         super().set_input_zero_copy(key, value, **params)
 
     def set_output_zero_copy(self, key: int | str, value: Any) -> None:
-        """Has an output be copied into a tensor that lies at the server (`device.put`), behind each run. Raises ArgumentError
+        """Has an output be copied into a tensor that lies at the server (`device.put`), after each run. Raises ArgumentError
         for others, ShapeError, DTypeError."""
         place = f"set_output_zero_copy({key!r})"
         index = self._output("set_output_zero_copy", key)

@@ -1,4 +1,4 @@
-"""Relay's expressions, types and modules as JSON: a list of nodes, each behind those that are in it; what is shared stays so."""
+"""Relay's expressions, types and modules as JSON: a list of nodes, each after those that are in it; what is shared stays so."""
 
 from __future__ import annotations
 

@@ -26,13 +26,13 @@ _MACHINES = 16  # that are kept for one kernel
 
 
 def kernel_function(primitive: Primitive, source: Executable, trust_native: bool) -> Callable[..., None]:
-    """`function(*inputs, *outputs)`. Native code and tuning come from `source`, if the user vouches for it."""
+    """`function(*inputs, *outputs)`. Native code comes from `source`, if the user vouches for it."""
     name, definition = primitive.name, primitive.definition
     count = len(definition.params)
 
     @functools.lru_cache(_MACHINES)
     def machine(sizes: tuple[int, ...]) -> VirtualMachine:
-        executable = Executable(_program(primitive, sizes), source.native, source.tuning)
+        executable = Executable(_program(primitive, sizes), source.native)
         return VirtualMachine(executable, trust_native=trust_native)
 
     def call(*tensors: Any) -> None:

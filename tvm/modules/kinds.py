@@ -22,7 +22,35 @@ from .kernel_function import kernel_function
 from .module import ENTRY, Module
 
 
-class ExecutableModule(Module):
+class _OfExecutable(Module):
+    """What modules have in common that are an executable's bytes and kernels."""
+
+    executable: Executable
+
+    def pieces(self) -> list[Buffer] | None:
+        return [self.executable.as_bytes()]
+
+    def has_native_code(self) -> bool:
+        return bool(self.executable.program.primitives)
+
+    def objects(self) -> dict[str, bytes]:
+        codes = {kernel.code: None for kernel in _kernels(self.executable).values()}
+        parts = [
+            platform._split(code) for code in codes
+        ]  # kernels' keys cover that file: nothing is added to it for this
+        return {f"{'-'.join(names)}.o": code for names, code in parts}
+
+    def symbols(self) -> dict[str, str]:
+        kernels = {name: kernel for name, kernel in _kernels(self.executable).items() if linker.is_name(name)}
+        return {f"treadle_{name}": platform._split(kernel.code)[0][0] for name, kernel in kernels.items()}
+
+    @classmethod
+    def load(cls, data: memoryview, trust_native: bool = False) -> Module:
+        """The module that `pieces` gave."""
+        return cls(load(data, trust_native=trust_native))  # type: ignore[arg-type]
+
+
+class ExecutableModule(_OfExecutable):
     """An executable: its functions run on a machine, which is made when the first one is asked for. `module["default"](cpu())` is
     a graph executor of its main."""
 
@@ -67,30 +95,13 @@ class ExecutableModule(Module):
         """Its kernels' source ("python", "llvm" or "asm"), else its assembly."""
         return _source(self.executable, fmt) if fmt in _FORMS and fmt else self.executable.as_text(elide=True)
 
-    def pieces(self) -> list[Buffer] | None:
-        return [self.executable.as_bytes()]
-
-    def has_native_code(self) -> bool:
-        return bool(self.executable.program.primitives)
-
-    def objects(self) -> dict[str, bytes]:
-        return _objects(self.executable)
-
-    def symbols(self) -> dict[str, str]:
-        return _symbols(self.executable)
-
-    @staticmethod
-    def load(data: memoryview, trust_native: bool = False) -> ExecutableModule:
-        """The module that `pieces` gave."""
-        return ExecutableModule(load(data, trust_native=trust_native))
-
 
 def export_executable(executable: Executable, path: str | os.PathLike) -> None:
     """Writes a library with an executable in it, as the suffix says. Raises LinkerError, FileError."""
     ExecutableModule(executable).export_library(path)
 
 
-class KernelModule(Module):
+class KernelModule(_OfExecutable):
     """The primitives of an executable as functions: `module["add"](x, y, out)` writes into its last arguments."""
 
     type_key = "library"
@@ -98,7 +109,7 @@ class KernelModule(Module):
     def __init__(self, executable: Executable) -> None:
         super().__init__()
         empty = Program((), (), executable.program.primitives, np.zeros(0, np.int64), (), ())
-        self.executable = Executable(empty, executable.native, executable.tuning)
+        self.executable = Executable(empty, executable.native)
         self._trust_native = executable.trust_native
 
     def function_names(self) -> list[str]:
@@ -113,22 +124,8 @@ class KernelModule(Module):
     def get_source(self, fmt: str = "") -> str:
         return _source(self.executable, fmt)
 
-    def pieces(self) -> list[Buffer] | None:
-        return [self.executable.as_bytes()]
-
     def has_native_code(self) -> bool:
         return True
-
-    def objects(self) -> dict[str, bytes]:
-        return _objects(self.executable)
-
-    def symbols(self) -> dict[str, str]:
-        return _symbols(self.executable)
-
-    @staticmethod
-    def load(data: memoryview, trust_native: bool = False) -> KernelModule:
-        """The module that `pieces` gave."""
-        return KernelModule(load(data, trust_native=trust_native))
 
 
 class StaticLibrary(Module):
@@ -171,18 +168,19 @@ def _source(executable: Executable, fmt: str) -> str:
 
 def _kernels(executable: Executable) -> dict[str, NativeKernel]:
     """The native code of primitives by name, built where neither the executable nor the cache has it; not of those that only the
-    reference evaluator can do."""
+    reference evaluator can do, and none of an executable for a target without native code."""
+    if executable.program.target:
+        return {}
     primitives = executable.program.primitives
     compiler = library.compiler()
     target = compiler.target_key()
     definitions = [primitive.definition for primitive in primitives]
-    keys, variants = library.variant_keys(definitions, target, executable.tuning.get(target, {}))
+    keys = [library.definition_key(definition, target) for definition in definitions]
     found = dict(executable.native.get(target, {}))
     lacking = [number for number, key in enumerate(keys) if key not in found]
     if lacking:
         built = compiler.build(
             [definitions[number] for number in lacking],
-            variants=[variants[number] for number in lacking],
             names=[primitives[number].name for number in lacking],
             seconds=None,
         )
@@ -190,21 +188,6 @@ def _kernels(executable: Executable) -> dict[str, NativeKernel]:
             if kernel is not None:
                 found[keys[number]] = NativeKernel(kernel.code, kernel.words, kernel.scratch_bytes, kernel.nanoseconds)
     return {primitive.name: found[key] for primitive, key in zip(primitives, keys, strict=True) if key in found}
-
-
-def _objects(executable: Executable) -> dict[str, bytes]:
-    codes = {kernel.code: None for kernel in _kernels(executable).values()}
-    parts = [platform._split(code) for code in codes]  # kernels' keys cover that file: nothing is added to it for this
-    return {f"{'-'.join(names)}.o": code for names, code in parts}
-
-
-def _symbols(executable: Executable) -> dict[str, str]:
-    found = {}
-    for name, kernel in _kernels(executable).items():
-        symbols, _ = platform._split(kernel.code)
-        if linker.is_name(name):
-            found[f"treadle_{name}"] = symbols[0]
-    return found
 
 
 def _read(path: str | os.PathLike) -> bytes:

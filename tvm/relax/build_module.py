@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...compiler import driver, ir
+from ...compiler import ir
 from ...formats.messages.errors import CheckError, CompileError
-from ..relay.build_module import array_of, check_target
+from ..relay.build_module import array_of, check_target, compiled_ir
 from ..relay.build_module import compiled as relay_compiled
 from ..relay.expr import Expr as RelayExpr
 from ..relay.module import IRModule
-from ..transform import PassContext
 from .executable import Executable
 
 __all__ = ["build", "compile"]
@@ -41,9 +40,7 @@ def build(
     arrays = {name: array_of(value) for name, value in (params or {}).items()}
     entries = tuple(mod.functions)
     entry = ("main", *(name for name in entries if name != "main")) if "main" in entries else entries
-    return Executable(
-        driver.compile(mod, params=arrays, entry=entry, opt_level=PassContext.current().level, progress=False)
-    )
+    return Executable(compiled_ir(mod, arrays, entry=entry))
 
 
 def compile(

@@ -196,7 +196,7 @@ def _key(value: Any) -> Any:
 
 
 def _formal(code: Sequence[Instruction], params: int) -> tuple[tuple[Instruction, ...], int]:
-    """The code with its registers numbered in the order of their first definitions, behind the parameters; how many there are."""
+    """The code with its registers numbered in the order of their first definitions, after the parameters; how many there are."""
     numbers: dict[int, int] = {number: number for number in range(params)}
     numbers |= {VOID: VOID, MACHINE: MACHINE}
     for instruction in code:

@@ -31,7 +31,7 @@ def list_op_freqs(mod: Expr | IRModule) -> dict[str, int]:
 
 
 def count_layers(expr: Expr | IRModule, valid_ops: Sequence[str]) -> int:
-    """How many calls of these operators lie at most one behind another."""
+    """How many calls of these operators lie at most one after another."""
     root = expr["main"] if isinstance(expr, IRModule) else expr
     depth: dict[int, int] = {}
     for each in postorder(root):

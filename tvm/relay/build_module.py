@@ -16,7 +16,7 @@ from ...formats.messages.errors import ArgumentError, CompileError
 from ...formats.types import TensorType
 from ...vm.machine import VirtualMachine
 from ...vm.tensor import require_cpu
-from ..contrib.factory import graph_executor_factory
+from ..contrib.factory import GraphExecutorFactoryModule
 from ..runtime.arguments import argument
 from ..runtime.container import wrapped
 from ..transform import PassContext
@@ -76,11 +76,15 @@ def with_known_params(module: IRModule, params: Mapping[str, Any] | None) -> tup
 def compiled(mod: Any, target: Any = None, params: Mapping[str, Any] | None = None) -> Executable:
     """Treadle's executable of a module, by the innermost PassContext. Raises CompileError."""
     check_target(target)
-    module = as_module(mod)
+    lowered, arrays = with_known_params(as_module(mod), params)
+    return compiled_ir(lowered, arrays, entry="main")
+
+
+def compiled_ir(module: ir.Module, params: Mapping[str, np.ndarray], **options: Any) -> Executable:
+    """The executable of a module of Treadle's, by the innermost PassContext. Raises CompileError."""
     context = PassContext.current()
-    lowered, arrays = with_known_params(module, params)
     without = [name for name in context.disabled_pass if name in optional_passes()]
-    return compile(lowered, params=arrays, opt_level=context.level, progress=False, without=without)
+    return compile(module, params=params, opt_level=context.level, progress=False, without=without, **options)
 
 
 def optimize(mod: Any, target: Any = None, params: Mapping[str, Any] | None = None) -> tuple[IRModule, dict]:
@@ -103,12 +107,11 @@ def build(
     params: Mapping[str, Any] | None = None,
     mod_name: str = "default",
 ) -> Any:
-    """A module for the graph executor; it can be taken apart as `graph, lib, params` too. Raises CompileError."""
+    """A module for the graph executor; it can be taken apart as `graph, lib, params` too. Raises CompileError, and ArgumentError
+    for a module that is no graph, such as one with symbolic shapes or branches: the virtual machine runs that."""
     check_target(target)
-    module = as_module(ir_mod)
-    context = PassContext.current()
-    lowered, arrays = with_known_params(module, params)
-    return graph_executor_factory(lowered, arrays, mod_name, context.level)
+    lowered, arrays = with_known_params(as_module(ir_mod), params)
+    return GraphExecutorFactoryModule(compiled_ir(lowered, arrays, entry="main", named_weights=True), mod_name)
 
 
 # ---- running at once ----

@@ -10,6 +10,10 @@ from .expr import Call, Constant, Expr, Op, Tuple, TupleGetItem, Var
 Check = Callable[[Expr], bool]
 
 
+def _calls(name: str) -> Callable[[DFPattern, DFPattern], DFPattern]:
+    return lambda self, other: is_op(name)(self, other)
+
+
 class DFPattern:
     """A pattern. `|` is either, `has_attr` asks for attributes, a call of a pattern is a pattern of a call."""
 
@@ -46,17 +50,8 @@ class DFPattern:
         """With something around it, or not."""
         return self | option(self)
 
-    def __add__(self, other: DFPattern) -> DFPattern:
-        return is_op("add")(self, other)
-
-    def __sub__(self, other: DFPattern) -> DFPattern:
-        return is_op("subtract")(self, other)
-
-    def __mul__(self, other: DFPattern) -> DFPattern:
-        return is_op("multiply")(self, other)
-
-    def __truediv__(self, other: DFPattern) -> DFPattern:
-        return is_op("divide")(self, other)
+    __add__, __sub__ = _calls("add"), _calls("subtract")
+    __mul__, __truediv__ = _calls("multiply"), _calls("divide")
 
 
 def wildcard() -> DFPattern:

@@ -24,12 +24,12 @@ def from_onnx(
     """The module of an ONNX model (a path, its bytes, or an onnx.ModelProto), and its weights.
 
     `shape` replaces shapes of inputs; a name or `Any()` in it is a dimension that is known at run time. With `freeze_params` the
-    weights are constants of the module and the dict is empty, else they are parameters of main, behind the inputs. Element
+    weights are constants of the module and the dict is empty, else they are parameters of main, after the inputs. Element
     types and the opset are the model's own. Raises what `treadle.compile` raises for a model.
     """
     from ...compiler.driver import unbind_weights
+    from ...compiler.named_weights import Weights
     from ...compiler.onnx.importer import from_onnx as read
-    from ...compiler.weights import Weights
 
     weights = None if freeze_params else Weights()
     found = read(model, shapes=shapes_of(shape), weights=weights)

@@ -14,15 +14,15 @@ from typing import Any
 from ...compiler import ir
 from ...compiler.builder import programs
 from ...compiler.builder.programs import Expression, FunctionExpression
+from ...compiler.ir.analysis import called
 from ...compiler.ir.infer import infer_types
-from ...compiler.ir.prelude import called
 from ...compiler.ir.unify import leaves
 from ...formats import types
 from ...formats.messages.errors import InferenceError
 from . import adt, ty
 from .expr import Call, Constant, Expr, Function, GlobalVar, If, Let, Op, Tuple, TupleGetItem, Var
 from .op.table import TABLE, fresh_dim, naming_dims
-from .op.weights import weight_types
+from .op.weight_types import weight_types
 from .ty import to_type
 from .visit import Walk, free_vars, global_vars, run
 

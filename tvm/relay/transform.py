@@ -22,16 +22,6 @@ from .op.table import SIZE
 from .text import parse_module
 from .visit import global_vars
 
-__all__ = [
-    "AnnotateSpans",
-    "InferType",
-    "InferTypeLocal",
-    "RemoveUnusedFunctions",
-    "build_config",
-    "function_pass",
-    "typed",
-]
-
 
 def typed(module: IRModule, *entries: str) -> ir.Module:
     """Treadle's module of what the entries reach, typed. Raises InferenceError."""

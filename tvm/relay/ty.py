@@ -17,20 +17,6 @@ from ...formats.messages.errors import DTypeError
 from ..modules.containers import Object
 from ..tir import Any, IntImm
 
-__all__ = [
-    "Any",
-    "FuncType",
-    "GlobalTypeVar",
-    "IncompleteType",
-    "TensorType",
-    "TupleType",
-    "Type",
-    "TypeCall",
-    "TypeKind",
-    "TypeVar",
-    "scalar_type",
-]
-
 _USUAL = {"uint1": "bool", "int": "int32", "uint": "uint32", "float": "float32"}  # TVM's widths, which are not NumPy's
 _VECTOR = re.compile(r"(u?int|float|bfloat)\d{1,3}x\d{1,4}")
 

@@ -50,7 +50,7 @@ def children(expr: Expr) -> tuple[Expr, ...]:
 
 
 def postorder(root: Expr) -> Iterator[Expr]:
-    """The expressions that `root` is made of, itself the last; each once, behind those in it."""
+    """The expressions that `root` is made of, itself the last; each once, after those in it."""
     seen, stack = {id(root)}, [(root, iter(children(root)))]
     while stack:
         expr, rest = stack[-1]

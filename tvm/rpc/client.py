@@ -15,8 +15,8 @@ from ...formats.messages.errors import (
     TreadleError,
     UnknownGlobalFunctionError,
 )
-from ...remote.device import RemoteDevice, remote
-from ...remote.tensor import call_registered, has_function
+from ...rpc.device import RemoteDevice, remote
+from ...rpc.tensor import call_registered, has_function
 from ...vm.device import Device, device
 from ..error import RPCError
 from ..modules.registry import Imports, PackedFunc

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...formats.constants import aligned_copy
 from ...formats.data_type import DataType, DataTypeCode
-from ...remote.tensor import RemoteTensor, write
+from ...rpc.tensor import RemoteTensor, write
 from ...vm import device as devices
 from ...vm import tensor
 from ...vm.device import Device

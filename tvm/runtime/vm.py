@@ -207,8 +207,8 @@ class VirtualMachine:
         if end_to_end:
             device = cpu() if self._remote is not None else device
             whole = Module({"end_to_end": lambda: self.invoke(func_name, *args, **kwargs)}, "VirtualMachine")
-            return whole.timed("end_to_end", device, repeats)()
-        return self.module.timed("invoke", device, repeats)(func_name)
+            return whole.time_evaluator("end_to_end", device, **vars(repeats))()
+        return self.module.time_evaluator("invoke", device, **vars(repeats))(func_name)
 
 
 _UNSET = object()

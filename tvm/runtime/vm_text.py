@@ -6,7 +6,7 @@
     opcode, fields # inst(text):
      0: 18 0 1 2 8                           # reshape_tensor $1 $0 [2, 8]
 
-Registers of integers stand behind those of objects. What Relay's machine has no instruction for (integers, shapes that
+Registers of integers stand after those of objects. What Relay's machine has no instruction for (integers, shapes that
 are checked, memory of frames) has Treadle's name, and its opcode plus 64.
 """
 
@@ -25,12 +25,41 @@ from ...formats.types import TensorType
 _OWN = 64  # added to the opcodes of instructions that Relay's machine lacks
 
 
+# Treadle's instruction → the Relay VM's opcode, and its text. Names in braces are fields, shown as `_Texts.shown` says; {jump} is
+# how many instructions a jump goes on, {tensor} a static type.
+_ROWS: dict[str, tuple[int, str]] = {
+    "move": (0, "move {dst} {src}"),
+    "ret": (1, "ret {src}"),
+    "invoke": (2, "invoke {dst} VMFunc[{func}]({args})"),
+    "invoke_closure": (3, "invoke_closure {dst} {closure}({args})"),
+    "call": (4, "invoke_packed PackedFunc[{prim}] (in: {inputs}, out: {outputs})"),
+    "call_host": (4, "invoke_packed PackedFunc[{prim}] (in: {inputs}, out: {dst})"),
+    "alloc_tensor": (5, "alloc_tensor {dst} $ $ {tensor}"),
+    "frame_tensor": (5, "alloc_tensor {dst} frame {offset} {tensor}"),
+    "alloc_dynamic": (6, "alloc_tensor_reg {dst} $ $ {shape}"),
+    "alloc_data": (7, "alloc_data {dst} tag({tag}) [{fields}]"),
+    "alloc_closure": (8, "alloc_closure {dst} VMFunc[{func}]({captured})"),
+    "get_field": (9, "get_field {dst} {object}[{index}]"),
+    "if": (10, "if {cond} 1 {jump}"),
+    "if_int": (10, "if {cond} 1 {jump}"),
+    "load_const": (11, "load_const {dst} Const[{const}] 0"),
+    "goto": (12, "goto {jump}"),
+    "get_tag": (13, "get_tag {dst} {object}"),
+    "load_int": (14, "load_consti {dst} {imm}"),
+    "fatal": (15, "fatal"),
+    "alloc_storage": (16, "alloc_storage {dst} {size} 64 uint8 0"),
+    "shape_of": (17, "shape_of {dst} {tensor}"),
+    "reshape": (18, "reshape_tensor {dst} {src} {shape}"),
+    "device_copy": (19, "device_copy {dst} {src} 0 0"),
+    "kill": (20, "kill_register {regs}"),
+}
+
+
 class _Texts:
+    """The fields of a function's instructions as text."""
+
     def __init__(self, program: Program, function: Function, places: dict[int, int]) -> None:
         self.program, self.function, self.places = program, function, places
-
-    def register(self, number: int) -> str:
-        return f"${number}"
 
     def integer(self, number: int) -> str:
         return f"${self.function.ref_registers + number}"
@@ -38,84 +67,26 @@ class _Texts:
     def dim(self, word: int) -> str:
         return str(word) if word >= 0 else self.integer(~word)
 
-    def dims(self, words: Sequence[int]) -> str:
-        return f"[{', '.join(map(self.dim, words))}]"
+    def value(self, kind: str, value: int) -> str:
+        """By the kind of the field: a register, one of integers, a dimension, or a number."""
+        show: Callable[[int], str] = {"r": "${}".format, "i": self.integer, "d": self.dim}.get(kind, str)
+        return show(value)
 
-    def registers(self, numbers: Sequence[int]) -> str:
-        return ", ".join(map(self.register, numbers)) or "$"
-
-    def offset(self, item: Decoded) -> int:
-        """How many instructions a jump goes on."""
+    def shown(self, item: Decoded) -> dict[str, str]:
+        """The fields by name; lists of registers without brackets, empty ones as `$`."""
+        found: dict[str, str] = {}
+        fields: Any = zip(item.operation.fields, item.values, strict=True)
+        for field, value in fields:
+            kind = field.kind.value
+            if field.is_list:
+                text = ", ".join(self.value(kind, each) for each in value)
+                found[field.name] = f"[{text}]" if kind == "d" else text or "$"
+            else:
+                found[field.name] = self.value(kind, value)
+            if field.name == "type" and isinstance(type_ := self.program.types[value], TensorType):
+                found["tensor"] = f"[{', '.join(map(str, type_.shape))}] {type_.dtype.name}"
         target = jump_target(item)
-        assert target is not None
-        return self.places[target] - self.places[item.offset]
-
-    def tensor(self, number: int) -> tuple[str, str]:
-        type_ = self.program.types[number]
-        assert isinstance(type_, TensorType)
-        return f"[{', '.join(map(str, type_.shape))}]", type_.dtype.name
-
-
-Row = tuple[int, Callable[[_Texts, dict[str, Any], Decoded], str]]
-_ROWS: dict[str, Row] = {
-    "move": (0, lambda t, f, i: f"move {t.register(f['dst'])} {t.register(f['src'])}"),
-    "ret": (1, lambda t, f, i: f"ret {t.register(f['src'])}"),
-    "invoke": (2, lambda t, f, i: f"invoke {t.register(f['dst'])} VMFunc[{f['func']}]({t.registers(f['args'])})"),
-    "invoke_closure": (
-        3,
-        lambda t, f, i: f"invoke_closure {t.register(f['dst'])} {t.register(f['closure'])}({t.registers(f['args'])})",
-    ),
-    "call": (
-        4,
-        lambda t, f, i: (
-            f"invoke_packed PackedFunc[{f['prim']}] (in: {t.registers(f['inputs'])}, out: {t.registers(f['outputs'])})"
-        ),
-    ),
-    "call_host": (
-        4,
-        lambda t, f, i: (
-            f"invoke_packed PackedFunc[{f['prim']}] (in: {t.registers(f['inputs'])}, out: {t.registers(f['dst'])})"
-        ),
-    ),
-    "alloc_tensor": (
-        5,
-        lambda t, f, i: " ".join(("alloc_tensor", t.register(f["dst"]), "$", "$", *t.tensor(f["type"]))),
-    ),
-    "frame_tensor": (
-        5,
-        lambda t, f, i: " ".join(
-            ("alloc_tensor", t.register(f["dst"]), "frame", str(f["offset"]), *t.tensor(f["type"]))
-        ),
-    ),
-    "alloc_dynamic": (6, lambda t, f, i: f"alloc_tensor_reg {t.register(f['dst'])} $ $ {t.dims(f['shape'])}"),
-    "alloc_data": (
-        7,
-        lambda t, f, i: f"alloc_data {t.register(f['dst'])} tag({f['tag']}) [{t.registers(f['fields'])}]",
-    ),
-    "alloc_closure": (
-        8,
-        lambda t, f, i: f"alloc_closure {t.register(f['dst'])} VMFunc[{f['func']}]({t.registers(f['captured'])})",
-    ),
-    "get_field": (9, lambda t, f, i: f"get_field {t.register(f['dst'])} {t.register(f['object'])}[{f['index']}]"),
-    "if": (10, lambda t, f, i: f"if {t.register(f['cond'])} 1 {t.offset(i)}"),
-    "if_int": (10, lambda t, f, i: f"if {t.integer(f['cond'])} 1 {t.offset(i)}"),
-    "load_const": (11, lambda t, f, i: f"load_const {t.register(f['dst'])} Const[{f['const']}] 0"),
-    "goto": (12, lambda t, f, i: f"goto {t.offset(i)}"),
-    "get_tag": (13, lambda t, f, i: f"get_tag {t.integer(f['dst'])} {t.register(f['object'])}"),
-    "load_int": (14, lambda t, f, i: f"load_consti {t.integer(f['dst'])} {f['imm']}"),
-    "fatal": (15, lambda t, f, i: "fatal"),
-    "alloc_storage": (16, lambda t, f, i: f"alloc_storage {t.register(f['dst'])} {t.dim(f['size'])} 64 uint8 0"),
-    "shape_of": (
-        17,
-        lambda t, f, i: f"shape_of {', '.join(map(t.integer, f['dst'])) or '$'} {t.register(f['tensor'])}",
-    ),
-    "reshape": (
-        18,
-        lambda t, f, i: f"reshape_tensor {t.register(f['dst'])} {t.register(f['src'])} {t.dims(f['shape'])}",
-    ),
-    "device_copy": (19, lambda t, f, i: f"device_copy {t.register(f['dst'])} {t.register(f['src'])} 0 0"),
-    "kill": (20, lambda t, f, i: f"kill_register {t.registers(f['regs'])}"),
-}
+        return found if target is None else {**found, "jump": str(self.places[target] - self.places[item.offset])}
 
 
 def _flat(values: Sequence[Any]) -> list[int]:
@@ -141,19 +112,19 @@ def bytecode_text(program: Program) -> str:
 
 
 def _line(place: int, item: Decoded, texts: _Texts) -> str:
-    fields = {field.name: value for field, value in zip(item.operation.fields, item.values, strict=True)}
-    opcode, text = _ROWS.get(item.operation.name, (_OWN + item.operation.opcode, _own))
+    opcode, form = _ROWS.get(item.operation.name, (_OWN + item.operation.opcode, ""))
     words = " ".join(map(str, [opcode, *_flat(item.values)]))
-    return f"{place:2d}: {words} ".ljust(40) + f"  # {text(texts, fields, item)}"
+    text = form.format_map(texts.shown(item)) if form else _own(texts, item)
+    return f"{place:2d}: {words} ".ljust(40) + f"  # {text}"
 
 
-def _own(texts: _Texts, fields: dict[str, Any], item: Decoded) -> str:
+def _own(texts: _Texts, item: Decoded) -> str:
     """An instruction under Treadle's name."""
     parts = [item.operation.name]
-    for field in item.operation.fields:
-        value, kind = fields[field.name], field.kind.value
-        show = {"r": texts.register, "i": texts.integer, "d": texts.dim}.get(kind, str)
-        parts.append(f"[{', '.join(map(show, value))}]" if field.is_list else show(value))
+    fields: Any = zip(item.operation.fields, item.values, strict=True)
+    for field, value in fields:
+        several = [texts.value(field.kind.value, each) for each in (value if field.is_list else (value,))]
+        parts.append(f"[{', '.join(several)}]" if field.is_list else several[0])
     return " ".join(parts)
 
 

@@ -41,7 +41,7 @@ def object_use_count(value: Any) -> int:
 
 
 def test_wrap_callback(function: Callable[..., Any]) -> PackedFunc:
-    """The function, behind one more border."""
+    """The function, after one more border."""
     return PackedFunc(PackedFunc.of(function))
 
 

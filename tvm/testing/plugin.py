@@ -1,4 +1,4 @@
-"""A plugin of pytest's for TVM's tests: their arguments `target` and `dev` are each target that there is here."""
+"""A plugin of pytest's for TVM's tests: their arguments `target` and `dev` are each available target."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def assert_allclose(actual: Any, desired: Any, rtol: float = 1e-7, atol: float =
 
 
 def enabled_targets() -> list[tuple[str, Device]]:
-    """Each target that there is here, and its device."""
+    """Each available target, and its device."""
     return [("llvm", device("llvm"))]
 
 
@@ -41,7 +41,7 @@ def device_enabled(target: Any) -> bool:
 
 def parametrize_targets(*targets: Any) -> Any:
     """A mark: a test is run for each of the targets, its `dev` that target's; it is skipped for those that are not here.
-    The plugin has the fixture `dev`. Without targets it is a decorator: a test is run for each target that there is."""
+    The plugin has the fixture `dev`. Without targets it is a decorator: a test is run for each available target."""
     if len(targets) == 1 and callable(targets[0]):
         return _parametrized(targets[0], [name for name, _ in enabled_targets()])
     import pytest

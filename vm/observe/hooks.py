@@ -24,11 +24,11 @@ from ...formats.messages.readable import brief
 from ...formats.primitive import Primitive
 from ...formats.types import TensorType
 from ..context import Context
-from ..failures import Place, node_at
 from ..image import Image
 from ..in_process import InProcess
 from ..layout import CONTEXT, HOOK_OPCODE, KIND, OBJECT, WORD
 from ..memory import array_at, word
+from ..places import Place, node_at
 from .parts_log import Part
 
 
@@ -51,8 +51,8 @@ _OVER: Any = None  # in place of the context of an event that is over
 
 
 class Site:
-    """An instruction that somebody listens to: what is the same each time that it is executed. That is found out before the call:
-    behind a kernel, Python has little in the caches of what it needs."""
+    """An instruction with listeners: what is the same each time that it is executed. That is found out before the call:
+    after a kernel, Python has little in the caches of what it needs."""
 
     __slots__ = ("function", "image", "instruction", "is_static", "number", "operation", "primitive")
 

@@ -1,4 +1,4 @@
-"""The verifier: what stands between an executable, which may come from anywhere, and the machine.
+"""The verifier: it stands between an executable, which is untrusted, and the machine.
 
 `verify` runs when a program is loaded, before anything of it executes. It is made of layers, each relying on those before it:
 
@@ -7,7 +7,7 @@
     data flow   registers, and the elements of tensors, are written before they are read   flow.py
     types       everything that an instruction is given has the type and shape it needs    flow.py
 
-A program that passes cannot corrupt memory: what only a run can tell (sizes of dynamic allocations, tags, the shapes that
+A program that passes cannot corrupt memory: values known only at run time (sizes of dynamic allocations, tags, the shapes that
 match_shape asks for, indices in tensors) the machine and the kernels check then. What fails says where and why.
 """
 
@@ -21,7 +21,8 @@ from ...formats.dims import Dim
 from ...formats.messages.errors import VerificationError
 from ...formats.program import Function, Program
 from .code import BadInstruction, Ranges, check_layout, decode
-from .flow import Flow, Held, Signatures, State
+from .flow import Flow
+from .state import Held, Signatures, State
 from .tables import check_tables
 from .work import Refusal, Work
 

@@ -11,7 +11,7 @@ MESSAGE = 2000  # characters; a type in it may be as large as the file
 
 
 class Refusal(Exception):
-    """A layer's finding; whoever knows the function and the instruction makes a VerificationError of it."""
+    """A layer's finding; the caller adds function and instruction in a VerificationError."""
 
     def __init__(self, layer: str, message: str) -> None:
         super().__init__(message)

@@ -51,7 +51,7 @@ def _summed_at_places(
     pads: Sequence[int],
     strides: Sequence[int],
 ) -> Value:
-    """The same where a run tells the sizes: each element is added where it belongs, or, beside the image, to one more place."""
+    """The same with sizes known only at run time: each element is added in its place or, outside the image, in a spare one."""
     image, block = g.sizes(image_shape, "sizes"), g.sizes(block_shape, "sizes")
     rank = len(image)
     dilations, strides, pads = dilations or (1,) * rank, strides or (1,) * rank, pads or (0,) * (2 * rank)

@@ -79,7 +79,7 @@ def _max_unpool(
     strides: tuple[int, ...] | None = None,
 ) -> Value:
     """The elements of x where MaxPool found them, in a tensor of the size that it may have pooled, among zeros. A larger shape
-    that is told has more zeros behind each axis."""
+    that is told has more zeros after each axis."""
     count = len(kernel_shape)
     strides, pads = strides or (1,) * count, pads or (0,) * (2 * count)
     if x.rank != 2 + count or {len(strides), len(pads) // 2} != {count}:

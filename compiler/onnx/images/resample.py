@@ -1,6 +1,6 @@
 """Resampling along an axis at places that ordinary operators compute.
 
-So is done what the operator `resize` cannot say: scales that only a run can tell, a region of x, a curve without the elements
+For what the operator `resize` cannot express: scales known only at run time, a region of x, a curve without the elements
 beside x, and a wider window where x shrinks. Places in x are computed for the elements of the result, then indices and weights of
 the elements around them.
 """
@@ -23,7 +23,7 @@ Number = Union[float, Value]  # a scalar of float64, or a number
 
 @dataclass(frozen=True)
 class Resampling:
-    """What ONNX's Resize says of all axes."""
+    """The settings of ONNX's Resize for all axes."""
 
     mode: str  # nearest, linear, cubic
     coordinates: str

@@ -80,7 +80,7 @@ def _taps(g: GraphBuilder, place: Value, length: Dim, mode: str, padding: str, i
 
 
 def _weights(g: GraphBuilder, behind: Value, count: int) -> list[Value]:
-    """Of the pixels around a place that lies so far behind the pixel before it (Keys, 1981, for four)."""
+    """Of the pixels around a place that lies so far after the pixel before it (Keys, 1981, for four)."""
     one = g.constant(1, behind.dtype)
     if count == 1:
         return [one]

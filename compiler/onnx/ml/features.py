@@ -66,7 +66,7 @@ def _imputer(
     replaced_value_float: float = 0.0,
     replaced_value_int64: int = 0,
 ) -> Value:
-    """What stands for a missing number, be it NaN, becomes that of its column."""
+    """Replaces the marker of a missing number, which may be NaN, by its column's value."""
     if imputed_value_floats and imputed_value_int64s:
         raise ModelError("both imputed_value_floats and imputed_value_int64s are given")
     values, missing = (

@@ -178,7 +178,7 @@ def _append(
     forest: Forest, feature: np.ndarray, threshold: np.ndarray, mode: np.ndarray | int, nan_is_yes: np.ndarray,
     yes: np.ndarray, no: np.ndarray, origin: np.ndarray,
 ) -> None:  # fmt: skip
-    """More nodes behind the others."""
+    """More nodes after the others."""
     effort.spend(NODE_UNITS * len(feature), "the trees")
     forest.feature = np.append(forest.feature, feature)
     forest.threshold = np.append(forest.threshold, threshold)
@@ -307,7 +307,7 @@ class _Maker:
         return trees
 
     def _weights(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
-        """What leaves carry, to which column each tree adds, the rows of leaves, and whether some weight is absent."""
+        """The weights of leaves, the column that each tree adds to, the rows of leaves, and whether some weight is absent."""
         forest, dtype = self.forest, self.dtype
         is_used = ~forest.inner[forest.leaf_node] & (self.tree[forest.leaf_node] >= 0)
         node, target = forest.leaf_node[is_used], forest.leaf_target[is_used]

@@ -198,7 +198,7 @@ def _svm_classifier(
 
 
 def _of_pairs(lines: np.ndarray, each: Sequence[int], pairs: Sequence[tuple[int, int]]) -> np.ndarray:
-    """What each support vector counts for each pair: libsvm has those of class i against j in line j - 1, of j in line i."""
+    """The coefficient of each support vector for each pair: libsvm has class i's against j in line j - 1, j's in line i."""
     begins = np.concatenate([[0], np.cumsum(each)])
     weights = np.zeros((len(pairs), lines.shape[1]), np.float32)
     for row, (i, j) in enumerate(pairs):

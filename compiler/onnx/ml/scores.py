@@ -1,4 +1,4 @@
-"""What the classifiers and regressors of ai.onnx.ml share: rows of features, post transforms, labels.
+"""Shared parts of the classifiers and regressors of ai.onnx.ml: rows of features, post transforms, labels.
 
 Where the standard is silent, scores and labels are onnxruntime's, which exporters are tested with: a classifier of two labels
 and one score has scores of both, and the sign of the score, or, where all weights are positive, whether it is above 1/2, tells

@@ -28,7 +28,7 @@ def _ensemble(g: GraphBuilder, x: Value, forest: Forest, targets: int, aggregate
     aggregate = aggregate.lower()
     width = x.shape[1] if isinstance(x.shape[1], int) else None
     made = tables(forest, targets, aggregate, width)
-    if width is None:  # the nodes know no feature behind these
+    if width is None:  # the nodes know no feature after these
         x = g.op("slice", x, starts=(0,), ends=(made.columns,), axes=(1,), steps=(1,))
         x = g.checked(x, (x.shape[0], made.columns))
     result = g.op(
@@ -183,17 +183,17 @@ def _node(key: int) -> str:
 
 
 def _type_of(x: Value, *tensors: np.ndarray | None) -> DType:
-    """What trees compare in: float64 where x or a list of theirs is."""
+    """The type in which trees compare: float64 if x or one of their lists is."""
     is_double = x.dtype is DType.float64 or any(each is not None and each.dtype == np.float64 for each in tensors)
     return DType.float64 if is_double else DType.float32
 
 
-def _with_base(g: GraphBuilder, scores: Value, base: np.ndarray | None, name: str = "base_values") -> Value:
+def _with_base(g: GraphBuilder, scores: Value, base: np.ndarray | None) -> Value:
     """One number for all columns, or one for each."""
     if base is None or not len(base):
         return scores
     if len(base) not in (1, scores.shape[1]):
-        raise ModelError(f"{name} has {len(base)} numbers, for {scores.shape[1]} columns")
+        raise ModelError(f"base_values has {len(base)} numbers, for {scores.shape[1]} columns")
     return g.op("add", scores, g.constant(base, scores.dtype))
 
 
@@ -403,7 +403,7 @@ def _joined(
 
 
 def _sets(mode: np.ndarray, members: np.ndarray | None) -> dict[int, np.ndarray]:
-    """The sets of nodes of mode BRANCH_MEMBER, which stand one behind the other, each ended by NaN."""
+    """The sets of nodes of mode BRANCH_MEMBER, which follow one another, each ended by NaN."""
     nodes = np.flatnonzero(mode == MODES.index("BRANCH_MEMBER"))
     values = np.zeros(0) if members is None else members.reshape(-1)
     ends = np.flatnonzero(np.isnan(values))

@@ -262,7 +262,7 @@ def _celu(g: GraphBuilder, x: Value, *, alpha: float = 1.0) -> Value:
 
 @importer("Shrink")
 def _shrink(g: GraphBuilder, x: Value, *, lambd: float = 0.5, bias: float = 0.0) -> Value:
-    """Integers too are compared with and moved by the numbers as they are, and cut off behind the point."""
+    """Integers, too, are compared with and shifted by the unrounded numbers, and then truncated."""
     wide = x if x.dtype.is_float else g.op("cast", x, dtype=DType.float64)
     above = g.op("subtract", wide, g.constant(bias, wide.dtype))
     below = g.op("add", wide, g.constant(bias, wide.dtype))

@@ -80,7 +80,7 @@ def _points(g: GraphBuilder, length: Dim, wanted: Value | None, is_real: bool) -
 def _along_unknown(
     g: GraphBuilder, x: Value, length: Value | None, axis: Value, inverse: bool, onesided: bool
 ) -> Value:
-    """The transform along an axis that a run tells, of x as [before, along, behind, parts]."""
+    """The transform along an axis known only at run time, of x as [before, along, behind, parts]."""
     number, count = whole_number(g, axis), x.rank - 1
     parts = g.constant(x.rank, DType.int64)  # counted from the end, axes count the last one too
     number = g.op("where", g.op("less", number, g.constant(0, DType.int64)), g.op("add", number, parts), number)
@@ -91,7 +91,7 @@ def _along_unknown(
 
 
 def _by_computed_matrix(g: GraphBuilder, x: Value, size: Dim, inverse: bool, onesided: bool) -> Value:
-    """The transform of x [..., points, 1 or 2] of a number of points that only a run can tell: a product with a matrix that the
+    """The transform of x [..., points, 1 or 2] of a number of points known only at run time: a product with a matrix that the
     program computes. The inverse of one side, of real numbers, gives these alone: [..., size, 1]."""
     *outer, points, parts = x.shape
     is_real = inverse and onesided
@@ -105,7 +105,7 @@ def _by_computed_matrix(g: GraphBuilder, x: Value, size: Dim, inverse: bool, one
         return g.op("cast", value, dtype=DType.float64)
 
     angles = g.op("divide", g.op("multiply", real(turns), g.constant(2 * math.pi, DType.float64)), real(long))
-    weight = real(g.op("less", rows, whole_number(g, half if is_real else size)))  # what lies behind is left out
+    weight = real(g.op("less", rows, whole_number(g, half if is_real else size)))  # what lies after is left out
     if is_real:  # all frequencies but the first, and the middle one, stand for two
         twice = g.op("multiply", rows, g.constant(2, DType.int64))
         is_single = g.op("logical_or", g.op("equal", twice, g.constant(0, DType.int64)), g.op("equal", twice, long))
@@ -126,7 +126,7 @@ def _by_computed_matrix(g: GraphBuilder, x: Value, size: Dim, inverse: bool, one
 
 
 def _along_rows(g: GraphBuilder, x: Value, size: int, inverse: bool) -> Value:
-    """The transform of x [..., points, 1 or 2], with zeros behind it or without its end, to [..., size, 2]."""
+    """The transform of x [..., points, 1 or 2], with zeros after it or without its end, to [..., size, 2]."""
     divisor = next((k for k in range(math.isqrt(size), _LEAST - 1, -1) if size % k == 0), 1)
     if size > _MOST and divisor > 1:
         return _in_two(g, _of_size(g, x, size), divisor, size // divisor, inverse)
@@ -208,7 +208,7 @@ def _stft(
 
 
 def _by_frames(g: GraphBuilder, x: Value, step: Value, window: Value | None, size: Dim, onesided: bool) -> Value:
-    """The same of a step, or a length, that only a run can tell: [N, windows, size, parts], each window transformed."""
+    """The same of a step, or a length, known only at run time: [N, windows, size, parts], each window transformed."""
     stride, long = whole_number(g, step), whole_number(g, size)
     room = g.op("subtract", whole_number(g, x.shape[1]), long)
     counted = g.op("add", g.op("floor_divide", room, stride), g.constant(1, DType.int64))

@@ -16,7 +16,8 @@ from ....formats.host_values import MAPS, OPTIONAL
 from ....formats.messages.errors import DTypeError, ModelError
 from ....formats.types import UNKNOWN, DataType, TensorType, TupleType
 from ... import ir
-from ..held import bound, converted, declared_type, is_open, joined, of_atom, settled, type_of
+from ..held import bound, converted, of_atom
+from ..held_types import declared_type, is_open, joined, settled, type_of
 from ..ml.scores import DOMAIN
 from ..table import importer
 from ..tensors import element_type
@@ -59,7 +60,7 @@ def _map_parameter(g: GraphBuilder, name: str, key: int, value: int) -> tuple[ir
 
 
 def made(g: GraphBuilder, value: Imported, info: onnx.ValueInfoProto) -> ir.Atom:
-    """What a program gives for an output. Raises UnsupportedError."""
+    """The program's result for an output. Raises UnsupportedError."""
     if isinstance(value, Value):
         return g.atom(value)
     g.hint = info.name
@@ -153,7 +154,7 @@ def _cast_map(
 
 @importer("Optional")
 def _optional(g: GraphBuilder, x: Imported | None = None, *, type: Any = None) -> Imported:
-    """What is known to be there is itself."""
+    """An optional that is known to hold a value is that value."""
     if x is not None or type is None:
         return OptionalTensor(None) if x is None else x
     return OptionalTensor(None, declared_type(type) if not type.HasField("tensor_type") else None)

@@ -326,7 +326,7 @@ def _lp_pool(
 def _reached(
     x: Value, kernel: Ints, strides: Ints | None, pads: tuple[Dim, ...] | None, dilations: Ints | None
 ) -> tuple[Dim, ...]:
-    """Pads that a last window does not stick out of, which may begin behind the last full one."""
+    """Pads that a last window does not stick out of, which may begin after the last full one."""
     _check_window(x, kernel_shape=kernel, strides=strides, dilations=dilations)
     windows, ends = windows_along(kernel, strides, pads, dilations), []
     for window, length in zip(windows, x.shape[2:], strict=True):
@@ -542,7 +542,7 @@ def _hardmax_before_13(g: GraphBuilder, x: Value, *, axis: int = 1) -> Value:
 
 
 def _not_empty(g: GraphBuilder, x: Value, axis: int) -> Value:
-    """x, with one element along an axis that has none: an axis of a size that only a run knows may."""
+    """x, with one element along an axis that has none: an axis of a size known only at run time may."""
     length = x.shape[axis]
     missing = maximum(dims.add(1, dims.multiply(length, -1)), 0)
     if missing == 0:

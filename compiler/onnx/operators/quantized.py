@@ -147,7 +147,7 @@ def matmul_integer(
 
 
 def _zeros(g: GraphBuilder, a_zero: Value | None, a: Value, b_zero: Value | None, b: Value) -> list[Value]:
-    """The zero points that there are, of two operands; zeros for the first one's where only the other has some."""
+    """The existing zero points of two operands; zeros for the first one's where only the other has some."""
     a_zero, b_zero = (z if z is None else g.repeated_to(z, x) for z, x in ((a_zero, a), (b_zero, b)))
     if b_zero is None:
         return [] if a_zero is None else [a_zero]

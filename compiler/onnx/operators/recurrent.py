@@ -102,7 +102,7 @@ def _summed(g: GraphBuilder, biases: tuple[Value, ...]) -> Value | None:
     return g.op("add", *biases) if biases else None
 
 
-# ---- what each operator takes behind the first two inputs ----
+# ---- what each operator takes after the first two inputs ----
 
 
 def _rnn(layer: _Layer) -> tuple[Value | None, list[Value], dict[str, Any]]:

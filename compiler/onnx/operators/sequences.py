@@ -13,7 +13,8 @@ from ....formats.messages.errors import ModelError
 from ....formats.types import TensorType, TupleType
 from ... import effort, ir
 from ...operators.shapes import axis_of
-from ..held import bound, construct, element_at, erased, held, inserted, joined_tensors, length, of_rank, sequence_of
+from ..held import bound, construct, element_at, erased, held, inserted, joined_tensors, length
+from ..held_types import of_rank, sequence_of
 from ..table import importer
 from ..tensors import element_type
 from ..values import KINDS, AnyRank, AnySequence, GraphBuilder, HeldSequence, Imported, TensorSequence, Value, present
@@ -72,7 +73,7 @@ def _cut(g: GraphBuilder, x: Value, axis: int, each: Dim, squeeze: bool) -> Held
 
 
 def _cut_by_sizes(g: GraphBuilder, x: Value, axis: int, split: Value) -> HeldSequence:
-    """Parts of sizes whose number only a run can tell. It ends where one is below 0, or all together are not what there is."""
+    """Parts of sizes whose number is known only at run time. The run fails if one is below 0, or their sum is wrong."""
     if split.rank != 1:
         raise ModelError(f"the sizes of the parts must be a vector, got {split.type}")
     sizes = g.op("cast", split, dtype=DType.int64) if split.dtype is not DType.int64 else split

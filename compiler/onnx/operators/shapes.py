@@ -1,6 +1,6 @@
 """Importers of operators that make, move, join and part tensors.
 
-Shapes, axes, pads and the like are attributes in old opsets and inputs in new ones. Mostly they are known at import, be it as
+Shapes, axes, pads and similar values are attributes in old opsets and inputs in new ones. Most are known at import, if only as
 expressions over the model's dimensions; what a run computes is done by `onnx/sizes_of_run.py`. Where an operator needs to
 know them, `integers_of` and `dims_of` say so.
 """
@@ -26,7 +26,7 @@ _INT64_MAX = (1 << 63) - 1
 
 
 def dims_of(value: Value, what: str) -> tuple[Dim, ...]:
-    """The elements of an integer tensor that parameterises an operator. Raises UnsupportedError if only a run can tell."""
+    """The elements of an integer tensor that parameterises an operator. Raises UnsupportedError if known only at run time."""
     if value.elements is None:
         raise UnsupportedError(f"its {what} are computed at run time")
     return tuple(value.elements.flat)
@@ -130,7 +130,7 @@ def _expand(g: GraphBuilder, x: Value, shape: Value) -> Value:
 
 
 def _stretched(g: GraphBuilder, x: Value, axis: int, wanted: SymbolicDim) -> Value:
-    """A tensor whose axis has grown to a size that a run tells, of one that has that size, or 1, or keeps its own for 1."""
+    """A tensor whose axis has grown to a size known only at run time, of one that has that size, or 1, or keeps its own for 1."""
     own = x.shape[axis]
 
     def of(size: Dim) -> tuple[Dim, ...]:
@@ -341,7 +341,7 @@ def pad(
 def _without_negative_pads(
     g: GraphBuilder, x: Value, pads: Value, axes: Value | None
 ) -> tuple[Value, tuple[Dim, ...], tuple[int, ...] | None]:
-    """What there is to pad, by how much, on which axes. Pads that a run tells take away what they do where they are negative."""
+    """The tensor to pad, the pads, the axes. If pads are known only at run time, negative ones are applied here."""
     if is_known(pads, axes):
         return x, dims_of(pads, "pads"), integers_of(axes, "axes")
     numbers = run_time.numbers_of(g, pads, "pads")

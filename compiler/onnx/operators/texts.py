@@ -8,7 +8,7 @@ import numpy as np
 
 from ....formats.dtypes import DType
 from ....formats.messages.errors import ModelError
-from ...operators.patterns import pattern_problem
+from ...operators.regular_expressions import pattern_problem
 from ..ort.floats import DOMAIN as RUNTIME
 from ..table import importer
 from ..values import GraphBuilder, UnsupportedError, Value

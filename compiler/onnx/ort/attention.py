@@ -103,7 +103,7 @@ def _parted(g: GraphBuilder, x: Value, *sizes: Dim) -> tuple[Value, ...]:
 
 
 def _after(g: GraphBuilder, past: Value | None, new: Value) -> Value:
-    """Keys or values of earlier tokens, and new ones behind them."""
+    """Keys or values of earlier tokens, and new ones after them."""
     if past is None:
         return new
     return g.op("concat", _suiting(g, past, new, past.shape[2]), new, axis=2)
@@ -134,7 +134,7 @@ def _places(g: GraphBuilder, count: Dim) -> Value:
 
 
 def _mask(g: GraphBuilder, mask: Value, batch: Dim, keys: Dim, filter_value: float) -> Value:
-    """What is added to scores [B, N, S, T]: `filter_value` at hidden keys. A mask is an int32 for each key, [B, T] or [B, S, T];
+    """The addend of scores [B, N, S, T]: `filter_value` at hidden keys. A mask is an int32 for each key, [B, T] or [B, S, T];
     or, for each sequence, the end of its keys, [B], then perhaps the beginnings, [2 B]; of [3 B + 2], the rest repeats it."""
     if mask.rank in (2, 3):
         visible = g.op("greater", mask, g.constant(0, mask.dtype))
@@ -403,8 +403,8 @@ def _group_query_attention(
 def _cached(
     g: GraphBuilder, past_key: Value, past_value: Value, key: Value, value: Value, first: Value, total: Value
 ) -> tuple[Value, ...]:
-    """The caches with new rows, each sequence's behind its earlier ones. Where all of them fill the given cache, the new rows
-    are joined to it; else they are put into it, where it may have more room than is used. A total that only a run can tell is
+    """The caches with new rows, each sequence's after its earlier ones. Where all of them fill the given cache, the new rows
+    are joined to it; else they are put into it, where it may have more room than is used. A total known only at run time is
     taken to be that of all its tokens, as if there were no such room."""
     (batch, _, length, _), earlier = key.shape, past_key.shape[2]
     joined = dims.add(earlier, length)

@@ -1,6 +1,6 @@
 """Importers of onnxruntime's mixtures of experts: each row goes through the few of many small networks that a router chooses.
 
-An expert takes the rows that chose it, and only these: how many there are a run tells.
+An expert takes the rows that chose it, and only these: their number is known only at run time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..operators import networks
 from ..table import importer
 from ..values import GraphBuilder, UnsupportedError, Value, constant
 from .floats import DOMAIN, check_ranks
-from .weights import check_bits, constant_numbers, points_of
+from .packed_weights import check_bits, constant_numbers, points_of
 
 _Layer = Callable[[Value], Value]
 
@@ -27,7 +27,7 @@ class _Swiglu(NamedTuple):
     alpha: float
     beta: float
     limit: float  # none, if it is 0
-    fusion: int  # 1: the halves alternate, 2: one lies behind the other
+    fusion: int  # 1: the halves alternate, 2: one after the other
 
 
 class _Routing(NamedTuple):
@@ -174,7 +174,7 @@ def _layers_of_floats(g: GraphBuilder, weights: Value | None, bias: Value | None
     check_ranks(3, **{f"{name}_experts_weights": weights})
     count, outputs, inputs = weights.shape
     if not isinstance(count, int):
-        raise UnsupportedError(f"{name}_experts_weights: a number of experts that only a run tells")
+        raise UnsupportedError(f"{name}_experts_weights: a number of experts known only at run time")
 
     def layer(number: int, x: Value) -> Value:
         matrix = g.op("reshape", _of_expert(g, weights, number), shape=(outputs, inputs))

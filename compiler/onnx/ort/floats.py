@@ -217,7 +217,7 @@ def _matmul(
 
 
 def _turned(g: GraphBuilder, x: Value, matrix: int, batch: int) -> Value:
-    """With the last two axes exchanged, and with the first one behind the others of the batch."""
+    """With the last two axes exchanged, and with the first one after the others of the batch."""
     axes = list(range(x.rank))
     if batch and x.rank > 2:
         axes = [*axes[1:-1], 0, axes[-1]]

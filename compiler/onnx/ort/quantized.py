@@ -1,5 +1,5 @@
 """Importers of onnxruntime's own operators on quantised tensors, as its tools write them into models: float operators between
-operands that are dequantised and a result that is quantised. Weights of a few bits are in `weights.py`."""
+operands that are dequantised and a result that is quantised. Weights of a few bits are in `packed_weights.py`."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The CPU: its passes, layouts, kernels, costs and tuning."""
+"""The CPU: its passes, layouts, kernels and costs."""

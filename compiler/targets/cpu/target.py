@@ -11,12 +11,12 @@ from pathlib import Path
 
 from ....formats.messages.errors import OutOfMemoryError
 from ....native.llvm import NativeTarget
-from ....native.platform import host_target
+from ....native.platform import host_target, named_target
 
 # LLVM's features, widest first: bytes of a vector, number of vector registers
 _VECTORS = (("avx512f", 64, 32), ("avx2", 32, 16))
 
-# The same for CPUs that are asked for by name alone, without a list of features
+# The same for CPUs given by name alone, without a list of features
 _NAMED = {
     "x86-64-v4": (64, 32),
     "x86-64-v3": (32, 16),
@@ -33,7 +33,7 @@ _NAMED = {
 
 @dataclass(frozen=True)
 class Target:
-    """A CPU, as far as kernels care. Sizes are in bytes."""
+    """A CPU's properties for kernels. Sizes are in bytes."""
 
     native: NativeTarget
     vector_bytes: int = 16
@@ -48,25 +48,35 @@ class Target:
         return f"{self.native.key}-{self.vector_bytes}x{self.vector_registers}-{self.l1_bytes}-{self.l2_bytes}"
 
     @property
+    def half_l1(self) -> int:
+        """Bytes of data that a kernel may keep in L1: the other half is for what passes by."""
+        return self.l1_bytes // 2
+
+    @property
+    def half_l2(self) -> int:
+        """The same of L2."""
+        return self.l2_bytes // 2
+
+    @property
     def block_registers(self) -> int:
-        """How many vectors of 16 floats, of one register or several, the registers hold."""
+        """The number of vectors of 16 floats, in one register or several, that the registers hold."""
         return self.vector_registers * self.vector_bytes // 64
 
     @property
     def has_fma(self) -> bool:
-        """True if multiplying and adding is one instruction; without it, a fused one is a slow library call."""
+        """Whether multiply-add is one instruction; without it, a fused one is a slow library call."""
         return self.native.has("fma") or self.native.is_arm or self.native.cpu in _NAMED
 
     @property
     def looks_up(self) -> bool:
-        """True if any lanes of two vectors of `lanes()` elements can be chosen by an instruction or two."""
+        """Whether any lanes of two vectors of `lanes()` elements can be selected by one or two instructions."""
         return (self.native.has("avx512f") and self.vector_bytes == 64) or (
             self.native.has("avx2") and self.vector_bytes == 32
         )
 
     @property
     def dot(self) -> str:
-        """The function of `vectors/lanes.py` that adds products of 8-bit numbers, four to a sum, best here."""
+        """The fastest function of `vectors/lanes.py` for 8-bit dot products, four to a sum."""
         if self.vector_bytes == 64 and self.native.has("avx512vnni"):
             return "dot_512"
         if self.native.has("avx512vl") and self.native.has("avx512vnni"):
@@ -79,7 +89,7 @@ class Target:
 
     @property
     def _pairs_bytes(self) -> int:
-        """The widest vectors whose 16-bit numbers x86 multiplies and adds in pairs. Kernels may be asked for wider ones."""
+        """The widest vectors whose 16-bit elements x86 multiplies and adds in pairs. Kernels may use wider ones."""
         if self.native.has("avx512bw"):
             return 64
         is_named = not self.native.features and self.native.cpu in _NAMED
@@ -87,12 +97,12 @@ class Target:
 
     @property
     def multiplies_bytes(self) -> bool:
-        """True if `dot` is one instruction."""
+        """Whether `dot` is one instruction."""
         return self.dot in ("dot_128", "dot_256", "dot_512")
 
     @property
     def nibbles(self) -> str:
-        """The function of `vectors/lanes.py` that makes numbers of the lowest four bits of words best here."""
+        """The fastest function of `vectors/lanes.py` that converts the lowest four bits of words."""
         return "nibbles_512" if self.native.has("avx512f") and self.vector_bytes == 64 else "nibbles"
 
     def lanes(self, itemsize: int = 4) -> int:
@@ -103,6 +113,21 @@ class Target:
 def host() -> Target:
     """The CPU of this process, or the one that the knob TREADLE_TARGET names."""
     return of(host_target())
+
+
+# 64-bit ARM: each has NEON, and the templates ask for no more
+_ARM = NativeTarget("aarch64-unknown-linux-gnu", "generic", "")
+
+
+def named(text: str) -> Target:
+    """The CPU of this instruction set that LLVM names so, as in TREADLE_TARGET; or "aarch64". Raises TreadleError."""
+    return of(_ARM if text == "aarch64" else named_target(text))
+
+
+def noted(target: str) -> Target:
+    """The CPU whose kernels are run for an executable's target (`Program.target`): of the emulator, the one behind its name."""
+    _, _, cpu = target.partition(" ")
+    return named(cpu) if cpu else host()
 
 
 @functools.cache
@@ -124,11 +149,11 @@ def _vectors(native: NativeTarget) -> tuple[int, int]:
 
 @functools.cache
 def _caches() -> tuple[int, int, int]:
-    """Bytes of the first data cache, of the second, and of a core's share of the third, with modest guesses."""
+    """Bytes of L1 (data), of L2, and of a core's share of L3, with conservative guesses."""
     sizes = {1: 32 << 10, 2: 512 << 10, 3: 4 << 20}
     try:
         found = sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index[0-9]*"))
-    except OSError:  # of a system that shows nothing of the kind
+    except OSError:  # of a system that does not tell
         found = []
     except MemoryError as error:
         raise OutOfMemoryError("no memory to look at the processor's caches") from error
@@ -139,7 +164,7 @@ def _caches() -> tuple[int, int, int]:
             sharers = _count_cpus((index / "shared_cpu_list").read_text().strip())
         except (OSError, ValueError):
             continue
-        except MemoryError as error:  # a guess would stay for the process, and name other kernels
+        except MemoryError as error:  # a guess would last for the process, and select other kernels
             raise OutOfMemoryError("no memory to look at the processor's caches") from error
         if kind != "Instruction" and level in sizes:
             sizes[level] = size if level < 3 else size // sharers
@@ -147,6 +172,6 @@ def _caches() -> tuple[int, int, int]:
 
 
 def _count_cpus(text: str) -> int:
-    """How many CPUs the kernel's list "0-3,8" names."""
+    """The number of CPUs in the kernel's list format, such as "0-3,8"."""
     ranges = [part.split("-") for part in text.split(",")]
     return max(1, sum(int(part[-1]) - int(part[0]) + 1 for part in ranges))

@@ -7,18 +7,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...operators.patterns import Pattern, States
+from ...operators.regular_expressions import Pattern, States
 from .operators.text_counts import BEFORE, END, edge_hash, token_hash
 
 _MOST_STATES = 256
-_ANY_OTHER = "\u0100"  # stands for all characters behind ASCII
+_ANY_OTHER = "\u0100"  # stands for all non-ASCII characters
 _FIRST_BYTES = range(0xC0, 0x100)  # of these characters
 _COLUMNS = [*range(128), END, *_FIRST_BYTES]
 _BEFORE = {BEFORE.NOTHING: "", BEFORE.NEW_LINE: "\n", BEFORE.WORD: "a", BEFORE.OTHER: " "}
 
 
 def moves_of_pattern(expression: str) -> np.ndarray | None:
-    """The table of what an expression matches; None where characters behind ASCII are told from each other, or there are too
+    """The table of an expression's matches; None if it distinguishes non-ASCII characters, or has too
     many states. Raises PatternError."""
     automaton = Pattern(expression)
     if not automaton.takes_others_alike:
@@ -32,7 +32,7 @@ def moves_of_characters() -> np.ndarray:
 
 
 def moves_between(separators: Sequence[str]) -> np.ndarray | None:
-    """The table of what lies between separators; None unless each is a set of single characters."""
+    """The table of the parts between separators; None unless each is a set of single characters."""
     found: set[int] = set()
     for separator in separators:
         moves = moves_of_pattern(separator)
@@ -103,7 +103,7 @@ class Vocabulary(NamedTuple):
 
 
 def vocabulary(ngrams: Sequence[tuple[Sequence[str], int]]) -> Vocabulary:
-    """Of n-grams with their columns; of equal ones the first counts."""
+    """The tables of n-grams with their columns; of equal ones the first counts."""
     numbers = {
         token: number for number, token in enumerate(dict.fromkeys(token for each, _ in ngrams for token in each))
     }
@@ -128,7 +128,7 @@ def _token_table(tokens: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     taken = [False] * len(table)
     first = 0
     for number, token in enumerate(encoded):
-        if token:  # an empty one is nowhere found
+        if token:  # an empty one is never found
             hashed = token_hash(token)
             table[_free(taken, hashed)] = hashed, first, len(token), number
         first += len(token)
@@ -144,7 +144,7 @@ def _edge_table(edges: dict[tuple[int, int], int]) -> np.ndarray:
 
 
 def _free(taken: list[bool], hashed: int) -> int:
-    """The first free slot for a hash, which is taken."""
+    """Takes the first free slot for a hash."""
     slot = hashed % len(taken)
     while taken[slot]:
         slot = (slot + 1) % len(taken)

@@ -46,7 +46,7 @@ class Draw:
         return self.dim(*_FEW)
 
     def named(self, size: int) -> Dim:
-        """A symbolic dimension of that size: a variable, perhaps one that there is already."""
+        """A symbolic dimension of that size: a variable, perhaps an existing one."""
         equal = [name for name, value in self.sizes.items() if value == size]
         if equal and self.random.random() < 0.5:
             return dims.variable(self.random.choice(equal))
@@ -600,7 +600,7 @@ class Example:
 
     @property
     def is_exact(self) -> bool:
-        """Whether the reference tells every element: not lanes behind the last channel of an image, nor of strange weights."""
+        """Whether the reference tells every element: not lanes after the last channel of an image, nor of strange weights."""
         return self.name.split()[0] not in _WITH_SPARE_LANES
 
 

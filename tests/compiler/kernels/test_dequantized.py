@@ -1,4 +1,4 @@
-"""Products with numbers of a few bits, compiled, against the reference evaluator."""
+"""Products with 2 to 8-bit integers, compiled, against the reference evaluator."""
 
 import itertools
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from treadle.compiler.targets.cpu.kernels import writer
+from treadle.compiler.targets.cpu import costs
 from treadle.compiler.targets.cpu.kernels.lower import lower
 from treadle.compiler.targets.cpu.target import of
 from treadle.formats.dtypes import DType
@@ -352,7 +352,7 @@ def test_remainders_are_exact(cases):
 @pytest.mark.parametrize("target", [TARGET, *NARROW])
 @pytest.mark.parametrize("slack", [0, 20])
 def test_large_results_are_written_past_the_caches(target, slack, monkeypatch):
-    monkeypatch.setattr(writer, "_STREAMED_BYTES", 0)
+    monkeypatch.setattr(costs, "STREAMED_BYTES", 0)
     for shape, parts in (((7, 53), 2), ((9000,), 3), ((3, 5, 48), 1)):
         x, y = tensor("float32", shape), tensor("float32", shape[-1:])
         b = Builder(x, y)
@@ -374,7 +374,7 @@ def test_large_results_are_written_past_the_caches(target, slack, monkeypatch):
 @pytest.mark.parametrize("pixels", [32, 35])
 @pytest.mark.parametrize("slack", [0, 20])
 def test_large_images_are_unpacked_past_the_caches(pixels, slack, monkeypatch):
-    monkeypatch.setattr(writer, "_STREAMED_BYTES", 0)
+    monkeypatch.setattr(costs, "STREAMED_BYTES", 0)
     for dtype, target in itertools.product(("float32", "uint8"), [TARGET, *NARROW]):
         x = tensor(dtype, (2, 3, pixels, 16))
         definition = definition_of("unpack_channels", [x], channels=37)

@@ -52,8 +52,8 @@ def said(record) -> list[str]:
 def test_a_text_that_does_not_compile_is_evaluated_and_said_once(model, monkeypatch, count):
     right = lower.lower
 
-    def broken(definition, target, variant=""):
-        kernel = right(definition, target, variant)
+    def broken(definition, target):
+        kernel = right(definition, target)
         if kernel is not None and "softmax" in {node.operator for node in definition.nodes}:
             return dataclasses.replace(
                 kernel, source="def kernel(args, scratch, part, parts):\n    return no_such_name\n"
@@ -82,7 +82,7 @@ def test_a_builder_that_dies_twice_is_survived(model, monkeypatch, tmp_path):
 
 
 def test_a_template_that_fails_is_survived(model, monkeypatch):
-    def failing(definition, target, variant=""):
+    def failing(definition, target):
         raise CompileError("the template of a kernel failed: IndexError")
 
     executable = treadle.compile(model(1), progress=False, embed_native=False)

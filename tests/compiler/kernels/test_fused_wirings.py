@@ -1,4 +1,4 @@
-"""Definitions of several nodes at random: an operator with elementwise ones before and behind it, any values as results, and
+"""Definitions of several nodes at random: an operator with elementwise ones before and after it, any values as results, and
 parameters in any order, some of which nobody reads."""
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def fused(example: Example) -> Example:
 
 
 class _Fuser:
-    """Behind the operator's operands come parameters for other operators."""
+    """After the operator's operands come parameters for other operators."""
 
     def __init__(self, example: Example) -> None:
         self.random = random.Random(example.name)

@@ -175,7 +175,7 @@ def test_boxes_that_overlap_no_better_one(data):
     most = np.array(data.draw(st.sampled_from([-1, 0, 3, 1 << 40])))
     overlap, least = (np.float32(data.draw(st.sampled_from(values))) for values in ([0, 0.3, 0.5], [-np.inf, 0, 0.4]))
     shapes, sizes = [boxes.shape, scores.shape], {}
-    if data.draw(st.booleans()):  # only a run knows how many boxes there are
+    if data.draw(st.booleans()):  # the number of boxes is known only at run time
         shapes, room, sizes = [("n", "m", 4), ("n", kinds, "m")], "m", {"n": images, "m": count}
     definition = definition_of(
         "best_boxes",

@@ -3,6 +3,7 @@ that nobody wrote, and parts neither race nor depend on their order. No native c
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -12,19 +13,22 @@ from treadle.compiler.ir.evaluate import evaluate_definition
 from treadle.compiler.operators.table import Fusion, lookup
 from treadle.compiler.targets.cpu.kernels.kernel import Kernel
 from treadle.compiler.targets.cpu.kernels.lower import TEMPLATES, lower
+from treadle.compiler.targets.cpu.target import named, of
+from treadle.compiler.targets.cpu.vectors import elementary, elementary_inverse
 from treadle.compiler.targets.cpu.vectors.simd import namespace
-from treadle.debug.interpreter.call import Ran, run_kernel
-from treadle.debug.interpreter.functions import ELEMENTARY
-from treadle.debug.interpreter.memory import KernelFaultError
-from treadle.debug.interpreter.vectors import converted
-from treadle.debug.interpreter.vocabulary import vocabulary
+from treadle.compiler.targets.emulated import emitted
+from treadle.compiler.targets.emulated.call import Ran, run_kernel
+from treadle.compiler.targets.emulated.memory import KernelFaultError
+from treadle.compiler.targets.emulated.vectors import converted
+from treadle.compiler.targets.emulated.vocabulary import vocabulary
 from treadle.formats.dtypes import DType
 from treadle.formats.messages.errors import TreadleError
 from treadle.formats.types import tensor
+from treadle.native.numba_frontend import compiling_for
 
 from ..definitions import alone, of_templates
 from ..test_operators import DIMS, EXAMPLES, array, concrete
-from . import harness
+from . import harness, instruction_sets
 from .examples import OPERANDS, Example, examples
 from .harness import NARROW, TARGET
 from .test_contract import DEFINITIONS
@@ -184,16 +188,31 @@ def test_elements_become_any_other_type_as_in_the_reference(target: DType) -> No
         assert got.tobytes() == wanted.tobytes(), f"{source}: {array} becomes {got}, {wanted} in the reference"
 
 
-# ---- native code ----
+FLOAT32_ALONE = {"exp_of_negative", "weight_of"}
+ELEMENTARY = [(name, dtype) for name in emitted.NAMES for dtype in ("float32", "float64")]
 
-_UNITS = (
-    4  # in the last place of an output's largest element, where elementary functions are polynomials in native code
+
+@pytest.mark.parametrize(
+    ("name", "dtype"), [each for each in ELEMENTARY if each[1] == "float32" or each[0] not in FLOAT32_ALONE]
 )
+def test_elementary_functions_take_vectors_and_scalars(name: str, dtype: str) -> None:
+    count = len(inspect.signature(getattr(elementary, name, None) or getattr(elementary_inverse, name)).parameters)
+    operands = [(np.linspace(0.1, 0.9, 16) + each).astype(dtype) for each in range(count)]
+    if name.startswith("shift_"):
+        operands = [each.astype("int32" if dtype == "float32" else "uint64") for each in operands]
+    if name == "acosh":
+        operands[0] += 1
+    with compiling_for(TARGET.native):
+        vector = emitted.call(name, *operands)
+        scalars = np.concatenate(
+            [emitted.call(name, *each) for each in zip(*(o.reshape(-1, 1) for o in operands), strict=True)]
+        )
+    assert vector.dtype == scalars.dtype == operands[0].dtype
+    assert np.isfinite(vector).all()
+    np.testing.assert_allclose(vector, scalars, rtol=1e-6 if dtype == "float32" else 1e-14)
 
 
-def is_exact(kernel: Kernel) -> bool:
-    """Whether the interpreter's results have the bits of native code."""
-    return TARGET.has_fma and not any(f"{name}(" in kernel.source for name in ELEMENTARY)
+# ---- native code ----
 
 
 @pytest.mark.thorough
@@ -207,10 +226,27 @@ def test_native_code_gives_the_same(name: str) -> None:
     code, outputs = harness.run_kernel(example.definition, example.arrays, example.sizes)
     assert code == ran.code == 0
     for got, wanted, lost in zip(ran.outputs, outputs, ran.undefined, strict=True):
-        if is_exact(kernel) or got.dtype.kind != "f":
-            assert got[~lost].tobytes() == wanted[~lost].tobytes()
-        else:
-            np.testing.assert_array_equal(np.isfinite(got), np.isfinite(wanted))
-            finite = np.isfinite(wanted) & ~lost
-            greatest = np.abs(wanted[finite]).max(initial=0)
-            assert np.abs(got - wanted)[finite].max(initial=0) <= _UNITS * np.spacing(greatest)
+        assert got[~lost].tobytes() == wanted[~lost].tobytes()
+
+
+@harness.ON_X86
+@pytest.mark.parametrize(
+    "name", ["softmax 0", "matmul 2", next(each for each in ELEMENTWISE if each[:5] == "gelu,"), "attention 1"]
+)
+def test_native_code_for_another_cpu_gives_the_same_as_its_text(name: str) -> None:
+    """Without fused multiply-add, with vectors of four lanes."""
+    example, target = example_of(name), named("x86-64")
+    kernel = lower(example.definition, target)
+    assert kernel is not None
+    ran = interpreted(example, kernel, target=target)
+    _, outputs = harness.run_kernel(example.definition, example.arrays, example.sizes, target=target)
+    assert [output.tobytes() for output in ran.outputs] == [output.tobytes() for output in outputs]
+
+
+def test_the_texts_of_one_arm_are_those_of_all() -> None:
+    for example in map(example_of, ALL):
+        texts = {
+            lower(example.definition, target)
+            for target in (named("aarch64"), of(instruction_sets.target("cortex-a72")))
+        }
+        assert len(texts) == 1

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 from treadle.compiler.targets.cpu.kernels.kernel import Kernel
 from treadle.compiler.targets.cpu.kernels.lower import lower
-from treadle.debug.interpreter import call
-from treadle.debug.interpreter.memory import KernelFaultError
+from treadle.compiler.targets.emulated import call
+from treadle.compiler.targets.emulated.memory import KernelFaultError
 
 from ..golden import TARGETS
 from .examples import Example

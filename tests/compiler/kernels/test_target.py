@@ -50,7 +50,7 @@ def test_vectors_and_the_largest_tile(
     ],
 )
 def test_products_of_bytes_take_instructions_that_the_target_has(features: str, widths: list[int]) -> None:
-    """Also for vectors that are several registers: LLVM dies of an instruction that there is not."""
+    """Also for vectors that are several registers: LLVM crashes on an unsupported instruction."""
     target = of(NativeTarget(X86, "x86-64", features))
     found = [dataclasses.replace(target, vector_bytes=size).dot for size in (16, 32, 64)]
     assert found == [f"dot_pairs_{width}" for width in widths]
@@ -62,7 +62,7 @@ def test_products_of_bytes_take_instructions_that_the_target_has(features: str, 
     ids=["avx512", "avx2", "baseline"],
 )
 def test_elementary_functions_are_made_of_what_the_target_has(features: str, instructions: set[str]) -> None:
-    """Silently slow otherwise: what the target has is asked while a kernel is made, far from whoever names the target."""
+    """Silently slow otherwise: what the target has is asked while a kernel is made, far from the code that names the target."""
     silu = definition_of("silu", [TensorType(DType.float32, (4096,))])
     text = assembly(silu, NativeTarget(X86, "x86-64", features))
     assert {name for name in ("vscalefps", "vfmadd") if name in text} == instructions

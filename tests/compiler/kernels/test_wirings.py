@@ -62,7 +62,7 @@ def mutants(example: Example) -> Iterator[Example]:
 
 
 def chained(example: Example) -> Iterator[Example]:
-    """An operator behind each operand, and results that nobody uses."""
+    """An operator after each operand, and results that nobody uses."""
     definition = example.definition
     node, count = definition.nodes[0], len(definition.params)
     for place in range(count):

@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 from treadle.compiler.onnx.importer import from_onnx
 from treadle.compiler.onnx.ml import forest
 from treadle.compiler.targets.cpu.kernels.lower import lower
-from treadle.debug.interpreter.call import Step, run_kernel
+from treadle.compiler.targets.emulated.call import Step, run_kernel
 from treadle.formats.messages.errors import TreadleError
 from treadle.formats.types import tensor
 from treadle.tests import timing

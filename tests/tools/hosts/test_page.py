@@ -1,41 +1,24 @@
-"""docs/scaling.md: derived, fresh, and its arithmetic."""
+"""docs/scaling.md: its tables are fresh, and their arithmetic."""
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
-from treadle.tools.dev.hosts import compare, page
-from treadle.tools.dev.hosts.costs import Costs
-from treadle.tools.dev.hosts.simulation import Fleet, Simulation
+from treadle.tools.dev.hosts import page
 
 
 def test_the_page_is_fresh() -> None:
-    assert page.PAGE.read_text() == page.page(Costs.read(), compare.saved()), (
-        "run python -m treadle.tools.dev.hosts --write"
-    )
-
-
-def test_costs_are_read_as_they_were_written(tmp_path) -> None:
-    costs = Costs.read()
-    costs.saved(tmp_path / "costs.json")
-    assert Costs.read(tmp_path / "costs.json") == costs
-    assert costs.request("http") == pytest.approx(costs.http + costs.call + costs.row)
+    assert page.PAGE.read_text() == page.page(), "run python -m treadle.tools.dev.hosts.page"
 
 
 def test_clients_get_what_the_scarcer_of_their_number_and_the_processors_allows() -> None:
-    assert compare.answered(1, alone=0.01, busy=0.004, servers=2) == pytest.approx(100, rel=0.01)
-    assert compare.answered(8, alone=0.01, busy=0.004, servers=2) == pytest.approx(500, rel=0.01)
+    assert page.answered(1, alone=0.01, busy=0.004, servers=2) == pytest.approx(100, rel=0.01)
+    assert page.answered(8, alone=0.01, busy=0.004, servers=2) == pytest.approx(500, rel=0.01)
 
 
-def test_a_server_answers_no_faster_than_its_transport() -> None:
-    costs = dataclasses.replace(Costs.read(), http=0.003, call=0.001, row=0.0005, processors=2)
-    assert costs.between() == 0.003
-    assert dataclasses.replace(costs, processors=1).between() == pytest.approx(0.0045)
-
-
-def test_what_is_predicted_is_what_is_measured() -> None:
-    assert compare.predicted(Costs.read()).keys() == compare.saved().keys()
+def test_a_server_answers_no_faster_than_its_transport(monkeypatch: pytest.MonkeyPatch) -> None:
+    for processors, seconds in ((2, 0.003), (1, 0.0045)):
+        monkeypatch.setattr(page.COSTS, "processors", processors)
+        assert page.between(0.003, 0.0015) == pytest.approx(seconds)
 
 
 def test_hosts_down_at_once_are_those_of_poisson() -> None:
@@ -45,9 +28,8 @@ def test_hosts_down_at_once_are_those_of_poisson() -> None:
 
 @pytest.mark.parametrize("what", ["swap", "drain and start"])
 def test_a_rolling_update_ends_and_loses_nothing(what: str) -> None:
-    fleet = Fleet(4, 2)
-    simulation = Simulation(fleet, [page.heavy(fleet)], seed=2)
-    ended = page.rolled(simulation, what, Costs.read())
+    simulation = page.heavy(4)
+    ended = page.rolled(simulation, what)
     (outcome,) = simulation.run(10.0)
     assert len(ended) == 1
     assert (outcome.lost, outcome.refused, outcome.repeated) == (0, 0, 0)

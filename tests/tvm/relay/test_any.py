@@ -1,4 +1,4 @@
-"""Shapes that only a run knows, through the Relay VM: what TVM's tests/python/relay/test_any.py checks, operator by operator."""
+"""Shapes known only at run time, through the Relay VM: what TVM's tests/python/relay/test_any.py checks, operator by operator."""
 
 from collections.abc import Callable
 

@@ -135,7 +135,7 @@ def test_tuples_go_in_and_a_primitive_gets_their_fields():
 def test_faults_of_a_program_are_named():
     storage = [(14, 4, 0), (14, 0, 1), (16, 0, 64, 2, 32, 1, 0, 0, 2)]
     cases = [
-        ([*storage, (5, 2, 1, 2, 32, 1, 1, 3, 2), (1, 3)], "bytes 0 to 8 do not lie in a storage of 4"),
+        ([*storage, (5, 2, 1, 2, 32, 1, 1, 3, 2), (1, 3)], "8 bytes at 0 do not lie in a storage of 4"),
         ([*storage, (5, 0, 1, 2, 32, 1, 1, 3, 1), (1, 3)], "expected a storage"),
         ([(14, -1, 0), (16, 0, 64, 2, 32, 1, 0, 0, 2), (1, 2)], "-1 bytes are asked for"),
         ([(14, 1, 0), (9, 0, 0, 1), (1, 1)], "get_field: expected a data value or a tuple"),

@@ -1,5 +1,6 @@
 """The networks of relay.testing: their types are found, and they run."""
 
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -68,3 +69,11 @@ def test_the_quick_start_runs():
     )
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.split("[")) == 3
+
+
+def test_workloads_have_the_parameters_of_their_networks_in_tvms_order() -> None:
+    told = inspect.signature(testing.squeezenet.get_workload).parameters
+    assert list(told) == ["batch_size", "num_classes", "version", "image_shape", "dtype"]
+    assert (told["batch_size"].default, told["version"].default) == (1, "1.0")
+    with pytest.raises(TypeError, match="num_layers"):
+        testing.mlp.get_workload(1, num_layers=2)

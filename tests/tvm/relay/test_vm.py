@@ -275,6 +275,15 @@ def test_a_benchmark_has_a_result_for_each_repeat():
         vm.benchmark(tvm.cpu(), a, a, z=a)
 
 
+@pytest.mark.parametrize("end_to_end", [False, True])
+def test_a_benchmark_asks_time_evaluator_of_the_module(monkeypatch, end_to_end):
+    """Which tests put something else in the place of."""
+    made = tvm.runtime.module.BenchmarkResult([1, 2, 2, 5])
+    monkeypatch.setattr(tvm.runtime.module.Module, "time_evaluator", lambda *_, **__: lambda *_: made)
+    a = tvm.nd.array(np.ones((2, 3), "float32"))
+    assert sum_of_two("x", "y").benchmark(tvm.cpu(), a, a, end_to_end=end_to_end) is made
+
+
 # ---- constants kept apart ----
 
 

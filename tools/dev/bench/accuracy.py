@@ -84,7 +84,7 @@ def _line(comparison: Comparison) -> str:
 
 
 def compare_models(models: Sequence[str], rivals: Sequence[str], count: int) -> Iterator[Comparison]:
-    """Compares the models of these names, or all, on `count` inputs. Raises UsageError for a name that there is not."""
+    """Compares the models of these names, or all, on `count` inputs. Raises UsageError for an unknown name."""
     check_engines(rivals)
     for entry in zoo_entries(models):
         yield _compare(entry, (OURS, *rivals), count)

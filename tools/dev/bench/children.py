@@ -70,8 +70,8 @@ class Contest:
         np.savez(self.feeds, **feeds)  # type: ignore[arg-type]
 
     def run(self, repeat: int) -> dict[str, list[dict[str, float]]]:
-        """What each process measured, by engine: "seconds" from its first statement to its first result, "wall_seconds" and
-        "peak_bytes" of the process. Engines take turns; the first turn, which warms the file system's cache, is not told."""
+        """Each process's measurements, by engine: "seconds" from its first statement to its first result, "wall_seconds" and
+        "peak_bytes" of the process. Engines take turns; the first turn, which warms the file system's cache, is left out."""
         runs: dict[str, list[dict[str, float]]] = {engine: [] for engine in _ENGINES}
         for turn in range(repeat + 1):
             for engine, code in _ENGINES.items():
@@ -86,8 +86,8 @@ def _as_installed() -> None:
     PYTHONDONTWRITEBYTECODE is set: each process would compile the modules again."""
     package = Path(__file__).parents[3]
     compileall.compile_file(package / "__init__.py", quiet=2)
-    for name in ("formats", "vm", "compiler"):
-        compileall.compile_dir(package / name, quiet=2)
+    for folder in package.glob("*/__init__.py"):
+        compileall.compile_dir(folder.parent, quiet=2)
 
 
 def run_child(code: str, *arguments: Path, environment: dict[str, str] | None = None) -> dict[str, float]:

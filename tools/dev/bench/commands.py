@@ -23,12 +23,13 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...least_calls import dispatch_text
-from . import accuracy, decode, depth, race, scaling, throughput
+from . import accuracy, decode, depth, race, race_report, scaling, throughput
 from .paged import measure_paged
 from .serving import measure_serve
 
@@ -140,7 +141,7 @@ def _interleaved(functions: Sequence[Callable[[], object]], repeat: int, calls: 
 
 
 def measure_profiler(repeat: int) -> dict[str, Any]:
-    """What a profiler costs in CPU time: `cost` is the median of neighbouring turns with and without one, less 1."""
+    """The cost of a profiler in CPU time: `cost` is the median of neighbouring turns with and without one, less 1."""
     import numpy as np
 
     from .... import VirtualMachine, compile
@@ -186,6 +187,22 @@ def measure_cold(repeat: int) -> dict[str, Any]:
         for engine, measured in runs.items()
         for key in ("seconds", "wall_seconds", "peak_bytes")
     }
+
+
+# ---- models ----
+
+
+def race_command(options: argparse.Namespace) -> int:
+    """Prints each race when it is over."""
+    found = race.run_races(options.only, options.against, options.threads, options.repeat or race.ROUNDS)
+    races = race.told(found, race_report.line, options)
+    if options.json:
+        print(json.dumps([asdict(each) | {"ratio": each.ratio} for each in races]))
+    else:
+        print("\n" + "\n".join(race_report.summary(races)))
+    if options.report:
+        race_report.write(options.report, races)
+    return 0
 
 
 # ---- memory ----
@@ -264,7 +281,7 @@ _WITH_OPTIONS: dict[str, Callable[[argparse.Namespace], int]] = {
     "decode": decode.decode_command,
     "layers": depth.layers_command,
     "memory": memory_command,
-    "models": race.race_command,
+    "models": race_command,
     "threads": scaling.threads_command,
     "throughput": throughput.throughput_command,
 }

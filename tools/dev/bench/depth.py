@@ -32,7 +32,7 @@ _COLUMNS = {
 _CHILD = f"""
 {PEAK_BYTES}
 import json, sys, time
-import treadle, treadle.compiler.driver, treadle.compiler.frontend.onnx
+import treadle, treadle.compiler.driver, treadle.compiler.onnx.importer
 before, start = peak_bytes(), time.process_time()
 executable = treadle.compile(sys.argv[1], progress=False, embed_native=False)
 executable.export_library(sys.argv[2])

@@ -79,7 +79,7 @@ def _filled() -> PagedCache:
 
 
 def _gathered(cache: PagedCache, qkv: np.ndarray) -> np.ndarray:
-    """What one writes first: each sequence's keys and values side by side, then two products."""
+    """The obvious implementation: each sequence's keys and values side by side, then two products."""
     import numpy as np
 
     results = []

@@ -7,17 +7,16 @@ compared, so that a fast wrong answer is seen. A model that an engine cannot run
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from ....formats.messages.errors import TreadleError
-from ...arguments import UsageError
+from ...errors import UsageError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,7 +32,7 @@ RIVALS = ("onnxruntime", "openvino")
 WRONG = 1e-3  # an error above this share of the largest element is marked
 
 _REASON_CHARACTERS = 160
-_ROUNDS = 15
+ROUNDS = 15
 _BURST_SECONDS = 0.02  # an engine's turn lasts about so long: small models are called many times
 _MODEL_SECONDS = 20.0  # and all turns of a model together no longer than this, however slow an engine is
 _SPIN_SECONDS = 0.25  # threads that are busy for longer are not waited for
@@ -73,7 +72,7 @@ class Race:
 
 
 def add_options(bench: argparse.ArgumentParser) -> None:
-    """What the command line takes for `models` besides what all benchmarks take."""
+    """Adds the options of `models` besides those of all benchmarks."""
     group = bench.add_argument_group("models, accuracy, memory and layers")
     group.add_argument("--only", type=_names, default=(), metavar="MODEL,…", help="models of the zoo (default: all)")
     group.add_argument("--against", type=_names, default=RIVALS, metavar="ENGINE,…", help="rivals (default: all)")
@@ -90,22 +89,6 @@ def counts(text: str) -> tuple[int, ...]:
     if not counts or min(counts) < 1:
         raise argparse.ArgumentTypeError("numbers from 1 on are expected")
     return counts
-
-
-def race_command(options: argparse.Namespace) -> int:
-    """Prints each race when it is over."""
-    from . import race_report
-
-    races = told(
-        run_races(options.only, options.against, options.threads, options.repeat or _ROUNDS), race_report.line, options
-    )
-    if options.json:
-        print(json.dumps([asdict(race) | {"ratio": race.ratio} for race in races]))
-    else:
-        print("\n" + "\n".join(race_report.summary(races)))
-    if options.report:
-        race_report.write(options.report, races)
-    return 0
 
 
 def told(found: Iterable[_T], line: Callable[[_T], str], options: argparse.Namespace) -> list[_T]:
@@ -129,7 +112,7 @@ def each_count(
     threadcounts: Iterable[int],
     measure: Callable[[Entry, Sequence[str], int], _T],
 ) -> Iterator[_T]:
-    """What is measured of each model with us and the rivals on each count of threads, which is put back in the end."""
+    """The measurements of each model, ours and the rivals', at each thread count, which is restored at the end."""
     from .... import get_num_threads, set_num_threads
 
     check_engines(rivals)

@@ -1,4 +1,4 @@
-"""What `treadle bench models` shows: a line for each race, the summary, and docs/benchmarks.md."""
+"""The output of `treadle bench models`: a line for each race, the summary, and docs/benchmarks.md."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PAGE = """\
 Written by `make bench`. Latency of one call in ms, NumPy arrays in and out: the median, and the 10th and 90th percentile.
 Engines take turns in one process, in float32. *Ratio* is the best rival's time divided by Treadle's: above 1, Treadle leads.
 *Error* is the largest difference between an element of Treadle's outputs and the first rival's, as a share of the largest
-element. The models are built from a seed by `tools/zoo`.
+element. The models are built from a seed by `tools/dev/zoo`.
 
 """
 
@@ -104,7 +104,7 @@ def _cell(result: Measurement) -> str:
 
 
 def machine(engines: Sequence[str]) -> Iterator[str]:
-    """What the figures depend on; nothing that tells whose machine it was."""
+    """Facts that the figures depend on; nothing that identifies the machine."""
     from ....compiler.targets.cpu.target import host
 
     target = host()

@@ -6,7 +6,7 @@ out that it is worth it, publishing the work, until the others see it, and waiti
 What a virtual machine calls its cores may be one core's halves, may run at other speeds, or be lent to a neighbour, for
 milliseconds or for minutes. So a model is held against itself: as many calls at once as there are threads, each on one thread
 and a core of its own, which share no work and never wait for each other. No call that several threads share gets faster than
-these do together. They take turns, those calls before and behind the shared one. Nor are cores always equally near each other:
+these do together. They take turns, those calls before and after the shared one. Nor are cores always equally near each other:
 what one has computed the other reads within some 100 ns or within 400, by whether they share a cache. Rounds in which threads
 had all cores, near each other, tell what the model can do, the others what the machine did.
 """

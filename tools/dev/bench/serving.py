@@ -1,4 +1,4 @@
-"""What the server adds to a model's own time: `treadle bench serve`.
+"""The server's overhead over a model's own time: `treadle bench serve`.
 
 1 KB goes in and comes out, over one connection that stays open, as bytes. Beside our server stand ones that do nothing: uvicorn
 with an application, and gRPC with a method, that echo their input; so what Treadle adds can be told from what these take. The
@@ -126,7 +126,7 @@ def http_client(port: int, row: Any) -> Iterator[Callable[[], bytes]]:
 
 
 def received(connection: socket.socket) -> bytes:
-    """What comes next. Raises ConnectionError where the server has closed, as it does after some seconds without a request."""
+    """The next bytes. Raises ConnectionError if the server has closed, as it does after some seconds without a request."""
     if not (data := connection.recv(1 << 16)):
         raise ConnectionError("the server has closed the connection")
     return data

@@ -5,8 +5,8 @@ python -m treadle.tools.dev.derive.pages --check tour.md …    exits with 1, an
 
 The blocks of a page run one after the other in one new folder:
 
-    ```python                 in one namespace; a ```text block right behind it is what it prints
-    ```console                commands behind `$ `, each with what it prints; one that ends with ` &` runs until the page ends
+    ```python                 in one namespace; a ```text block right after it is what it prints
+    ```console                commands after `$ `, each with what it prints; one that ends with ` &` runs until the page ends
     <!-- hidden: CODE -->     Python that readers do not see: it makes the files that they have
     <!-- needs: uvicorn -->   the next block runs where these packages are installed
     <!-- varies -->           what the next block prints is not compared: times, and what follows from them
@@ -97,7 +97,7 @@ class Run:
         return f"{shown}\n\n```text\n{found['output'] if varies else _cut(printed, found['output'])}```"
 
     def _printed(self, code: str, may_raise: bool) -> str:
-        """What code prints; behind it, where that is shown, the error that it ends with."""
+        """The output of code; then, if that is shown, the error that it ends with."""
         self.blocks += 1
         path = self.folder / f"block_{self.blocks}.py"  # where `inspect` finds the text of a kernel
         path.write_text(code, encoding="utf-8")
@@ -148,7 +148,7 @@ def _variables() -> dict[str, str]:
 
 
 def _without_builds(text: str) -> str:
-    """What a command says but for what it compiles, which the cache decides about."""
+    """A command's output without lines about compilation, which depend on the cache."""
     return re.sub(r"^treadle: compiling .*\n", "", text, flags=re.MULTILINE)
 
 
@@ -159,7 +159,7 @@ def _at_home(text: str) -> str:
 
 
 def _cut(printed: str, shown: str) -> str:
-    """What was printed, with as much left out as there is in what the page shows."""
+    """The output, abridged in the places where the page abridges it."""
     printed += "\n" if printed and not printed.endswith("\n") else ""
     head, elided, tail = shown.partition(_ELISION)
     lines, first, last = printed.splitlines(keepends=True), head.count("\n"), tail.count("\n")
@@ -169,7 +169,7 @@ def _cut(printed: str, shown: str) -> str:
 
 
 def without_numbers(text: str) -> str:
-    """What is compared: with the widths of numbers, those of columns differ too."""
+    """The text for comparison: column widths vary with the widths of numbers."""
     return re.sub(r"[ -]*#[ -]*|(?<=\S) +", lambda found: "#" if "#" in found[0] else " ", _NUMBER.sub("#", text))
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ....compiler.builder.draws import FUNCTIONS
 from ....compiler.builder.operator_functions import LOWERED, documentation, signature
-from ....compiler.operators import TABLE
+from ....compiler.operators import complete
 from ....formats.extensions import EXTENSIONS
 from ....native.knobs import KNOBS
 from ... import cli
@@ -48,9 +48,10 @@ def operators_page() -> str:
     """The functions of `treadle.op`."""
     parts = [_NOTICE, "# Operators", ""]
     parts += ["`treadle.op` has a function for each: tensors by position, attributes by name.", ""]
-    for name in sorted(TABLE):
+    table = complete()
+    for name in sorted(table):
         if name not in LOWERED and name not in EXTENSIONS:
-            operator = TABLE[name]
+            operator = table[name]
             parts += [
                 f"## {name}",
                 "",

@@ -200,7 +200,7 @@ def _is_import_by_name(node: ast.AST) -> bool:
 
 
 def _called(node: ast.AST, folders: tuple[str, ...]) -> tuple[str, ...] | None:
-    """What `importlib.import_module` is told to import: () for another package's module, None where only a run tells."""
+    """The module that `importlib.import_module` imports: () for another package's, None if known only at run time."""
     assert isinstance(node, ast.Call)
     (name, *_) = node.args
     text = ""

@@ -17,7 +17,7 @@ from typing import Any
 
 from ....compiler.builder.draws import FUNCTIONS
 from ....compiler.builder.operator_functions import LOWERED, documentation, signature
-from ....compiler.operators import TABLE, Attribute, Kind, Operator
+from ....compiler.operators import Attribute, Kind, Operator, complete
 from ....formats.dtypes import DType
 from ....formats.extensions import EXTENSIONS
 
@@ -33,7 +33,7 @@ import numpy as np
 
 from ...formats.dtypes import DType
 from ...formats.types import ShapeDim
-from .programs import Expression, Operand
+from .expressions import Expression, Operand
 
 _Dimension = ShapeDim | str
 _ElementType = DType | np.dtype[Any] | type | str
@@ -70,7 +70,8 @@ _TYPES = {
 
 def stubs() -> str:
     """The text of the file, without operators that a user has defined in this process."""
-    operators = [TABLE[name] for name in sorted(TABLE) if name not in LOWERED and name not in EXTENSIONS]
+    table = complete()
+    operators = [table[name] for name in sorted(table) if name not in LOWERED and name not in EXTENSIONS]
     return _HEAD + "".join(map(_method, operators)) + "".join(map(_composed, FUNCTIONS.values()))
 
 
@@ -145,7 +146,7 @@ def _literal(value: Any) -> str:
 def stale() -> str:
     """The difference between the file and the table; "" when there is none."""
     old = PATH.read_text(encoding="utf-8") if PATH.exists() else ""
-    name = f"compiler/{PATH.name}"
+    name = PATH.relative_to(Path(__file__).parents[3]).as_posix()
     lines = difflib.unified_diff(old.splitlines(True), stubs().splitlines(True), name, f"{name} (derived)")
     return "".join(lines)
 

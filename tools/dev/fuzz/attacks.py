@@ -1,6 +1,6 @@
 """Random variants of classes of attacks, and whether what SECURITY.md promises holds.
 
-    python -m treadle.tools.dev.fuzz.attacks --count 100 --seed 1
+    python -m treadle.tools.dev.fuzz.attacks --count 1000 --seed 1
 
 The classes are in `hostile/attacks.py`. Variant `number` of a class is a function of the seed and the number: `--attack CLASS
 --only NUMBER` tries one again. What must not happen: a crash, an error that is not Treadle's, more time or memory than the
@@ -9,24 +9,23 @@ variant may take, another thread that waits for long, text of others that is pri
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import functools
 import gc
-import json
 import sys
 import threading
 import time
 import warnings
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterator
 from random import Random
 
 from ....formats.messages.errors import TreadleError
 from ....formats.messages.terminal import shown
 from ....formats.starting import Thread
-from .hostile.attacks import ATTACKS, Broken, Variant
-from .models import in_processes, peak, reset_peak
+from . import runs
+from .hostile.attacks import ATTACKS
+from .hostile.variants import Broken, Variant
+from .models import peak, reset_peak
 from .targets import is_fault
 
 TRIES = 3  # of a variant that took too long: others may have held the processor
@@ -103,36 +102,23 @@ def _judged(variant: Variant) -> str:
     return outcome
 
 
-def work(name: str, seed: int, first: int, last: int) -> None:
-    """Tries variants one after the other, and prints what comes of each."""
-    for number in range(first, last):
-        print(json.dumps([number, try_attack(name, seed, number)[:600]]), flush=True)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Prints what came of all variants. 1 if there is a finding."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--count", type=int, default=100, help="of each class")
-    parser.add_argument("--seed", type=int, default=0)
+def _add_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--attack", choices=list(ATTACKS), action="append", help="one class, and others; by default all"
     )
-    parser.add_argument("--only", type=int, help="the number of one variant")
-    options = parser.parse_args(argv)
-    chosen = options.attack or list(ATTACKS)
-    if options.only is not None:
-        for name in chosen:
-            print(f"{name}: {try_attack(name, options.seed, options.only)}")
-        return 0
-    whole = Counter[str]()
-    for name in chosen:
-        code = f"from {__package__}.attacks import work; work({name!r}, {options.seed}, {{first}}, {{last}})"
-        told = functools.partial(print, name, flush=True)
-        tally, findings = in_processes(code, 0, options.count, told)
-        print(f"{name}: {', '.join(f'{count} {outcome}' for outcome, count in tally.most_common())}", flush=True)
-        whole["finding"] += len(findings)
-    return int(whole["finding"] > 0)
+
+
+def _trial(options: Namespace) -> Callable[[int], str]:
+    """Trials are of one class after the other."""
+    names = options.attack or list(ATTACKS)
+
+    def try_one(number: int) -> str:
+        variant, name = divmod(number, len(names))
+        return f"{names[name]}: {try_attack(names[name], options.seed, variant)[:600]}"
+
+    return try_one
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    fuzzer = runs.Fuzzer(__spec__.name, "attack", __doc__, _trial, add_options=_add_options, count=100 * len(ATTACKS))
+    sys.exit(runs.main(fuzzer))

@@ -15,15 +15,10 @@ evaluator, and a result that differs from the original's although only bytes wer
 
 from __future__ import annotations
 
-import argparse
 import functools
-import os
-import queue
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -38,22 +33,18 @@ from ....formats.program import Function, Program
 from ....formats.text.assembly import parse_assembly
 from ....formats.text.tables_text import print_primitive
 from ....formats.types import TensorType, TupleType, Type
-from ....native import processes
+from . import runs
 from .changed_definitions import mutate_definition
 from .changes import mutate_bytes, mutate_program, mutate_section
 from .definitions import try_definition
+from .runs import Fuzzer
 from .stand_ins import stand_ins
-from .state import State
 from .targets import is_fault, known_definitions
 
 CORPUS = Path(__file__).parents[3] / "tests" / "vm"
-BATCH = 500  # mutants that a child is given at once
-HANG_SECONDS = 2.0  # of the child's own time, where the system tells it: other programs may hold the processor
-IDLE = 5  # so many times longer a child may do nothing at all
+HANG_SECONDS = 2.0  # of the child's own time
 BUILD_SECONDS = 60.0  # for a kernel to be compiled
 BUILT = 0.02  # of the definitions whose kernel could be: compiling one takes as long as ten thousand checks
-BUILDING = "building"  # what a child says before it compiles, and before it runs what it compiled
-START_SECONDS = 300.0  # for a child to import everything and run the originals, the engine's first build included
 MEMORY = 256 << 20
 BUDGETS: dict[str, Any] = {"max_steps": 20_000, "max_seconds": 0.5, "max_memory": MEMORY, "max_depth": 200}
 
@@ -62,7 +53,7 @@ BUDGETS: dict[str, Any] = {"max_steps": 20_000, "max_seconds": 0.5, "max_memory"
 
 
 class Call(NamedTuple):
-    """A call of an original, and what came of it."""
+    """A call of an original, and its outcome."""
 
     function: str
     arguments: tuple
@@ -189,14 +180,12 @@ def make_mutant(
         return original, kind, program
 
 
-def try_mutant(
-    originals: list[Original], seed: int, number: int, announce: Callable[[], None] = lambda: None, built: float = BUILT
-) -> str:
-    """What comes of a mutant: "kind: outcome". `announce` is called before a kernel is built, `built` of them are."""
+def try_mutant(originals: list[Original], seed: int, number: int, built: float = BUILT) -> str:
+    """What comes of a mutant: "kind: outcome". `built` of the kernels are built."""
     original, kind, mutant = make_mutant(originals, seed, number)
     try:
         if isinstance(mutant, PrimitiveDefinition):
-            outcome = try_definition(mutant, Random(f"{seed} {number} run"), announce, built)
+            outcome = try_definition(mutant, Random(f"{seed} {number} run"), runs.announce, built)
         else:
             outcome = _verify_only(mutant) if isinstance(mutant, Program) else _run(original, mutant)
     except TreadleError as error:
@@ -228,220 +217,35 @@ def _run(original: Original, data: bytes) -> str:
     return "ran, same result" if same else "ran, another result"
 
 
-# ---- the child ----
+# ---- the command ----
 
 
-def serve(corpus: Path, seed: int, built: float) -> None:
-    """Reads "start stop" lines; answers with a line for each mutant: its number and outcome."""
-    import faulthandler
-
-    faulthandler.enable()
-    _limit_memory()
-    np.seterr(all="ignore")
-    originals = read_corpus(corpus)
-
-    def announce() -> None:
-        print(BUILDING, flush=True)
-
-    print("ready", flush=True)
-    for line in sys.stdin:
-        start, stop = map(int, line.split())
-        for number in range(start, stop):
-            print(number, try_mutant(originals, seed, number, announce, built), flush=True)
+def _add_options(parser: ArgumentParser) -> None:
+    built = "how many of the changed definitions' kernels are built"
+    parser.add_argument("--built", type=float, default=BUILT, help=built)
+    parser.add_argument("--corpus", type=Path, default=CORPUS, help="a folder of .tasm and .trdl files")
 
 
-def _limit_memory() -> None:
-    """Where the system can: an allocation without bounds becomes a MemoryError instead of a slow machine."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return
-    resource.setrlimit(resource.RLIMIT_AS, (16 << 30, resource.getrlimit(resource.RLIMIT_AS)[1]))
+def _trial(options: Namespace) -> Callable[[int], str]:
+    originals = read_corpus(options.corpus)
+    built = options.built if options.only is None else 1.0
+    return lambda number: try_mutant(originals, options.seed, number, built)
 
 
-class Child:
-    """A child process, restarted when it is needed again."""
-
-    def __init__(self, corpus: Path, seed: int, log: Path, built: float = BUILT) -> None:
-        self._code = processes.module(__spec__.name)
-        self._options = ["--serve", "--corpus", str(corpus.resolve()), "--seed", str(seed), "--built", str(built)]
-        self._log = log
-        self._process: processes.Process[str] | None = None
-        self._lines: queue.Queue[str | None] = queue.Queue()
-
-    def _start(self) -> processes.Process[str]:
-        with open(self._log, "w") as log:
-            process = processes.start(
-                self._code,
-                *self._options,
-                stdin=processes.PIPE,
-                stdout=processes.PIPE,
-                stderr=log,
-                text=True,
-                bufsize=1,
-            )
-        lines = self._lines = queue.Queue()
-        threading.Thread(target=_collect, args=(process, lines), daemon=True).start()
-        try:
-            first = self._next_line(START_SECONDS)
-        except queue.Empty:
-            first = f"nothing for {START_SECONDS} s"
-        if first != "ready":
-            process.kill()
-            raise SystemExit(f"a child does not start; it says {first}:\n{self._log.read_text()}")
-        return process
-
-    def _next_line(self, seconds: float) -> str | None:
-        """The child's next line, None when it has ended. Raises queue.Empty when there is none in time."""
-        return self._lines.get(timeout=seconds)
-
-    def _patient_line(self, seconds: float) -> str | None:
-        """The next line, for which the child may take so much of its own time."""
-        assert self._process is not None
-        begin, waited = _own_seconds(self._process.pid), 0.0
-        while True:
-            try:
-                return self._next_line(seconds)
-            except queue.Empty:
-                waited += seconds
-                now = _own_seconds(self._process.pid)
-                if begin is None or now is None or now - begin >= seconds or waited >= IDLE * seconds:
-                    raise
-
-    def run(self, start: int, stop: int) -> Iterator[tuple[int, str]]:
-        """The outcomes of mutants start … stop - 1. One that hangs is tried again: a busy machine may have been the reason."""
-        is_second = False
-        while start < stop:
-            if self._process is None:
-                self._process = self._start()
-            assert self._process.stdin is not None
-            self._process.stdin.write(f"{start} {stop}\n")
-            while start < stop and self._process is not None:
-                outcome = self._outcome()
-                is_second = outcome == "hang" and not is_second
-                if not is_second:
-                    yield start, outcome
-                    start += 1
-
-    def _outcome(self) -> str:
-        assert self._process is not None
-        try:
-            line = self._patient_line(HANG_SECONDS)
-            while line == BUILDING:
-                line = self._patient_line(BUILD_SECONDS)
-        except queue.Empty:
-            self.stop()
-            return "hang"
-        if line is None:
-            code = self._process.wait()
-            self._process = None
-            return f"crash {code}"
-        return line.partition(" ")[2]
-
-    def stop(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
-
-
-def _own_seconds(pid: int) -> float | None:
-    """The processor's time that a process has had; None where the system does not tell."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime, stime: proc(5)
-    except (OSError, ValueError, IndexError):
-        return None
-
-
-def _collect(process: processes.Process[str], lines: queue.Queue[str | None]) -> None:
-    assert process.stdout is not None
-    for line in process.stdout:
-        lines.put(line.rstrip("\n"))
-    lines.put(None)
-
-
-# ---- the parent ----
-
-
-def fuzz(
-    corpus: Path,
-    state: State,
-    count: int,
-    jobs: int,
-    path: Path | None,
-    seconds: float = float("inf"),
-    built: float = BUILT,
-) -> None:
-    """Continues a run until `count` mutants are done, or so much time has passed; `state` is written to `path` after each round
-    of batches."""
-    from tqdm import tqdm
-
-    log = Path(path or "fuzz.json")
-    children = [Child(corpus, state.seed, log.with_suffix(f".{job}.log"), built) for job in range(jobs)]
-    progress = tqdm(total=count, initial=state.next, unit=" mutants", disable=None)
-    try:
-        with ThreadPoolExecutor(jobs) as pool:
-            begin = time.monotonic()
-            while state.next < count and time.monotonic() - begin < seconds:
-                starts = range(state.next, min(count, state.next + jobs * BATCH), BATCH)
-                batches = [(start, min(count, start + BATCH)) for start in starts]
-                work = zip(children, batches, strict=False)
-                for outcomes in pool.map(lambda item: list(item[0].run(*item[1])), list(work)):
-                    for number, outcome in outcomes:
-                        state.add(number, outcome)
-                    progress.update(len(outcomes))
-                state.next = batches[-1][1]
-                if path is not None:
-                    state.write(path)
-    finally:
-        progress.close()
-        for child in children:
-            child.stop()
-
-
-def report(state: State) -> str:
-    lines = [f"{count:9}  {outcome}" for outcome, count in sorted(state.tally.items())]
-    lines += [f"finding: mutant {finding['number']}: {finding['outcome']}" for finding in state.findings[:50]]
-    return "\n".join([*lines, f"{state.next} mutants, seed {state.seed}, {len(state.findings)} findings"])
-
-
-def _show(corpus: Path, seed: int, number: int) -> None:
-    """Writes one mutant to a file, and tries it in this process."""
-    originals = read_corpus(corpus)
-    original, kind, mutant = make_mutant(originals, seed, number)
+def _show(options: Namespace, number: int) -> None:
+    """Writes one mutant to a file."""
+    original, kind, mutant = make_mutant(read_corpus(options.corpus), options.seed, number)
     if isinstance(mutant, bytes):
         Path(f"mutant-{number}.trdl").write_bytes(mutant)
     print(f"mutant {number}: {kind} of {original.name}", flush=True)
     if isinstance(mutant, PrimitiveDefinition):
         print(print_primitive(Primitive("mutant", mutant)), flush=True)
-    print(try_mutant(originals, seed, number, built=1.0))
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="treadle fuzz", description=__doc__.partition("\n")[0])
-    parser.add_argument("--count", type=int, default=10_000, help="mutants in all, those of earlier runs included")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="for this run")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "--built", type=float, default=BUILT, help="how many of the changed definitions' kernels are built"
-    )
-    parser.add_argument("--jobs", type=int, default=1, help="child processes")
-    parser.add_argument("--corpus", type=Path, default=CORPUS, help="a folder of .tasm and .trdl files")
-    parser.add_argument("--state", type=Path, help="a file that keeps the tally, to resume from")
-    parser.add_argument("--only", type=int, help="try this mutant alone, in this process, and save it")
-    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
-    if options.serve:
-        serve(options.corpus, options.seed, options.built)
-        return 0
-    if options.only is not None:
-        _show(options.corpus, options.seed, options.only)
-        return 0
-    state = State.read(options.state, options.seed) if options.state else State(options.seed)
-    fuzz(options.corpus, state, options.count, options.jobs, options.state, options.seconds, options.built)
-    print(report(state))
-    return 1 if state.findings else 0
+    own = _trial, _show, _add_options
+    times = HANG_SECONDS, BUILD_SECONDS
+    return runs.main(Fuzzer(__spec__.name, "mutant", __doc__, *own, 10_000, 1, *times), arguments)
 
 
 if __name__ == "__main__":

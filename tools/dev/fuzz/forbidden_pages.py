@@ -16,13 +16,12 @@ from functools import lru_cache
 import numpy as np
 
 from ....compiler.targets.cpu.target import Target, host
-from ....compiler.targets.cpu.timing import PROTOTYPE
 from ....compiler.targets.cpu.toolchain.kernels import compiled
 from ....formats import dims
 from ....formats.primitive import PrimitiveDefinition
 from ....native.convention import ARGUMENT_HEAD, NOTE_WORDS
 from ....native.platform import load_object
-from ....vm.library import BuiltKernel
+from ....vm.library import PROTOTYPE, BuiltKernel
 
 _PAGE = mmap.PAGESIZE
 _NONE, _READ = 0, 1  # PROT_NONE, PROT_READ of mprotect(2)

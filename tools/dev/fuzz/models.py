@@ -1,48 +1,41 @@
 """Hostile ONNX models, compiled: damaged bytes, absurd sizes, cycles, strange paths, deep nesting, constants without end.
 
-    python -m treadle.tools.dev.fuzz.models --count 100000 --log models.log
+    python -m treadle.tools.dev.fuzz.models --count 100000 --state models.json
 
-What is changed, and how, is in `hostile/`. Model `number` is a function of the seed and its number: `--only NUMBER` tries one
-again. Each is compiled in a process that
-may be lost. What must not happen: a crash, an error that is not Treadle's, more processor time than `SECONDS`, more memory than
-`MEMORY` and `BYTES_A_BYTE`.
+What is changed, and how, is in `hostile/`. Model `number` is a function of the seed and its number: `--only NUMBER` writes one
+to a file, and tries it again. What must not happen: a crash, an error that is not Treadle's, more processor time than `SECONDS`,
+more memory than `MEMORY` and `BYTES_A_BYTE`.
 """
 
 from __future__ import annotations
 
-import argparse
 import atexit
 import contextlib
 import functools
-import json
 import os
-import queue
 import sys
 import tempfile
-import threading
 import time
 import warnings
-from collections import Counter
-from collections.abc import Callable, Sequence
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import IO, Any
+from typing import Any
 
 from ....formats.messages.errors import MiscompilationError, TreadleError
-from ....native import processes
 from .changes import mutate_bytes
 from .hostile.changes import CHANGES
 from .hostile.sound import EXTERNAL, sound_model
+from .runs import Fuzzer, main
 from .targets import is_fault, read_corpus
 
 SECONDS = 15.0  # of processor time for a model: `compiler/effort.py` allows some 6 s, by estimates
 MEMORY = 2 << 30  # bytes above what there was: twice what folding may make (`limits.FOLDED_BYTES_IN_ALL`)
 BYTES_A_BYTE = 8  # and these for each of the model's: protobuf holds a number, of one byte in a file, in so many
-_ADDRESSES = 16 << 30  # bytes of address space: what would take the machine's memory fails instead
 BOUND_SECONDS, BOUND_MEMORY = 2.0, 256 << 20  # that some models are compiled within; steps are not interrupted:
 SLACK_SECONDS, SLACK_MEMORY = 5.0, 256 << 20
-_WAIT = 240.0  # seconds without a word from a process, on a busy machine, after which it hangs
 
 
 @dataclass(frozen=True)
@@ -144,106 +137,27 @@ def peak() -> int:
     return 0
 
 
-def _work(seed: int, first: int, last: int, with_cases: bool) -> None:
-    """Tries models one after the other, and prints what comes of each."""
-    with contextlib.suppress(ImportError, ValueError, OSError):
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_AS, (_ADDRESSES, _ADDRESSES))
-    for number in range(first, last):
-        print(
-            json.dumps([number, try_model(make_model(seed, number, with_cases), way_of(seed, number))[:400]]),
-            flush=True,
-        )
+# ---- the command ----
 
 
-# ---- many of them ----
+def _add_options(parser: ArgumentParser) -> None:
+    parser.add_argument("--without-cases", action="store_true", help="make no models of ONNX's own cases")
 
 
-def run(
-    seed: int, first: int, count: int, told: Callable[[str], object] = print, with_cases: bool = True
-) -> tuple[Counter[str], list[str]]:
-    """What came of so many models, and the findings."""
-    code = f"from {__package__}.models import _work; _work({seed}, {{first}}, {{last}}, {with_cases})"
-    return in_processes(code, first, count, told)
+def _model(options: Namespace, number: int) -> bytes:
+    return make_model(options.seed, number, not options.without_cases)
 
 
-def in_processes(
-    code: str, first: int, count: int, told: Callable[[str], object] = print
-) -> tuple[Counter[str], list[str]]:
-    """What came of so many trials, and the findings. `code` tries those from {first} to {last}, and prints the number and outcome
-    of each. A process that dies or hangs is a finding of the trial at hand; the next one goes on behind it."""
-    tally, findings, number, last = Counter[str](), [], first, first + count
-    while number < last:
-        process = processes.start(
-            code.format(first=number, last=last), stdout=processes.PIPE, stderr=processes.PIPE, text=True
-        )
-        lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-        assert process.stdout is not None
-        threading.Thread(target=_read, args=(process.stdout, lines), daemon=True).start()
-        hangs = False
-        try:
-            while number < last:
-                line = lines.get(timeout=_WAIT)
-                if not line:
-                    break
-                number, outcome = json.loads(line)
-                if outcome.startswith("finding"):
-                    findings.append(f"{number}: {outcome}")
-                    told(findings[-1])
-                    outcome = "finding"
-                tally[outcome] += 1
-                number += 1
-                if number % 1000 == 0:
-                    told(f"{number}: {dict(tally)}")
-        except queue.Empty:
-            hangs = True
-        finally:
-            process.kill()
-            error = process.communicate()[1][-300:] if not hangs else ""
-        if number < last:
-            why = f"no word for {_WAIT:.0f} s" if hangs else f"exit status {process.returncode}: {error}"
-            findings.append(f"{number}: finding: {why}")
-            told(findings[-1])
-            tally["finding"] += 1
-            number += 1
-    return tally, findings
+def _trial(options: Namespace) -> Callable[[int], str]:
+    return lambda number: try_model(_model(options, number), way_of(options.seed, number))[:400]
 
 
-def _read(pipe: IO[str], lines: queue.SimpleQueue[str]) -> None:
-    with contextlib.suppress(ValueError):  # closed meanwhile
-        for line in pipe:
-            lines.put(line)
-    lines.put("")
+def _show(options: Namespace, number: int) -> None:
+    Path(f"model-{number}.onnx").write_bytes(_model(options, number))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Prints what came of all models. 1 if there is a finding."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--count", type=int, default=100_000)
-    parser.add_argument("--first", type=int, default=0, help="the number of the first model")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", type=int, help="the number of one model")
-    parser.add_argument("--save", type=Path, help="with --only, write the model to this file")
-    parser.add_argument("--log", type=Path, help="write what is told to this file, too")
-    options = parser.parse_args(argv)
-    if options.only is not None:
-        data = make_model(options.seed, options.only)
-        if options.save:
-            options.save.write_bytes(data)
-        print(try_model(data, way_of(options.seed, options.only)))
-        return 0
-
-    def told(text: str) -> None:
-        print(text, flush=True)
-        if options.log:
-            with open(options.log, "a", encoding="utf-8") as log:
-                log.write(f"{text}\n")
-
-    tally, findings = run(options.seed, options.first, options.count, told)
-    told(", ".join(f"{count} {outcome}" for outcome, count in tally.most_common()))
-    return int(bool(findings))
+FUZZER = Fuzzer(__spec__.name, "model", __doc__, _trial, _show, _add_options, count=100_000)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(FUZZER))

@@ -13,8 +13,9 @@ from __future__ import annotations
 import copy
 import sys
 import traceback
+from argparse import Namespace
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -28,12 +29,11 @@ from ....formats.messages.errors import (
     TreadleError,
     UnsupportedOperatorError,
 )
-from . import batches
-from .programs import BUDGETS, REFUSED, Finding, Setting, setting_of, using, with_variants
+from . import runs
+from .programs import BUDGETS, REFUSED, Finding, Setting, setting_of, using
 from .random_onnx.graphs import Sample, random_graph
 from .random_onnx.judges import Array, Refused, by_onnxruntime, by_reference, difference, is_tensor
 from .random_onnx.walk import beyond
-from .state import is_bad
 
 _NUDGES = 6
 
@@ -86,8 +86,6 @@ def try_sample(sample: Sample, setting: Setting) -> str:
         except CompileError as error:
             raise Finding(f"compile: {type(error).__name__}: {error}") from None
     executable = load(Executable(program).as_bytes())
-    if setting.variant is not None:
-        executable = with_variants(executable, Random(setting.variant))
     machine = VirtualMachine(executable, kernels="build" if setting.native else "cached", **BUDGETS)
     feeds = sample.feeds()
     expected = [value.expected for value in sample.outputs]
@@ -224,18 +222,18 @@ def judged(seed: int, count: int) -> Counter[str]:
     return total
 
 
-def _show(seed: int, number: int, off: bool) -> int:
+def _show(options: Namespace, number: int) -> None:
     import onnx
 
-    sample = sample_of(seed, number)
-    print(onnx.printer.to_text(sample.model))
-    outcome = try_graph(seed, number, off)
-    print(f"graph {number}: {outcome}")
-    return 1 if is_bad(outcome) else 0
+    print(onnx.printer.to_text(sample_of(options.seed, number).model))
+
+
+def _trial(options: Namespace) -> Callable[[int], str]:
+    return lambda number: try_graph(options.seed, number, options.off)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    return batches.main(__spec__.name, "graph", __doc__ or "", try_graph, _show, arguments)
+    return runs.main(runs.Fuzzer(__spec__.name, "graph", __doc__ or "", _trial, _show, runs.add_off, jobs=0), arguments)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ after the first call. Most are compiled at level 2 and run by the reference impl
 and enough for the planner and the verifier; some run on native kernels, of which level 0 needs few.
 
 With `--off`, each program is compiled without one of the optional passes, and what runs on native kernels does so for vectors of
-one width, on one number of threads, with one choice of each kernel's template taken otherwise than by default.
+one width, on one number of threads.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from __future__ import annotations
 import contextlib
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -26,9 +27,8 @@ import numpy as np
 
 from ....compiler.passes import optional_passes
 from ....formats.messages.errors import CompileError, InferenceError, TreadleError
-from . import batches
-from .random_module import Sample, random_module
-from .state import is_bad
+from . import runs
+from .random_programs.modules import Sample, random_module
 
 CALLS = 2  # sizes that a program is called with
 NATIVE = 25  # one program of so many runs on native kernels, compiled at level 0
@@ -51,7 +51,6 @@ class Setting:
     native: bool = False
     without: tuple[str, ...] = ()  # passes
     threads: int | None = None
-    variant: int | None = None  # seeds the choices of the kernels' variants
 
 
 def setting_of(seed: int, number: int, off: bool) -> Setting:
@@ -65,7 +64,7 @@ def setting_of(seed: int, number: int, off: bool) -> Setting:
     without = (random.choice(optional_passes()),)
     if number % NATIVE:
         return Setting(without=without)
-    return Setting(2, True, without, random.choice(THREADS), random.choice((None, number)))
+    return Setting(2, True, without, random.choice(THREADS))
 
 
 def try_program(seed: int, number: int, off: bool = False) -> str:
@@ -120,31 +119,9 @@ def try_sample(sample: Sample, setting: Setting, random: Random) -> str:
             return "refused: a size that nothing says"
         raise Finding(f"compile: {error}") from None
     executable = load(Executable(program).as_bytes())
-    if setting.variant is not None:
-        executable = with_variants(executable, Random(setting.variant))
     machine = VirtualMachine(executable, kernels="build" if setting.native else "cached", **BUDGETS)
     told = [_call(typed, machine, sample, sizes) for sizes, _ in zip(sample.sizes(random), range(CALLS), strict=False)]
     return "equal" if "equal" in told else told[0]
-
-
-def with_variants(executable: Any, random: Random) -> Any:
-    """The executable with one choice of each kernel's template taken otherwise, where it is possible."""
-    from ....compiler.targets.cpu.kernels.lower import lower, space
-    from ....compiler.targets.cpu.target import host
-    from ....vm.library import definition_key
-
-    target, choices = host(), {}
-    for primitive in executable.program.primitives:
-        others = [f"{name}={text}" for name, texts in space(primitive.definition, target).items() for text in texts[1:]]
-        if not others:
-            continue
-        variant = random.choice(others)
-        try:
-            lower(primitive.definition, target, variant)
-        except CompileError:  # one choice may make another one impossible
-            continue
-        choices[definition_key(primitive.definition, target.key)] = variant
-    return executable.with_tuning({target.key: choices} if choices else {})
 
 
 def _kind(error: Exception) -> str:
@@ -237,19 +214,21 @@ def _compare(got: Any, expected: Any, exact: tuple[bool, ...], tolerance: float)
     assert close.all(), f"not close: {array} for {expected}"
 
 
-def _show(seed: int, number: int, off: bool) -> int:
+def _show(options: Namespace, number: int) -> None:
     from ....compiler.ir.text import print_module
 
-    sample = sample_of(seed, number)
+    sample = sample_of(options.seed, number)
     print(print_module(sample.module))
     print(f"witness {sample.witness}")
-    outcome = try_program(seed, number, off)
-    print(f"program {number}: {outcome}")
-    return 1 if is_bad(outcome) else 0
+
+
+def _trial(options: Namespace) -> Callable[[int], str]:
+    return lambda number: try_program(options.seed, number, options.off)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    return batches.main(__spec__.name, "program", __doc__ or "", try_program, _show, arguments)
+    fuzzer = runs.Fuzzer(__spec__.name, "program", __doc__ or "", _trial, _show, runs.add_off, jobs=0)
+    return runs.main(fuzzer, arguments)
 
 
 if __name__ == "__main__":

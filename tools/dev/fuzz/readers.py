@@ -9,16 +9,15 @@ is not Treadle's, more than two seconds, more memory than a multiple of the inpu
 
 from __future__ import annotations
 
-import argparse
-import faulthandler
 import sys
 import time
 import tracemalloc
-from collections import Counter
-from collections.abc import Sequence
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Sequence
 from random import Random
 
 from ....formats.messages.errors import TreadleError
+from . import runs
 from .changes import mutate_bytes, mutate_json
 from .targets import TARGETS, is_fault, read_corpus
 
@@ -59,34 +58,28 @@ def try_input(name: str, data: bytes) -> str:
     return outcome
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Prints what came of all inputs, by target. 1 if there is a finding."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def _add_options(parser: ArgumentParser) -> None:
     parser.add_argument("targets", nargs="*", default=list(DEFAULT), help=f"of {', '.join(TARGETS)}")
-    parser.add_argument("--count", type=int, default=100_000, help="inputs for each target")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", type=int, help="the number of one input")
-    options = parser.parse_args(argv)
-    found = False
-    for name in options.targets:
-        if name not in TARGETS:
-            parser.error(f"there is no target {name!r}; there are {', '.join(TARGETS)}")
-        tally = Counter[str]()
-        # what is imported once takes memory once, before it is counted
-        originals = [data for data in read_corpus(name) if try_input(name, data) == "taken"]
-        tracemalloc.start()
-        for number in range(options.count) if options.only is None else [options.only]:
-            outcome = try_input(name, make_input(originals, options.seed, number))
-            if outcome.startswith("finding"):
-                found = True
-                print(f"{name} {number}: {outcome[:300]}", flush=True)
-                outcome = "finding"
-            tally[outcome] += 1
-        tracemalloc.stop()
-        print(f"{name}: " + ", ".join(f"{count} {outcome}" for outcome, count in tally.most_common()), flush=True)
-    return int(found)
+
+
+def _trial(options: Namespace) -> Callable[[int], str]:
+    """Inputs are of one target after the other."""
+    if unknown := set(options.targets) - set(TARGETS):
+        raise SystemExit(f"there is no target {min(unknown)!r}; there are {', '.join(TARGETS)}")
+    tracemalloc.start()
+    # what is imported once takes memory once, before it is counted
+    taken = {name: [data for data in read_corpus(name) if try_input(name, data) == "taken"] for name in options.targets}
+
+    def try_one(number: int) -> str:
+        one, at = divmod(number, len(taken))
+        name = options.targets[at]
+        return f"{name}: {try_input(name, make_input(taken[name], options.seed, one))}"
+
+    return try_one
 
 
 if __name__ == "__main__":
-    faulthandler.enable()
-    sys.exit(main())
+    fuzzer = runs.Fuzzer(
+        __spec__.name, "input", __doc__, _trial, add_options=_add_options, count=100_000 * len(DEFAULT)
+    )
+    sys.exit(runs.main(fuzzer))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 from ....formats.codec import Buffer
@@ -241,12 +241,6 @@ def known_definitions() -> list[PrimitiveDefinition]:
             check_definition(definition)
             found.append(definition)
     return found
-
-
-def write_corpus(name: str, inputs: Iterable[bytes]) -> None:
-    """Replaces them, the short ones first."""
-    lines = [base64.b64encode(data).decode() for data in sorted(set(inputs), key=lambda data: (len(data), data))]
-    (CORPUS / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines))
 
 
 def with_changed_section(data: bytes, number: int, change: Callable[[bytes], bytes]) -> bytes:

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 
 PACKAGE = Path(__file__).resolve().parents[3]
-MODULES = ("verifier", "code", "flow", "tables", "integers", "work")
+MODULES = ("verifier", "code", "flow", "state", "tables", "integers", "work")
 TESTS = ("test_verify_types.py", "test_verify_tables.py", "test_verify_memory.py", "test_verify_checks.py")
 _SECONDS = 120  # for all tests, which take two
 _REMEMBERS = frozenset({"add", "update", "pop", "setdefault"})  # methods by which the analysis keeps or forgets facts

@@ -2,12 +2,9 @@
 
 Requests of each model arrive at random (Poisson) and go to the host with the shorter line of two drawn ones. A host has as many
 servers as processors, and a line for each model: a full one refuses (429). The model that has used the least time is next
-(`serve/scheduler.py`); a call takes the requests that wait, up to its largest batch (`serve/batching.py`). A host
-that fails loses what it has, and its clients ask once more elsewhere, after they have noticed. A draining host takes
-no new requests. Beside random arrivals, a model may have clients that each wait for an answer before they ask again; a model
-has either the one or the other.
-
-Time is in seconds. All randomness comes from one seed: the same run gives the same figures everywhere.
+(`serve/scheduler.py`); a call takes the requests that wait, up to its largest batch (`serve/batching.py`). A host that fails
+loses what it has; its clients notice, and ask once more elsewhere. A draining host takes no new requests. A model's requests may
+come from clients instead that each wait for an answer before they ask again. Time is in seconds; one seed makes the randomness.
 """
 
 from __future__ import annotations
@@ -19,11 +16,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+_MOMENT = 1e-3  # seconds after which it is asked again whether a host is idle
+
 
 @dataclass(frozen=True)
 class Model:
-    """`rate` requests a second for all hosts together, or so many `clients`; a call takes `call` seconds, and `row` for each
-    request in it."""
+    """`rate` requests a second for all hosts, or `clients`; a call takes `call` seconds, and `row` for each request in it."""
 
     rate: float
     call: float
@@ -33,11 +31,6 @@ class Model:
     varies: bool = False  # calls, and clients' thoughts, take exponentially distributed times of that mean
     clients: int = 0  # each asks again `think` seconds after its answer
     think: float = 0.0
-
-    def seconds(self, rows: int, draw: random.Random) -> float:
-        """How long a call takes."""
-        mean = self.call + self.row * rows
-        return draw.expovariate(1 / mean) if self.varies else mean
 
 
 @dataclass(frozen=True)
@@ -63,26 +56,20 @@ class Outcome:
     def asked(self) -> int:
         return len(self.latencies) + self.refused + self.lost
 
-    @property
-    def mean_wait(self) -> float:
-        return sum(self.waits) / len(self.waits)
-
     def percentile(self, share: float) -> float:
         """The latency that this share of the answered requests does not pass."""
-        ordered = sorted(self.latencies)
-        return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+        return sorted(self.latencies)[min(len(self.latencies) - 1, int(share * len(self.latencies)))]
 
 
+@dataclass
 class _Request:
-    __slots__ = ("arrived", "begun", "model", "tries")
-
-    def __init__(self, model: int, arrived: float) -> None:
-        self.model, self.arrived, self.begun, self.tries = model, arrived, 0.0, 1
+    model: int
+    arrived: float
+    begun: float = 0.0
+    tries: int = 1
 
 
 class _Host:
-    __slots__ = ("free", "life", "lines", "ready", "running", "used", "waiting")
-
     def __init__(self, processors: int, models: int) -> None:
         self.free, self.life, self.ready, self.waiting = processors, 0, True, 0
         self.lines: list[deque[_Request]] = [deque() for _ in range(models)]
@@ -116,7 +103,7 @@ class Simulation:
         self._warm, self._until = warm, seconds
         for number, model in enumerate(self.models):
             if model.rate:
-                self.at(self._draw.expovariate(model.rate), self._arrive, number, seconds)
+                self.at(self._draw.expovariate(model.rate), self._arrive, number)
             for _ in range(model.clients):
                 self.at(0.0, self._ask, number)
         while self._events:
@@ -128,114 +115,99 @@ class Simulation:
 
     def fail(self, number: int, down: float) -> None:
         """A host is gone for `down` seconds, with what it has. Until clients notice, they still ask it."""
-        host = self._hosts[number]
+        host, noticed = self._hosts[number], self.now + min(self.fleet.notices, down)
         lost = [request for group in (*host.lines, *host.running.values()) for request in group]
-        host.life += 1
-        host.ready, host.free, host.waiting = False, 0, 0
-        host.running.clear()
-        for line in host.lines:
-            line.clear()
-        noticed = min(self.fleet.notices, down)
-        self.at(self.now + noticed, self._leave, number)
+        host.life, host.ready, host.free, host.waiting = host.life + 1, False, 0, 0
+        host.running, host.lines = {}, [deque() for _ in self.models]
+        self.at(noticed, self._leave, number)
         for request in lost:
-            self.at(self.now + noticed, self._again, request)
+            self.at(noticed, self._again, request)
         self.at(self.now + down, self._join, number)
 
     def drain(self, number: int, down: float, then: Callable[[], None] = lambda: None) -> None:
         """A host gets no new requests, answers what it has, is gone for `down` seconds, and comes back; `then` follows."""
         self._leave(number)
-        self._drained(number, down, then)
-
-    def occupy(self, number: int, seconds: float, then: Callable[[], None] = lambda: None) -> None:
-        """One of a host's processors is taken for so long, as by a new version that is loaded beside the old; `then` follows."""
-        host = self._hosts[number]
-        if host.free <= 0:  # as soon as one is free: a thread that loads gets its share soon
-            self.at(self.now + _MOMENT, self.occupy, number, seconds, then)
-            return
-        host.free -= 1
-        self.at(self.now + seconds, self._released, number, host.life, then)
-
-    def _released(self, number: int, life: int, then: Callable[[], None]) -> None:
-        host = self._hosts[number]
-        if host.life == life:
-            host.free += 1
-            self._serve(number)
-        then()
-
-    def _drained(self, number: int, down: float, then: Callable[[], None]) -> None:
         if self._hosts[number].busy:
-            self.at(self.now + _MOMENT, self._drained, number, down, then)
+            self.at(self.now + _MOMENT, self.drain, number, down, then)
             return
         self._hosts[number].ready = False
         self.at(self.now + down, self._join, number)
         self.at(self.now + down, then)
+
+    def occupy(self, number: int, seconds: float, then: Callable[[], None]) -> None:
+        """One of a host's processors is taken for so long, as soon as one is free; `then` follows."""
+        host = self._hosts[number]
+        if host.free <= 0:
+            self.at(self.now + _MOMENT, self.occupy, number, seconds, then)
+            return
+        host.free -= 1
+        self.at(self.now + seconds, self._free, number, host.life)
+        self.at(self.now + seconds, then)
+
+    def _free(self, number: int, life: int) -> None:
+        if self._hosts[number].life == life:  # it has not failed meanwhile
+            self._hosts[number].free += 1
+            self._serve(number)
 
     def _leave(self, number: int) -> None:
         if number in self._ready:
             self._ready.remove(number)
 
     def _join(self, number: int) -> None:
-        host = self._hosts[number]
-        host.ready, host.free = True, self.fleet.processors
-        if number not in self._ready:
-            self._ready.append(number)
+        self._hosts[number].ready, self._hosts[number].free = True, self.fleet.processors
+        self._ready.append(number)
 
     # ---- what happens to requests ----
 
-    def _arrive(self, number: int, until: float) -> None:
+    def _arrive(self, number: int) -> None:
         self._send(_Request(number, self.now))
         following = self.now + self._draw.expovariate(self.models[number].rate)
-        if following < until:
-            self.at(following, self._arrive, number, until)
+        if following < self._until:
+            self.at(following, self._arrive, number)
 
     def _ask(self, number: int) -> None:
         """One of a model's clients, which waits for what comes."""
         if self.now < self._until:
             self._send(_Request(number, self.now))
 
-    def _ended(self, number: int, answered: bool = True) -> None:
-        """A request has ended: if a client waits for it, the client thinks, and asks again."""
-        model = self.models[number]
+    def _seconds(self, mean: float, model: Model) -> float:
+        return self._draw.expovariate(1 / mean) if model.varies and mean else mean
+
+    def _ended(self, request: _Request, refused: int = 0, lost: int = 0) -> None:
+        """If a client waits for the request, it thinks, and asks again."""
+        if request.arrived >= self._warm:
+            self._outcomes[request.model].refused += refused
+            self._outcomes[request.model].lost += lost
+        model = self.models[request.model]
         if model.clients:
-            think = self._draw.expovariate(1 / model.think) if model.varies and model.think else model.think
-            self.at(self.now + (think if answered else max(think, _MOMENT)), self._ask, number)
+            think = self._seconds(model.think, model)
+            self.at(self.now + (max(think, _MOMENT) if refused or lost else think), self._ask, request.model)
 
     def _send(self, request: _Request) -> None:
-        model, counted = self.models[request.model], request.arrived >= self._warm
         if not self._ready:
-            self._outcomes[request.model].refused += counted
-            self._ended(request.model, answered=False)
+            self._ended(request, refused=1)
             return
-        number = self._chosen()
-        host = self._hosts[number]
+        drawn = [self._ready[self._draw.randrange(len(self._ready))] for _ in range(self.fleet.choices)]
+        number = min(drawn, key=lambda number: self._hosts[number].busy)
+        host, line = self._hosts[number], self._hosts[number].lines[request.model]
         if not host.ready:  # nobody has noticed yet that it is gone: the client does, by its connection's end
             self.at(self.now + self.fleet.notices, self._again, request)
-            return
-        line = host.lines[request.model]
-        if not host.free and len(line) >= model.max_queue:
-            self._outcomes[request.model].refused += counted
-            self._ended(request.model, answered=False)
-            return
-        if not line:  # one that was idle has no claim to the time that it did not use
-            busy = [host.used[other] for other, waiting in enumerate(host.lines) if waiting]
-            host.used[request.model] = max(host.used[request.model], min(busy, default=0.0))
-        line.append(request)
-        host.waiting += 1
-        self._serve(number)
-
-    def _chosen(self) -> int:
-        """The host with the least to do of some that are drawn."""
-        drawn = [self._ready[self._draw.randrange(len(self._ready))] for _ in range(self.fleet.choices)]
-        return min(drawn, key=lambda number: self._hosts[number].busy)
+        elif not host.free and len(line) >= self.models[request.model].max_queue:
+            self._ended(request, refused=1)
+        else:
+            if not line:  # one that was idle has no claim to the time that it did not use
+                busy = [used for used, waiting in zip(host.used, host.lines, strict=True) if waiting]
+                host.used[request.model] = max(host.used[request.model], min(busy, default=0.0))
+            line.append(request)
+            host.waiting += 1
+            self._serve(number)
 
     def _again(self, request: _Request) -> None:
-        outcome, counted = self._outcomes[request.model], request.arrived >= self._warm
-        if request.tries > _RETRIES:
-            outcome.lost += counted
-            self._ended(request.model, answered=False)
-            return
         request.tries += 1
-        outcome.repeated += counted
+        if request.tries > 2:
+            self._ended(request, lost=1)
+            return
+        self._outcomes[request.model].repeated += request.arrived >= self._warm
         self._send(request)
 
     def _serve(self, number: int) -> None:
@@ -243,32 +215,20 @@ class Simulation:
         host = self._hosts[number]
         while host.free > 0 and host.waiting:
             chosen = min((index for index, line in enumerate(host.lines) if line), key=host.used.__getitem__)
-            model, line = self.models[chosen], host.lines[chosen]
-            batch = [line.popleft() for _ in range(min(len(line), model.max_batch))]
-            host.waiting -= len(batch)
-            host.free -= 1
+            model, line, call = self.models[chosen], host.lines[chosen], next(self._count)
+            batch = host.running[call] = [line.popleft() for _ in range(min(len(line), model.max_batch))]
+            host.waiting, host.free = host.waiting - len(batch), host.free - 1
             for request in batch:
                 request.begun = self.now
-            seconds = model.seconds(len(batch), self._draw)
+            seconds = self._seconds(model.call + model.row * len(batch), model)
             host.used[chosen] += seconds
-            call = next(self._count)
-            host.running[call] = batch
             self._outcomes[chosen].calls += 1
             self.at(self.now + seconds, self._answered, number, host.life, call)
 
     def _answered(self, number: int, life: int, call: int) -> None:
-        host = self._hosts[number]
-        if host.life != life:  # it failed meanwhile
-            return
-        for request in host.running.pop(call):
+        for request in self._hosts[number].running.pop(call, ()):  # none where it failed meanwhile
             if request.arrived >= self._warm:
-                outcome = self._outcomes[request.model]
-                outcome.waits.append(request.begun - request.arrived)
-                outcome.latencies.append(self.now - request.arrived)
-            self._ended(request.model)
-        host.free += 1
-        self._serve(number)
-
-
-_MOMENT = 1e-3  # seconds after which it is asked again whether a host is idle
-_RETRIES = 1  # that a client makes
+                self._outcomes[request.model].waits.append(request.begun - request.arrived)
+                self._outcomes[request.model].latencies.append(self.now - request.arrived)
+            self._ended(request)
+        self._free(number, life)

@@ -122,10 +122,10 @@ def layer_norm(g: GraphWriter, x: str, scope: str, width: int, epsilon: float = 
     return g.op("Add", scaled, g.normal(weight_name(scope, "bias"), width, deviation=0.1), scope=scope)
 
 
-def rms_norm(g: GraphWriter, x: str, scope: str, width: int, epsilon: float = 1e-6) -> str:
+def rms_norm(g: GraphWriter, x: str, scope: str, width: int) -> str:
     """Over the last axis (Zhang, Sennrich, 2019), in arithmetic."""
     mean = g.op("ReduceMean", g.op("Pow", x, g.scalar(2), scope=scope), g.integers(-1), scope=scope)
-    root = g.op("Sqrt", g.op("Add", mean, g.scalar(epsilon), scope=scope), scope=scope)
+    root = g.op("Sqrt", g.op("Add", mean, g.scalar(1e-6), scope=scope), scope=scope)
     normal = g.op("Mul", x, g.op("Div", g.scalar(1), root, scope=scope), scope=scope)
     return g.op("Mul", _scale(g, scope, width), normal, scope=scope)
 

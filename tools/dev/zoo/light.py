@@ -70,7 +70,7 @@ def light(name: str, *, seed: int = 0, batch: int | str = 1) -> onnx.ModelProto:
 
 
 def _roles(graph: onnx.GraphProto) -> dict[str, str]:
-    """What each weight is for, judged by the node that reads it."""
+    """The role of each weight, judged by the node that reads it."""
 
     def uses() -> Iterator[tuple[str, str]]:
         behind = {node.input[0]: node.output[0] for node in graph.node if node.op_type in ("Unsqueeze", "Reshape")}

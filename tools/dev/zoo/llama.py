@@ -30,7 +30,7 @@ from .writer import GraphWriter
 
 @dataclass(frozen=True)
 class _Run:
-    """What all layers share: the writer, the shape of the model, and the values of this run's sizes and tables."""
+    """State shared by all layers: the writer, the shape of the model, and the values of this run's sizes and tables."""
 
     g: GraphWriter
     hidden: int

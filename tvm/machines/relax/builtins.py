@@ -25,7 +25,7 @@ from ...modules.registry import PackedFunc, get_global_func
 from . import caches, devices, paged_cache, recurrent_state, sampling, tensor_cache  # noqa: F401  they register theirs
 from .machine import VMClosure
 from .registering import builtin, calling_builtin
-from .values import like, parts, sizes, tensor, truth
+from .values import parts, required, reshaped, sizes, tensor, truth
 
 # what is done with a dimension: `match_shape`, then `make_shape`
 ASSERT_EQUAL_TO_IMM, STORE_TO_HEAP, NO_OP, ASSERT_EQUAL_TO_LOAD = range(4)
@@ -121,10 +121,7 @@ def tensor_to_shape(value: Tensor) -> ShapeTuple:
 @builtin
 def reshape(value: Tensor, shape: Any) -> Tensor:
     """The same elements in another shape, not copied. Raises CheckError."""
-    array, wanted = tensor(value, "reshape").array, sizes(shape, "reshape")
-    if int(np.prod(wanted, dtype=object)) != array.size:
-        raise CheckError(f"reshape: {list(array.shape)} has not as many elements as {list(wanted)}")
-    return like(value, array.reshape(wanted))
+    return reshaped(value, sizes(shape, "reshape"), "reshape")
 
 
 # ---- checks ----
@@ -187,7 +184,24 @@ class Storage(Object):
     """Bytes, in which tensors are made."""
 
     def __init__(self, size: int) -> None:
-        self.bytes = np.zeros(size, np.uint8)  # memory that somebody else has used is nobody's to see
+        self.bytes = np.zeros(size, np.uint8)  # used memory must not be visible
+
+    @staticmethod
+    def of(size: int, what: str) -> Storage:
+        """So many bytes. Raises ExecutionError, which says what was asked for."""
+        try:
+            return Storage(size)
+        except (MemoryError, ValueError, OverflowError):
+            raise ExecutionError(f"alloc_storage: out of memory, {what} are asked for") from None
+
+
+def tensor_in(storage: Any, offset: int, shape: tuple[int, ...], element: np.dtype) -> Tensor:
+    """A tensor over a part of a storage, `offset` bytes from its beginning. Raises ArgumentError, CheckError."""
+    required(storage, Storage, "a storage", "alloc_tensor")
+    size = int(np.prod(shape, dtype=object)) * element.itemsize
+    if offset < 0 or offset % element.itemsize or offset + size > len(storage.bytes):
+        raise CheckError(f"alloc_tensor: {size} bytes at {offset} do not lie in a storage of {len(storage.bytes)}")
+    return Tensor(storage.bytes[offset : offset + size].view(element).reshape(shape))
 
 
 @builtin
@@ -195,25 +209,14 @@ def alloc_storage(machine: Any, shape: Any, device_index: int, dtype: Any, scope
     """Memory: `shape` is that of elements, or the number of bytes alone. -1, and 0, is the host. Raises IndexOutOfRangeError."""
     if device_index not in (-1, 0):
         raise IndexOutOfRangeError(f"alloc_storage: there is no device {device_index}; the machine has one")
-    count, bytes_each = int(np.prod(sizes(shape, "alloc_storage"), dtype=object)), size_of(dtype).itemsize
-    try:
-        return Storage(count * bytes_each)
-    except (MemoryError, ValueError, OverflowError):
-        raise ExecutionError(f"alloc_storage: out of memory, {count} elements of {dtype} are asked for") from None
+    count = int(np.prod(sizes(shape, "alloc_storage"), dtype=object))
+    return Storage.of(count * size_of(dtype).itemsize, f"{count} elements of {dtype}")
 
 
 @builtin
 def alloc_tensor(storage: Storage, offset: int, shape: Any, dtype: Any) -> Tensor:
     """A tensor over a part of a storage, `offset` bytes from its beginning. Raises ArgumentError, CheckError."""
-    if not isinstance(storage, Storage):
-        raise ArgumentError(f"alloc_tensor: expected a storage, got a {type(storage).__name__}")
-    wanted, element = sizes(shape, "alloc_tensor"), size_of(dtype)
-    count = int(np.prod(wanted, dtype=object))
-    if offset < 0 or offset % element.itemsize or offset + count * element.itemsize > len(storage.bytes):
-        raise CheckError(
-            f"alloc_tensor: {count * element.itemsize} bytes at {offset} do not lie in a storage of {len(storage.bytes)}"
-        )
-    return Tensor(storage.bytes[offset : offset + count * element.itemsize].view(element).reshape(wanted))
+    return tensor_in(storage, offset, sizes(shape, "alloc_tensor"), size_of(dtype))
 
 
 @builtin
@@ -269,26 +272,21 @@ def tuple_reset_item(value: Any, index: int) -> Array:
 @builtin
 def make_closure(function: Any, *captured: Any) -> VMClosure:
     """A function with values that come after its arguments."""
-    if not isinstance(function, (PackedFunc, VMClosure)):
-        raise ArgumentError(f"make_closure: expected a function, got a {type(function).__name__}")
+    required(function, (PackedFunc, VMClosure), "a function", "make_closure")
     name = function.func_name if isinstance(function, VMClosure) else function.__name__
     return VMClosure(name, function, captured)
 
 
 @calling_builtin
 def invoke_closure(machine: Any, closure: Any, *args: Any) -> Any:
-    if not isinstance(closure, (PackedFunc, VMClosure)):
-        raise ArgumentError(f"invoke_closure: expected a closure, got a {type(closure).__name__}")
-    return closure(*args)
+    return required(closure, (PackedFunc, VMClosure), "a closure", "invoke_closure")(*args)
 
 
 @calling_builtin
 def call_tir_dyn(function: Any, first: Any, *rest: Any) -> None:
-    """Calls a function with tensors, and the sizes of a shape, the last argument, behind them."""
+    """Calls a function with tensors, and the sizes of a shape, the last argument, after them."""
     *tensors, shape = first, *rest
-    if not isinstance(function, (PackedFunc, VMClosure)):
-        raise ArgumentError(f"call_tir_dyn: expected a function, got a {type(function).__name__}")
-    function(*tensors, *sizes(shape, "call_tir_dyn"))
+    required(function, (PackedFunc, VMClosure), "a function", "call_tir_dyn")(*tensors, *sizes(shape, "call_tir_dyn"))
 
 
 def invoke_debug_func(machine: Any, name: str, line: str, *args: Any) -> None:

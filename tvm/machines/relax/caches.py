@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from ....formats.messages.errors import ArgumentError, CheckError
+from ....formats.messages.errors import CheckError
 from ....vm.tensor import Tensor
 from ...modules.containers import Array, Object, ShapeTuple
 from .registering import builtin
-from .values import sizes, tensor
+from .values import required, sizes, tensor
 
 
 class AttentionKVCache(Object):
@@ -34,9 +34,7 @@ class AttentionKVCache(Object):
 
 
 def _cache(value: Any, doing: str) -> AttentionKVCache:
-    if not isinstance(value, AttentionKVCache):
-        raise ArgumentError(f"{doing}: expected a cache, got a {type(value).__name__}")
-    return value
+    return required(value, AttentionKVCache, "a cache", doing)
 
 
 @builtin
@@ -56,7 +54,7 @@ def attention_kv_cache_create(init: Tensor, reserve_shape: ShapeTuple, init_fill
 
 @builtin
 def attention_kv_cache_append(cache: AttentionKVCache, value: Tensor) -> AttentionKVCache:
-    """Puts rows behind the last; room is doubled where it does not suffice."""
+    """Puts rows after the last; room is doubled where it does not suffice."""
     taken = _cache(cache, "attention_kv_cache_append").taking(value, "attention_kv_cache_append")
     needed = cache.filled + len(taken)
     if needed > len(cache.rows):
@@ -109,7 +107,7 @@ def attention_kv_cache_array_popn(caches: Array, count: int) -> None:
 
 @builtin
 def attention_kv_cache_window_override(cache: AttentionKVCache, value: Tensor, max_cache_size: int) -> AttentionKVCache:
-    """Writes rows where the last ones ended, from the beginning again behind row `max_cache_size`."""
+    """Writes rows where the last ones ended, from the beginning again after row `max_cache_size`."""
     return _override(cache, value, max_cache_size, 0, "attention_kv_cache_window_override")
 
 

@@ -12,7 +12,7 @@ from ....formats.messages.errors import ArgumentError
 from ...modules.registry import PackedFunc
 from .machine import RelaxMachine, VMClosure
 from .registering import builtin, calling_builtin
-from .values import parts
+from .values import parts, required
 
 _allocated: WeakKeyDictionary[RelaxMachine, dict[int, Any]] = (
     WeakKeyDictionary()
@@ -21,8 +21,7 @@ _allocated: WeakKeyDictionary[RelaxMachine, dict[int, Any]] = (
 
 def get_cached_alloc(machine: Any, function: Any, index: int) -> Any:
     """What the function gives, which is called once for a machine and an index: storage that stays."""
-    if not isinstance(machine, RelaxMachine):
-        raise ArgumentError(f"cuda_graph.get_cached_alloc: expected a machine, got a {type(machine).__name__}")
+    required(machine, RelaxMachine, "a machine", "cuda_graph.get_cached_alloc")
     if not isinstance(index, int):
         raise ArgumentError(f"cuda_graph.get_cached_alloc: expected the number of a place, got {index!r}")
     made = _allocated.setdefault(machine, {})
@@ -37,9 +36,7 @@ def run_or_capture(machine: Any, function: Any, args: Any, index: int, dims: Any
 
 
 def _function(value: Any, doing: str) -> Any:
-    if not isinstance(value, (PackedFunc, VMClosure)):
-        raise ArgumentError(f"{doing}: expected a function, got a {type(value).__name__}")
-    return value
+    return required(value, (PackedFunc, VMClosure), "a function", doing)
 
 
 def clear_memory() -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from ....vm.tensor import Tensor
 from ...modules.containers import Object, ShapeTuple
 from ...modules.registry import register_crossing
 from .registering import builtin
-from .values import sizes, tensor
+from .values import required, sizes, tensor
 
 _ROTARY = ("none", "normal", "inline")
 
@@ -26,15 +27,16 @@ class KVCache(PagedCache, Object):
 
 
 def _cache(value: Any, doing: str) -> PagedCache:
-    if not isinstance(value, PagedCache):
-        raise ArgumentError(f"{doing}: expected a paged cache, got a {type(value).__name__}")
-    return value
+    return required(value, PagedCache, "a paged cache", doing)
 
 
 def _state(value: Any, doing: str) -> PagedCache | RecurrentState:
-    if not isinstance(value, (PagedCache, RecurrentState)):
-        raise ArgumentError(f"{doing}: expected a paged cache or a recurrent state, got a {type(value).__name__}")
-    return value
+    return required(value, (PagedCache, RecurrentState), "a paged cache or a recurrent state", doing)
+
+
+def _method(name: str, method: str, of: Callable[[Any, str], Any] = _state) -> None:
+    """Registers a method of what `of` checks."""
+    builtin(lambda state, *args: getattr(of(state, name), method)(*args), name)
 
 
 # ---- making one ----
@@ -101,32 +103,12 @@ def _factors(value: Any, mode: str, doing: str) -> tuple[float, ...] | None:
 # ---- sequences ----
 
 
-@builtin
-def kv_state_clear(state: Any) -> None:
-    """Forgets all sequences."""
-    _state(state, "kv_state_clear").clear()
-
-
-@builtin
-def kv_state_add_sequence(state: Any, sequence: int) -> None:
-    _state(state, "kv_state_add_sequence").add(sequence)
-
-
-@builtin
-def kv_state_remove_sequence(state: Any, sequence: int) -> None:
-    _state(state, "kv_state_remove_sequence").remove(sequence)
-
-
-@builtin
-def kv_state_fork_sequence(state: Any, parent: int, child: int, position: int = -1) -> None:
-    """A new sequence that begins as the parent's first `position` tokens, -1: all."""
-    _state(state, "kv_state_fork_sequence").fork(parent, child, position)
-
-
-@builtin
-def kv_state_popn(state: Any, sequence: int, count: int) -> None:
-    """Takes the last tokens of a sequence away."""
-    _state(state, "kv_state_popn").pop(sequence, count)
+_method("kv_state_clear", "clear")  # forgets all sequences
+_method("kv_state_add_sequence", "add")
+_method("kv_state_remove_sequence", "remove")
+_method("kv_state_fork_sequence", "fork")  # parent, child, and how many of the parent's tokens it begins with, -1: all
+_method("kv_state_popn", "pop")  # takes the last tokens of a sequence away
+_method("kv_state_end_forward", "end_forward")
 
 
 @builtin
@@ -135,11 +117,6 @@ def kv_state_begin_forward(state: Any, sequences: Any, counts: Any, parents: Any
     doing = "kv_state_begin_forward"
     nodes = None if parents is None else _integers(parents, doing)
     _state(state, doing).begin_forward(_integers(sequences, doing), _integers(counts, doing), nodes)
-
-
-@builtin
-def kv_state_end_forward(state: Any) -> None:
-    _state(state, "kv_state_end_forward").end_forward()
 
 
 def _integers(value: Any, doing: str) -> list[int]:
@@ -153,10 +130,8 @@ def _integers(value: Any, doing: str) -> list[int]:
 # ---- the paged cache ----
 
 
-@builtin
-def attention_kv_cache_enable_sliding_window_for_seq(cache: Any, sequence: int, window: int, sinks: int) -> None:
-    """From now on a sequence keeps its first `sinks` tokens and the last ones, together `window`."""
-    _cache(cache, "attention_kv_cache_enable_sliding_window_for_seq").slide(sequence, window, sinks)
+# from now on a sequence keeps its first `sinks` tokens and the last ones, together `window`
+_method("attention_kv_cache_enable_sliding_window_for_seq", "slide", _cache)
 
 
 @builtin

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ....decode.recurrent_state import RecurrentState
-from ....formats.messages.errors import ArgumentError, CheckError
+from ....formats.messages.errors import CheckError
 from ....vm.tensor import Tensor
 from ...modules.containers import Object
 from ...modules.registry import register_crossing
 from .registering import builtin
-from .values import parts, tensor
+from .values import parts, required, tensor
 
 
 @register_crossing
@@ -19,9 +19,7 @@ class RNNState(RecurrentState, Object):
 
 
 def _state(value: Any, doing: str) -> RecurrentState:
-    if not isinstance(value, RecurrentState):
-        raise ArgumentError(f"{doing}: expected a recurrent state, got a {type(value).__name__}")
-    return value
+    return required(value, RecurrentState, "a recurrent state", doing)
 
 
 @builtin

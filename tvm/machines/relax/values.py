@@ -7,9 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from ....formats.messages.errors import ArgumentError
+from ....formats.messages.errors import ArgumentError, CheckError
 from ....vm.tensor import Tensor
 from ...modules.containers import ShapeTuple
+
+
+def required(value: Any, kinds: type | tuple[type, ...], what: str, doing: str) -> Any:
+    """The value, which is of one of these classes: `what`. Raises ArgumentError."""
+    if not isinstance(value, kinds):
+        raise ArgumentError(f"{doing}: expected {what}, got a {type(value).__name__}")
+    return value
 
 
 def truth(value: Any) -> bool:
@@ -45,6 +52,14 @@ def tensor(value: Any, doing: str) -> Tensor:
 def like(value: Tensor, array: np.ndarray) -> Tensor:
     """A tensor of the same class over other elements."""
     return type(value)(array)
+
+
+def reshaped(value: Any, shape: tuple[int, ...], doing: str) -> Tensor:
+    """The same elements in another shape, not copied. Raises ArgumentError, CheckError."""
+    array = tensor(value, doing).array
+    if int(np.prod(shape, dtype=object)) != array.size:
+        raise CheckError(f"{doing}: {list(array.shape)} has not as many elements as {list(shape)}")
+    return like(value, array.reshape(shape))
 
 
 def parts(value: Any, doing: str) -> Sequence[Any]:

@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 
 from ....formats.data_type import DataType
-from ....formats.messages.errors import ArgumentError, CheckError, ExecutionError, IndexOutOfRangeError
+from ....formats.messages.errors import ArgumentError, ExecutionError, IndexOutOfRangeError
 from ....vm.tensor import Tensor
 from ....vm.values import DataValue
 from ...files.relax_program import VOID, Call, Goto, If, Instruction, Kind, Operand, RelaxFunction, RelaxProgram, Ret
 from ...files.relay_executable import Function, RelayExecutable
 from ...files.relay_executable import Instruction as Relay
 from ...modules.containers import Array
-from ..relax.builtins import Storage
+from ..relax.builtins import Storage, tensor_in
 from ..relax.machine import VMClosure
-from ..relax.values import sizes, tensor
+from ..relax.values import required, reshaped, sizes, tensor
 
 PREFIX = "relay."  # before the names of what instructions become
 _LENGTHS = {"if": 4, "fatal": 2}  # instructions that become more than one
@@ -134,10 +134,6 @@ def _integers(value: Any, doing: str) -> tuple[int, ...]:
     return sizes(array.reshape(-1).tolist(), doing)
 
 
-def _bytes(shape: tuple[int, ...], dtype: np.dtype) -> int:
-    return int(np.prod(shape, dtype=object)) * dtype.itemsize
-
-
 @_instruction
 def move(value: Any) -> Any:
     return value
@@ -172,35 +168,26 @@ def fatal() -> None:
 @_instruction
 def alloc_storage(size: Tensor, code: int, bits: int, lanes: int, *shape: int) -> Storage:
     """So many bytes, or, where there is a shape, as many as it takes. Raises ArgumentError, ExecutionError."""
-    wanted = _bytes(shape, DataType.of(code, bits, lanes).numpy) if shape else _scalar(size, "alloc_storage")
+    if shape:
+        wanted = int(np.prod(shape, dtype=object)) * DataType.of(code, bits, lanes).numpy.itemsize
+    else:
+        wanted = _scalar(size, "alloc_storage")
     if wanted < 0:
         raise ArgumentError(f"alloc_storage: {wanted} bytes are asked for")
-    try:
-        return Storage(wanted)
-    except (MemoryError, ValueError, OverflowError):
-        raise ExecutionError(f"alloc_storage: out of memory, {wanted} bytes are asked for") from None
+    return Storage.of(wanted, f"{wanted} bytes")
 
 
 @_instruction
 def alloc_tensor(storage: Storage, offset: Tensor, code: int, bits: int, lanes: int, *shape: int) -> Tensor:
     """A tensor over a part of a storage. Raises ArgumentError, CheckError."""
-    return _tensor_in(storage, _scalar(offset, "alloc_tensor"), shape, DataType.of(code, bits, lanes).numpy)
+    return tensor_in(storage, _scalar(offset, "alloc_tensor"), shape, DataType.of(code, bits, lanes).numpy)
 
 
 @_instruction
 def alloc_tensor_reg(storage: Storage, offset: Tensor, shape: Tensor, code: int, bits: int, lanes: int) -> Tensor:
     """`alloc_tensor`, of a shape that the program has computed."""
     wanted = _integers(shape, "alloc_tensor_reg")
-    return _tensor_in(storage, _scalar(offset, "alloc_tensor_reg"), wanted, DataType.of(code, bits, lanes).numpy)
-
-
-def _tensor_in(storage: Any, offset: int, shape: tuple[int, ...], dtype: np.dtype) -> Tensor:
-    if not isinstance(storage, Storage):
-        raise ArgumentError(f"alloc_tensor: expected a storage, got a {type(storage).__name__}")
-    end = offset + _bytes(shape, dtype)
-    if offset < 0 or offset % dtype.itemsize or end > len(storage.bytes):
-        raise CheckError(f"alloc_tensor: bytes {offset} to {end} do not lie in a storage of {len(storage.bytes)}")
-    return Tensor(storage.bytes[offset:end].view(dtype).reshape(shape))
+    return tensor_in(storage, _scalar(offset, "alloc_tensor_reg"), wanted, DataType.of(code, bits, lanes).numpy)
 
 
 @_instruction
@@ -211,10 +198,7 @@ def shape_of(value: Tensor) -> Tensor:
 @_instruction
 def reshape_tensor(value: Tensor, shape: Tensor) -> Tensor:
     """The same elements in another shape, not copied. Raises CheckError."""
-    array, wanted = tensor(value, "reshape_tensor").array, _integers(shape, "reshape_tensor")
-    if int(np.prod(wanted, dtype=object)) != array.size:
-        raise CheckError(f"reshape_tensor: {list(array.shape)} has not as many elements as {list(wanted)}")
-    return type(value)(array.reshape(wanted))
+    return reshaped(value, _integers(shape, "reshape_tensor"), "reshape_tensor")
 
 
 @_instruction
@@ -257,9 +241,7 @@ def alloc_closure(function: VMClosure, *captured: Any) -> RelayClosure:
 
 @_instruction
 def invoke_closure(closure: Any, *args: Any) -> Any:
-    if not isinstance(closure, RelayClosure):
-        raise ArgumentError(f"invoke_closure: expected a closure, got a {type(closure).__name__}")
-    return closure(*args)
+    return required(closure, RelayClosure, "a closure", "invoke_closure")(*args)
 
 
 def flattened(primitive: Callable[..., Any]) -> Callable[..., None]:

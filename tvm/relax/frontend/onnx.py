@@ -8,8 +8,8 @@ from typing import Any
 
 from ....compiler import ir
 from ....compiler.driver import unbind_weights
+from ....compiler.named_weights import Weights
 from ....compiler.onnx.importer import from_onnx as read
-from ....compiler.weights import Weights
 from ...relay.frontend import shapes_of
 from ...runtime.ndarray import NDArray, array
 
@@ -39,11 +39,11 @@ def from_onnx(
         return module
     module, arrays = unbind_weights(module, "main")
     return ModuleWithParams(
-        module.functions, module.data_types, module.imports, {"main": [array(each) for each in arrays.values()]}
+        module.functions, module.data_types, module.imports, (), {"main": [array(each) for each in arrays.values()]}
     )
 
 
 def detach_params(mod: ir.Module) -> tuple[ir.Module, dict[str, list[NDArray]]]:
-    """The module, and by function the weights that it takes behind its other parameters."""
+    """The module, and by function the weights that it takes after its other parameters."""
     kept = mod.params if isinstance(mod, ModuleWithParams) else {}
     return ir.Module(mod.functions, mod.data_types, mod.imports), {name: list(params) for name, params in kept.items()}

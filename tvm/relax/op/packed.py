@@ -42,7 +42,7 @@ def call_pure_packed(func: ExternFunc | str, *args: Any, sinfo_args: Any = (), *
 
 
 def call_dps_packed(func: ExternFunc | str, args: Any, out_sinfo: Any) -> Expression:
-    """The tensors of the types `out_sinfo` that a registered function writes, which is given them behind its arguments."""
+    """The tensors of the types `out_sinfo` that a registered function writes, which is given them after its arguments."""
     operands = [args] if isinstance(args, Expression) else list(args)
     result = TupleType(tuple(out_sinfo)) if isinstance(out_sinfo, (list, tuple)) else out_sinfo
     fields = result.fields if isinstance(result, TupleType) else (result,)

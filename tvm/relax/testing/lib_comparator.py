@@ -11,7 +11,7 @@ from ...testing.utils import assert_allclose
 
 
 class LibCompareVMInstrument:
-    """An instrument for `set_instrument`: behind each call the library's function of that name is called on the same inputs."""
+    """An instrument for `set_instrument`: after each call the library's function of that name is called on the same inputs."""
 
     def __init__(self, mod: Module, device: Any, verbose: bool = True, rtol: float = 1e-5, atol: float = 1e-5) -> None:
         self.mod, self.device, self.verbose, self.rtol, self.atol = mod, device, verbose, rtol, atol

@@ -32,7 +32,7 @@ class _Choice:
                 raise ArgumentError(f'Attribute "{key}" should have type "{types[key]}" but instead found "{found}"')
 
     def __getitem__(self, key: str) -> Any:
-        """An option; None for one that is not set. Raises ArgumentError for one that there is not."""
+        """An option; None for one that is not set. Raises ArgumentError for an unknown one."""
         types = self.list_registered_options(self.name)
         if key not in types:
             raise ArgumentError(f'Attribute "{key}" is not available on this {self.what}')

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 _PACKED = "TVM's passes put it in the place of {}, whose weights Treadle's passes pack and transform themselves"
-_FEW_BITS = "products of numbers of few bits come in as ONNX's quantized operators"
+_FEW_BITS = "products of narrow integers are imported as ONNX's quantized operators"
 _GRADIENT = "programs are run, not trained: there are no gradients"
 _PASSES = "Treadle's passes make storage, shapes and calls themselves"
 _TABLE = "Treadle's operators are rows of a table (relay.op.TABLE); relay.op.table.operator adds one"

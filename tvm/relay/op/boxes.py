@@ -31,7 +31,7 @@ def _places(like_: Expression) -> Expression:
 
 
 def _compacted(valid: Expression, data: Expression) -> tuple[Expression, Expression, Expression]:
-    """How many of valid [N, A] hold; the rows of data [N, A, …] where they do, in front, -1 behind; and their numbers."""
+    """How many of valid [N, A] hold; the rows of data [N, A, …] where they do, first, then -1; and their numbers."""
     ones = op.cast(valid, dtype="int64")
     before = op.cumulative_sum(ones, axis=1, exclusive=True)
     place = _places(valid)
@@ -133,7 +133,7 @@ def non_max_suppression(
     return_indices: bool = True,
     invalid_to_bottom: bool = False,
 ) -> Expression:
-    """Boxes [N, A, E] by score, without those that overlap a better one; rows of -1 in their place, or behind.
+    """Boxes [N, A, E] by score, without those that overlap a better one; rows of -1 in their place, or after.
 
     With `return_indices` the numbers that `indices` has for those that are left, and how many they are.
     """
@@ -165,7 +165,7 @@ def non_max_suppression(
 def _kept(
     rows: Expression, candidates: Expression, most: Expression, overlap: Expression, first: int, id_index: int
 ) -> Expression:
-    """Which of the rows, the best first, are left: a row takes out those behind it that it overlaps."""
+    """Which of the rows, the best first, are left: a row takes out those after it that it overlaps."""
     low = [op.minimum(_column(rows, first + axis), _column(rows, first + axis + 2)) for axis in (0, 1)]
     high = [op.maximum(_column(rows, first + axis), _column(rows, first + axis + 2)) for axis in (0, 1)]
     zero = like(rows, 0)

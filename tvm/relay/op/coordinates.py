@@ -73,7 +73,7 @@ def _filled(sparse_indices: Tensor, sparse_values: Tensor, dense_shape: Tensor, 
     first = op.pad(op.expand_dims(op.cast(every, dtype=kind), axes=(1,)), pads=(0, 0, 0, rank - 1))
     value = op.cast(op.reshape(default_value, shape=(1,)), dtype=type_of(sparse_values).dtype)
     defaults = behind("broadcast_to", value, waits, shape=(rows,))
-    # all rows behind the elements, in the order of their rows, without those that are not empty
+    # all rows after the elements, in the order of their rows, without those that are not empty
     row = op.concat(own, every, axis=0)
     kept = op.concat(op.equal(ones, programs.constant(1)), is_empty, axis=0)
     row, (whole,) = shape_of(row)

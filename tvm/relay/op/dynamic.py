@@ -25,13 +25,18 @@ def sizes_of(shape: Expression) -> tuple[list[Expression], tuple[Dim, ...]]:
     return waits, tuple(made)
 
 
-def full_of(value: Expression, shape: Any) -> Expression:
-    """A tensor of one value; the shape is numbers or a tensor."""
+def dims_of(shape: Any, is_one: bool = False) -> tuple[list[Expression], tuple[Any, ...]]:
+    """A shape of numbers or a tensor, or, `is_one`, a size: what binds its dimensions, and these (`sizes_of`)."""
     known = as_dims(shape)
     if known is not None:
-        return op.broadcast_to(value, shape=known)
-    waits, sizes = sizes_of(shape)
-    return behind("broadcast_to", value, waits, shape=sizes)
+        return [], known
+    return sizes_of(op.reshape(shape, shape=(1,)) if is_one else shape)
+
+
+def full_of(value: Expression, shape: Any) -> Expression:
+    """A tensor of one value; the shape is numbers or a tensor."""
+    waits, sizes = dims_of(shape)
+    return behind("broadcast_to", value, waits, shape=sizes) if waits else op.broadcast_to(value, shape=sizes)
 
 
 def reshaped_to(data: Expression, shape: Expression) -> Expression:
@@ -62,7 +67,7 @@ def broadcast_to_like(data: Expression, other: Expression) -> Expression:
 
 
 def sliced_by(data: Expression, begin: Any, end: Any, strides: Expression, axes: Any) -> Expression:
-    """A slice of which only a run knows the strides: as Python's, but that a stride of 0 takes nothing."""
+    """A slice with strides known only at run time: as Python's, but a stride of 0 takes nothing."""
     firsts, lasts, steps = map(_scalars, (begin, end, strides))
     zero, one = programs.constant(0), programs.constant(1)
     count = max(len(firsts), len(lasts), len(steps)) if axes is None else len(axes)

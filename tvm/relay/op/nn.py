@@ -348,38 +348,31 @@ def _normalised(data: Expression, axes: Sequence[int], epsilon: float) -> Expres
     return op.multiply(away, op.rsqrt(op.add(spread, like(data, epsilon))))
 
 
-@operator("nn.instance_norm")
-def instance_norm(
-    data: Tensor,
-    gamma: Tensor,
-    beta: Tensor,
-    axis: int = 1,
-    epsilon: float = 1e-5,
-    center: bool = True,
-    scale: bool = True,
-) -> Expression:
-    """Each channel of each image normalised by its own mean and variance."""
-    if axis_of(data, axis) == 1 and scale and center:
-        return op.instance_normalization(data, gamma, beta, epsilon=float(epsilon))
-    axes = [each for each in range(1, rank_of(data)) if each != axis_of(data, axis)]
-    return _scaled(_normalised(data, axes, epsilon), gamma, beta, axis, scale, center)
+def _norm(name: str, default: int, summary: str) -> Callable[..., Any]:
+    """Over the axis `default` the operator of Treadle's, `<name>alization`, where scale and center are wanted."""
+
+    @operator(f"nn.{name}", summary=summary)
+    def norm(
+        data: Tensor,
+        gamma: Tensor,
+        beta: Tensor,
+        axis: int = default,
+        epsilon: float = 1e-5,
+        center: bool = True,
+        scale: bool = True,
+    ) -> Expression:
+        along, is_layer = axis_of(data, axis), default == -1
+        if along == axis_of(data, default) and scale and center:
+            own = {"axis": -1} if is_layer else {}
+            return getattr(op, f"{name}alization")(data, gamma, beta, **own, epsilon=float(epsilon))
+        axes = [along] if is_layer else [each for each in range(1, rank_of(data)) if each != along]
+        return _scaled(_normalised(data, axes, epsilon), gamma, beta, along, scale, center)
+
+    return norm
 
 
-@operator("nn.layer_norm")
-def layer_norm(
-    data: Tensor,
-    gamma: Tensor,
-    beta: Tensor,
-    axis: int = -1,
-    epsilon: float = 1e-5,
-    center: bool = True,
-    scale: bool = True,
-) -> Expression:
-    """Normalised by mean and variance along an axis."""
-    along = axis_of(data, axis)
-    if along == rank_of(data) - 1 and scale and center:
-        return op.layer_normalization(data, gamma, beta, axis=-1, epsilon=float(epsilon))
-    return _scaled(_normalised(data, [along], epsilon), gamma, beta, along, scale, center)
+instance_norm = _norm("instance_norm", 1, "Each channel of each image normalised by its own mean and variance.")
+layer_norm = _norm("layer_norm", -1, "Normalised by mean and variance along an axis.")
 
 
 @operator("nn.group_norm")

@@ -84,7 +84,7 @@ def _is_full(words: _Words) -> Expression:
 
 
 def _next_bit(words: _Words) -> _Words:
-    """The two words that have the bit behind the path's."""
+    """The two words that have the bit after the path's."""
     high, low, one, zero = words[8], words[9], _word(1), _word(0)
     behind = op.where(op.equal(high, one), _word(_FIRST_BIT), zero)
     low = op.where(op.equal(high, zero), op.shift_right(low, one), behind)

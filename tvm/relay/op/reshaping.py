@@ -18,9 +18,7 @@ def new_shape(shape: Sequence[Dim], wanted: Sequence[Dim], allow_zero: bool = Fa
     def take() -> Dim:
         nonlocal at
         if at >= len(shape):
-            raise InferenceError(
-                f"newshape {list(wanted)} asks for more dimensions than the {len(shape)} that there are"
-            )
+            raise InferenceError(f"newshape {list(wanted)} asks for more dimensions than the {len(shape)} of data")
         at += 1
         return shape[at - 1]
 

@@ -61,7 +61,7 @@ def _taps(place: Expression, length: int, method: str, padding: str, aligned: bo
 
 
 def _weights(behind: Expression, count: int) -> list[Expression]:
-    """Of the pixels around a place that lies so far behind the pixel before it."""
+    """Of the pixels around a place that lies so far after the pixel before it."""
     one = like(behind, 1)
     if count == 1:
         return [op.add(op.multiply(behind, like(behind, 0)), one)]

@@ -122,7 +122,7 @@ def sparse_to_dense(
 
 @operator("segment_sum")
 def segment_sum(data: Tensor, segment_ids: Tensor, num_segments: Any = None) -> Expression:
-    """The sums of rows whose segment is the same; as many segments as told, or as the greatest number says. Rows behind the
+    """The sums of rows whose segment is the same; as many segments as told, or as the greatest number says. Rows after the
     last number are in none."""
     data, shape = shape_of(data)
     ids, (count,) = shape_of(segment_ids)
@@ -187,7 +187,7 @@ def matrix_set_diag(data: Tensor, diagonal: Tensor, k: Any = 0, align: str = "RI
 @operator("unique", results=lambda bound: 5 if bound["return_counts"] else 4)
 def unique(data: Tensor, is_sorted: bool = True, return_counts: bool = False) -> Expression:
     """The values of a vector, each once, in order or as they come first; of each the first place; of each element the number of
-    its value; how many values; how often each. What lies behind the values has no meaning."""
+    its value; how many values; how often each. What lies after the values has no meaning."""
     data, (count,) = shape_of(data)
     length = op.take(op.shape(data), programs.constant(0), axis=0)
     ordered, order = op.top_k(data, k=count, axis=0, largest=False)

@@ -24,28 +24,13 @@ import numpy as np
 
 from ....compiler import ir
 from ....compiler.builder import programs
-from ....compiler.builder.programs import Expression, op
+from ....compiler.builder.programs import Expression
 from ....compiler.operators import TABLE as OPERATORS
 from ....formats import dims, types
 from ....formats.dims import Dim, SymbolicDim
 from ....formats.dtypes import DType
 from ....formats.messages.errors import InferenceError
 from ..expr import OPERATOR_CALLS, Call, Expr, Op, TupleWrapper, as_expr
-
-__all__ = [
-    "TABLE",
-    "Expression",
-    "Row",
-    "Tensor",
-    "Tensors",
-    "as_dims",
-    "axis_of",
-    "cut_to",
-    "like",
-    "op",
-    "operator",
-    "shape_of",
-]
 
 Tensor = Expression
 Tensors = Sequence[Expression]
@@ -281,7 +266,7 @@ def cut_to(data: Expression, lengths: Mapping[int, Dim], waits: Sequence[Express
 
 
 def as_dims(value: Any) -> tuple[Any, ...] | None:
-    """Numbers from a list, an array or a constant expression; None for what only a run can tell."""
+    """Numbers from a list, an array or a constant expression; None if known only at run time."""
     if isinstance(value, Expression):
         array = getattr(value.atom, "value", None)
         return None if array is None else tuple(int(number) for number in np.ravel(array))

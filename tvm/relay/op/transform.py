@@ -16,7 +16,7 @@ from ....formats.dtypes import DType
 from ....formats.messages.errors import InferenceError
 from ..ty import dtype_name
 from .dynamic import broadcast_to_like as _broadcast_to_like
-from .dynamic import full_of, reshaped_to, sizes_of, sliced_by
+from .dynamic import dims_of, full_of, reshaped_to, sizes_of, sliced_by
 from .layouts import transformed
 from .reshaping import new_shape, reverse_shape
 from .table import (
@@ -182,7 +182,7 @@ def take(data: Tensor, indices: Tensor, axis: int | None = None, batch_dims: int
         op.permute_dims(data, axes=order), op.expand_dims(indices, axes=(rank_of(indices),)), batch_axes=first
     )
     middle = rank_of(indices) - first
-    before = axis - first  # axes of `data` between the shared ones and the axis stand behind the indices' now
+    before = axis - first  # axes of `data` between the shared ones and the axis stand after the indices' now
     places = [*range(first), *range(first + middle, first + middle + before), *range(first, first + middle)]
     return op.permute_dims(found, axes=[*places, *range(first + middle + before, rank_of(found))])
 
@@ -254,10 +254,7 @@ def repeat(data: Tensor, repeats: int, axis: int) -> Expression:
 @operator("tile")
 def tile(data: Tensor, reps: Any) -> Expression:
     """The tensor side by side along its axes, so often."""
-    times = as_dims(reps)
-    waits: list[Expression] = []
-    if times is None:
-        waits, times = sizes_of(reps)
+    waits, times = dims_of(reps)
     rank = builtins.max(rank_of(data), len(times))
     if rank_of(data) < rank:
         data = op.expand_dims(data, axes=list(range(rank - rank_of(data))))
@@ -283,11 +280,7 @@ def where(condition: Tensor, x: Tensor, y: Tensor) -> Expression:
 @operator("broadcast_to")
 def broadcast_to(data: Tensor, shape: Any) -> Expression:
     """The tensor, axes of length 1 repeated."""
-    known = as_dims(shape)
-    waits: list[Expression] = []
-    if known is None:
-        waits, known = sizes_of(shape)
-    return behind("broadcast_to", data, waits, shape=known)
+    return full_of(data, shape)
 
 
 @operator("broadcast_to_like")
@@ -358,12 +351,9 @@ def strided_slice(
     waits: list[Expression] = []
     bounds = []
     for value in (begin, end):
-        known = as_dims(
-            [_DEFAULT if each is None else each for each in value] if isinstance(value, (list, tuple)) else value
-        )
-        if known is None:
-            more, known = sizes_of(value)
-            waits += more
+        listed = isinstance(value, (list, tuple))
+        more, known = dims_of([_DEFAULT if each is None else each for each in value] if listed else value)
+        waits += more
         bounds.append(known)
     steps = as_dims([1] if strides is None else strides)
     assert steps is not None
@@ -385,7 +375,7 @@ def strided_slice(
     return behind("slice", data, waits, starts=first, ends=last, axes=along, steps=steps)
 
 
-_LAST = 1 << 40  # behind every end
+_LAST = 1 << 40  # after every end
 _DEFAULT = -(1 << 41)  # a bound that was left out
 
 
@@ -444,7 +434,7 @@ def gather_nd(data: Tensor, indices: Tensor, batch_dims: int = 0, index_rank: in
 
 @operator("sequence_mask")
 def sequence_mask(data: Tensor, valid_length: Tensor, mask_value: float = 0, axis: int = 0) -> Expression:
-    """What lies behind each sequence's length replaced. Sequences lie along `axis`, 0 or 1, batches along the other."""
+    """What lies after each sequence's length replaced. Sequences lie along `axis`, 0 or 1, batches along the other."""
     data, shape = shape_of(data)
     steps = op.reshape(op.arange(stop=shape[axis]), shape=(-1, 1) if axis == 0 else (1, -1))
     lengths = op.expand_dims(op.cast(valid_length, dtype="int64"), axes=(0,) if axis == 0 else (1,))
@@ -455,7 +445,7 @@ def sequence_mask(data: Tensor, valid_length: Tensor, mask_value: float = 0, axi
 
 @operator("reverse_sequence")
 def reverse_sequence(data: Tensor, seq_lengths: Tensor, seq_axis: int = 1, batch_axis: int = 0) -> Expression:
-    """Each sequence from its end to its beginning; what lies behind it stays."""
+    """Each sequence from its end to its beginning; what lies after it stays."""
     along, batch = axis_of(data, seq_axis), axis_of(data, batch_axis)
     data, shape = shape_of(data)
     form: list[Any] = [1] * len(shape)
@@ -473,10 +463,7 @@ def reverse_sequence(data: Tensor, seq_lengths: Tensor, seq_axis: int = 1, batch
 @operator("one_hot")
 def one_hot(indices: Tensor, on_value: Tensor, off_value: Tensor, depth: Any, axis: int, dtype: str) -> Expression:
     """A new axis, `on_value` where the index says."""
-    known = as_dims(depth)
-    waits: list[Expression] = []
-    if known is None:
-        waits, known = sizes_of(op.reshape(depth, shape=(1,)))
+    waits, known = dims_of(depth, is_one=True)
     along = rank_of(indices) if axis == -1 else axis
     ones = behind("broadcast_to", programs.constant(1, "int64"), waits, shape=(known[0],))
     places = op.cumulative_sum(ones, axis=0, exclusive=True)
@@ -557,7 +544,7 @@ def sliding_window(data: Tensor, axis: int, window_shape: Any, strides: Any) -> 
         if not isinstance(length, int):
             raise NotImplementedError("sliding_window: the shape must be known")
         starts = np.arange(0, length - size + 1, step)
-        # the axis becomes two: starts, and places in a window, which go behind what the others have become
+        # the axis becomes two: starts, and places in a window, which go after what the others have become
         indices = starts[:, None] + np.arange(size)[None]
         data = op.take(data, programs.constant(indices), axis=axis + place)
         rank = rank_of(data)

@@ -33,7 +33,7 @@ def _half(x: Expr) -> Expr:
 
 
 def _chain(x: Expr, name: str, steps: list[tuple[int, Size]]) -> Expr:
-    """Convolutions that keep the size, one behind another."""
+    """Convolutions that keep the size, one after another."""
     for number, (channels, kernel) in enumerate(steps):
         x = _same(x, channels, f"{name}_conv{f'_{number}' if number else ''}", kernel)
     return x

@@ -21,7 +21,7 @@ def _conv(x: Expr, channels: int, size: int, name: str, bias: str = "", stride: 
 
 
 def get_net(batch_size: int, image_shape: tuple[int, ...], num_classes: int, version: str, dtype: str) -> Function:
-    """The function. Raises ValueError for a version that there is not."""
+    """The function. Raises ValueError for an unknown version."""
     if version not in _FIRES:
         raise ValueError(f"Unsupported SqueezeNet version {version}: 1.0 or 1.1 expected")
     x: Expr = var("data", shape=(batch_size, *image_shape), dtype=dtype)

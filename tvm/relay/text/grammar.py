@@ -53,7 +53,7 @@ _REFERENCES = ("ref", "ref_read", "ref_write")
 
 def parse_module(text: str, module: IRModule | None = None, meta: Mapping[str, Sequence] | None = None) -> IRModule:
     """The module of a text; what it defines goes into `module` where one is given, of which the text may use functions and types.
-    `meta` are entries of `meta[…]` behind those of the text. Raises TextError."""
+    `meta` are entries of `meta[…]` after those of the text. Raises TextError."""
     return _Reader(text, IRModule() if module is None else module, meta).module_()
 
 
@@ -164,21 +164,30 @@ class _Reader:
         """Parameters and body, what comes before them read."""
         mark, type_mark = self.names.mark(), self.type_names.mark()
         type_params = self.types.parameters()
-        params, attributes = [], {}
+        params, attributes = yield self._listed(self._parameter)
+        result = self.types.type() if self.stream.accept("mark", "->") else None
+        body = yield self.block()
+        self.names.reset(mark)
+        self.type_names.reset(type_mark)
+        return Function(params, body, result, type_params, attributes)
+
+    def _listed(self, one: Callable[[], Walk]) -> Walk:
+        """What lies between brackets: what `one` reads, in order, and values by their keys."""
+        found, attributes = [], {}
         self.stream.take("mark", "(", "(")
         while not self.stream.accept("mark", ")"):
             if self._at_key():
                 key, value = yield self._attribute()
                 attributes[key] = value
             else:
-                params.append(self._variable())
+                found.append((yield one()))
             if not self.stream.at_mark(")"):
                 self.stream.take("mark", ",` or `)", ",")
-        result = self.types.type() if self.stream.accept("mark", "->") else None
-        body = yield self.block()
-        self.names.reset(mark)
-        self.type_names.reset(type_mark)
-        return Function(params, body, result, type_params, attributes)
+        return found, attributes
+
+    def _parameter(self) -> Walk:
+        return self._variable()
+        yield
 
     def _variable(self) -> Var:
         """A variable that is bound here, with its type."""
@@ -267,16 +276,7 @@ class _Reader:
         return self.stream.at("word") and following.kind == "mark" and following.value == "="
 
     def _called(self, callee: Any, token: Token) -> Walk:
-        args, attributes = [], {}
-        self.stream.take("mark", "(", "(")
-        while not self.stream.accept("mark", ")"):
-            if self._at_key():
-                key, value = yield self._attribute()
-                attributes[key] = value
-            else:
-                args.append((yield self.sequence()))
-            if not self.stream.at_mark(")"):
-                self.stream.take("mark", ",` or `)", ",")
+        args, attributes = yield self._listed(self.sequence)
         if isinstance(callee, _Named):
             return self._operator(callee.name, token, args, attributes)
         if isinstance(callee, adt.Constructor) and len(args) != len(callee.inputs):

@@ -1,7 +1,7 @@
 """Relay's text of programs, as TVM prints it: each call is a line `%3 = nn.relu(%2);`, the last one the result.
 
 Attributes are shown where they are not the default, the types that inference found as comments. Constants that are not scalars
-stand in the section behind the text, as `meta[relay.Constant][0]`. `grammar.py` reads it.
+stand in the section after the text, as `meta[relay.Constant][0]`. `grammar.py` reads it.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class _Printer:
         return self._entry(node_json.VARIABLES[0], str(dim), dim) if dims.is_variable(dim) else str(dim)
 
     def _comment(self, expr: Expr) -> str:
-        """What is told of an expression behind it."""
+        """What is told of an expression after it."""
         if self.annotate is not None:
             return self.annotate(expr)
         if not isinstance(expr, _COMMENTED):

@@ -24,7 +24,7 @@ class Stream:
 
     @property
     def following(self) -> Token:
-        """The one behind it."""
+        """The one after it."""
         return self.tokens[min(self.place + 1, len(self.tokens) - 1)]
 
     def error(self, message: str, token: Token | None = None) -> TextError:
@@ -61,7 +61,7 @@ class Stream:
         return self.error(f"expected {expected}, found {self.token}")
 
     def several(self, start: str, end: str, one: Callable[[], T]) -> list[T]:
-        """Things between two marks, commas between them; one behind the last is allowed."""
+        """Things between two marks, commas between them; one after the last is allowed."""
         self.take("mark", start, start)
         made: list[T] = []
         while not self.accept("mark", end):

@@ -87,7 +87,7 @@ def tokens_of(text: str) -> Iterator[Token]:
 
 
 def _skipped(text: str, at: int) -> int:
-    """Behind spaces and comments."""
+    """After spaces and comments."""
     while True:
         found = _SPACE.match(text, at)
         at = found.end() if found else at

@@ -1,1 +1,1 @@
-"""Templates of convolutions and of what else slides windows over images."""
+"""Templates of convolutions and other operators that slide windows over images."""

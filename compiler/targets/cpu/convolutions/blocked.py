@@ -1,10 +1,10 @@
-"""Convolutions of channel-blocked signals, images and volumes, dense and grouped, and of planar ones of few channels.
+"""Direct convolution of channel-blocked signals, images and volumes, dense and grouped, and of planar ones of few channels.
 
 A dense convolution is a register tile of pixels of one output row by blocks of output channels; the sum runs over blocks of
-input channels, the window, and the channels of a block. Rows that the window meets in the padding above and below are left
-out. Where it meets padding at the sides, the rows of an image that one band of output rows needs are first copied, with
-zeros around, to the scratch memory. A 1x1 window that meets every pixel sees the image as one long row. A signal is an image
-of one row; a volume is a pile of slices, and the sum runs over slices of the window too.
+input channels, the window, and the channels of a block. Window rows in the padding above and below are left
+out. If there is padding at the sides, the image rows that a band of output rows needs are first copied, with
+zeros around, to scratch. A 1x1 window of stride 1 sees the image as one long row. A signal is an image
+of one row; a volume is a stack of slices, and the sum runs over slices of the window too.
 
 The work is cut into units: an image, a group, a slice, a band of tiles, and blocks of output channels, the last varying
 fastest, so that a band's pixels stay in L2 while the weights stream by. Threads share the tiles of all units
@@ -21,14 +21,13 @@ from functools import partial
 
 from .....formats.dims import Dim
 from .....formats.primitive import PrimitiveDefinition
+from .. import costs
 from ..kernels.anchor import Anchored
 from ..kernels.kernel import Kernel, even_pieces, require_few
-from ..kernels.variants import decide, nearby
 from ..kernels.writer import Writer, estimate
 from ..products.epilogue import Epilogue, Grid, ignores_lines
 from ..products.tile import (
     BLOCK,
-    GIGAHERTZ,
     TALLEST,
     VECTOR_BYTES,
     Tile,
@@ -46,7 +45,6 @@ from .narrow_groups import write_channel_band, write_channel_band_sizes, write_e
 from .sizes import MET, Problem, problem_of
 
 _HALVES = 2  # bands at least, for two threads to have one each
-_EVEN = 1.02  # times its share is what the largest band may have
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
@@ -78,13 +76,13 @@ class Conv:
         return choose(self.problem.columns, self.problem.blocks, self.target, is_nested=True)
 
     def _grid(self, rank: int) -> Grid:
-        """Where tiles lie in a result of that rank."""
+        """The tiles' grid in a result of that rank."""
         between = ("slice" if self.problem.pile else "0", "line")[6 - rank :]
         return Grid(("image", "(group * blocks + block)", *between, "column", "0"), rank - 2, 1, 1)
 
     def choose_band(self) -> int:
         """Tiles of a band: whole rows of them, and about as much input as half of L2 holds."""
-        problem, half = self.problem, self.target.l2_bytes // 2
+        problem, half = self.problem, self.target.half_l2
         if problem.lines == 1:
             row = self.tile.rows * problem.window[1].stride * problem.pixel
             total, each = self.across, problem.channels * problem.deep * row
@@ -97,7 +95,6 @@ class Conv:
         if problem.moves_more_pixels:
             least = max(least, min(_HALVES, total))
         bands = even_pieces(total, least, others)
-        bands = decide("bands", bands, nearby(bands))
         share = math.ceil(total / bands)
         return share if problem.lines == 1 else share * self.across
 
@@ -107,7 +104,7 @@ class Conv:
         share, total = self.band, self.across
         if self.problem.lines > 1:
             share, total = share // self.across, self.problem.lines
-        return math.ceil(total / share) * share > _EVEN * total
+        return math.ceil(total / share) * share > costs.UNEVEN_TILES * total
 
     @property
     def _stage_lines(self) -> int:
@@ -118,7 +115,7 @@ class Conv:
 
     @property
     def _stage_reach(self) -> int:
-        """The pixels of a line in the scratch memory: where there is one line, those that a band needs."""
+        """The pixels of a staged line; if there is one line, those that a band needs."""
         problem = self.problem
         if problem.lines > 1:
             return problem.reach
@@ -126,7 +123,7 @@ class Conv:
 
     @property
     def _stage_row(self) -> int:
-        """The bytes of that: whole vectors, and one more, which spreads lines over the cache's sets."""
+        """Bytes of a staged line: whole vectors, and one more, which spreads lines over the cache's sets."""
         return (self._stage_reach * self.problem.pixel + 2 * VECTOR_BYTES - 1) // VECTOR_BYTES * VECTOR_BYTES
 
     def _write_sizes(self) -> None:
@@ -177,12 +174,12 @@ class Conv:
 
     @property
     def is_staged(self) -> bool:
-        """Whether what a band needs of the image is copied first."""
+        """Whether a band's part of the image is copied to scratch first."""
         return self.problem.is_staged
 
     @property
     def stage_bytes(self) -> int:
-        """Of the scratch memory, for the copy."""
+        """Bytes of scratch for the copy."""
         return self._stage_plane * self.problem.channels
 
     def write_stage_sizes(self) -> None:
@@ -190,7 +187,7 @@ class Conv:
 
     @property
     def _stage_plane(self) -> int:
-        """Bytes of what a channel needs in the scratch memory."""
+        """Bytes of a channel in scratch."""
         return self._stage_row * self._stage_lines * self.problem.deep
 
     @property
@@ -200,7 +197,7 @@ class Conv:
         planes = problem.groups * problem.slices
         tiles = planes * problem.lines * self.across * math.ceil(problem.blocks / self.tile.blocks)
         elements = planes * problem.blocks * problem.pixels * BLOCK
-        return tiles * problem.steps * step_cost(self.tile) / GIGAHERTZ + elements * self.epilogue_cost
+        return tiles * problem.steps * step_cost(self.tile) / costs.GIGAHERTZ + elements * self.epilogue_cost
 
     def kernel(self) -> Kernel:
         write, problem, tile = self.write, self.problem, self.tile
@@ -236,7 +233,7 @@ class Conv:
             self.write_unit()
 
     def write_bands(self) -> None:
-        """Defines how many bands there are, and the time that an image takes."""
+        """Defines the number of bands, and the time of an image."""
         write, rows = self.write, self.tile.rows
         write.sizes(band=self.band, nanoseconds=round(self.nanoseconds))
         write(f"across = (columns + {rows - 1}) // {rows}", "tiles = lines * across")
@@ -253,7 +250,7 @@ class Conv:
 
     @property
     def tap_bytes(self) -> int:
-        """Bytes of the weights of one place of the window, for one block of inputs (or plane) and one of outputs."""
+        """Bytes of the weights of one window position, for one block of inputs (or plane) and one of outputs."""
         return VECTOR_BYTES if self.problem.is_planar else BLOCK * VECTOR_BYTES
 
     def write_unit(self) -> None:
@@ -296,8 +293,8 @@ class Conv:
         write_blocks(self.write, self.problem.blocks, self.tile, self.write_tiles)
 
     def write_stage(self) -> None:
-        """Copies what the band needs, if the unit before has not, and moves `origin` there. `left` is the first pixel of each
-        line that it needs: of a long line, a band takes a part."""
+        """Copies the band's input, unless the previous unit has, and moves `origin` there. `left` is the first used pixel of each
+        line: a band takes a part of a long line."""
         write, rows = self.write, self.tile.rows
         write("first_line = max(first_tile // across * stride_down - pad_top, 0)")
         write("end_line = (last_tile - 1) // across * stride_down - pad_top + (window_height - 1) * dilation_down + 1")
@@ -309,7 +306,7 @@ class Conv:
         self.write_part()
 
     def write_part(self) -> None:
-        """The copy of the part of the lines that is `reach` pixels long, from `left` on."""
+        """Copies `reach` pixels of each line, from `left` on."""
         write, pixel = self.write, self.problem.pixel
         with write.block("if place != staged"):
             write("staged = place", "margin = max(-left, 0)", "skipped = max(left, 0)")
@@ -318,7 +315,7 @@ class Conv:
         write(f"origin = stage - first_line * x_line - left * {pixel}")
 
     def write_lines(self) -> None:
-        """Copies the lines from `first_line` to `end_line` of every channel, of each as much as is `copied`."""
+        """Copies the lines from `first_line` to `end_line` of every channel, `copied` pixels of each."""
         write = self.write
         with write.block("for channel in range(channels)"), self._slices():
             write(f"from_plane = origin + {self._at('plane_bytes', 'dilation_deep * slice_bytes')}")
@@ -333,7 +330,7 @@ class Conv:
         return self.write.block(head) if self.problem.pile else contextlib.nullcontext()
 
     def _at(self, plane: str, along: str) -> str:
-        """The place of a channel's plane, or slice of it."""
+        """The address of a channel's plane, or slice of it."""
         return f"channel * {plane} + deep * {along}" if self.problem.pile else f"channel * {plane}"
 
     def write_copy(self) -> None:
@@ -382,17 +379,17 @@ class Conv:
             self.epilogue.tile(self.write_result(tile), skip="skip" if self.has_rest(tile) else "")
 
     def write_first(self) -> None:
-        """Defines the place of the band's first tile."""
+        """Defines the position of the band's first tile."""
         self.write("line = first_tile // across", "along = first_tile - line * across")
 
     def has_rest(self, tile: Tile) -> bool:
-        """Whether the last tile of a line may overlap the one before it."""
+        """Whether the last tile of a line may overlap the previous one."""
         return self.problem.columns % tile.rows > 0
 
-    _is_masked = False  # whether what is written leaves out other groups' channels
+    _is_masked = False  # whether the current text masks other groups' channels
 
     def _write_sums(self, tile: Tile, is_masked: bool = False) -> None:
-        """`is_masked`: only of what is of the same group, where groups are narrow."""
+        """`is_masked`: sums only channels of the same group, for narrow groups."""
         write = self.write
         self._is_masked = is_masked
         write_start(write, tile, self.bias)
@@ -404,19 +401,19 @@ class Conv:
 
     @property
     def bias(self) -> str:
-        """Where the vectors are that sums start with; empty for zeros."""
+        """The address of the vectors that sums start with; empty for zeros."""
         return "bias_tile" if len(self.node.inputs) > 2 else ""
 
     def write_result(self, tile: Tile) -> Tile:
-        """Makes the accumulators those of the tile of the result that it gives."""
+        """Turns the accumulators into the result's tile."""
         return tile
 
     def _x_place(self, top: str, column: str) -> str:
-        """Where the first window of a tile lies, behind `origin`."""
+        """The offset of a tile's first window from `origin`."""
         return f"{top} * x_line + ({column} * stride_across - pad_left) * {self.problem.pixel}"
 
     def write_next(self, tile: Tile) -> None:
-        """Goes on to the place of the next tile. The first blocks of outputs take its pixels from afar, the others from
+        """Advances to the next tile. The first blocks of outputs read its pixels from memory, the others from
         L2; weights that have not just been copied are prefetched one tile ahead."""
         write = self.write
         write("along += 1")
@@ -431,7 +428,7 @@ class Conv:
         return not self.is_staged and not self.problem.is_planar
 
     def _write_inner(self) -> None:
-        """Which channels of the block count, where not all do: those before `inner`, from `outer` on if groups are narrow."""
+        """The active channels of the block, if not all are: those before `inner`, from `outer` on if groups are narrow."""
         write, problem = self.write, self.problem
         if problem.narrow:
             write(
@@ -441,7 +438,7 @@ class Conv:
             write(f"inner = last_channels if channel == channels - 1 else {BLOCK}")
 
     def _write_sum(self, tile: Tile) -> None:
-        """The part of the sum that one block of input channels (or plane) gives, in one slice of the window."""
+        """The part of the sum over one block of input channels (or plane), in one slice of the window."""
         write = self.write
         line = "(channel * window_depth + deep) * window_height" if self.problem.pile else "channel * window_height"
         write(f"x_window = x_tile + {self._at('x_plane', 'x_slice')}")
@@ -453,7 +450,7 @@ class Conv:
             self.write_taps(tile)
 
     def write_taps(self, tile: Tile) -> None:
-        """The part of the sum that a row of the window gives."""
+        """The part of the sum over a row of the window."""
         write = self.write
         if self._slides:
             self._write_sliding(tile)
@@ -469,14 +466,14 @@ class Conv:
 
     @property
     def _slides(self) -> bool:
-        """Whether each pixel of a row is read once, for all places of the window that meet it. Tiles of one block read as much as
-        they compute otherwise, and wait for L1; wider ones have no registers for the weights of all places."""
+        """Whether each pixel of a row is read once, for all window positions. Tiles of one block would otherwise need one
+        load per FMA: L1-bound; wider ones have no registers for the weights of all positions."""
         window = self.problem.window[1]
         has_registers = TALLEST + window.size < self.target.block_registers
         return self.problem.blocks == 1 < window.size and has_registers and not self._is_masked
 
     def _write_sliding(self, tile: Tile) -> None:
-        """The part of the sum that a row of the window gives, whose vectors stay in registers."""
+        """The part of the sum over a row of the window, with its weights in registers."""
         write = self.write
         write("x = x_tap")
         if self.problem.is_planar:
@@ -501,7 +498,7 @@ class Conv:
 
     @property
     def _inner(self) -> str:
-        """Which channels of a block count, as the limits of a loop."""
+        """The active channels of a block, as the limits of a loop."""
         return "outer, inner" if self.problem.narrow else "inner" if self.problem.last < BLOCK else str(BLOCK)
 
     def _write_block_of_channels(self, tile: Tile) -> None:

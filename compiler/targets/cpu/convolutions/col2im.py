@@ -1,7 +1,7 @@
-"""Images put together from windows that may overlap, with an elementwise epilogue.
+"""col2im: images accumulated from windows that may overlap, with an elementwise epilogue.
 
-The elements of the result whose places are the same modulo the stride, a *phase*, are sums of shifted rows of x: a vector of
-each phase is summed up, over what windows reach it, and the vectors of all phases are laid side by side.
+Result elements whose positions are equal modulo the stride, a *phase*, are sums of shifted rows of x: a vector of
+each phase is summed over the windows that reach it, and the vectors of all phases are interleaved.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from .....formats import dims
 from .....formats.primitive import PrimitiveDefinition
 from .....native.convention import FEW
 from ....operators.windows import axes
+from .. import costs
 from ..kernels.anchor import Anchored
 from ..kernels.kernel import Kernel, require_few
 from ..kernels.writer import Odometer, Writer, estimate, shape_of
@@ -19,9 +20,8 @@ from ..products.epilogue import Epilogue, Grid
 from ..products.tile import BLOCK, VECTOR_BYTES, Tile
 from ..target import Target
 
-_PICOSECONDS = 60  # that an element of x takes
 _TILE = Tile(1, 1)
-_PHASES, _TAPS = 1024, 4096  # that are written out, a line or two each where a tap meets a phase
+_PHASES, _TAPS = 1024, 4096  # most unrolled phases and taps: one or two lines for each pair
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -33,8 +33,8 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
 
 
 class _Col2im:
-    """Variables of axis k: n windows, m elements of the result, o the place in it; y is that place among all that windows reach,
-    tap the place in a window, and i which window it is."""
+    """Variables of axis k: n windows, m elements of the result, o the position in it; y that among all that windows reach,
+    tap the position in a window, i the window."""
 
     def __init__(self, found: Anchored, target: Target) -> None:
         attributes = found.attributes
@@ -58,7 +58,7 @@ class _Col2im:
         coordinates = ("image", "channel", *(f"o{k}" for k in outer), "column")
         epilogue = Epilogue(write, self.found, Grid(coordinates, 1, last + 2, BLOCK))
         write(f"rows = {rows.count}", f"plane = {' * '.join(f'n{k}' for k in range(last + 1))}")
-        write.split("rows", f"images * channels * plane * taps * {_PICOSECONDS} // 1000")
+        write.split("rows", f"images * channels * plane * taps * {costs.COL2IM_PS} // 1000")
         buffered = self.stride * VECTOR_BYTES
         write(f"joined = scratch + {buffered}", f"buffer = joined + {buffered}")
         with write.block("if first < last"):
@@ -79,7 +79,7 @@ class _Col2im:
                     with write.block("else"):
                         epilogue.tile(_TILE, columns="count")
             rows.advance()
-        work = estimate(dims.element_count(self.x)) * _PICOSECONDS / 1000
+        work = estimate(dims.element_count(self.x)) * costs.COL2IM_PS / 1000
         return write.kernel(work, 2 * buffered + epilogue.buffer_bytes)
 
     def _write_sizes(self) -> None:
@@ -107,7 +107,7 @@ class _Col2im:
             write(f"low{k} += (beyond // {self._step(k) * dilation} + 1) * {self._step(k)}")
 
     def _step(self, k: int) -> int:
-        """From one place of a window that reaches an element to the next."""
+        """The distance between window positions that reach an element."""
         return self.windows[k].stride // math.gcd(self.windows[k].stride, self.windows[k].dilation)
 
     def _write_sums(self) -> None:

@@ -1,11 +1,11 @@
 """Depthwise convolution of channel-blocked images, each channel by itself or in groups of 2, 4 or 8: a block of channels is a
-vector, and so is each of its weights. Each channel of a group comes in turn to all lanes of its group.
+vector, and so is each of its weights. Each channel of a group is broadcast in turn to all lanes of its group.
 
-A unit of the work is one output row of one block, made in tiles of neighbouring pixels. Threads that share a large image have a
-half of all its blocks each, as they have in the convolutions that make and take it. For each row of the window, a tile
-reads every input vector that it needs once and adds it to all the pixels whose windows it lies in: the row of the window is
-written out, its weights are in registers. Vectors beside the image are read from a vector of zeros. Pixels of 8-bit numbers
-become floats as they are read.
+A unit of the work is one output row of one block, made in tiles of neighbouring pixels. Threads that share a large image take
+a half of all its blocks each, as in the convolutions before and after it. For each row of the window, a tile
+reads every input vector once and adds it to all pixels whose windows contain it: the row of the window is
+unrolled, its weights are in registers. Vectors outside the image are read from a vector of zeros. Pixels of 8-bit integers
+are converted to floats when read.
 """
 
 from __future__ import annotations
@@ -20,20 +20,17 @@ from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.shapes import integer
 from ....operators.windows import axes
+from .. import costs
 from ..kernels.anchor import Anchored
 from ..kernels.kernel import Kernel, require_few
 from ..kernels.writer import Writer, estimate, shape_of
 from ..operators.blocked import WIDEST_DEPTHWISE
 from ..products.epilogue import Epilogue, Grid
-from ..products.tile import BLOCK, VECTOR_BYTES, Tile, multiply_add, times
+from ..products.tile import BLOCK, TALLEST, VECTOR_BYTES, Tile, multiply_add, times
 from ..target import Target
 from .sizes import MET, Window
 
-_PIXELS = 14  # of a tile at most
 _STEPS = 160  # of a tile's row of the window at most, unless the window alone is wider
-_LARGE = 128  # pixels of an image whose halves threads take
-_LEAST = 8  # pixels of a tile of groups, so that its multiply-adds need not wait for each other
-_STEPS_A_NANOSECOND = 6  # of vectors
 
 
 @dataclass(frozen=True)
@@ -51,7 +48,7 @@ class _Problem:
 
     @property
     def over(self) -> int:
-        """How far windows reach out of the image at its right side, at most."""
+        """The most pixels by which windows extend beyond the right border."""
         axis = self.window[1]
         if not isinstance(self.columns, int) or not isinstance(self.width, int):
             return axis.end
@@ -129,10 +126,10 @@ class _Depthwise:
     def _nanoseconds(self) -> float:
         """The estimated time of one output vector."""
         down, across = self.problem.window
-        return self.problem.members * down.size * across.size / _STEPS_A_NANOSECOND + BLOCK * self.epilogue_cost
+        return self.problem.members * down.size * across.size / costs.DEPTHWISE_STEPS + BLOCK * self.epilogue_cost
 
     def _uncertain(self, tile: Tile) -> Sequence[int]:
-        """The input pixels of a tile, counted from its left end, that can lie beside the image."""
+        """The input pixels of a tile, counted from its left end, that may lie outside the image."""
         reach = self.window.reach(tile.rows)
         require_few(reach, MET, "pixels that a tile reaches")
         return [at for at in range(reach) if at < self.window.begin or at >= reach - self.problem.over]
@@ -142,7 +139,7 @@ class _Depthwise:
         write(f"row_bytes = width * {self.pixel}", "plane_bytes = height * row_bytes")
         write(f"w_row = {self.window.size * VECTOR_BYTES}", "window_bytes = window_height * w_row")
         write("bands = 1", "band = lines")
-        with write.block(f"if parts > 1 and lines * columns >= {_LARGE}"):
+        with write.block(f"if parts > 1 and lines * columns >= {costs.DEPTHWISE_LARGE}"):
             write("bands = 2", "band = (lines + 1) // 2")
         write.split("images * bands * blocks * band", "images * blocks * lines * columns * picoseconds // 1000")
         write("tap_row = dilation_down * row_bytes")
@@ -195,7 +192,7 @@ class _Depthwise:
             self._write_tiles(Tile(1, 1))
 
     def _write_tiles(self, tile: Tile) -> None:
-        """A line at least as long as a tile. The last tile overlaps the one before it."""
+        """A line at least as long as a tile. The last tile overlaps the previous one."""
         write, pixels, columns = self.write, tile.rows, self.problem.columns
         has_rest = columns % pixels > 0 if isinstance(columns, int) else pixels > 1
         with write.block(f"for along in range(0, columns, {pixels})"):
@@ -210,7 +207,7 @@ class _Depthwise:
             self.epilogue.tile(tile, skip="skip" if has_rest else "")
 
     def _write_window(self, tile: Tile) -> None:
-        """The sums of a tile. Tests which pixels lie beside the image are left out where all lie inside."""
+        """The sums of a tile, without bounds checks if all pixels lie inside."""
         uncertain, columns = self._uncertain(tile), self.problem.columns
         if not uncertain or (isinstance(columns, int) and columns <= 2 * tile.rows):
             self._write_taps(tile, uncertain)
@@ -237,25 +234,25 @@ class _Depthwise:
             write("x_tile += tap_row", "w += w_row", *(f"x_{at} += row_{at}" for at in uncertain))
 
     def _write_pixel(self, tile: Tile, uses: Sequence[tuple[int, int]], place: str, member: int) -> None:
-        """Adds a channel of each group of an input pixel of a tile, times its weights, to the sums that it belongs to."""
+        """Adds a channel of each group of an input pixel, times its weights, to its sums."""
         count, loaded = self.problem.members, self._loaded(place)
         self.write(f"x = repeated_{member}_of_{count}({loaded})" if count > 1 else f"x = {loaded}")
         for pixel, tap in uses:
             self.write(multiply_add(tile.accumulator(pixel, 0), "x", f"w_{tap}", self.target))
 
     def _loaded(self, place: str) -> str:
-        """A pixel's vector. Integers less their zero point are exact in float32, and so are sums of their products."""
+        """Loads a pixel's vector. Integers less their zero point are exact in float32, and so are sums of their products."""
         if self.dtype is DType.float32:
             return f"vload_float32({place})"
         return f"convert_float32(vload_{self.dtype.name}({place}))" + (" - zero" if self.zero else "")
 
 
 def _pixels(problem: _Problem, target: Target) -> int:
-    """Pixels of a tile: as many as there are registers for, in as few tiles as need be."""
+    """Pixels of a tile: as many as fit into registers, in as few tiles as possible."""
     registers = target.block_registers
     members = problem.members
-    steps = max(_STEPS // (members * problem.window[1].size), _LEAST if members > 1 else 2)
-    most = min(_PIXELS, max(registers - 3, 1), steps)
+    steps = max(_STEPS // (members * problem.window[1].size), costs.DEPTHWISE_LEAST_TILE if members > 1 else 2)
+    most = min(TALLEST, max(registers - 3, 1), steps)
     if not isinstance(problem.columns, int):
         return most
     columns = max(problem.columns, 1)

@@ -1,7 +1,7 @@
-"""Convolution of ordinary images, signals and volumes [N, C, *spatial], of any groups and of sizes that only a run can tell.
+"""Direct convolution of images, signals and volumes [N, C, *spatial], with any groups and sizes known only at run time.
 
-Not the fastest way (see `blocked.py` for that), but one without conditions: vectors of neighbouring windows, and a few output
-channels at a time, so that an element that was read serves all of them.
+Not the fastest (see `blocked.py`), but the one without preconditions: vectors of neighbouring windows, and a few output
+channels at a time, so that each element read serves all of them.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
 from ....operators import windows
 from ....operators.table import bound_attributes
+from .. import costs
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Odometer, Writer, estimate, scaled, shape_of
 from ..products.tile import CHUNK, multiply_add
@@ -18,7 +19,6 @@ from ..target import Target
 from .sliding import Sliding
 
 _CHANNELS = 4  # output channels at a time
-_MACS_A_NANOSECOND = 16
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -55,7 +55,7 @@ class _Direct:
             ],
         )
         write(f"rows = {rows.count}")
-        write.split("rows", f"rows * m{sliding.last} * planes * taps * {_CHANNELS} // {_MACS_A_NANOSECOND}")
+        write.split("rows", f"rows * m{sliding.last} * planes * taps * {_CHANNELS} // {costs.RECURRENT_MACS}")
         with write.block("if first < last"):
             write("row = first")
             rows.start("row")
@@ -66,7 +66,7 @@ class _Direct:
             self._write_row()
             rows.advance()
         work = estimate(dims.multiply(dims.element_count(self.result), dims.element_count(self.weight[1:])))
-        return write.kernel(work / _MACS_A_NANOSECOND)
+        return write.kernel(work / costs.RECURRENT_MACS)
 
     def _bytes(self, elements: str) -> str:
         return scaled(elements, self.dtype.itemsize)
@@ -92,7 +92,7 @@ class _Direct:
         for axis in self.sliding.axes[:-1]:
             at_row = f"({at_row}) * m{axis} + o{axis}" if at_row else f"o{axis}"
         write(f"place = ({at_row or '0'}) * m{last}", f"left = channels - channel * {_CHANNELS}")
-        for i in range(_CHANNELS):  # channels behind the last one are computed as the last one, and not stored
+        for i in range(_CHANNELS):  # channels beyond the last one repeat it, and are not stored
             write(f"c_{i} = group * channels + min(channel * {_CHANNELS} + {i}, channels - 1)")
             write(f"w_{i} = weight + {self._bytes(f'c_{i} * planes * taps')}")
             start = f"load_{name}(bias, {self._bytes(f'c_{i}')})" if len(self.node.inputs) > 2 else "0.0"
@@ -112,7 +112,7 @@ class _Direct:
                     write(f"vstore(target, {at}, total_{i}, rest)")
 
     def _write_taps(self) -> None:
-        """The part of the sums that one row of the image gives."""
+        """The part of the sums over one row of the image."""
         write, sliding, name, last = self.write, self.sliding, self.dtype.name, self.sliding.last
         outer = sliding.axes[:-1]
         image_row, window_row = sliding.place(outer), "0"

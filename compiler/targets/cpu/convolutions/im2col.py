@@ -1,12 +1,12 @@
-"""Convolutions of channel-blocked images whose sizes only a run can tell, and of any with more than three spatial axes: what
+"""im2col convolution of channel-blocked images whose sizes are known only at run time, or with more than three spatial axes: what
 `blocked.py` and `symbolic.py` do not take.
 
-The window of every output pixel is gathered into a row of a matrix ("im2col"), in the order in which the packed weights lie;
+The window of every output pixel is gathered into a row of a matrix ("im2col"), in the order of the packed weights;
 the convolution is then a matrix product. Pixels are counted through all spatial axes, so that a register tile does not
-care where a line ends. Where windows are single pixels side by side, the image itself is that matrix.
+care where a line ends. If windows are single adjacent pixels, the image itself is that matrix.
 
 The work is cut into units: an image, a group, a band of tiles, and blocks of output channels, the last varying fastest. A
-band's rows are gathered once, to the scratch memory, and are as many as half of L2 holds.
+band's rows, as many as half of L2 holds, are gathered once, to scratch.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from functools import partial
 from .....formats import dims
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.windows import axes
+from .. import costs
 from ..kernels.anchor import Anchored
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, shape_of
 from ..products.epilogue import Epilogue, Grid, ignores_lines
 from ..products.tile import (
     BLOCK,
-    GIGAHERTZ,
+    SYMBOLIC_ROWS,
     VECTOR_BYTES,
     Tile,
     choose,
@@ -40,7 +41,6 @@ from ..target import Target
 from .narrow_groups import narrow_groups, write_channel_band, write_channel_band_sizes, write_exactly, write_mask
 from .sliding import Sliding
 
-_SYMBOLIC_ROWS = (14, 4, 1)  # of the tiles among which a kernel chooses when it knows how many pixels there are
 _MOST_TILES = 64  # tiles of a band, where rows are short or not gathered
 
 
@@ -78,14 +78,14 @@ class _Convolution:
         self.band = self._band()
 
     def _last_channels(self, channels: int) -> int:
-        """Of the last block of a group, or of the image if groups are narrow."""
+        """Channels of the last block of a group, or of the image if groups are narrow."""
         if self.narrow:
             return self.narrow.count * self.narrow.channels - (self.narrow.image_blocks - 1) * BLOCK
         return channels - (self.channels - 1) * BLOCK
 
     @property
     def is_possible(self) -> bool:
-        """Pads that only a run can tell are read as words like any others; the weights must be known in size."""
+        """Whether the sizes of the weights are known; pads may be known only at run time."""
         return all(isinstance(size, int) and size for size in self.weight)
 
     @property
@@ -95,30 +95,30 @@ class _Convolution:
 
     @property
     def depth(self) -> int:
-        """The length of a sum, zeros behind the last channel included."""
+        """The length of a sum, including zeros beyond the last channel."""
         return self.channels * self.taps * (1 if self.is_planar else BLOCK)
 
     @property
     def _row(self) -> int:
-        """Bytes from one gathered row to the next: an odd number of vectors, which spreads rows over the cache's sets, and
-        at least one more than the row has, behind which a vector may end."""
+        """Bytes between gathered rows: an odd number of vectors, which spreads rows over the cache's sets, and
+        at least one more than the row has, for the overrun of its last vector."""
         return (-(-self.depth // BLOCK) + 1 | 1) * VECTOR_BYTES
 
     def _choose_tiles(self) -> list[Tile]:
-        """The one tile for a known number of pixels; else, falling, tiles of which the first that fits is taken."""
+        """The single tile for a known number of pixels; else tiles of decreasing size, the first fitting of which is taken."""
         if isinstance(self.pixels, int):
             return [choose(max(1, self.pixels), self.blocks, self.target)]
-        return symbolic_tiles(_SYMBOLIC_ROWS, min(2, self.blocks), self.target)
+        return symbolic_tiles(SYMBOLIC_ROWS, min(2, self.blocks), self.target)
 
     def _band(self) -> int:
         row = self._row if self.is_gathered else self.channels * VECTOR_BYTES
-        return min(_MOST_TILES, max(1, self.target.l2_bytes // 2 // (row * self.tiles[0].rows)))
+        return min(_MOST_TILES, max(1, self.target.half_l2 // (row * self.tiles[0].rows)))
 
     @property
     def _nanoseconds(self) -> float:
         """The estimated time of one pixel of one block of the result, in all groups."""
         tile = self.tiles[0]
-        return self.groups * self.depth * step_cost(tile) / tile.rows / tile.blocks / GIGAHERTZ
+        return self.groups * self.depth * step_cost(tile) / tile.rows / tile.blocks / costs.GIGAHERTZ
 
     # ---- text ----
 
@@ -216,7 +216,7 @@ class _Convolution:
     # ---- gathering ----
 
     def _write_rows(self) -> None:
-        """The windows of the band's pixels, zeros where they meet the padding."""
+        """The windows of the band's pixels, with zeros for padding."""
         write, sliding = self.write, self.sliding
         with write.block("for row in range(base, min(last_tile * tile_rows, pixels))"):
             write("target = matrix + (row - base) * x_row")
@@ -233,7 +233,7 @@ class _Convolution:
             self._write_planar_row() if self.is_planar else self._write_blocked_row()
 
     def _tap(self, among: Sequence[int]) -> str:
-        """The number of a place of the window, on some of the axes."""
+        """The index of a window position, on some of the axes."""
         text = ""
         for axis in among:
             text = f"({text}) * k{axis} + tap{axis}" if text else f"tap{axis}"
@@ -247,11 +247,11 @@ class _Convolution:
             with write.block(f"for channel in range({'channels - 1' if self.last < BLOCK else 'channels'})"):
                 write("vstore(at, 0, vload_float32(source, 0))")
                 write(f"source += plane * {VECTOR_BYTES}", f"at += taps * {VECTOR_BYTES}")
-            if self.last < BLOCK:  # what stands behind the last channel may be no number
+            if self.last < BLOCK:  # beyond the last channel there may be NaN
                 write("vstore(at, 0, vload_float32(source, 0, last_channels))")
 
     def _write_planar_row(self) -> None:
-        """An element a tap: those of one line of the window lie side by side, unless it is dilated."""
+        """One element per tap: those of a line of the window are adjacent, unless it is dilated."""
         write, sliding, last = self.write, self.sliding, self.sliding.last
         outer = sliding.axes[:-1]
         with write.block("for channel in range(channels)"), sliding.loops(write, outer):
@@ -285,7 +285,7 @@ class _Convolution:
             self.epilogue.tile(tile, skip="" if exact else "skip")
 
     def _write_sum(self, tile: Tile, is_masked: bool = False) -> None:
-        """`is_masked`: only of what is of the same group, where groups are narrow."""
+        """`is_masked`: sums only channels of the same group, for narrow groups."""
         write, has_rest = self.write, self.last < BLOCK
         write_start(write, tile, "bias_tile" if len(self.node.inputs) > 2 else "")
         write("w = w_tile")

@@ -1,4 +1,4 @@
-"""Convolutions of channel-blocked images of 8-bit numbers, with int32 sums: a pixel is a word for each four of its channels, and
+"""Convolutions of channel-blocked images of 8-bit integers, with int32 sums: a pixel has a word for each four channels, and
 a step of the sum takes one."""
 
 from __future__ import annotations
@@ -56,4 +56,4 @@ class _ConvInteger(Conv):
 
 
 class _SymbolicConvInteger(_ConvInteger, SymbolicConv):
-    """Of an image or a signal whose lengths only a run can tell."""
+    """Of an image or a signal whose lengths are known only at run time."""

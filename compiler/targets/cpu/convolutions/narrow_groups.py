@@ -1,5 +1,5 @@
-"""Groups of channels that do not begin with a block: which channels a block of results is made of (its band), and how sums leave
-out what is another group's."""
+"""Groups of channels that do not begin on a block boundary: the channels that a block of results needs (its band), and masks that
+exclude other groups' channels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..products.tile import BLOCK, Tile
 
 
 def narrow_groups(attributes: dict[str, Any]) -> NarrowGroups | None:
-    """The groups of a convolution that has some which do not begin with a block."""
+    """The groups of a convolution, if some do not begin on a block boundary."""
     sizes = [attributes.get(name, 0) for name in ("groups", "channels", "outputs")]
     return NarrowGroups(*sizes) if sizes[-1] else None
 
@@ -29,8 +29,8 @@ def write_channel_band_sizes(write: Writer, narrow: NarrowGroups) -> None:
 
 
 def write_channel_band(write: Writer) -> None:
-    """Defines `image_block`, the first one that has weights for the block number `group` of the result, and which channels from
-    there on count: `band_begin` to `band_end`."""
+    """Defines `image_block`, the first one with weights for result block `group`, and the range of channels from
+    there on that are used: `band_begin` to `band_end`."""
     write(f"lowest = group * {BLOCK} // group_outputs * group_channels")
     write(f"image_block = min(lowest // {BLOCK}, image_blocks - channels)")
     write(f"band_begin = lowest - image_block * {BLOCK}", f"highest = min(group * {BLOCK} + {BLOCK}, outputs) - 1")
@@ -38,7 +38,7 @@ def write_channel_band(write: Writer) -> None:
 
 
 def write_mask(write: Writer, channel: str) -> str:
-    """Defines which lanes of the block number `group` of the result are of the same group as a channel, counted from those of
+    """Defines the mask of the lanes of result block `group` that are in the same group as a channel, counted from those of
     `image_block`; the name of that mask."""
     write(f"lane = (image_block * {BLOCK} + {channel}) // group_channels * group_outputs - group * {BLOCK}")
     write("of_group = inside(lane + group_outputs) & ~inside(lane)")
@@ -46,8 +46,8 @@ def write_mask(write: Writer, channel: str) -> str:
 
 
 def write_exactly(write: Writer, tile: Tile, write_sums: Callable[[bool], None]) -> None:
-    """The sums of narrow groups: first with the zeros between groups. NaN may come from another group's infinity,
-    times such a zero. Where there is one, all is done again: `write_sums(True)` leaves out what is not of the group."""
+    """The sums of narrow groups: first with the zero weights between groups. NaN may come from another group's infinity,
+    times such a zero. If there is one, all is repeated: `write_sums(True)` masks other groups."""
     write_sums(False)
     sums = [tile.accumulator(i, j) for i in range(tile.rows) for j in range(tile.blocks)]
     with write.block(f"if any_lane({' | '.join(f'isnan({each})' for each in sums)})"):

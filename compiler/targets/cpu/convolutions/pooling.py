@@ -1,14 +1,14 @@
-"""The template of pooling over windows of any number of spatial axes, an axis at a time.
+"""The template of pooling: separable windows over any number of spatial axes, one axis at a time.
 
 A line of the result is made of the lines of the image that its windows reach: these are combined, element by element, to one
-line in the scratch memory, with margins where windows stick out, so that what is left is windows along a single axis, all of
-them inside. Long lines are made in pieces.
+line in scratch, with margins for padding, so that the rest is windows along a single axis, all of
+them inside. Long lines are processed in pieces.
 
-Axes behind the last one that has a window proper lie inside a place of the image: a vector takes neighbours there. That is
-how a channel-blocked image [N, C/16, H, W, 16] is pooled, by a window of size 1 on its last axis. Where there are none, a
-vector takes neighbouring windows, and gathers their elements if the windows are more than two elements apart. Where lines are
-too short for that, as many images as a vector has lanes are turned in the scratch memory, pooled like a channel-blocked one,
-and turned back.
+Axes after the last one with a window larger than 1 lie within a position of the image: vectors run along them. That is
+how a channel-blocked image [N, C/16, H, W, 16] is pooled, by a window of size 1 on its last axis. Without such axes, a
+vector takes neighbouring windows, and gathers their elements if the stride is more than two. For NCHW lines
+shorter than a vector, LANES planes are transposed to scratch, pooled with one plane in each lane,
+and transposed back.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from .....formats.dims import Dim
 from .....formats.primitive import PrimitiveDefinition
 from ....operators import windows
 from ....operators.table import bound_attributes
+from .. import costs
 from ..kernels.expression import computed_type
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Odometer, Writer, estimate, scaled, shape_of, stored, widened
@@ -30,12 +31,8 @@ from ..rows.reduce import REDUCTIONS
 from ..target import Target
 from .sliding import Sliding
 
-_PICOSECONDS = 60  # that an element of the result takes for each tap along an axis
-_FEW = 9  # taps
 _PLACES = 1024  # of the image, about, that a piece of a line covers
 _VECTORS = 256  # likewise, where each is a vector
-_SHORT = 56  # places of a line of the result, up to which images are turned
-_TURNED_PLACES = 7168  # of an image and of its result, at most: these of all lanes stay in L2
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -49,12 +46,12 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
         pool = _TurnedPool(definition, target)
     pool.write_all()
     taps = estimate(sum(axis.size for axis in pool.windows))  # type: ignore[misc]
-    nanoseconds = _PICOSECONDS / 1000 * taps * estimate(dims.element_count(shape_of(definition.results[0])))
+    nanoseconds = costs.POOL_TAP_PS / 1000 * taps * estimate(dims.element_count(shape_of(definition.results[0])))
     return pool.write.kernel(nanoseconds, pool.scratch_bytes)
 
 
 class _Pool:
-    """Variables are those of `Sliding`; those of the last axis, whose windows have places in the line, have no number."""
+    """Variables are those of `Sliding`; those of the last axis, whose windows lie in the staged line, have no number."""
 
     kind = ""
 
@@ -91,8 +88,8 @@ class _Pool:
             or not all(isinstance(d, int) for d in (*self.sliding.image, *self.sliding.result, self.planes))
         ):
             return False
-        shortest = min(_SHORT, _VECTORS // self.stride)
-        is_short = int(self.sliding.result[-1]) <= shortest and image + result <= _TURNED_PLACES  # type: ignore
+        shortest = min(costs.POOL_SHORT_LINE, _VECTORS // self.stride)
+        is_short = int(self.sliding.result[-1]) <= shortest and image + result <= costs.POOL_TURNED_PLACES  # type: ignore
         return is_short and int(self.planes) >= self.write.lanes  # type: ignore[arg-type]
 
     @property
@@ -106,13 +103,13 @@ class _Pool:
 
     @property
     def line_bytes(self) -> int:
-        """A piece of a line, and what whole vectors reach beyond it."""
+        """Bytes of a piece of a line, with the overrun of whole vectors."""
         extent = int(self.windows[-1].extent)  # type: ignore[arg-type]
         return (self.piece * self.stride + extent + self.write.lanes * (self.stride + 1)) * self.place_bytes
 
     @property
     def scratch_bytes(self) -> int:
-        """The line; and how many of its elements count in each window, of averages of which a vector takes several."""
+        """Bytes of the line, and of the counts of valid elements of each window, for averages over several windows a vector."""
         counts = (self.piece + self.write.lanes) * self.place_bytes
         return self.line_bytes + (counts if self.is_planar and self.is_average else 0)
 
@@ -123,7 +120,7 @@ class _Pool:
         self._define_sizes()
         rows = Odometer(write, [("plane", "planes"), *((f"o{axis}", f"m{axis}") for axis in self.axes[:-1])])
         write(f"rows = {rows.count}")
-        write.split("rows", f"rows * m{last} * depth * ({self._taps_of_all}) * {_PICOSECONDS} // 1000")
+        write.split("rows", f"rows * m{last} * depth * ({self._taps_of_all}) * {costs.POOL_TAP_PS} // 1000")
         self._define_constants()
         with write.block(f"for o in range(0, m{last}, {self.piece})"):
             write(f"stop = min(o + {self.piece}, m{last})")
@@ -152,7 +149,7 @@ class _Pool:
         write("left = min(max(-y, 0), places)", f"right = max(left, min(places, n{last} - y))")
 
     def _write_rows(self, rows: Odometer, index: str) -> None:
-        """A piece of each line, for all lines: what does not depend on the line is computed once."""
+        """A piece of each line, for all lines: invariants of the lines are computed once."""
         write, last = self.write, self.last
         self._write_margin(index, "0, left")
         with write.block("if first < last"):
@@ -181,7 +178,7 @@ class _Pool:
         self.sliding.write_sizes(write)
 
     def _write_range(self, axis: int) -> None:
-        """Which taps of the window at o lie in the image, and for the average how many of them count."""
+        """The taps of the window at o that lie in the image, and for averages their number."""
         write = self.write
         self.sliding.write_range(write, axis)
         if self.is_average:
@@ -192,11 +189,11 @@ class _Pool:
             return f"min(k{axis}, {self.sliding.taps_below(axis, f'n{axis} + end{axis} - y{axis}')})"
         return f"high{axis} - low{axis}"
 
-    # ---- lines of the image to one ----
+    # ---- combining lines of the image ----
 
     def _write_line(self, index: str) -> None:
-        """Places `left` to `right` of the line lie in the image, the others, of `places`, are margins. The one before is there
-        already; the vectors of the places inside may reach into the one behind."""
+        """Positions `left` to `right` of the line lie in the image, the other `places` are margins. The one before is written
+        already; the vectors of the positions inside may overrun into the one after."""
         write, outer = self.write, self.axes[:-1]
         if self.unrolled(outer) and outer:
             with write.block("if " + " and ".join(f"high{axis} - low{axis} == k{axis}" for axis in outer)):
@@ -227,7 +224,7 @@ class _Pool:
             write(f"vstore(scratch, {here}, total)")
 
     def _define_ahead(self) -> None:
-        """Defines `ahead`: where the line of the image begins that is the first to be behind the present windows."""
+        """Defines `ahead`: the first line of the image after the current windows."""
         place = ""
         for axis in self.axes[:-1]:
             behind = f" + {self.sliding.dilated(axis, f'k{axis}')}" if axis == self.last - 1 else ""
@@ -238,18 +235,20 @@ class _Pool:
 
     def _ask_ahead(self, index: str) -> None:
         """Brings nearer what the next line of the result needs of the image, and no line before has."""
-        for line in range(min(self.windows[self.last - 1].stride, _FEW) if self.last else 0):
+        for line in range(min(self.windows[self.last - 1].stride, costs.POOL_FEW_TAPS) if self.last else 0):
             self.write(f"prefetch(ahead + {line} * line_bytes, {scaled(f'{index} * depth', self.itemsize)})")
 
     def unrolled(self, axes: Sequence[int]) -> bool:
         """Whether the taps on some axes are few, so that they stand in the text one by one."""
-        return all(isinstance(self.windows[axis].size, int) for axis in axes) and self._taps(axes) <= _FEW
+        return (
+            all(isinstance(self.windows[axis].size, int) for axis in axes) and self._taps(axes) <= costs.POOL_FEW_TAPS
+        )
 
     def _taps(self, axes: Sequence[int]) -> int:
         return math.prod(self.windows[axis].size for axis in axes)  # type: ignore[misc]
 
     def _line_elements(self, index: str, count: str) -> str:
-        """A vector of the line that the variables tap0 … tell."""
+        """Loads a vector of the line given by the variables tap0 …."""
         line = self.sliding.place(self.axes[:-1])
         place = f"({line}) * n{self.last} + y + {index}" if line else f"y + {index}"
         if not self.is_planar:
@@ -276,7 +275,7 @@ class _Pool:
         self.write(f"total = {self.accumulator.merged('total', value)}")
 
     def _store(self, place: str, number: str, count: str) -> None:
-        """Writes the total, of an average divided by the number of elements."""
+        """Stores the total, for averages divided by the number of elements."""
         value = f"total / {number}" if self.is_average else "total"
         self.write(f"vstore(b, {scaled(place, self.itemsize)}, {stored(value, self.dtype)}{count})")
 
@@ -291,7 +290,7 @@ class _Pool:
         for tap in range(1, self._taps((self.last,))):
             self._take(elements(f"({self.sliding.dilated(self.last, str(tap))}) * {self.place_bytes}"))
 
-    # ---- vectors inside a place ----
+    # ---- vectors within a position ----
 
     def _write_places(self) -> None:
         write, last = self.write, self.last
@@ -305,7 +304,7 @@ class _Pool:
             self._store(f"o{last} * depth + i", "number", ", rest")
 
     def _ask_for_result(self) -> None:
-        if self.last:  # the next line of the result comes soon
+        if self.last:  # the next line of the result follows soon
             self.write(f"prefetch(b, {scaled(f'(m{self.last} + o{self.last}) * depth + i', self.itemsize)})")
 
     # ---- vectors of windows ----
@@ -322,7 +321,7 @@ class _Pool:
             self._store("w", self._number("counted"), ", rest")
 
     def _elements(self, at: str) -> str:
-        """The elements of a tap."""
+        """Loads the elements of a tap."""
         name, lanes = self.computed.name, self.write.lanes
         if self.stride == 1:
             return f"vload_{name}(p, {at})"
@@ -331,7 +330,7 @@ class _Pool:
         return f"vgather_{name}(p + {at}, steps)"
 
     def _write_counts(self) -> None:
-        """Notes at `counts` how many taps of each window along the last axis count."""
+        """Writes to `counts` the number of valid taps of each window along the last axis."""
         write, last, name, lanes = self.write, self.last, self.computed.name, self.write.lanes
         write(f"counts = scratch + {self.line_bytes}")
         with write.block(f"for w in range(0, stop - o, {lanes})"):
@@ -346,13 +345,13 @@ class _Pool:
             write(f"vstore(counts, w * {self.place_bytes}, counted)")
 
     def _number(self, along: str) -> str:
-        """How many elements the windows of a vector have."""
+        """The number of elements of a vector's windows."""
         factors = [*(f"counted{axis}" for axis in self.axes[:-1]), along]
         return factors[0] if len(factors) == 1 else f"({' * '.join(reversed(factors))})"
 
 
 class _TurnedPool(_Pool):
-    """As many images at a time as a vector has lanes, turned: an element of each is a place."""
+    """LANES images at a time, transposed: a position holds one element of each."""
 
     kind = ", turned"
 
@@ -362,7 +361,7 @@ class _TurnedPool(_Pool):
 
     @property
     def scratch_bytes(self) -> int:
-        """The line, the images, and their results."""
+        """Bytes of the line, the images, and their results."""
         return self.line_bytes + self._turned_bytes(self.sliding.image) + self._turned_bytes(self.sliding.result)
 
     def _turned_bytes(self, sizes: Sequence[Dim]) -> int:
@@ -374,7 +373,7 @@ class _TurnedPool(_Pool):
         write(f"depth = {lanes}", f"groups = (planes + {lanes - 1}) // {lanes}")
         for name, letter in (("pixels", "n"), ("results", "m")):
             write(f"{name} = " + " * ".join(f"{letter}{axis}" for axis in self.axes))
-        write.split("groups", f"planes * results * ({self._taps_of_all}) * {_PICOSECONDS} // 1000")
+        write.split("groups", f"planes * results * ({self._taps_of_all}) * {costs.POOL_TAP_PS} // 1000")
         write(f"a = scratch + {self.line_bytes}", f"made = a + pixels * {self.place_bytes}")
         write("i = 0", f"rest = {lanes}", "o = 0", f"stop = m{last}")
         self._define_constants()
@@ -414,7 +413,7 @@ class _TurnedPool(_Pool):
                 write(f"transpose_uint{8 * self.itemsize}({text[0]}{text[1]})")
 
     def _define_ahead(self) -> None:
-        """Nothing is asked for: it is all there."""
+        """No prefetch: the image is in scratch."""
 
     def _ask_ahead(self, index: str) -> None: ...
 

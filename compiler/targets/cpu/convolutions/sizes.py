@@ -1,5 +1,5 @@
-"""The sizes of a convolution, as all that writes one sees it: windows along its axes, images in lines and columns of pixels, and
-channels in blocks. They are known, or estimates where only a run can tell."""
+"""The sizes of a convolution, as its templates see them: windows along its axes, images in lines and columns of pixels, and
+channels in blocks. They are known, or estimates of sizes known only at run time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..operators.packing import NarrowGroups
 from ..products.tile import BLOCK, VECTOR_BYTES, chunk_of
 from .narrow_groups import narrow_groups
 
-MET = 4096  # places where a window meets a pixel, that one tile has written out
+MET = 4096  # most unrolled pairs of window position and pixel in a tile
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Window:
 
     def uses(self, pixels: int) -> list[tuple[int, list[tuple[int, int]]]]:
         """The input pixels that `pixels` neighbouring outputs read, counted from the first of their extent:
-        each with the pixels of the result, and for these the place of the window that meets it. They are written out."""
+        each with the outputs that use it, and the window position of each. They are unrolled."""
         require_few(pixels * self.size, MET, "places of a window")
         met: dict[int, list[tuple[int, int]]] = {}
         for place in range(self.size):
@@ -55,7 +55,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Pile:
-    """The third axis, of a volume."""
+    """The third spatial axis, of a volume."""
 
     depth: int
     slices: int  # of the output
@@ -79,8 +79,8 @@ class Problem:
     window: tuple[Window, Window]
     pile: Pile | None  # of a volume
     is_summed: bool = False  # vectors are blocks of input channels, and a block of the result is one channel
-    narrow: NarrowGroups | None = None  # then each block of the result counts as a group
-    words: int = 0  # of four channels that a block has, where they are of 8 bits: see `integer.py`
+    narrow: NarrowGroups | None = None  # each block of the result then counts as a group
+    words: int = 0  # words of four 8-bit channels in a block: see `integer.py`
 
     @property
     def slices(self) -> int:
@@ -120,30 +120,30 @@ class Problem:
 
     @property
     def _block_steps(self) -> int:
-        """The part of it that one block of input channels (or plane) gives."""
+        """Steps of the sum over one block of input channels (or plane)."""
         channels = 1 if self.is_planar or self.is_summed else self.words or BLOCK
         return channels * self.deep * self.window[0].size * self.window[1].size
 
     @property
     def chunk(self) -> int:
-        """Input blocks (planes) that are summed up apart from the others; 0 if the sum is short."""
+        """Input blocks (planes) of a chunk of the sum; 0 if the sum is short."""
         return 0 if self.words else chunk_of(self.channels, self._block_steps)
 
     @property
     def pixels(self) -> int:
-        """Of an output image, or of a slice of it."""
+        """Pixels of an output image, or of a slice of it."""
         return self.lines * self.columns
 
     @property
     def moves_more_pixels(self) -> bool:
-        """Whether the image and the result are larger than the weights. A thread should then have a part of all channels, which
-        it has made itself and takes again: cores that do not share a cache would send each other half of either."""
+        """Whether the image and the result are larger than the weights. A thread should then keep a part of all channels, which
+        it has written itself: cores without a shared cache would otherwise exchange half of either."""
         image = self.channels * self.deep * self.height * self.width * self.pixel
         return image + self.blocks * self.pixels * VECTOR_BYTES >= self.blocks * self.steps * VECTOR_BYTES
 
     @property
     def is_pointwise(self) -> bool:
-        """True if input and output pixels correspond one to one."""
+        """Whether input and output pixels correspond one to one."""
         windows = (*self.window, self.pile.window) if self.pile else self.window
         return all((a.size, a.stride, a.begin, a.end) == (1, 1, 0, 0) for a in windows)
 
@@ -162,7 +162,7 @@ def problem_of(found: Anchored) -> Problem | None:
 
 
 def estimated_problem(found: Anchored) -> Problem | None:
-    """The same where lengths that only a run can tell are estimates; None if others are not known."""
+    """The same with estimates of lengths known only at run time; None if other sizes are unknown."""
     definition, node, attributes = found.definition, found.node, found.attributes
     if not found.takes_parameters:
         return None

@@ -1,9 +1,9 @@
-"""Convolutions of signals and images whose lengths only a run can tell: of planar ones of few channels, as the first ones of a
-network are, those of groups that make a block of channels each, and those of 8-bit integers (`integer.py`). To gather
+"""Convolutions of signals and images whose lengths are known only at run time: of planar ones of few channels, as the first ones
+of a network are, those of groups that make a block of channels each, and those of 8-bit integers (`integer.py`). To gather
 their windows (`im2col.py`) takes as long as they do themselves.
 
-All is as in `blocked.py` but for bands, which a run chooses: as many lines, or tiles of a part of them, as there is room for in
-the scratch memory, of which a text knows the size.
+All is as in `blocked.py` but for bands, which are chosen at run time: as many lines, or tiles of a part of them, as fit into
+scratch, whose size the text knows.
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ from ..kernels.anchor import Anchored
 from ..kernels.kernel import Kernel
 from ..kernels.writer import shape_of
 from ..products.epilogue import Epilogue, ignores_lines
-from ..products.tile import VECTOR_BYTES, Tile, symbolic_tiles, write_blocks
+from ..products.tile import SYMBOLIC_ROWS, VECTOR_BYTES, Tile, symbolic_tiles, write_blocks
 from ..target import Target
 from .blocked import Conv
 from .sizes import Problem, estimated_problem
 
-_ROWS = (14, 4, 1)  # of the tiles among which a kernel chooses when it knows how long lines are
 _MOST_ROOM = 1 << 16  # bytes for what a band needs
 
 
@@ -45,7 +44,7 @@ class SymbolicConv(Conv):
 
     def __init__(self, found: Anchored, problem: Problem, target: Target) -> None:
         self.found = found
-        tiles = symbolic_tiles(_ROWS, min(2, problem.blocks), target)
+        tiles = symbolic_tiles(SYMBOLIC_ROWS, min(2, problem.blocks), target)
         self.tiles = [replace(tile, sums=problem.sums) for tile in tiles]
         super().__init__(found, problem, target)
 
@@ -57,7 +56,7 @@ class SymbolicConv(Conv):
 
     @property
     def is_uneven(self) -> bool:
-        return True  # for all that is known
+        return True  # as far as is known
 
     @property
     def is_staged(self) -> bool:

@@ -1,6 +1,6 @@
-"""Convolutions to a few channels, such as the colours that a generator of images ends with.
+"""Convolutions to a few channels, such as the colours at the end of an image generator.
 
-A vector of output channels would be empty for the most part. Here a vector is a block of input channels: a tile is some pixels
+A vector of output channels would be mostly empty. Here a vector is a block of input channels: a tile is some pixels
 by all output channels, and the lanes of its accumulators are added up when the sum is done. All else is as in `blocked.py`.
 """
 
@@ -13,12 +13,10 @@ from .....formats.primitive import PrimitiveDefinition
 from ..kernels.anchor import Anchored
 from ..kernels.kernel import Kernel
 from ..products.epilogue import Epilogue
-from ..products.tile import BLOCK, VECTOR_BYTES, Tile, write_step
+from ..products.tile import BLOCK, TALLEST, VECTOR_BYTES, Tile, write_step
 from ..target import Target
 from .blocked import Conv
 from .sizes import problem_of
-
-_ROWS = 14  # of a tile at most
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
@@ -33,12 +31,12 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kerne
 class _ToFew(Conv):
     """The blocks of a tile are the output channels, one each."""
 
-    bias = ""  # comes to the sums of the lanes
+    bias = ""  # added to the horizontal sums
 
     def choose_tile(self) -> Tile:
         columns, outputs = self.problem.columns, self.problem.blocks
         registers = self.target.block_registers
-        rows = min(_ROWS, max(registers // outputs - 2, 1))
+        rows = min(TALLEST, max(registers // outputs - 2, 1))
         return Tile(math.ceil(columns / math.ceil(columns / rows)), outputs)
 
     @property

@@ -1,19 +1,19 @@
-"""Convolutions by Winograd's algorithm, on channel-blocked images; `operators/winograd.py` says what is computed.
+"""Winograd convolution of channel-blocked images; `operators/winograd.py` defines the result.
 
 A unit of work is an image, a chunk of its tiles, and blocks of output channels, the last varying fastest. The tiles' inputs
-are transformed once a chunk, for all input channels, to the scratch memory: `spectrum` [a x a, tile, channel], vectors being
+are transformed once a chunk, for all input channels, to scratch: `spectrum` [a x a, tile, channel], as vectors of
 16 channels of one element. Then a register tile computes each of the a x a matrix products, tiles by output channels, to
-`products` [a x a, tile, block, 16], and these are transformed to pixels, which the epilogue takes line by line. Where the window
+`products` [a x a, tile, block, 16], and these are transformed to pixels, which the epilogue takes line by line. If the window
 has one line, or one column, a is 1 along that axis, and the transformation down or across is left out. A signal is an image of
 one line.
 
-A volume is a convolution of images for each slice of the result, whose channels are those of all the slices that the window
-meets; slices in the padding are left out of the sums. Likewise, where the window is parted in pieces, channels are those of the
-image as each of them sees it. Groups of channels count as images.
+For a volume, each slice of the result is a convolution of images whose channels are those of all the slices in the
+window; slices in the padding are left out of the sums. Likewise, if the window is split into pieces, channels are those of the
+image shifted for each piece. Groups of channels count as images.
 
-Tiles of the last line and column overlap the ones before, or stick out at the beginning of an image that is smaller than a
-tile; pixels that were done already, or that there are not, are not stored. Tiles of a dilated window, whose pixels are that many
-steps apart, lie between each other.
+Tiles of the last line and column overlap the previous ones, or start before an image that is smaller than a
+tile; pixels that are done already, or do not exist, are not stored. Tiles of a dilated window, whose pixels are that many
+steps apart, interleave.
 """
 
 from __future__ import annotations
@@ -26,14 +26,13 @@ import numpy as np
 from .....formats import dims
 from .....formats.dims import Dim
 from .....formats.primitive import PrimitiveDefinition
+from .. import costs
 from ..kernels.anchor import Anchored
 from ..kernels.kernel import Kernel, even_pieces
-from ..kernels.variants import decide, nearby
 from ..kernels.writer import Writer, estimate, shape_of
 from ..operators.winograd import WINDOW_SIZE, Transforms, of_image, of_weights, pieces_of, tiles_along
 from ..products.epilogue import Epilogue, Grid
 from ..products.tile import (
-    GIGAHERTZ,
     VECTOR_BYTES,
     Tile,
     choose,
@@ -46,14 +45,10 @@ from ..products.tile import (
 )
 from ..target import Target
 
-_LEAST_CHUNK = 16  # tiles, for which it is worth bringing the weights from L3
-_LEAST_SHARE = 8  # tiles, for which it is worth bringing them from the second one
 _USUAL_BLOCKS = 2  # of a register tile
-# Steps of a sum that are added up apart: the output transform enlarges their errors, which are least for chunks of about the
-# root of the sum's length. A sum of 512 loses as much in chunks of 32 as of 16, and takes less time.
+# Steps of a chunk of a sum: the output transform amplifies rounding errors, which are least for chunks of about the
+# root of the sum's length. A sum of 512 is as accurate in chunks of 32 as of 16, and faster.
 _CHUNK, _LONG_SUM = 16, 512
-_LATENCY = 1600  # cycles: least prefetch distance of weights
-_ELEMENT_CYCLES = 4  # of transforming one element of a tile, a vector
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
@@ -63,7 +58,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kerne
 
 
 def anchored(definition: PrimitiveDefinition) -> Anchored | None:
-    """The convolution and its epilogue, if they are such as the template takes."""
+    """The convolution and its epilogue, if the template takes them."""
     found = Anchored.of(definition)
     if found is None or not Epilogue.takes(found) or not found.takes_parameters:
         return None
@@ -72,7 +67,7 @@ def anchored(definition: PrimitiveDefinition) -> Anchored | None:
 
 
 class Winograd:
-    """Writes one convolution. `winograd_raw.py` has another order of what the scratch memory holds, and other products."""
+    """Writes one convolution. `winograd_raw.py` has another layout of scratch, and other products."""
 
     def __init__(self, found: Anchored, target: Target) -> None:
         self.found, self.node, self.target = found, found.node, target
@@ -89,7 +84,7 @@ class Winograd:
         self.image_blocks, self.blocks = estimate(x[1]) // self.groups, estimate(weight[0]) // self.groups
         down, self.pieces_across = map(pieces_of, of_image(found.attributes.get("window", (WINDOW_SIZE,))))
         self.pieces = down * self.pieces_across
-        self.taps = self.channels // (self.image_channels * self.pieces)  # slices that the window meets
+        self.taps = self.channels // (self.image_channels * self.pieces)  # slices in the window
         self.in_blocks = self.taps * self.pieces * self.image_blocks
         axes = len(x) - 3
         self.front, self.top, self.left = (0, 0, *(found.attributes["pads"] or (0,) * axes)[:axes])[-3:]
@@ -104,7 +99,7 @@ class Winograd:
         self.tile = self.choose_tile()
 
     def read_weights(self, shape: tuple[Dim, ...]) -> tuple[tuple[Transforms, Transforms], int]:
-        """The transformations that weights of this shape ask for, down and across, and the channels that are summed."""
+        """Reads the transforms, down and across, and the number of summed channels from the weights' shape."""
         return of_weights([estimate(size) for size in shape], self.found.attributes["window"]), estimate(shape[3])
 
     def choose_tile(self) -> Tile:
@@ -112,28 +107,27 @@ class Winograd:
 
     def _chunk(self) -> int:
         """Tiles that are transformed at once: about as many as fill half of L2."""
-        most = max(_LEAST_CHUNK, self.target.l2_bytes // 2 // (self.area * self._spectrum_row))
-        most = decide("chunk", most, nearby(most))
+        most = max(costs.WINOGRAD_LEAST_CHUNK, self.target.half_l2 // (self.area * self._spectrum_row))
         if not isinstance(self.tiles, int):
             return most
         return math.ceil(self.tiles / math.ceil(self.tiles / most))
 
     def _share(self) -> int:
-        """The same where threads share the work, who need some chunks each. A chunk takes all weights: large ones, which
-        would be brought from afar for each, are shared instead."""
+        """The same when threads share the work and need several chunks each. A chunk reads all weights: large ones, which
+        would come from memory for each, are shared instead."""
         if not isinstance(self.tiles, int) or self._weight_bytes > self.target.l2_bytes:
             return self.chunk
         images = self.images if isinstance(self.images, int) else 1
         block_units = math.ceil(self.blocks / _USUAL_BLOCKS)
         least = math.ceil(self.tiles / self.chunk)
-        pieces = even_pieces(math.ceil(self.tiles / _LEAST_SHARE), least, images * block_units)
+        pieces = even_pieces(math.ceil(self.tiles / costs.WINOGRAD_LEAST_SHARE), least, images * block_units)
         return math.ceil(self.tiles / max(least, pieces))
 
     @property
     def _weight_bytes(self) -> int:
         return self.area * self.channels * self.blocks * VECTOR_BYTES
 
-    # ---- the order of a chunk's elements in the scratch memory ----
+    # ---- the layout of a chunk in scratch ----
     #
     # spectrum [a x a, tile, channel], vectors being 16 channels of one element, and products [a x a, tile, block, 16]; rows and
     # planes are an odd number of vectors apart, so that they spread over a cache's sets.
@@ -144,18 +138,18 @@ class Winograd:
 
     @property
     def _rows(self) -> int:
-        """Rows of a plane: whole register tiles. What is computed of rows behind the last is not used."""
+        """Rows of a plane: whole register tiles. Results of rows beyond the last are not used."""
         return -(-self.chunk // self.tile.rows) * self.tile.rows
 
     @property
     def _planes_bytes(self) -> tuple[int, int]:
-        """Of the spectrum, of the products."""
+        """Bytes of the spectrum's and of the products' planes."""
         rows = self._rows
         return (rows * (self.in_blocks | 1) | 1) * VECTOR_BYTES, (rows * self.tile.blocks | 1) * VECTOR_BYTES
 
     @property
     def chunk_bytes(self) -> int:
-        """Behind `spectrum`."""
+        """After `spectrum`."""
         return self.area * sum(self._planes_bytes)
 
     def write_scratch_sizes(self) -> None:
@@ -165,7 +159,7 @@ class Winograd:
     def write_chunk_places(self) -> None:
         self.write(f"products = spectrum + {self.area} * x_plane")
 
-    # Where the first element of a `tile` lies, for a `channel`'s vector or of an output's `block`, and how far behind the others
+    # Address of the first element of a `tile`, for a `channel`'s vector or an output's `block`, and distance of the others
     # lie, as text
     spectrum_plane, product_plane = "x_plane", "product_plane"
 
@@ -180,12 +174,12 @@ class Winograd:
     @property
     def _nanoseconds(self) -> float:
         """The estimated time of one tile."""
-        transforming = self.area * (self.in_blocks + self.blocks) * _ELEMENT_CYCLES
-        return (self.product_cycles + transforming) / GIGAHERTZ
+        transforming = self.area * (self.in_blocks + self.blocks) * costs.TRANSFORM_CYCLES
+        return (self.product_cycles + transforming) / costs.GIGAHERTZ
 
     @property
     def product_cycles(self) -> float:
-        """Those of one tile."""
+        """Estimated cycles of one tile's products."""
         steps = self.area * self.channels * self.blocks
         return steps / self.tile.rows / self.tile.blocks * step_cost(self.tile)
 
@@ -253,11 +247,11 @@ class Winograd:
 
     @property
     def _line_bytes(self) -> int:
-        """Of a line of the pixels that a tile is made of, from the first to the last."""
+        """Bytes of a line of a tile's input pixels."""
         return ((self.across.inputs - 1) * self.steps[1] + 1) * VECTOR_BYTES
 
     def _write_places(self) -> None:
-        """`zeros` is a line of a tile above or below the image, `half` a tile after the first of its two transformations."""
+        """Defines scratch areas: `zeros` is a tile's line outside the image, `half` a tile after the first of two transforms."""
         write, line_bytes = self.write, self._line_bytes
         if self.epilogue.buffer_bytes:
             write("buffer = scratch")
@@ -298,7 +292,7 @@ class Winograd:
     # ---- inputs ----
 
     def _write_input_transform(self) -> None:
-        """Lines and columns that stick out of the image are zeros: of lines, the vectors at `zeros` are read."""
+        """Lines and columns outside the image are zeros: for lines, the vectors at `zeros` are read."""
         write = self.write
         channels = "near * slice_blocks, beyond * slice_blocks" if self.is_volume else "in_blocks"
         with write.block(f"for channel in range({channels})"), write.block("for tile in range(count)"):
@@ -326,7 +320,7 @@ class Winograd:
                 self._write_input_across()
 
     def _write_line_transform(self) -> None:
-        """The transform of a tile of one line, most of which lie within the image."""
+        """The transform of a tile of one line; most of these lie within the image."""
         write, columns, step = self.write, range(self.across.inputs), self.steps[1]
         with write.block(f"if 0 <= left < width - {columns[-1] * step}"):
             loads = [f"vload_float32(line_0, {i * step * VECTOR_BYTES})" for i in columns]
@@ -353,7 +347,7 @@ class Winograd:
                 write(f"vstore(half, (down * {across.inputs} + along) * {VECTOR_BYTES}, splat_float32(0.0))")
 
     def _write_input_across(self) -> None:
-        """The second one."""
+        """The second transform, along the columns."""
         write, size = self.write, self.across.inputs
         with write.block(f"for down in range({self.down.inputs})"):
             self.write_transform(self.across.of_input, self._half_line())
@@ -361,7 +355,7 @@ class Winograd:
                 write(f"vstore(target, (down * {size} + {i}) * {self.spectrum_plane}, y_{i})")
 
     def _write_tile_place(self) -> None:
-        """The output pixel where a tile of the chunk begins; where it would begin if none overlapped the one before."""
+        """The output pixel at which a tile of the chunk begins; and at which it would begin without overlap."""
         write, names = self.write, (("line", "lines"), ("column", "columns"))
         write("tile_line = (first_tile + tile) // across", "tile_column = first_tile + tile - tile_line * across")
         for (name, length), extent, step in zip(names, self._extents, self.steps, strict=True):
@@ -373,7 +367,7 @@ class Winograd:
 
     @property
     def _extents(self) -> tuple[int, int]:
-        """Lines and columns that tiles which lie between each other cover together."""
+        """Lines and columns that interleaved tiles cover together."""
         return self.down.outputs * self.steps[0], self.across.outputs * self.steps[1]
 
     def _half_line(self) -> list[str]:
@@ -388,17 +382,17 @@ class Winograd:
     def _planes_ahead(self, tile: Tile) -> int:
         """Prefetch distance of weights, in products: long enough for memory latency."""
         cycles = self.chunk * self.channels * tile.blocks / 2
-        return min(math.ceil(_LATENCY / cycles), -(-self.area // 2))
+        return min(math.ceil(costs.PREFETCH_CYCLES / cycles), -(-self.area // 2))
 
     @property
     def weight(self) -> str:
-        """Where the weights of a unit's group lie."""
+        """The address of the weights of a unit's group."""
         return "group_weight" if self.groups > 1 else "weight"
 
     def write_products(self, tile: Tile, block: str) -> None:
         """All matrix products, for the blocks of output channels from `block` on."""
         write, row = self.write, self.tile.blocks * VECTOR_BYTES
-        lines = -(-tile.blocks * tile.rows // self.share)  # so that all tiles together bring those of the next plane
+        lines = -(-tile.blocks * tile.rows // self.share)  # so that all tiles together prefetch those of the next plane
         summed = "summed" if self.is_volume else "channels"
         write(f"row_tiles = (count + {tile.rows - 1}) // {tile.rows}")
         with write.block(f"for plane in range({self.area})"):
@@ -450,7 +444,7 @@ class Winograd:
                     self._write_output_line(self._half_line())
 
     def _steps_before(self, name: str, axis: int) -> str:
-        """How many of a tile's pixels, along an axis, come before its own ones."""
+        """The number of a tile's pixels, along an axis, that belong to the previous tile."""
         step = self.steps[axis]
         return f"own_{name} - {name}" if step == 1 else f"(own_{name} - {name} + {step - 1}) // {step}"
 
@@ -464,7 +458,7 @@ class Winograd:
                 write(f"vstore(half, ({i * size} + along) * {VECTOR_BYTES}, y_{i})")
 
     def _write_output_line(self, loads: Sequence[str]) -> None:
-        """The second one, and the epilogue, of a line."""
+        """The second transform of a line, and its epilogue."""
         write, tile, step = self.write, Tile(self.across.outputs, 1), self.steps[1]
         if step == 1:
             self.epilogue.begin()
@@ -487,10 +481,10 @@ class Winograd:
     # ---- sums of multiples ----
 
     def write_transform(self, matrix: np.ndarray, loads: Sequence[str]) -> None:
-        """Defines y_0, y_1 … to be the matrix times the vectors loaded.
+        """Defines y_0, y_1 … as the matrix times the loaded vectors.
 
-        Points come in pairs p, -p, whose rows or columns differ in signs alone: what is even in p and what is odd are summed
-        apart.
+        Points come in pairs p, -p, whose rows or columns differ only in signs: even and odd terms in p are summed
+        separately.
         """
         write = self.write
         names = [f"x_{i}" for i in range(len(loads))]
@@ -507,7 +501,7 @@ class Winograd:
                 done += 1
 
     def _join_columns(self, terms: list[dict[str, float]], matrix: np.ndarray) -> None:
-        """Puts sums and differences in place of vectors that every row takes with one coefficient, up to its sign."""
+        """Replaces vectors that every row takes with one coefficient, up to its sign, by sums and differences."""
         for column in range(matrix.shape[1] - 1):
             if not is_pair(matrix[:, column], matrix[:, column + 1]):
                 continue
@@ -518,7 +512,7 @@ class Winograd:
                 row[f"even_{column}" if first == second else f"odd_{column}"] = first
 
     def _write_pair(self, row: int, terms: list[dict[str, float]]) -> None:
-        """Two rows that differ in the signs of what is odd, a multiple of a sum that takes one rounding less."""
+        """Two rows that differ in the signs of the odd terms, as a multiple of a sum, which saves a rounding."""
         write, (first, second) = self.write, terms[row : row + 2]
         self._write_sum("even", {name: value for name, value in first.items() if value == second[name]})
         odd = {name: value for name, value in first.items() if value != second[name]}
@@ -529,7 +523,7 @@ class Winograd:
             self._write_multiple(f"y_{place}", "odd", value)
 
     def _write_sum(self, total: str, terms: dict[str, float]) -> None:
-        """Defines a sum of multiples; it begins with a vector as it is, if there is one."""
+        """Defines a sum of multiples; a term with coefficient 1, if any, goes first."""
         ordered = sorted(((name, value) for name, value in terms.items() if value), key=lambda term: term[1] != 1)
         (name, value), *rest = ordered
         self.write(f"{total} = {name}" if value == 1 else f"{total} = {name} * {constant(value)}")
@@ -549,6 +543,6 @@ def constant(value: float) -> str:
 
 
 def is_pair(a: np.ndarray, b: np.ndarray) -> bool:
-    """True if the two differ in signs alone, in some places and not in others."""
+    """Whether two rows differ only in signs, in some places but not in all."""
     same, opposite = (a == b) & (a != 0), (a == -b) & (a != 0)
     return bool(same.any() and opposite.any() and (abs(a) == abs(b)).all())

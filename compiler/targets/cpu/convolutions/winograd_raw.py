@@ -1,19 +1,19 @@
-"""3x3 convolutions by Winograd's algorithm of images of few tiles, whose weights are transformed where they are used.
+"""Winograd 3x3 convolution of images of few tiles, with weights transformed on the fly.
 
-Weights are raw, [block, channels / 16, 3, 3, 16, 16]: transformed ones would be four times as large, and bringing them from
-memory would take longer than to multiply by them, for two threads above all.
+Weights are raw, [block, channels / 16, 3, 3, 16, 16]: transformed ones would be four times as large, and reading them from
+memory would take longer than multiplying by them, above all for two threads.
 
-As many tiles as there are registers for are a bundle: the sums of one line of their products, 6 times 4 vectors. For 16 channels
+A bundle is as many tiles as fit into registers: the sums of one line of their products, 6 times 4 vectors. For 16 channels
 at a time, and for each line, a step transforms the window of one channel to the 6 vectors of the line, in registers, and
-multiplies them with the elements of all tiles. The elements lie in the order in which they are used: `spectrum` [bundle,
+multiplies them with the elements of all tiles. Elements are stored in order of use: `spectrum` [bundle,
 channels / 16, line, column, tile, 16], `products` [bundle, line, column, tile, 16].
 
-Lines that belong to opposite points, p and -p, are sums and differences of the same vectors: the first one puts down what the
-second one begins with. Meanwhile the windows of the next 16 channels are brought nearer, most of them in lines that have the
-least to do.
+Lines of opposite points, p and -p, are sums and differences of the same vectors: the first one stores what the
+second one starts with. Meanwhile the windows of the next 16 channels are prefetched, mostly in the lines with the
+least work.
 
-Where registers hold the sums of a line for no more than a tile or two, windows of some channels are transformed to the first
-cache, and serve there for all tiles.
+If registers hold a line's sums for only one or two tiles, windows of some channels are transformed to L1, and reused
+for all tiles.
 """
 
 from __future__ import annotations
@@ -22,17 +22,16 @@ from collections.abc import Callable, Sequence
 
 from .....formats.dims import Dim
 from .....formats.primitive import PrimitiveDefinition
+from .. import costs
 from ..kernels.kernel import Kernel
-from ..kernels.variants import decide
 from ..operators.winograd import RAW_OUTPUTS, WINDOW_SIZE, Transforms, raw_rows, raw_taps, transforms
 from ..products.tile import BLOCK, VECTOR_BYTES, Tile, multiply_add, tiles
 from ..target import Target
 from .winograd import Winograd, anchored, constant, is_pair
 
-_TAP_BYTES = BLOCK * VECTOR_BYTES  # of the weights of one pixel of the window, for a block of channels
+_TAP_BYTES = BLOCK * VECTOR_BYTES  # bytes of the weights of one window pixel, for a block of channels
 _WINDOW_BYTES = WINDOW_SIZE**2 * _TAP_BYTES
 _AHEAD = (3, 1, 2, 1, 2, 0)  # vectors of weights that a step of each line asks for, those of one channel together
-_TRANSFORM_CYCLES, _PRODUCT_CYCLES = 35, 0.62  # of a window; of a product, loads and sums included
 _STEPS = 8  # channels whose windows are transformed to L1
 
 
@@ -52,19 +51,18 @@ class _WinogradRaw(Winograd):
         most = raw_rows(self.target.block_registers) or max(
             tile.rows for tile in tiles(self.target) if tile.blocks == 1
         )
-        rows = min(self.chunk, most)
-        return decide("tile", Tile(rows, 1), lambda: [Tile(fewer, 1) for fewer in range(1, rows)])
+        return Tile(min(self.chunk, most), 1)
 
     @property
     def product_cycles(self) -> float:
         windows = self.channels * self.blocks
-        return windows * (_TRANSFORM_CYCLES / self.tile.rows + self.area * _PRODUCT_CYCLES)
+        return windows * (costs.RAW_TRANSFORM_CYCLES / self.tile.rows + self.area * costs.RAW_PRODUCT_CYCLES)
 
-    # ---- the order of elements ----
+    # ---- layout ----
 
     @property
     def _bundle_bytes(self) -> int:
-        """Of 16 channels, or of a block of products."""
+        """Bytes of 16 channels, or of a block of products."""
         return self.area * self._element_bytes
 
     @property
@@ -73,7 +71,7 @@ class _WinogradRaw(Winograd):
 
     @property
     def weight_bytes(self) -> int:
-        """Of what transformations leave in the scratch memory."""
+        """Bytes of transformed weights in scratch."""
         return WINDOW_SIZE * _TAP_BYTES
 
     @property
@@ -128,11 +126,11 @@ class _WinogradRaw(Winograd):
 
     @property
     def zeros(self) -> str:
-        """How many bytes of products are zero before anything is added to them: those of a slice that no channels meet."""
+        """Bytes of products that start as zero: those of a slice without channels."""
         return f"0 if begin < end else bundles * {self._bundle_bytes}" if self.is_volume else ""
 
     def _write_channels(self, tile: Tile) -> None:
-        """Adds what up to 16 channels give."""
+        """Adds the products of up to 16 channels."""
         write, size = self.write, self.across.inputs
         with write.block("for bundle in range(bundles)"):
             write(f"x_line = spectrum + bundle * x_bundle + channel * {self._bundle_bytes}")
@@ -142,16 +140,15 @@ class _WinogradRaw(Winograd):
                 write(f"x_line += {size * self._element_bytes}", f"target += {size * self._element_bytes}")
 
     def _write_line(self, tile: Tile, line: int) -> None:
-        """Adds what 16 channels give to a line of products."""
+        """Adds the products of 16 channels to a line."""
         write = self.write
         places = [(column, row) for column in range(self.across.inputs) for row in range(tile.rows)]
         offsets = [column * self._element_bytes + row * VECTOR_BYTES for column, row in places]
         sums = [tile.accumulator(column, row) for column, row in places]
         write(*(f"{total} = {tile.zero}" for total in sums), "x = x_line", "w = windows", "put = opposite")
         with write.block("for step in range(steps)"):
-            if decide("prefetch", True, lambda: (True, False)):
-                write(*(f"prefetch(ahead, {i * VECTOR_BYTES})" for i in range(_AHEAD[line])))
-                write(f"ahead += {_AHEAD[line] * VECTOR_BYTES}")
+            write(*(f"prefetch(ahead, {i * VECTOR_BYTES})" for i in range(_AHEAD[line])))
+            write(f"ahead += {_AHEAD[line] * VECTOR_BYTES}")
             self.write_transform(self.across.of_weights, self._write_down(line))
             for (column, _), total, offset in zip(places, sums, offsets, strict=True):
                 write(f"element = splat_float32(load_float32(x, {offset}))")
@@ -212,13 +209,12 @@ class _FewRegisters(_WinogradRaw):
                     self._write_element(tile)
 
     def _write_windows(self) -> None:
-        """Transforms those of `these` channels from `step` on, and asks for the next 16 channels' ones."""
+        """Transforms the windows of `these` channels from `step` on, and prefetches the next 16 channels'."""
         write = self.write
         write(f"ready = opposite + {WINDOW_SIZE * VECTOR_BYTES}")
         write(f"w = windows + step * {VECTOR_BYTES}", "put = opposite", "y = ready")
         with write.block("for turn in range(these)"):
-            if decide("prefetch", True, lambda: (True, False)):
-                write(*(f"prefetch(w, {_WINDOW_BYTES + tap * _TAP_BYTES})" for tap in range(WINDOW_SIZE**2)))
+            write(*(f"prefetch(w, {_WINDOW_BYTES + tap * _TAP_BYTES})" for tap in range(WINDOW_SIZE**2)))
             for line in range(self.down.inputs):
                 self.write_transform(self.across.of_weights, self._write_down(line))
                 at = line * self.across.inputs
@@ -226,8 +222,8 @@ class _FewRegisters(_WinogradRaw):
             write(f"w += {VECTOR_BYTES}", f"y += {VECTOR_BYTES}")
 
     def _write_element(self, tile: Tile) -> None:
-        """Adds what those channels give to an element of all tiles of a bundle. Their sum begins at zero: one long sum of all
-        channels loses twice as much."""
+        """Adds the products of those channels to an element of a bundle's tiles. Their sum starts at zero: one long sum of all
+        channels has twice the error."""
         write, sums = self.write, [tile.accumulator(row, 0) for row in range(tile.rows)]
         places = [row * VECTOR_BYTES for row in range(tile.rows)]
         write(*(f"{total} = {tile.zero}" for total in sums))

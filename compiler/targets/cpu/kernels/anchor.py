@@ -1,4 +1,4 @@
-"""A definition as its templates see it: one anchor, elementwise operators before it and behind it."""
+"""A definition as its templates see it: one anchor, with elementwise operators before and after it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Anchored:
 
     @staticmethod
     def of(definition: PrimitiveDefinition) -> Anchored | None:
-        """None for a definition that has no such form, or whose outputs are not all of the anchor's shape."""
+        """None for a definition of another form, or whose outputs are not all of the anchor's shape."""
         found = anchor_of(definition)
         if found is None or not found[0].inputs:
             return None

@@ -1,4 +1,4 @@
-"""The kernel of coupled_probabilities: a row is one unit of work, whose matrix lies in the scratch memory.
+"""The kernel of coupled_probabilities: a row is one unit of work; its matrix is in scratch.
 
 The algorithm and its names are those of the operator's reference (`operators/coupling.py`), where the paper is named.
 """
@@ -11,14 +11,13 @@ from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.coupling import ERROR, rounds
 from ....operators.table import bound_attributes
+from .. import costs
 from ..target import Target
 from .kernel import Kernel
 from .own import Scratch, write_function
 from .writer import Writer, estimate, shape_of
 
 _MOST_CLASSES = 256  # whose matrix has 256 KiB
-_PICOSECONDS = 1000  # that an element of the matrix takes in a round
-_USUAL_ROUNDS = 6
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -31,7 +30,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     write = Writer(definition, target, f"coupled_probabilities of {classes} classes")
     constants = {"classes": classes, "rounds": rounds(classes), "bound": ERROR / classes}
     scratch = [Scratch((classes, classes), DType.float32), Scratch((classes,), DType.float32)]
-    row_picoseconds = classes * classes * _USUAL_ROUNDS * _PICOSECONDS
+    row_picoseconds = classes * classes * costs.COUPLING_ROUNDS * costs.COUPLING_PS
     scratch_bytes = write_function(write, _coupled, scratch, constants, f"pairs_0 * {row_picoseconds} // 1000")
     rows = estimate(shape_of(definition.params[0])[0])
     return write.kernel(rows * row_picoseconds / 1000, scratch_bytes)

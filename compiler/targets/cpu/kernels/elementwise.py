@@ -9,14 +9,14 @@ from .....formats import dims
 from .....formats.dims import Dim
 from .....formats.primitive import PrimitiveDefinition
 from .....formats.types import TensorType
+from .. import costs
 from ..products.tile import BLOCK as CHANNELS
 from ..target import Target
 from .expression import Expression, computed_type
 from .kernel import Kernel
-from .loops import BLOCK, Axis, Rows, merged_axes
+from .loops import Axis, Rows, merged_axes
 from .short_axis import ShortAxis
 from .writer import (
-    NANOSECONDS_A_BYTE,
     Writer,
     estimate,
     is_streamed,
@@ -27,8 +27,6 @@ from .writer import (
     write_streaming,
 )
 
-# Nanoseconds an element from which on a vector waits for itself most of the time: two are worked on side by side
-_LONG = 0.6
 _TILE = 1024  # elements that all stages of a long chain are applied to, one stage after the other, in L1
 
 
@@ -46,9 +44,9 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kerne
 
 
 def _of_image(axis: Axis, shape: Sequence[Dim]) -> tuple[Axis, ...]:
-    """The two axes of a large channel-blocked image whose axes are one to the expression: its channels, and what they have."""
+    """The two axes of a large channel-blocked image that the expression sees as merged: its channels, and their contents."""
     inner = dims.product(shape[2:])
-    if len(shape) < 4 or shape[-1] != CHANNELS or (isinstance(inner, int) and inner <= BLOCK):
+    if len(shape) < 4 or shape[-1] != CHANNELS or (isinstance(inner, int) and inner <= costs.RUN_UNIT):
         return (axis,)
     return Axis(dims.product(shape[:2]), axis.present), Axis(inner, axis.present)
 
@@ -56,7 +54,7 @@ def _of_image(axis: Axis, shape: Sequence[Dim]) -> tuple[Axis, ...]:
 def _kernel(definition: PrimitiveDefinition, expression: Expression, axes: tuple[Axis, ...], target: Target) -> Kernel:
     tensors = [definition.params[i] for i in expression.inputs] + list(definition.results)
     write = Writer(definition, target, ", ".join(expression.operators) or "copy")
-    cost = expression.cost + NANOSECONDS_A_BYTE * sum(tensor.dtype.itemsize for tensor in tensors)
+    cost = expression.cost + costs.CACHED_BYTE_NS * sum(tensor.dtype.itemsize for tensor in tensors)
     chain = _chain(definition, expression, axes, write, target)
     chain.write_all(max(1, round(cost * chain.depth * 1000)))
     return write.kernel(cost * estimate(dims.element_count(shape_of(definition.results[0]))), chain.scratch_bytes)
@@ -76,7 +74,7 @@ def _chain(
     axes, short = ShortAxis.of(axes, [tensor.dtype for tensor in tensors], target) or (axes, None)
     if len(expression.stages) > 1:
         return _StagedChain(definition, expression, write, Rows(write, axes), short)
-    if expression.cost > _LONG and not (short and short.repeated):
+    if expression.cost > costs.PAIRED_NS and not (short and short.repeated):
         write.lanes *= 2
     return _Chain(definition, expression, write, Rows(write, axes), short)
 
@@ -84,8 +82,8 @@ def _chain(
 class _Chain:
     """Writes one chain. Tensors are counted as the expression's inputs, then the definition's outputs: t0, t1, …"""
 
-    depth = 1  # of the elements that a row is made of
-    may_stream = True  # whether results may be written past the caches
+    depth = 1  # elements of a row's unit
+    may_stream = True  # whether results may be stored non-temporally
 
     def __init__(
         self,
@@ -108,7 +106,7 @@ class _Chain:
 
     @property
     def table_place(self) -> int:
-        """Where the tables of what is periodic begin in the scratch memory."""
+        """The offset of the periodic tensors' tables in scratch."""
         return 0
 
     @property
@@ -158,7 +156,7 @@ class _Chain:
             self._write_vector("whole", "rest")
 
     def _write_places(self) -> None:
-        """Where the block begins in each tensor, and the scalars of its row."""
+        """Defines the block's start in each tensor, and the scalars of its row."""
         write = self.write
         self.rows.write_block()
         for k in self.row_scalars:
@@ -208,7 +206,7 @@ class _Chain:
 
 
 class _OneVector(_Chain):
-    """A chain of no more elements than a vector has, as where programs compute with scalars: no loops, always one part."""
+    """A chain of at most a vector's elements, as in computations with scalars: no loops, always one part."""
 
     def write_all(self, picoseconds: int) -> None:
         write = self.write
@@ -224,11 +222,11 @@ class _OneVector(_Chain):
 
 
 class _StagedChain(_Chain):
-    """A chain with several operators that take long, such as tanh and exp.
+    """A chain with several latency-bound operators, such as tanh and exp.
 
-    A processor sees some hundred instructions ahead: of one such operator that is enough vectors at a time to keep it busy, of a
-    chain of them it is not. So each stage of the expression goes over a tile by itself; what lies between two stages is in the
-    scratch memory. Only the last stage stores: until then an output may lie where an input is.
+    A processor reorders some hundred instructions: with one such operator that covers enough vectors to keep it busy, with a
+    chain of them it does not. So each stage of the expression runs over a tile by itself; values between two stages are in
+    scratch. Only the last stage stores: an output may alias an input until then.
     """
 
     may_stream = False
@@ -239,7 +237,7 @@ class _StagedChain(_Chain):
 
     @cached_property
     def places(self) -> dict[int, int]:
-        """Where the results of all stages but the last are put down, in elements of the largest type."""
+        """The offsets of the results of all stages but the last, in elements of the largest type."""
         between = [number for stage in self.stages[:-1] for number in stage.results]
         return {number: place * _TILE for place, number in enumerate(between)}
 
@@ -278,7 +276,7 @@ class _StagedChain(_Chain):
             self.write(f"vstore({self._between(number, index)}, {results[number]})")
 
     def _between(self, number: int, index: str) -> str:
-        """The place of a value that waits for a later stage."""
+        """The address of a value that a later stage reads."""
         size = computed_type(self.expression.types[number].dtype).itemsize
         return f"scratch, {8 * self.places[number]} + ({index} - tile) * {size}"
 
@@ -286,7 +284,7 @@ class _StagedChain(_Chain):
 class _DeepChain(_Chain):
     """A chain whose innermost axis is a few vectors long, as in channel-blocked images [N, C/16, H, W, 16].
 
-    A row then is what lies along the axis before it, and its elements are vectors: what is repeated along a row, such as a
+    A row then runs along the axis before it, and its elements are vectors: what is repeated along a row, such as a
     bias of each channel, is loaded once.
     """
 
@@ -295,7 +293,7 @@ class _DeepChain(_Chain):
     def __init__(
         self, definition: PrimitiveDefinition, expression: Expression, write: Writer, axes: Sequence[Axis], depth: int
     ) -> None:
-        super().__init__(definition, expression, write, Rows(write, axes[:-1], BLOCK // depth))
+        super().__init__(definition, expression, write, Rows(write, axes[:-1], costs.RUN_UNIT // depth))
         self.depth, self.is_deep = depth, axes[-1].present
         inner = self.rows.axes[0].present
         inputs = range(len(expression.inputs))

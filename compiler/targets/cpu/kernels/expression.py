@@ -1,7 +1,7 @@
 """Elementwise operators as lines of a kernel: the body of a chain, and the prologue or epilogue of other templates.
 
 An expression works on vectors: value number 7 of a definition is the variable `v7` of the text, LANES elements of it.
-float16, and what else is narrower than what registers hold, is computed in float32 (or int8) and rounded after each operator,
+float16 and other types narrower than a register's elements are computed in float32 (or int8) and rounded after each operator,
 as NumPy does.
 """
 
@@ -20,6 +20,7 @@ from .....formats.primitive import PrimitiveDefinition, PrimitiveNode
 from .....formats.types import TensorType
 from ....operators.elementwise import INTEGER_DIVISIONS
 from ....operators.table import bound_attributes
+from .. import costs
 from .kernel import Unsupported
 
 # operator → its text; {0}, {1} … are the operands, names are attributes
@@ -68,27 +69,14 @@ _TEXTS: dict[str, str] = {
 }  # fmt: skip
 
 _CONSTANTS = frozenset({"constant", "full"})
-_COMMUTATIVE = frozenset({"add", "multiply"})  # whose operands' order is no reason for another text
+_COMMUTATIVE = frozenset({"add", "multiply"})  # operand order does not change the text
 _POWERS = {1: "{0}", 2: "{0} * {0}", 3: "{0} * {0} * {0}"}
 _FLOAT_POWERS = {-1: "1.0 / {0}", 0.5: "power_half({0})"}
 
-# Estimated nanoseconds an element costs one thread; operators that are not here cost _CHEAP
-_CHEAP = 0.02
-_COSTS = {
-    **dict.fromkeys(("exp", "expm1", "log", "log1p", "tanh", "sigmoid", "erf", "gelu", "silu", "mish", "elu"), 0.35),
-    **dict.fromkeys(("sinh", "cosh", "asin", "acos", "atan", "softplus"), 0.35),
-    **dict.fromkeys(("sin", "cos", "tan", "asinh", "acosh", "atanh"), 1.0),
-    **dict.fromkeys(("divide", "remainder", "floor_divide", "fmod"), 1.0),
-    "pow": 1.5,
-}
-
-
-_LONG = 0.3  # ns per element above which an operator is latency-bound: one per stage
-
 
 def literal(value: object, dtype: DType) -> str:
-    """A number of that type as it stands in a kernel's text."""
-    if dtype.is_string:  # of no other text is the number known before a program runs
+    """A number of that type as a literal of a kernel's text."""
+    if dtype.is_string:  # only the empty text's number is known before a program runs
         if value:
             raise Unsupported("a text in a kernel")
         return "0"
@@ -113,7 +101,7 @@ def computed_type(dtype: DType) -> DType:
 
 @dataclass(frozen=True)
 class Expression:
-    """The elementwise nodes of a definition that lie between the values that are given and those that are asked for."""
+    """The elementwise nodes of a definition between given values and wanted ones."""
 
     types: tuple[TensorType, ...]  # of each value number of the definition
     nodes: tuple[tuple[int, PrimitiveNode], ...]  # with the number of the result; an operand's node before its use
@@ -122,7 +110,7 @@ class Expression:
     @staticmethod
     def of(definition: PrimitiveDefinition, results: Iterable[int], given: Iterable[int] = ()) -> Expression | None:
         """The nodes that compute `results` from the parameters and the values `given` (results of an anchor, say). None if
-        that takes a node that is not elementwise, or one that has no native form."""
+        that needs a node that is not elementwise, or has no native form."""
         numbered, number = {}, len(definition.params)
         for node in definition.nodes:
             numbered.update(dict.fromkeys(range(number, number + len(node.results)), node))
@@ -147,7 +135,7 @@ class Expression:
     @property
     def cost(self) -> float:
         """Estimated nanoseconds an element."""
-        return sum(_COSTS.get(node.operator, _CHEAP) for _, node in self.nodes)
+        return sum(costs.OPERATOR_NS.get(node.operator, costs.CHEAP_NS) for _, node in self.nodes)
 
     @property
     def operators(self) -> list[str]:
@@ -155,7 +143,7 @@ class Expression:
 
     @property
     def stages(self) -> list[Expression]:
-        """The expression in parts, one behind the other, each with one operator at most that takes long."""
+        """The expression in consecutive stages, each with at most one latency-bound operator."""
         parts: list[list[tuple[int, PrimitiveNode]]] = [[]]
         for number, node in self.nodes:
             if node.operator in _CONSTANTS:
@@ -167,7 +155,7 @@ class Expression:
         for part in reversed(parts):
             made = {number for number, _ in part}
             used = {number for _, node in part for number in node.inputs}
-            # what an earlier part makes and a later one stores goes through this one
+            # values from earlier stages that later ones store pass through this one
             results = tuple(sorted(wanted & made)) if found else self.results
             constants = [(i, self._by_number[i]) for i in sorted(used | set(results)) if self.is_constant(i)]
             found.append(Expression(self.types, (*constants, *part), results))
@@ -177,9 +165,9 @@ class Expression:
     def emit(self, loaded: Mapping[int, str], count: str = "", suffix: str = "") -> tuple[list[str], dict[int, str]]:
         """Lines that compute the results from vector variables, and the name of each result's variable.
 
-        `loaded` names the variable of each of `inputs`. `count` is the variable that says how many lanes count, where not
-        all do: an operator that can fail (it returns from the kernel) looks at those alone.
-        `suffix` is appended to the names, where several vectors are worked on in turn.
+        `loaded` names the variable of each of `inputs`. `count` is the variable with the number of active lanes, if not
+        all are: an operator that can fail (it returns from the kernel) looks only at those.
+        `suffix` is appended to the names when several vectors are interleaved.
         """
         names, lines = dict(loaded), list[str]()
         for number, node in self.nodes:
@@ -238,7 +226,7 @@ class Expression:
 
 
 def _takes_long(node: PrimitiveNode) -> bool:
-    return _COSTS.get(node.operator, _CHEAP) >= _LONG
+    return costs.OPERATOR_NS.get(node.operator, costs.CHEAP_NS) >= costs.LATENCY_BOUND_NS
 
 
 # ---- operators whose text depends on attributes, types or constants ----
@@ -291,7 +279,7 @@ def _saturated(value: float, dtype: DType) -> float:
 
 
 def _literals(node: PrimitiveNode) -> dict[str, str]:
-    """The numbers among the attributes that a text may name."""
+    """The numeric attributes, which a text may name."""
     return {
         name: literal(value, DType.float64)
         for name, value in bound_attributes(node).items()

@@ -1,7 +1,7 @@
-"""The templates of counted_nonzero and counted_boxes: the places of elements that count, one behind the other.
+"""The templates of counted_nonzero and counted_boxes: the places of the selected elements, consecutively.
 
-Where an element goes only those before it tell: the work is one part. What was counted may be wrong in a program from elsewhere:
-no more is written than there is room for, and where there is less, the kernel ends with code 1.
+Each place depends on the elements before it: the work is one part. The count may be wrong in a foreign program:
+no more is written than fits, and if fewer elements are found, the kernel ends with code 1.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ from .....formats import dims
 from .....formats.dims import Dim
 from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
+from .. import costs
 from ..target import Target
 from .kernel import Kernel
 from .writer import Odometer, Writer, estimate, scaled, shape_of, widened
-
-_PICOSECONDS = 1000  # that an element takes
 
 
 def lower_nonzero(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -87,4 +86,4 @@ def _write_found(write: Writer, places: list[str], values: list[str]) -> None:
 def _end(write: Writer, elements: int) -> Kernel:
     with write.block("if found != count"):
         write("return 1")
-    return write.kernel(elements * _PICOSECONDS / 1000)
+    return write.kernel(elements * costs.FOUND_PS / 1000)

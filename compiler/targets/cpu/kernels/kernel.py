@@ -6,22 +6,22 @@ A kernel is generated as the text of a readable Python function, compiled by Num
 
     args      address of int64 words: [0] the address of the kernel's static words, [1…] the addresses of the inputs'
               elements, then of the outputs', then the values of the definition's dimension variables. Tensors are
-              C-contiguous and aligned to 4 bytes at least (inputs from outside, results) or 64 (all others). Behind
-              these are the call's NOTE_WORDS notes, which the kernel writes when it is asked for the number of parts
+              C-contiguous and aligned to 4 bytes at least (inputs from outside, results) or 64 (all others). After
+              these come the call's NOTE_WORDS notes, which the kernel writes when it is asked for the number of parts
               and all parts share
-    scratch   address of `scratch_bytes` bytes, aligned to 64, that this call alone uses. Where there are several parts, a
-              thread's first one finds the word -1 there, and each later one what the one before has left
+    scratch   address of `scratch_bytes` bytes, aligned to 64, that this call alone uses. With several parts,
+              scratch[0] is -1 for a thread's first part, then kept between its parts
     part      this call does part `part` of `parts` of the work, 0 <= part < parts; parts may run at the same time. All parts
-              together write every output element, each in one part alone, which may keep there what it computes on the way
-              to it; any number of parts gives the same bits.
-              Before the arguments, at args[-1], is the call's stop word. Where it is not 0, the call is to end: the kernel
-              returns STOPPED soon, whatever is written by then (`toolchain/translate.py` has loops look at it)
-    returns   0, or a code that `vm/failures.py` words: an error that depends on the elements, such as an index out of range
+              together write every output element, each in one part alone, which may keep intermediate values
+              there; the result is bitwise the same for any number of parts.
+              Before the arguments, at args[-1], is the call's stop word. If it is not 0, the call must end: the kernel
+              returns STOPPED soon, with outputs in any state (`toolchain/translate.py` has loops check it)
+    returns   0, or a code of `vm/failures.py`: an error that depends on the elements, such as an index out of range
 
     kernel(args, 0, -1, threads) does no work, may write notes, and returns into how many parts to split this call on `threads`
     threads: 1 when it is too small to gain, else usually a small multiple of `threads`.
 
-`debug/interpreter/` runs a text with all of this checked.
+`compiler/targets/emulated/` runs a text with all of this checked.
 
 Kernels that differ only in sizes should have the same text: what differs goes into the static words. The text is the
 identity of the native code, so it must be a function of the definition and the target alone.
@@ -34,14 +34,13 @@ from dataclasses import dataclass
 
 from .....formats import limits
 from .....formats.messages.errors import CompileError
+from .. import costs
 
-MANY_UNITS = 16  # of work, that threads share about evenly whatever their number
-_EVEN = 1.05
 _WORD = 1 << 63
 
 
 class Unsupported(Exception):
-    """Numbers of a definition that no kernel can be made for: the reference evaluates it."""
+    """A definition with numbers that no kernel supports: the reference evaluates it."""
 
 
 class TooLargeError(CompileError):
@@ -49,7 +48,7 @@ class TooLargeError(CompileError):
 
 
 def require_few(count: int, most: int, what: str) -> None:
-    """That `count`, of what a template writes out, is at most `most`. Raises TooLargeError."""
+    """Checks that `count`, of what a template unrolls, is at most `most`. Raises TooLargeError."""
     if count > most:
         raise TooLargeError(f"a kernel would have {count} {what} written out; at most {most} are")
 
@@ -78,9 +77,9 @@ class Kernel:
 
 
 def even_pieces(length: int, least: int, others: int) -> int:
-    """Into how many pieces something is cut, at least `least`, each of which is `others` units of work: if these would be
+    """The number of pieces, at least `least`, each of `others` units of work: if these would be
     few, the fewest pieces that two threads and four share evenly."""
-    if min(length, others) < 1 or least * others >= MANY_UNITS:
+    if min(length, others) < 1 or least * others >= costs.MANY_UNITS:
         return least
 
     def unevenness(pieces: int) -> float:
@@ -88,6 +87,6 @@ def even_pieces(length: int, least: int, others: int) -> int:
         units = math.ceil(length / size) * others
         return max(math.ceil(units / threads) * threads for threads in (2, 4)) * size / (length * others)
 
-    possible = range(least, max(least, min(length, math.ceil(MANY_UNITS / others))) + 1)
+    possible = range(least, max(least, min(length, math.ceil(costs.MANY_UNITS / others))) + 1)
     best = min(map(unevenness, possible))
-    return next(pieces for pieces in possible if unevenness(pieces) <= max(_EVEN, best))
+    return next(pieces for pieces in possible if unevenness(pieces) <= max(costs.UNEVEN_PIECES, best))

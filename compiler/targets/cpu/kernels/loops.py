@@ -1,6 +1,6 @@
-"""Loop nests of elementwise work: axes that can be walked as one are merged, rows are cut into blocks, blocks into vectors.
+"""Loop nests of elementwise work: axes are merged where possible, rows are cut into blocks, blocks into vectors.
 
-A tensor that takes part in the work has, along each axis of the whole, either all elements or one that is repeated
+A tensor in the work has, along each axis of the whole, either all elements or one that is repeated
 (NumPy's broadcasting). The innermost loop runs along the last merged axis: tensors that have it are read as vectors,
 the others as one scalar a row.
 """
@@ -12,14 +12,13 @@ from dataclasses import dataclass
 
 from .....formats import dims
 from .....formats.dims import Dim
+from .. import costs
 from .writer import Odometer, Writer
-
-BLOCK = 4096  # elements of a row that one unit of work covers
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis of merged ones: its size, and which tensors have it (the others repeat)."""
+    """A merged axis: its size, and which tensors have it (the others repeat)."""
 
     size: Dim
     present: tuple[bool, ...]
@@ -54,16 +53,16 @@ class Rows:
     """Writes the loops over rows and blocks of merged axes. n0 is the size of the innermost axis, n1 the next one's …
 
     Rows vary faster than blocks: threads, which take neighbouring units, then each have a part of every row. Of an image, whose
-    rows are blocks of channels, that is the part that they computed before with a convolution, and have in their caches.
+    rows are blocks of channels, that is the part that a convolution left in their caches.
     """
 
-    def __init__(self, write: Writer, axes: Sequence[Axis], block: int = BLOCK) -> None:
+    def __init__(self, write: Writer, axes: Sequence[Axis], block: int = costs.RUN_UNIT) -> None:
         self.write, self.axes, self.block = write, tuple(reversed(axes)), block
         self.outer = range(1, len(self.axes))
         self.indices = Odometer(write, [(f"i{i}", f"n{i}") for i in reversed(self.outer)])
 
     def begin(self, picoseconds: int) -> None:
-        """Sizes of the work, and where this part of it starts. An element costs `picoseconds`."""
+        """Defines the sizes of the work and the start of this part. An element costs `picoseconds`."""
         write, block = self.write, self.block
         for i, axis in enumerate(self.axes):
             write.size(f"n{i}", axis.size)
@@ -73,7 +72,7 @@ class Rows:
             return
         write(f"rows = {self.indices.count}")
         write("blocks = 1")
-        with write.block(f"if parts > 1 and n0 > {block}"):  # an even number, for two threads to have one half each
+        with write.block(f"if parts > 1 and n0 > {block}"):  # an even number, so that two threads have one half each
             write(f"blocks = (n0 + {2 * block - 1}) // {2 * block} * 2")
         write(f"length = max(1, (n0 + blocks - 1) // blocks + {write.lanes - 1} & -{write.lanes})")
         write("blocks = (n0 + length - 1) // length")
@@ -84,11 +83,11 @@ class Rows:
         self.indices.start("row")
 
     def write_block(self) -> None:
-        """Defines where the present block begins in its row, and how many elements it has."""
+        """Defines the current block's start in its row, and its number of elements."""
         self.write("begin = block * length", "count = min(length, n0 - begin)")
 
     def place(self, tensor: int) -> str:
-        """The element of a tensor at which the present row starts, as an expression."""
+        """The element of a tensor at which the current row starts, as an expression."""
         terms, step = [], "n0" if self.axes[0].present[tensor] else ""
         if all(axis.present[tensor] for axis in self.axes):
             return "row * n0" if self.outer else ""

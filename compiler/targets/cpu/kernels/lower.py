@@ -32,15 +32,14 @@ from . import coupling, elementwise, found, own, regions, suppression, text_coun
 from .anchor import anchor_of
 from .kernel import Kernel, TooLargeError
 from .operands import rewired
-from .variants import Decisions, deciding
 from .writer import Unsupported
 
-# Gives a kernel, or what writes one, where it is known before that there is one; None for what it does not take.
+# Gives a kernel, or a function that writes one if it is certain to exist; None for an unsupported definition.
 Template = Callable[[PrimitiveDefinition, Target], Union[Kernel, Callable[[], Kernel], None]]
 
 
 def _either(special: Template, general: Template) -> Template:
-    """A template for definitions that the one takes, and for those that the other does."""
+    """A template that tries one, then the other."""
     return lambda definition, target: special(definition, target) or general(definition, target)
 
 
@@ -99,34 +98,15 @@ TEMPLATES: dict[str, Template] = {
 }
 
 
-def lower(definition: PrimitiveDefinition, target: Target, variant: str = "") -> Kernel | None:
-    """The kernel of a definition, or None if no template takes it: then it must be split, or run as a host operator.
-
-    Raises CompileError for a variant that is none of the template's.
-    """
-    if not variant:
-        return _lower(definition, target)
-    decisions = Decisions(variant)
-    with deciding(decisions):
-        kernel = _lower(definition, target)
-    decisions.check()
-    return kernel
-
-
-def space(definition: PrimitiveDefinition, target: Target) -> dict[str, tuple[str, ...]]:
-    """The tuning space of a definition's kernel: the options of each decision by name, the default first."""
-    decisions = Decisions()
-    with deciding(decisions):
-        _lower(definition, target)
-    return decisions.space
-
-
 # what numbers of a strange definition lead to; the last, where an estimate is of sizes that no float holds
 _STRANGE = (Unsupported, TooLargeError, LimitError, OverflowError)
 
 
-def _lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
-    """None, too, for a kernel that would be too large: sizes may come from anywhere, and templates write loops out."""
+def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
+    """The kernel of a definition, or None if no template takes it: then it must be split, or run as a host operator.
+
+    None, too, for a kernel that would be too large: sizes are untrusted, and templates write loops out.
+    """
     with _named(definition), contextlib.suppress(*_STRANGE):
         found = _by_template(definition, target)
         return found() if callable(found) else found
@@ -135,7 +115,7 @@ def _lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
 
 @contextlib.contextmanager
 def _named(definition: PrimitiveDefinition) -> Iterator[None]:
-    """Definitions come with files, too: whatever a template meets that it was not made for is one of Treadle's errors."""
+    """Turns unexpected errors of a template into Treadle's: definitions may come from untrusted files."""
     try:
         yield
     except TreadleError:
@@ -163,12 +143,12 @@ def _by_template(definition: PrimitiveDefinition, target: Target) -> Kernel | Ca
 
 
 def _is_tiny(type_: TensorType) -> bool:
-    """Of a type of fewer bits than 16 that NumPy lacks: such tensors are moved and converted, hardly ever more."""
+    """Whether a type has fewer than 16 bits and is not NumPy's: such tensors are moved and converted, hardly ever more."""
     return not type_.dtype.is_numpys and type_.dtype.itemsize < DType.float16.itemsize
 
 
 def supports(definition: PrimitiveDefinition, target: Target) -> bool:
-    """True if `lower` gives a kernel, unless its text is too large. None is written, where the template can tell without."""
+    """Whether `lower` gives a kernel, unless its text is too large. No text is written if the template can tell without."""
     with _named(definition), contextlib.suppress(*_STRANGE):
         return _by_template(definition, target) is not None
     return False

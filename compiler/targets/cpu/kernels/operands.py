@@ -1,7 +1,7 @@
 """The normal form of definitions that templates see: parameters are what its nodes read, in their order.
 
-A file may number, repeat and leave out parameters as it likes, and return what it likes. A template sees the definition in one
-form, and only the writer of its text knows where the form's tensors lie among the arguments of a call.
+A file may number, repeat and omit parameters, and return any values. A template sees the definition in one
+form, and only the writer of its text maps the form's tensors to the arguments of a call.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Rewired(PrimitiveDefinition):
 
 
 def rewired(definition: PrimitiveDefinition) -> PrimitiveDefinition | None:
-    """The definition in that form: itself, where it has it. None if an output is not a node's result, or there twice, or if one
+    """The definition in that form: itself, if it has it already. None if an output is a parameter, or a duplicate, or if one
     node alone gives a result that is not an output: a kernel would have no memory for it."""
     params, outputs = len(definition.params), definition.outputs
     if not outputs or min(outputs) < params or len(set(outputs)) < len(outputs):

@@ -1,6 +1,6 @@
-"""The template of operators that users define: the function that they wrote, made a kernel's text by `subscripts.py`.
+"""The template of user-defined operators: the user's function, turned into a kernel's text by `subscripts.py`.
 
-def cross(a, b, out):                       # inputs, outputs; attributes of the operator by name behind *
+def cross(a, b, out):                       # inputs, outputs; attributes of the operator by name after *
     for row in prange(out.shape[0]):        # threads share these rounds
         out[row, 0] = a[row, 1] * b[row, 2] - a[row, 2] * b[row, 1]
         …
@@ -22,16 +22,15 @@ from .....formats.messages.errors import CompileError, KernelError
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.own import OWN, OwnKernel, parsed
 from ....operators.table import bound_attributes
+from .. import costs
 from ..target import Target
 from .kernel import Kernel
 from .subscripts import Subscripts, Tensor, lines_of, text_of, users_line, variable
 from .writer import Writer, estimate, shape_of
 
-_NANOSECONDS = 2  # an element of the results, of a function that nobody has measured
-
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
-    """The kernel of a user's operator, alone in its definition; None where it has none, or an attribute is a symbolic dimension.
+    """The kernel of a user's operator, alone in its definition; None if it has none, or an attribute is a symbolic dimension.
     Raises KernelError."""
     (node, *others), own = definition.nodes, OWN.get(definition.nodes[0].operator)
     if own is None or others:
@@ -43,7 +42,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kerne
 
 
 def check(definition: PrimitiveDefinition, text: str, error: CompileError) -> None:
-    """Raises KernelError where a kernel whose text could not be compiled is a user's."""
+    """Raises KernelError if a kernel whose text could not be compiled is a user's."""
     name = definition.nodes[0].operator
     if name in OWN:
         found = re.match(r"kernel_\w+, line (\d+): ", str(error))
@@ -52,7 +51,7 @@ def check(definition: PrimitiveDefinition, text: str, error: CompileError) -> No
         place = "its kernel" if line is None else f"line {line} of its kernel"
         raise KernelError(
             f"operator {name!r}: {place} cannot be compiled: {reason}. A variable has one type, that of its first "
-            "assignment; float32(…) and the like convert, and numbers in the text are int64 and float64"
+            "assignment; float32(…) and other types convert, and numbers in the text are int64 and float64"
         ) from error
 
 
@@ -69,13 +68,13 @@ def _kernel(own: OwnKernel, definition: PrimitiveDefinition, attributes: dict, t
     rewrite = Subscripts(own.operator, own.function, tensors, {name: attributes[name] for name in own.attributes})
     counted = " * ".join(tensors[own.tensors[-1]].sizes) or "1"
     elements = sum(estimate(dims.element_count(shape_of(result))) for result in definition.results)
-    _write_rounds(write, rewrite, f"{counted} * {_NANOSECONDS}", text_of)
-    return write.kernel(elements * _NANOSECONDS)
+    _write_rounds(write, rewrite, f"{counted} * {costs.OWN_NS}", text_of)
+    return write.kernel(elements * costs.OWN_NS)
 
 
 @dataclass(frozen=True)
 class Scratch:
-    """A tensor in the scratch memory."""
+    """A tensor in scratch."""
 
     shape: tuple[int, ...]
     dtype: DType
@@ -88,7 +87,7 @@ class Scratch:
 def write_function(
     write: Writer, function: Callable, scratch: Sequence[Scratch], constants: Mapping[str, Any], nanoseconds: str
 ) -> int:
-    """Writes a function of ours, over the inputs, the outputs and tensors in the scratch memory; returns the bytes of these.
+    """Writes a function of ours, over the inputs, the outputs and tensors in scratch; returns the bytes of these.
     `nanoseconds` is an expression of first sizes, that of `x` being x_0; other known sizes are numbers in the text."""
     tree, used = parsed(function, write.title), 0
     kernel = OwnKernel(write.title, tree)
@@ -102,7 +101,7 @@ def write_function(
 
 
 def _tensors(write: Writer, names: Sequence[str], has_numbers: bool = False) -> dict[str, Tensor]:
-    """The inputs and outputs by these names, and their sizes: words, or behind the first axis numbers in the text. Equal sizes of
+    """The inputs and outputs by these names, and their sizes: words, or after the first axis numbers in the text. Equal sizes of
     an axis have one name: an index of one tensor is one of the other, and is checked for both or none."""
     definition, tensors, sizes = write.definition, dict[str, Tensor](), dict[tuple[int, Dim], str]()
     for number, (name, type_) in enumerate(zip(names, (*definition.params, *definition.results), strict=True)):

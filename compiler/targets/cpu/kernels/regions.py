@@ -1,7 +1,7 @@
-"""The template of roi_align: regions of images, parted into bins, of which places between pixels are looked at.
+"""The template of roi_align: regions of images, divided into bins, each sampled at points between pixels.
 
-A row of a region's bins is one unit of work. Vectors are neighbouring channels, some of them at a time: where a place lies and
-what its pixels weigh is the same for all.
+A row of a region's bins is one unit of work. Vectors are neighbouring channels, several at a time: a sample's position and
+its pixels' weights are the same for all.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from .....formats import dims
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.detection import MOST_SAMPLES
 from ....operators.table import bound_attributes
+from .. import costs
 from ..target import Target
 from .expression import literal
 from .kernel import Kernel
 from .writer import Writer, estimate, scaled, shape_of
 
 _VECTORS = 4  # of channels that are worked on side by side
-_PICOSECONDS = 2000  # that a channel of a bin takes
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -25,12 +25,12 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
         return None
     it = _Regions(definition, target)
     it.write_all()
-    return it.write.kernel(estimate(dims.element_count(shape_of(definition.results[0]))) * _PICOSECONDS / 1000)
+    return it.write.kernel(estimate(dims.element_count(shape_of(definition.results[0]))) * costs.REGION_PS / 1000)
 
 
 class _Regions:
-    """Variables of an axis, y or x: begin_ and each_ are where its bins begin and how long each is, places_ how many places are
-    looked at; near_, far_ the pixels around a place, before_ and behind_ what they weigh."""
+    """Variables of an axis, y or x: begin_ and each_ are the bins' start and length, places_ the number of samples;
+    near_, far_ are the pixels around a sample, before_ and behind_ their weights."""
 
     def __init__(self, definition: PrimitiveDefinition, target: Target) -> None:
         self.attributes, self.dtype = bound_attributes(definition.nodes[0]), definition.params[0].dtype
@@ -49,7 +49,7 @@ class _Regions:
         write.sizes(images=self.images, channels=self.channels, count=self.regions, samples=self.attributes["samples"])
         for axis, (length, bins) in self.axes.items():
             write.sizes(**{f"length_{axis}": length, f"bins_{axis}": bins})
-        write.split("count * bins_y", f"count * bins_y * bins_x * channels * {_PICOSECONDS} // 1000")
+        write.split("count * bins_y", f"count * bins_y * bins_x * channels * {costs.REGION_PS} // 1000")
         scale, offset = self.attributes["scale"], 0.5 if self.attributes["half_pixel"] else 0
         write(f"scale = {self._number(scale)}", f"offset = {self._number(offset)}")
         with write.block("for unit in range(first, last)"):
@@ -71,7 +71,7 @@ class _Regions:
         return f"convert_{self.dtype.name}({text})"
 
     def _write_bins(self, axis: str, place: int) -> None:
-        """The bins of the region along an axis, which the numbers `place` and `place` + 2 of the region tell."""
+        """The bins of the region along an axis, from the region's numbers `place` and `place` + 2."""
         write, size = self.write, self.dtype.itemsize
         for name, number in (("begin", place), ("end", place + 2)):
             at = scaled(f"(region * 4 + {number})", size)
@@ -111,7 +111,7 @@ class _Regions:
         return f"channels - c - {vector * self.write.lanes}"
 
     def _write_place(self, axis: str) -> None:
-        """The pixels around the place, and their weights; none if it lies far outside."""
+        """The pixels around the sample, and their weights; none if it lies far outside."""
         write, zero, one = self.write, self._number(0), self._number(1)
         inside = f"({self._converted(f'place_{axis}')} + {self._number(0.5)}) * each_{axis}"
         write(f"inside = {inside} / {self._converted(f'places_{axis}')}")
@@ -126,7 +126,7 @@ class _Regions:
             )
 
     def _write_pixels(self) -> None:
-        """Where the four pixels lie, and their weights."""
+        """The addresses of the four pixels, and their weights."""
         for y, down in (("near", "before"), ("far", "behind")):
             self.write(f"line = (image * length_y + {y}_y) * length_x")
             for x, across in (("near", "before"), ("far", "behind")):

@@ -13,7 +13,7 @@ from .....formats.primitive import PrimitiveDefinition
 from ....operators.shapes import is_nonnegative
 from ....operators.table import bound_attributes
 
-WORD = 1 << 62  # with a bit to spare
+WORD = 1 << 62  # one bit below the limit of a word
 
 _Shapes = Sequence[tuple[Any, ...]]
 _Rule = Callable[[_Shapes, dict[str, Any]], Iterable[Dim]]
@@ -21,14 +21,14 @@ _Rule = Callable[[_Shapes, dict[str, Any]], Iterable[Dim]]
 
 @dataclass(frozen=True)
 class Relation:
-    """That a dimension is 0, or that it is not negative."""
+    """The relation that a dimension is 0, or that it is not negative."""
 
     dim: SymbolicDim
     is_zero: bool
 
     @property
     def failure(self) -> str:
-        """The condition on which a call fails, of the dimension's variable."""
+        """The condition, of the dimension's variable, on which a call fails."""
         return "!= 0" if self.is_zero else "< 0"
 
 
@@ -68,7 +68,7 @@ _NOT_NEGATIVE: dict[str, _Rule] = {
 
 def unbounded(definition: PrimitiveDefinition) -> list[SymbolicDim]:
     """Operands of divisions, remainders, minima and maxima among the dimensions that may not fit into a word. Sums and products
-    that wrap around are right in the end; what these make of them is not."""
+    that wrap around are right in the end; the results of these operations are not."""
     attributes = [value for node in definition.nodes for _, value in node.attributes]
     found: dict[SymbolicDim, None] = {}
 
@@ -92,7 +92,7 @@ def _operands(atom: Atom) -> tuple[Dim, ...]:
 
 
 def _bound(dim: Dim) -> int:
-    """No smaller than the dimension's absolute value, whatever sizes its variables have."""
+    """An upper bound of the dimension's absolute value for all sizes of its variables."""
     if isinstance(dim, int):
         return abs(dim)
     return sum(abs(factor) * math.prod(map(_atom_bound, monomial)) for monomial, factor in dim.terms)

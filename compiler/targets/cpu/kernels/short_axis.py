@@ -1,8 +1,8 @@
-"""The innermost axis of elementwise work where it is short, such as the colours of pixels: it is walked together with the axis
+"""Short innermost axes of elementwise work, such as the colours of pixels: one is walked together with the axis
 before it, so that vectors are whole.
 
 A tensor with only one of the two axes is not a vector then. What has the short axis alone is *periodic*: it is written twice or
-more, one behind the other, into the scratch memory, and read from where the period stands. What has the other one alone is
+more, consecutively, into scratch, and read from the current phase of the period. What has the other one alone is
 *repeated*: each element serves as many neighbours as the axis has.
 """
 
@@ -13,18 +13,18 @@ from dataclasses import dataclass
 
 from .....formats import dims
 from .....formats.dtypes import DType
+from .. import costs
 from ..target import Target
 from .loops import Axis
 from .writer import Writer, scaled, widened
 
-_LONGEST = 64  # elements; in longer axes, vectors are whole often enough
 _MOST = 1 << 26  # elements of both axes, of which 32 bits tell by a product where the period stands
 _REPEATED_BITS = 16  # likewise, of the places in a vector and a period
 
 
 @dataclass(frozen=True)
 class ShortAxis:
-    """`size` elements, behind an axis of `before`. Tensors are counted as in a chain."""
+    """An axis of `size` elements after one of `before`. Tensors are numbered as in a chain."""
 
     size: int
     before: int
@@ -33,11 +33,11 @@ class ShortAxis:
 
     @staticmethod
     def of(axes: Sequence[Axis], dtypes: Sequence[DType], target: Target) -> tuple[tuple[Axis, ...], ShortAxis] | None:
-        """The axes with the last two as one, and what becomes of them; None if that does not pay or cannot be done."""
+        """The axes with the last two merged, and the short axis; None if that does not pay or is impossible."""
         if len(axes) < 2:
             return None
         *outer, before, last = axes
-        if not isinstance(last.size, int) or not isinstance(before.size, int) or not 1 < last.size < _LONGEST:
+        if not isinstance(last.size, int) or not isinstance(before.size, int) or not 1 < last.size < costs.SHORT_AXIS:
             return None
         pairs = list(zip(before.present, last.present, strict=True))
         periodic, repeated = (
@@ -65,7 +65,7 @@ class ShortAxis:
         write.sizes(period=self.size, before=self.before, inverse=-(-(1 << 32) // self.size))
 
     def write_places(self, write: Writer, rows: dict[int, str], dtypes: Sequence[DType], tables: int) -> None:
-        """Where the present block begins in the period, and in each tensor, of whose rows the numbers are given; the tables
+        """Defines the current block's phase in the period, and its start in each tensor, whose row numbers are given; the tables
         begin `tables` bytes into the scratch memory."""
         write("phase = begin % period")
         for k in self.repeated:

@@ -4,34 +4,30 @@ from __future__ import annotations
 
 from .....formats.messages.errors import CompileError
 from .....formats.primitive import PrimitiveDefinition
-from .....formats.tuning import Tuning
-from .....vm import library
 from ....check import check_definition
-from ..target import host
+from ..target import noted
 from .kernel import Kernel
 from .lower import lower
 
 
-def get_source(definition: PrimitiveDefinition, form: str, tuning: Tuning) -> str:
-    """The code that this machine runs, with an executable's tuning: generated "python", optimised "llvm" IR, or "asm".
+def get_source(definition: PrimitiveDefinition, form: str, target: str = "") -> str:
+    """The code that this machine runs: generated "python", optimised "llvm" IR, or "asm". Of an executable for a `target`
+    (`Program.target`) that emulates a CPU, it is that CPU's code.
 
-    Raises InferenceError for a malformed definition, CompileError for one that has no kernel, or not in the variant that
-    is asked for.
+    Raises InferenceError for a malformed definition, CompileError for one that has no kernel.
     """
-    kernel = get_kernel(definition, tuning)
+    kernel = get_kernel(definition, target)
     if form == "python":
         return kernel.source
     from ..toolchain.translate import kernel_text
 
-    return kernel_text(kernel.source, kernel.lanes, host().native, form)
+    return kernel_text(kernel.source, kernel.lanes, noted(target).native, form)
 
 
-def get_kernel(definition: PrimitiveDefinition, tuning: Tuning) -> Kernel:
+def get_kernel(definition: PrimitiveDefinition, target: str = "") -> Kernel:
     """The kernel itself. Raises as `get_source`."""
     check_definition(definition)
-    target = host()
-    _, (variant,) = library.variant_keys([definition], target.key, tuning.get(target.key, {}))
-    kernel = lower(definition, target, variant)
+    kernel = lower(definition, noted(target))
     if kernel is None:
         operators = ", ".join(node.operator for node in definition.nodes)
         raise CompileError(f"the primitive has no kernel; the reference implementations of {operators} evaluate it")

@@ -1,9 +1,9 @@
-"""A kernel that a user writes as a Python function over tensors → the statements of a kernel's text.
+"""Translates a user's kernel, a Python function over tensors, into the statements of a kernel's text.
 
 The function takes what `toolchain/translate.py` does, and tensors besides: `x[i, j]` to read and to write, `x.shape[0]`,
-`len(x)`; and a loop over `prange(n)`, whose rounds threads share.
-Every index is checked: a kernel that leaves a tensor ends with the code for that, and touches no memory outside. So an expression
-with subscripts becomes several statements; where one is evaluated only under a condition, so are its checks.
+`len(x)`; and a loop over `prange(n)`, whose iterations threads share.
+Every index is checked: an index out of range ends the kernel with its code, and touches no memory. So an expression
+with subscripts becomes several statements; the checks of a conditional expression are conditional, too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .....formats.dtypes import DType
 from .....formats.messages.errors import KernelError
 from ....operators.own import literal
 
-OUT_OF_RANGE = 1  # the code of a kernel that was asked for an element that there is not (`vm/failures.py`)
+OUT_OF_RANGE = 1  # the code of a kernel that was asked for an element out of range (`vm/failures.py`)
 
 # What a user's kernel may call, by the names that Python and NumPy have for it; types convert.
 _FUNCTIONS = {
@@ -61,7 +61,7 @@ class Subscripts:
         self._tensors, self._constants = tensors, constants
         self._reserved = {name for tensor in tensors.values() for name in (tensor.address, *tensor.sizes)}
         self._count = 0
-        self._made: set[str] = set()  # variables of this class's, which a user's variables are never called like
+        self._made: set[str] = set()  # variables of this class; a user's variables never have such names
         self._is_in_loop = False  # in the one over prange
         self._within: dict[str, list[str]] = {}  # variables of loops that are indices of an axis of that size
 
@@ -71,7 +71,7 @@ class Subscripts:
         return self._function.body[ast.get_docstring(self._function) is not None :]
 
     def shared(self) -> tuple[Sequence[ast.stmt], ast.For | None]:
-        """The statements before the loop over `prange`, which threads share, and that loop; it is the last statement."""
+        """The statements before the shared loop over `prange`, and that loop, which is the last statement."""
         *before, last = self.body
         if not self._is_shared(last):
             return self.body, None
@@ -133,7 +133,7 @@ class Subscripts:
         return is_variable or isinstance(begin, ast.Constant)
 
     def units(self, node: ast.For, made: list[ast.stmt]) -> ast.expr:
-        """How many rounds the loop over `prange` has."""
+        """The number of iterations of the loop over `prange`."""
         assert isinstance(node.iter, ast.Call)
         if len(node.iter.args) != 1 or node.iter.keywords or node.orelse:
             raise self._error(node, "expected a loop over prange(n), without else")
@@ -166,7 +166,7 @@ class Subscripts:
             value = self._again(target, value)
 
     def _again(self, target: ast.expr, value: ast.expr) -> ast.expr:
-        """A value that was assigned, to be assigned once more."""
+        """An assigned value, for a further target."""
         return ast.Name(self._variable(target.id)) if isinstance(target, ast.Name) else value
 
     def _rewrite_AnnAssign(self, node: ast.AnnAssign, made: list[ast.stmt]) -> None:
@@ -369,7 +369,7 @@ class Subscripts:
         return tensor
 
     def _place(self, node: ast.Subscript, made: list[ast.stmt]) -> tuple[Tensor, ast.expr]:
-        """Where an element is, in bytes from its tensor's address; the checks of its indices are appended."""
+        """The byte offset of an element in its tensor; the checks of its indices are appended."""
         tensor = self._tensor(node.value)
         parts = list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
         if any(isinstance(part, ast.Slice) for part in parts) or len(parts) != len(tensor.sizes):
@@ -408,7 +408,7 @@ class Subscripts:
     # ---- names ----
 
     def _variable(self, name: str) -> str:
-        """A user's variable, told from the names that kernels have."""
+        """A user's variable, renamed apart from names of kernels."""
         return f"{name}_" if name.endswith("_") or name in self._reserved or _TAKEN.fullmatch(name) else name
 
     def _fresh(self) -> str:
@@ -439,7 +439,7 @@ def lines_of(statements: Sequence[ast.stmt]) -> list[str]:
 
 
 def text_of(statements: Sequence[ast.stmt]) -> list[str]:
-    """The lines of statements, each with a remark which line of the user's it was made of."""
+    """The lines of statements, each with a comment that names the user's line."""
     lines, mark = [], ""
     for line in _unparsed(statements):
         found = _MARK.fullmatch(line)
@@ -451,13 +451,13 @@ def text_of(statements: Sequence[ast.stmt]) -> list[str]:
 
 
 def users_line(line: str) -> int | None:
-    """Which line of the user's a line of `text_of` was made of."""
+    """The user's line that a line of `text_of` was made from."""
     found = _REMARK.search(line)
     return int(found[1]) if found else None
 
 
 def variable(name: str) -> str:
-    """A parameter's name, told from the names that kernels' texts have."""
+    """A parameter's name, apart from names of kernels' texts."""
     return f"{name}_" if _TAKEN.fullmatch(name) else name
 
 
@@ -468,7 +468,7 @@ def _load(tensor: Tensor, place: ast.expr) -> ast.expr:
 
 
 def _dotted(node: ast.expr) -> str:
-    """The text of a name, `math.exp`; empty for what is none."""
+    """The dotted text of a name, `math.exp`; empty for other expressions."""
     if isinstance(node, ast.Attribute):
         base = _dotted(node.value)
         return base and f"{base}.{node.attr}"

@@ -1,12 +1,12 @@
 """The template of best_boxes: the boxes of the best scores that overlap no better one.
 
-A class of an image is one unit of work. The numbers of its boxes lie in a heap, the best one in front, which is sorted only as
-far as boxes are looked at. A box is compared with all that are kept already, a vector of them at a time: their corners lie in
+A class of an image is one unit of work. The numbers of its boxes form a heap, the best one in front, which is sorted only as
+far as boxes are taken. A box is compared with all kept ones, a vector of them at a time: their corners lie in
 the scratch memory.
 
-How much memory a kernel has besides its results does not depend on sizes that only a run knows. Of a number of boxes that is
-such a size, as many may be kept, and the heap lies in the result: the chosen boxes' numbers fill it from behind, where the heap
-has shrunk, and are turned at last. Corners of the first boxes that are kept lie in the scratch memory, those of later ones are
+The scratch size of a kernel cannot depend on sizes that are known only at run time. If the number of boxes is
+such a size, all may be kept, and the heap lies in the result: the chosen boxes' numbers fill it from the end, where the heap
+has shrunk, and are reversed at last. Corners of the first kept boxes are in scratch, those of later ones are
 read again.
 """
 
@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from .....formats import dims
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.table import bound_attributes
+from .. import costs
 from ..target import Target
 from .kernel import Kernel
 from .writer import Writer, estimate, shape_of
 
-_PICOSECONDS = 4000  # that a box takes
-_MOST_KEPT = 4096  # boxes whose corners lie in the scratch memory, of a number that only a run knows
+_MOST_KEPT = 4096  # boxes whose corners lie in the scratch memory, whose number is known only at run time
 _KEPT = ("low_y", "low_x", "high_y", "high_x", "area")
 
 
@@ -41,7 +41,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     write.inputs(range(5), "boxes", "scores", "most", "overlap", "least")
     write.output("target", 0)
     write.sizes(images=images, kinds=kinds, count=count, room=room)
-    write.split("images * kinds", f"images * kinds * count * {_PICOSECONDS} // 1000")
+    write.split("images * kinds", f"images * kinds * count * {costs.BOX_PS} // 1000")
     write("limit = min(load_int64(most, 0), room)", "threshold = load_float32(least, 0)")
     write("allowed = splat_float32(load_float32(overlap, 0))")
     places = -(-room // write.lanes) * write.lanes if isinstance(room, int) and is_known else _MOST_KEPT
@@ -56,7 +56,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
         with write.block("for i in range(found, room)"):
             write("store_int64(best, i * 8, -1)")
     units = estimate(dims.multiply(images, kinds))
-    return write.kernel(units * estimate(count) * _PICOSECONDS / 1000, heap_bytes + 4 * len(_KEPT) * places)
+    return write.kernel(units * estimate(count) * costs.BOX_PS / 1000, heap_bytes + 4 * len(_KEPT) * places)
 
 
 def _write_heap(write: Writer) -> None:
@@ -84,7 +84,7 @@ def _write_key(write: Writer) -> None:
 
 
 def _write_sink(write: Writer) -> None:
-    """Lets `key` sink from the `hole`: greater ones rise."""
+    """Sifts `key` down from the `hole`."""
     with write.block("while True"):
         write("child = 2 * hole + 1")
         with write.block("if child >= left"):
@@ -137,7 +137,7 @@ class _Choice:
             self.write("is_kept = False", "break")
 
     def _write_far(self) -> None:
-        """Compares with the kept boxes whose corners are not in the scratch memory."""
+        """Compares with the kept boxes whose corners are not in scratch."""
         write = self.write
         with write.block(f"for i in range({_MOST_KEPT}, found if is_kept else 0)"):
             _write_corners(write, self.centred, "kept_", "word(best, behind - i)")
@@ -145,7 +145,7 @@ class _Choice:
             self._write_comparison("inside(1)")
 
     def _write_turn(self) -> None:
-        """The numbers that fill the result from `behind` to its front, in their order. Both ends are read before either is
+        """Reverses the numbers, from `behind`, into the front of the result. Both ends are read before either is
         written: they may be the same words."""
         write = self.write
         with write.block("for i in range((found + 1) // 2)"):
@@ -169,7 +169,7 @@ def _write_corners(write: Writer, centred: bool, prefix: str = "", number: str =
 
 
 def _write_overlap(write: Writer) -> None:
-    """Defines `share`: of what the box and each of the kept ones that are loaded cover, what both do; 0 for boxes of no area."""
+    """Defines `share`: intersection over union of the box and each loaded kept one; 0 for boxes without area."""
     for axis in "yx":
         low, high = f"maximum(low_{axis}, kept_low_{axis})", f"minimum(high_{axis}, kept_high_{axis})"
         write(f"shared_{axis} = maximum({high} - {low}, 0.0)")

@@ -1,23 +1,21 @@
 """The template of count_text_ngrams: a walk over the bytes of each text, by tables.
 
-A text is one unit of work. Its last tokens' numbers lie in a ring in the scratch memory: each token closes the n-grams that end
+A text is one unit of work. Its last tokens' numbers are in a ring buffer in scratch: each token closes the n-grams that end
 with it, which are read from there backwards.
 
-The tables may come from anywhere: states and slots are taken modulo powers of two, what else they say is checked before it is
-followed, and a full table ends a search after as many slots.
+The tables are untrusted: states and slots are taken modulo powers of two, other contents are checked before they are
+followed, and a full table ends a search after its number of slots.
 """
 
 from __future__ import annotations
 
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.table import bound_attributes
+from .. import costs
 from ..operators.text_counts import BEFORE, EDGE_FACTORS, END, HASH_FACTOR, HASH_START
 from ..target import Target
 from .kernel import Kernel
 from .writer import Writer, estimate, shape_of
-
-_BYTES = 100  # that a text is taken to have
-_BYTE_PICOSECONDS = 2000
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -29,13 +27,13 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
         return None
     it = _Counts(definition, target)
     it.write_all()
-    nanoseconds = estimate(shape_of(definition.params[1])[0]) * _BYTES * _BYTE_PICOSECONDS / 1000
+    nanoseconds = estimate(shape_of(definition.params[1])[0]) * costs.TEXT_BYTES * costs.TEXT_BYTE_PS / 1000
     return it.write.kernel(nanoseconds, 8 * it.ring)
 
 
 class _Counts:
-    """Variables: `begin` and `end` are those of a text, `place` is where a match is looked for, `best` where the longest one
-    ends."""
+    """Variables: `begin` and `end` are a text's, `place` is the start of the current match, `best` the end of the longest
+    one."""
 
     def __init__(self, definition: PrimitiveDefinition, target: Target) -> None:
         attributes = bound_attributes(definition.nodes[0])
@@ -56,7 +54,7 @@ class _Counts:
         text, ends, moves, tokens, letters, edges, columns = (shape_of(param)[0] for param in self.definition.params)
         write.sizes(size=text, rows=ends, states=moves, slots=tokens, letter_count=letters, edge_slots=edges)
         write.sizes(nodes=columns, width=self.width, least=self.least)
-        write.split("rows", f"(size * {_BYTE_PICOSECONDS} + rows * width * 100) // 1000")
+        write.split("rows", f"(size * {costs.TEXT_BYTE_PS} + rows * width * {costs.TEXT_COLUMN_PS}) // 1000")
         write(f"whole = width - width % {write.lanes}")
         with write.block("for row in range(first, last)"):
             write("begin = load_int64(ends, max(row - 1, 0) * 8) * min(row, 1)", "end = load_int64(ends, row * 8)")
@@ -80,7 +78,7 @@ class _Counts:
                 self._write_state_behind()
 
     def _write_match(self) -> None:
-        """Defines where the longest match at the place ends, how many characters it has, and the hash of its bytes."""
+        """Defines the end of the longest match at the place, its number of characters, and the hash of its bytes."""
         write = self.write
         start = HASH_START - (1 << 64)
         write("at = place", "seen = 0", "characters = 0", "best = place", f"hashed = {start}", f"key = {start}")
@@ -98,7 +96,7 @@ class _Counts:
                 self._write_rest_of_character("at", hashes=True)
 
     def _write_rest_of_character(self, place: str, hashes: bool = False) -> None:
-        """Moves a place behind its character's bytes, of which it stands on the second one."""
+        """Moves a place from the second byte of a character to its end."""
         write = self.write
         with write.block(f"while {place} < end"):
             write(f"behind = convert_int64(load_uint8(text, {place}))")
@@ -120,7 +118,7 @@ class _Counts:
             write(f"state = {int(BEFORE.WORD)}")
 
     def _write_number(self) -> None:
-        """Defines the number of the token from `place` to `best`; -1 of one that the tokens lack."""
+        """Defines the number of the token from `place` to `best`; -1 for an unknown one."""
         write = self.write
         write("number = -1", "length = best - place", "key = (key ^ ((key >> 32) & 4294967295)) & 2147483647")
         write("slot = key")
@@ -164,7 +162,7 @@ class _Counts:
                     self._write_column()
 
     def _write_edge(self) -> None:
-        """The node becomes that of its n-gram with the token before; -1 if there is none."""
+        """Extends the node's n-gram by the previous token; -1 if there is no such node."""
         write = self.write
         first, second = (factor - (1 << 64) for factor in EDGE_FACTORS)
         write(f"edge = ((node * {first} + before * {second}) >> 32) & 2147483647", "found = -1")

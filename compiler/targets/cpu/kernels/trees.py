@@ -6,7 +6,7 @@ block of rows meets a block of trees, whose nodes stay in L1, before the next on
 of rows go one by one, each down eight trees together, which are of no block: of large trees, a block is one. After the depth of
 a tree's highest leaf, the walk ends where nothing moves any more.
 
-The tables may come from anywhere: nodes and columns are taken modulo powers of two, and where a tree lies is checked before it
+The tables are untrusted: nodes and columns are taken modulo powers of two, and a tree's range is checked before it
 is entered.
 """
 
@@ -18,21 +18,14 @@ from typing import NamedTuple
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.table import bound_attributes
 from ....operators.trees import COLUMN_SCALE, TREE, columns_mask, link_word, neutral, node_words, power_of_two
+from .. import costs
 from ..target import Target
 from .expression import literal
 from .kernel import Kernel
 from .writer import Writer, estimate, scaled, shape_of
 
 _LANES = COLUMN_SCALE  # rows that go down a tree together
-_SCRATCH = 128 << 10  # bytes of columns and sums of a block of rows: half of the L2 of small CPUs
 _MOST_GROUPS = 64  # of eight rows in a block
-_BLOCKS = 16  # of rows that a call has at least, so that threads share them
-_NODE_BYTES = 16 << 10  # of a block of trees: half of L1
-_LINE = 64  # bytes between the columns of two groups, whose lines would all be in the same sets of L1
-_STEP_PICOSECONDS = 700
-# A group of fewer rows goes one by one, each down eight trees together: a walk of eight rows takes as long for one of them.
-# A call of 500 trees of depth 9: 46 us by a walk of eight rows; one by one, 9 for one row, 39 for six, 46 for seven.
-_FEW = 7
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -48,7 +41,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
 
 
 class _Walk(NamedTuple):
-    """Names of what one of the eight walks goes by."""
+    """Names of the variables of one of the eight walks."""
 
     tree: str
     reach: str
@@ -56,8 +49,8 @@ class _Walk(NamedTuple):
 
 
 class _Trees:
-    """Variables: `columns_of` and `sums` are where a group of rows has its columns and its part of the result, n0 … n7 how far
-    its rows are from the `tree`'s first node."""
+    """Variables: `columns_of` and `sums` are the addresses of a row group's columns and its part of the result, n0 … n7 offsets
+    of its rows' nodes from the `tree`'s first one."""
 
     def __init__(self, definition: PrimitiveDefinition, target: Target) -> None:
         attributes = bound_attributes(definition.nodes[0])
@@ -73,14 +66,14 @@ class _Trees:
         self.size = self.dtype.itemsize
         self.node_bytes = 4 * node_words(self.dtype)
         self.all_columns = self.columns * (2 if self.has_copy else 1)
-        self.column_bytes = power_of_two(self.all_columns) * _LANES * self.size + _LINE
+        self.column_bytes = power_of_two(self.all_columns) * _LANES * self.size + costs.LINE_BYTES
         self.sum_bytes = self.targets * _LANES * self.size
-        self.groups = min(max(1, _SCRATCH // (self.column_bytes + self.sum_bytes)), _MOST_GROUPS)
+        self.groups = min(max(1, costs.SMALL_L2_BYTES // 2 // (self.column_bytes + self.sum_bytes)), _MOST_GROUPS)
         self.scratch_bytes = self.groups * (self.column_bytes + self.sum_bytes)
         each = int(nodes[0]) // max(int(trees[0]), 1)  # type: ignore[arg-type]
-        self.block = max(1, _NODE_BYTES // max(each * self.node_bytes, 1))
+        self.block = max(1, costs.HALF_L1_BYTES // max(each * self.node_bytes, 1))
         depth = max(1, each.bit_length())
-        self.row_picoseconds = int(trees[0]) * depth * _STEP_PICOSECONDS + 1  # type: ignore[arg-type]
+        self.row_picoseconds = int(trees[0]) * depth * costs.TREE_STEP_PS + 1  # type: ignore[arg-type]
         kinds = [self.aggregate, self.dtype.name, "rows of leaves" * self.is_dense, "NaN as the least" * self.has_copy]
         self.write = Writer(definition, target, ", ".join(filter(None, ["tree_ensemble", *kinds])))
 
@@ -91,7 +84,7 @@ class _Trees:
         write.sizes(rows=self.rows, columns=self.columns, targets=self.targets)
         write.sizes(node_count=self.nodes, tree_count=self.trees, leaf_count=self.leaves)
         write.sizes(most_groups=self.groups, tree_block=self.block, row_picoseconds=self.row_picoseconds)
-        least = f"(rows // {_BLOCKS} + {_LANES - 1}) // {_LANES}"
+        least = f"(rows // {costs.MANY_UNITS} + {_LANES - 1}) // {_LANES}"
         write(
             f"rows_each = {_LANES} * max(1, min(most_groups, {least}))", "units = (rows + rows_each - 1) // rows_each"
         )
@@ -100,7 +93,7 @@ class _Trees:
         with write.block("for unit in range(first, last)"):
             write("row = unit * rows_each", "count = min(rows_each, rows - row)")
             write(f"groups = (count + {_LANES - 1}) // {_LANES}")
-            write(f"whole = (count + {_LANES - _FEW}) // {_LANES}")
+            write(f"whole = (count + {_LANES - costs.TREE_FEW_ROWS}) // {_LANES}")
             with write.block("for g in range(groups)"):
                 self._write_places()
                 self._write_columns()
@@ -124,7 +117,7 @@ class _Trees:
         )
 
     def _write_columns(self) -> None:
-        """The columns of a group of rows; where there are fewer, those of the last one again."""
+        """The columns of a group of rows; a partial group repeats its last row."""
         write, size, name = self.write, self.size, self.dtype.name
         with write.block(f"for lane in range({_LANES})"):
             write(f"source = x + min(row + g * {_LANES} + lane, rows - 1) * columns * {size}")
@@ -177,7 +170,7 @@ class _Trees:
                             self._write_weight(f"tree{lane}", f"column_word{lane}", lane, f"r * {self.size}")
 
     def _write_head(self, number: str, suffix: str) -> None:
-        """Defines what the walk down a tree needs to know of it."""
+        """Loads the header of a tree."""
         write = self.write
         write(f"head = trees + ({number}) * {4 * TREE.WORDS}")
         for word in (TREE.FIRST, TREE.REACH, TREE.LEAST, TREE.MOST):
@@ -191,7 +184,7 @@ class _Trees:
         write(f"sure{suffix} = max(0, min(least_word, most{suffix}))")
 
     def _write_walk(self, walk: Callable[[int], _Walk]) -> None:
-        """Eight walks, step by step, until none of them moves any more: a leaf is followed by itself."""
+        """Eight walks, step by step, until none of them moves: a leaf's successor is itself."""
         write = self.write
         write(*(f"n{lane} = 0" for lane in range(_LANES)))
         with write.block("for s in range(sure)"):
@@ -208,7 +201,7 @@ class _Trees:
                 write("break")
 
     def _write_step(self, lane: int, walk: _Walk) -> None:
-        """Defines where a row goes from its node."""
+        """Defines a row's next node."""
         half = 4 * link_word(self.dtype)
         column = f"(convert_int64(load_int32({walk.tree}, n{lane} + {half // 2})) & {columns_mask(self.all_columns)})"
         value = f"load_{self.dtype.name}(columns_of, {column} * {self.size} + {walk.row_at})"
@@ -217,7 +210,7 @@ class _Trees:
         self.write(f"m{lane} = convert_int64({link}) & {walk.reach}")
 
     def _combined(self, held: str, weight: str) -> str:
-        """NaN among sums of minima stays, as in NumPy."""
+        """The minimum of sums propagates NaN, as in NumPy."""
         return (
             f"{held} + {weight}" if self.aggregate in ("sum", "average") else f"{self.aggregate}imum({held}, {weight})"
         )

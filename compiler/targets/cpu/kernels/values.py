@@ -228,7 +228,7 @@ class Pointer(Value):
         return self._loaded("load", element, is_vector=False)
 
     def vector(self, element: Operand, *count: Operand) -> Value:
-        """LANES elements from that one on; zeros behind the first `count` of them, whose memory is not touched."""
+        """LANES elements from that one on; zeros after the first `count` of them, whose memory is not touched."""
         return self._loaded("vload", element, *count)
 
     def prefetch(self, element: Operand) -> None:

@@ -15,18 +15,16 @@ from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
 from .....formats.types import TensorType
 from .....native.convention import STREAM_ALIGNMENT
+from .. import costs
 from ..target import Target
 from .kernel import UNFIT, Kernel, TooLargeError, Unsupported
 from .operands import Rewired
 from .relations import WORD, Relation, magnitude, relations, unbounded
 
-NANOSECONDS_A_BYTE = 0.01  # that one thread moves from or to the caches
-_STREAMED_BYTES = 32 << 20  # of a result that is written past the caches
 _NOTE_BYTES = 64  # at the beginning of scratch memory that is prepared
 _MOST_SCRATCH_BYTES = 1 << 28  # of a thread: attributes of strange definitions, such as strides of 2^40, ask for more
 TEXT = 1 << 18  # characters of a kernel's text; the longest of the zoo, ResNet-18's by Winograd, has 63,730
-_MOST_NANOSECONDS = 1 << 62  # that an estimate says
-SYMBOLIC_SIZE = 64  # what a symbolic dimension is taken to be in estimates
+_LARGEST_ESTIMATE = 1 << 62  # nanoseconds
 
 
 class Writer:
@@ -53,7 +51,7 @@ class Writer:
         self._check_products()
 
     def require_zero(self, dim: Dim) -> None:
-        """Lets the kernel fail where a dimension is not 0. Before the split."""
+        """Makes the kernel fail if a dimension is not 0. Before the split."""
         if isinstance(dim, SymbolicDim):
             self._relations.append(Relation(dim, is_zero=True))
 
@@ -124,25 +122,25 @@ class Writer:
         self(f"{name} = args + {8 * arguments + 127} & -128")
 
     def prepare(self, name: str) -> None:
-        """Defines `name` to say what the scratch memory has been prepared for, -1 at first: what one part leaves there
-        serves the thread's next ones. Before the split, and before anything else names places in the scratch memory."""
+        """Defines `name` as the key of the data staged in scratch (-1: none): what one part leaves there
+        serves the thread's next ones. Before the split, and before any other use of scratch."""
         self._prepared = name
         self(f"{name} = -1", "noted = scratch", f"scratch += {_NOTE_BYTES}")
 
     def split(self, units: str, nanoseconds: str, is_uneven: bool = False) -> None:
-        """Answers how many parts are worth it, and takes this part's share of the units."""
+        """Answers with the number of parts that pay, and takes this part's share of the units."""
         self.ask(units, nanoseconds, is_uneven)
         self.share(units)
 
     def split_evenly(self, units: str, pieces: str, nanoseconds: str, is_uneven: bool = False) -> None:
         """The same where units are few and large, and consist of `pieces` each: `first` and `last` count pieces, so that
-        two threads have three and a half of seven units each. Each has as many parts, about one a unit."""
+        two threads get three and a half of seven units each. Each gets the same number of parts, about one a unit."""
         self.ask(f"({units} + parts - 1) // parts * parts", nanoseconds, is_uneven)
         self.share(f"{units} * {pieces}")
 
     def ask(self, units: str, nanoseconds: str, is_uneven: bool = False) -> None:
-        """Answers into how many parts, of one unit of work at least, the call should be split: twice as many where the last
-        units are smaller, so that the thread that has these takes over some of the others'."""
+        """Answers with the number of parts, of at least one unit of work, for the call: twice as many if the last
+        units are smaller, so that the thread with these can steal from the others."""
         threads = "2 * parts if parts > 1 else 1" if is_uneven else "parts"
         with self.block("if part < 0"):
             self(f"return parts_for({nanoseconds}, {units}, {threads})")
@@ -150,21 +148,21 @@ class Writer:
         self._leave_if_empty()
 
     def alone(self) -> None:
-        """Answers that the call is one part. Where there are more, the first one does it all."""
+        """Answers that the call is one part. If there are more, the first one does it all."""
         with self.block("if part != 0"):
             self("return 1 if part < 0 else 0")
         self._check_sizes()
         self._leave_if_empty()
 
     def _check_products(self) -> None:
-        """Fails where a dimension cannot be computed, before any is: the least word has no quotient by -1."""
+        """Fails if a dimension cannot be computed, before any is: the least word divided by -1 overflows."""
         names = {name: str(dim) for name, dim in self._variables.items()}
         for operand in unbounded(self.definition):
             with self.block(f"if {magnitude(operand, names)} >= {float(WORD)}"):
                 self(f"return {UNFIT}")
 
     def _check_sizes(self) -> None:
-        """Fails where sizes do not fit each other."""
+        """Fails if sizes do not match."""
         for number, relation in enumerate(dict.fromkeys(self._relations)):
             self.size(f"related{number}", relation.dim)
             with self.block(f"if related{number} {relation.failure}"):
@@ -172,7 +170,7 @@ class Writer:
 
     def _leave_if_empty(self) -> None:
         """There is nothing to do if no output has elements. Loops alone would find that out too, but after as many rounds
-        as an axis beside one of no elements is long, which may be any number."""
+        as the length of an axis beside an empty one, which may be any number."""
         counts = [dims.element_count(shape_of(result)) for result in self.definition.results]
         if not any(counts):
             self("return 0")
@@ -200,12 +198,12 @@ class Writer:
             with self.block("if parts > 1"):
                 self(f"store_int64(noted, 0, {self._prepared})")
         source = "\n".join([*self._lines, "    return 0", ""])
-        nanoseconds = min(max(1, nanoseconds), _MOST_NANOSECONDS)
+        nanoseconds = min(max(1, nanoseconds), _LARGEST_ESTIMATE)
         return Kernel(source, self.lanes, tuple(self.words), scratch_bytes, int(nanoseconds), self.title)
 
 
 def write_copy(write: Writer, itemsize: int, target: str, source: str, begin: str, end: str) -> None:
-    """Copies elements `begin` to `end` of what is at one address to the same places at another, as vectors."""
+    """Copies elements `begin` to `end` from one address to the same offsets at another, as vectors."""
     place, lanes = scaled("k", itemsize), write.lanes
     load = f"vload_uint{8 * itemsize}({source}, {place}"
     write(f"whole = {end} - ({end} - {begin}) % {lanes}")
@@ -216,7 +214,7 @@ def write_copy(write: Writer, itemsize: int, target: str, source: str, begin: st
 
 
 class Odometer:
-    """Writes the indices of nested axes, given outermost first as (index variable, size variable), that are walked as one."""
+    """Writes the indices of nested axes that are walked as one, given outermost first as (index variable, size variable)."""
 
     def __init__(self, write: Writer, axes: Sequence[tuple[str, str]]) -> None:
         self.write, self.axes = write, list(axes)
@@ -261,14 +259,14 @@ def leaves_cache(shape: Sequence[Dim], target: Target) -> bool:
 
 
 def is_streamed(type_: TensorType) -> bool:
-    """Whether a result is written past the caches: none has room for it, and to read what is overwritten would be a third or a
-    quarter of all that comes and goes."""
-    return type_.is_static and type_.nbytes >= _STREAMED_BYTES
+    """Whether a result is written by non-temporal stores: it is larger than the caches, and reading what is overwritten would
+    be a third or a quarter of the memory traffic."""
+    return type_.is_static and type_.nbytes >= costs.STREAMED_BYTES
 
 
 def write_streaming(write: Writer, streams: bool, places: str, write_loop: Callable[[str], None]) -> None:
-    """A loop, which is told by what function it writes vectors: where it `streams`, past the caches, if no bit of the `places`
-    speaks against it."""
+    """A loop, given its vector store function: a non-temporal one if it `streams` and no bit of the `places`
+    prevents it."""
     if not streams:
         write_loop("vstore")
         return
@@ -283,9 +281,9 @@ def estimate(dim: Dim) -> int:
     if isinstance(dim, int):
         return dim
     try:
-        return dims.evaluate(dim, dict.fromkeys(dims.variables(dim), SYMBOLIC_SIZE))
+        return dims.evaluate(dim, dict.fromkeys(dims.variables(dim), costs.SYMBOLIC_SIZE))
     except ZeroDivisionError:
-        return SYMBOLIC_SIZE
+        return costs.SYMBOLIC_SIZE
 
 
 def scaled(elements: str, itemsize: int) -> str:
@@ -296,10 +294,10 @@ def scaled(elements: str, itemsize: int) -> str:
 
 
 def widened(loaded: str, dtype: DType) -> str:
-    """A value from memory as it is computed with."""
+    """A loaded value in its computed type."""
     return loaded if dtype.computed is dtype else f"convert_{dtype.computed.name}({loaded})"
 
 
 def stored(value: str, dtype: DType) -> str:
-    """A computed value as it is written to memory."""
+    """A computed value in its stored type."""
     return value if dtype.computed is dtype else f"convert_{dtype.name}({value})"

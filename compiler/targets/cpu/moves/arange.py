@@ -5,9 +5,10 @@ from __future__ import annotations
 from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.table import bound_attributes
+from .. import costs
 from ..kernels.expression import computed_type
 from ..kernels.kernel import Kernel
-from ..kernels.writer import NANOSECONDS_A_BYTE, Writer, estimate, scaled, shape_of, stored
+from ..kernels.writer import Writer, estimate, scaled, shape_of, stored
 from ..target import Target
 
 
@@ -25,9 +26,9 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     for name, value in (("size", size), ("start", attributes["start"]), ("step", attributes["step"])):
         write.size(name, value)
     write(f"blocks = (size + {write.lanes - 1}) // {write.lanes}")
-    write.split("blocks", f"size * {result.dtype.itemsize} // {round(1 / NANOSECONDS_A_BYTE)}")
+    write.split("blocks", f"size * {result.dtype.itemsize} // {round(1 / costs.CACHED_BYTE_NS)}")
     with write.block("for block in range(first, last)"):
         write(f"i = block * {write.lanes}", "number = (iota_int64() + i) * step + start")
         value = stored(f"convert_{computed_type(result.dtype).name}(number)", result.dtype)
         write(f"vstore(out, {scaled('i', result.dtype.itemsize)}, {value}, min({write.lanes}, size - i))")
-    return write.kernel(estimate(size) * result.dtype.itemsize * NANOSECONDS_A_BYTE)
+    return write.kernel(estimate(size) * result.dtype.itemsize * costs.CACHED_BYTE_NS)

@@ -1,8 +1,8 @@
-"""Joining, splitting and shuffling the channels of channel-blocked images where these do not end with a block.
+"""Joining, splitting and shuffling channels of channel-blocked images that do not end on a block boundary.
 
-The pixels of a tile are first laid down with all their channels side by side, in the scratch memory, and read again from where
-a block of the result begins. Lanes behind an image's last channel are overwritten by the next image's. Where parts of the
-channels take turns, as many as a power of two, vectors of two parts are interleaved, then what that gives.
+The pixels of a tile are first stored with all their channels side by side, in scratch, and read again from where
+a block of the result begins. Lanes beyond an image's last channel are overwritten by the next image's. If parts of the
+channels alternate, and their number is a power of two, vectors are interleaved in pairs, repeatedly.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ from collections.abc import Sequence
 from .....formats import dims
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.table import bound_attributes
+from .. import costs
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, shape_of
 from ..products.tile import BLOCK
 from ..target import Target
 
-_TILE_BYTES = 1 << 14  # of the scratch memory: what L1 holds with ease
 _MOST_PIXELS = 32  # of a tile; with few, elements would be read before they have left the store buffer
-_PICOSECONDS = 100  # that an element takes
 _FIELDS = ("image_number", "lane_bytes", "first_block", "end_block", "image_blocks")
 
 
@@ -34,7 +33,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     first = definition.params[node.inputs[0]]
     image, size = shape_of(first), first.dtype.itemsize
     row = (-(-sum(channels) // BLOCK) + 2 | 1) * BLOCK * size
-    tile = max(1, min(_MOST_PIXELS, _TILE_BYTES // row))
+    tile = max(1, min(_MOST_PIXELS, costs.HALF_L1_BYTES // row))
     write = Writer(definition, target, "join_channels" + (f", {turns} in turns" if turns > 1 else ""))
     write.lanes = BLOCK
     write.output("result", 0)
@@ -52,7 +51,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     )
     write(f"table = words + {8 * len(write.words)}", "tiles = (pixels + tile - 1) // tile")
     write.words.extend(word for entry in table for word in entry)
-    picoseconds = _PICOSECONDS * BLOCK
+    picoseconds = costs.CHANNELS_PS * BLOCK
     write.split("images * tiles", f"images * parts_apart * blocks * pixels * {picoseconds} // 1000")
     with write.block("for unit in range(first, last)"):
         write("image = unit // tiles", "begin = (unit - image * tiles) * tile", "width = min(tile, pixels - begin)")
@@ -60,13 +59,13 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
         with write.block("for part_apart in range(parts_apart)"):
             _write_blocks(write, turns, size)
     elements = estimate(dims.element_count(shape_of(definition.results[0])))
-    return write.kernel(elements * _PICOSECONDS / 1000, row * tile)
+    return write.kernel(elements * costs.CHANNELS_PS / 1000, row * tile)
 
 
 def _entries(
     words: Sequence[int], channels: tuple[int, ...], start: int, end: int, size: int
 ) -> list[tuple[int, int, int, int, int]]:
-    """For each image of which some channels from `start` to `end` are taken: the values of `_FIELDS`."""
+    """The values of `_FIELDS` for each image that has channels from `start` to `end`."""
     found, place = [], 0
     for word, count in zip(words, channels, strict=True):
         low, high = max(start - place, 0), min(end - place, count)
@@ -89,7 +88,7 @@ def _write_pixels(write: Writer, size: int) -> None:
 
 
 def _write_blocks(write: Writer, turns: int, size: int) -> None:
-    """The blocks of one of the parts that lie apart."""
+    """The blocks of one of the separate parts."""
     vector = BLOCK * size
     with write.block("for block in range(blocks)"):
         write(f"a = scratch + start + part_apart * part_bytes + block * {vector // turns}")
@@ -99,7 +98,7 @@ def _write_blocks(write: Writer, turns: int, size: int) -> None:
 
 
 def _in_turns(parts: Sequence[int], size: int) -> str:
-    """A vector of the first channels of each part in turns."""
+    """A vector of the first channels of each part, interleaved."""
     if len(parts) == 1:
         return f"vload_uint{8 * size}(a, pixel * row + {parts[0]} * part_bytes)"
     return f"interleaved({_in_turns(parts[::2], size)}, {_in_turns(parts[1::2], size)})"

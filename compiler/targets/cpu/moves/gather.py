@@ -2,7 +2,7 @@
 kernel with code 1.
 
 The first two see x as [outer, length, inner]. `take` copies a run of `inner` elements for each index, or gathers single ones
-where the axis is the last.
+if the axis is the last.
 """
 
 from __future__ import annotations
@@ -16,17 +16,13 @@ from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.shapes import axis_of
 from ....operators.table import bound_attributes
+from .. import costs
 from ..kernels.kernel import Kernel
 from ..kernels.values import OUT_OF_RANGE, Code, Operand, Pointer, Value, Walk, any_lane, either, iota, least, select
 from ..kernels.writer import estimate, shape_of
 from ..target import Target
 
-_BLOCK = 1024  # elements of a run, or indices, that are one unit of work
-_IN_TABLE = range(16, 4097)  # indices
-_ROWS_FOR_TABLE = 4
 _LONGEST = 1 << 31  # of an axis whose places a table of 32-bit numbers tells
-_ELEMENT_PICOSECONDS = 500  # that an element takes, where each has an index of its own
-_ROW_PICOSECONDS = 2000  # that looking up an index of several axes takes
 
 
 def lower_take(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -35,7 +31,7 @@ def lower_take(definition: PrimitiveDefinition, target: Target) -> Kernel | None
         return None
     it = _Lookup(definition, target, dims.element_count(shape_of(definition.params[1])))
     is_single = it.has_single_elements
-    picoseconds = 200 if is_single else 40 * it.x.element.itemsize
+    picoseconds = costs.GATHER_ALONG_PS if is_single else costs.COPY_BYTE_PS * it.x.element.itemsize
     scratch = _table_bytes(definition, it.axis) if is_single else 0
     is_known = it.code.prepare("is_known") if scratch else None
     with it.blocks(is_single, picoseconds) as (i, j, begin, end):
@@ -56,7 +52,7 @@ def _table_bytes(definition: PrimitiveDefinition, axis: int) -> int:
     outer, length = dims.product(shape[:axis]), shape[axis]
     if not isinstance(count, int) or not isinstance(outer, int) or not isinstance(length, int) or length > _LONGEST:
         return 0
-    return 4 * count if count in _IN_TABLE and outer >= _ROWS_FOR_TABLE else 0
+    return 4 * count if count in costs.INDEX_TABLE and outer >= costs.INDEX_TABLE_ROWS else 0
 
 
 def _write_elements(
@@ -67,8 +63,8 @@ def _write_elements(
     place: Callable[[Value], Value],
     source: Callable[[Value, Value], Value],
 ) -> None:
-    """Elements `begin` to `end`: number k goes to `place(k)`, from `source(k, at)`, where `at` is index number `index(k)`.
-    Vectors, if no index is out of range."""
+    """Elements `begin` to `end`: element k is stored at `place(k)`, from `source(k, at)`, where `at` is index number `index(k)`:
+    as vectors, if no index is out of range."""
     code = it.code
     whole = code.let("whole", end - (end - begin) % code.lanes)
     with code.loop("k", begin, whole, code.lanes) as k:
@@ -83,7 +79,7 @@ def _write_elements(
 
 
 def _write_singles_by_table(it: _Lookup, is_known: Value, i: Value, begin: Value, end: Value) -> None:
-    """One element for each index from `begin` to `end`, for many rows: the indices are looked at once."""
+    """One element for each index from `begin` to `end`, for many rows: the indices are checked once."""
     code, table = it.code, it.code.pointer(it.code.scratch, DType.int32)
     with code.when(is_known < 0):
         with code.loop("j", it.count) as j:
@@ -95,7 +91,7 @@ def _write_singles_by_table(it: _Lookup, is_known: Value, i: Value, begin: Value
 
 
 def _write_run(it: _Lookup, i: Value, j: Value, begin: Value, end: Value) -> None:
-    """Elements `begin` to `end` of the run that one index stands for."""
+    """Elements `begin` to `end` of one index's run."""
     at = it.write_index(j)
     a = it.code.let("a", it.x.at((i * it.length + at) * it.inner))
     b = it.code.let("b", it.target.at((i * it.count + j) * it.inner))
@@ -111,7 +107,7 @@ def lower_take_along_axis(definition: PrimitiveDefinition, target: Target) -> Ke
     if indices[:axis] + indices[axis + 1 :] != shape[:axis] + shape[axis + 1 :]:
         return None
     it = _Lookup(definition, target, indices[axis])
-    with it.blocks(it.has_single_elements, _ELEMENT_PICOSECONDS) as (i, j, begin, end):
+    with it.blocks(it.has_single_elements, costs.GATHER_PS) as (i, j, begin, end):
 
         def place(k: Value) -> Value:
             return i * it.count + k if it.has_single_elements else (i * it.count + j) * it.inner + k
@@ -121,7 +117,7 @@ def lower_take_along_axis(definition: PrimitiveDefinition, target: Target) -> Ke
 
         _write_elements(it, begin, end, place, place, source)
     elements = estimate(dims.element_count(shape_of(definition.results[0])))
-    return it.code.kernel(elements * _ELEMENT_PICOSECONDS / 1000)
+    return it.code.kernel(elements * costs.GATHER_PS / 1000)
 
 
 def lower_gather_nd(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -142,13 +138,14 @@ def lower_gather_nd(definition: PrimitiveDefinition, target: Target) -> Kernel |
     lengths = [code.size(f"length{axis}", shape[batch_axes + axis]) for axis in range(depth)]
     count = code.size("count", dims.product(indices[batch_axes:-1]))
     inner = code.size("inner", dims.product(shape[batch_axes + depth :]))
-    first, last = code.split(batch * count, batch * count * (_ROW_PICOSECONDS + 40 * itemsize * inner) // 1000)
+    cost = costs.GATHER_ROW_PS + costs.COPY_BYTE_PS * itemsize * inner
+    first, last = code.split(batch * count, batch * count * cost // 1000)
     with code.loop("row", first, last) as row:
         at = write_indices(code, numbers, row, lengths, code.let("at", row // count))
         a, b = code.let("a", x.at(at * inner)), code.let("b", to.at(row * inner))
         code.copy(b, a, 0, inner)
     rows, elements = (estimate(dims.element_count(part)) for part in (indices[:-1], shape_of(definition.results[0])))
-    return code.kernel((rows * _ROW_PICOSECONDS + elements * 40 * itemsize) / 1000)
+    return code.kernel((rows * costs.GATHER_ROW_PS + elements * costs.COPY_BYTE_PS * itemsize) / 1000)
 
 
 def _is_alone(definition: PrimitiveDefinition) -> bool:
@@ -174,19 +171,19 @@ class _Lookup:
 
     @contextlib.contextmanager
     def blocks(self, is_single: bool, picoseconds: int) -> Iterator[tuple[Value, Value, Value, Value]]:
-        """Walks the runs at all (i, j), or if runs are single elements, the rows of indices at all i: in blocks, of elements
-        `begin` to `end`."""
+        """Loops over elements `begin` to `end` of the runs at all (i, j) or, for runs of one element, of the indices at all i."""
         code, run = self.code, self.count if is_single else self.inner
         walk = Walk(code, [("i", self.outer), ("j", self.count)][: 1 if is_single else 2])
-        rows, blocks = code.let("rows", walk.count), code.let("blocks", (run + (_BLOCK - 1)) // _BLOCK)
+        rows = code.let("rows", walk.count)
+        blocks = code.let("blocks", (run + (costs.INDEX_UNIT - 1)) // costs.INDEX_UNIT)
         first, last = code.split(rows * blocks, rows * run * picoseconds // 1000)
         with code.when(first < last):
             row = code.let("row", first // blocks)
             block = code.let("block", first - row * blocks)
             walk.start(row)
         with code.loop("_", first, last):
-            begin = code.let("begin", block * _BLOCK)
-            end = code.let("end", least(begin + _BLOCK, run))
+            begin = code.let("begin", block * costs.INDEX_UNIT)
+            end = code.let("end", least(begin + costs.INDEX_UNIT, run))
             yield walk.indices[0], walk.indices[-1], begin, end
             code.add(block, 1)
             with code.when(block.equals(blocks)):
@@ -203,7 +200,7 @@ def bits(itemsize: int) -> DType:
 
 
 def write_indices(code: Code, indices: Pointer, number: Value, lengths: Sequence[Value], at: Value) -> Value:
-    """Makes `at`, a place among the axes before, one among these and those of the `lengths`, by the index of that number."""
+    """Extends `at`, a position on the leading axes, by the axes of these lengths, from the index of that number."""
     for axis, length in enumerate(lengths):
         found = write_index(code, indices, number * len(lengths) + axis, length, f"at{axis}")
         code.set(at, at * length + found)

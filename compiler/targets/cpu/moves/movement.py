@@ -1,12 +1,12 @@
 """The template of data movement: each operator is a few strided copies, a copy is one loop nest.
 
-A copy takes the element at `start + Σ index · step` of its source to the same expression of its target. Axes that both
-sides walk as one are merged; what is left decides on the innermost loop:
+A copy moves the element at `start + Σ index · step` of its source to the same expression of its target. Axes that both
+sides allow are merged; the rest decides on the innermost loop:
 
     run         both are contiguous: vectors are copied
-    fill        the source stands still: one element is repeated
-    transpose   each is contiguous along another axis: square tiles are turned in registers, or, where one of the axes is
-                very short and the elements are contiguous all the same, such as the colours of pixels, parted and joined
+    fill        the source has step 0: one element is repeated
+    transpose   each is contiguous along another axis: square tiles are transposed in registers or, if one of the axes is
+                very short and the elements are contiguous, such as the colours of pixels, (de)interleaved
     strided     all else: element by element
 
 Runs that are too short for any of these are copied by a table (`short_runs.py`).
@@ -23,24 +23,16 @@ from .....formats.dims import Dim
 from .....formats.primitive import PrimitiveDefinition
 from .....native.convention import FEW
 from ....codegen.copies import Copy, copies_of
+from .. import costs
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Odometer, Writer, estimate, is_streamed, scaled, write_streaming
 from ..target import Target
 from . import short_runs
-from .runs import BLOCK, is_of_runs, write_runs
+from .runs import is_of_runs, write_runs
 
 _TILES = 4  # side by side: neighbouring cache lines of the source are read one after another
-
-# Target lines a multiple of this many bytes apart collide in L1's sets. There, this many tiles are
-# turned one behind the other, along those lines, before the next one beside them.
-_CROWDED = 1024
-_RUN = 32
-
-# A multiple of this many bytes apart, they fall into one set, too small for all lines of a tile: halves of tiles are transposed
-# there, unless the lines of the source are in few sets, too.
-_ONE_SET = 4096
-_FEW_SETS = 2048
-_HALF_RUN = 16
+_RUN = 32  # consecutive tiles, where target lines are in few sets of L1
+_HALF_RUN = 16  # where they are in one
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
@@ -52,7 +44,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kerne
 def _kernel(definition: PrimitiveDefinition, copies: Sequence[Copy], target: Target) -> Kernel:
     (node,) = definition.nodes
     itemsize = node.results[0].dtype.itemsize
-    picoseconds = 40 * itemsize
+    picoseconds = costs.COPY_BYTE_PS * itemsize
     total = sum(estimate(dims.element_count([axis.size for axis in copy.axes])) for copy in copies)
     if all(map(is_of_runs, copies)):
         write = Writer(definition, target, "copies of runs")
@@ -78,7 +70,7 @@ def _kernel(definition: PrimitiveDefinition, copies: Sequence[Copy], target: Tar
 
 
 class _Nest:
-    """Writes the loops of one copy; `mark` tells its variables from those of the kernel's other copies."""
+    """Writes the loops of one copy; `mark` is the suffix of its variables."""
 
     def __init__(self, write: Writer, copy: Copy, itemsize: int, mark: str) -> None:
         self.write, self.copy, self.itemsize, self.mark = write, copy, itemsize, mark
@@ -94,8 +86,8 @@ class _Nest:
         self.rows = Odometer(write, [(self._index(axis), self._size(axis)) for axis in self._order()])
 
     def _order(self) -> list[int]:
-        """The outer axes as they are walked: runs are neighbours on one side, and on the other as far apart as there are streams
-        that the processor follows. So the side is taken whose innermost axis is the shorter one."""
+        """The loop order of the outer axes: runs are neighbours on one side, and as many streams on the other
+        as the processor must follow. So the side with the shorter innermost axis decides."""
         outer = [axis for axis in range(self.inner) if axis != self.turned]
         steps = {axis: estimate(self.copy.axes[axis].source) for axis in outer}
         if self.turned is not None or any(step <= 0 for step in steps.values()):
@@ -147,7 +139,7 @@ class _Nest:
             write.size(f"target_start{mark}", copy.target_start)
         write(f"rows{mark} = {self.rows.count}")
         cut = self.inner if self.turned is None or self.deal == "part" else self.turned
-        block = BLOCK if self.turned is None or self.deal else self.strip
+        block = costs.RUN_UNIT if self.turned is None or self.deal else self.strip
         write(f"blocks{mark} = ({self._size(cut)} + {block - 1}) // {block}")
 
     def write_all(self) -> None:
@@ -181,8 +173,8 @@ class _Nest:
                 self.rows.advance()
 
     def _write_rows_of_runs(self) -> None:
-        """Runs that are one block each are found by two additions, along the innermost of the outer axes: to compute places
-        from all indices would take as long as a short run."""
+        """Runs of one block each advance by two additions along the innermost of the outer axes: computing addresses
+        from all indices would take as long as copying a short run."""
         write, (index, size) = self.write, self.rows.axes[-1]
         write("unit = first")
         with write.block("while unit < last"):
@@ -201,7 +193,7 @@ class _Nest:
                 self.rows.advance("count")
 
     def _point(self, side: str, start: Dim) -> None:
-        """Defines `a` or `b`: the address in the source or target of the first element at the present indices."""
+        """Defines `a` or `b`: the address in the source or target of the first element at the current indices."""
         terms = [f"{side}_start{self.mark}"] if start != 0 else []
         for index, _ in self.rows.axes:
             step = self._step(side, self._axis(index))
@@ -213,7 +205,7 @@ class _Nest:
     def _write_run(self) -> None:
         write, lanes, itemsize = self.write, self.write.lanes, self.itemsize
         source, target = self._step("source", self.inner), self._step("target", self.inner)
-        write(f"begin = block * {BLOCK}", f"end = min(begin + {BLOCK}, {self._size(self.inner)})")
+        write(f"begin = block * {costs.RUN_UNIT}", f"end = min(begin + {costs.RUN_UNIT}, {self._size(self.inner)})")
         if target != "1" or source not in ("0", "1"):
             with write.block("for i in range(begin, end)"):
                 a, b = scaled(f"i * {source}", itemsize), scaled(f"i * {target}", itemsize)
@@ -234,12 +226,16 @@ class _Nest:
             write(f"vstore(b, {place}, {'v' if source == '0' else load + ', rest)'}, rest)")
 
     def _write_groups(self) -> None:
-        """A block of groups of a few neighbours, on the one side; as many lines on the other."""
+        """A block of groups of a few neighbours on one side, and as many lines on the other."""
         assert self.turned is not None
         write, side, size, is_parting = self.write, self.side, self.itemsize, self.deal == "part"
         few, long = (self.turned, self.inner) if is_parting else (self.inner, self.turned)
         count, step = self.copy.axes[few].size, scaled(self._step("target" if is_parting else "source", few), size)
-        write(f"begin = block * {BLOCK}", f"end = min(begin + {BLOCK}, {self._size(long)})", f"step = {step}")
+        write(
+            f"begin = block * {costs.RUN_UNIT}",
+            f"end = min(begin + {costs.RUN_UNIT}, {self._size(long)})",
+            f"step = {step}",
+        )
         write(f"whole = end - (end - begin) % {side}")
         line, group = f"i * {size}", f"i * {count} * {size}"
         with write.block(f"for i in range(begin, whole, {side})"):
@@ -251,15 +247,18 @@ class _Nest:
             write(f"store_{self.type}(b, {target}, load_{self.type}(a, {source}))")
 
     def _write_tiles(self) -> None:
-        """A strip of some tiles' width, of which the source is contiguous, along the whole innermost axis."""
+        """A strip of several tiles' width, with a contiguous source, along the whole innermost axis."""
         assert self.turned is not None
         write, side, itemsize = self.write, self.side, self.itemsize
         width, height = self._size(self.turned), self._size(self.inner)
         write(f"begin = block * {self.strip}", f"end = min(begin + {self.strip}, {width})")
         write(f"a_step = {scaled(self._step('source', self.inner), itemsize)}")
         write(f"b_step = {scaled(self._step('target', self.turned), itemsize)}")
-        write(f"deep = {side}", f"if b_step % {_CROWDED} == 0:", f"    deep = {_RUN * side}")
-        write(f"is_tight = b_step % {_ONE_SET} == 0 and a_step % {_FEW_SETS} != 0")
+        # Target lines in few sets of L1: more tiles are transposed one after the other, along those lines, before the next ones
+        # beside them. All in one set, which is too small for the lines of a tile: halves of tiles, unless the lines of the
+        # source are in few sets, too.
+        write(f"deep = {side}", f"if b_step % {costs.QUARTER_WAY_BYTES} == 0:", f"    deep = {_RUN * side}")
+        write(f"is_tight = b_step % {costs.WAY_BYTES} == 0 and a_step % {costs.HALF_WAY_BYTES} != 0")
         write("if is_tight:", f"    deep = {_HALF_RUN * side}")
         with write.block(f"for top in range(0, {height}, deep)"):
             write(f"bottom = min(top + deep, {height})", "j = begin")
@@ -267,8 +266,8 @@ class _Nest:
                 self._write_columns(height)
 
     def _write_columns(self, height: str) -> None:
-        """The tiles below each other from column `j` on, and how far it steps. Columns and rows that are left over are turned
-        together with as many before them as a tile has, since masks take longer."""
+        """The tiles below each other from column `j` on, and its step. Remaining columns and rows are transposed
+        in a full tile that overlaps the previous one, since masks take longer."""
         write, side = self.write, self.side
         half, quarter = max(1, side // 2), max(1, side // 4)
         whole = f"end - j > {side - quarter} and not is_tight"

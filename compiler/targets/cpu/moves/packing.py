@@ -1,5 +1,5 @@
-"""Packing images into blocks of channels and back: squares of pixels by channels, turned in registers; where the channels
-of the ordinary image lie last, vectors that only change places. Of elements of four bytes, and of one."""
+"""Packing images into blocks of channels and back: squares of pixels by channels, transposed in registers; if the channels
+of the unpacked image are last, vectors only move. For elements of four bytes and of one."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable
 from .....formats import dims
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.table import bound_attributes
+from .. import costs
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, is_streamed, shape_of, write_streaming
 from ..products.tile import BLOCK
@@ -15,7 +16,6 @@ from ..target import Target
 
 _PIXELS = 256  # of one block of channels, that a unit of work covers
 _PIXELS_OF_VECTORS = 32  # likewise, but of all blocks, where the channels lie last
-_PICOSECONDS = 120  # that an element takes
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -37,13 +37,13 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     span = _PIXELS_OF_VECTORS if is_last else _PIXELS
     write(f"blocks = (channels + {BLOCK - 1}) // {BLOCK}", f"spans = (pixels + {span - 1}) // {span}")
     units = "images * spans" if is_last else "images * blocks * spans"
-    write.split(units, f"images * channels * pixels * {_PICOSECONDS} // 1000")
+    write.split(units, f"images * channels * pixels * {costs.PACK_PS} // 1000")
     with write.block("for unit in range(first, last)"):
         (_write_vectors if is_last else _write_unit)(write, is_packing, size)
     if is_streamed(definition.results[0]) and not is_packing and not is_last:
         write("streamed()")
     elements = estimate(dims.element_count(plain))
-    return write.kernel(elements * _PICOSECONDS / 1000, BLOCK * BLOCK * size)
+    return write.kernel(elements * costs.PACK_PS / 1000, BLOCK * BLOCK * size)
 
 
 def _write_unit(write: Writer, is_packing: bool, size: int) -> None:
@@ -72,13 +72,13 @@ def _write_unit(write: Writer, is_packing: bool, size: int) -> None:
 
 
 def _either_way(write: Writer, planar: str, size: int, write_square: Callable[[str], None]) -> None:
-    """A whole square's rows of the ordinary image, past the caches if none has room for it."""
+    """A whole square's rows of the unpacked image, non-temporal if it fits into no cache."""
     streams = is_streamed(write.definition.results[0])
     write_streaming(write, streams, f"target + {planar} | pixels * {size}", write_square)
 
 
 def _write_rows(write: Writer, size: int, planar: str, blocked: str, store: str) -> None:
-    """A square of fewer channels, turned in the scratch memory: stores of nothing take a CPU long."""
+    """A square of fewer channels, transposed in scratch: fully masked stores are slow."""
     kind, vector = f"uint{8 * size}", BLOCK * size
     write(f"transpose_{kind}(source + {blocked}, {vector}, scratch, {vector})", f"row = target + {planar}")
     with write.block("for channel in range(count)"):
@@ -90,7 +90,7 @@ def _write_square(write: Writer, is_packing: bool, size: int, planar: str, block
     turn += "_stream" * (how == "streamed")
     if is_packing:
         if how == "partly":
-            # lanes behind the last channel are zero, so that no elementwise operator meets strange numbers there
+            # lanes beyond the last channel are zero, so that elementwise operators see no stray values there
             with write.block("for i in range(rest)"):
                 write(f"vstore(target, {blocked} + i * {vector}, splat_uint{8 * size}(0))")
         counts = ", count, rest" if how == "partly" else ""
@@ -101,7 +101,7 @@ def _write_square(write: Writer, is_packing: bool, size: int, planar: str, block
 
 
 def _write_vectors(write: Writer, is_packing: bool, size: int) -> None:
-    """All blocks of some pixels. What is written is written in order: lines that channels do not end with are not left."""
+    """All blocks of some pixels, written in order, so that no cache line is written twice."""
     write("image = unit // spans", f"start = (unit - image * spans) * {_PIXELS_OF_VECTORS}")
     write(f"end = min(start + {_PIXELS_OF_VECTORS}, pixels)", f"whole = channels // {BLOCK}")
     write(f"rest = channels - whole * {BLOCK}", f"row = channels * {size}", f"plane = pixels * {BLOCK * size}")

@@ -13,6 +13,7 @@ from .....formats.dims import Dim
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.movement import LEAST_PADDED
 from ....operators.table import bound_attributes
+from .. import costs
 from ..kernels.expression import literal
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Odometer, Writer, estimate, scaled, shape_of, write_copy
@@ -37,11 +38,13 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     it = _Pad(definition, target)
     it.write_all()
     itemsize = definition.params[0].dtype.itemsize
-    return it.write.kernel(0.04 * itemsize * estimate(dims.element_count(shape_of(definition.results[0]))))
+    return it.write.kernel(
+        costs.COPY_BYTE_PS / 1000 * itemsize * estimate(dims.element_count(shape_of(definition.results[0])))
+    )
 
 
 def _merged(axes: list[Axis], is_constant: bool) -> list[Axis]:
-    """Axes without padding join the axis before them, if that has none either, or if what is padded is all the same."""
+    """Merges axes without padding into the axis before them, if that has none either, or if the padding is constant."""
     merged: list[Axis] = []
     for axis in axes:
         if merged and not axis.is_padded and (is_constant or not merged[-1].is_padded):
@@ -53,7 +56,7 @@ def _merged(axes: list[Axis], is_constant: bool) -> list[Axis]:
 
 
 class _Pad:
-    """Variables of axis k: n its size in x, m in the result, o the place in the result, y that in x."""
+    """Variables of axis k: n its size in x, m in the result, o the position in the result, y that in x."""
 
     def __init__(self, definition: PrimitiveDefinition, target: Target) -> None:
         (node,) = definition.nodes
@@ -92,7 +95,7 @@ class _Pad:
                 write(f"m{k} = n{k}")
         rows = Odometer(write, [(f"o{k}", f"m{k}") for k in range(last)])
         write(f"rows = {rows.count}")
-        write.split("rows", f"rows * m{last} * {40 * self.itemsize} // 1000")
+        write.split("rows", f"rows * m{last} * {costs.COPY_BYTE_PS * self.itemsize} // 1000")
         self._write_checks()
         if self.value:
             write(f"fill = splat_{self.dtype.name}({self.value})")
@@ -134,7 +137,7 @@ class _Pad:
             self._write_fill("0", f"m{self.last}")
 
     def _write_place(self, k: int) -> None:
-        """Defines y: the place in x of the place o in the result."""
+        """Defines y: the position in x of position o in the result."""
         write = self.write
         if k not in self.padded:
             write(f"y{k} = o{k}")
@@ -146,7 +149,7 @@ class _Pad:
             write(f"y{k} = o{k} - begin{k}")
 
     def _reflected(self, k: int, place: str) -> str:
-        """Places go to and fro between 0 and n - 1, with a period of 2 n - 2."""
+        """Reflects positions between 0 and n - 1, with a period of 2 n - 2."""
         return f"n{k} - 1 - abs(({place}) % max(2 * n{k} - 2, 1) - (n{k} - 1))"
 
     def _write_inner_row(self) -> None:
@@ -166,7 +169,7 @@ class _Pad:
         self._write_end(f"begin{k} + n{k}", f"m{k}")
 
     def _write_middle(self) -> None:
-        """Which lanes of a row that is no longer than a vector come from x."""
+        """The mask of lanes from x, for a row no longer than a vector."""
         begin = f"begin{self.last}" if self.last in self.padded else "0"
         self.write(f"begin = {begin}", f"end = begin + n{self.last}", "middle = inside(end) & ~inside(begin)")
 
@@ -176,7 +179,7 @@ class _Pad:
         self._store_narrow_row("select(middle, v, fill)")
 
     def _store_narrow_row(self, value: str) -> None:
-        """Stores a whole vector wherever this part writes what lies behind the row later: with a mask, it would take longer."""
+        """Stores a whole vector if this part overwrites the elements after the row later: a masked store would take longer."""
         with self.write.block(f"if (last - r) * m{self.last} >= {self.write.lanes}"):
             self.write(f"vstore(b, 0, {value})")
         with self.write.block("else"):

@@ -1,8 +1,8 @@
 """The template of resampling along one axis: x seen as [outer, length, inner], the result as [outer, size, inner].
 
-Where the axis is the last, a vector takes neighbouring elements of the result, and gathers, or chooses among the lanes of
-two vectors, where these hold all; else it takes neighbours behind the axis, which are resampled alike. Either way indices and
-weights are found once for several rows of `outer`.
+If the axis is the last, a vector takes neighbouring elements of the result, and gathers, or selects lanes of
+two vectors, if these hold all; else it runs along the axes after it, which are resampled alike. Either way indices and
+weights are computed once for several rows of `outer`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from .....formats.primitive import PrimitiveDefinition
 from ....operators.resize import TAPS
 from ....operators.shapes import axis_of
 from ....operators.table import bound_attributes
+from .. import costs
 from ..kernels.expression import literal
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, scaled, shape_of
@@ -24,7 +25,6 @@ from ..target import Target
 _STRIP = 64  # elements of the result along the axis, in some rows, that are one unit of work
 _SPAN = 16  # rows of a unit at most
 _UNIT = 1 << 14  # elements of a unit, if it has more than one row
-_PICOSECONDS = 200  # that an element takes
 
 _ROUNDED = {
     "round_prefer_floor": "ceil(place - 0.5)",
@@ -35,7 +35,7 @@ _ROUNDED = {
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
-    """The kernel of resize, alone in its definition: of any elements if of the nearest, else of float32 or float64."""
+    """The kernel of resize, alone in its definition: of any element type for nearest, else of float32 or float64."""
     (node,) = definition.nodes if len(definition.nodes) == 1 else (None,)
     if node is None or definition.outputs != (1,):
         return None
@@ -48,7 +48,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
 
 
 class Taps:
-    """Which elements along an axis of `length` elements make up each of the `size` ones of the result: variables of the text."""
+    """The taps of each of the `size` results among the `length` elements of an axis: variables of the text."""
 
     def __init__(self, write: Writer, attributes: Mapping[str, Any], kind: str = "") -> None:
         self.write, self.attributes, self.type = write, attributes, kind  # of the weights
@@ -132,7 +132,7 @@ class _Resize:
             write.size(name, getattr(self, name))
         write.size("span", max(1, min(_SPAN, _UNIT // max(1, estimate(self.inner) * _STRIP))))
         write("bands = (outer + span - 1) // span", f"strips = (size + {_STRIP - 1}) // {_STRIP}")
-        write.split("bands * strips", f"outer * size * inner * {_PICOSECONDS} // 1000")
+        write.split("bands * strips", f"outer * size * inner * {costs.RESIZE_PS} // 1000")
         self.taps.write_scale()
         with write.block("for unit in range(first, last)"):
             with write.block("if length < 1"):
@@ -141,7 +141,7 @@ class _Resize:
             write("low = band * span", "high = min(low + span, outer)", f"end = min(start + {_STRIP}, size)")
             self._write_vectors() if self.is_last else self._write_runs()
         elements = estimate(dims.product([self.outer, self.size, self.inner]))
-        return write.kernel(elements * _PICOSECONDS / 1000)
+        return write.kernel(elements * costs.RESIZE_PS / 1000)
 
     def _blend(self, loads: list[str]) -> str:
         if self.taps.count == 1:
@@ -169,7 +169,7 @@ class _Resize:
                 self._write_rows([], gathered)
 
     def _write_rows(self, loads: list[str], elements: list[str]) -> None:
-        """A vector of each row, of the elements that the taps meet."""
+        """A vector of each row, from the elements of the taps."""
         write = self.write
         with write.block("for row in range(low, high)"):
             write(f"a = source + {scaled('row * length', self.itemsize)}", *loads)

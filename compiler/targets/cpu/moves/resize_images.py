@@ -1,8 +1,8 @@
 """The template of resampling to the nearest elements along two neighbouring axes: x seen as [outer, height, width, inner], the
 result as [outer, rows, columns, inner].
 
-A vector of a line of the source becomes one of two rows of the result at once, where both are made of that line. Where elements
-come from is found once for a piece of the rows of all images.
+A vector of a source line becomes one of two result rows at once, if both are made of that line. The source offsets
+are computed once for a piece of the rows of all images.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.shapes import axis_of
 from ....operators.table import bound_attributes
+from .. import costs
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, is_streamed, scaled, shape_of, write_streaming
 from ..target import Target
 from .resize import Taps
 
-_ROWS = 64  # of the result, that are a unit of work
+_ROWS = 64  # rows of the result in a unit of work
 _COLUMNS = 512  # likewise
-_MOST_INNER_BYTES = 256
-_PICOSECONDS = 30  # that an element takes
+_MOST_INNER_BYTES = 256  # of a pixel whose channels lie last
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
-    """The kernel of two nodes of resize to the nearest, along neighbouring axes, one behind the other; else None."""
+    """The kernel of two nodes of resize to the nearest, along neighbouring axes, one after the other; else None."""
     chain = [(node.operator, node.inputs) for node in definition.nodes]
     if len(definition.params) != 1 or chain != [("resize", (0,)), ("resize", (1,))] or definition.outputs != (2,):
         return None
@@ -41,8 +41,8 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
 
 
 class _Images:
-    """`rows_at` and `places` are tables in the scratch memory: which line of the source a row is made of, and which elements
-    of it; of vectors of neighbouring elements, behind the first one that they need, whose table is `leasts`."""
+    """`rows_at` and `places` are tables in scratch: the source line of each row, and its elements;
+    for vectors of neighbouring elements, relative to the first one that they need, in the table `leasts`."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class _Images:
         self.itemsize = definition.params[0].dtype.itemsize
         self.type = f"uint{8 * self.itemsize}"
         width = source[axis + 1]
-        # of the places in the source, behind the first one of a vector
+        # of the source offsets, relative to the first one of a vector
         self.place = "int32" if isinstance(width, int) and width <= 1 << 31 else "int64"
         self.looks_up = target.looks_up and self.itemsize == 4
         self.streams = is_streamed(definition.results[0])
@@ -78,7 +78,7 @@ class _Images:
         write.sizes(**self.sizes)
         write.prepare("known")
         write(f"bands = (rows + {_ROWS - 1}) // {_ROWS}", f"pieces = (columns + {_COLUMNS - 1}) // {_COLUMNS}")
-        work = f"outer * rows * columns * {_PICOSECONDS * self.inner} // 1000"
+        work = f"outer * rows * columns * {costs.RESIZE_IMAGE_PS * self.inner} // 1000"
         write.split("bands * pieces * outer", work)
         write("rows_at = scratch", f"places = rows_at + {8 * _ROWS}", f"leasts = places + {8 * _COLUMNS}")
         with write.block("for unit in range(first, last)"):
@@ -96,7 +96,7 @@ class _Images:
             write("streamed()")
         scratch = 8 * (_ROWS + _COLUMNS + _COLUMNS // lanes + 1)
         elements = estimate(dims.product([self.outer, self.sizes["rows"], self.sizes["columns"], self.inner]))
-        return write.kernel(elements * _PICOSECONDS / 1000, scratch)
+        return write.kernel(elements * costs.RESIZE_IMAGE_PS / 1000, scratch)
 
     @property
     def _place_bytes(self) -> int:
@@ -177,7 +177,7 @@ class _Images:
                 write_vector(", rest")
 
     def _write_runs(self, store: str) -> None:
-        """Elements that lie behind both axes."""
+        """Runs of elements after both axes."""
         write, lanes, size = self.write, self.write.lanes, self.inner * self.itemsize
         with write.block("for k in range(count)"):
             write("p = a + load_int64(places, k * 8)")

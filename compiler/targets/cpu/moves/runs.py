@@ -1,7 +1,7 @@
 """Copies of contiguous runs, of any number and of static sizes, with one text: joins, splits and slices of whole rows.
 
-The kernel's words are a table with an entry for each copy. What lies in its place already, since the planner of memory has put it
-there, is left alone.
+The kernel's words are a table with an entry for each copy. Data that is in its place already, since the memory planner has put it
+there, is not copied.
 """
 
 from __future__ import annotations
@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ....codegen.copies import Copy
+from .. import costs
 from ..kernels.writer import Writer, write_copy
 
-BLOCK = 4096  # elements of a run that are one unit of work
-_PICOSECONDS_A_BYTE = 40
 _FIELDS = ("source", "source_start", "target", "target_start", "rows", "source_step", "target_step", "length")
 
 
 def is_of_runs(copy: Copy) -> bool:
-    """True for a number of rows, known, each of them contiguous on both sides."""
+    """Whether a copy is a known number of rows, each contiguous on both sides."""
     *outer, inner = copy.axes
     sizes = [value for axis in copy.axes for value in (axis.size, axis.source, axis.target)]
     known = all(isinstance(value, int) for value in (*sizes, copy.source_start, copy.target_start))
@@ -35,7 +34,7 @@ def write_runs(write: Writer, copies: Sequence[Copy], itemsize: int) -> None:
         _write_fields(write)
         with write.block("if is_elsewhere"):
             write("units += rows * blocks", "elements += rows * length")
-    write.ask("units", f"elements * {_PICOSECONDS_A_BYTE * itemsize} // 1000")
+    write.ask("units", f"elements * {costs.COPY_BYTE_PS * itemsize} // 1000")
     write.share("units")
     write("done = 0")
     with write.block("for copy in range(copies)"):
@@ -67,7 +66,11 @@ def _write_fields(write: Writer) -> None:
     for number, name in enumerate(_FIELDS):
         value = f"word(entry, {number})"
         write(f"{name} = word(args, {value})" if name in ("source", "target") else f"{name} = {value}")
-    write("source += source_start", "target += target_start", f"blocks = (length + {BLOCK - 1}) // {BLOCK}")
+    write(
+        "source += source_start",
+        "target += target_start",
+        f"blocks = (length + {costs.RUN_UNIT - 1}) // {costs.RUN_UNIT}",
+    )
     write("is_elsewhere = source != target or source_step != target_step")
 
 
@@ -82,7 +85,7 @@ def _write_short(write: Writer, word: int) -> None:
 def _write_unit(write: Writer, itemsize: int) -> None:
     write("row = unit", "begin = 0")
     with write.block("if blocks > 1"):  # a division takes longer than a short run
-        write("row = unit // blocks", f"begin = (unit - row * blocks) * {BLOCK}")
-    write(f"end = min(begin + {BLOCK}, length)")
+        write("row = unit // blocks", f"begin = (unit - row * blocks) * {costs.RUN_UNIT}")
+    write(f"end = min(begin + {costs.RUN_UNIT}, length)")
     write("a = source + row * source_step", "b = target + row * target_step")
     write_copy(write, itemsize, "b", "a", "begin", "end")

@@ -1,8 +1,8 @@
-"""The templates of operators that put elements where indices say: put_along_axis and scatter_nd. An index out of range ends
+"""The templates of operators that scatter elements by indices: put_along_axis and scatter_nd. An index out of range ends
 the kernel with code 1.
 
-A part of the work is a part of the result: it is copied from x, then the updates that fall there are put in, in their order.
-So the last of several for one place remains, and sums have the same bits in any number of parts.
+A part of the work is a part of the result: it is copied from x, then the updates that fall there are applied in order.
+So the last of several updates for one place wins, and sums are bitwise equal for any number of parts.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from .....formats import dims
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.shapes import axis_of
 from ....operators.table import bound_attributes
+from .. import costs
 from ..kernels.kernel import Kernel
 from ..kernels.values import Code, Pointer, Value, bracketed, call, inside, least, product, reduced
 from ..kernels.writer import estimate, shape_of
@@ -20,8 +21,6 @@ from ..target import Target
 from .gather import bits, write_index, write_indices
 
 _STRIP = 64  # elements of a row, one of many that an axis has, that are one unit of work
-_BLOCK = 1024  # elements of the whole, where the first axes are meant
-_PICOSECONDS = 1000  # that an update takes, and an element that is copied a twentieth of it
 
 _COMBINED: dict[str, Callable[[Value, Value], Value]] = {
     "none": lambda old, new: new,
@@ -46,7 +45,7 @@ def lower_put_along_axis(definition: PrimitiveDefinition, target: Target) -> Ker
     outer, length = code.size("outer", dims.product(shape[:axis])), code.size("length", shape[axis])
     inner, count = code.size("inner", within), code.size("count", indices[axis])
     strips = code.let("strips", (inner + (_STRIP - 1)) // _STRIP)
-    cost = _PICOSECONDS // 20 * length + _PICOSECONDS * count
+    cost = costs.SCATTER_PS // 20 * length + costs.SCATTER_PS * count
     first, last = code.split(outer * strips, outer * inner * cost // 1000)
     with code.loop("unit", first, last) as unit:
         i = code.let("i", unit // strips)
@@ -76,9 +75,11 @@ def lower_scatter_nd(definition: PrimitiveDefinition, target: Target) -> Kernel 
     lengths = [code.size(f"length{axis}", shape[axis]) for axis in range(depth)]
     count, inner = code.size("count", dims.product(indices[:-1])), code.size("inner", dims.product(shape[depth:]))
     size = code.let("size", product([*lengths, inner]))
-    cost = _PICOSECONDS // 20 * size + _PICOSECONDS * count * inner
+    cost = costs.SCATTER_PS // 20 * size + costs.SCATTER_PS * count * inner
     # each part looks at all indices, which takes about as long as to add a vector or two
-    blocks = code.let("blocks", least((size + (_BLOCK - 1)) // _BLOCK, 2 + inner // (8 * code.lanes) * 2))
+    blocks = code.let(
+        "blocks", least((size + (costs.INDEX_UNIT - 1)) // costs.INDEX_UNIT, 2 + inner // (8 * code.lanes) * 2)
+    )
     first, last = code.split(blocks, bracketed(cost) // 1000)
     begin, end = (code.let(name, at * size // call("max", blocks, 1)) for name, at in (("begin", first), ("end", last)))
     it.copy(begin, end)
@@ -97,7 +98,7 @@ class _Scatter:
 
     @staticmethod
     def of(definition: PrimitiveDefinition, target: Target) -> _Scatter | None:
-        """None unless the operator is alone, and elements of its type can be combined as it says."""
+        """None unless the operator is alone, and its reduction exists for the element type."""
         if len(definition.nodes) != 1 or definition.nodes[0].inputs != (0, 1, 2) or definition.outputs != (3,):
             return None
         reduction = bound_attributes(definition.nodes[0])["reduction"]
@@ -117,21 +118,21 @@ class _Scatter:
         )
         self.target = code.output("target", 0, element)
         copied, updates = (estimate(dims.element_count(shape_of(definition.params[i]))) for i in (0, 2))
-        self.nanoseconds = (copied / 20 + updates) * _PICOSECONDS / 1000
+        self.nanoseconds = (copied / 20 + updates) * costs.SCATTER_PS / 1000
 
     def copy(self, begin: Value, end: Value) -> None:
-        """Elements of x as they are."""
+        """Copies elements of x."""
         begin, end = self.code.let("copied", begin), self.code.let("copied_end", end)
         self.code.copy(self.target, self.x, begin, end)
 
     def put(self, source: Value, place: Value, *count: Value) -> None:
-        """Update number `source` for place number `place`; with a count, that many neighbours."""
+        """Applies update number `source` to place number `place`; with a count, that many neighbours."""
         load = Pointer.vector if count else Pointer.scalar
         combined = self.combined(load(self.target, place, *count), load(self.updates, source, *count))
         self.target.store(place, combined, *count)
 
     def update(self, source: Value, length: Value, place: Callable[[Value], Value]) -> None:
-        """Update number `source` for the place that its index makes."""
+        """Applies update number `source` to the place given by its index."""
         self.put(source, place(write_index(self.code, self.indices, source, length)))
 
     def update_row(self, row: Value, begin: Value, end: Value, length: Value, place: Callable[[Value], Value]) -> None:

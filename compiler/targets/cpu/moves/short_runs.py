@@ -1,8 +1,8 @@
-"""Copies of runs that are shorter than a vector, or that stride over the source: element by element, by a table of places.
+"""Copies of runs that are shorter than a vector, or strided in the source: element by element, by a table of offsets.
 
-The table, in the scratch memory, says where the source has the elements of a piece of the target that is contiguous. So a loop
-runs along the whole piece, whatever axes it is made of. Short runs of even length are copied as half as many elements of twice
-the size. Where the target repeats what the source has once, as in a tile, a piece is copied from its first place to the others.
+The table, in scratch, has the source offsets of the elements of a contiguous piece of the target. So a loop
+runs along the whole piece, across its axes. Short runs of even length are copied as half as many elements of twice
+the size. If the target repeats elements of the source, as in a tile, a piece is copied from its first place to the others.
 """
 
 from __future__ import annotations
@@ -13,20 +13,16 @@ from dataclasses import replace
 from .....native.convention import FEW
 from ....codegen.copies import Axis, Copy
 from ....operators.shapes import integer
-from ..kernels.kernel import MANY_UNITS, Kernel
+from .. import costs
+from ..kernels.kernel import Kernel
 from ..kernels.writer import Odometer, Writer, scaled, write_copy
 
-_RUN_BYTES = 32  # from which on vectors copy a run well
-_SQUARE = 8  # elements that both sides have, from which on tiles are turned well
-_LONG = 64  # elements of a run with strides, from which on it needs no table
 _MOST, _LEAST = 2048, 64  # elements of a piece
-_USES = 8  # of each entry of the table, at least
 _WIDEST = 8  # bytes of an element
-_PICOSECONDS = 400  # that an element takes
 
 
 def widened(copy: Copy, itemsize: int) -> tuple[Copy, int]:
-    """The same copy of larger elements, where runs are short and even."""
+    """The same copy with larger elements, if runs are short and even."""
     while _has_even_runs(copy) and _is_short(copy.axes[-1], itemsize) and 2 * itemsize <= _WIDEST:
         *outer, inner = copy.axes
         halved = [Axis(axis.size, integer(axis.source) // 2, integer(axis.target) // 2) for axis in outer]
@@ -37,7 +33,7 @@ def widened(copy: Copy, itemsize: int) -> tuple[Copy, int]:
 
 
 def _has_even_runs(copy: Copy) -> bool:
-    """Whether runs are contiguous and consist of pairs that lie, on both sides, at even places."""
+    """Whether runs are contiguous and consist of pairs at even offsets on both sides."""
     *outer, inner = copy.axes
     steps = [step for axis in outer for step in (axis.source, axis.target)]
     values = [inner.size, copy.source_start, copy.target_start, *steps]
@@ -46,7 +42,7 @@ def _has_even_runs(copy: Copy) -> bool:
 
 
 def _is_short(axis: Axis, itemsize: int) -> bool:
-    return isinstance(axis.size, int) and axis.size * itemsize < _RUN_BYTES
+    return isinstance(axis.size, int) and axis.size * itemsize < costs.LONG_RUN_BYTES
 
 
 def suits(copy: Copy, itemsize: int) -> bool:
@@ -61,10 +57,10 @@ def suits(copy: Copy, itemsize: int) -> bool:
         return _is_short(inner, itemsize)
     turned = next((axis for axis in outer if axis.source == 1), None)
     if turned is None:
-        return integer(inner.size) < _LONG
+        return integer(inner.size) < costs.LONG_STRIDED_RUN
     if (turned.size in FEW and inner.source == turned.size) or (inner.size in FEW and turned.target == inner.size):
         return False  # groups are dealt out
-    return min(integer(turned.size), integer(inner.size)) < _SQUARE
+    return min(integer(turned.size), integer(inner.size)) < costs.SQUARE_SIDE
 
 
 def _fits_table(copy: Copy, itemsize: int) -> bool:
@@ -84,14 +80,14 @@ def _pieces(copy: Copy) -> tuple[list[Axis], tuple[int, ...]]:
     piece = _piece(copy, repeats=True)
     *outer, cut = copy.axes[: len(copy.axes) - len(piece) + 1]
     different = _size([axis for axis in outer if axis.source != 0]) * -(-integer(cut.size) // integer(piece[0].size))
-    if different < MANY_UNITS:
+    if different < costs.MANY_UNITS:
         return _piece(copy), ()
     return piece, tuple(number for number, axis in enumerate(outer) if axis.source == 0)
 
 
 def _piece(copy: Copy, repeats: bool = False) -> list[Axis]:
     """The last axes, of which the first one may be cut; if what `repeats` is done apart, up to such an axis."""
-    most = max(_LEAST, min(_MOST, _size(copy.axes) // _USES))
+    most = max(_LEAST, min(_MOST, _size(copy.axes) // costs.RUN_TABLE_USES))
     piece: list[Axis] = []
     for axis in reversed(copy.axes):
         count = _size(piece)
@@ -117,7 +113,7 @@ def write_short_runs(write: Writer, copy: Copy, itemsize: int) -> Kernel:
     write.prepare("is_known")
     write(f"rows = {rows.count}", f"pieces = (n{cut} + long - 1) // long")
     elements = " * ".join(f"n{number}" for number in range(len(copy.axes)))
-    write.split("rows * pieces", f"{elements} * {_PICOSECONDS} // 1000")
+    write.split("rows * pieces", f"{elements} * {costs.SHORT_RUN_PS} // 1000")
     write(*(f"{side} = word(args, {write.argument(getattr(copy, side))})" for side in ("source", "target")))
     with write.block("if first < last"):
         write("row = first // pieces", "piece = first - row * pieces")
@@ -141,7 +137,7 @@ def write_short_runs(write: Writer, copy: Copy, itemsize: int) -> Kernel:
         with write.block("if piece == pieces"):
             write("piece = 0")
             rows.advance()
-    return write.kernel(_size(copy.axes) * _PICOSECONDS / 1000, 4 * _size(piece))
+    return write.kernel(_size(copy.axes) * costs.SHORT_RUN_PS / 1000, 4 * _size(piece))
 
 
 def _write_repetitions(write: Writer, axes: Sequence[int], itemsize: int, start: str = "b") -> None:

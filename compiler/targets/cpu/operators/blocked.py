@@ -1,4 +1,4 @@
-"""Operators on packed tensors (packing.py), which passes put in place of others for speed; no frontend makes them."""
+"""Operators on packed tensors (packing.py), which passes substitute for others; no frontend makes them."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ from .packing import (
     unpack_matrix,
 )
 
-TURNS = (1, 2, 4, 8, 16)  # parts of the channels that join_channels takes in turns
+TURNS = (1, 2, 4, 8, 16)  # numbers of alternating parts of the channels that join_channels takes
 FEW = 4  # channels of the result of conv_to_few
-WIDEST_DEPTHWISE = 64  # columns of a window that a depthwise convolution may have, for each channel of a group
-SMALL_GROUPS = (1, 2, 4, 8)  # channels of the groups that a depthwise convolution may have: none lies in two blocks
+WIDEST_DEPTHWISE = 64  # most columns of a depthwise convolution's window, for each channel of a group
+SMALL_GROUPS = (1, 2, 4, 8)  # channels of a depthwise convolution's groups: none spans two blocks
 
 _PANELS = frozenset({DType.float32, DType.float16, DType.uint16})
 JOINED = FLOAT32 | {DType.int8, DType.uint8}
@@ -214,8 +214,8 @@ def _conv_to_few(
 
 
 def is_for_depthwise(channels: int, outputs: int, groups: int, columns: int) -> bool:
-    """Whether conv_depthwise takes a convolution of these channels and a window of `columns` columns: each group gives as many
-    channels as it takes, few, but of several groups, or by itself."""
+    """Whether conv_depthwise takes a convolution of these channels and a window of `columns` columns: each group has as many
+    output as input channels, few, and of several groups or one."""
     each = channels // groups
     is_grouped = groups > 1 or each == 1
     return is_grouped and channels == outputs and each in SMALL_GROUPS and each * columns <= WIDEST_DEPTHWISE
@@ -276,7 +276,7 @@ def _narrow_panels(panels: np.ndarray, dtype: DType) -> np.ndarray:
 
 
 def from_upper_halves(halves: np.ndarray) -> np.ndarray:
-    """The float32 numbers of which the upper halves are these uint16, and the others zero."""
+    """The float32 numbers with these uint16 as upper halves, and zero lower halves."""
     return (halves.astype(np.uint32) << 16).view(np.float32)
 
 
@@ -320,7 +320,7 @@ register("narrow_panels", "panels", _infer_narrow_panels, _narrow_panels, Fusion
          "the same numbers in 16 bits, which hold them exactly: float16, or the upper halves of float32 as uint16",
          attributes={"dtype": Attribute(Kind.DTYPE, "float16 or uint16")})
 register("join_channels", "*images", _infer_join_channels, _join_channels, Fusion.OPAQUE,
-         "some of the channels of channel-blocked images, one behind the other",
+         "some of the channels of channel-blocked images, one after the other",
          attributes={"channels": Attribute(Kind.INTS, "of each image"),
                      "start": Attribute(Kind.INT, "the first that is taken", 0),
                      "count": Attribute(Kind.INT, "how many are taken"),

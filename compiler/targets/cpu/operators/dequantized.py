@@ -1,9 +1,9 @@
-"""Products with matrices of a few bits: a number n without sign stands for (n - zero) · scale. A `group` of neighbours in a
-column has one scale, and may have a zero point; else this is half way.
+"""Products with matrices of 2 to 8-bit integers: an unsigned n stands for (n - zero) · scale. A `group` of neighbours in a
+column shares a scale, and perhaps a zero point; by default the middle of the range.
 
 A matrix [K, N] is packed into panels of 16 columns, whose words hold some neighbours of a column each: [N/16, K/each, 16] of
-uint32. The first four are the lowest bits of a word's bytes, the next four those above, so that a mask gives bytes of
-neighbours. Scales and zero points of K/group groups lie likewise, [N/16, K/group, 16].
+uint32. The first four are the lowest bits of a word's bytes, the next four the bits above, so that a mask gives bytes of
+neighbours. Scales and zero points of K/group groups have the layout [N/16, K/group, 16].
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ class Packing:
 
     @property
     def quads(self) -> int:
-        """How many numbers a byte holds."""
+        """Numbers in a byte."""
         return 8 // self.bits
 
     @property
     def each(self) -> int:
-        """How many numbers a word holds."""
+        """Numbers in a word."""
         return QUAD * self.quads
 
     @property
     def middle(self) -> int:
-        """The zero point that needs no mention."""
+        """The default zero point."""
         return 1 << (self.bits - 1)
 
     @cached_property
     def shifts(self) -> tuple[int, ...]:
-        """Where the bits of a word's numbers begin."""
+        """The bit offsets of a word's numbers."""
         return tuple(8 * (row % QUAD) + self.bits * (row // QUAD) for row in range(self.each))
 
     def packed(self, matrix: np.ndarray) -> np.ndarray:
@@ -61,7 +61,7 @@ class Packing:
         return pack_matrix(words)
 
     def unpacked(self, panels: np.ndarray) -> np.ndarray:
-        """The inverse, with all that is padded."""
+        """The inverse, including the padding."""
         words, shifts = unpack_matrix(panels), np.array(self.shifts, np.uint32)[:, np.newaxis]
         numbers = words[:, np.newaxis] >> shifts & np.uint32((1 << self.bits) - 1)
         return numbers.reshape(len(words) * self.each, words.shape[1])

@@ -1,8 +1,8 @@
-"""Packing: how tensors lie where kernels are fastest, in blocks of 16. Passes put these operators into graphs; no frontend makes
+"""Packing: memory layouts for fast kernels, in blocks of 16. Passes insert these operators into graphs; no frontend makes
 them.
 
-A channel-blocked image is an ordinary tensor [N, C/16, *spatial, 16]. Where 16 does not divide the channels, what the lanes
-behind the last channel hold is nobody's business: no operator lets them reach a channel. Weights are packed with zeros there. A
+A channel-blocked image is an ordinary tensor [N, C/16, *spatial, 16]. If 16 does not divide the channels, the lanes
+beyond the last channel are undefined: no operator lets them reach a channel. Weights are packed with zeros there. A
 matrix [K, N] is packed into panels of 16 columns, [N/16, K, 16].
 """
 
@@ -20,7 +20,7 @@ from ....operators.shapes import ceildiv, mismatch, require_rank
 from ....operators.table import Attribute, Fusion, Kind, register
 from ....operators.windows import GROUPS
 
-BLOCK = 16
+BLOCK = 16  # channels, or columns: elements of a vector on every CPU; where registers are shorter, several make one
 CHANNELS = Attribute(Kind.INT, "channels of the image")
 CHANNELS_EACH = Attribute(Kind.INT, "channels of the image, in each group")
 
@@ -33,25 +33,25 @@ def blocks_of(size: ShapeDim) -> ShapeDim:
 
 
 def require_image(x: TensorType, what: str) -> None:
-    """Channels, and one spatial axis at least; `what` tells of which."""
+    """Requires channels, and at least one spatial axis; `what` names the tensor in messages."""
     if x.rank < 3:
         raise mismatch(what, x)
 
 
 def require_blocked(x: TensorType) -> None:
-    """A channel-blocked image, as far as its type tells."""
+    """Requires a channel-blocked image, as far as its type tells."""
     if x.rank < 4 or x.shape[-1] != BLOCK:
         raise mismatch(f"a channel-blocked image [N, blocks, *spatial, {BLOCK}]", x)
 
 
 def require_vector(vector: TensorType, blocks: ShapeDim, what: str) -> None:
-    """One number a channel, packed by `pack_vector`."""
+    """Requires one number per channel, packed by `pack_vector`."""
     if vector.shape != (blocks, *(1,) * (vector.rank - 2), BLOCK):
         raise mismatch(f"a packed {what} [{blocks}, 1 …, {BLOCK}]", vector)
 
 
 def require_bias(inputs: Sequence[TensorType], blocks: ShapeDim) -> None:
-    """The third input of a convolution, if there is one."""
+    """Requires a valid third input of a convolution, if there is one."""
     if len(inputs) > 2:
         require_vector(inputs[2], blocks, "bias")
 
@@ -74,7 +74,7 @@ def _infer_pack_channels(inputs: Sequence[TensorType], last: bool) -> TensorType
 
 
 def pack_channels(x: np.ndarray, last: bool = False) -> np.ndarray:
-    """[N, C, *spatial], or [N, *spatial, C] with channels last, as [N, C/16, *spatial, 16] with zeros behind the channels."""
+    """[N, C, *spatial], or [N, *spatial, C] with channels last, as [N, C/16, *spatial, 16] with zeros after the channels."""
     x = np.moveaxis(x, -1, 1) if last else x
     padded = _pad_axis(x, 1)
     return np.moveaxis(padded.reshape(len(x), padded.shape[1] // BLOCK, BLOCK, *x.shape[2:]), 2, -1)
@@ -110,7 +110,7 @@ def _pack_vector(x: np.ndarray, axes: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class NarrowGroups:
-    """Groups of channels that do not begin with a block: a block of results is computed of a *band* of the image's channels,
+    """Groups of channels that do not begin on a block boundary: a block of results is computed from a *band* of channels,
     those of all the groups that have results in it. Its weights are zero between channels of different groups."""
 
     count: int
@@ -120,7 +120,7 @@ class NarrowGroups:
     @staticmethod
     def of(groups: int, channels: int, outputs: int) -> NarrowGroups | None:
         """None for groups whose channels and outputs begin on a block boundary, or that have no outputs; also for those of more
-        than one block, of whose results several blocks are better computed at once."""
+        than one block, for which computing several blocks of results at once is better."""
         if groups == 1 or not 0 < outputs <= BLOCK or channels % BLOCK == outputs % BLOCK == 0:
             return None
         return NarrowGroups(groups, channels, outputs)
@@ -131,23 +131,23 @@ class NarrowGroups:
 
     @property
     def blocks(self) -> int:
-        """Of the result."""
+        """Blocks of the result."""
         return -(-self.count * self.outputs // BLOCK)
 
     def band(self, block: int) -> tuple[int, int]:
-        """The first channel of a band, and the one behind its last."""
+        """The first channel of a band, and the one after its last."""
         last = min((block + 1) * BLOCK, self.count * self.outputs) - 1
         return block * BLOCK // self.outputs * self.channels, (last // self.outputs + 1) * self.channels
 
     @property
     def _kinds(self) -> list[int]:
-        """Blocks with bands of all kinds: behind as many blocks as a group has outputs, bands lie in blocks as before. There may
+        """Blocks with bands of all kinds: after as many blocks as a group has outputs, the pattern of bands repeats. There may
         be any number of blocks."""
         return [*range(min(self.blocks, self.outputs + 1)), self.blocks - 1]
 
     @cached_property
     def width(self) -> int:
-        """The blocks of the image that the widest band meets: weights are packed for that many."""
+        """The blocks of the image in the widest band: weights are packed for that many."""
         bands = map(self.band, self._kinds)
         return max(-(-end // BLOCK) - begin // BLOCK for begin, end in bands)
 
@@ -161,7 +161,7 @@ class NarrowGroups:
         return all(self.band(block) == (block * BLOCK, (block + 1) * BLOCK) for block in self._kinds)
 
     def places(self, output: int) -> slice:
-        """Where the weights of an output lie in its block, whose channels begin with those of `first`."""
+        """The positions of an output's weights in its block, whose channels begin with those of `first`."""
         begin = output // self.outputs * self.channels - self.first(output // BLOCK) * BLOCK
         return slice(begin, begin + self.channels)
 
@@ -210,7 +210,7 @@ def _infer_pack_matrix(inputs: Sequence[TensorType]) -> TensorType:
 
 
 def pack_matrix(matrix: np.ndarray) -> np.ndarray:
-    """[K, N] in panels [N/16, K, 16], with zeros behind the last column: a view, where there are none."""
+    """[K, N] in panels [N/16, K, 16], with zeros after the last column: a view, if there are none."""
     padded = _pad_axis(matrix, 1)
     return padded.reshape(matrix.shape[0], padded.shape[1] // BLOCK, BLOCK).transpose(1, 0, 2)
 

@@ -1,19 +1,19 @@
-"""How often each text has each n-gram of a vocabulary, of texts as bytes: tokens are never texts of their own.
+"""Counts of a vocabulary's n-grams in texts as bytes, without creating a text for each token.
 
-What `tokenize_texts` and `count_ngrams` do one behind the other is one walk over bytes in UTF-8, by tables that
+`tokenize_texts` and `count_ngrams` are fused into one walk over bytes in UTF-8, by tables that
 `cpu/text_tables.py` makes of a regular expression and a vocabulary:
 
     table     shape           what
-    moves     [states, 256]   by the byte that comes: one more than the next state, times two (0 or 1: none), plus whether a match
-                              ends before the byte. The first byte of a character stands for it, and byte 128, with which none
-                              begins, for the end of the text. A match begins in one of the first four states (see `BEFORE`).
+    moves     [states, 256]   by the next byte: one more than the next state, times two (0 or 1: none), plus whether a match
+                              ends before the byte. The first byte of a character stands for it, and byte 128, which starts no
+                              character, for the end of the text. A match begins in one of the first four states (see `BEFORE`).
     tokens    [slots, 4]      a hash table of tokens: hash, first byte in `letters`, bytes (0: an empty slot), number
     letters   [bytes]         of all tokens
     edges     [slots, 4]      a hash table of n-grams, read from their last token: node, the token before, the node that these are
                               together; -1 in an empty slot. The node of one token is its number.
     columns   [nodes]         of the result, in which a node's n-gram is counted; -1 if it is not
 
-States, slots are powers of two, and taken modulo these, so that whatever the tables hold, nothing outside of them is read; what
+States and slots are powers of two, and taken modulo these, so that nothing outside of the tables is read; what
 points out of `letters`, `columns` or the result is an error.
 """
 
@@ -47,7 +47,7 @@ class BEFORE(IntEnum):
 
 
 def state_behind(byte: int) -> int:
-    """The state in which a match begins behind a byte."""
+    """The state in which a match begins after a byte."""
     if byte == ord("\n"):
         return BEFORE.NEW_LINE
     return BEFORE.WORD if byte in _WORD else BEFORE.OTHER
@@ -107,7 +107,7 @@ def _infer_counts(inputs: Sequence[TensorType], width: int, most: int, skips: in
     return TensorType(DType.float32, (ends.shape[0], width))
 
 
-MOST_TOKENS = 64  # of an n-gram, and that are skipped between two of it
+MOST_TOKENS = 64  # most tokens of an n-gram, and of those skipped between two of it
 
 
 def _is_power(number: int) -> bool:
@@ -141,13 +141,13 @@ def _counts(
 
 
 def _entries(table: np.ndarray, hashed: int) -> Iterator[list[int]]:
-    """The slots of a hash table where an entry may be, in their order."""
+    """The slots of a hash table where an entry may be, in probing order."""
     for slot in range(hashed, hashed + len(table)):
         yield table[slot % len(table)].tolist()
 
 
 def _number(token: bytes, tokens: np.ndarray, letters: np.ndarray) -> int:
-    """The number of a token; a negative one of what the tokens lack."""
+    """The number of a token; a negative one if unknown."""
     hashed = token_hash(token)
     for its_hash, first, length, number in _entries(tokens, hashed):
         if length == 0:
@@ -163,7 +163,7 @@ def _number(token: bytes, tokens: np.ndarray, letters: np.ndarray) -> int:
 
 
 def _joined(node: int, before: int, edges: np.ndarray) -> int:
-    """The node of an n-gram with the token before; a negative number if there is none."""
+    """The node of an n-gram extended by the token before; a negative number if there is none."""
     for its_node, its_token, to, _ in _entries(edges, edge_hash(node, before)) if before >= 0 else ():
         if its_node < 0:
             return -1
@@ -186,7 +186,7 @@ def _tokens(text: bytes, moves: np.ndarray, least: int) -> list[bytes]:
 
 
 def _longest(text: bytes, begin: int, moves: np.ndarray) -> tuple[int, int]:
-    """Where the longest match ends that begins there, and how many characters it has; none: 0 of them."""
+    """The end of the longest match that begins there, and its number of characters; 0 if there is none."""
     state = state_behind(text[begin - 1]) if begin else BEFORE.NOTHING
     best, at, characters = (begin, 0), begin, 0
     while True:
@@ -199,7 +199,7 @@ def _longest(text: bytes, begin: int, moves: np.ndarray) -> tuple[int, int]:
 
 
 def _next(text: bytes, at: int) -> int:
-    """Where the next character begins."""
+    """The start of the next character."""
     at += 1
     while at < len(text) and text[at] & 0xC0 == 0x80:
         at += 1

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
@@ -33,6 +33,7 @@ from ....operators.shapes import FLOAT32, integer, lift, match_dim, mismatch, sa
 from ....operators.table import Attribute, Fusion, Kind, register
 from ....operators.windows import GROUPS, axes, result_shape
 from ....operators.work import Types, Work, elements
+from .. import costs
 from .packing import BLOCK, CHANNELS_EACH, blocks_of, require_bias, require_blocked
 
 WINDOW_SIZE = 3  # the usual one, and that of a piece
@@ -42,15 +43,6 @@ _USUAL = (WINDOW_SIZE, WINDOW_SIZE)
 # these err least: with exact sums by 1.5 times what the direct algorithm's sums lose, where the usual 1 and 2 take twice that.
 _POINTS = {1: (), 4: (0, 1, -1), 6: (0, 11 / 16, -11 / 16, 3 / 2, -3 / 2)}
 
-# In multiply-adds of a vector: what a tile's transforms take for each element of a block, along one axis, and what it takes more
-# where the pixels of a line are stored one by one; what transforming a raw window takes; how much longer raw weights'
-# products take, which want more from L1. By how much fewer multiplications must be better, as they are paid with
-# larger weights.
-_TRANSFORM_COST, _SINGLE_COST, _RAW_COST, _RAW_SLOWER, _LEAST_GAIN = 4, 4, 54, 1.14, 1.2
-
-# The same of bringing a vector of weights from memory; from the caches, where this many bytes may stay from the call before, and
-# where this many images take the same weights one after another.
-_LOAD_COST, _NEAR_LOAD_COST, _NEAR_BYTES, _MANY_IMAGES = 16, 8, 2 << 20, 4
 
 _CHANNELS_AT_ONCE = 32  # whose weights are transformed
 
@@ -176,16 +168,16 @@ class Tiles:
         products: float = area * max(tiles, problem.load_cost(area))
         if self.is_raw:
             rows = min(tiles, raw_rows(registers) or tiles)
-            sums = -(-tiles // rows) * (area * rows + _RAW_COST)
-            products = max(sums * _RAW_SLOWER, WINDOW_SIZE**2 * problem.load_cost(WINDOW_SIZE**2))
+            sums = -(-tiles // rows) * (area * rows + costs.WINOGRAD_RAW_TRANSFORM)
+            products = max(sums * costs.WINOGRAD_RAW_SLOWER, WINDOW_SIZE**2 * problem.load_cost(WINDOW_SIZE**2))
         transforming = pieces * problem.channels / BLOCK + problem.blocks
-        cost = _TRANSFORM_COST * (2 - down.is_identity - across.is_identity)
+        cost = costs.WINOGRAD_TRANSFORM * (2 - down.is_identity - across.is_identity)
         if across.is_identity or problem.dilations[1] > 1:
-            cost += _SINGLE_COST
+            cost += costs.WINOGRAD_SINGLE
         return problem.vectors * pieces * products + area * tiles * cost * transforming
 
 
-TILES = (Tiles(2), Tiles(4), Tiles(RAW_OUTPUTS, is_raw=True))  # all that there are
+TILES = (Tiles(2), Tiles(4), Tiles(RAW_OUTPUTS, is_raw=True))  # all kinds
 
 
 class Problem(NamedTuple):
@@ -217,11 +209,8 @@ class Problem(NamedTuple):
 
     def load_cost(self, area: int) -> int:
         """The cost of loading a vector of weights, which have `area` elements for each channel and output."""
-        is_near = self.images >= _MANY_IMAGES or area * self.vectors * 4 * BLOCK <= _NEAR_BYTES
-        return _NEAR_LOAD_COST if is_near else _LOAD_COST
-
-
-WinogradChoice = Callable[[Problem], "Tiles | None"]  # None for another algorithm
+        is_near = self.images >= costs.NEAR_IMAGES or area * self.vectors * 4 * BLOCK <= costs.NEAR_BYTES
+        return costs.NEAR_LOAD if is_near else costs.LOAD
 
 
 def best_tiles(problem: Problem, *, registers: int = WIDE_REGISTERS) -> Tiles | None:
@@ -229,9 +218,9 @@ def best_tiles(problem: Problem, *, registers: int = WIDE_REGISTERS) -> Tiles | 
     direct algorithm does."""
     window = math.prod(problem.window)
     direct = max(problem.lines * problem.columns, problem.load_cost(window)) * problem.vectors * window
-    costs = {tiles: tiles.cost(problem, registers) for tiles in TILES if tiles.take(problem)}
-    best = min(costs, key=costs.__getitem__, default=None)
-    return best if best and costs[best] < direct / _LEAST_GAIN else None
+    times = {tiles: tiles.cost(problem, registers) for tiles in TILES if tiles.take(problem)}
+    best = min(times, key=times.__getitem__, default=None)
+    return best if best and times[best] < direct / costs.WINOGRAD_GAIN else None
 
 
 def _infer_pack_winograd_weights(inputs: Sequence[TensorType], outputs: int) -> TensorType:
@@ -456,7 +445,7 @@ def _raw_work(inputs: Types, results: Types, channels: int, groups: int, **attri
     done = _done(result, (transforms(RAW_OUTPUTS),) * 2, channels, groups)
     images, blocks, *slices = map(integer, result.shape[:-3])
     windows = math.prod((images, *slices)) * blocks * BLOCK * channels
-    return Work(done + 2 * windows * _RAW_COST, 2 * elements(result) * channels * WINDOW_SIZE**2)
+    return Work(done + 2 * windows * costs.WINOGRAD_RAW_TRANSFORM, 2 * elements(result) * channels * WINDOW_SIZE**2)
 
 
 def _done(

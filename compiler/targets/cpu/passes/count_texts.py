@@ -1,10 +1,10 @@
-"""Texts whose tokens are counted are walked through as bytes.
+"""Counts tokens of texts on their bytes.
 
     normalize_texts → tokenize_texts → count_ngrams    →  text_bytes → count_text_ngrams
 
-Tokens are not texts of their own then: one host operator is left, which gives the bytes, and a kernel does the rest by tables of
-the expression and the vocabulary. Expressions that tell characters behind ASCII from each other stay as they are. So do tokens
-that something else looks at, and those among which what is put behind shorter texts might count.
+Tokens then never become texts: one host operator is left, which gives the bytes, and a kernel does the rest by tables of
+the expression and the vocabulary. Expressions that distinguish non-ASCII characters stay unchanged. So do tokens
+with other users, and those whose padding might count as a token.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class _Counter(Emitter):
         if not any(_is(binding.value, "count_ngrams") for binding in bindings):
             return function
         self.values = {binding.var: binding.value for binding in bindings}
-        self.spoken: dict[str, int] = {}  # how many bindings speak of a dimension's name
+        self.spoken: dict[str, int] = {}  # number of bindings that use a dimension's name
         for binding in bindings:
             for name in dimension_uses(binding):
                 self.spoken[name] = self.spoken.get(name, 0) + 1
@@ -56,11 +56,11 @@ class _Counter(Emitter):
         self.chains = {var: chain for var, chain in chains.items() if chain is not None}
         self.gone = {var for chain in self.chains.values() for var in chain.gone}
         named = filter(None, (self._normalized(chain.texts) for chain in self.chains.values()))
-        self.named = dict(named)  # normalised texts that are wanted as bytes alone: as they are made, and named
+        self.named = dict(named)  # normalised texts that are only needed as bytes: as made, and named
         self.bytes: dict[ir.Atom, tuple[ir.Var, ir.Var]] = {}  # and the ends of texts, by what the texts would be
         return super().function(function)
 
-    # ---- what is found ----
+    # ---- matching ----
 
     def _chain(self, call: ir.Expr) -> _Chain | None:
         assert isinstance(call, ir.OperatorCall)
@@ -93,7 +93,7 @@ class _Counter(Emitter):
         return _Chain(tokenized.args[0], tuple(map(constant, (moves, *tables))), given, gone)
 
     def _back(self, var: ir.Var, operators: Sequence[str]) -> tuple[ir.Var, ...]:
-        """A variable, and those that are the same but for names of dimensions, or shapes."""
+        """A variable, and those that equal it up to names of dimensions, or shapes."""
         found = [var]
         while True:
             value = self.values.get(found[-1])
@@ -107,7 +107,7 @@ class _Counter(Emitter):
             found.append(source)
 
     def _is_only_step(self, x: ir.Var, gone: tuple[ir.Var, ...]) -> bool:
-        """Whether nothing else looks at the tokens, or at how many there are, and each text has a row."""
+        """Whether the tokens and their number have no other users, and each text has a row."""
         if any(self.uses[var] != 1 for var in gone):
             return False
         texts = tensor_type(self.values[gone[-1]].args[0])  # type: ignore[union-attr]
@@ -129,7 +129,7 @@ class _Counter(Emitter):
             return None
         return match.value, texts
 
-    # ---- what it becomes ----
+    # ---- rewriting ----
 
     def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
         if binding.var in self.gone:

@@ -1,8 +1,8 @@
-"""Products with constant matrices that are dequantised from numbers of 4 or 8 bits, and rows that are taken from such matrices:
-the numbers stay as small as they are, in memory and in the file.
+"""Products with constant matrices that are dequantised from 4 or 8-bit integers, and rows taken from such matrices:
+the integers stay narrow, in memory and in the file.
 
-What a matrix is made of is seen by its elements, not by the operators that lay them out: each of these, such as reshape,
-permute_dims and slice, is done to the numbers, to their scales and to their zero points alike; a group begins where scales or
+A matrix is recognised by its elements, not by the operators that lay them out: each of these, such as reshape,
+permute_dims and slice, is applied to integers, scales and zero points alike; a group begins where scales or
 zero points of neighbouring rows differ.
 """
 
@@ -23,8 +23,8 @@ from ..operators.packing import pack_matrix
 from .dequantized_rows import rows
 
 _BYTES = (np.int8, np.uint8)
-_LONGEST = 128  # rows of a group: few rows are rounded as its largest element is, and sums of many are less exact
-# Operators that lay out elements, and make no others.
+_LONGEST = 128  # most rows of a group: longer groups have coarser rounding, and less exact sums
+# Operators that only move elements.
 _LAYOUT = frozenset({"reshape", "permute_dims", "expand_dims", "squeeze", "slice", "broadcast_to"})
 
 
@@ -57,7 +57,7 @@ class _Packed:
 class _Walk(Emitter):
     def __init__(self, module: ir.Module) -> None:
         super().__init__(module)
-        self.calls: dict[ir.Var, ir.OperatorCall] = {}  # of whose results the elements may be known
+        self.calls: dict[ir.Var, ir.OperatorCall] = {}  # calls whose results' elements may be known
         self.packed: dict[ir.Var, _Packed | None] = {}  # by matrix
 
     def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
@@ -116,7 +116,7 @@ class _Walk(Emitter):
         return _Numbers(*found)
 
     def _elements(self, atom: ir.Atom) -> np.ndarray | None:
-        """Of a constant, or of one that is laid out otherwise."""
+        """The elements of a constant, perhaps in another layout."""
         if isinstance(atom, ir.Constant):
             return atom.value
         if not isinstance(atom, ir.Var) or atom not in self.calls:
@@ -132,7 +132,7 @@ def _evaluated(call: ir.OperatorCall, arrays: Sequence[np.ndarray]) -> np.ndarra
 
 
 def _packed(found: _Numbers) -> _Packed | None:
-    """None for numbers whose groups do not suit the operator."""
+    """The operands; None for integers whose groups do not suit the operator."""
     shift = 128 if found.numbers.dtype == np.int8 else 0
     numbers, zeros = (np.add(array, shift, dtype=np.int16) for array in (found.numbers, found.zero))
     for packing in PACKINGS.values():
@@ -153,7 +153,7 @@ def _is_within(numbers: np.ndarray, begin: int, end: int) -> bool:
 
 
 def _group(found: _Numbers, packing: Packing) -> int | None:
-    """How many rows, in whole words, share scales and zero points, or parts of longer groups do; None if that varies within a
+    """The rows, in whole words, that share scales and zero points, also as parts of longer groups; None if that varies in a
     word."""
     begins = np.zeros(len(found.scale), bool)
     for array in (found.scale, found.zero):

@@ -1,5 +1,5 @@
-"""Rows of constant tables that are dequantised from numbers of 4 or 8 bits, as of embeddings: these are taken before they are
-dequantised, so that the table stays as small as it is."""
+"""Rows of constant tables that are dequantised from 4 or 8-bit integers, such as embeddings: they are taken before they are
+dequantised, so that the table stays narrow."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def rows(emitter: Emitter, numbers: np.ndarray, scale: np.ndarray, zero: np.ndar
 
 
 def _group(scale: np.ndarray, zero: np.ndarray) -> int:
-    """How many neighbours in a row share scales and zero points."""
+    """The number of neighbours in a row that share scales and zero points."""
     begins = [np.any(array[:, 1:] != array[:, :-1], axis=0) for array in (scale, zero)]
     return math.gcd(*(np.flatnonzero(begins[0] | begins[1]) + 1).tolist(), scale.shape[1])
 
 
 def _taken(emitter: Emitter, numbers: np.ndarray, places: ir.Atom) -> ir.Var:
-    """Rows of the numbers, as float32. Those of 4 bits are kept in words, where they fill them."""
+    """Rows of the integers, as float32. Those of 4 bits are kept in words, if they fill them."""
     least = int(numbers.min())
     if int(numbers.max()) - least >= 1 << _BITS or numbers.shape[1] % _EACH:
         return emitter.emit("cast", emitter.emit("take", constant(numbers), places, axis=0), dtype=DType.float32)

@@ -1,10 +1,10 @@
-"""Networks whose tensors are quantised, as exporters write them: floats that are made of integers, and become integers again.
+"""Quantised networks as exporters write them (Q/DQ): floats that are dequantised from integers, and quantised again.
 
-A product of dequantised operands becomes one of integers, which is scaled. What is a sum of integers times constants, such as
-that product, its bias, and a residual, is requantised with one multiplication for each of them: the scales of both sides are one
-factor, zero points and biases one summand. So results differ from those of the floats by rounding alone: where a number
-lies half way between two integers, up to the last bits of a float, it may become the other one. What is quantised as it was
-before it was dequantised, and only changed places since, stays what it was.
+A product of dequantised operands becomes a scaled one of integers. A sum of integers times constants, such as
+that product, its bias, and a residual, is requantised with one multiplication for each of them: the scales of both sides form one
+factor, zero points and biases one summand. So results differ from those of the floats only by rounding: a number
+half way between two integers, up to the last bits of a float, may become the other one. A value that is quantised as it was
+before it was dequantised, and only moved since, is unchanged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ....passes.rewriting import Emitter, constant, operator_call, tensor_type
 from . import pack_integers
 
 _BYTES = frozenset({DType.int8, DType.uint8})
-_MOST_TERMS = 3
+_MOST_TERMS = 3  # of a sum of products of integers
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class _Linear:
 
     @property
     def is_finite(self) -> bool:
-        """Whether all of it is a number in float32 too: else integers as factors would become NaN, where floats are infinite."""
+        """Whether all of it is finite in float32: else integers times factors would be NaN where floats are infinite."""
         return all(np.all(np.abs(each) <= _GREATEST) for each in (*(factor for _, factor in self.terms), self.offset))
 
     def plus(self, other: _Linear) -> _Linear:
@@ -77,7 +77,7 @@ class _Linear:
         return _Linear(tuple((atom, each * factor) for atom, each in self.terms), self.offset * factor)
 
 
-# What a rule gives: what the variable is now: a call in place of the old one, or another atom; None where it stays.
+# A rule's result: a call in place of the variable's, or another atom; None if it stays.
 _Result = Union[ir.OperatorCall, ir.Atom, None]
 
 
@@ -104,7 +104,7 @@ class _Walk(Emitter):
         return (*self.new, binding)
 
     def linears(self, call: ir.OperatorCall) -> list[_Linear | None]:
-        """The operands as integers, or constants. What weights hold that may be others is asked only where it matters."""
+        """The operands as integers, or constants. Values of replaceable weights are read only if they matter."""
         if any(isinstance(arg, ir.Weight) for arg in call.args) and self.linear.keys().isdisjoint(call.args):
             return [None] * len(call.args)
         return [self.linear_of(arg) for arg in call.args]
@@ -166,7 +166,7 @@ def _add(walk: _Walk, var: ir.Var, call: ir.OperatorCall) -> None:
 
 
 def _scale(walk: _Walk, var: ir.Var, call: ir.OperatorCall) -> None:
-    """Multiplied with a constant, or divided by one."""
+    """A multiplication with a constant, or division by one."""
     a, b = walk.linears(call)
     if a is None or b is None or (a.terms and b.terms):
         return
@@ -199,7 +199,7 @@ def _quantize(walk: _Walk, var: ir.Var, call: ir.OperatorCall) -> _Result:
 
 
 def _summed(walk: _Walk, linear: _Linear) -> ir.Var:
-    """The sum in float32. Constants are tensors, since scalars would be numbers in kernels' texts."""
+    """The sum in float32. Constants are tensors, since scalars would be literals in kernels' texts."""
 
     def factor(array: np.ndarray) -> ir.Constant:
         return constant(np.atleast_1d(array).astype(np.float32))
@@ -219,7 +219,7 @@ def _as_float(walk: _Walk, atom: ir.Atom) -> ir.Atom:
 
 
 def _product(walk: _Walk, var: ir.Var, call: ir.OperatorCall) -> _Result:
-    """Of dequantised numbers with dequantised constants, whose scales differ by column at most."""
+    """A product of dequantised values with dequantised constants, whose scales differ by column at most."""
     a, b = map(walk.quantised.get, call.args)
     if a is None or b is None or not a.is_even or not {a.type, b.type} <= _BYTES:
         return None
@@ -234,7 +234,7 @@ def _product(walk: _Walk, var: ir.Var, call: ir.OperatorCall) -> _Result:
 
 
 def _convolution(walk: _Walk, var: ir.Var, call: ir.OperatorCall) -> _Result:
-    """Of dequantised numbers with dequantised constants, whose scales differ by the result's channel at most."""
+    """A convolution of dequantised values with dequantised constants, whose scales differ by the result's channel at most."""
     x, weight = map(walk.quantised.get, call.args[:2])
     if x is None or weight is None or not x.is_even or not {x.type, weight.type} <= _BYTES:
         return None

@@ -1,12 +1,12 @@
 """Channel-blocked layout: convolutional networks computed on images [N, C/16, *spatial, 16].
 
-Every operator whose operands are known in blocked form, and that has one itself, is done on blocked images; its ordinary
-result is then unpacked, for whatever else needs it. Between convolutions nothing does: dead code elimination takes the
-unpacking away. Weights are packed here, once.
+Every operator whose operands are known in blocked form, and that has one itself, is applied to blocked images; its ordinary
+result is then unpacked, for other users. Between convolutions there are none: dead code elimination removes the
+unpacking. Weights are packed here, once.
 
-The two tables say which operators have a blocked form, and by which rule. The rules are in three files: convolutions
-(`layout_convolutions.py`), what moves channels (`layout_channels.py`), what leaves them where they are
-(`layout_per_channel.py`); what they share is in `layout_blocker.py`.
+The two tables list the operators with a blocked form, and their rules. The rules are in three files: convolutions
+(`layout_convolutions.py`), operators that move channels (`layout_channels.py`), and those that do not
+(`layout_per_channel.py`); shared parts are in `layout_blocker.py`.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from .....formats.types import TensorType, TupleType
 from .... import ir
 from ....passes.rewriting import operator_call, tensor_type
 from ..operators.packing import BLOCK
-from ..operators.winograd import WinogradChoice, best_tiles
+from ..operators.winograd import WIDE_REGISTERS
 from . import layout_channels, layout_per_channel, pack_integers
 from .layout_blocker import Blocker
 from .layout_convolutions import convolution
 
-# What a rule gives: the result in blocked form; or what computes the ordinary result; or None, where the operator stays.
+# A rule's result: the blocked form; or a call that computes the ordinary result; or None, if the operator stays.
 _Result = Union[ir.Var, ir.OperatorCall, None]
 
-# By operator; a rule is given the call and the type of its result.
+# By operator; a rule gets the call and the type of its result.
 _RULES: dict[str, Callable[[Blocker, ir.OperatorCall, TensorType], _Result]] = {
     "conv": convolution,
     "conv_integer": pack_integers.convolution,
@@ -37,7 +37,7 @@ _RULES: dict[str, Callable[[Blocker, ir.OperatorCall, TensorType], _Result]] = {
     "reshape": layout_channels.shuffle,
 }
 
-# Of operators whose first operand is blocked already; a rule is given that too.
+# For operators whose first operand is blocked already; a rule gets that too.
 _RULES_OF_IMAGES: dict[str, Callable[[Blocker, ir.Var, ir.OperatorCall, TensorType], _Result]] = {
     "average_pool": layout_per_channel.pool,
     "max_pool": layout_per_channel.pool,
@@ -54,18 +54,18 @@ _RULES_OF_IMAGES: dict[str, Callable[[Blocker, ir.Var, ir.OperatorCall, TensorTy
 
 @dataclass(frozen=True)
 class BlockChannels:
-    """`winograd` says which convolutions are done by Winograd's algorithm."""
+    """`winograd` chooses the convolutions for Winograd's algorithm."""
 
-    winograd: WinogradChoice = best_tiles
+    registers: int = WIDE_REGISTERS  # of a block each
     name: str = "block_channels"
 
     def __call__(self, module: ir.Module) -> ir.Module:
-        return _Walk(module, self.winograd).run()
+        return _Walk(module, self.registers).run()
 
 
 class _Walk(Blocker):
-    def __init__(self, module: ir.Module, winograd: WinogradChoice) -> None:
-        super().__init__(module, winograd)
+    def __init__(self, module: ir.Module, registers: int) -> None:
+        super().__init__(module, registers)
         self._slices: dict[ir.Var, list[ir.OperatorCall]] = {}  # of what is split
 
     def block(self, block: ir.Block) -> ir.Block:
@@ -101,7 +101,7 @@ class _Walk(Blocker):
         return layout_per_channel.elementwise(self, call, type_)
 
     def _part_of(self, value: ir.Expr) -> ir.Var | None:
-        """A part of what has been split in blocked form."""
+        """A part of a split in blocked form."""
         if not isinstance(value, ir.GetItem) or value.tuple not in self.splits:
             return None
         whole = self.splits[value.tuple]
@@ -109,7 +109,7 @@ class _Walk(Blocker):
         return self.bind(ir.GetItem(whole, value.index), whole.type.fields[value.index], "split")
 
     def _call_of(self, value: ir.Expr) -> ir.OperatorCall | None:
-        """The operator call that a value is. A part of what is split counts as a slice."""
+        """The operator call of a value. A part of a split counts as a slice."""
         if isinstance(value, ir.GetItem) and isinstance(value.tuple, ir.Var) and value.tuple in self.calls:
             call = self.calls[value.tuple]
             if call.operator != "split":

@@ -9,19 +9,16 @@ from .....formats import dims
 from .....formats.dtypes import DType
 from .....formats.types import UNKNOWN, TensorType
 from .... import ir
+from ....named_weights import computed
 from ....operators.table import lookup
 from ....passes.rewriting import Emitter, tensor_type
-from ....weights import computed
-from ..operators.winograd import WinogradChoice
+from .. import costs
 from . import layout_weights
-
-# What the sides of an image are taken to be where only a run can tell, when an algorithm is chosen.
-_USUAL_SIZE = 224
 
 
 @dataclass(frozen=True)
 class Apart:
-    """An image of which each of some groups of channels begins with a block."""
+    """An image whose groups of channels each begin on a block boundary."""
 
     image: ir.Var
     each: int  # channels of a group
@@ -29,15 +26,15 @@ class Apart:
 
 
 class Blocker(Emitter):
-    """`blocked` maps variables to what they are channel-blocked, in the block that is being rewritten and those around it."""
+    """`blocked` maps variables to their channel-blocked forms, in the current block and those around it."""
 
-    def __init__(self, module: ir.Module, winograd: WinogradChoice) -> None:
+    def __init__(self, module: ir.Module, registers: int) -> None:
         super().__init__(module)
-        self.winograd = winograd
+        self.registers = registers
         self.blocked: dict[ir.Var, ir.Var] = {}
-        self.calls: dict[ir.Var, ir.OperatorCall] = {}  # whose results variables are
-        self.splits: dict[ir.Atom, ir.Var] = {}  # tuples of the parts of images, and of the parts of these blocked
-        self.apart: dict[ir.Var, Apart] = {}  # what blocked images have been laid together of
+        self.calls: dict[ir.Var, ir.OperatorCall] = {}  # calls by their result variables
+        self.splits: dict[ir.Atom, ir.Var] = {}  # tuples of parts of images, to those of their blocked parts
+        self.apart: dict[ir.Var, Apart] = {}  # the separate groups that blocked images were joined from
 
     def is_blocked(self, atom: ir.Atom) -> bool:
         return isinstance(atom, ir.Var) and atom in self.blocked
@@ -66,12 +63,12 @@ class Blocker(Emitter):
         return packed
 
     def packed_from_last(self, atom: ir.Atom) -> ir.Var | None:
-        """The atom in blocked form, if it is a permutation of an image [N, *spatial, C], which is not made then."""
+        """The atom in blocked form, if it is a permutation of an image [N, *spatial, C]; the permutation is then dead."""
         source = self._channels_last(atom)
         return None if source is None else self.emit("pack_channels", source, last=True)
 
     def _channels_last(self, atom: ir.Atom) -> ir.Atom | None:
-        """The image [N, *spatial, C] whose permutation the atom is, of pixels [N, P, C] perhaps; None if it is none."""
+        """The image [N, *spatial, C], perhaps of pixels [N, P, C], whose permutation the atom is; None for other atoms."""
         call = self.calls.get(atom)  # type: ignore[arg-type]
         if call is None or not is_image(tensor_type(atom)):
             return None
@@ -87,7 +84,7 @@ class Blocker(Emitter):
 
 
 def is_image(type_: TensorType) -> bool:
-    """A float32 tensor [N, C, *spatial], of which N and sizes may be known when the program runs."""
+    """Whether a type is a float32 tensor [N, C, *spatial], whose N and sizes may be known only at run time."""
     return (
         type_.rank >= 3
         and type_.dtype is DType.float32
@@ -99,11 +96,11 @@ def is_image(type_: TensorType) -> bool:
 
 def likely_size(dim: Any) -> int:
     """A size of an image, or what it is if the image that comes in has a usual size."""
-    return dims.evaluate(dim, dict.fromkeys(dims.variables(dim), _USUAL_SIZE))
+    return dims.evaluate(dim, dict.fromkeys(dims.variables(dim), costs.IMAGE_SIDE))
 
 
 def moves_channels(call: ir.OperatorCall, *, to_last: bool) -> bool:
-    """Whether the call is a permutation that moves the second axis to the end; or else the last one to the second place."""
+    """Whether the call is a permutation that moves the second axis to the end, or the last one to the second position."""
     if call.operator != "permute_dims":
         return False
     rank = tensor_type(call.args[0]).rank

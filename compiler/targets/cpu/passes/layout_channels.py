@@ -1,7 +1,7 @@
-"""Rules of the layout pass for what moves channels: joins, cuts and splits, shuffles, channels that come to lie last.
+"""Rules of the layout pass for operators that move channels: joins, slices and splits, shuffles, channels to the last axis.
 
-Where channels begin with a block, whole blocks move; else `join_channels` shifts them. Groups of a convolution that do not begin
-with a block are laid apart before it, and together again behind it.
+If channels begin on a block boundary, whole blocks move; else `join_channels` shifts them. Groups of a convolution that do not
+begin on one are separated before it, and joined again after it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _neighbours(blocker: Blocker, image: ir.Var, channels: ShapeDim, start: Any,
 
 
 def split(blocker: Blocker, parts: ir.Var, call: ir.OperatorCall) -> None:
-    """An image into parts that begin with a block."""
+    """Splits an image into parts that begin on a block boundary."""
     attributes: Any = lookup(call.operator).bind(call.attributes) if call.operator == "split" else {}
     if not attributes or not blocker.is_blocked(call.args[0]):
         return
@@ -101,7 +101,7 @@ def lay_apart(blocker: Blocker, image: ir.Var, each: int, groups: int) -> ir.Var
 
 
 def lay_together(blocker: Blocker, image: ir.Var, each: int, groups: int) -> ir.Var:
-    """The image of all channels, of one whose groups lie apart."""
+    """The image of all channels, from one with separate groups."""
     if each % BLOCK == 0:
         return image
     parts = blocker.emit("split", image, axis=1, sizes=(-(-each // BLOCK),) * groups)
@@ -113,8 +113,8 @@ def lay_together(blocker: Blocker, image: ir.Var, each: int, groups: int) -> ir.
 
 
 def activate_apart(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
-    """A function of each element of an image that nothing else takes and whose groups have just been laid together: it is
-    computed before that, by the convolution."""
+    """An elementwise function of an image without other users whose groups have just been joined: it is
+    computed before the join, by the convolution."""
     (x,) = call.args if len(call.args) == 1 else (None,)
     groups = blocker.apart.get(blocker.blocked[x]) if x in blocker.blocked else None
     if groups is None or blocker.uses[x] != 1 or not is_image(type_):  # type: ignore[index]
@@ -127,8 +127,8 @@ def activate_apart(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -
 
 
 def shuffle(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
-    """Parts of the channels in turns: a reshape of a transposition of a reshape. What was joined before is joined that way
-    at once."""
+    """A channel shuffle: a reshape of a transposition of a reshape. A preceding join is fused
+    with it."""
     turned = blocker.calls.get(call.args[0])  # type: ignore[arg-type]
     apart = blocker.calls.get(turned.args[0]) if turned and turned.operator == "permute_dims" else None  # type: ignore[arg-type]
     if turned is None or apart is None or apart.operator != "reshape" or not blocker.is_blocked(apart.args[0]):
@@ -145,7 +145,7 @@ def shuffle(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Va
 
 
 def _joined(blocker: Blocker, image: ir.Var, channels: int, **order: int) -> ir.Var:
-    """An image's channels in another order; what was joined before is joined in that order at once."""
+    """An image's channels in another order; a preceding join is fused with it."""
     joined = blocker.calls.get(image)
     if (
         joined is not None
@@ -157,7 +157,7 @@ def _joined(blocker: Blocker, image: ir.Var, channels: int, **order: int) -> ir.
 
 
 def to_last(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.OperatorCall | None:
-    """Channels that come to lie last, of the image or of its pixels [N, C, P]."""
+    """Moves channels to the last axis, of the image or of its pixels [N, C, P]."""
     (x,) = call.args
     if not moves_channels(call, to_last=True):
         return None
@@ -174,7 +174,7 @@ def to_last(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Op
 
 
 def depth_to_space(blocker: Blocker, image: ir.Var, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
-    """If the channels that come to lie side by side are whole blocks: what moves is as long as a vector."""
+    """Requires adjacent channels in whole blocks, so that whole vectors move."""
     channels = type_.shape[1]
     if not isinstance(channels, int) or channels % BLOCK:
         return None

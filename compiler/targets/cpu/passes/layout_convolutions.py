@@ -1,4 +1,4 @@
-"""Rules of the layout pass for convolutions: which of the blocked operators computes one, and on which weights."""
+"""Rules of the layout pass for convolutions: the blocked operator for each, and its weights."""
 
 from __future__ import annotations
 
@@ -13,22 +13,17 @@ from .... import ir
 from ....operators.shapes import integer
 from ....operators.table import lookup
 from ....passes.rewriting import tensor_type
+from .. import costs
 from ..operators.blocked import FEW, is_for_depthwise
 from ..operators.packing import BLOCK, NarrowGroups
-from ..operators.winograd import Problem, Tiles
+from ..operators.winograd import Problem, Tiles, best_tiles
 from .layout_blocker import Blocker, is_image, likely_size
 from .layout_channels import lay_apart, lay_together
-
-# A convolution of fewer channels, not blocked yet, reads the planes themselves.
-_FEW_CHANNELS = 16
-
-# From this many products on, a sum over the lanes of a vector pays.
-_LONG_SUM = 32
 
 
 @dataclass(frozen=True)
 class _Convolution:
-    """A convolution of an image whose channels, and whose weights' sizes, are known."""
+    """A convolution with known channels and sizes of weights."""
 
     x: ir.Atom
     weight: ir.Atom
@@ -51,7 +46,7 @@ class _Convolution:
 
     @property
     def axes(self) -> int:
-        """Of space."""
+        """The spatial axes."""
         return self.result.rank - 2
 
     @property
@@ -60,7 +55,7 @@ class _Convolution:
 
     @property
     def begins_in_blocks(self) -> bool:
-        """Whether each group begins with a block."""
+        """Whether each group begins on a block boundary."""
         each = (self.outputs // self.groups, self.channels // self.groups)
         return self.groups == 1 or all(count % BLOCK == 0 for count in each)
 
@@ -77,7 +72,7 @@ def convolution(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> i
         return _depthwise(blocker, it)
     if it.is_depthwise:
         return None
-    if it.groups == 1 and it.channels < _FEW_CHANNELS and not blocker.is_blocked(it.x):
+    if it.groups == 1 and it.channels < costs.PLANAR_CHANNELS and not blocker.is_blocked(it.x):
         return _planar(blocker, it)
     if _is_to_few(it):
         return _to_few(blocker, it)
@@ -96,7 +91,7 @@ def _biases(blocker: Blocker, it: _Convolution) -> list[ir.Atom]:
 
 
 def _planar(blocker: Blocker, it: _Convolution) -> ir.Var:
-    """Of an image that is not blocked, such as a photograph."""
+    """A convolution of a planar image, such as a photograph."""
     biases, weights = _biases(blocker, it), blocker.packed("pack_planar_weights", it.weight)
     return blocker.emit("conv_planar", it.x, weights, *biases, **it.attributes)
 
@@ -115,11 +110,11 @@ def _blocked(blocker: Blocker, it: _Convolution) -> ir.Var:
 
 
 def _is_to_few(it: _Convolution) -> bool:
-    """Whether a sum is long enough for its vectors to be blocks of input channels; of sizes that are known."""
+    """Whether a sum, of known sizes, is long enough for vectors of input channels."""
     sizes = (*tensor_type(it.x).shape[2:], *it.result.shape[2:], *(it.attributes["pads"] or ()))
     is_known = isinstance(it.weight, ir.Constant) and all(isinstance(size, int) for size in sizes)
     length = it.channels * math.prod(map(integer, tensor_type(it.weight).shape[2:]))
-    is_long = it.channels >= BLOCK and length >= _LONG_SUM
+    is_long = it.channels >= BLOCK and length >= costs.LONG_LANE_SUM
     return it.groups == 1 and it.outputs <= FEW and it.axes <= 3 and is_known and is_long
 
 
@@ -133,7 +128,7 @@ def _to_few(blocker: Blocker, it: _Convolution) -> ir.Var:
 
 
 def _winograd_tiles(blocker: Blocker, it: _Convolution) -> Tiles | None:
-    """The tiles by which Winograd's algorithm computes the convolution best; None if another one does."""
+    """The best tiles for Winograd's algorithm; None if another algorithm is better."""
     is_plain = all(step == 1 for step in it.attributes["strides"] or ())
     *slices, height, width = (1, 1, *map(integer, tensor_type(it.weight).shape[2:]))
     *between, down, across = (1, 1, *_steps(it))
@@ -149,11 +144,14 @@ def _winograd_tiles(blocker: Blocker, it: _Convolution) -> Tiles | None:
     *piles, lines, columns = (1, *spatial)
     images = math.prod(size for size in (batch, *piles) if isinstance(size, int))
     blocks, sizes = -(-it.outputs // it.groups // BLOCK), (likely_size(lines), likely_size(columns))
-    return blocker.winograd(Problem(images, met * each, blocks, *sizes, (height, width), (down, across), it.groups))
+    return best_tiles(
+        Problem(images, met * each, blocks, *sizes, (height, width), (down, across), it.groups),
+        registers=blocker.registers,
+    )
 
 
 def _is_whole(blocker: Blocker, atom: ir.Atom) -> bool:
-    """Whether all elements are known to be whole numbers: converted integers, or those less a zero point."""
+    """Whether all elements are known to be integers: converted ones, perhaps less a zero point."""
     if isinstance(atom, ir.Constant):
         return bool(np.all(np.trunc(atom.value) == atom.value))
     call = blocker.calls.get(atom)  # type: ignore[arg-type]
@@ -165,7 +163,7 @@ def _is_whole(blocker: Blocker, atom: ir.Atom) -> bool:
 
 
 def _steps(it: _Convolution) -> tuple[int, ...]:
-    """Between the pixels of the window, along each axis; 1 where there is one pixel."""
+    """The dilations along each axis; 1 if the window has one pixel."""
     sizes = map(integer, tensor_type(it.weight).shape[2:])
     return tuple(
         step if size > 1 else 1 for size, step in zip(sizes, it.attributes["dilations"] or (1,) * it.axes, strict=True)
@@ -175,8 +173,8 @@ def _steps(it: _Convolution) -> tuple[int, ...]:
 def _winograd(
     blocker: Blocker, it: _Convolution, tiles: Tiles, image: ir.Var, weight: ir.Atom, biases: list[ir.Atom]
 ) -> ir.Var:
-    """Of a blocked image whose groups begin with a block, as those of the weights and of the bias do. The window is filled up
-    with zeros, and the image padded by as much behind its end."""
+    """Winograd's algorithm on a blocked image, weights and bias whose groups begin on block boundaries. The window is padded
+    with zeros, and the image by as much at its end."""
     pads = it.attributes["pads"] or (0,) * 2 * it.axes
     groups = {"groups": it.groups, "channels": it.channels // it.groups}
     if tiles.is_raw:
@@ -191,7 +189,7 @@ def _winograd(
 
 
 def _by_slices(blocker: Blocker, weight: ir.Atom) -> ir.Atom:
-    """Weights of a volume with the channels of each slice that the window meets, one slice behind the other."""
+    """Weights of a volume, with the channels of all slices of the window concatenated."""
     outputs, channels, *slices, lines, columns = map(integer, tensor_type(weight).shape)
     if not slices:
         return weight
@@ -203,7 +201,7 @@ def _by_slices(blocker: Blocker, weight: ir.Atom) -> ir.Atom:
 
 
 def _may_be_depthwise(it: _Convolution) -> bool:
-    """Each channel by itself, or in a small group, of images and of signals; not with pads that only a run can tell."""
+    """Whether channels are separate or in small groups, of images or signals; not with pads known only at run time."""
     columns = integer(tensor_type(it.weight).shape[-1])
     has_known_pads = all(isinstance(pad, int) for pad in it.attributes["pads"] or ())
     return it.axes <= 2 and has_known_pads and is_for_depthwise(it.channels, it.outputs, it.groups, columns)
@@ -231,11 +229,11 @@ def _depthwise_of_signal(blocker: Blocker, it: _Convolution) -> ir.Var:
     return blocker.emit("reshape", result, shape=(n, blocks, tensor_type(result).shape[3], block))
 
 
-# ---- wide groups that do not begin with a block ----
+# ---- wide groups that do not begin on a block boundary ----
 
 
 def _of_groups_apart(blocker: Blocker, it: _Convolution, tiles: Tiles | None) -> ir.Var:
-    """The groups are laid apart, each to begin with a block, and those of the result together again."""
+    """Separates the groups, so that each begins on a block boundary, and joins those of the result again."""
     each = it.channels // it.groups
     image = lay_apart(blocker, blocker.as_blocked(it.x), each, it.groups)
     vectors = [_outputs_apart(blocker, vector, it.groups) for vector in it.bias]
@@ -250,7 +248,7 @@ def _of_groups_apart(blocker: Blocker, it: _Convolution, tiles: Tiles | None) ->
 
 
 def _outputs_apart(blocker: Blocker, vector: ir.Atom, groups: int) -> ir.Atom:
-    """A bias, or weights, with zeros behind the outputs of each group, so that each begins with a block."""
+    """A bias, or weights, with zeros after the outputs of each group, so that each begins on a block boundary."""
     outputs, *rest = map(integer, tensor_type(vector).shape)
     each = outputs // groups
     apart = blocker.packed("reshape", vector, shape=(groups, each, *rest))

@@ -1,22 +1,22 @@
-"""Rules of the layout pass for what leaves channels where they are: elementwise work, pooling, reductions over an image,
+"""Rules of the layout pass for operators that do not move channels: elementwise work, pooling, reductions over an image,
 normalisations, resizing."""
 
 from __future__ import annotations
 
 from .....formats.types import TensorType
 from .... import ir
+from ....named_weights import computed
 from ....operators.elementwise import INTEGER_DIVISIONS
 from ....operators.shapes import axes_of, axis_of
 from ....operators.table import Fusion, lookup
 from ....passes.rewriting import tensor_type
-from ....weights import computed
 from ..operators.packing import BLOCK
 from .layout_blocker import Blocker, is_image
 from .layout_channels import activate_apart
 
 
 def elementwise(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
-    """If at least one operand is blocked, and the others are as well, or numbers, or one constant a channel."""
+    """Requires at least one blocked operand; the others may be blocked, scalars, or one constant per channel."""
     is_elementwise = lookup(call.operator).fusion is Fusion.ELEMENTWISE
     if not is_elementwise or type_.rank < 3 or not any(map(blocker.is_blocked, call.args)):
         return None
@@ -31,7 +31,7 @@ def elementwise(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> i
 
 
 def _divides_by_padding(call: ir.OperatorCall, type_: TensorType) -> bool:
-    """Whether the last block has zeros behind the channels that integers would be divided by, which fails."""
+    """Whether padding zeros in the last block would be integer divisors, which fails."""
     if call.operator not in INTEGER_DIVISIONS or type_.dtype.is_float:
         return False
     channels, divisor = type_.shape[1], tensor_type(call.args[1]).shape
@@ -46,9 +46,9 @@ def _operand(blocker: Blocker, arg: ir.Atom, result: TensorType) -> ir.Atom | No
     shape = tensor_type(arg).shape
     if shape == result.shape and (packed := blocker.packed_from_last(arg)) is not None:
         blocker.blocked[arg] = packed  # type: ignore[index]
-        return packed  # it is moved once, either way
+        return packed  # it moves once in either case
     if shape == (1,) and isinstance(arg, ir.Constant):
-        return arg  # a tensor, since it is to be no number in a kernel's text
+        return arg  # a tensor: it must not become a literal in a kernel's text
     if all(dim == 1 for dim in shape):
         return computed("reshape", arg, shape=()) if isinstance(arg, ir.Constant) else arg if not shape else None
     whole = (1,) * (result.rank - len(shape)) + shape

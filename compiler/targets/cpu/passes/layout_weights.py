@@ -1,4 +1,4 @@
-"""Weights of convolutions that only a run can tell, packed by operators with kernels: those that pack constants have none."""
+"""Packs weights of convolutions known only at run time by operators with kernels; those that pack constants have none."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def packed(emitter: Emitter, operator: str, weight: ir.Var, **attributes: Any) -
 
 
 def _weights(emitter: Emitter, weight: ir.Var, groups: int = 1) -> ir.Var | None:
-    """[M, C / groups, *window] as [blocks of M, blocks of C, *window, 16, 16]; None for narrow groups, which lie apart."""
+    """[M, C / groups, *window] as [blocks of M, blocks of C, *window, 16, 16]; None for narrow groups, whose layout differs."""
     outputs, channels, *window = map(integer, tensor_type(weight).shape)
     if NarrowGroups.of(groups, channels, outputs // groups):
         return None

@@ -1,9 +1,9 @@
-"""Products and convolutions of 8-bit integers as their kernels take them: numbers without signs times packed weights with signs.
+"""Products and convolutions of 8-bit integers as their kernels take them: unsigned values times signed packed weights.
 
     Σ (a - z)(w - y) = Σ a·w - z·Σ (w - y) - y·Σ a
 
-What shifts numbers into the range of the other kind of bytes shifts their zero points too; weights are made less their zeros
-where that fits, so that the last term, which takes a sum of each row of a, is rarely there.
+Conversions between signed and unsigned shift the zero points, too; zeros are subtracted from weights
+if that fits, so that the last term, with a sum of each row of a, is rare.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..operators.integers import WORD
 from ..operators.packing import BLOCK
 from .layout_blocker import Blocker
 
-_SIGN = 128  # the distance of the two kinds of bytes
+_SIGN = 128  # the offset between signed and unsigned bytes
 _EXACT_TERMS = (1 << 24) // (255 * 255)  # products of two 8-bit numbers whose sum a float32 holds exactly
 
 
@@ -66,7 +66,7 @@ def signed_weights(weights: ir.Atom, zero: ir.Atom | None) -> tuple[np.ndarray, 
 
 
 def as_unsigned(emitter: Emitter, a: ir.Atom, zero: ir.Atom | None) -> tuple[ir.Atom, ir.Atom | None]:
-    """Numbers as uint8, and their zero point, as int32, if there is one."""
+    """Values as uint8, and their zero point, as int32, if there is one."""
     is_there = zero is not None and not (isinstance(zero, ir.Constant) and not zero.value.any())
     point = as_int32(emitter, zero) if zero is not None and is_there else None
     if tensor_type(a).dtype is DType.uint8:
@@ -81,9 +81,9 @@ def as_unsigned(emitter: Emitter, a: ir.Atom, zero: ir.Atom | None) -> tuple[ir.
 
 
 def convolution_sums(call: ir.OperatorCall) -> DType | None:
-    """The type of the sums that a kernel for channel-blocked images makes of a conv_integer; None if there is no such kernel.
+    """The type of the sums of a conv_integer in a kernel for channel-blocked images; None if there is no such kernel.
 
-    Sums of a few products, each channel by itself or in a small group, are as exact in floats.
+    Sums of few products, of separate channels or small groups, are exact in floats.
     """
     x, weight, *zeros = call.args
     x_zero, weight_zero = (*zeros, None, None)[:2]
@@ -141,7 +141,7 @@ def _convolution(blocker: Blocker, image: ir.Atom, weight: np.ndarray, window: A
 
 
 def _around(blocker: Blocker, image: ir.Atom, zero: ir.Atom, pads: tuple[int, ...] | None) -> ir.Atom:
-    """A blocked image with its zero point laid around it: what the kernel leaves out of sums counts as 0."""
+    """A blocked image padded with its zero point: terms that the kernel skips count as 0."""
     if not pads or not any(pads):
         return image
     axes = len(pads) // 2
@@ -171,7 +171,7 @@ def convolution_by_floats(emitter: Emitter, call: ir.OperatorCall) -> ir.Atom:
 
 
 def _are_exact_in_float32(weight: ir.Atom, zero: ir.Atom | None) -> bool:
-    """Whether no sum of 8-bit numbers times an output's weights, nor a part of one, can be too long for a float32."""
+    """Whether every sum of 8-bit values times an output's weights, and every part of one, is exact in float32."""
     terms = dims.product(tensor_type(weight).shape[1:])  # type: ignore[arg-type]
     if isinstance(terms, int) and terms <= _EXACT_TERMS:
         return True

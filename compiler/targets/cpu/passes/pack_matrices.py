@@ -1,6 +1,6 @@
-"""Matrix products in the form that their kernel likes best: constant matrices packed into panels (of integers by
-`pack_integers.py`), transpositions of an operand's last two axes done by the product itself, long products with a single column
-as sums. Tables of which rows are taken are kept in 16 bits, as panels are, where these hold their numbers."""
+"""Matrix products in the best form for their kernel: constant matrices packed into panels (of integers by
+`pack_integers.py`), transpositions of an operand's last two axes absorbed by the product, long products with a single column
+as sums. Tables whose rows are gathered are kept in 16 bits, like panels, if these represent their values."""
 
 from __future__ import annotations
 
@@ -17,16 +17,11 @@ from .....formats.messages.errors import ExecutionError
 from .....formats.types import UNKNOWN
 from .... import ir
 from ....ir.analysis import expressions
+from ....named_weights import computed
 from ....passes.rewriting import Emitter, constant, operator_call, order_of, tensor_type
-from ....weights import computed
+from .. import costs
 from . import pack_integers
 
-# A product with one column is a sum where rows are so long: a kernel for matrices would compute a block of columns.
-_LONG_ROW = 64
-
-
-# From this many bytes on, narrower panels are worth a kernel of their own.
-_LARGE_BYTES = 1 << 18
 _SOME = 4096  # elements, of which one will tell in most cases
 
 
@@ -44,7 +39,7 @@ class _Packer(Emitter):
         self.permutations: dict[ir.Var, ir.OperatorCall] = {}
         self.panels: dict[ir.Constant, ir.Constant] = {}
         self.tables: dict[ir.Constant, ir.Constant] = {}
-        self.taken: Counter[ir.Atom] = Counter()  # how often rows of each constant are taken, in the function at hand
+        self.taken: Counter[ir.Atom] = Counter()  # number of gathers from each constant, in the current function
 
     def function(self, function: ir.Function) -> ir.Function:
         calls = (each.value for each in expressions(function.body) if isinstance(each.value, ir.OperatorCall))
@@ -75,11 +70,11 @@ class _Packer(Emitter):
         return self._transposed(binding, a, b)
 
     def _is_one_column(self, a: ir.Atom, b: ir.Atom) -> bool:
-        """Whether b is a vector or has one column, and is met by rows that lie in memory as such, and are long."""
+        """Whether b is a vector or has one column, and a's rows are contiguous and long."""
         left, right = tensor_type(a), tensor_type(b)
         length = left.shape[-1]
         is_column = right.rank == 1 or right.shape[-1] == 1
-        is_long = not isinstance(length, int) or length >= _LONG_ROW
+        is_long = not isinstance(length, int) or length >= costs.LONG_COLUMN
         return left.rank > 1 and is_column and is_long and UNKNOWN not in right.shape and a not in self.permutations
 
     def _summed(self, binding: ir.Binding, a: ir.Atom, b: ir.Atom) -> Iterable[ir.Binding]:
@@ -91,7 +86,7 @@ class _Packer(Emitter):
         return (*self.new, dataclasses.replace(binding, value=total))
 
     def _rows_taken(self, binding: ir.Binding, call: ir.OperatorCall) -> Iterable[ir.Binding]:
-        """Of a table that nothing else reads, which is half as large then. That of a weight may hold other numbers later."""
+        """A gather from a table without other users, in 16 bits. Not from a weight, whose values may change."""
         table, places = call.args
         if not isinstance(table, ir.Constant) or isinstance(table, ir.Weight) or self.uses[table] != self.taken[table]:
             return (binding,)
@@ -112,7 +107,7 @@ class _Packer(Emitter):
         if min(tensor_type(a).rank, tensor_type(b).rank) < 2:
             return (binding,)
         self.begin(binding)
-        # panels of columns are turned in scratch memory, whose size is the depth: without a number there is no kernel
+        # panels of columns are transposed in scratch, whose size is the depth: without a known depth there is no kernel
         is_known = isinstance(tensor_type(b).shape[-2], int)
         sources = [self._untransposed(a), self._untransposed(b) if is_known else None]
         turns = [source is not None for source in sources]
@@ -136,9 +131,9 @@ class _Packer(Emitter):
 
 
 def _in_16_bits(table: ir.Constant) -> ir.Constant:
-    """A table with the same numbers in 16 bits, where these hold them all, NaNs' bits too."""
+    """A table with the same values in 16 bits, if these represent them all, including NaNs' bits."""
     array = table.array
-    if array.dtype != np.float32 or array.nbytes < _LARGE_BYTES:
+    if array.dtype != np.float32 or array.nbytes < costs.NARROW_BYTES:
         return table
     for dtype in (DType.bfloat16, DType.float16):
         for part in (array.reshape(-1)[:_SOME], array):
@@ -154,7 +149,7 @@ def _in_16_bits(table: ir.Constant) -> ir.Constant:
 def _narrowed(panels: ir.Constant) -> ir.Constant:
     """The same numbers in 16 bits, where these hold them all exactly, as those of models trained in bfloat16 or float16: then
     there is half as much to read."""
-    if panels.array.nbytes < _LARGE_BYTES:
+    if panels.array.nbytes < costs.NARROW_BYTES:
         return panels
     some = ir.Constant(panels.array.reshape(-1)[:_SOME])
     for dtype in (DType.uint16, DType.float16):

@@ -2,9 +2,9 @@
 
     conv(x, w, bias)    →  reshape(matmul(w, reshape(x)) + bias)
 
-of x[N, C, H, W] seen as [N, C, H · W], or of the pixels that strides meet; groups of channels are products side by side. They
-read and write planes as these lie. Where the image is made in channel blocks, or whatever takes the result reads it there, the
-convolution stays, since nothing needs to be converted around it. What is done element by element behind it is done before the
+of x[N, C, H, W] seen as [N, C, H · W], or of the pixels at the strides; groups of channels are a batch of products. They
+read and write planes in place. If the image is made in channel blocks, or the users of the result read these, the
+convolution stays, since nothing needs to be converted around it. Elementwise operators after it are applied before the
 view, so that it joins the product's kernel.
 """
 
@@ -17,17 +17,12 @@ from typing import Any
 from .....formats import dims
 from .....formats.types import ShapeDim, TensorType
 from .... import ir
+from ....named_weights import computed
 from ....operators.shapes import integer
 from ....operators.table import Fusion, lookup
 from ....passes.rewriting import Emitter, operator_call, tensor_type
-from ....weights import computed
+from .. import costs
 from .layout_blocker import is_image, likely_size, moves_channels
-
-# Where an image and its result together have fewer, conversions cost little, and tiles of vectors of pixels leave lanes over.
-_FEW_PIXELS = 1536
-
-# Channels and outputs of groups whose products are worth a call each.
-_LEAST_GROUP = 8
 
 # Those whose kernels for channel blocks are the faster ones, even for an image that is planar so far.
 _OF_BLOCKS = frozenset(
@@ -56,7 +51,7 @@ class _Walk(Emitter):
     def __init__(self, module: ir.Module) -> None:
         super().__init__(module)
         self.between_planes: set[ir.Var] = set()  # results of the convolutions that become products
-        self.pixels: dict[ir.Atom, ir.Var] = {}  # what images are with their axes of space as one
+        self.pixels: dict[ir.Atom, ir.Var] = {}  # images with their spatial axes merged
 
     def function(self, function: ir.Function) -> ir.Function:
         images = _Images()
@@ -91,13 +86,13 @@ class _Walk(Emitter):
         return result
 
     def _met(self, image: ir.Atom, steps: Sequence[int]) -> ir.Var:
-        """The pixels that these strides meet."""
+        """The pixels at these strides."""
         sizes = tensor_type(image).shape[2:]
         axes = tuple(range(2, 2 + len(sizes)))
         return self.emit("slice", image, starts=(0,) * len(sizes), ends=sizes, axes=axes, steps=steps)
 
     def _elementwise(self, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
-        """Of pixels and of what has their shape, one element for all of them, or one for each channel."""
+        """An elementwise operator on pixels; other operands have their shape, or one element in all or per channel."""
         found = [arg for arg in call.args if arg in self.pixels and tensor_type(arg).shape == type_.shape]
         if not found or lookup(call.operator).fusion is not Fusion.ELEMENTWISE:
             return None
@@ -107,7 +102,7 @@ class _Walk(Emitter):
         return self.emit(call.operator, *operands, **dict(call.attributes))  # type: ignore[arg-type]
 
     def _operand(self, atom: ir.Atom, image: Sequence[ShapeDim], groups: int) -> ir.Atom | None:
-        """The atom as it broadcasts to pixels; None if it is neither of the image's size nor of size 1 along all of space."""
+        """The atom as it broadcasts to pixels; None if its spatial axes are neither the image's nor all 1."""
         shape = tensor_type(atom).shape
         if len(shape) < 2:
             return atom if shape in ((), (1,)) else None
@@ -138,7 +133,7 @@ def _flat(shape: Sequence[ShapeDim], groups: int) -> tuple[ShapeDim, ...]:
 
 
 def _groups(pixels: ir.Var) -> int:
-    """Of channels, that lie apart in an image's pixels."""
+    """Splits the channels of an image's pixels into groups."""
     shape = tensor_type(pixels).shape
     return integer(shape[1]) if len(shape) == 4 else 1
 
@@ -148,19 +143,19 @@ def _likely_pixels(image: ir.Atom) -> int:
 
 
 def _keeps_blocks(call: ir.OperatorCall) -> bool:
-    """Whether the operator's result is an image in channel blocks if what it is given are such."""
+    """Whether the operator's result is an image in channel blocks if its operands are."""
     return (
         call.operator in (*_OF_BLOCKS, "concat", "slice", "split") or lookup(call.operator).fusion is Fusion.ELEMENTWISE
     )
 
 
 class _Images:
-    """Finds the pointwise convolutions between images that nothing makes or takes in channel blocks."""
+    """Finds the pointwise convolutions between images that are neither made nor used in channel blocks."""
 
     def __init__(self) -> None:
         self.between_planes: set[ir.Var] = set()
         self.calls: dict[ir.Atom, ir.OperatorCall] = {}
-        self.made: set[ir.Atom] = set()  # in channel blocks
+        self.made: set[ir.Atom] = set()  # images made in channel blocks
         self.taken: set[ir.Atom] = set()  # likewise
 
     def meet(self, block: ir.Block) -> None:
@@ -174,7 +169,7 @@ class _Images:
 
     def _note_made(self, binding: ir.Binding) -> None:
         call = binding.value
-        if isinstance(call, ir.GetItem) and call.tuple in self.made:  # a part of what has been split
+        if isinstance(call, ir.GetItem) and call.tuple in self.made:  # a part of a split
             self.made.add(binding.var)
         if not isinstance(call, ir.OperatorCall):
             return
@@ -196,7 +191,7 @@ class _Images:
             self.taken.update(call.args)
 
     def _is_pointwise(self, var: ir.Var, call: ir.OperatorCall) -> bool:
-        """Whether each pixel of the result is made of one of a planar image, and there are enough of them."""
+        """Whether each result pixel depends on one pixel of a planar image, and there are enough of them."""
         if call.operator != "conv" or call.args[0] in self.made:
             return False
         x, weight, *_ = call.args
@@ -210,10 +205,10 @@ class _Images:
         return (
             is_image(tensor_type(x))
             and is_image(tensor_type(var))
-            and (groups == 1 or min(outputs // groups, channels) >= _LEAST_GROUP)
+            and (groups == 1 or min(outputs // groups, channels) >= costs.POINTWISE_GROUP)
             and all(size == 1 for size in window)
             and (is_known or all(step == 1 for step in steps))
             and all(pad == 0 for pad in pads)
-            and _likely_pixels(x) + _likely_pixels(var) >= _FEW_PIXELS
+            and _likely_pixels(x) + _likely_pixels(var) >= costs.POINTWISE_FEW_PIXELS
             and not (source is not None and moves_channels(source, to_last=False))
         )

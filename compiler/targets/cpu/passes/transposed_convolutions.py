@@ -1,12 +1,12 @@
 """Transposed convolutions as ordinary ones, whose kernels are fast.
 
-With strides s, the results at one place modulo s, a *phase*, are an ordinary convolution of x with every s-th weight. One
-convolution computes all phases as channels of their own, and `depth_to_space` lays them side by side. Where the size of
-the window is not a multiple of s, the last phases of an axis lack a weight, which is zero; if that is much, phases that lack
-the same ones are convolved by themselves.
+With strides s, the results at one position modulo s, a *phase*, are an ordinary convolution of x with every s-th weight. One
+convolution computes all phases as separate channels, and `depth_to_space` interleaves them. If the size of
+the window is not a multiple of s, the last phases of an axis lack a weight, which is zero; if that wastes much, phases that lack
+the same ones are convolved separately.
 
-One that stands alone, between planar images, may take less time as a product of all weights with the image as it lies, whose
-rows `col2im` adds up where they belong: no zeros are multiplied, and nothing is packed into channel blocks and back.
+A single one, between planar images, may take less time as a product of all weights with the planar image, whose
+rows `col2im` accumulates: no zeros are multiplied, and nothing is packed into channel blocks and back.
 """
 
 from __future__ import annotations
@@ -27,16 +27,9 @@ from ....operators.shapes import integer
 from ....operators.table import lookup
 from ....operators.windows import Axis, axes
 from ....passes.rewriting import Emitter, tensor_type
+from .. import costs
 from ..operators.packing import BLOCK
 from ..operators.winograd import WINDOW_SIZE
-
-# Convolutions of some phases each are worth it where the zeros would make one of all phases this many times as long.
-_WASTE = 1.25
-
-# In multiply-adds of a vector, what it takes to write and add up a vector of a product's result; to pack one of the image into
-# channel blocks; to bring one of the result in its place from there, in three copies. How many vectors more than there are a line
-# of a product's tiles takes, since its ends do not fill tiles.
-_OVERLAP_COST, _PACK_COST, _PLACE_COST, _RAGGED = 30, 12, 46, 2
 
 
 @dataclass(frozen=True)
@@ -49,7 +42,7 @@ class TransposedConvolutions:
 
 @dataclass(frozen=True)
 class _Phases:
-    """One axis: its window, and how the phases of an ordinary convolution make up the result."""
+    """One axis: its window, and the mapping of an ordinary convolution's phases to the result."""
 
     window: Axis
     more: int  # of output padding
@@ -60,12 +53,12 @@ class _Phases:
 
     @property
     def dilation(self) -> int:
-        """Of the ordinary convolution. Phases take weights that are not evenly spaced, so they get all, some of them zero."""
+        """The ordinary convolution's dilation. Phases with unevenly spaced weights get all of them, some zero."""
         return self.window.dilation if self.stride == 1 else 1
 
     @property
     def spacing(self) -> int:
-        """From one weight to the next, in weights of the phases."""
+        """The distance between weights, in weights of the phases."""
         return self.window.dilation if self.stride > 1 else 1
 
     @property
@@ -75,25 +68,25 @@ class _Phases:
 
     @property
     def full(self) -> int:
-        """The phases that have all weights; those behind them lack the last one."""
+        """The phases that have all weights; the following ones lack the last one."""
         if self.window.dilation > 1 or self.stride == 1:
             return self.stride
         return integer(self.window.size) - (self.taps - 1) * self.stride
 
     @property
     def skipped(self) -> int:
-        """Steps that the ordinary convolution leaves out, because they are padding of the result."""
+        """Steps that the ordinary convolution skips, since they are padding of the result."""
         return min(integer(self.window.begin) // self.stride, (self.taps - 1) * self.dilation)
 
     @property
     def pads(self) -> tuple[int, int]:
-        """Of the ordinary convolution."""
+        """The ordinary convolution's pads."""
         reach = integer(self.window.extent) - integer(self.window.end) + self.more
         return (self.taps - 1) * self.dilation - self.skipped, max(-(-reach // self.stride) - 1, 0)
 
     @property
     def start(self) -> int:
-        """Where the result begins in what the phases make up."""
+        """The start of the result in the interleaved phases."""
         return integer(self.window.begin) - self.skipped * self.stride
 
 
@@ -120,7 +113,7 @@ def _shares(phases: list[_Phases]) -> list[_Share]:
 
 
 class _Splitter(Emitter):
-    is_alone = False  # whether the function at hand has one convolution: around others, images are in channel blocks
+    is_alone = False  # whether the current function has one convolution: around others, images are in channel blocks
 
     def function(self, function: ir.Function) -> ir.Function:
         values = [binding.value for binding in expressions(function.body)]
@@ -150,7 +143,7 @@ class _Splitter(Emitter):
         return (*self.new, dataclasses.replace(binding, value=result))
 
     def _as_product(self, args: Sequence[ir.Atom], type_: TensorType, attributes: dict[str, Any]) -> ir.Expr:
-        """A column of the product holds what a pixel adds to the window around it."""
+        """The convolution as a product: a column holds a pixel's addends to the window around it."""
         x, weight, *bias = args
         (n, channels, *spatial), (_, outputs, *kernel) = tensor_type(x).shape, map(integer, tensor_type(weight).shape)
         rows = outputs * math.prod(kernel)
@@ -182,13 +175,13 @@ class _Splitter(Emitter):
         result = self.emit("slice", whole, starts=starts, ends=bounds, axes=tuple(range(2, type_.rank)))
         if result.type == type_:
             return self.new.pop().value
-        # sizes that an inference of `slice` does not see to be at least 0
+        # sizes that `slice`'s inference cannot prove to be at least 0
         return ir.MatchShape(result, type_.shape)
 
     def _convolve_share(
         self, x: ir.Atom, weights: ir.Atom, biases: list[ir.Atom], phases: list[_Phases], share: _Share
     ) -> ir.Var:
-        """Some phases' results, of the weights that they have: the one that is lacking would come first."""
+        """The results of some phases, from their weights: the lacking one would be first."""
         outputs = integer(tensor_type(weights).shape[0]) // math.prod(axis.stride for axis in phases)
         first, end = share.begin * outputs, share.end * outputs
         starts, ends = (first, *map(int, share.lacks)), (end, *(axis.taps for axis in phases))
@@ -252,7 +245,7 @@ class _Splitter(Emitter):
         return self.emit("reshape", repeated, shape=(phases * channels,))
 
     def _in_space(self, convolved: ir.Var, strides: list[int], groups: int) -> ir.Var:
-        """The phases side by side. Groups, each of which has its phases, count as images meanwhile."""
+        """Interleaves the phases. Groups, each with its phases, count as images meanwhile."""
         n, channels, *spatial = tensor_type(convolved).shape
         if groups == 1:
             return self.emit("depth_to_space", convolved, blocks=strides)
@@ -271,26 +264,26 @@ def _is_faster_as_product(x: TensorType, weight: TensorType, type_: TensorType, 
     _, outputs, *kernel = map(integer, weight.shape)
     result = tuple(map(integer, type_.shape[2:]))
     vectors, rows = -(-math.prod(image) // BLOCK), outputs * math.prod(kernel)
-    product = rows * (vectors + _RAGGED) * (channels + _OVERLAP_COST)
+    product = rows * (vectors + costs.RAGGED_VECTORS) * (channels + costs.OVERLAP)
     blocks = -(-outputs * math.prod(axis.stride for axis in phases) // BLOCK)
     pixels = math.prod(-(-(size + axis.start) // axis.stride) for size, axis in zip(result, phases, strict=True))
     sums = blocks * channels * math.prod(axis.taps for axis in phases) * pixels
-    packing = channels * vectors * _PACK_COST + outputs * math.prod(result) // BLOCK * _PLACE_COST
+    packing = channels * vectors * costs.PACK_VECTOR + outputs * math.prod(result) // BLOCK * costs.PLACE_VECTOR
     return product < sums + packing
 
 
 def _are_for_winograd(phases: list[_Phases]) -> bool:
-    """Whether each phase's window is the one that Winograd's algorithm takes."""
+    """Whether each phase's window suits Winograd's algorithm."""
     return [axis.taps for axis in phases] == [WINDOW_SIZE] * 2
 
 
 def _wastes(weight: TensorType, phases: list[_Phases]) -> bool:
-    """Whether zero weights are many, and phases can be convolved apart: their channels are whole blocks, some weight is left
-    of each, and what lacks the first one begins in the padding that goes with it."""
+    """Whether zero weights are many, and phases can be separate: their channels are whole blocks, some weight is left
+    of each, and phases that lack the first one begin in the padding that goes with it."""
     channels, outputs, *_ = map(integer, weight.shape)
     if _are_for_winograd(phases):
         return False  # which saves more
     lacking = [axis for axis in phases if axis.full < axis.stride]
     if any(axis.taps < 2 or axis.pads[0] < 1 for axis in lacking) or channels < BLOCK or outputs % BLOCK:
         return False
-    return math.prod(axis.taps * axis.stride / integer(axis.window.size) for axis in lacking) >= _WASTE
+    return math.prod(axis.taps * axis.stride / integer(axis.window.size) for axis in lacking) >= costs.TRANSPOSED_WASTE

@@ -1,4 +1,4 @@
-"""The matrix of a product with numbers of a few bits as a kernel for many rows reads it: a chunk of some panels is made float32,
+"""Dequantises a packed matrix of 2 to 8-bit integers for a kernel of many rows: a chunk of some panels is made float32
 in L1, and used for all rows of a band."""
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from .tile import BLOCK, CHUNK, VECTOR_BYTES
 
 
 class Numbers:
-    """Variables of the text: a column has `word_count` words, and `group_count` groups of `group_words`; `scales_at` and
-    `zeros_at` are where these lie."""
+    """Variables of the kernel text: a column has `word_count` words, and `group_count` groups of `group_words`; `scales_at` and
+    `zeros_at` are the addresses of scales and zero points."""
 
     def __init__(self, found: Anchored) -> None:
         self.found = found
@@ -42,7 +42,7 @@ class Numbers:
         write.sizes(word_count=self.words, group_words=self.group // self.packing.each, group_count=self.groups)
 
     def write_scale(self, write: Writer, number: str, scales: str, zeros: str) -> None:
-        """The vectors `scale` and `zero` of that number, a group's scales, and how far its zero points are from half way."""
+        """Loads the vectors `scale` and `zero` of a group: its scales, and its zero points less the middle of the range."""
         write(f"scale{number} = vload_float32({scales})")
         if self.has_zeros:
             write(f"zero{number} = convert_float32(vload_uint8({zeros})) - {self.packing.middle}")
@@ -53,7 +53,7 @@ class Numbers:
 
     def write_unpacked(self, write: Writer, blocks: str) -> None:
         """Unpacks rows `begin`, a multiple of CHUNK, to `end` of `blocks` panels from `block` on to `unpacked`, where panels are
-        CHUNK rows apart. All rows of the last word are made."""
+        CHUNK rows apart. The last word is unpacked whole."""
         each = self.packing.each
         write(f"last_word = (end + {each - 1}) // {each}")
         with write.block(f"for panel in range({blocks})"):
@@ -76,7 +76,7 @@ class Numbers:
         write(f"target += {self.packing.each * VECTOR_BYTES}")
 
     def _number(self, write: Writer, bits: str) -> str:
-        """The lowest number of words, less the one half way."""
+        """The lowest integer of each word, less the middle of the range."""
         if self.packing.bits == 4:
             return f"{write.target.nibbles}({bits})"
         return f"(convert_float32(({bits}) & {(1 << self.packing.bits) - 1}) - {self.packing.middle})"

@@ -1,12 +1,12 @@
-"""Products with numbers of a few bits by the processor's instructions for products of bytes. As floats, the numbers would take
-it longer than memory needs to give them. So rows become integers, of 24 bits, in units of their own for each group; and their
-digits, three of 8 bits with sign, meet four numbers at a time. Sums of a group are exact. A unit is the group's largest element
-divided by 2**23, about: what an element is rounded by is less than what sums of float32 are, above 1e-31.
+"""2–8-bit GEMM by the processor's 8-bit dot products (VNNI): activations as three int8 planes of 24-bit fixed point. In float32,
+products would take longer than the weights take to arrive from memory. So rows become 24-bit integers with a scale ("unit") for
+each group; their three signed 8-bit digits meet four weights at a time. Sums of a group are exact. A unit is the group's largest
+element divided by about 2**23: rounding an element costs less than float32 sums do, above 1e-31.
 
     x ≈ unit · (d0 + 2**8 · d1 + 2**16 · d2)
     Σ x · (n - zero) · scale  =  scale · (unit · Σ d · (n - half) - (zero - half) · Σ x)
 
-A thread makes the digits of a band of rows once. Infinities give infinities; where they meet others of the other sign, or 0, not
+A thread makes the digits of a band of rows once. Infinities give infinities; where they meet one of the other sign, or 0, not
 always NaN.
 """
 
@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from .....formats.dims import Dim
 from .....formats.primitive import PrimitiveDefinition
+from .. import costs
 from ..kernels.anchor import Anchored
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer
@@ -23,19 +24,16 @@ from ..operators.dequantized import QUAD
 from ..target import Target
 from .dequantized import Numbers
 from .epilogue import Epilogue
-from .few_rows import MOST_ROWS, STREAMS, FewRows, lower_as
+from .few_rows import STREAMS, FewRows, lower_as
 from .tile import BLOCK, VECTOR_BYTES, multiply_add
 
 _DIGITS = 3
 _LARGEST = 127 << 16  # largest magnitude that cannot carry into a fourth digit when rounded
 _MIDDLES = 0x808080  # which make digits with sign of those without: added, then taken away digit by digit
-_LARGEST_FACTOR = 3e38
+_LARGEST_FACTOR = 3e38  # of a row, whose reciprocal is a number
 _FACTS = 4 * (_DIGITS + 2)  # bytes: of each digit the sum over a group times -half; the unit; the sum of the elements
-_WHOLE = 256  # elements of a group, times the largest number, of which sums of all digits together are an int32
+_WHOLE = 256  # most elements of a group times the largest weight for which the sum of all digits fits into an int32
 _SHORT = 64  # elements of a group
-# Prefetch distance of weights, in bytes: hardware prefetchers look less far ahead where they also compute
-# much, and memory gave a third less.
-_AHEAD = 4096
 _LONGEST = 256  # elements of a group of which sums of two digits are an int32
 
 
@@ -56,7 +54,7 @@ class RowsOfDigits(FewRows):
         self.numbers = Numbers(found)
         self.streams = STREAMS
         bytes_a_row = _DIGITS * self._plane + _FACTS * self.numbers.groups
-        self.band = max(self.tile.rows, write.target.l2_bytes // 2 // bytes_a_row // most * most)
+        self.band = max(self.tile.rows, write.target.half_l2 // bytes_a_row // most * most)
         if isinstance(rows, int):
             self.band = min(self.band, rows)
 
@@ -65,7 +63,7 @@ class RowsOfDigits(FewRows):
         numbers = Numbers(found)
         if not isinstance(numbers.depth, int) or numbers.group > _LONGEST or rows == 0:
             return False
-        return target.multiplies_bytes or (isinstance(rows, int) and rows <= MOST_ROWS)
+        return target.multiplies_bytes or (isinstance(rows, int) and rows <= costs.FEW_ROWS)
 
     @property
     def depth(self) -> Dim:
@@ -77,7 +75,7 @@ class RowsOfDigits(FewRows):
 
     @property
     def _plane(self) -> int:
-        """Bytes of a row's digits of one kind, and of as many as are written behind the last one."""
+        """Bytes of one plane of a row's digits, with the overrun of the last store."""
         return -(-(self.numbers.words * self.numbers.packing.each + BLOCK) // VECTOR_BYTES) * VECTOR_BYTES
 
     def write_sizes(self) -> None:
@@ -118,7 +116,7 @@ class RowsOfDigits(FewRows):
     # ---- digits ----
 
     def _write_band(self) -> None:
-        """The digits of the rows of a band, and what is known of each of their groups."""
+        """Writes the digits of a band's rows, and the facts (`_FACTS`) of each group."""
         write = self.write
         with write.block("for number in range((end_row - first_row) * group_count)"):
             write("digit_row = number // group_count", "group = number - digit_row * group_count")
@@ -170,7 +168,7 @@ class RowsOfDigits(FewRows):
 
     def write_totals(self, places: list[tuple[int, int]], streams: int) -> None:
         write, numbers = self.write, self.numbers
-        # sums of each quad of a word; the next group's need not wait for those of a short one
+        # sums of each quad of a word; the next group's are independent of those of a short one
         turns = numbers.packing.quads if len(places) <= STREAMS and numbers.group > _SHORT else 1
         sums = [(i, j, digit) for i, j in places for digit in range(_DIGITS)]
         write(f"scales = scales_at + start * group_count * {VECTOR_BYTES}")
@@ -188,19 +186,19 @@ class RowsOfDigits(FewRows):
                 write(f"sum_{i}_{j}_{digit} = {' + '.join(parts)}")
             for j in range(streams):
                 at = f"(group + {j} * run * group_count)"
-                write(f"prefetch(scales, {at} * {VECTOR_BYTES} + {_AHEAD // 4})")
+                write(f"prefetch(scales, {at} * {VECTOR_BYTES} + {costs.PREFETCH_BYTES // 4})")
                 if numbers.has_zeros:
-                    write(f"prefetch(zeros, {at} * {BLOCK} + {_AHEAD // 16})")
+                    write(f"prefetch(zeros, {at} * {BLOCK} + {costs.PREFETCH_BYTES // 16})")
                 numbers.write_scale(write, f"_{j}", f"scales, {at} * {VECTOR_BYTES}", f"zeros, {at} * {BLOCK}")
             for i, j in places:
                 self._write_scaled(i, j)
 
     def _write_word(self, places: list[tuple[int, int]], streams: int, turns: int) -> None:
-        """The elements of each row that meet one word, four of them at a time."""
+        """Multiplies one word of weights with each row's elements, four at a time."""
         write, packing = self.write, self.numbers.packing
         lows = ((1 << packing.bits) - 1) * 0x01010101
         for j in range(streams):
-            write(f"prefetch(w, step * {VECTOR_BYTES} + {j} * b_run + {_AHEAD})")
+            write(f"prefetch(w, step * {VECTOR_BYTES} + {j} * b_run + {costs.PREFETCH_BYTES})")
             write(f"bits_{j} = vload_int32(w, step * {VECTOR_BYTES} + {j} * b_run)")
             for quad in range(packing.quads):
                 shifted = f"(bits_{j} >> {packing.bits * quad}) & {lows}" if packing.quads > 1 else f"bits_{j}"
@@ -230,10 +228,10 @@ class RowsOfDigits(FewRows):
 
 
 def _most_rows(target: Target) -> int:
-    """Of which the sums of all digits and streams stay in registers."""
+    """The most rows for which the sums of all digits and streams stay in registers."""
     return max(1, target.block_registers * 3 // 4 // (_DIGITS * STREAMS))
 
 
 def _of_row(i: int) -> str:
-    """The facts of a tile's row, from those of the first one on."""
+    """The address of a tile row's facts, relative to the first row's."""
     return f"{i} * {_FACTS} * group_count"

@@ -1,7 +1,7 @@
 """The elementwise end of a matrix product or convolution: what happens to a register tile before it is stored.
 
 Short epilogues are written out for every vector of the tile, in registers. Long ones, such as GELU, would make the text
-and its compilation long: there the tile is put down in a buffer, and a loop over its vectors applies the epilogue once.
+and its compilation long: there the tile is stored to a buffer, and a loop over its vectors applies the epilogue.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from dataclasses import dataclass
 from .....formats import dims
 from .....formats.dims import Dim
 from .....formats.types import TensorType
+from .. import costs
 from ..kernels.anchor import Anchored
 from ..kernels.writer import Writer, is_streamed, shape_of, write_streaming
 from .tile import BLOCK, VECTOR_BYTES, Tile
 
-_LONG = 4  # nodes of an expression; longer ones are applied in a loop
+_LONG_NODES = 4  # of an expression; longer ones are applied in a loop
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Where a tile's vectors lie in the result, whose `merged` first axes count as one.
+    """The position of a tile's vectors in the result, whose `merged` first axes count as one.
 
     `coordinates` are the text of the first vector's index on each axis; a row further is one further on `row_axis`, a block
     further is `block_step` further on `block_axis`.
@@ -48,7 +49,7 @@ class _Operand:
 
 
 class Epilogue:
-    """Made in two steps: the constructor writes what stands at the beginning of the kernel, `tile` what follows a sum."""
+    """Written in two steps: the constructor writes the beginning of the kernel, `tile` the code after a sum."""
 
     def __init__(self, write: Writer, found: Anchored, grid: Grid) -> None:
         self._write, self._expression, self._anchor, self._grid = write, found.epilogue, found.number, grid
@@ -68,8 +69,8 @@ class Epilogue:
 
     @staticmethod
     def takes(found: Anchored) -> bool:
-        """True if the definition is an anchor with an epilogue alone, in element types that are stored as they are computed.
-        How weights are stored is the anchor's affair."""
+        """Whether the definition is an anchor with only an epilogue, in element types that are stored as computed.
+        The storage of weights is the anchor's concern."""
         types = (type_ for number, type_ in enumerate(found.definition.values) if number not in found.node.inputs[1:2])
         return not found.prologue.nodes and all(type_.dtype.computed is type_.dtype for type_ in types)
 
@@ -80,10 +81,10 @@ class Epilogue:
 
     @property
     def _is_long(self) -> bool:
-        return len(self._expression.nodes) > _LONG or self._expression.cost > 0.3
+        return len(self._expression.nodes) > _LONG_NODES or self._expression.cost > costs.LATENCY_BOUND_NS
 
     def _operand(self, name: str, type_: TensorType, result: TensorType) -> _Operand:
-        """Strides are what a row-major tensor has; those of axes of size 1 are 0."""
+        """The strides are row-major; 0 for axes of size 1."""
         grid = self._grid
         whole, shape = (merged_shape(kind, result, grid.merged) for kind in (result, type_))
         assert whole is not None
@@ -100,7 +101,7 @@ class Epilogue:
         )
 
     def _step_of(self, name: str, axis: int, shape: Sequence[Dim], whole: Sequence[Dim]) -> str:
-        """Elements from one index of an axis to the next, as text. The result's own steps are shared by what has its shape."""
+        """Elements from one index of an axis to the next, as text. Operands of the result's shape share its steps."""
         inner = shape[axis + 1 :]
         if shape[axis] == 1 and (whole[axis] != 1 or all(dim == 1 for dim in shape)):
             return "0"
@@ -133,8 +134,8 @@ class Epilogue:
 
     def fetch(self, tile: Tile, condition: str = "", is_large: bool = False) -> None:
         """Prefetches the epilogue's operands, such as a residual, which may have left L2, and where
-        they go to, if the result `is_large`, beyond that cache. Behind `begin`; before the sum, or, where it is long, before
-        its last chunk, which `condition` tells: what is asked for much earlier may be gone again."""
+        they are stored to, if the result `is_large`, beyond L2. After `begin`; before the sum or, if it is long, before
+        its last chunk (`condition`): lines that are prefetched much earlier may be evicted again."""
         operands = [operand for operand in self._inputs.values() if operand.row != "0" and operand.is_vector]
         operands += self._outputs if is_large else []
         if not operands:
@@ -145,7 +146,7 @@ class Epilogue:
                 self._write(*(f"prefetch({self._place(operand, 'i', str(j))})" for j in range(tile.blocks)))
 
     def tile(self, tile: Tile, skip: str = "", columns: str = "") -> None:
-        """Applies the expression to the accumulators, and stores rows from `skip` on, of the last block `columns` lanes."""
+        """Applies the expression to the accumulators, and stores the rows from `skip` on; of the last block, `columns` lanes."""
         write = self._write
         if not self._is_long or tile.rows * tile.blocks == 1:
             for i in range(tile.rows):
@@ -194,7 +195,7 @@ class Epilogue:
 
 
 def ignores_lines(found: Anchored) -> bool:
-    """True if every operand of the epilogue has all pixels of the blocked result, or one."""
+    """Whether every operand of the epilogue has all pixels of the blocked result, or one."""
     pixels = found.definition.values[found.number].shape[2:-1]
     for number in found.epilogue.inputs:
         shape = found.definition.values[number].shape
@@ -214,7 +215,7 @@ def _product(*factors: str) -> str:
 
 
 def merged_shape(type_: TensorType, result: TensorType, count: int) -> tuple[Dim, ...] | None:
-    """The shape of what broadcasts to `result`, of its rank, with `count` first axes as one. None if it repeats along some of
+    """A shape that broadcasts to `result`, with its `count` first axes merged. None if it repeats along some of
     these and not along others."""
     shape = (1,) * (result.rank - type_.rank) + shape_of(type_)
     if shape[:count] == result.shape[:count]:

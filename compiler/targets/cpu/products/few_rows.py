@@ -1,8 +1,8 @@
-"""Products of a few rows with a packed matrix, as in decoding: the matrix is read once, as fast as the memory gives it.
+"""Products of a few rows with a packed matrix, as in decoding: memory-bound; the matrix is read once, at memory speed.
 
-Memory is fastest when it is read along a few streams, each as long as possible, and some neighbours of each at a time: two
+Memory is fastest along a few long streams, with some neighbouring lines of each at a time: two
 streams of four lines are faster than one stream alone, than four of two lines, and than either with prefetches. So a part
-takes a run of panels [depth, 16], cuts it into as many runs as there are streams, and reads a panel of each side by side.
+takes a run of panels [depth, 16], cuts it into one run per stream, and reads a panel of each side by side.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from .....formats import dims
 from .....formats.dims import Dim
 from .....formats.primitive import PrimitiveDefinition
+from .. import costs
 from ..kernels.anchor import Anchored
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, shape_of
@@ -17,14 +18,12 @@ from ..target import Target
 from .epilogue import Epilogue, Grid, merged_shape
 from .tile import BLOCK, CHUNK, VECTOR_BYTES, Tile, multiply_add
 
-MOST_ROWS = 4
 STREAMS, _STREAM_BYTES = 2, 256  # that are read of each at a time
 _STREAMS_IN_ORDER = 3  # where each has one sum only: with two, the processor would wait for the last multiply-add
-_BYTES_A_NANOSECOND = 40
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
-    """The kernel of a product of a few rows, of a known number, with a packed matrix; else None."""
+    """The kernel of a product of a few rows, whose number is known, with a packed matrix; else None."""
     return lower_as(FewRows, definition, target)
 
 
@@ -53,32 +52,32 @@ def lower_as(kind: type[FewRows], definition: PrimitiveDefinition, target: Targe
     few.write_sizes()
     epilogue = Epilogue(write, found, Grid(("row", f"block * {BLOCK}"), 0, 1, BLOCK, merged))
     write(f"blocks = (columns + {BLOCK - 1}) // {BLOCK}")
-    few.write_split(f"columns * {few.steps} * {panels.dtype.itemsize} // {_BYTES_A_NANOSECOND}")
+    few.write_split(f"columns * {few.steps} * {panels.dtype.itemsize} // {costs.STREAMED_RATE}")
     write("buffer = scratch", f"sums = scratch + {epilogue.buffer_bytes}")
     few.write_all(epilogue)
-    times = max(1, estimate(rows) // MOST_ROWS)
-    nanoseconds = times * panels.dtype.itemsize * estimate(dims.product(shape_of(panels))) / _BYTES_A_NANOSECOND
+    times = max(1, estimate(rows) // costs.FEW_ROWS)
+    nanoseconds = times * panels.dtype.itemsize * estimate(dims.product(shape_of(panels))) / costs.STREAMED_RATE
     return write.kernel(nanoseconds, epilogue.buffer_bytes + few.scratch_bytes)
 
 
 class FewRows:
     """Writes the product of all (few) rows, panel by panel.
 
-    Variables that the text uses: `a_at`, `b_at`, `columns`, `depth`, `sums`; its epilogue's place is given by `row` and `block`.
+    Variables used by the text: `a_at`, `b_at`, `columns`, `depth`, `sums`; `row` and `block` give the epilogue's position.
     """
 
     title = "few rows"
     steps = "depth"  # the variable that says how many vectors a panel has
-    prepares = False  # something for a thread's later parts; `prepared` is then -1 in its first one
+    prepares = False  # keeps data for a thread's later parts; `prepared` is then -1 in its first one
 
     def __init__(self, write: Writer, found: Anchored, rows: Dim, chunk: int | None = None) -> None:
         """`chunk`: steps summed apart, or all in one sum (0), as a kernel for more rows does:
-        then a row's result is the same to the bit in both. If None, in the order that takes the least time."""
+        then a row's result is bitwise the same in both. None: in the fastest order."""
         assert isinstance(rows, int)
         self.write, self.found, self.target = write, found, write.target
         self.tile = Tile(rows, 1, found.sums, found.narrow)
-        sums = max(1, self.target.block_registers * 3 // 4 // rows)  # of a row that there is room for
-        # steps that are taken together, each with sums of its own unless they are added up in order
+        sums = max(1, self.target.block_registers * 3 // 4 // rows)  # of a row that fit into registers
+        # steps taken together, each with its own sums unless they are added in order
         most = _STREAM_BYTES // self.tile.w_bytes
         self.chunk = chunk
         if chunk is None:
@@ -90,20 +89,20 @@ class FewRows:
     @staticmethod
     def takes(found: Anchored, rows: Dim, target: Target) -> bool:
         """Whether there is a kernel for a product of `rows` rows."""
-        return isinstance(rows, int) and 0 < rows <= MOST_ROWS
+        return isinstance(rows, int) and 0 < rows <= costs.FEW_ROWS
 
     @property
     def depth(self) -> Dim:
-        """How long sums are, in elements, or words of them: see `tile.py`."""
+        """The length of sums, in elements or words of them: see `tile.py`."""
         return shape_of(self.found.definition.values[self.found.node.inputs[1]])[1]
 
     @property
     def scratch_bytes(self) -> int:
-        """The memory that is needed at `sums`."""
+        """Bytes of scratch needed at `sums`."""
         return max(STREAMS, self.streams) * self.tile.rows * VECTOR_BYTES
 
     def write_sizes(self) -> None:
-        """Defines what else the text uses, behind `depth`."""
+        """Defines the remaining variables, after `depth`."""
 
     def write_split(self, nanoseconds: str) -> None:
         """Takes this part's share of the work."""
@@ -116,7 +115,7 @@ class FewRows:
         self.write_panels()
 
     def write_panels(self) -> None:
-        """The panels `first` to `last`, side by side as many of them as make whole rounds of streams."""
+        """The panels `first` to `last`: whole rounds of streams side by side, then the rest."""
         for streams in dict.fromkeys((self.streams, 1)):
             self.write(f"run = (last - first) // {streams}", "b_run = run * panel")
             with self.write.block("for start in range(first, first + run)"):
@@ -138,7 +137,7 @@ class FewRows:
             self._write_end(tile)
 
     def write_totals(self, places: list[tuple[int, int]], streams: int) -> None:
-        """Makes the totals of the places: rows, and panels side by side."""
+        """Computes the totals of all rows and panels side by side."""
         if self.chunk == 0:
             self.write("begin = 0")
             self._write_sums(places, streams, "depth")

@@ -1,16 +1,16 @@
-"""Matrix products of float32: batched and broadcast, any size, operands transposed or packed, an elementwise epilogue. Also
-products of 8-bit integers with packed ones, as words of four neighbours along the sum (`tile.py`), which is as much shorter.
+"""GEMM in float32: batched and broadcast, any size, operands transposed or packed, with an elementwise epilogue. Also
+8-bit integers times packed ones, as words of four neighbours along the sum (`tile.py`), which has a quarter of the steps.
 
 Rows of the result are broadcast elements of `a`, columns are vectors of `b`; see `tile.py`. Where b is packed, or has contiguous
-rows and is small or used by few rows, it is read in place. Else a stripe of it, as many blocks of columns as half of the second
-cache holds, is first copied to the scratch memory as panels [depth, 16], turned if b is transposed. Rows of `a` that would fall
-into the same few sets of L1 are copied apart.
+rows and is small or used by few rows, it is read in place. Else a stripe of it, the blocks of columns that fill half of L2,
+is first copied to the scratch memory as panels [depth, 16], transposed if b is. Rows of `a` that would fall
+into the same few sets of L1 are copied, too.
 
 The work is cut into units: a matrix of the batch, a band of rows, and blocks of columns, the last varying fastest, so that a
 band of `a` stays in L2 while b streams by; or, where b is copied, a stripe and a band, the band varying fastest,
-so that a thread copies a stripe once. Where sums are short, storing them takes longest: a unit is a band of whole rows, tile by
-tile along the columns, so that lines of the result are written one after the other. Long sums are made chunk by chunk, for all
-rows of the band before the next chunk: a chunk of b then stays in L1, and where b comes from memory, no thread
+so that a thread copies a stripe once. Short sums are bound by stores: a unit is then a band of whole rows, tile by
+tile along the columns, so that the result is written sequentially. Long sums are made chunk by chunk, for all
+rows of the band before the next chunk: a chunk of b then stays in L1, and if b comes from memory, no thread
 waits for more than a chunk.
 """
 
@@ -25,9 +25,9 @@ from .....formats import dims
 from .....formats.dims import Dim
 from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
+from .. import costs
 from ..kernels.anchor import Anchored
 from ..kernels.kernel import Kernel, even_pieces
-from ..kernels.variants import decide, nearby
 from ..kernels.writer import Writer, estimate, leaves_cache, shape_of
 from ..target import Target
 from .dequantized import Numbers
@@ -47,18 +47,10 @@ from .tile import (
 )
 
 _SYMBOLIC_ROWS = (8, 4, 1)  # rows of the tiles of which a kernel makes any number of rows
-_EVEN = 1.02  # from what three blocks a tile may lose where two threads share the tiles unevenly
 _WIDEST = 2  # blocks of a tile where results leave L2: three are up to a twentieth slower
 _SYMBOLIC_STEP = 4  # bands of such multiples of rows leave few rows to be computed twice
-_FEW_ROWS = 16  # at most this many: copying b costs more than it saves
-_SHALLOW = 16  # steps of a sum up to which results are stored row by row
-_MANY_ROWS = 384  # from this many on, copying a large b pays, since its rows lie on many pages
 _ROWS_AHEAD = 16  # that are fetched while rows of b are copied
 _STRIP_TILES = 32  # of which the sums are gathered at a time
-_WAY_BYTES = 4096  # of L1: a page, on most CPUs
-_SET_BYTES = 2048  # rows at multiples of this distance share few sets of L1
-_MACS_A_NANOSECOND = 100
-_BYTES_A_NANOSECOND = 16
 
 
 _Rows = Callable[[Sequence[Tile], str], None]  # writes the rows of tiles; of the last block only the given columns
@@ -67,13 +59,13 @@ _PACKED = frozenset({"matmul_packed", "matmul_integer_packed", "matmul_dequantiz
 
 
 class _Panels(Enum):
-    """How the vectors of b are read."""
+    """The source of b's vectors."""
 
-    PACKED = "packed"  # made of panels by the compiler
-    UNPACKED = "unpacked"  # made of such panels of numbers of a few bits, a chunk at a time
+    PACKED = "packed"  # packed into panels by the compiler
+    UNPACKED = "unpacked"  # dequantised from packed panels, a chunk at a time
     DIRECT = "direct"  # in place, from contiguous rows
     COPIED = "copied"
-    TURNED = "turned"  # copied from contiguous columns
+    TURNED = "turned"  # transposed from contiguous columns
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
@@ -122,7 +114,7 @@ class _Product:
     @property
     def is_flat(self) -> bool:
         """Whether a unit has all columns of its rows: sums are short, and columns more than a tile's."""
-        is_shallow = isinstance(self.depth, int) and self.depth <= _SHALLOW
+        is_shallow = isinstance(self.depth, int) and self.depth <= costs.GEMM_SHALLOW
         return (
             is_shallow and not self.copies_panels and not self.numbers and estimate(self.columns) > BLOCK * self.blocks
         )
@@ -133,12 +125,12 @@ class _Product:
 
     @property
     def is_possible(self) -> bool:
-        """Panels that are turned have their depth in the size of the scratch memory, numbers of a few bits in that of words."""
+        """Whether sizes are known where needed: the depth of transposed panels, and of packed integers."""
         return not (self.panels is _Panels.TURNED or self.numbers) or isinstance(self.depth, int)
 
     def _merged(self) -> int:
-        """How many leading axes of the result are as good as one: all but the last if b is one matrix and no operand of the
-        epilogue minds, else 1 (none)."""
+        """The number of leading axes of the result that merge: all but the last if b is one matrix and no operand of the
+        epilogue prevents it, else 1 (none)."""
         definition, result = self.found.definition, self.found.definition.values[self.found.number]
         count = result.rank - 1
         if self.turns_a or any(dim != 1 for dim in self.b_batch):
@@ -153,36 +145,35 @@ class _Product:
             return _Panels.TURNED
         if not isinstance(self.rows, int) or not isinstance(self.depth, int):
             return _Panels.DIRECT
-        if self.rows <= _FEW_ROWS or self.depth <= _SHALLOW:
+        if self.rows <= costs.GEMM_FEW_ROWS or self.depth <= costs.GEMM_SHALLOW:
             return _Panels.DIRECT
-        is_apart = not isinstance(self.columns, int) or 4 * self.columns % _SET_BYTES == 0
+        is_apart = not isinstance(self.columns, int) or 4 * self.columns % costs.HALF_WAY_BYTES == 0
         is_large = 4 * self.depth * estimate(self.columns) > self.target.l2_bytes // 4
-        return _Panels.COPIED if is_apart or (is_large and self.rows >= _MANY_ROWS) else _Panels.DIRECT
+        return _Panels.COPIED if is_apart or (is_large and self.rows >= costs.GEMM_MANY_ROWS) else _Panels.DIRECT
 
     def _choose_tiles(self) -> list[Tile]:
-        """The one tile for known rows; else, falling, tiles that fill up what the ones before leave over."""
+        """The single tile for known rows; else tiles of decreasing size, each for the rest that the previous ones leave."""
         blocks = max(1, -(-estimate(self.columns) // BLOCK))
         if isinstance(self.rows, int):
             widest = _WIDEST if self._is_large else None
-            is_apart = self.rows > _FEW_ROWS and not self.turns_a
+            is_apart = self.rows > costs.GEMM_FEW_ROWS and not self.turns_a
             return [choose(max(1, self.rows), blocks, self.target, widest=widest, is_apart=is_apart)]
         pair = 2 * 3  # blocks of two threads' tiles
-        width = 3 if -(-blocks // pair) * pair <= _EVEN * blocks else min(2, blocks)
+        width = 3 if -(-blocks // pair) * pair <= costs.UNEVEN_TILES * blocks else min(2, blocks)
         return symbolic_tiles(_SYMBOLIC_ROWS, width, self.target)
 
     def _is_copying_rows(self) -> bool:
         """Whether more of a tile's rows fall into the same L1 sets than these hold, and many columns use them."""
-        ways = self.target.l1_bytes // _WAY_BYTES
+        ways = self.target.l1_bytes // costs.WAY_BYTES
         if self.turns_a or self.copies_panels or not isinstance(self.depth, int) or self.tiles[0].rows <= 2 * ways // 3:
             return False
         # number of L1 sets that rows fall into; they use none of the others
-        sets = _WAY_BYTES // max(VECTOR_BYTES, math.gcd(4 * self.depth, _WAY_BYTES))
-        is_worth = self.tiles[0].rows > 2 * ways // 3 * sets and estimate(self.columns) >= 8 * BLOCK
-        return decide("copies_rows", is_worth, lambda: (True, False) if self.depth % BLOCK == 0 else ())
+        sets = costs.WAY_BYTES // max(VECTOR_BYTES, math.gcd(4 * self.depth, costs.WAY_BYTES))
+        return self.tiles[0].rows > 2 * ways // 3 * sets and estimate(self.columns) >= 8 * BLOCK
 
     def _band(self) -> int:
         """Tiles of a band: the most, or fewer that threads share evenly."""
-        most = decide("band", self._most_tiles, nearby(self._most_tiles))
+        most = self._most_tiles
         if not isinstance(self.rows, int):
             return most
         count = max(1, -(-self.rows // self.tiles[0].rows))
@@ -193,7 +184,7 @@ class _Product:
 
     @property
     def _most_tiles(self) -> int:
-        """Of a band: as many as fill most of L2, since each band reads b anew, half of it where the result goes
+        """The most tiles of a band: they fill most of L2, since each band reads b anew; half of it where the result goes
         through it too, or a quarter beside panels of b."""
         quarters = 1 if self.copies_panels else 2 if self._is_large else 3
         rows = self.target.l2_bytes * quarters // 4 // max(1, 4 * estimate(self.depth))
@@ -201,8 +192,8 @@ class _Product:
 
     @property
     def stripe(self) -> int:
-        """Blocks whose panels are copied at a time: as many as fill half of L2, since rows of a band are read once
-        for all of them. Where all rows stay there, a few, which are still near when they are used."""
+        """Blocks whose panels are copied at a time: they fill half of L2, since rows of a band are read once
+        for all of them. If all rows stay in L2, only a few, which are still in L1 when used."""
         has_bands = not isinstance(self.rows, int) or self.rows > self._most_tiles * self.tiles[0].rows
         space = self.target.l2_bytes // (2 if has_bands else 8)
         most = max(1, space // max(1, VECTOR_BYTES * self.blocks * self._copied_depth))
@@ -212,15 +203,15 @@ class _Product:
 
     @property
     def gathers(self) -> bool:
-        """Whether sums are gathered in the scratch memory, a chunk of all tiles after the other: the part of b that they use
-        stays in L1 meanwhile, and the first ones of a unit need not wait for all of its weights.
+        """Whether sums are accumulated in scratch, chunk by chunk for all tiles: the chunk of b then
+        stays in L1, and a unit's first tiles need not wait for all of its weights.
 
-        Not where results leave L2: with the last chunks they would all be due at once."""
+        Not where results leave L2: all stores would come with the last chunk."""
         return self.panels is _Panels.UNPACKED or (self._chunk > 0 and not self._is_large)
 
     @property
     def strip(self) -> int:
-        """Rows whose sums are gathered at a time: those of a band, of a long one as many as fit L2."""
+        """Rows whose sums are gathered at a time: those of a band, at most as many as fit L2."""
         return self.tiles[0].rows * min(self.band, _STRIP_TILES)
 
     # ---- text ----
@@ -236,8 +227,8 @@ class _Product:
             self._write_one_row(self.one_row)
         with write.block("for unit in range(first, last)"):
             self._write_unit()
-        work = estimate(dims.product([*self.batch, self.rows, self.columns, self.depth])) / _MACS_A_NANOSECOND
-        traffic = 4 * estimate(dims.multiply(self.columns, self.depth)) / _BYTES_A_NANOSECOND
+        work = estimate(dims.product([*self.batch, self.rows, self.columns, self.depth])) / costs.GEMM_MACS
+        traffic = 4 * estimate(dims.multiply(self.columns, self.depth)) / costs.COPIED_BYTES
         sums = self.one_row.scratch_bytes if self.one_row else 0
         return write.kernel(work + traffic, self._scratch_bytes + sums)
 
@@ -277,7 +268,7 @@ class _Product:
         self.epilogue = Epilogue(write, self.found, grid)
 
     def _write_steps(self) -> None:
-        """Distances in bytes, where the tile expects them."""
+        """Defines the distances in bytes that the tile expects."""
         write = self.write
         if self.copies_rows or self.copies_panels:
             write.prepare("copied")
@@ -310,16 +301,16 @@ class _Product:
         write("bands = (rows + band - 1) // band")
         write(f"blocks = (columns + {BLOCK - 1}) // {BLOCK}", f"groups = (blocks + {self.blocks - 1}) // {self.blocks}")
         write("batch = " + (" * ".join(f"batch_{axis}" for axis in range(len(self.batch))) or "1"))
-        work = f"batch * rows * columns * depth // {_MACS_A_NANOSECOND} + b_matrix // {_BYTES_A_NANOSECOND}"
+        work = f"batch * rows * columns * depth // {costs.GEMM_MACS} + b_matrix // {costs.COPIED_BYTES}"
         if self.copies_panels:
             write("stripes = (blocks + stripe - 1) // stripe")
         if self.is_flat:
             write("groups = 1")
-            work += f" + batch * rows * columns * 4 // {_BYTES_A_NANOSECOND}"
+            work += f" + batch * rows * columns * 4 // {costs.COPIED_BYTES}"
         write.split(f"batch * bands * {'stripes' if self.copies_panels else 'groups'}", work)
 
     def _write_even_bands(self) -> None:
-        """Makes bands that are about as long as each other, for threads to share; none shorter than the largest tile."""
+        """Makes bands of about equal size, for threads to share; none shorter than the largest tile."""
         least, step = self.tiles[0].rows, min(_SYMBOLIC_STEP, self.tiles[0].rows)
         self.write("bands = max(1, (rows + band - 1) // band)", "even = (rows + bands - 1) // bands")
         self.write(f"band = min(band, max({least}, (even + {step - 1}) // {step} * {step}))")
@@ -368,19 +359,21 @@ class _Product:
         return "".join(f" + {term}" for term in terms)
 
     def _write_copied_rows(self) -> None:
-        """Puts the band's rows, and those before it that its last tile may overlap, into the scratch memory."""
+        """Copies the band's rows to scratch, with those before it that its last tile may overlap."""
         write = self.write
         write(f"first_copy = max(0, min(first_row, end_row - {self.tiles[0].rows}))")
         with write.block("if place != copied"):
             write("copied = place")
             with write.block("for row in range(first_copy, end_row)"):
                 write("source = a + row * a_row", "target = apart + (row - first_copy) * x_row")
-                with write.block(f"for at in range(0, depth, {BLOCK})"):  # a multiple of it, or rows were not copied
+                with write.block(
+                    f"for at in range(0, depth, {BLOCK})"
+                ):  # depth is a multiple of BLOCK, or rows are not copied
                     write("vstore(target, at * 4, vload_uint32(source, at * 4))")
         write("a = apart - first_copy * x_row")
 
     def _write_panels(self) -> None:
-        """Puts the stripe's blocks of b into the scratch memory. Lanes behind the last column hold anything."""
+        """Packs the stripe's blocks of b into scratch. Lanes beyond the last column are undefined."""
         write = self.write
         if self.panels is _Panels.TURNED:
             self._write_turned_panels()
@@ -408,7 +401,7 @@ class _Product:
                 write(f"transpose_uint32(from_square, source_step, to_square, {VECTOR_BYTES}, count, steps)")
 
     def _write_tiles(self, tiles: Sequence[Tile], write_rows: _Rows) -> None:
-        """The blocks from `block` on: as many as tiles have, with the last one if it is not whole, but no other is left over."""
+        """The blocks from `block` on, in tiles; a single partial last block joins its tile."""
         write, width = self.write, BLOCK * self.blocks
         write(f"columns_left = columns - block * {BLOCK}")
         if isinstance(self.columns, int) and self.columns % width == 0:
@@ -422,7 +415,7 @@ class _Product:
             self._write_last_blocks(tiles, write_rows)
 
     def _write_last_blocks(self, tiles: Sequence[Tile], write_rows: _Rows) -> None:
-        """Those at the end, of which one is not whole."""
+        """The blocks at the end, of which one is partial."""
         if isinstance(self.columns, int) and -(-self.columns // BLOCK) % self.blocks == 0:
             self.write(f"count = columns_left - {BLOCK * (self.blocks - 1)}")
             write_rows(tiles, "count")
@@ -433,7 +426,7 @@ class _Product:
             self.write("w_unit += w_block")
 
     def _write_rows(self, tiles: Sequence[Tile], columns: str) -> None:
-        """The band's rows, each with all of its sum; or, strip by strip, all rows with a chunk of their sums after the other."""
+        """The band's rows, each with its whole sum; or, strip by strip, all rows chunk by chunk of their sums."""
         write = self.write
         if not self.gathers:
             write("strip_row = first_row", "last_row = end_row")
@@ -451,11 +444,11 @@ class _Product:
                 self._write_strip(tiles, lambda tile: self._write_tile(tile, columns))
 
     def _write_strip(self, tiles: Sequence[Tile], write_tile: Callable[[Tile], None]) -> None:
-        """The strip's rows: each tile goes on until a smaller one can do the rest."""
+        """The strip's rows: each tile repeats until a smaller one can do the rest."""
         write = self.write
         write("next_row = strip_row", "turn = 0")
         for tile, rest in zip(tiles, (*(tile.rows for tile in tiles[1:]), 0), strict=True):
-            rest = 0 if rest == 1 else rest  # where there are enough rows, a larger one that overlaps takes less time
+            rest = 0 if rest == 1 else rest  # with enough rows, a larger overlapping tile is faster
             condition = f"last_row - next_row > {rest}" if rest else "next_row < last_row"
             if len(tiles) > 1 and tile.rows > 1:
                 condition = f"rows >= {tile.rows} and {condition}"
@@ -489,7 +482,7 @@ class _Product:
         self.epilogue.tile(tile, skip=self._skip(tile), columns=columns)
 
     def _write_chunk(self, tile: Tile, columns: str) -> None:
-        """The steps from `begin` to `end` of a tile's sum, which is gathered in memory up to the last ones."""
+        """The steps from `begin` to `end` of a tile's sum, which stays in memory until the last chunk."""
         write = self.write
         places = [(i * tile.blocks + j, tile.accumulator(i, j)) for i in range(tile.rows) for j in range(tile.blocks)]
         write("x = a + row * x_row + begin * x_step")
@@ -523,7 +516,7 @@ class _Product:
         return leaves_cache([*self.batch, self.rows, self.columns], self.target) and self._chunk > 0
 
     def _lines_ahead(self, tile: Tile) -> int:
-        """Vectors that a tile brings nearer at each step, so that a band's tiles together bring all of the next blocks."""
+        """Vectors that a tile prefetches at each step, so that a band's tiles together prefetch all of the next blocks."""
         if self.is_flat or self.numbers:
             return 0
         count = self.band if isinstance(self.rows, int) else 2 if tile is self.tiles[0] else 1  # there may be no more
@@ -534,7 +527,7 @@ class _Product:
         return chunk_of(self.depth) if isinstance(self.depth, int) else CHUNK
 
     def _skip(self, tile: Tile) -> str:
-        """The rows of a tile that another one has stored, where there can be any."""
+        """The rows of a tile that another one has stored already, if any."""
         return "" if isinstance(self.rows, int) and self.rows % tile.rows == 0 else "skip"
 
     @property
@@ -545,14 +538,14 @@ class _Product:
 
     @property
     def _copied_depth(self) -> int:
-        """Of panels or rows that are copied, which they only are where it is known: see `_choose_panels`, `is_possible` and
+        """The depth of copied panels or rows, which are only copied if it is known: see `_choose_panels`, `is_possible` and
         `_is_copying_rows`. The scratch memory's size is that of the copies."""
         assert isinstance(self.depth, int)
         return self.depth
 
     @property
     def _gathered_bytes(self) -> int:
-        """Sums of a strip, and of what its last tile, which may be any, has more."""
+        """Bytes of a strip's sums, with the overrun of its last tile, which may be any."""
         return (self.strip + self.tiles[0].rows) * self.blocks * VECTOR_BYTES if self.gathers else 0
 
     @property

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from .....formats import dims
 from .....formats.dims import Dim
 from .....formats.primitive import PrimitiveDefinition
+from .. import costs
 from ..kernels.expression import computed_type, literal
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Odometer, Writer, estimate, scaled, shape_of, stored, widened
@@ -18,8 +19,6 @@ from ..target import Target
 from .tile import CHUNK, multiply_add
 
 _ROWS, _ROWS_OF_MANY_REGISTERS = 4, 6  # whose sums are under way at once, to hide the latency of multiply-adds
-_MANY_ROWS = 16  # from this many on, copying columns pays
-_MACS_A_NANOSECOND = 4
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -45,12 +44,12 @@ class _Product:
         self.panel_bytes = self._choose_panel(target)
 
     def _choose_panel(self, target: Target) -> int:
-        """Of a vector of columns that is copied; 0 if none is."""
+        """Bytes of a copied vector of columns; 0 if none is copied."""
         rows, depth = self.a[-2], self.a[-1]
-        if not isinstance(rows, int) or not isinstance(depth, int) or rows < _MANY_ROWS:
+        if not isinstance(rows, int) or not isinstance(depth, int) or rows < costs.PRODUCT_MANY_ROWS:
             return 0
         size = depth * self.write.lanes * self.dtype.itemsize
-        return size if size <= target.l2_bytes // 2 else 0
+        return size if size <= target.half_l2 else 0
 
     def kernel(self) -> Kernel:
         write = self.write
@@ -60,7 +59,7 @@ class _Product:
             write.prepare("copied")
         self._write_sizes()
         macs = f"{tiles.count} * {self.rows * write.lanes} * depth"
-        write.split(tiles.count, f"{macs} // {_MACS_A_NANOSECOND}")
+        write.split(tiles.count, f"{macs} // {costs.PRODUCT_MACS}")
         with write.block("if first < last"):
             write("unit = first")
             tiles.start("unit")
@@ -74,7 +73,7 @@ class _Product:
             self._write_tile()
             tiles.advance()
         work = estimate(dims.multiply(dims.element_count(self.result), self.a[-1]))
-        return write.kernel(work / _MACS_A_NANOSECOND, self.panel_bytes)
+        return write.kernel(work / costs.PRODUCT_MACS, self.panel_bytes)
 
     def _write_sizes(self) -> None:
         write = self.write
@@ -111,7 +110,7 @@ class _Product:
     def _write_tile(self) -> None:
         write, computed = self.write, computed_type(self.dtype)
         write(f"left = rows - tile * {self.rows}")
-        for i in range(self.rows):  # rows behind the last one are computed as the last one, and not stored
+        for i in range(self.rows):  # rows beyond the last one repeat it, and are not stored
             write(
                 f"row_{i} = min(tile * {self.rows} + {i}, rows - 1)", f"a_{i} = a + {self._bytes(f'row_{i} * depth')}"
             )

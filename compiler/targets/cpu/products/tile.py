@@ -1,16 +1,16 @@
-"""The register tile: what matrix products and convolutions have in common.
+"""The register tile: the micro-kernel of matrix products and convolutions.
 
 A tile is `rows` elements of one operand (rows of a matrix, pixels of an image), each broadcast to a vector, times `blocks`
 vectors of BLOCK columns (output channels) of the other. Its rows x blocks accumulators stay in registers while the
-inner loop runs over what is summed. All distances in memory are run-time values, so one text serves many layouts:
+inner loop runs over the summed index. All strides are run-time values, so one text serves many layouts:
 
     x + i * x_row          the element of tile row i               x += x_step    each step of the sum
     w + j * w_block        the vector of tile block j              w += w_step
 
-Elements are float32, or words of four 8-bit numbers: of these, each step adds four products to every int32 sum, exactly.
+Elements are float32, or words of four 8-bit integers, whose four products each step adds to every int32 sum, exactly.
 Vectors of the second operand that 16 bits hold exactly may lie in memory as float16, or as the upper halves of float32.
 
-Tiles of the last rows overlap the tiles before them, and the rows that were done already are not stored again.
+Tiles of the last rows overlap the previous ones; rows that are done already are not stored again.
 
 Long sums are made of the sums of chunks: the rounding errors of a sum grow with the sums before them, so that one of
 n steps in chunks of c errs about as much as one of c + n / c steps.
@@ -25,28 +25,18 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from .....formats.dtypes import DType
-from ..kernels.variants import decide
+from .. import costs
 from ..kernels.writer import Writer
+from ..operators.packing import BLOCK
 from ..target import Target
 
-BLOCK = 16  # elements of a vector, on every CPU: where registers are shorter, LLVM uses several for one
 VECTOR_BYTES = 4 * BLOCK
-TALLEST = 14  # rows that a tile may have
-GIGAHERTZ = 4.0  # of the machine that estimates of time are for
+TALLEST = 14  # rows, or pixels, that a tile may have
+SYMBOLIC_ROWS = (TALLEST, 4, 1)  # of the tiles among which a convolution chooses when it knows its image
 CHUNK = 128  # steps of a sum, about, that are added up apart: fewer would cost time, more precision
 
-# What is left of loads and bookkeeping beside the multiply-adds, in cycles a step: a row's element is in L1, a
-# block's vector comes from the second. A second loop for blocks that are left over, and the test which rows of an overlapping
-# tile are new, make the text longer.
-_ROW_COST, _BLOCK_COST, _STEP_COST, _REST_COST = 0.05, 0.3, 0.3, 1.02
 
-# From this many rows on, rows of a matrix share L1 sets with each other, with the result's rows and
-# with the weights: each takes this much longer; far more where their distances are powers of two.
-_TALL, _TALL_COST = 8, 0.02
-
-_BESIDE = 8  # vectors of 16 floats, for each block beside others, that registers hold where it is worth it
-
-_LIKELY = 6  # tiles that are worth measuring: the model's best ones
+_BESIDE = 8  # vectors of 16 floats that registers must hold for each block beside others to pay
 
 
 _WIDENED = {DType.float16.name: "convert_float32", DType.uint16.name: "from_upper_halves"}
@@ -56,8 +46,8 @@ _WIDENED = {DType.float16.name: "convert_float32", DType.uint16.name: "from_uppe
 class Tile:
     rows: int
     blocks: int
-    sums: str = "float32"  # their type; that of words too, which int32 sums are made of
-    narrow: str = ""  # that of the second operand in memory, where it is a narrower one
+    sums: str = "float32"  # type of the sums; "int32" for words of 8-bit integers
+    narrow: str = ""  # the second operand's type in memory, if narrower
 
     def __str__(self) -> str:
         return f"{self.rows}x{self.blocks}"
@@ -71,16 +61,16 @@ class Tile:
 
     @property
     def w_bytes(self) -> int:
-        """Of a vector of the second operand in memory."""
+        """Bytes of a vector of the second operand in memory."""
         return VECTOR_BYTES // 2 if self.narrow else VECTOR_BYTES
 
     def load(self, offset: str, columns: str = "") -> str:
-        """A vector of the second operand, or some columns of it, behind `w`."""
+        """Loads a vector of the second operand, or some of its columns, relative to `w`."""
         loaded = f"vload_{self.narrow or self.sums}(w, {offset}{f', {columns}' if columns else ''})"
         return f"{_WIDENED[self.narrow]}({loaded})" if self.narrow else loaded
 
     def single(self) -> Tile:
-        """The tile of as many rows and one block."""
+        """The tile of the same rows and one block."""
         return replace(self, blocks=1)
 
 
@@ -98,9 +88,9 @@ def tiles(target: Target) -> tuple[Tile, ...]:
 
 
 def step_cost(tile: Tile) -> float:
-    """Cycles of one step of the sum, by a model: two multiply-adds a cycle, four cycles until one's result is there."""
+    """Modelled cycles of one step of the sum: two multiply-adds a cycle, with a latency of four cycles."""
     busy = max(tile.rows * tile.blocks / 2, 4)
-    return busy + _ROW_COST * tile.rows + _BLOCK_COST * tile.blocks + _STEP_COST
+    return busy + costs.TILE_ROW_CYCLES * tile.rows + costs.TILE_BLOCK_CYCLES * tile.blocks + costs.TILE_STEP_CYCLES
 
 
 def choose(
@@ -115,39 +105,38 @@ def choose(
     """The tile that computes `rows` x `blocks` in the least time. It has at most `rows` and `blocks`, and no more blocks
     than the `widest`.
 
-    `is_apart`: the rows, of which there are many, are far from each other in memory.
+    `is_apart`: there are many rows, far from each other in memory.
 
-    `is_nested`: the sum is a nest of loops. LLVM makes one step of two in the innermost, and where the registers do not hold the
-    vectors of both, it moves all accumulators about: 9x3 then takes up to twice as long.
+    `is_nested`: the sum is a loop nest. LLVM unrolls the innermost loop by two, and if the registers do not hold the
+    vectors of both steps, it spills accumulators: 9x3 then takes up to twice as long.
     """
     registers = target.block_registers
-    rows, blocks = max(1, rows), max(1, blocks)  # of nothing, there is a tile, too
+    rows, blocks = max(1, rows), max(1, blocks)  # an empty product has a tile, too
 
     def cost(tile: Tile) -> float:
         whole, rest = divmod(blocks, tile.blocks)
         down = math.ceil(rows / tile.rows)
         across = whole * step_cost(tile) + rest * step_cost(Tile(tile.rows, 1))
-        tall = 1 + _TALL_COST * max(0, tile.rows - _TALL) if is_apart else 1
-        return down * across * tall * (_REST_COST if rest else 1) * (_REST_COST if rows % tile.rows else 1)
+        tall = 1 + costs.TALL_ROW * max(0, tile.rows - costs.TALL_ROWS) if is_apart else 1
+        return down * across * tall * (costs.TILE_REST if rest else 1) * (costs.TILE_REST if rows % tile.rows else 1)
 
     def fits(tile: Tile) -> bool:
         is_tight = is_nested and target.vector_bytes == VECTOR_BYTES and (tile.rows + 2) * tile.blocks > registers
         return tile.rows <= rows and tile.blocks <= min(blocks, widest or blocks) and not is_tight
 
-    possible = sorted(filter(fits, tiles(target)), key=cost)
-    return decide("tile", possible[0], lambda: possible[:_LIKELY])
+    return min(filter(fits, tiles(target)), key=cost)
 
 
 def symbolic_tiles(rows: Sequence[int], blocks: int, target: Target) -> list[Tile]:
-    """Tiles of these rows, or of at most as many, among which a kernel chooses when it knows how many rows there are.
+    """Tiles of at most these rows, among which a kernel chooses at run time.
     All have `blocks` blocks, or one where the registers are few."""
-    blocks = max(1, blocks if target.block_registers >= _BESIDE * blocks else 1)  # of no channels, there are no blocks
+    blocks = max(1, blocks if target.block_registers >= _BESIDE * blocks else 1)  # without channels there are no blocks
     most = max(tile.rows for tile in tiles(target) if tile.blocks == blocks)
     return list(dict.fromkeys(Tile(min(count, most), blocks) for count in rows))
 
 
 def write_blocks(write: Writer, blocks: int, tile: Tile, write_tiles: Callable[[Tile], None]) -> None:
-    """The tiles of a unit of work: for as many blocks of output channels as a tile has, from `block` on; one by one, where
+    """The tiles of a unit of work: a tile's blocks of output channels, from `block` on; one by one, if
     fewer of the `blocks` are left."""
     if not blocks % tile.blocks:
         write_tiles(tile)
@@ -172,7 +161,7 @@ def write_step(
     step is for, if not all.
 
     Meanwhile, `lines` vectors that a later tile needs are prefetched, from `ahead` on: weights are read once in an
-    inference, and the memory is slower than the tile. None are where what is read is in the caches.
+    inference, and memory is slower than the tile. `lines` is 0 if the weights are in the caches.
     """
     if lines:
         write_ahead(write, [times(i, "w_block") for i in range(lines)], tile.w_bytes)
@@ -191,21 +180,20 @@ def write_step(
 
 def write_ahead(write: Writer, places: Iterable[str | int], step: int) -> None:
     """Prefetches the vectors at these offsets from `ahead`, and advances it by `step` bytes."""
-    if decide("prefetch", True, lambda: (True, False)):
-        write(*(f"prefetch(ahead, {place})" for place in places), f"ahead += {step}")
+    write(*(f"prefetch(ahead, {place})" for place in places), f"ahead += {step}")
 
 
 def chunk_of(size: int, steps: int = 1, most: int = CHUNK) -> int:
-    """Into chunks of how many rounds, each of `steps` steps, a sum of `size` rounds is cut; 0 if it is short enough."""
+    """The rounds, each of `steps` steps, of the chunks of a sum of `size` rounds; 0 if it is short enough for one."""
     chunk = max(1, most // steps)
     return chunk if size > 3 * chunk // 2 else 0
 
 
 @contextlib.contextmanager
 def write_chunks(write: Writer, tile: Tile, size: str, chunk: str | int) -> Iterator[str]:
-    """`with write_chunks(…) as rounds:` adds to the accumulators what the block, a loop over `rounds`, sums up from zero.
+    """`with write_chunks(…) as rounds:` adds to the accumulators the sums that the block, a loop over `rounds`, makes from zero.
 
-    `chunk` rounds at a time; all at once, and without a sum of their own, if there is no `chunk`.
+    `chunk` rounds at a time; without `chunk` all at once, directly into the accumulators.
     """
     if not chunk:
         yield f"range({size})"
@@ -224,7 +212,7 @@ def times(count: int, distance: str) -> str:
 
 
 def multiply_add(result: str, x: str, w: str, target: Target, sums: str = "float32", total: str = "") -> str:
-    """The line that makes the result of a sum of that type, if not itself of the `total`, to which x times w is added."""
+    """The line that adds x times w to the `total`, for sums of that type; assigns to the result, by default the total."""
     total = total or result
     if sums == "int32":
         return f"{result} = {target.dot}({total}, {x}, {w})"

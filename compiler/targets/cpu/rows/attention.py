@@ -1,10 +1,10 @@
 """Attention in one kernel: softmax(q kᵀ scale + mask) v without a matrix of scores in memory.
 
-The work is cut into units: a matrix of the batch (a head), and a band of queries. Keys come in spans that fit the first
-caches. For each span the scores of a tile of queries are computed (keys turned into panels, as in `products/gemm.py`), become
-exponentials relative to the greatest score so far, and multiply the values; what was gathered from earlier spans is scaled
+The work is cut into units: a matrix of the batch (a head), and a band of queries. Keys are taken in spans that fit L1 and
+L2. For each span the scores of a tile of queries are computed (keys transposed into panels, as in `products/gemm.py`), become
+exponentials relative to the greatest score so far, and multiply the values; the sums of earlier spans are rescaled
 when a greater score appears (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018). A band of very
-few queries, as in decoding, takes products of rows instead, which reads keys and values once and turns nothing.
+few queries, as in decoding, multiplies rows instead, which reads keys and values once and transposes nothing.
 
 Keys and values may each be joined from two tensors, those of earlier tokens and new ones: rows are read where they lie, so that
 a cache is not copied for every token. Spans and sums are those of joined ones, and so are the bits.
@@ -12,40 +12,29 @@ a cache is not copied for every token. Spans and sums are those of joined ones, 
 The last keys of a span that a mask hides from all queries of a tile, as causal masks do, are left out where that gives the
 same bits: where their weights come out as 0, and 0 times their values is 0.
 
-Scratch memory of a unit, in bytes from `scratch`: see `_Layout`.
+Scratch memory of a unit, in bytes from `scratch`: see `Layout`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
 
 from .....formats import dims
-from .....formats.dims import Dim
 from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
 from .....formats.types import TensorType
 from ....operators.attention import part_of, permuted
 from ....operators.table import bound_attributes
+from .. import costs
 from ..kernels.expression import literal
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, shape_of
 from ..products.tile import BLOCK, VECTOR_BYTES, Tile, choose, write_start, write_step
 from ..target import Target
+from .attention_operands import NAMES, SPAN, Layout, Operand, operands_of
 
-_NAMES = ("q", "k", "v", "mask", "bias")  # of the operands
-_SPAN = 256  # keys at once: a multiple of two vectors
-_BAND = 256  # queries of a unit where their number is not known
-_UNITS = 8  # for threads to share, if bands of that many queries are worth it:
-_LEAST_BAND = 128
-_FEW = 4  # queries for which tiles do not pay
-_MOST = 256  # elements of a row of queries, keys or values
 _GROUP = 4096  # scores that a group of tiles has, in L1
-_GROUP_ROWS = 64
-_PITCH = 64  # that keeps rows in the scratch memory out of one set of L1
-_MACS_A_NANOSECOND = 80
 _LEAST = -3.4028234663852886e38  # the first greatest score: -∞ - (-∞) would be no number
 _HIDING = -1000.0  # a mask's value from which on it is worth looking which keys are hidden
 _VANISHING = 120.0  # so far below the greatest score, a weight comes out as 0
@@ -54,115 +43,17 @@ _VANISHING = 120.0  # so far below the greatest score, a weight comes out as 0
 def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
     """The template of attention of float32 rows of known length that are contiguous: alone in its definition, or behind what
     joins two tensors along the keys, each of which may have been transposed, or be the first rows of another."""
-    operands = _operands(definition)
+    operands = operands_of(definition)
     if operands is None:
         return None
     attention = _Attention(definition, operands, target)
     return attention.kernel if attention.is_possible else None
 
 
-class _Operand(NamedTuple):
-    """A parameter, and the order in which it has the axes of the operand that it is, or is a part of."""
-
-    number: int
-    order: tuple[int, ...]
-    rows: Dim = 0  # the number of rows that the first of the joined tensors holds
-
-
-def _is_front(slice_options: dict[str, Any], axis: int, rank: int) -> bool:
-    """Whether a slice is the beginning of a tensor along an axis."""
-    starts, steps = slice_options["starts"], slice_options["steps"] or (1,)
-    axes = [each % rank for each in slice_options["axes"] or range(len(starts))]
-    return axes == [axis] and tuple(starts) == (0,) and tuple(steps) == (1,)
-
-
-def _operands(definition: PrimitiveDefinition) -> dict[str, list[_Operand]] | None:
-    """The parameters that each operand consists of; None for a definition of another form."""
-    *others, node = definition.nodes
-    if node.operator != "attention" or len(node.results) != 1 or len(definition.outputs) != 1:
-        return None
-    count, attributes = len(definition.params), bound_attributes(node)
-    makers = {count + place: other for place, other in enumerate(others)}
-    if any(len(other.results) != 1 for other in others):
-        return None
-    found: dict[str, list[_Operand]] = {}
-    rank = node.results[0].rank
-    for name, number in zip(_NAMES, node.inputs, strict=False):
-        axes = tuple(axis % rank for axis in attributes.get(f"{name}_axes") or range(rank))
-        maker = makers.pop(number, None)
-        if maker is None:
-            found[name] = [_Operand(number, axes)]
-            continue
-        is_joined = maker.operator == "concat" and name in ("k", "v") and attributes[f"{name}_part"] is None
-        if not is_joined or len(maker.inputs) != 2 or bound_attributes(maker)["axis"] % rank != axes[-2]:
-            return None
-        found[name] = []
-        for each in maker.inputs:
-            order, rows = axes, shape_of(definition.values[each])[axes[-2]]
-            if (made := makers.pop(each, None)) is not None:
-                options = bound_attributes(made)
-                if made.operator == "permute_dims":
-                    turn = options["axes"] or range(rank)[::-1]
-                    order = tuple(turn[axis] % rank for axis in axes)
-                elif made.operator != "slice" or not _is_front(options, axes[-2], rank):
-                    return None
-                each = made.inputs[0]
-            found[name].append(_Operand(each, order, rows))
-    is_flat = all(part.number < count for parts in found.values() for part in parts)
-    return found if is_flat and not makers else None
-
-
-@dataclass(frozen=True)
-class _Layout:
-    """Where a unit keeps things in the scratch memory: starts, in bytes."""
-
-    rows: int  # queries of a unit
-    tile: int
-    depth: int
-    width: int
-    is_joined: bool = False  # keys lie in two tensors
-
-    @property
-    def query_row(self) -> int:
-        return VECTOR_BYTES * -(-self.depth // BLOCK) + _PITCH
-
-    @property
-    def group(self) -> int:
-        """Rows of the greatest group of tiles."""
-        return min(self.rows, -(-_GROUP_ROWS // self.tile) * self.tile)
-
-    @property
-    def score_row(self) -> int:
-        return 4 * _SPAN + _PITCH
-
-    @property
-    def sum_row(self) -> int:
-        return VECTOR_BYTES * -(-self.width // BLOCK)
-
-    @property
-    def parts(self) -> dict[str, int]:
-        """The bytes of each part, in their order."""
-        sizes = {
-            "queries_at": self.rows * self.query_row,  # scaled
-            "panels": 4 * _SPAN * self.depth,  # keys, [span / 16, depth, 16]
-            **({"block_of_both": BLOCK * self.query_row} if self.is_joined else {}),  # keys of two tensors
-            "values": _SPAN * self.sum_row,
-            "scores": self.group * self.score_row,
-            "counts": 8 * self.group,  # of the span's keys that each row of the group sees
-            "greatest": self.group * VECTOR_BYTES,  # scores of each row of the group in this span, lane by lane
-            "factors": self.group * VECTOR_BYTES,  # of what was gathered before
-            "norms": self.group * VECTOR_BYTES,  # what the sums are multiplied by in the end
-            "sums": self.rows * self.sum_row,  # of values, weighted
-            "peaks": self.rows * VECTOR_BYTES,  # the greatest score of each row so far
-            "totals": self.rows * VECTOR_BYTES,  # of exponentials, lane by lane
-        }
-        return {name: -(-size // VECTOR_BYTES) * VECTOR_BYTES for name, size in sizes.items()}
-
-
 class _Attention:
     """Writes one attention. Operands and result are known by their logical axes: batch …, row, depth."""
 
-    def __init__(self, definition: PrimitiveDefinition, operands: dict[str, list[_Operand]], target: Target) -> None:
+    def __init__(self, definition: PrimitiveDefinition, operands: dict[str, list[Operand]], target: Target) -> None:
         self.definition, self.target = definition, target
         self.node = definition.nodes[-1]
         self.attributes = bound_attributes(self.node)
@@ -186,7 +77,7 @@ class _Attention:
         stored = [axis % rank for axis in self.attributes["result_axes"] or range(rank)]
         self.orders["out"] = tuple(stored.index(axis) for axis in range(rank))
         self.parts = {name: self.attributes.get(f"{name}_part") for name in self.tensors}
-        whole = dict(zip(_NAMES, (shape_of(definition.values[number]) for number in self.node.inputs), strict=False))
+        whole = dict(zip(NAMES, (shape_of(definition.values[number]) for number in self.node.inputs), strict=False))
         axes = {name: self.attributes[f"{name}_axes"] for name in "qkv"}
         shapes = {name: permuted(part_of(whole[name], self.parts[name]), axes[name]) for name in "qkv"}
         (*self.batch, self.queries, self.depth), self.keys, self.width = shapes["q"], shapes["k"][-2], shapes["v"][-1]
@@ -197,31 +88,33 @@ class _Attention:
         return (
             len(self.definition.outputs) == 1
             and all(type_.dtype is DType.float32 for type_ in self.tensors.values())
-            and all(isinstance(size, int) and 0 < size <= _MOST for size in (self.depth, self.width))
+            and all(isinstance(size, int) and 0 < size <= costs.ATTENTION_ROW for size in (self.depth, self.width))
             and all(order[-1] == rank - 1 for order in self.orders.values())
             and all(part is None or part[0] < rank for part in self.parts.values())
         )
 
     @cached_property
     def rows(self) -> int:
-        """Queries of a unit: few bands of equal size, since each turns all keys, whose sums stay in L2."""
+        """Queries of a unit: few bands of equal size, since each transposes all keys; their sums stay in L2."""
         if not isinstance(self.queries, int):
-            return _BAND
-        matrices, row = max(1, estimate(dims.product(self.batch))), _Layout(1, 1, self.depth, self.width)
-        most = max(_LEAST_BAND, self.target.l2_bytes // 2 // (row.query_row + row.sum_row))
-        bands = max(1, -(-self.queries // most), min(_UNITS // matrices, self.queries // _LEAST_BAND))
-        if matrices * bands % 2 and matrices * bands < _UNITS and self.queries >= 2 * _FEW:
+            return costs.ATTENTION_BAND
+        matrices, row = max(1, estimate(dims.product(self.batch))), Layout(1, 1, self.depth, self.width)
+        most = max(costs.ATTENTION_LEAST_BAND, self.target.half_l2 // (row.query_row + row.sum_row))
+        bands = max(
+            1, -(-self.queries // most), min(costs.SOME_UNITS // matrices, self.queries // costs.ATTENTION_LEAST_BAND)
+        )
+        if matrices * bands % 2 and matrices * bands < costs.SOME_UNITS and self.queries >= 2 * costs.ATTENTION_TILED:
             bands += 1  # two threads would not share an odd number of units evenly
         return -(-self.queries // bands) or 1
 
     @property
     def is_online(self) -> bool:
-        """Whether keys may come in several spans, so that what was gathered of the earlier ones must be kept."""
-        return not isinstance(self.keys, int) or not 0 < self.keys <= _SPAN
+        """Whether keys may take several spans, so that the sums of earlier ones must be kept."""
+        return not isinstance(self.keys, int) or not 0 < self.keys <= SPAN
 
     @property
     def has_rest(self) -> bool:
-        """Whether keys may leave a block half full."""
+        """Whether the last block of keys may be partial."""
         return not isinstance(self.keys, int) or self.keys % BLOCK != 0
 
     @cached_property
@@ -229,9 +122,9 @@ class _Attention:
         return choose(self.rows, 2, self.target)
 
     @cached_property
-    def layout(self) -> _Layout:
+    def layout(self) -> Layout:
         band = -(-self.rows // self.tile.rows) * self.tile.rows
-        return _Layout(band, self.tile.rows, self.depth, self.width, "k" in self.joined)
+        return Layout(band, self.tile.rows, self.depth, self.width, "k" in self.joined)
 
     # ---- text ----
 
@@ -240,7 +133,7 @@ class _Attention:
         write.lanes = BLOCK
         self._write_sizes()
         scores = dims.product([*self.batch, self.queries, self.keys])
-        work = f"matrices * queries * keys * {self.depth + self.width} // {_MACS_A_NANOSECOND}"
+        work = f"matrices * queries * keys * {self.depth + self.width} // {costs.ATTENTION_MACS}"
         write(f"matrices = {' * '.join(f'batch_{axis}' for axis in range(len(self.batch))) or '1'}")
         write(
             f"bands = max(1, (queries + {self.layout.rows - 1}) // {self.layout.rows})",
@@ -248,7 +141,7 @@ class _Attention:
         )
         write.split("matrices * bands", work)
         self._write_units()
-        nanoseconds = estimate(scores) * (self.depth + self.width) / _MACS_A_NANOSECOND
+        nanoseconds = estimate(scores) * (self.depth + self.width) / costs.ATTENTION_MACS
         return write.kernel(nanoseconds, sum(self.layout.parts.values()))
 
     def _write_sizes(self) -> None:
@@ -281,8 +174,8 @@ class _Attention:
             start += size
 
     def _write_units(self) -> None:
-        """Each unit knows the place of the next one, whose operands it may ask for, and which keys are `turned` already, of all
-        those that have a number, `held`."""
+        """Each unit knows the next one's position, to prefetch its operands, and which keys are transposed already (`turned`), of
+        all numbered ones (`held`)."""
         write, names = self.write, [*self.tensors, *self.masks]
         write("next_begin = 0", "matrix = 0", "turned = -1", *(f"next_{name} = {name}_at" for name in names))
         with write.block("for unit in range(first - 1, last)"):
@@ -293,7 +186,7 @@ class _Attention:
                 self._write_unit()
 
     def _write_next(self) -> None:
-        """Where the operands of the next unit are; of the last one, if there is no next."""
+        """The addresses of the next unit's operands; of the last one's, if there is no next."""
         write, row = self.write, len(self.batch)
         write("following = min(unit + 1, last - 1)", "matrix = following // bands")
         write("next_begin = (following - matrix * bands) * band")
@@ -319,9 +212,9 @@ class _Attention:
         self.write("rows = min(band, queries - begin)")
         self._write_queries()
         if isinstance(self.queries, int):
-            (self._write_rows if self.queries < _FEW else self._write_tiles)()
+            (self._write_rows if self.queries < costs.ATTENTION_TILED else self._write_tiles)()
             return
-        with self.write.block(f"if rows < {_FEW}"):
+        with self.write.block(f"if rows < {costs.ATTENTION_TILED}"):
             self._write_rows()
         with self.write.block("else"):
             self._write_tiles()
@@ -334,7 +227,7 @@ class _Attention:
         return f"{name}_step_{len(self.batch)}"
 
     def _write_queries(self) -> None:
-        """The band's queries, scaled; behind each, up to a whole vector, zeros."""
+        """The band's queries, scaled; each padded with zeros to whole vectors."""
         write, scale = self.write, literal(self.attributes["scale"], DType.float32)
         with write.block("for row in range(rows)"):
             write(f"source = q + row * {self._step('q')}", f"target = queries_at + row * {self.layout.query_row}")
@@ -381,8 +274,8 @@ class _Attention:
                 write(f"q_{at} = vload_float32(queries_at + row * {self.layout.query_row}, {4 * at})")
             write(*(f"sum_{at} = splat_float32(0.0)" for at in widths))
             write(f"peak = splat_float32({_LEAST})", "total = splat_float32(0.0)", "scores_at = scores")
-            with write.block(f"for key in range(0, keys, {_SPAN})"):
-                write(f"count = min({_SPAN}, keys - key)")
+            with write.block(f"for key in range(0, keys, {SPAN})"):
+                write(f"count = min({SPAN}, keys - key)")
                 for _ in self._each_row("k"):
                     terms = [f"q_{at} * vload_float32(source, {4 * at}{self._lanes(at, self.depth)})" for at in depths]
                     write(f"store_float32(scores, at * 4, horizontal_sum({' + '.join(terms)}))")
@@ -402,7 +295,7 @@ class _Attention:
                 write(f"vstore({place}, {self._normal(f'sum_{at}')}{self._lanes(at, self.width)})")
 
     def _write_greatest(self) -> None:
-        """Masks a row of scores; `most` is the greatest, lane by lane. Behind the last key there are no scores but -∞."""
+        """Masks a row of scores; `most` is the greatest, lane by lane. Scores beyond the last key are -∞."""
         write = self.write
         write(f"most = splat_float32({_LEAST})")
         if self.mask is not None:
@@ -427,8 +320,8 @@ class _Attention:
             write(f"vstore(totals, row * {VECTOR_BYTES}, splat_float32(0.0))")
             for at in range(0, layout.sum_row, VECTOR_BYTES):
                 write(f"vstore(sums, row * {layout.sum_row} + {at}, splat_float32(0.0))")
-        with write.block(f"for key in range(0, keys, {_SPAN})"):
-            write(f"length = min({_SPAN}, keys - key)")
+        with write.block(f"for key in range(0, keys, {SPAN})"):
+            write(f"length = min({SPAN}, keys - key)")
             self._write_span()
         with write.block("if keys == 0"), write.block("for row in range(rows)"):
             for at in range(0, self.width, BLOCK):
@@ -436,11 +329,11 @@ class _Attention:
                 write(f"vstore(out + row * {self._step('out')}, {4 * at}, splat_float32(0.0){ending})")
 
     def _write_span(self) -> None:
-        """A span of keys, by groups of tiles: first all scores of a group, then all exponentials, then all sums of values. Rows
-        of exponentials, each of which is a chain of dependent steps, overlap then."""
+        """A span of keys, by groups of tiles: first all scores of a group, then all exponentials, then all sums of values. The
+        dependency chains of the rows' exponentials then overlap."""
         write, step = self.write, self.tile.rows
         if self.is_online:
-            write(f"turned = turned if keys <= {_SPAN} else -1")
+            write(f"turned = turned if keys <= {SPAN} else -1")
         write(f"group_rows = min({self.layout.group}, max(1, {_GROUP // step} // length) * {step})")
         if self.may_hide:
             write("bound = -1.0")
@@ -457,7 +350,7 @@ class _Attention:
                 self._write_sums()
 
     def _fetch_queries(self) -> None:
-        """Brings nearer the next unit's rows that have the tile's numbers: of its queries, its result and its mask."""
+        """Prefetches the next unit's rows of the tile's numbers: of its queries, its result and its mask."""
         if self.is_online:
             return
         write = self.write
@@ -479,12 +372,12 @@ class _Attention:
             self._fetch("v", self.width)
 
     def _fetch(self, name: str, length: int) -> None:
-        """Asks for a row of an operand of the next unit."""
+        """Prefetches a row of an operand of the next unit."""
         self.write(f"source = next_{name} + row * {self._step(name)}")
         self.write(*(f"prefetch(source, {at})" for at in range(0, 4 * length, VECTOR_BYTES)))
 
     def _write_place(self) -> None:
-        """Where the tile is that begins at `top`: its number of rows, its place in the group, and its scores."""
+        """Defines a tile that begins at `top`: its number of rows, its place in the group, and the address of its scores."""
         self.write(f"lines = min({self.tile.rows}, group_end - top)", "place = top - group")
         self.write(f"scores_at = scores + place * {self.layout.score_row}")
 
@@ -520,7 +413,7 @@ class _Attention:
         return "block_at", "block_step"
 
     def _write_values(self) -> None:
-        """Puts the span's values side by side: heads that lie far apart share few sets of L1."""
+        """Copies the span's values together: heads that are far apart share few sets of L1."""
         write, width = self.write, self.layout.sum_row
         with write.block("for at in range(length)"):
             write(f"source = {self._row('v', 'key + at')}", f"target = values + at * {width}")
@@ -528,8 +421,8 @@ class _Attention:
                 write(f"vstore(target, {4 * at}, vload_float32(source, {4 * at}{self._lanes(at, self.width)}))")
 
     def _write_scores(self) -> None:
-        """The tile's products with the span's keys, masked, and the greatest of each row; what stands behind the last key is no
-        score."""
+        """The tile's products with the span's keys, masked, and the greatest of each row, without lanes beyond the last
+        key."""
         write, tile = self.write, self.tile
         write("count = length")
         if self.may_hide:
@@ -579,7 +472,7 @@ class _Attention:
             write(f"vstore(greatest_at, {i * VECTOR_BYTES}, most)")
 
     def _write_masked(self, total: str, block: int) -> None:
-        """Makes a sum of products the score of the keys of a block of the tile."""
+        """Turns sums of products into the scores of a block of keys."""
         ending = f", left_{block}" if self.has_rest else ""
         if self.mask is not None:
             total = self._masked_score(total, f"(at + {block * BLOCK})" if block else "at", ending)
@@ -588,7 +481,7 @@ class _Attention:
         self.write(f"score = {total}")
 
     def _write_sums(self) -> None:
-        """Adds the tile's products with the span's values to what was gathered; in the end, stores them."""
+        """Adds the tile's products with the span's values to the sums; in the end, stores them."""
         write, tile, blocks = self.write, self.tile, -(-self.width // BLOCK)
         if self.may_hide:
             write("count = load_int64(counts, place * 8)")
@@ -618,7 +511,7 @@ class _Attention:
         if not self.is_online:
             self._write_result(tile)
             return
-        with write.block(f"if key + {_SPAN} < keys"):
+        with write.block(f"if key + {SPAN} < keys"):
             for i in range(tile.rows):
                 for j in range(tile.blocks):
                     write(f"vstore(sum, {i * layout.sum_row + j * VECTOR_BYTES}, {tile.accumulator(i, j)})")
@@ -637,8 +530,8 @@ class _Attention:
                     write(f"vstore(target, {at}, {self._normal(tile.accumulator(i, j))}{ending})")
 
     def _normal(self, total: str) -> str:
-        """A sum of values, divided by the sum of their weights, whose reciprocal is the `norm`. Where weights are NaN,
-        that is none or infinite."""
+        """A sum of values, divided by the sum of their weights, whose reciprocal is the `norm`. If weights are NaN,
+        that is NaN or infinite."""
         if self.attributes["nan_to_zero"]:
             return f"select(norm < splat_float32(math.inf), {total} * norm, splat_float32(0.0))"
         return f"{total} * norm"
@@ -646,9 +539,9 @@ class _Attention:
     # ---- the softmax of a span ----
 
     def _write_exponentials(self) -> None:
-        """Makes the group's scores exponentials; notes the factors for what there was, and at the end those for the sums.
+        """Turns the group's scores into exponentials; notes the factors of earlier sums, and at the end those of the totals.
 
-        Row after row three times, so that the rows, each of which is a chain of dependent steps, overlap.
+        Three passes over the rows, so that their dependency chains overlap.
         """
         write = self.write
         place = f"(row - group) * {VECTOR_BYTES}"
@@ -668,16 +561,16 @@ class _Attention:
                 write(f"total = vload_float32(totals, row * {VECTOR_BYTES}) * vload_float32(factors, {place})")
             self._write_weights()
             write(f"vstore(totals, row * {VECTOR_BYTES}, total)")
-        with write.block(f"for row in range(group, group_end if key + {_SPAN} >= keys else group)"):
+        with write.block(f"for row in range(group, group_end if key + {SPAN} >= keys else group)"):
             write(f"total = vload_float32(totals, row * {VECTOR_BYTES})")
             write(f"vstore(norms, {place}, splat_float32(1.0 / horizontal_sum(total)))")
 
     def _write_factor(self) -> None:
-        """The greatest score of a row so far, of which that of earlier spans is `known`, and what these are multiplied by."""
+        """The greatest score of a row so far (`known`: that of earlier spans), and the factor of the earlier sums."""
         self.write("peak = select(peak > known, peak, known)", "factor = weight_of(known - peak)")
 
     def _write_weights(self) -> None:
-        """Makes scores exponentials, relative to the greatest, and adds them to `total`."""
+        """Turns scores into exponentials, relative to the greatest, and adds them to `total`."""
         write = self.write
         with write.block(f"for at in range(0, count, {BLOCK})"):
             write(
@@ -689,7 +582,7 @@ class _Attention:
     # ---- the mask ----
 
     def _mask_step(self, name: str, axis: int) -> str:
-        """The bytes from one place of a mask to the next on one of the scores' axes."""
+        """The byte stride of a mask on one of the scores' axes."""
         return f"{name}_step_{axis}" if axis >= len(self.batch) + 2 - self.masks[name].rank else "0"
 
     def _write_mask_line(self, query: str) -> None:
@@ -730,10 +623,10 @@ class _Attention:
         return self.mask.dtype is DType.float32 or self.attributes["masked"] < _HIDING
 
     def _write_seen(self) -> None:
-        """Makes `count` the number of the span's keys without the last ones that are hidden from the whole tile.
+        """Sets `count` to the number of the span's keys without the trailing ones that are hidden from the whole tile.
 
-        Most masks show the last query the last keys, or show that they do not hide: these cost one look. It is the last
-        query of causal masks that sees most, so that the others' keys need not be searched.
+        Most masks show the last keys to the last query, or show that they hide nothing: these cost one check. The last
+        query of causal masks sees most, so that the others' keys need not be searched.
         """
         write = self.write
         write("count = length", f"at = (length - 1) // {BLOCK} * {BLOCK}")
@@ -794,7 +687,7 @@ class _Attention:
         return self._row(name, "key + row") if name in self.joined else f"{name} + key * {step} + row * {step}"
 
     def _write_limit(self) -> None:
-        """Scores that the mask puts below `limit` have no weight, since the query's greatest score is `least` at least: that
+        """Scores that the mask puts below `limit` have weight 0, since the query's greatest score is at least `least`: that
         of an earlier span, or one of this span's first keys."""
         write = self.write
         write("at = 0", "left = length", f"shift = {self._shift}")

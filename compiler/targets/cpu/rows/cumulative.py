@@ -1,6 +1,6 @@
-"""The template of cumulative_sum and cumulative_prod: neighbouring sums side by side in vectors, one by one where there are none.
+"""The template of cumulative_sum and cumulative_prod: neighbouring sums are lanes of vectors; along the last axis, scalars.
 
-Sums of floats are kept in float64, as the reference has them. A running product is written alike: it starts at 1, multiplies.
+Floats are summed in float64, as in the reference. A running product is the same with 1 and multiplication.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.shapes import axis_of
 from ....operators.table import bound_attributes
+from .. import costs
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, scaled, shape_of
 from ..target import Target
 
-_PICOSECONDS = 1000  # that an element takes, alone; in a vector, a quarter of it
 _STRIP = 4  # vectors side by side, whose sums are in registers
 _STRIPS = 32  # side by side, whose sums fit into L1
-_FEW_STRIPS = 8  # side by side, of which a step takes less than a page of the memory
+_FEW_STRIPS = 8  # strips whose step spans less than a page
 _SUM_BYTES = 8
 _ARITHMETIC = {
     "cumulative_sum": (0, "+"),
     "cumulative_prod": (1, "*"),
-}  # what nothing comes to, and what joins two elements
+}  # neutral element, and operation
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -50,9 +50,9 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     sums = _Sums(write, "" if is_single else "v", loaded, summed, start, operator, *flags)
     if is_single:
         _write_rows(sums)
-        return write.kernel(elements * _PICOSECONDS / 1000)
+        return write.kernel(elements * costs.CUMULATIVE_PS / 1000)
     _write_columns(sums)
-    return write.kernel(elements * _PICOSECONDS / 4000, _SUM_BYTES * _STRIP * _STRIPS * write.lanes)
+    return write.kernel(elements * costs.CUMULATIVE_PS / 4000, _SUM_BYTES * _STRIP * _STRIPS * write.lanes)
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class _Sums:
 def _write_rows(sums: _Sums) -> None:
     """Contiguous lines, one element after the other."""
     write = sums.write
-    write.split("outer", f"outer * length * {_PICOSECONDS} // 1000")
+    write.split("outer", f"outer * length * {costs.CUMULATIVE_PS} // 1000")
     with write.block("for i in range(first, last)"):
         sums.write_start()
         write(f"total0 = convert_{sums.summed}({sums.start})", "at = start")
@@ -99,12 +99,12 @@ def _write_rows(sums: _Sums) -> None:
 
 
 def _write_columns(sums: _Sums) -> None:
-    """Neighbouring lines. A few strips go down one after the other, their sums in registers. Where each step would be on
-    another page, all go side by side, with their sums in the scratch memory: memory is read and written in its order then."""
+    """Neighbouring lines. A few strips are processed one after the other, with sums in registers. If each step would be on
+    another page, all go side by side, with sums in scratch: memory is then read and written sequentially."""
     write, lanes = sums.write, sums.write.lanes
     width = _STRIP * lanes
     write(f"strips = (inner + {width - 1}) // {width}")
-    write.split("outer * strips", f"outer * length * inner * {_PICOSECONDS // 4} // 1000")
+    write.split("outer * strips", f"outer * length * inner * {costs.CUMULATIVE_PS // 4} // 1000")
     write("unit = first")
     with write.block("while unit < last"):
         write("i = unit // strips", "strip = unit - i * strips")

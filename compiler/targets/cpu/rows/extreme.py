@@ -1,8 +1,8 @@
-"""The template of argmax and argmin: the greatest (least) element of a row first, then the place where it stands.
+"""The template of argmax and argmin: first the greatest (least) element of a row, then its index.
 
-Along the last axis, the second pass stops at the first vector that holds it. Along another axis, or where rows are short, a
-vector takes neighbouring rows, and carries places along with the elements. NaN counts as the greatest (least) of all, as NumPy
-has it.
+Along the last axis, the second pass stops at the first vector that holds it. Along another axis, or for short rows, a
+vector takes neighbouring rows, and carries indices along with the elements. NaN counts as the greatest (least), as in
+NumPy.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from .....formats import dims
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.shapes import axis_of
 from ....operators.table import bound_attributes
+from .. import costs
 from ..kernels.expression import computed_type
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, scaled, shape_of, widened
 from ..target import Target
 from .reduce import REDUCTIONS
 
-_SHORT = 24  # elements of a row, up to which vectors of them are gathered from several rows
 _STRIP = 4  # vectors of neighbouring rows
 
 
@@ -29,7 +29,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
         return None
     it = _Extreme(definition, target)
     it.write_all()
-    return it.write.kernel(0.15 * estimate(dims.element_count(shape_of(definition.params[0]))))
+    return it.write.kernel(costs.EXTREME_PS / 1000 * estimate(dims.element_count(shape_of(definition.params[0]))))
 
 
 class _Extreme:
@@ -55,7 +55,7 @@ class _Extreme:
         write.output("target", 0)
         write.size("outer", self.outer)
         write.size("length", self.length)
-        if self.inner == 1 and isinstance(self.length, int) and self.length <= _SHORT:
+        if self.inner == 1 and isinstance(self.length, int) and self.length <= costs.SHORT_EXTREME:
             self._write_short()
         elif self.inner == 1:
             self._write_along()
@@ -73,7 +73,7 @@ class _Extreme:
 
     def _write_along(self) -> None:
         write, lanes, name = self.write, self.write.lanes, self.computed.name
-        self._split("outer", "outer * length * 150 // 1000")
+        self._split("outer", f"outer * length * {costs.EXTREME_PS} // 1000")
         with write.block("for row in range(first, last)"):
             write(f"a = x + {scaled('row * length', self.dtype.itemsize)}")
             write(f"best_lanes = splat_{name}({self.best.identity})")
@@ -93,12 +93,12 @@ class _Extreme:
             write("store_int64(target, row * 8, at)")
 
     def _write_across(self) -> None:
-        """Strips of neighbouring rows: as many vectors as hide how long a choice is waited for, and lines of the source wide."""
+        """Strips of neighbouring rows: enough vectors to hide the latency of a selection, in whole source lines."""
         write, lanes = self.write, self.write.lanes
         width = _STRIP * lanes
         write.size("inner", self.inner)
         write(f"strips = (inner + {width - 1}) // {width}")
-        self._split("outer * strips", "outer * length * inner * 150 // 1000")
+        self._split("outer * strips", f"outer * length * inner * {costs.EXTREME_PS} // 1000")
         with write.block("for unit in range(first, last)"):
             write("row = unit // strips", f"column = (unit - row * strips) * {width}")
             with write.block(f"if inner - column >= {width}"):
@@ -109,7 +109,7 @@ class _Extreme:
                 write(f"column += {lanes}")
 
     def _write_columns(self, places: list[str], count: str) -> None:
-        """Vectors of neighbouring rows, at these places behind `column`."""
+        """Vectors of neighbouring rows, at these offsets from `column`."""
         write = self.write
         write(f"a = x + {scaled('row * length * inner + column', self.dtype.itemsize)}")
         self._write_best([lambda i, place=place: self._load("a", f"{i} * inner + {place}", count) for place in places])  # type: ignore[misc]
@@ -120,7 +120,7 @@ class _Extreme:
     def _write_short(self) -> None:
         write, lanes, dtype = self.write, self.write.lanes, self.dtype
         write(f"strips = (outer + {lanes - 1}) // {lanes}", "places = iota_int64() * length")
-        self._split("strips", "outer * length * 300 // 1000")
+        self._split("strips", f"outer * length * {2 * costs.EXTREME_PS} // 1000")
         with write.block("for strip in range(first, last)"):
             write(f"row = strip * {lanes}", f"rest = min({lanes}, outer - row)", "there = inside(rest)")
             write(f"a = x + {scaled('row * length', dtype.itemsize)}")
@@ -132,7 +132,7 @@ class _Extreme:
             write("vstore(target, row * 8, convert_int64(at0), rest)")
 
     def _write_best(self, loads: list[Callable[[str], str]]) -> None:
-        """Defines `at0`, the place of the best among the vectors that the first of `loads` tells the text of, and so on. Places
+        """Defines `at0`, the index of the best among the vectors loaded by the text of `loads[0]`, and so on. Indices
         are kept in the elements' own width, for one comparison to serve both, in 32 bits at least."""
         write = self.write
         place = "int64" if self.computed.itemsize > 4 or not self._is_short_of_places else "int32"
@@ -145,7 +145,7 @@ class _Extreme:
                 write(f"best{k} = select(better, v, best{k})", f"at{k} = select(better, here, at{k})")
 
     def _better(self, best: str) -> str:
-        """Where `v` takes the place of what there is."""
+        """The mask of lanes where `v` replaces the best so far."""
         more, less = (">", "<") if self.is_greatest else ("<", ">")
         if not self.computed.is_float:
             return f"v {more}{'=' if self.takes_last else ''} {best}"

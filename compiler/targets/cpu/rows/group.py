@@ -1,9 +1,9 @@
 """Group and instance normalisation of channel-blocked images.
 
-A *span* is as few blocks as groups need to end where a block ends. A unit of the work is a band of the pixels of a span;
-the statistics of a span are taken when its first unit comes, by each thread that has one. They are taken lane by lane, in
+A *span* is the fewest blocks after which a group and a block end together. A unit of the work is a band of the pixels of a span;
+the statistics of a span are computed with its first unit, by each thread that has one: lane by lane, in
 chunks of pixels that stay in L1: a chunk's mean, then its deviations from it; chunks, and then the channels of a
-group, are joined in double precision (Chan, Golub, LeVeque, 1979), so that nothing cancels.
+group, are combined in double precision (Chan, Golub, LeVeque, 1979), without cancellation.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable
 from .....formats import dims
 from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
+from .. import costs
 from ..kernels.anchor import Anchored
 from ..kernels.expression import literal
 from ..kernels.kernel import Kernel
@@ -24,9 +25,6 @@ from ..target import Target
 
 _CHUNK = 128  # pixels
 _UNROLL = 4
-_UNITS = 8  # at least this many of an image, where possible: they may run at the same time
-_LEAST_BAND = 256  # pixels
-_NANOSECONDS = 0.05  # that an element takes
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
@@ -56,10 +54,10 @@ class _Group:
     def _band(self) -> int:
         """Pixels of a unit."""
         spans, pixels = -(-self.channels // (self.span * BLOCK)), estimate(self.pixels)
-        return max(_LEAST_BAND, -(-pixels * spans // _UNITS))
+        return max(costs.GROUP_LEAST_BAND, -(-pixels * spans // costs.SOME_UNITS))
 
     def kernel(self) -> Kernel:
-        write, nanoseconds = self.write, _NANOSECONDS + self.found.epilogue.cost
+        write, nanoseconds = self.write, costs.GROUP_NORM_NS + self.found.epilogue.cost
         self._write_sizes()
         grid = Grid(("image", "block", "0", "column", "0"), row_axis=3, block_axis=1, block_step=1)
         self.epilogue = Epilogue(write, self.found, grid)
@@ -99,7 +97,7 @@ class _Group:
     # ---- statistics ----
 
     def _write_statistics(self) -> None:
-        """Of all lanes of the span, then of its groups. Behind the last channel, mean and factor are 0."""
+        """Statistics of all lanes of the span, then of its groups. Beyond the last channel, mean and factor are 0."""
         write = self.write
         with write.block("for number in range(count)"):
             write(f"source = images_at + number * pixels * {VECTOR_BYTES}")
@@ -116,7 +114,7 @@ class _Group:
             write("store_float32(means, lane * 4, 0.0)", "store_float32(factors, lane * 4, 0.0)")
 
     def _write_chunk(self) -> None:
-        """Joins the mean and the squares of deviations of a chunk's pixels to those of the chunks before."""
+        """Combines the mean and squared deviations of a chunk's pixels with those of earlier chunks."""
         write = self.write
         write(f"whole = stop - (stop - start) % {_UNROLL}", "length = convert_float64(stop - start)")
 
@@ -135,7 +133,7 @@ class _Group:
         write("square = square + convert_float64(total) + step * step * (before * length / after)")
 
     def _write_sum(self, add: Callable[[str, str], None]) -> None:
-        """Defines `total`, a sum over the pixels of a chunk; `add` writes how one is added."""
+        """Defines `total`, a sum over the pixels of a chunk; `add` writes the addition of one."""
         write, totals = self.write, [f"total_{u}" for u in range(_UNROLL)]
         write(*(f"{total} = splat_float32(0.0)" for total in totals))
         with write.block(f"for pixel in range(start, whole, {_UNROLL})"):

@@ -17,6 +17,7 @@ from .....formats.primitive import PrimitiveDefinition
 from .....formats.types import TensorType
 from ....operators.shapes import axis_of
 from ....operators.table import bound_attributes
+from .. import costs
 from ..kernels.anchor import Anchored
 from ..kernels.kernel import Kernel
 from ..kernels.values import Code, Value, bracketed, call, constant, least
@@ -43,8 +44,8 @@ class Normalized:
         return list(self.inputs.values())
 
     def element(self, step: Step) -> Value:
-        """The input's element. Passes behind the first one find it in the scratch memory, where that is kept and
-        to compute it again would take longer."""
+        """The input's element. Passes after the first one read it from scratch, if it is kept there and
+        recomputing it would take longer."""
         is_kept = step.program.kept and (step.program.is_spread or self.anchored.prologue.nodes)
         if is_kept and step.program.has_kept:
             return step.kept()
@@ -60,7 +61,7 @@ class Normalized:
         return program.statistic("peak", self.dtype, lambda greatest: greatest, found)
 
     def exponential(self, step: Step, peak: Result) -> Value:
-        """That of the input's element less `peak`, the greatest one."""
+        """The exponential of the input's element less `peak`, the greatest one."""
         function = "exp_of_negative" if self.dtype is DType.float32 else "exp"
         return call(function, self.element(step) - step.of(peak))
 
@@ -93,7 +94,7 @@ def lower_softmax(definition: PrimitiveDefinition, target: Target) -> Kernel | N
     rank = len(anchored.whole)
     axis = axis_of(anchored.attributes["axis"], rank)
     it = Normalized(anchored, [place != axis for place in range(rank)], target)
-    # the exponentials wait in the output, where nothing is fused that might need more of them or of what was there
+    # the exponentials are kept in the output, if nothing fused needs more precision or the output's old contents
     keeps = not anchored.epilogue.nodes and len(it.outputs) == 1 and it.type is it.dtype
 
     def passes(program: RowProgram) -> None:
@@ -117,7 +118,7 @@ def lower_softmax(definition: PrimitiveDefinition, target: Target) -> Kernel | N
 
         it.write_elements(program, result, it.outputs if keeps else it.reads)
 
-    return it.kernel(0.6, passes)
+    return it.kernel(costs.SOFTMAX_NS, passes)
 
 
 def lower_log_softmax(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -138,7 +139,7 @@ def lower_log_softmax(definition: PrimitiveDefinition, target: Target) -> Kernel
             program, lambda step: bracketed(it.element(step) - step.of(peak)) - step.of(log_sum), it.reads
         )
 
-    return it.kernel(0.6, passes)
+    return it.kernel(costs.SOFTMAX_NS, passes)
 
 
 def _lower_standardized(
@@ -188,7 +189,7 @@ def _lower_standardized(
 
         it.write_elements(program, result, [*it.reads, *factors])
 
-    return it.kernel(0.15, passes)
+    return it.kernel(costs.NORM_NS, passes)
 
 
 def lower_layer(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -204,7 +205,7 @@ def lower_layer(definition: PrimitiveDefinition, target: Target) -> Kernel | Non
 
 
 def lower_instance(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
-    """Instance normalisation: over the axes behind the channels; scale and bias have an element for each channel."""
+    """Instance normalisation: over the axes after the channels; scale and bias have an element for each channel."""
     anchored = Anchored.of(definition)
     if anchored is None:
         return None
@@ -226,12 +227,12 @@ def lower_group(definition: PrimitiveDefinition, target: Target) -> Kernel | Non
     definition = dataclasses.replace(definition, params=(seen, *definition.params[1:]), nodes=(node,))
     affine = (*view[1:3], *[1] * len(spatial))
     kept = [place < 2 for place in range(len(view))]
-    rest = dims.modulo(channels, groups)  # of the view, nobody would ask that
+    rest = dims.modulo(channels, groups)  # the view itself does not check this
     return _lower_standardized(Anchored.of(definition) or anchored, kept, [affine] * 2, target, rest=rest)
 
 
 def lower_batch(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
-    """Batch normalisation: by statistics that are given, for each channel."""
+    """Batch normalisation: by given statistics of each channel."""
     anchored = Anchored.of(definition)
     parameters = [anchored.parameter(place) for place in range(1, 5)] if anchored else [None]
     if anchored is None or None in parameters:
@@ -247,7 +248,7 @@ def lower_batch(definition: PrimitiveDefinition, target: Target) -> Kernel | Non
         scale, bias, mean, variance = (step.load(tensor) for tensor in given)
         return (x - mean) * (scale / call("sqrt", variance + epsilon)) + bias
 
-    return it.kernel(0.1, lambda program: it.write_elements(program, result, [*it.reads, *given]))
+    return it.kernel(costs.BATCH_NORM_NS, lambda program: it.write_elements(program, result, [*it.reads, *given]))
 
 
 def lower_local_response(definition: PrimitiveDefinition, target: Target) -> Kernel | None:

@@ -1,20 +1,21 @@
-"""Attention of few new tokens to those of a paged cache, where they lie: nothing is gathered, each key and value is read once.
+"""Attention of few new tokens to a paged cache, in place: nothing is gathered, each key and value is read once.
 
-It is not an operator's kernel: `decode/paged_kernel.py` calls it, with the words `WORDS` in place of a definition's arguments.
-Its scratch memory, for each thread: scores, [heads_of(group), most], then sums of values, [heads_of(group), size], float32.
+It is not the kernel of an operator: `decode/paged_kernel.py` calls it, with the words `WORDS` instead of arguments.
+Its scratch, for each thread: scores, [heads_of(group), most], then sums of values, [heads_of(group), size], float32.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .. import costs
 from ..kernels.kernel import Kernel
 from ..products.tile import BLOCK
 from ..target import Target
 
 WORDS = (
     "pages",  # address of a layer's pages: [pages, 2, kv_heads, page_size, size]
-    "queries",  # float32 [new tokens, kv_heads, group, size], turned and scaled
+    "queries",  # float32 [new tokens, kv_heads, group, size], rotated and scaled
     "keys",  # of the new tokens: [new tokens, kv_heads, size]
     "values",
     "out",  # float32, as `queries`
@@ -22,19 +23,18 @@ WORDS = (
     "sequences",
     "kv_heads",
     "page_size",
-    "waves",  # float32: of each place, the cosines, then the sines, size numbers
-    "most",  # places for scores, a multiple of BLOCK: more than tokens
+    "waves",  # float32: of each position, the cosines, then the sines, `size` numbers
+    "most",  # room for scores, a multiple of BLOCK: more than tokens
 )
 ENTRY = (
-    "first",  # of its new tokens
-    "rows",  # that it has of them
+    "first",  # its first new token
+    "rows",  # number of its new tokens
     "table",  # address of the numbers of its pages, words
-    "length",  # of tokens that were there
+    "length",  # tokens before this call
     "kept",  # of them, those in the first slots
     "start",  # slot of the others
 )
 _MOST_HEADS = 8  # that share keys in one pass: their scores are written out
-_MOST_SIZE = 256
 
 
 def heads_of(group: int) -> int:
@@ -45,11 +45,11 @@ def heads_of(group: int) -> int:
 def is_possible(size: int, element: str, turns: bool) -> bool:
     """Whether there is a kernel for heads of that size."""
     step = 2 * BLOCK if turns else BLOCK
-    return element in ("float32", "float16") and 0 < size <= _MOST_SIZE and size % step == 0
+    return element in ("float32", "float16") and 0 < size <= costs.ATTENTION_ROW and size % step == 0
 
 
 def kernel(size: int, group: int, element: str, turns: bool, target: Target) -> Kernel:
-    """For heads of `size` elements, `group` of which share keys and values; `turns`: keys are turned as they are read."""
+    """The kernel for heads of `size` elements, `group` of which share keys and values; `turns`: keys are rotated when read."""
     return Kernel("\n".join(_Text(size, group, element, turns, target).lines), BLOCK, description="paged attention")
 
 
@@ -60,7 +60,7 @@ class _Text:
         self.size, self.group, self.element, self.turns = size, group, element, turns
         self.heads, self.bytes = heads_of(group), size * (4 if element == "float32" else 2)
         self.blocks = [*range(0, size, BLOCK)]
-        self.chunk = max(1, target.block_registers // 2 // self.heads)  # blocks whose sums the registers hold
+        self.chunk = max(1, target.block_registers // 2 // self.heads)  # blocks whose sums fit into registers
         self.lines = ["def kernel(args, scratch, part, parts):", '    """Paged attention"""']
         self.depth = 1
         self._write()
@@ -140,7 +140,7 @@ class _Text:
         self.depth -= 1
 
     def _write_weights(self) -> None:
-        """Scores become exponentials; `norm_…` is what the sums are multiplied by in the end."""
+        """Turns scores into exponentials; `norm_…` is the final factor of the sums."""
         for head in range(self.heads):
             self(f"scores = scratch + most * {4 * head}", "greatest = splat_float32(-math.inf)")
             self._open(f"for at in range(0, key, {BLOCK})")

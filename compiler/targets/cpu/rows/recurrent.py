@@ -1,16 +1,16 @@
 """The template of recurrent layers, fused over time: a sequence runs through all its steps in one call.
 
 A step multiplies the hidden state with the recurrent weights, which come from L2 again and again. So a tile
-takes several sequences, as many as the registers hold gates for, and 16 units of each: what the activations need is in
-registers when the sum is done. The last hidden state is read where it was stored, among the outputs. The tiles of a part go
+takes as many sequences as the registers hold gates for, and 16 units of each: the operands of the activations are in
+registers when the sum is done. The last hidden state is read from the outputs, where it was stored. The tiles of a part go
 from step to step together.
 
-Sequences and directions are independent of each other: they are the units of work. Where these are too few, or the weights too
-many for L2, all parts take every step together, and each has a share of the units that are computed: half of the
-weights may stay in the cache that the whole does not fit in. Then a step is a *phase* (two, where the reset gate comes before
-the product), and a share is, in the call's notes, a word: twice the phase that it waits for, one more when somebody has it.
-A part first takes its own share, and keeps it from then on; then any that nobody has taken, so that no part depends on another's
-being there; and goes on when all shares are done.
+Sequences and directions are independent: they are the units of work. If there are too few of these, or too many weights
+for L2, all parts take every step together, and each computes a share of the units: half of the
+weights may fit into a cache that the whole does not. Then a step is a *phase* (two, if the reset gate comes before
+the product), and a share is, in the call's notes, a word: twice the phase that it waits for, one more when it is taken.
+A part first takes its own share, and keeps it from then on; then any free one, so that no part depends on another's
+progress; and continues when all shares are done.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from .....formats.dims import Dim
 from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.table import bound_attributes
+from .. import costs
 from ..kernels.expression import literal
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, shape_of
@@ -38,11 +39,8 @@ _OPERANDS = {
 }
 _MOST_ROWS = 12  # sequences of a tile: its text grows with them
 _ROWS = (4, 3, 2, 1)  # … where their number is not known: as many as possible of each, one after the other
-_MACS_A_NANOSECOND = 16
-_AHEAD = 4096  # prefetch distance, in bytes, of weights that come from beyond L2
-_MEETING = 400  # nanoseconds that parts lose a phase when they take steps together
 _SHARES = 8  # at most; each of their words has two cache lines of its own, which processors like to fetch together
-_LINE = 16  # words
+_LINE = 2 * costs.LINE_BYTES // 8  # words
 _PATIENCE = 20_000  # looks at a share that is not done, and one a nanosecond of a step: who waits longer leaves
 
 
@@ -75,13 +73,13 @@ class _Layer:
         self.functions = self.attributes["activations"].split(" ")
         self.resets_before = self.operator == "gru" and not self.attributes["reset_after"]
         self.rows = self._choose_rows(self.shape[1])
-        self.is_far = self.blocks * self._block_bytes > target.l2_bytes // 2
+        self.is_far = self.blocks * self._block_bytes > target.half_l2
         self.is_shareable = self._groups(1, range(self.gates)) > 1
         self.write = Writer(definition, target, f"{self.operator}, {self.rows} sequences at a time")
         self.write.lanes = BLOCK
 
     def _choose_rows(self, batch: Dim) -> int:
-        """Sequences of a tile: their sums, a vector of weights for each gate and an element of the state fill the registers."""
+        """Sequences of a tile: sums, a vector of weights for each gate and an element of the state fill the registers."""
         most = self._most_rows(self.gates)
         if not isinstance(batch, int):
             return next(rows for rows in _ROWS if rows <= most)
@@ -91,7 +89,7 @@ class _Layer:
         return max(1, -(-batch // tiles))
 
     def _most_rows(self, gates: int) -> int:
-        """So many sequences' sums of some gates fit into the registers."""
+        """The most sequences whose sums of some gates fit into the registers."""
         return max(1, min(_MOST_ROWS, (self.target.block_registers - gates - 1) // gates))
 
     def _passes(self, rows: int) -> int:
@@ -112,7 +110,7 @@ class _Layer:
                 write(f"row_{rows} = batch - left - chains * {rows}", f"chains += left // {rows}")
                 write(f"left = left % {rows}", f"tiles_{rows} = chains")
         write("units = directions * chains")
-        work = f"directions * batch * steps * {self.gates * self.hidden} * {self.hidden} // {_MACS_A_NANOSECOND}"
+        work = f"directions * batch * steps * {self.gates * self.hidden} * {self.hidden} // {costs.RECURRENT_MACS}"
         if self.is_shareable:
             self._write_shares(work)
         write.split("units", work)
@@ -129,7 +127,7 @@ class _Layer:
                 self._write_chain("chains", f"chain * {self.rows}", {self.rows: "count"})
             write("unit += count")
         macs = estimate(dims.product(self.shape)) * self.hidden
-        return write.kernel(macs / _MACS_A_NANOSECOND, self._sums * VECTOR_BYTES)
+        return write.kernel(macs / costs.RECURRENT_MACS, self._sums * VECTOR_BYTES)
 
     def _write_chains(self, kinds: Sequence[int]) -> None:
         """The chain of tiles whose rows the chain's number selects."""
@@ -145,12 +143,10 @@ class _Layer:
 
     def _write_shares(self, work: str) -> None:
         """Decides whether parts take steps together, and if so, gives this one all units, and a share of their steps."""
-        write, each = self.write, max(1, self.rows * self.gates * self.hidden**2 // _MACS_A_NANOSECOND)
+        write, each = self.write, max(1, self.rows * self.gates * self.hidden**2 // costs.RECURRENT_MACS)
         write.notes("notes")
         with write.block("if part < 0"):
-            together = (
-                f"units * {each} + {_MEETING} * directions * parts < (units + parts - 1) // parts * parts * {each}"
-            )
+            together = f"units * {each} + {costs.MEETING_NS} * directions * parts < (units + parts - 1) // parts * parts * {each}"
             write(f"is_shared = {'units > 0' if self.is_far else together}")
             write(f"atomic_store(notes, {_SHARES * _LINE}, 1 if is_shared else 0)")
             with write.block("if is_shared"):
@@ -167,7 +163,7 @@ class _Layer:
 
     @property
     def _row_bytes(self) -> int:
-        """Of a sequence's state."""
+        """Bytes of a sequence's state."""
         return 4 * self.hidden
 
     def _write_sizes(self) -> None:
@@ -201,7 +197,7 @@ class _Layer:
             write("before_first = after_first")
             if self.operator == "lstm":
                 write("c_first = last_cell + place")
-        # by all who have shares, since the last to come may be the only one who stays to the end
+        # by all parts with shares, since the last to arrive may be the only one to stay to the end
         if self.operator == "lstm":
             with write.block("if end == 0"):
                 self._write_copy("c_first", "last_cell + place", f"sequences * {self.hidden}")
@@ -227,13 +223,13 @@ class _Layer:
 
     @property
     def _length(self) -> str:
-        """Of the sequence number `sequence`."""
+        """The length of sequence number `sequence`."""
         dtype = self.write.definition.params[self.operands["lengths"]].dtype
         return f"convert_int64(load_{dtype.name}(lengths, sequence * {dtype.itemsize}))"
 
     @property
     def _step(self) -> str:
-        """The step that is taken as number `step`."""
+        """The time step that is processed as number `step`."""
         if self.attributes["direction"] == "bidirectional":
             return "end - 1 - step if direction == 1 else step"
         return "step" if self.attributes["direction"] == "forward" else "end - 1 - step"
@@ -251,11 +247,11 @@ class _Layer:
 
     @property
     def _block_bytes(self) -> int:
-        """Of the weights of 16 units."""
+        """Bytes of the weights of 16 units."""
         return self.hidden * self.gates * VECTOR_BYTES
 
     def _write_phase(self, counts: Mapping[int, str], gates: Sequence[int]) -> None:
-        """Some gates of all units, and what comes of them."""
+        """Some gates of all units, and their activations."""
         groups = self._groups(max(counts), gates)
         if not self.is_shareable:
             with self.write.block(f"for group in range({groups})"):
@@ -268,7 +264,7 @@ class _Layer:
 
     @contextlib.contextmanager
     def _each_share(self) -> Iterator[None]:
-        """Takes each `share` of the phase that nobody has, beginning with the part's own."""
+        """Takes each free `share` of the phase, beginning with the part's own."""
         write = self.write
         write("ready = 2 * phase")
         with write.block("for turn in range(shares)"):
@@ -323,7 +319,7 @@ class _Layer:
                 write(f"offset += {rows * self._row_bytes}")
 
     def _groups(self, rows: int, gates: Sequence[int]) -> int:
-        """Into how many groups of blocks the units are divided."""
+        """The number of groups of blocks of the units."""
         return -(-self.blocks // self._width(rows, gates))
 
     def _width(self, rows: int, gates: Sequence[int]) -> int:
@@ -341,7 +337,7 @@ class _Layer:
         if self.hidden % BLOCK:
             write(f"lanes = {self.hidden} - block * {BLOCK}")
         self._write_sums(rows, width, gates)
-        # a loop instead of many lines: activations are long
+        # a loop instead of unrolled code: activations are long
         write("sums = scratch")
         with write.block(f"for i in range({rows})"), write.block(f"for j in range({width})"):
             write(f"unit_at = here + j * {VECTOR_BYTES}", f"at = unit_at + i * {self._row_bytes}")
@@ -351,7 +347,7 @@ class _Layer:
             write(f"sums += {len(gates) * VECTOR_BYTES}")
 
     def _write_sums(self, rows: int, width: int, gates: Sequence[int]) -> None:
-        """Puts what some gates of a tile are given into the scratch memory: [rows, width, gates] vectors."""
+        """Writes some gates' sums of a tile to scratch: [rows, width, gates] vectors."""
         write, row_bytes = self.write, self._row_bytes
         passes = self._passes(rows)
         at_once = gates[: len(gates) // passes]
@@ -364,7 +360,7 @@ class _Layer:
             write("x = reset" if gates == (2,) else "x = before", "w = w_at")
             with write.block(f"for _ in range({self.hidden})"):
                 if self.is_far:
-                    write(*(f"prefetch(w, {_AHEAD + offset})" for offset in offsets.values()))
+                    write(*(f"prefetch(w, {costs.PREFETCH_BYTES + offset})" for offset in offsets.values()))
                 write(*(f"w_{j}_{gate} = vload_float32(w, {offset})" for (j, gate), offset in offsets.items()))
                 for i in range(rows):
                     write(f"x_{i} = splat_float32(load_float32(x, {i * row_bytes}))")
@@ -380,7 +376,7 @@ class _Layer:
 
     @property
     def _sums(self) -> int:
-        """Vectors of sums of a tile, at most."""
+        """The most vectors of sums of a tile."""
         return max(2 * self.target.block_registers, self.gates)
 
     def _start(self, i: int, j: int, gate: int) -> str:
@@ -391,7 +387,7 @@ class _Layer:
         offset = f"{gate * self._row_bytes + j * VECTOR_BYTES} + directions * {i * self.gates * self._row_bytes}"
         return f"vload_float32(p_at, {offset}{count})"
 
-    # ---- what comes of the sums of 16 units of a sequence ----
+    # ---- the activations of 16 units of a sequence ----
 
     def _write_finish(self, gates: Sequence[int]) -> None:
         """… unless it is over, or has not begun."""
@@ -421,7 +417,7 @@ class _Layer:
             self.write(f"n = {self._projected()} + sum_2")
             self._write_blend(self._load("after", "at"))
         else:
-            # r * h, of which the last gate sees all units, waits where the last state will be, and z where the new one will
+            # r * h, all units of which the last gate reads, is kept in the last state's place, and z in the new one's
             self._store("reset", f"{self._activated(0, 'sum_1')} * {self._load('before', 'at')}")
             self._store("after", self._activated(0, "sum_0"))
 
@@ -431,7 +427,7 @@ class _Layer:
 
     @property
     def _count(self) -> str:
-        """The argument of loads and stores that keeps them in the state."""
+        """The count of loads and stores that keeps them within the state."""
         return ", lanes" if self.hidden % BLOCK else ""
 
     def _load(self, name: str, offset: str) -> str:
@@ -447,7 +443,7 @@ class _Layer:
         return f"{self.functions[function]}({value})"
 
     def _write_blend(self, z: str) -> None:
-        """The new state, of the old one and what n says."""
+        """The new state, blended from the old one and n."""
         self.write(f"n = {self._activated(1, 'n')}", f"z = {z}", f"h = {self._load('before', 'at')}")
         self._store("after", "n + z * (h - n)")
 

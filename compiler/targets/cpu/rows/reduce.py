@@ -1,4 +1,4 @@
-"""The template of reductions over any axes, with an elementwise prologue on what is reduced and an epilogue on the result."""
+"""The template of reductions over any axes, with an elementwise prologue on the operand and an epilogue on the result."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from .....formats import dims
 from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.shapes import axes_of
+from .. import costs
 from ..kernels.anchor import Anchored
 from ..kernels.kernel import Kernel
 from ..kernels.values import Code, Operand, Value, call, constant, select
-from ..kernels.writer import NANOSECONDS_A_BYTE, estimate
+from ..kernels.writer import estimate
 from ..target import Target
 from .rowwise import Accumulator, Result, RowProgram, Step, Work, sum_of
 
 
 @dataclass(frozen=True)
 class Reduction:
-    """An operator: what it accumulates of an element, and what it makes of the total over `length` elements."""
+    """A reduction operator: what it accumulates of an element, and the result from the total over `length` elements."""
 
     combine: Callable[[Value, Value], Value] = lambda total, x: total + x
     identity: Operand | str = 0  # or one of NumPy's names for a type's limits: min, max
@@ -48,7 +49,7 @@ REDUCTIONS: dict[str, Reduction] = {
     "l1_norm": Reduction(element=lambda x: call("absolute", x)),
     "l2_norm": Reduction(element=_square, result=lambda total, length: call("sqrt", total)),
     "prod": Reduction(lambda total, x: total * x, 1, "horizontal_product"),
-    # an element is asked whether it is a number before what there is has to be known
+    # the element's NaN check does not wait for the accumulator
     "max": Reduction(lambda a, x: call("maximum", x, a), "min", "horizontal_maximum"),
     "min": Reduction(lambda a, x: call("minimum", x, a), "max", "horizontal_minimum"),
     "any": Reduction(lambda a, x: a | x, False, "any_lane"),
@@ -77,7 +78,7 @@ class Reduced:
         return list(self.inputs.values())
 
     def element(self, step: Step) -> Value:
-        """The element that is reduced."""
+        """The reduced element."""
         number = self.anchored.node.inputs[0]
         return step.evaluate(self.anchored.prologue, {}, self.inputs)[number]
 
@@ -91,7 +92,7 @@ class Reduced:
 
     def kernel(self, nanoseconds: float, passes: Callable[[RowProgram], None]) -> Kernel | None:
         itemsize = self.anchored.definition.values[self.anchored.node.inputs[0]].dtype.itemsize
-        cost = self.anchored.prologue.cost + NANOSECONDS_A_BYTE * itemsize + nanoseconds
+        cost = self.anchored.prologue.cost + costs.CACHED_BYTE_NS * itemsize + nanoseconds
         program = self.work.program(self.code, cost)
         if program is None:
             return None
@@ -100,7 +101,7 @@ class Reduced:
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
-    """The kernel of one of `REDUCTIONS`; None if what is fused with it does not fit."""
+    """The kernel of one of `REDUCTIONS`; None if a fused tensor does not fit."""
     anchored = Anchored.of(definition)
     if anchored is None:
         return None
@@ -128,7 +129,7 @@ def lower_log_sum_exp(definition: PrimitiveDefinition, target: Target) -> Kernel
     def passes(program: RowProgram) -> None:
         greatest = program.greatest(dtype, reduced.reads, reduced.element, anchored.prologue.cost)
         peak = program.statistic("peak", dtype, lambda greatest: greatest, greatest)
-        # infinities would meet as ∞ - ∞
+        # avoids ∞ - ∞
         shift = program.define("shift", lambda peak: select(call("isfinite", peak), peak, 0.0), peak)
 
         def exponential(step: Step) -> Value:
@@ -139,4 +140,4 @@ def lower_log_sum_exp(definition: PrimitiveDefinition, target: Target) -> Kernel
         result = program.define(reduced.result, lambda sum_, shift: call("log", sum_) + shift, sum_, shift)
         reduced.finish(program, result)
 
-    return reduced.kernel(0.5, passes)
+    return reduced.kernel(costs.LOG_SUM_EXP_NS, passes)

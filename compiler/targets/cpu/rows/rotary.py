@@ -1,18 +1,17 @@
-"""The template of rotary: a vector of the first half of a row and one of the second, read once, give one of each.
+"""The template of rotary embeddings: a vector of each half of a row, read once, gives one of each half.
 
-Axes along which cosines and sines repeat are walked together, as in elementwise kernels.
+Axes along which cosines and sines repeat are merged, as in elementwise kernels.
 """
 
 from __future__ import annotations
 
 from .....formats import dims
 from .....formats.primitive import PrimitiveDefinition
+from .. import costs
 from ..kernels.kernel import Kernel
 from ..kernels.loops import merged_axes
 from ..kernels.writer import Odometer, Writer, estimate, scaled, shape_of, stored, widened
 from ..target import Target
-
-_PICOSECONDS = 150  # an element
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -32,7 +31,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     write(
         f"rows = {indices.count}", f"row_bytes = {scaled('half', 2 * itemsize)}", f"middle = {scaled('half', itemsize)}"
     )
-    write.split("rows", f"rows * half * {2 * _PICOSECONDS} // 1000")
+    write.split("rows", f"rows * half * {2 * costs.ROTARY_PS} // 1000")
     indices.start("first")
     with write.block("for row in range(first, last)"):
         for operand, name in enumerate(("x", "cosine", "sine")):
@@ -44,7 +43,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
         with write.block(f"for i in range(0, half, {write.lanes})"):
             _write_step(write, definition)
         indices.advance()
-    return write.kernel(estimate(dims.element_count(shapes[0])) * _PICOSECONDS / 1000)
+    return write.kernel(estimate(dims.element_count(shapes[0])) * costs.ROTARY_PS / 1000)
 
 
 def _write_step(write: Writer, definition: PrimitiveDefinition) -> None:

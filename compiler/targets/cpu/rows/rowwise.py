@@ -1,23 +1,23 @@
 """Kernels that pass over rows several times: reductions, softmax, normalisations.
 
-The axes of the work are either *kept* (they tell rows apart) or *reduced* (they run along a row). A program is a sequence
+The axes of the work are either *kept* (they index rows) or *reduced* (they run along a row). A program is a sequence
 of passes over a row; a pass computes something at every element, feeds accumulators with it, and may store it. There are
 two layouts, and a program is written for both in the same lines:
 
     along    the innermost axis is reduced: a vector holds neighbours in a row; accumulators end in a horizontal sum
     across   the innermost axis is kept: a vector holds the same place of neighbouring rows; rows are taken in strips
 
-Short rows along the innermost axis are taken in groups: a pass does the same vector of each, so that neither an accumulator
-nor a horizontal sum is waited for, and what all rows share (a scale, a bias) is loaded once. Rows that are left are groups of
-one: a row's sums are made in the same order wherever it is, and however many there are.
+Short rows along the innermost axis are taken in groups: a pass interleaves the same vector of each, which hides the latency of
+accumulators and horizontal sums, and what all rows share (a scale, a bias) is loaded once. Remaining rows are groups of
+one: a row's sums have the same order wherever it is, and however many there are.
 
-The second pass over a row, or group, asks for the next one: it computes more than the first, which would wait for the memory, or
-for another thread's cache.
+The second pass over a row, or group, prefetches the next one: it computes more than the first, which would be bound by memory, or
+by another thread's cache.
 
-What a pass has accumulated is a scalar in the first, a vector in the second: `statistic` makes a vector of either.
+An accumulated result is a scalar in the first layout, a vector in the second: `statistic` makes a vector of either.
 
-Where the elements of a strip lie far from each other, in lines that share the sets of caches perhaps, they are read once: the
-first pass of a program that has several keeps them side by side in the scratch memory.
+If the elements of a strip are far from each other, in lines that may share sets of caches, they are read once: the
+first of several passes keeps them side by side in scratch.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from .....formats import dims
 from .....formats.dims import Dim
 from .....formats.dtypes import DType
 from .....formats.types import TensorType
+from .. import costs
 from ..kernels.anchor import Anchored
 from ..kernels.expression import Expression
-from ..kernels.kernel import MANY_UNITS
 from ..kernels.loops import Axis, merged_axes
 from ..kernels.values import (
     Code,
@@ -61,15 +61,11 @@ _GROUP = 4  # rows that are worked on side by side, if they are no longer than _
 _ASKING_PASS = 1  # over a row, counted from 0
 _UNROLL = 4  # vectors in flight, to hide the latency of the accumulators; 1 where a step is long enough by itself
 _UNROLL_LONG = 2  # … along rows even there: what a step needs beside its vectors, such as constants, serves two
-_LONG = 0.2  # nanoseconds an element
-_AHEAD_BYTES = 1 << 18  # of a row, at most, that is asked for while the one before is worked on
-_KEPT_BYTES = 1 << 18  # of a strip, at most, that are kept in scratch: they fit into L2
-_SPREAD = 256  # columns from which on a strip's elements are said to be far from each other
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """A parameter or an output in the work: `address` is its place among the kernel's tensors."""
+    """A parameter or an output in the work: `address` is its index among the kernel's tensors."""
 
     address: int
     dtype: DType
@@ -78,7 +74,7 @@ class Tensor:
 
 
 class Work:
-    """Collects the tensors of a program: `whole` is the shape of the work, of whose axes some are kept."""
+    """Collects the tensors of a program: `whole` is the shape of the work, some of whose axes are kept."""
 
     def __init__(self, anchored: Anchored, kept: Sequence[bool]) -> None:
         self.anchored, self.kept = anchored, kept
@@ -90,12 +86,12 @@ class Work:
         return len(self._found) - 1
 
     def add_prologue(self) -> dict[int, int]:
-        """Adds what the prologue reads; returns the index of each value number."""
+        """Adds the prologue's inputs; returns the index of each value number."""
         params = self.anchored.definition.params
         return {i: self.add(i, params[i], shape_of(params[i])) for i in self.anchored.prologue.inputs}
 
     def add_epilogue(self, places: Sequence[bool]) -> dict[int, int]:
-        """Adds what the epilogue reads, which broadcasts to the axes of the whole that `places` marks."""
+        """Adds the epilogue's inputs, which broadcast to the axes of the whole that `places` marks."""
         params, number = self.anchored.definition.params, self.anchored.number
         others = [i for i in self.anchored.epilogue.inputs if i != number]
         return {i: self.add(i, params[i], aligned(shape_of(params[i]), places)) for i in others}
@@ -109,7 +105,7 @@ class Work:
 
     def program(self, code: Code, cost: float, kept: DType | None = None) -> RowProgram | None:
         """The program over these tensors, at `cost` nanoseconds per element; None if one does not broadcast to the whole. `kept`
-        is the type of an element that passes behind the first one ask for."""
+        is the type of an element that passes after the first one read."""
         whole = self.anchored.whole
         kept_shape = [dim if kept else 1 for dim, kept in zip(whole, self.kept, strict=True)]
         axes = merged_axes(whole, [*(shape for *_, shape in self._found), kept_shape])
@@ -180,7 +176,7 @@ def greatest_of(name: str, dtype: DType) -> Accumulator:
 
 @dataclass(frozen=True)
 class Result:
-    """What a pass has left of each row: a scalar in the layout `along`, until `statistic` makes a vector of it."""
+    """The result of a pass for each row: a scalar in the layout `along`, until `statistic` makes a vector of it."""
 
     name: str
     dtype: DType
@@ -193,14 +189,14 @@ class Result:
 
 @dataclass(frozen=True)
 class Step:
-    """One vector of a pass: where it is, and how its variables are told from those of its neighbours.
+    """One vector of a pass: its position, and the suffixes of its variables.
 
-    `row` marks what belongs to its row, where several are worked on side by side.
+    `row` is the suffix of its row's variables, if several rows are interleaved.
     """
 
     program: RowProgram
     index: Operand  # of its first element in the innermost axis's part that the pointers point to
-    count: tuple[Value, ...]  # how many lanes count; empty if all do
+    count: tuple[Value, ...]  # the number of active lanes; empty if all are
     suffix: str
     row: str = ""
 
@@ -209,7 +205,7 @@ class Step:
         return self.program.code.let(name + self.suffix, value)
 
     def of(self, result: Result) -> Value:
-        """What an earlier pass has left of the row."""
+        """An earlier pass's result for the row."""
         return result.at(self.suffix if self.program.across else self.row)
 
     def load(self, tensor: int) -> Value:
@@ -221,7 +217,7 @@ class Step:
         loaded = program.pointers[tensor, row].vector(self.index, *self.count).computed()
         if not self.row or row:
             return program.code.let(f"x{tensor}{row or self.suffix}", loaded)
-        if self.row == program.rows[0]:  # the rows' own: the first of them loads it
+        if self.row == program.rows[0]:  # shared by the rows: the first of them loads it
             program.shared[tensor] = program.code.let(f"x{tensor}_shared", loaded)
         return program.shared[tensor]
 
@@ -230,7 +226,7 @@ class Step:
         program.pointers[tensor, program.mark(tensor, self.row)].store(self.index, value, *self.count)
 
     def keep(self, value: Value) -> None:
-        """Leaves the element for the next pass, where the program keeps elements."""
+        """Stores the element for the next pass, if the program keeps elements."""
         self.program.kept_elements.store(self.index, value)
 
     def kept(self) -> Value:
@@ -240,7 +236,7 @@ class Step:
     def evaluate(
         self, expression: Expression, given: Mapping[int, Value], tensors: Mapping[int, int]
     ) -> dict[int, Value]:
-        """Writes an expression. `tensors` says in which tensor a value number is found; `given` are in variables already."""
+        """Writes an expression. `tensors` maps value numbers to tensors; `given` ones are in variables already."""
         loaded = {
             number: str(given[number] if number in given else self.load(tensors[number]))
             for number in expression.inputs
@@ -250,7 +246,7 @@ class Step:
         return {number: Value(name, expression.types[number].dtype.computed, True) for number, name in results.items()}
 
 
-Body = Callable[[Step], Value]  # writes a step; what the accumulator takes in
+Body = Callable[[Step], Value]  # writes a step; returns the accumulator's addend
 _Body = Callable[[Step], Union[Value, None]]
 
 
@@ -260,23 +256,23 @@ class RowProgram:
 
     across: bool
     marks: list[str]  # of the rows, or vectors of rows, that are being worked on
-    kept: DType | None = None  # the type of elements that are left in the scratch memory
+    kept: DType | None = None  # the type in which elements are kept in scratch, if they are
     kept_elements: Pointer
-    has_kept = False  # whether a pass has left elements
-    is_spread = False  # whether the elements of a strip lie far from each other
+    has_kept = False  # whether a pass has stored elements
+    is_spread = False  # whether the elements of a strip are far from each other
     scratch_bytes = 0
 
     def __init__(
         self, code: Code, axes: Sequence[Axis], is_kept: Sequence[bool], tensors: Sequence[Tensor], cost: float
     ) -> None:
-        self.unroll, self.cost = 1 if cost > _LONG else _UNROLL, cost
+        self.unroll, self.cost = 1 if cost > costs.LONG_STEP_NS else _UNROLL, cost
         self.code, self.tensors, self.axes, self.is_kept = code, tensors, axes, is_kept
         self.inner = len(axes) - 1
         self.outer_kept = [axis for axis in range(self.inner) if is_kept[axis]]
         self.outer_reduced = [axis for axis in range(self.inner) if not is_kept[axis]]
-        self.rows: list[str] = []  # the marks of the rows of the group that is being written
-        self._passes = 0  # over these rows, that have been written
-        # what is known at the present indices, of each tensor and row of a group ("" if it is the same for all)
+        self.rows: list[str] = []  # the suffixes of the current group's rows
+        self._passes = 0  # written so far for these rows
+        # what is known at the current indices, of each tensor and row of a group ("" if it is the same for all)
         self.pointers: dict[tuple[int, str], Pointer] = {}
         self.scalars: dict[tuple[int, str], Value] = {}
         self.shared: dict[int, Value] = {}  # vectors that all rows of a group have
@@ -284,7 +280,7 @@ class RowProgram:
     # ---- what layouts say ----
 
     def row_steps(self, tensors: Sequence[int]) -> list[Step]:
-        """The steps over the elements of the row itself (not along it), with pointers to the tensors that have one a row."""
+        """The steps over the elements of the row itself (not along it), with pointers to the tensors with one element per row."""
         raise NotImplementedError
 
     def _write_units(self, picoseconds: int, program: Callable[[], None]) -> None:
@@ -295,13 +291,13 @@ class RowProgram:
     ) -> None:
         raise NotImplementedError
 
-    # ---- where things are ----
+    # ---- addresses ----
 
     def is_vector(self, tensor: int) -> bool:
         return self.tensors[tensor].present[self.inner]
 
     def _is_of_row(self, tensor: int) -> bool:
-        """True for a tensor that is read, and has one element a row."""
+        """Whether a tensor is read, and has one element per row."""
         present = self.tensors[tensor].present
         if self.tensors[tensor].is_output:
             return False
@@ -317,9 +313,9 @@ class RowProgram:
         return []
 
     def _place(self, tensor: int) -> list[Value]:
-        """The element of a tensor at the present outer indices, as terms."""
+        """The element of a tensor at the current outer indices, as terms."""
         terms: list[Value] = []
-        sizes: list[Value] = []  # of the axes behind
+        sizes: list[Value] = []  # of the axes after it
         for axis in reversed(range(len(self.axes))):
             if not self.tensors[tensor].present[axis]:
                 continue
@@ -363,7 +359,7 @@ class RowProgram:
         self.share = code.let("share", 1.0 / self.length)
         sizes = [self.axes[axis].size for axis in inside_row]
         if len(sizes) > 1 and not all(isinstance(size, int) and size for size in sizes):
-            with code.when(self.length.equals(0)):  # else the other axes' loops would run, over nothing
+            with code.when(self.length.equals(0)):  # else the other axes' loops would run over nothing
                 for axis in inside_row:
                     code.set(self.sizes[axis], 0)
         self._write_units(max(1, round(1000 * self.cost)), program)
@@ -386,7 +382,7 @@ class RowProgram:
     def reduce(
         self, each: Accumulator, reads: Sequence[int], body: Body, writes: Sequence[int] = (), is_short: bool = False
     ) -> Result:
-        """Writes a pass, whose step `is_short` though others may be long."""
+        """Writes a pass; `is_short` if its step is, whatever the others are."""
         self._write_pass(each, reads, writes, body, is_short)
         self._passes += 1
         return Result(each.name, each.wide, self.across)
@@ -398,7 +394,7 @@ class RowProgram:
 
     def greatest(self, dtype: DType, reads: Sequence[int], element: Body, cost: float) -> Result:
         """Writes a pass that finds the greatest element, at `cost` nanoseconds per element."""
-        return self.reduce(greatest_of("greatest", dtype), reads, element, is_short=cost <= _LONG)
+        return self.reduce(greatest_of("greatest", dtype), reads, element, is_short=cost <= costs.LONG_STEP_NS)
 
     def statistic(self, name: str, dtype: DType, value: Callable[..., Value], *operands: Result) -> Result:
         """A vector made of results of passes."""
@@ -478,14 +474,14 @@ class Along(RowProgram):
 
     @property
     def _has_groups(self) -> bool:
-        """Whether rows can be short and several, as far as is known."""
+        """Whether rows may be short and several."""
         length, count = self.axes[self.inner].size, dims.product([self.axes[axis].size for axis in self.outer_kept])
         is_long = isinstance(length, int) and length > _BLOCK
         is_few = isinstance(count, int) and count < _GROUP
         return not (self.outer_reduced or is_long or is_few)
 
     def _write_group(self, row: Value, program: Callable[[], None]) -> None:
-        """A group's rows side by side, or one after the other where they are too long."""
+        """A group's rows interleaved, or one after the other if they are too long."""
         code = self.code
         if isinstance(self.axes[self.inner].size, int):
             self._write_short_group(row, program)
@@ -496,7 +492,7 @@ class Along(RowProgram):
             self._write_row(program)
 
     def _write_short_group(self, row: Value, program: Callable[[], None]) -> None:
-        """A group's rows side by side; of the last one, rows that are too few one after the other, each as in a group."""
+        """A group's rows interleaved; a partial last group row by row, in the same order of sums."""
         code = self.code
         count = dims.product([self.axes[axis].size for axis in self.outer_kept])
         if isinstance(count, int) and not count % _GROUP:
@@ -556,7 +552,7 @@ class Along(RowProgram):
         code.let(each.name, reduced(each.horizontal, total))
 
     def _write_block(self, totals: _Totals, begin: Value, end: Value, body: _Body, touched: Sequence[int]) -> None:
-        """Several vectors a round, then the rest with masks."""
+        """Several vectors per iteration, then the rest with masks."""
         code, lanes = self.code, self.code.lanes
         width = lanes * len(totals.marks)
         whole = code.let("whole", end - (end - begin) % width)
@@ -590,15 +586,15 @@ class Along(RowProgram):
 
     @property
     def _next_row_fits(self) -> bool:
-        """Whether a row follows the one before, and the caches have room for both: the first one, where a pass takes no longer
-        than reading from the second."""
+        """Whether a row follows the previous one, and the caches have room for both: L1, if a pass takes no longer
+        than reading from L2."""
         length = self.axes[self.inner].size
-        most = _AHEAD_BYTES if self.cost > _LONG else self.code.write.target.l1_bytes // 2
+        most = costs.SMALL_L2_BYTES if self.cost > costs.LONG_STEP_NS else self.code.write.target.half_l1
         return not self.outer_reduced and isinstance(length, int) and 4 * length <= most
 
     def _write_ahead(self, index: Value, tensors: Iterable[int]) -> None:
-        """In the pass that asks for them, brings nearer what the next rows have at that place, and, if the result is a large
-        one, where they go to."""
+        """In the pass that wants it, prefetches the next rows' elements at that place, and, if the result is a large
+        one, their destination."""
         if self._passes != _ASKING_PASS:
             return
         is_large = leaves_cache([axis.size for axis in self.axes], self.code.write.target)
@@ -613,7 +609,7 @@ class Along(RowProgram):
 class Across(RowProgram):
     """The innermost axis is kept: rows are taken in strips, of which each vector is a step of its own."""
 
-    _steps: list[Step]  # of the strip that is being written
+    _steps: list[Step]  # of the current strip
     _begin: Value  # of the strip
 
     across = True
@@ -626,24 +622,24 @@ class Across(RowProgram):
     def _inner_place(self) -> list[Value]:
         return [self._begin]
 
-    # ---- what is kept ----
+    # ---- kept elements ----
 
     def keep_elements(self, dtype: DType | None) -> None:
-        """Lets the first pass keep elements of that type, where there is room."""
+        """Lets the first pass keep elements of that type, if there is room."""
         columns, length = (
             self.axes[self.inner].size,
             dims.product([self.axes[axis].size for axis in self.outer_reduced]),
         )
-        self.is_spread = not (isinstance(columns, int) and columns < _SPREAD)
+        self.is_spread = not (isinstance(columns, int) and columns < costs.SPREAD_COLUMNS)
         if dtype is None or not self.outer_reduced or not isinstance(length, int):
             return
         row_bytes = length * self.code.lanes * dtype.itemsize
-        if row_bytes * _UNROLL > _KEPT_BYTES:
+        if row_bytes * _UNROLL > costs.SMALL_L2_BYTES:
             return
         strips = (
             estimate(dims.product([*(self.axes[axis].size for axis in self.outer_kept), columns])) // self.code.lanes
         )
-        self.unroll = next((unroll for unroll in (_UNROLL, _UNROLL // 2) if strips >= unroll * MANY_UNITS), 1)
+        self.unroll = next((unroll for unroll in (_UNROLL, _UNROLL // 2) if strips >= unroll * costs.MANY_UNITS), 1)
         self.kept, self.scratch_bytes = dtype, row_bytes * self.unroll
 
     # ---- strips ----

@@ -1,10 +1,10 @@
-"""The template of top_k: a heap of the best elements of a row so far, its worst in front (Williams, Algorithm 232, 1964).
+"""The template of top_k: a heap of the best elements of a row so far, the worst at its root (Williams, Algorithm 232, 1964).
 
-Elements are compared by keys, integers of the same order: so NaN is greater than all, -0 equals 0, and of equal elements the
-one that came first is better. Most elements of a long row are worse than the heap's worst, which is seen of a vector at a time.
+Elements are compared by order-preserving integer keys: so NaN is greatest, -0 equals 0, and of equal elements the
+first one is better. Most elements of a long row are worse than the heap's worst, which is checked a vector at a time.
 
-The heap lies in the scratch memory if k is known, which says how much that is; else its places lie among the results' indices,
-and keys are made anew of the elements there.
+The heap is in scratch if k, and so its size, is known; else its places are stored in the results' indices,
+and keys are recomputed from the elements there.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.shapes import axis_of
 from ....operators.table import bound_attributes
+from .. import costs
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, scaled, shape_of
 from ..target import Target
 
 _MOST = 1 << 16  # elements of a heap
-_PICOSECONDS = 1500  # that an element takes
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
-    """The kernel of top_k, alone in its definition; None where k is 0 or very large."""
+    """The kernel of top_k, alone in its definition; None if k is 0 or very large."""
     if len(definition.nodes) != 1 or definition.outputs != (1, 2):
         return None
     attributes, shape = bound_attributes(definition.nodes[0]), shape_of(definition.params[0])
@@ -40,7 +40,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     write.sizes(k=k, outer=outer, length=length, inner=inner)
     if isinstance(k, int):
         write("places = scratch + 8 * k")
-    write.split("outer * inner", f"outer * inner * length * {_PICOSECONDS} // 1000")
+    write.split("outer * inner", f"outer * inner * length * {costs.TOP_K_PS} // 1000")
     with write.block("if length < k"):
         write("return 1")
     with write.block("for row in range(first, last if k > 0 else first)"):
@@ -50,11 +50,11 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
         it.write_scan()
         it.write_results()
     elements = estimate(dims.element_count(shape))
-    return write.kernel(elements * _PICOSECONDS / 1000, scratch_bytes=16 * k if isinstance(k, int) else 0)
+    return write.kernel(elements * costs.TOP_K_PS / 1000, scratch_bytes=16 * k if isinstance(k, int) else 0)
 
 
 class _Heap:
-    """Keys, then the places along the axis that they come from, lie in the scratch memory."""
+    """A heap in scratch: keys, then their places along the axis."""
 
     def __init__(self, definition: PrimitiveDefinition, target: Target, is_single: bool, largest: bool) -> None:
         self.dtype, self.is_single, self.largest = definition.params[0].dtype, is_single, largest
@@ -65,7 +65,7 @@ class _Heap:
         self.write.output("indices", 1)
 
     def _write_key(self, place: str, prefix: str = "") -> None:
-        """Defines `key`, named with a prefix: of two elements, the better one has the greater."""
+        """Defines `key`, named with a prefix: the better of two elements has the greater key."""
         write, dtype, bits, key = self.write, self.dtype, 8 * self.dtype.itemsize, f"{prefix}key"
         write(f"{key} = convert_int64(load_int{bits}(x, {scaled(place, dtype.itemsize)}))")
         if dtype.is_float:
@@ -109,7 +109,7 @@ class _Heap:
         self.write(f"store_int64(scratch, {number} * 8, {key})", f"store_int64(places, {number} * 8, {place})")
 
     def write_filling(self) -> None:
-        """The first k elements, each of which rises to where it belongs."""
+        """Fills the heap with the first k elements, sifting each up."""
         write = self.write
         with write.block("for place in range(k)"):
             self._write_key("start + place * inner")
@@ -124,7 +124,7 @@ class _Heap:
             self._write_entry("hole", "key", "place")
 
     def write_scan(self) -> None:
-        """The other elements: those that are better than the worst take its place."""
+        """Scans the other elements: one that is better than the worst replaces it."""
         write, lanes = self.write, self.write.lanes
         if not self.is_single or self.dtype not in (DType.float32, DType.float64):
             with write.block("for place in range(k, length)"):
@@ -148,7 +148,7 @@ class _Heap:
             self._write_sink("k")
 
     def write_results(self) -> None:
-        """The worst goes to the end, again and again."""
+        """Sorts the heap: moves the root to the end, again and again."""
         write, kind, size = self.write, f"uint{8 * self.dtype.itemsize}", self.dtype.itemsize
         with write.block("for left in range(k - 1, -1, -1)"):
             self._write_read("0", "worst_")
@@ -160,7 +160,7 @@ class _Heap:
 
 
 class _HeapOfResults(_Heap):
-    """Places along the axis lie where the row's indices will."""
+    """A heap whose places along the axis are stored in the row's result indices."""
 
     def _write_read(self, number: str, prefix: str) -> None:
         self.write(f"{prefix}place = load_int64(indices, (out + ({number}) * inner) * 8)")
@@ -171,5 +171,5 @@ class _HeapOfResults(_Heap):
 
 
 def _is_worse(a: str, b: str) -> str:
-    """Of two elements, each told by what its variables' names begin with."""
+    """Whether the first of two elements, given by prefixes of variables, is worse."""
     return f"{a}key < {b}key or ({a}key == {b}key and {a}place > {b}place)"

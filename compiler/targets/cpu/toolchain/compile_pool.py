@@ -27,7 +27,7 @@ from . import worker
 # Starting a worker costs about as much as compiling two kernels: fewer texts than these are compiled in this process.
 _WORTH_WORKERS = 3
 
-# Only texts of fewer characters than these, together, are compiled in this process, where nothing can stop it. Measured on an
+# Only texts of fewer characters than these, together, are compiled in this process, uninterruptibly. Measured on an
 # EPYC of 2.6 GHz: templates take 10 to 60 us a character, chains of pow and sin, the slowest, 125 to 155. So it is over in two
 # seconds at most; a worker has started in one.
 _SHORT = 12_000
@@ -72,7 +72,7 @@ def compile_texts(
 def try_texts(
     texts: Sequence[Text], target: NativeTarget, jobs: int | None = None, until: float = math.inf
 ) -> Iterator[tuple[Text, Result]]:
-    """The same, where a text that does not compile is no reason to give up the others: its error is its result."""
+    """The same, but a text that does not compile does not stop the others: its error is its result."""
     jobs = min(jobs or knobs.get("TREADLE_JOBS") or cpu_count(), len(texts))
     # Numba in a child of fork may not be able to compile
     is_short = sum(len(text.source) for text in texts) < _SHORT
@@ -162,7 +162,7 @@ class _Client:
                 worker.send(process.stdin, [text.symbol, text.source, text.lanes])  # type: ignore[arg-type]
                 outcome, content = worker.receive(process.stdout)  # type: ignore[arg-type]
             except (EOFError, OSError):
-                process.kill()  # one that lives cannot be talked to any more
+                process.kill()  # a living one does not respond
                 status = process.wait()
                 _close_pipes(process)
                 continue
@@ -210,7 +210,7 @@ def _start(target: NativeTarget) -> processes.Process[bytes]:
     try:
         worker.send(process.stdin, [target.triple, target.cpu, target.features])  # type: ignore[arg-type]
     except OSError:
-        pass  # it is dead already, as who sends it a text will find
+        pass  # it is dead already; the next request finds out
     except BaseException:
         process.kill()
         process.wait()

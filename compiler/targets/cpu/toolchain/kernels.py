@@ -19,34 +19,34 @@ from .....formats import dims
 from .....formats.messages.calling import warn_user
 from .....formats.messages.errors import BudgetExceededError, CompileError, KernelError
 from .....formats.primitive import PrimitiveDefinition
-from .....formats.weights import WeightTable
+from .....formats.weight_table import WeightTable
 from .....native import platform, sources
 from .....native.claims import Claims
 from .....vm import library
 from .....vm.library import BuiltKernel, Evaluate
 from .... import bounds
+from ...base import CHECK_STEPS, reference
 from ..kernels import own
 from ..kernels.kernel import Kernel
 from ..target import Target, host
 from .compile_pool import Result, Text, UnfinishedError, try_texts
 
-# Steps of arithmetic on symbolic dimensions that checking and lowering may take. All those of a
-# symbolic network of the zoo take 680 at most.
-_BASE_STEPS, _STEPS = 100_000, 1000
+_STEPS = (
+    1000  # of arithmetic on symbolic dimensions, besides CHECK_STEPS, that checking and lowering a definition may take
+)
 
-_SYMBOL = "kernel_"  # what the functions in object code are called, before their object key
+_SYMBOL = "kernel_"  # prefix of the functions' names in object code, before their object key
 
 
 class _Wanted(NamedTuple):
     """A kernel to build."""
 
     definition: PrimitiveDefinition
-    variant: str
     name: str = ""  # of the primitive
 
 
 def target_key() -> str:
-    """Names what kernels are made for here."""
+    """The key of this process's kernel target."""
     return host().key
 
 
@@ -54,41 +54,35 @@ def build(
     definitions: Sequence[PrimitiveDefinition],
     target: Target | None = None,
     *,
-    variants: Sequence[str] = (),
     progress: bool = True,
     jobs: int | None = None,
     names: Sequence[str] = (),
     seconds: float | None = None,
 ) -> list[BuiltKernel | None]:
     """The kernel of each definition; None for one without a native lowering, which will be evaluated by reference. So will one
-    whose kernel cannot be built, with a warning: that is a fault of Treadle or of this machine, and the program is right. Where a
-    user has written the kernel, KernelError is raised.
+    whose kernel cannot be built, with a warning: that is a fault of Treadle or of this machine, and the program is right. If a
+    user wrote the kernel, KernelError is raised.
 
-    What is built is stored in the cache. `variants` are those of the kernels that are wanted, where not all are the default.
-    `jobs` bounds the processes, `seconds` the time. `names` are those of the primitives, for messages. Raises InferenceError
-    for a malformed definition, CompileError for a variant that there is not, BudgetExceededError when the time is over.
+    What is built is stored in the cache. `jobs` bounds the processes, `seconds` the time. `names` are those of the primitives,
+    for messages. Raises InferenceError for a malformed definition, BudgetExceededError when the time is over.
     """
     until = math.inf if seconds is None else time.monotonic() + seconds
     target = target or host()
-    none = [""] * len(definitions)
-    wanted = [
-        _Wanted(definition, variant, name)
-        for definition, variant, name in zip(definitions, variants or none, names or none, strict=True)
-    ]
-    keys = [library.variant_key(library.definition_key(each.definition, target.key), each.variant) for each in wanted]
+    wanted = list(map(_Wanted, definitions, names or [""] * len(definitions)))
+    keys = [library.definition_key(each.definition, target.key) for each in wanted]
     found = library.find_kernels(keys)
     missing = {key: each for key, each in zip(keys, wanted, strict=True) if key not in found}
     if missing:
-        with dims.bounded(_BASE_STEPS + _STEPS * len(missing)):
+        with dims.bounded(CHECK_STEPS + _STEPS * len(missing)):
             lowered = _lowered(missing, target, until)
         found |= _build(missing, lowered, target, progress, jobs, until)
     return [found[key] for key in keys]
 
 
 def compiled(definition: PrimitiveDefinition, target: Target) -> BuiltKernel | None:
-    """The kernel of a definition that nobody has checked, so that no record of it is kept: for tests of the templates alone.
+    """The kernel of an unchecked definition, without a record in the cache: for tests of the templates only.
 
-    The native code of a text is kept, which is what the text says whoever made it.
+    Native code is kept by text alone, whatever made the text.
     """
     from ..kernels.lower import lower
 
@@ -118,19 +112,14 @@ def paged_attention(size: int, group: int, element: str, turns: bool) -> BuiltKe
 
 def remade(table: WeightTable, arrays: Mapping[int, np.ndarray], places: Collection[int]) -> dict[int, np.ndarray]:
     """Constants at these places, made of other weights, whose numbers are those of the table. Raises TreadleError."""
-    from ....weights import remade
+    from ....named_weights import remade
 
     return remade(table, arrays, places)
 
 
 def evaluator(definition: PrimitiveDefinition) -> Evaluate:
-    """The operators' reference implementations. Raises InferenceError for a malformed definition."""
-    from ....check import check_definition
-    from ....ir.evaluate import DefinitionEvaluator
-
-    with dims.bounded(_BASE_STEPS):
-        check_definition(definition)
-    return DefinitionEvaluator(definition)
+    """What computes a primitive without a kernel. Raises InferenceError for a malformed definition."""
+    return reference(definition)
 
 
 def _lowered(missing: Mapping[str, _Wanted], target: Target, until: float) -> dict[str, Kernel]:
@@ -146,12 +135,10 @@ def _lowered(missing: Mapping[str, _Wanted], target: Target, until: float) -> di
         if key in _failed:
             continue
         try:
-            kernel = lower(wanted.definition, target, wanted.variant)
+            kernel = lower(wanted.definition, target)
+        except KernelError:  # the user's own can be mended
+            raise
         except CompileError as error:
-            if wanted.variant or isinstance(
-                error, KernelError
-            ):  # there may be no such variant; the user's own can be mended
-                raise
             _fall_back(key, wanted, str(error))
             continue
         if kernel is None:
@@ -228,8 +215,8 @@ def _object_key(kernel: Kernel, target: Target) -> str:
 def _compile(
     kernels: Mapping[str, Kernel], target: Target, progress: bool, jobs: int | None, until: float = math.inf
 ) -> Iterator[tuple[str, Result]]:
-    """Native code by object key, or why there is none, as it comes: what the cache has, then what must be compiled, behind a
-    progress bar. The cache gets it at once. What another process is compiling is waited for."""
+    """Native code or its error by object key, as available: from the cache, then compiled, with a
+    progress bar, and cached at once. Code that another process is compiling is waited for."""
     cache = platform.cache()
     waiting: dict[str, Kernel] = {}
     for key, kernel in kernels.items():

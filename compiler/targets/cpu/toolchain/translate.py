@@ -1,11 +1,11 @@
-"""A kernel's text → LLVM text (`native/translation.py`) → object code. What this imports decides about it, and so do keys.
+"""A kernel's text → LLVM text (`native/translation.py`) → object code. All that this imports is part of the cache's keys.
 
-Templates call the vocabulary of `vectors/simd.py`. What a function gives for which operands, and the code that it becomes, stand
-in Numba's tables; Numba's own way from there, which is for all of Python, takes ten times as long.
+Templates call the vocabulary of `vectors/simd.py`. The result type and the code of each function are
+in Numba's tables; Numba's own pipeline, which is for all of Python, takes ten times as long.
 
-No kernel runs on when its call is to end: behind `stoppable(args)`, loops look at the call's stop word
-(`kernels/kernel.py`), inner ones after some rounds, all others each round. A loop that finds it set leaves for the function's
-end, where nothing is needed: the look costs no register but the word's address, and nothing that can be measured of ResNet-50
+No kernel runs on when its call must end: after `stoppable(args)`, loops check the call's stop word
+(`kernels/kernel.py`), inner ones after some iterations, all others in each. A loop that finds it set jumps to the function's
+end, where nothing is live: the check costs no register but the word's address, and no measurable time of ResNet-50
 and MiniLM.
 """
 
@@ -29,10 +29,10 @@ from .....native.translation import DIVISIONS, Translation, Typed
 from ..vectors.lanes import I64
 from ..vectors.simd import namespace
 
-# Rounds between two looks at the stop word, by how deep loops are nested in a loop: of an innermost one, whose rounds take a
-# nanosecond to a hundred; of one that holds such. A look each round makes calls of small networks 2 % slower.
+# Iterations between two checks of the stop word, by the depth of loops nested in a loop: of an innermost one, at a
+# nanosecond to a hundred each; of one that contains such. Checks in each iteration make calls of small networks 2 % slower.
 _UNCHECKED_ROUNDS = (1 << 14, 16)
-_FEW_ROUNDS = 64  # of a loop whose number of rounds stands in the text: what is inside looks often enough
+_FEW_ROUNDS = 64  # of a loop with a literal count: its body checks often enough
 _RARELY = (1, 1 << 20)  # weights of a branch
 
 
@@ -73,7 +73,7 @@ def _parsed(symbol: str, source: str) -> ast.FunctionDef:
 
 
 class _VolatileLoad(ir.LoadInstr):
-    """A load that is done each time, of what other threads write. LLVM may move other loads across it, unlike an atomic one."""
+    """A load of memory that other threads write, never elided. LLVM may move other loads across it, unlike an atomic one."""
 
     def descr(self, buf: Any) -> None:
         text: list[str] = []
@@ -82,14 +82,14 @@ class _VolatileLoad(ir.LoadInstr):
 
 
 def _is_short(node: ast.For) -> bool:
-    """Whether a loop has few rounds, whatever the sizes."""
+    """Whether a loop has few iterations for all sizes."""
     bounds = node.iter.args if isinstance(node.iter, ast.Call) else []
     numbers = [bound.value if isinstance(bound, ast.Constant) else None for bound in bounds]
     return all(isinstance(number, int) and abs(number) <= _FEW_ROUNDS for number in numbers)
 
 
 def _depths(statements: Iterable[ast.stmt], found: dict[ast.AST, int]) -> int:
-    """How deep loops are nested in there; in each of them likewise, in `found`."""
+    """The depth of loop nesting in a node; for each loop in it likewise, in `found`."""
     deepest = 0
     for each in statements:
         depth = _depths([*getattr(each, "body", ()), *getattr(each, "orelse", ())], found)
@@ -112,7 +112,7 @@ class _Translation(Translation):
         self._depths: dict[ast.AST, int] = {}  # of the loops in each loop
         _depths(function.body, self._depths)
         self._stop_word: ir.Value | None = None  # its address
-        self._stop: ir.Block | None = None  # where a loop goes that finds the stop word set
+        self._stop: ir.Block | None = None  # the target of a loop that finds the stop word set
 
     def write(self) -> None:
         """Raises CompileError."""
@@ -167,7 +167,7 @@ class _Translation(Translation):
         self._go(end)
 
     def _look_for_stop(self) -> None:
-        """Leaves the function where the call is to end."""
+        """Leaves the function if the call must end."""
         if self._stop_word is None:
             return
         if self._stop is None:

@@ -23,7 +23,7 @@ from .....native.llvm import NativeTarget
 from .....native.platform import ADVICE
 
 _LENGTH = struct.Struct("<I")
-_GARBAGE = 500_000  # objects that may be made before a search for garbage: those of about two kernels
+_GARBAGE = 500_000  # objects allocated before a garbage collection: those of about two kernels
 
 
 def compile_kernel(symbol: str, source: str, lanes: int, target: NativeTarget) -> bytes:
@@ -32,7 +32,7 @@ def compile_kernel(symbol: str, source: str, lanes: int, target: NativeTarget) -
         from .translate import compile_kernel
 
         return compile_kernel(symbol, source, lanes, target)
-    except (AttributeError, ImportError, TypeError) as error:  # what the insides of another version give
+    except (AttributeError, ImportError, TypeError) as error:  # errors of another version's internals
         found = f"Numba {metadata.version('numba')} is not as Treadle expects, or Treadle is at fault"
         raise CompileError(f"{found}: {type(error).__name__}: {error}; {ADVICE}") from error
 
@@ -56,7 +56,7 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
     """Answers requests until there are no more."""
     from . import translate  # noqa: F401  imports Numba while the first request is on its way
 
-    # compiling makes many objects that live until the end: to go through them again and again takes a fifth of the time
+    # compiling makes many objects that live until the end: collecting again and again takes a fifth of the time
     gc.freeze()
     gc.set_threshold(_GARBAGE)
     target = NativeTarget(*receive(requests))

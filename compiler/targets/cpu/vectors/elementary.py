@@ -18,6 +18,7 @@ from numba.core import cgutils, types
 
 from .....native.numba_frontend import active_target
 from . import elementary_double as double
+from .conversions import convert, reinterpret
 from .lanes import (
     I32,
     I64,
@@ -25,14 +26,12 @@ from .lanes import (
     absolute,
     any_lane,
     call_intrinsic,
-    convert,
     copysign,
     floor,
     fma,
     isnan,
     maximum,
     minimum,
-    reinterpret,
     round_even,
     select,
     side_by_side,
@@ -116,7 +115,7 @@ def _times_power(a: Lanes, shifted: Lanes) -> Lanes:
     return a * first * second
 
 
-_SCALED_LANES = 16  # of the instructions that multiply with powers of two, and that find what lies behind the point
+_SCALED_LANES = 16  # of the instructions vscalef and vreduce
 
 
 def _has_scaling(a: Lanes, feature: str = "avx512f") -> bool:
@@ -130,12 +129,12 @@ def _scaled(a: Lanes, exponent: Lanes) -> Lanes:
 
 
 def _behind_point(x: Lanes) -> Lanes:
-    """x - floor(x); 0 for what is infinite."""
+    """x - floor(x); 0 for infinities."""
     return _by_registers("reduce", 1, x)
 
 
 def _by_registers(instruction: str, how: int, *operands: Lanes) -> Lanes:
-    """An instruction of AVX-512 on 16 lanes after the other. `how`: the constant that steers it."""
+    """Applies an AVX-512 instruction to 16 lanes at a time. `how`: its immediate operand."""
     first = operands[0]
     parts = [_register(instruction, how, operands, start) for start in range(0, first.lanes, _SCALED_LANES)]
     return side_by_side(parts)
@@ -148,7 +147,7 @@ def _register(instruction: str, how: int, operands: Sequence[Lanes], start: int)
     values = [builder.shuffle_vector(operand.value, undefined, places) for operand in operands]
     everywhere, steering = ir.Constant(ir.IntType(16), 0xFFFF), ir.Constant(I32, how)
     arguments = [*values, values[0], everywhere, steering]
-    if len(values) == 1:  # the constant comes before what lanes keep that are not computed
+    if len(values) == 1:  # the immediate comes before the values of masked lanes
         arguments = [values[0], steering, values[0], everywhere, ir.Constant(I32, 4)]
     result = call_intrinsic(builder, f"x86.avx512.mask.{instruction}.ps.512", values[0].type, arguments)
     return operands[0].like(result)
@@ -171,9 +170,9 @@ def exp_of_negative(x: Lanes) -> Lanes:
 
 
 def weight_of(x: Lanes) -> Lanes:
-    """exp(x) for float32 x <= 0, about: x is the difference of two numbers, and its error is taken to be that of rounding it.
+    """exp(x) for float32 x <= 0, approximately: x is a difference of two numbers, with the error of rounding it.
 
-    So the error is |x| units in the last place, and two.
+    So the error is |x| + 2 units in the last place.
     """
     if not _has_scaling(x, "avx512dq"):
         return exp_of_negative(x)
@@ -210,7 +209,7 @@ def log1p(x: Lanes) -> Lanes:
     if x.dtype != types.float32:
         return c_library("log1p", x)
     u = x + 1.0
-    correction = ((u - 1.0) - x) / u  # what rounding u has lost
+    correction = ((u - 1.0) - x) / u  # u's rounding error
     return log(u) - select((u > 0.0) & (x < math.inf), correction, x.of(0.0))
 
 
@@ -221,7 +220,7 @@ def tanh(x: Lanes) -> Lanes:
     scale = _times_small_power(x.of(0.5), shifted)
     half = fma(scale, _expm1_reduced(r), scale - 0.5)  # of exp(2x) - 1
     quotient = half / (half + 1.0)
-    # half - half tanh(x) is tanh(x) too: while half is small, what rounding did to the quotient is a small part of it
+    # half - half tanh(x) is tanh(x), too: while half is small, the quotient's rounding error is a small part of it
     return copysign(select(half < 0.5, fma(-half, quotient, half), quotient), x)
 
 
@@ -259,14 +258,14 @@ def gelu(x: Lanes) -> Lanes:
     )  # fmt: skip
     below = _power_of_two_about(q)
     half = x * 0.5
-    return fma(-t, below, fma(absolute(x), x.of(0.5), half))  # max(x, 0), but of -∞ no number, less t Φ(-t)
+    return fma(-t, below, fma(absolute(x), x.of(0.5), half))  # max(x, 0), but NaN for -∞, less t Φ(-t)
 
 
 def _power_of_two_about(q: Lanes) -> Lanes:
     """2**q for q <= 0, with an error of 10**-7 of it at most; where the result is not a normal number, it may be 0."""
     if _has_scaling(q, "avx512dq"):
         return _scaled(polynomial(_behind_point(q), *_POWERS), q)
-    q = maximum(q.of(-127.0), q)  # there 2**q comes out as 0
+    q = maximum(q.of(-127.0), q)  # there 2**q is 0
     shifted = q + ROUNDER
     r = q - (shifted - ROUNDER)
     power = polynomial(r, 1, 0.69314718, 0.24022647, 0.05550362, 0.0096185292, 0.0013390226, 0.00015320475)
@@ -288,7 +287,7 @@ def silu(x: Lanes) -> Lanes:
 
 
 def softplus(x: Lanes) -> Lanes:
-    """max(x, 0) + log(1 + e) with e = exp(-|x|), which is no greater than 1."""
+    """max(x, 0) + log(1 + e) with e = exp(-|x|) <= 1."""
     if x.dtype != types.float32:
         return maximum(x.of(0.0), x) + log1p(exp(-absolute(x)))
     e = exp_of_negative(-absolute(x)) if _has_scaling(x) else exp(-absolute(x))
@@ -354,7 +353,7 @@ def cosh(x: Lanes) -> Lanes:
 
 
 def _quarter_of_power(t: Lanes) -> tuple[Lanes, Lanes]:
-    """2**(n - 2) and r with t = n ln 2 + r, for t >= 0; a greater t than 89.5, whose power is infinite, is taken to be that."""
+    """2**(n - 2) and r with t = n ln 2 + r, for t >= 0, clamped to 89.5, whose power is infinite."""
     shifted, r = _split(minimum(t.of(89.5), t))
     return _times_small_power(t.of(0.25), shifted), r
 
@@ -368,7 +367,7 @@ def cos(x: Lanes) -> Lanes:
 
 
 def _circular(name: str, x: Lanes, function: Callable[[Lanes], Lanes]) -> Lanes:
-    """A function of angles. Vectors with an argument that is too large to reduce here, which are rare, take the C library's."""
+    """A trigonometric function. Vectors with an argument too large to reduce here, which are rare, use the C library's."""
     if not x.lanes:
         return c_library(name, x)
     result = cgutils.alloca_once_value(x.builder, function(x).value)
@@ -410,7 +409,7 @@ def _tangent(x: Lanes) -> Lanes:
 
 
 def power(a: Lanes, b: Lanes) -> Lanes:
-    """aᵇ. Vectors with a negative, an infinite or a denormal base, or with a NaN exponent, which are rare, take
+    """aᵇ. Vectors with a negative, an infinite or a denormal base, or with a NaN exponent, which are rare, use
     the C library's."""
     if a.dtype != types.float32 or not a.lanes:
         return c_library("pow", a, b)
@@ -423,13 +422,13 @@ def power(a: Lanes, b: Lanes) -> Lanes:
 
 
 def _positive_power(a: Lanes, b: Lanes) -> Lanes:
-    """aᵇ for normal a > 0, as 2**(b log₂ a) in double precision, of which about 40 bits of the logarithm are right."""
+    """aᵇ for normal a > 0, as 2**(b log₂ a) in double precision, with about 40 correct bits of the logarithm."""
     bits = reinterpret(a, types.int32)
     n = (bits - 0x3F3504F3) >> 23  # so that the significand lies between √½ and √2
     significand = convert(reinterpret(bits - (n << 23), types.float32), types.float64)
     s = (significand - 1.0) / (significand + 1.0)
     scale = 2 / math.log(2)
-    logarithm = s * long_polynomial(s * s, *(scale / (2 * k + 1) for k in range(9)))  # of it, by that of tanh's inverse
+    logarithm = s * long_polynomial(s * s, *(scale / (2 * k + 1) for k in range(9)))  # the series of the inverse tanh
     exponent = convert(b, types.float64) * (convert(n, types.float64) + logarithm)
     exponent = maximum(minimum(exponent, exponent.of(200.0)), exponent.of(-200.0))
     whole = round_even(exponent)
@@ -448,7 +447,7 @@ def power_half(x: Lanes) -> Lanes:
 
 
 def divide(a: Lanes, b: Lanes) -> Lanes:
-    """a / b; of integers, towards zero."""
+    """a / b; integers are truncated towards zero."""
     return a / b if a.is_float else _quotient(a, b)
 
 
@@ -469,10 +468,10 @@ def fmod(a: Lanes, b: Lanes) -> Lanes:
 
 
 def _remainder(a: Lanes, b: Lanes) -> tuple[Lanes, Lanes]:
-    """`fmod`, and where it is right: where the quotient has fewer bits than a fraction.
+    """`fmod`, and the mask where it is exact: where the quotient has fewer bits than the significand.
 
-    There it is rounded to the next whole number at most, which makes the rest negative. Each rest is a number of the type, so
-    that nothing is rounded.
+    There rounding moves the quotient by at most one, which makes the remainder negative. Each remainder is representable, so
+    that it is exact.
     """
     x, y = absolute(a), absolute(b)
     quotient = trunc(x / y)
@@ -482,7 +481,7 @@ def _remainder(a: Lanes, b: Lanes) -> tuple[Lanes, Lanes]:
 
 
 def remainder(a: Lanes, b: Lanes) -> Lanes:
-    """a - b floor(a / b): has the sign of b."""
+    """a - b floor(a / b), with the sign of b."""
     rest = fmod(a, b)
     if a.is_float:
         return select(rest == 0.0, copysign(rest, b), select((rest < 0.0) ^ (b < 0.0), rest + b, rest))
@@ -502,7 +501,7 @@ def floor_divide(a: Lanes, b: Lanes) -> Lanes:
 
 
 def _minus_one_where_signs_differ(quotient: Lanes, rest: Lanes, b: Lanes) -> Lanes:
-    """A quotient that was cut off towards zero, rounded down: a remainder of the other sign says where that differs."""
+    """Rounds a truncated quotient down: they differ where the remainder has the other sign."""
     return select((rest != 0) & ((rest < 0) ^ (b < 0)), quotient - 1, quotient)
 
 
@@ -521,7 +520,7 @@ def shift_right(a: Lanes, b: Lanes) -> Lanes:
 
 
 def _quotient(a: Lanes, b: Lanes) -> Lanes:
-    """a / b of integers, towards zero; a where b is 0, and the least integer divided by -1 is itself: the instruction would trap
+    """a / b of integers, truncated; a where b is 0, and the least integer divided by -1 is itself: the instruction would trap
     in both cases."""
     by = _by_instruction if isinstance(b.value, ir.Constant) or not a.lanes or a.dtype.bitwidth > 32 else _by_floats
     if not a.is_signed:
@@ -531,13 +530,13 @@ def _quotient(a: Lanes, b: Lanes) -> Lanes:
 
 
 def _by_instruction(a: Lanes, b: Lanes) -> Lanes:
-    """LLVM makes a product of a division by a constant."""
+    """Divides by an instruction; LLVM turns a division by a constant into a product."""
     return a.like((a.builder.sdiv if a.is_signed else a.builder.udiv)(a.value, b.value))
 
 
 def _by_floats(a: Lanes, b: Lanes) -> Lanes:
-    """Vectors have no division of integers. Of floats with more bits than a, the quotient is not rounded to a whole number
-    that it is below."""
+    """Divides as floats, since vectors have no integer division. With floats of more bits than a, the quotient is not rounded up
+    to a whole number."""
     wide = types.float32 if a.dtype.bitwidth < 32 else types.float64
     quotient = (convert(a, wide) / convert(b, wide)).value
     return a.like((a.builder.fptosi if a.is_signed else a.builder.fptoui)(quotient, a.value.type))

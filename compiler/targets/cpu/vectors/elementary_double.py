@@ -1,4 +1,4 @@
-"""Elementary functions of vectors of float64, by series on a reduced range: what `elementary.py` does for float32.
+"""Elementary functions of float64 vectors, by series on a reduced range, as `elementary.py` for float32.
 
 Errors stay below two units in the last place, which tests/compiler/kernels/test_elementary.py measures.
 """
@@ -9,7 +9,8 @@ import math
 
 from numba.core import types
 
-from .lanes import Lanes, absolute, copysign, fma, maximum, minimum, reinterpret, select
+from .conversions import reinterpret
+from .lanes import Lanes, absolute, copysign, fma, maximum, minimum, select
 from .polynomials import polynomial
 
 _LN2_HIGH, _LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10  # their sum is ln 2; n * _LN2_HIGH is exact
@@ -21,7 +22,7 @@ _RIGHT_ANGLE = 1.5707963267341256, 6.077100506303966e-11, 2.0222662487959506e-21
 
 
 def _split(x: Lanes) -> tuple[Lanes, Lanes, Lanes]:
-    """Whole n, given as _ROUNDER + n, and r with x = n ln 2 + r and |r| <= ln 2 / 2; and what rounding r has lost."""
+    """Whole n, given as _ROUNDER + n, and r with x = n ln 2 + r and |r| <= ln 2 / 2; and the rounding error of r."""
     shifted = fma(x, x.of(1 / math.log(2)), x.of(_ROUNDER))
     n = shifted - _ROUNDER
     near = fma(-n, n.of(_LN2_HIGH), x)
@@ -35,7 +36,7 @@ def _expm1_reduced(r: Lanes, lost: Lanes) -> Lanes:
 
 
 def _power_of_two(n: Lanes) -> Lanes:
-    """2**n for -1023 < n < 1024, of which the low bits are n's."""
+    """2**n for -1023 < n < 1024, given by its low bits."""
     return reinterpret((n + 1023) << 52, types.float64)
 
 
@@ -58,7 +59,7 @@ def expm1(x: Lanes) -> Lanes:
 
 
 def tanh(x: Lanes) -> Lanes:
-    """As that of float32."""
+    """As for float32."""
     half = _half_expm1(minimum(x.of(40.0), absolute(x + x)))
     quotient = half / (half + 1.0)
     return copysign(select(half < 0.5, fma(-half, quotient, half), quotient), x)

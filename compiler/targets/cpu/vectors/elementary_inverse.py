@@ -1,4 +1,4 @@
-"""Inverse trigonometric and inverse hyperbolic functions of vectors: what `elementary.py` has for others.
+"""Inverse trigonometric and inverse hyperbolic functions of vectors.
 
 In float32, errors stay below 2.5 units in the last place. Those of float64 are the C library's, lane by lane.
 """
@@ -18,7 +18,7 @@ _HALF_PI, _HALF_PI_LOW = 1.57079637, -4.37113883e-8  # their sum is pi / 2
 
 
 def atan(x: Lanes) -> Lanes:
-    """Of the angle or of what it lacks to a right one, the one that is at most half of that."""
+    """The arc tangent, from that of x or of 1 / x, whichever is at most π/4."""
     if x.dtype != types.float32:
         return c_library("atan", x)
     t = absolute(x)
@@ -32,7 +32,7 @@ def atan(x: Lanes) -> Lanes:
 
 
 def _asin_and_rest(x: Lanes) -> tuple[Lanes, Lanes]:
-    """The inverse sine of |x|, where this is at most a half; else half of what the angle lacks to a right one. And which."""
+    """The inverse sine of |x|, if |x| is at most a half; else half of its complement to π/2. And a mask which."""
     t = absolute(x)
     is_near = t <= 0.5
     z = select(is_near, t * t, fma(t, t.of(-0.5), t.of(0.5)))

@@ -1,7 +1,7 @@
 """Scalar and vector values while LLVM code is emitted, and the elementary functions of them.
 
-A function over `Lanes` is run once, when a kernel is compiled, and leaves instructions behind; it reads as the arithmetic
-it stands for. `simd.py` gives these functions to generated kernels.
+A function over `Lanes` is run once, when a kernel is compiled, and emits instructions; it reads as the arithmetic
+that it performs. `simd.py` gives these functions to generated kernels.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from typing import Any, Union
 from llvmlite import ir
 from numba.core import types
 
-from .....formats.dtypes import DType, FloatFormat
-from .....native.numba_frontend import active_target
+from .....formats.dtypes import DType
 
 I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 HALF, FLOAT, DOUBLE = ir.HalfType(), ir.FloatType(), ir.DoubleType()
@@ -31,11 +30,11 @@ float16 = Half("half")
 
 
 class Narrow(types.Number):
-    """A type of `ml_dtypes` as an element of vectors: bits in a byte or two, for loads, stores and conversions alone."""
+    """A type of `ml_dtypes` as an element of vectors: bits in a byte or two, only for loads, stores and conversions."""
 
     def __init__(self, dtype: DType) -> None:
         self.dtype, self.bitwidth = dtype, 8 * dtype.itemsize
-        self.bits = getattr(types, f"uint{self.bitwidth}")  # as which an element lies in memory
+        self.bits = getattr(types, f"uint{self.bitwidth}")  # the element's type in memory
         super().__init__(dtype.name)
 
 
@@ -64,8 +63,6 @@ IR_TYPES = dict(ELEMENTS.values())
 ITEMSIZES = {kind: max(1, getattr(kind, "bitwidth", 8) // 8) for kind in IR_TYPES}  # in memory
 
 
-_BIAS, _EXPONENT, _INFINITY, _NAN = 127, 8, 0x7F800000, 0x7FC00000  # of float32
-
 Number = Union["Lanes", int, float]
 
 
@@ -92,7 +89,7 @@ class Lanes:
         return getattr(self.dtype, "signed", False)
 
     def type_of(self, dtype: Kind) -> ir.Type:
-        """LLVM's type of as many elements of another type."""
+        """LLVM's type of the same number of elements of another type."""
         return ir.VectorType(IR_TYPES[dtype], self.lanes) if self.lanes else IR_TYPES[dtype]
 
     def like(self, value: ir.Value) -> Lanes:
@@ -240,8 +237,8 @@ def maximum(a: Lanes, b: Lanes) -> Lanes:
     """NumPy's: NaN if either is. One instruction where `a` is a constant, so constants go first."""
     if not a.is_float:
         return select(a > b, a, b)
-    # The inner one is an instruction, which gives b where one is NaN; would the outer one give `a`, LLVM took both
-    # for a single choice, by masks, which is three times as long to wait for.
+    # The inner one is an instruction, which gives b where one is NaN; if the outer one gave `a`, LLVM would take both
+    # for a single selection, by masks, with three times the latency.
     return select(isnan(a), a.of(math.nan), select(a > b, a, b))
 
 
@@ -284,222 +281,6 @@ def copysign(a: Lanes, b: Lanes) -> Lanes:
     return a.call("copysign", b)
 
 
-def convert(a: Lanes, dtype: Kind) -> Lanes:
-    """As NumPy's astype, but floats beyond an integer's range become its nearest value, and NaN becomes 0."""
-    builder, value, target = a.builder, a.value, a.type_of(dtype)
-    if dtype == a.dtype:
-        return a
-    if isinstance(a.dtype, Narrow):
-        return convert(_decoded(a), dtype)
-    if isinstance(dtype, Narrow):
-        return _encoded(a, dtype)
-    if dtype == types.boolean:
-        return a != a.of(0)
-    to_float = isinstance(dtype, (types.Float, Half))
-    if dtype == float16 and a.dtype != types.float32:
-        return convert(_as_float32(a), dtype)
-    if a.dtype == float16 and dtype != types.float32:
-        a = convert(a, types.float32)
-    if isinstance(a.dtype, (types.Float, Half)):
-        if float16 in (a.dtype, dtype) and not _converts_float16():
-            return _from_float16(a) if a.dtype == float16 else _to_float16(a)
-        if to_float:
-            wider = ITEMSIZES[dtype] > ITEMSIZES[a.dtype]
-            result = builder.fpext(value, target) if wider else builder.fptrunc(value, target)
-        else:
-            return _rounded_to_zero(a, dtype)
-    elif to_float:
-        result = builder.sitofp(value, target) if a.is_signed else builder.uitofp(value, target)
-    else:
-        result = _resize_integer(a, target)
-    return Lanes(builder, result, dtype)
-
-
-def _converts_float16() -> bool:
-    """Whether the CPU that is compiled for has instructions from float16 and to it. LLVM would call functions that nobody has."""
-    target = active_target()
-    return not target.is_x86 or target.has("f16c")
-
-
-def _from_float16(a: Lanes) -> Lanes:
-    """float16 as float32. Read as float32, behind the sign, the bits are those of a number 2**112 times as small."""
-    bits = convert(reinterpret(a, types.uint16), types.uint32)
-    magnitude = (bits & 0x7FFF) << 13
-    scaled = reinterpret(reinterpret(magnitude, types.float32) * 2.0**112, types.uint32)
-    special = magnitude | 0x7F800000
-    special = select((bits & 0x3FF) == 0, special, special | 0x400000)  # no signalling one
-    number = select((bits & 0x7C00) == 0x7C00, special, scaled)
-    return reinterpret(number | ((bits & 0x8000) << 16), types.float32)
-
-
-def _to_float16(a: Lanes) -> Lanes:
-    """float32 as float16, rounded to even. Below the least normal number, adding a half rounds to multiples of 2**-24, the
-    distance of float16's numbers there."""
-    bits = reinterpret(a, types.uint32)
-    magnitude = bits & 0x7FFFFFFF
-    rebased = magnitude - (112 << 23)
-    normal = (rebased + 0xFFF + ((rebased >> 13) & 1)) >> 13
-    half = a.of(0.5)
-    small = reinterpret(reinterpret(magnitude, types.float32) + half, types.uint32) - 0x3F000000
-    number = select(magnitude < 0x38800000, small, normal)
-    number = select(magnitude >= 0x47800000, number.of(0x7C00), number)
-    number = select(magnitude > 0x7F800000, ((magnitude >> 13) & 0x3FF) | 0x7E00, number)
-    return reinterpret(convert(number | ((bits >> 16) & 0x8000), types.uint16), float16)
-
-
-def _as_float32(a: Lanes) -> Lanes:
-    """On the way to a narrower float. What is not a float32 becomes the nearer to zero of its neighbours, its last bit set,
-    so that rounding again gives what rounding once would."""
-    if a.dtype != types.float64:
-        return convert(a, types.float32)
-    near = convert(a, types.float32)
-    again = convert(near, types.float64)
-    bits = reinterpret(near, types.uint32)
-    bits = select(absolute(again) > absolute(a), bits - 1, bits)
-    exact = (again == a) | isnan(a)
-    return reinterpret(select(exact, bits, bits | 1), types.float32)
-
-
-def _decoded(a: Lanes) -> Lanes:
-    """A narrow element as it is computed with: float32, or 8 bits with the sign of what they hold."""
-    dtype = a.dtype.dtype
-    bits = Lanes(a.builder, a.value, a.dtype.bits)
-    if dtype.format is None:
-        whole, spare = ELEMENTS[dtype.computed.name][0], 8 - dtype.value.bits
-        return (Lanes(a.builder, bits.value, whole) << spare) >> spare
-    return _decoded_float(convert(bits, types.uint32), dtype.format)
-
-
-def _decoded_float(bits: Lanes, form: FloatFormat) -> Lanes:
-    """As float32. Read as float32, behind the sign, the bits are those of a number of the same mantissa and another exponent, of
-    which subnormal numbers are no exception: one multiplication mends it."""
-    sign = 1 << (form.exponent + form.mantissa)
-    magnitude = bits & (sign - 1)
-    number = magnitude << (23 - form.mantissa)
-    if form.bias != _BIAS:
-        number = reinterpret(reinterpret(number, types.float32) * 2.0 ** (_BIAS - form.bias), types.uint32)
-    if not form.has_sign and not form.mantissa:
-        number = select(
-            magnitude == 0, number.of(1 << 22), number
-        )  # powers of two have no zero: half the least normal one
-    if form.overflow == form.greatest + 1 and form.overflow != form.nan:
-        number = select(magnitude == form.overflow, number.of(_INFINITY), number)
-    if form.exponent == _EXPONENT:
-        number = number if form.mantissa else select(bits == form.nan, number.of(_NAN), number)
-    elif not form.has_negative_zero:
-        return reinterpret(select(bits == form.nan, number.of(_NAN), _signed(number, bits, sign)), types.float32)
-    elif form.greatest < sign - 1:
-        first = form.overflow if form.overflow == form.nan else form.overflow + 1
-        number = select(magnitude >= first, number.of(_NAN), number)
-    return reinterpret(_signed(number, bits, sign) if form.has_sign else number, types.float32)
-
-
-def _signed(number: Lanes, bits: Lanes, sign: int) -> Lanes:
-    return number | ((bits & sign) << (32 - sign.bit_length()))
-
-
-def _encoded(a: Lanes, kind: Narrow) -> Lanes:
-    """A number as a narrow element: floats to the nearest, halves to even; integers keep their lowest bits, and floats become the
-    nearest of the integers towards zero."""
-    dtype = kind.dtype
-    if dtype.format is not None:
-        bits = _encoded_float(_as_float32(a), dtype.format)
-    else:
-        if a.is_float:
-            least, greatest = dtype.bounds
-            inside = select(a < least, a.of(least), select(a > greatest, a.of(greatest), a))
-            a = convert(inside, types.int32)
-        bits = convert(a, types.uint8) & ((1 << dtype.value.bits) - 1)
-    return Lanes(a.builder, convert(bits, kind.bits).value, kind)
-
-
-def _encoded_float(a: Lanes, form: FloatFormat) -> Lanes:
-    """The bits, as uint32. Below the least normal number, adding a power of two rounds to multiples of the least number."""
-    bits = reinterpret(a, types.uint32)
-    magnitude = bits & 0x7FFFFFFF
-    cut, sign = 23 - form.mantissa, 1 << (form.exponent + form.mantissa)
-    rebased = magnitude - ((_BIAS - form.bias) << 23)
-    # between powers of two, of which none is even, half way goes up
-    number = (rebased + ((1 << (cut - 1)) - 1) + ((rebased >> cut) & 1 if form.mantissa else 1)) >> cut
-    if form.exponent < _EXPONENT:
-        step = 2.0 ** (1 - form.bias - form.mantissa + 23)
-        whole = reinterpret(a.of(step), types.uint32)
-        small = reinterpret(reinterpret(magnitude, types.float32) + a.of(step), types.uint32) - whole
-        number = select(magnitude < (_BIAS - form.bias + 1) << 23, small, number)
-        # what is far beyond the range would wrap around
-        number = select(magnitude >= (_BIAS - form.bias + (1 << form.exponent)) << 23, number.of(sign), number)
-    number = select((number > form.greatest) | (magnitude == _INFINITY), number.of(form.overflow), number)
-    number = select(magnitude > _INFINITY, number.of(form.nan), number)
-    if not form.has_sign:
-        number = select(
-            magnitude <= 1 << 22, number.of(0), number
-        )  # the least, a subnormal float32; more is rounded up
-        return select((bits == magnitude) & (magnitude != 0), number, number.of(form.nan))
-    if form.has_negative_zero:
-        return number | ((bits >> (32 - sign.bit_length())) & sign)
-    return select((number == 0) | (number == form.nan), number, number | ((bits >> (32 - sign.bit_length())) & sign))
-
-
-def _rounded_to_zero(a: Lanes, dtype: Kind) -> Lanes:
-    """A float as an integer: LLVM's own conversion that saturates takes vectors apart."""
-    bits, builder = dtype.bitwidth, a.builder
-    least, end = (-(2 ** (bits - 1)), 2 ** (bits - 1)) if dtype.signed else (0, 2**bits)
-    inside = select(a > least, a, a.of(least)).value  # of NaN too
-    to_integer = builder.fptosi if dtype.signed else builder.fptoui
-    result = Lanes(builder, to_integer(inside, a.type_of(dtype)), dtype)
-    result = select(a >= end, result.of(end - 1), result)
-    return select(isnan(a), result.of(0), result) if dtype.signed else result
-
-
-def saturated(a: Lanes, dtype: Kind) -> Lanes:
-    """Whole floats as integers of 8 or 16 bits, their nearest values; the least one for NaN."""
-    bits, builder = dtype.bitwidth, a.builder
-    least = -(1 << (bits - 1)) if dtype.signed else 0
-    most = least + (1 << bits) - 1
-    inside = select(a > least, a, a.of(least))
-    inside = select(inside < most, inside, a.of(most))
-    wide = Lanes(builder, builder.fptosi(inside.value, a.type_of(types.int32)), types.int32)
-    return Lanes(builder, _resize_integer(wide, a.type_of(dtype)), dtype)
-
-
-def _resize_integer(a: Lanes, target: ir.Type) -> ir.Value:
-    width, old = (getattr(kind, "element", kind).width for kind in (target, a.value.type))
-    if width == old:
-        return a.value
-    if (
-        isinstance(a.value, ir.Constant)
-        and isinstance(a.value.constant, int)
-        and abs(a.value.constant) < 1 << (width - 1)
-    ):
-        return ir.Constant(target, a.value.constant)  # which stays known
-    if width < old:
-        return a.builder.trunc(a.value, target)
-    return a.builder.sext(a.value, target) if a.is_signed else a.builder.zext(a.value, target)
-
-
-def reinterpret(a: Lanes, dtype: Kind) -> Lanes:
-    """The same bits as another type of the same size."""
-    return Lanes(a.builder, a.builder.bitcast(a.value, a.type_of(dtype)), dtype)
-
-
-def from_upper_halves(a: Lanes) -> Lanes:
-    """The float32 numbers of which the upper halves are a, integers of 16 bits, and the others zero."""
-    wide = convert(a, types.uint32)
-    return reinterpret(wide << 16, types.float32)
-
-
-def nibbles(words: Lanes) -> Lanes:
-    """The lowest four bits of each word, less 8, as float32."""
-    return convert(reinterpret(words & 15, types.int32), types.float32) - 8
-
-
-def nibbles_512(words: Lanes) -> Lanes:
-    """As `nibbles`, by one instruction of AVX-512, which takes no other bits to choose among 16 lanes."""
-    table = ir.Constant(ir.VectorType(FLOAT, 16), [float(number - 8) for number in range(16)])
-    found = call_intrinsic(words.builder, "x86.avx512.permvar.sf.512", table.type, [table, words.value])
-    return Lanes(words.builder, found, types.float32)
-
-
 def shuffle(a: Lanes, b: Lanes, indices: list[int]) -> Lanes:
     """Lanes chosen from those of a (0 … lanes-1) and of b (lanes …)."""
     mask = ir.Constant(ir.VectorType(I32, len(indices)), indices)
@@ -512,7 +293,7 @@ def even_lanes(a: Lanes, b: Lanes) -> Lanes:
 
 
 def interleaved(a: Lanes, b: Lanes) -> Lanes:
-    """The lanes of the first halves of a and b in turns."""
+    """Interleaves the first halves of a and b."""
     return shuffle(a, b, [lane // 2 + lane % 2 * a.lanes for lane in range(a.lanes)])
 
 
@@ -529,7 +310,7 @@ REPEATERS = tuple(_repeater(place, count) for count in (2, 4, 8) for place in ra
 
 
 def looked_up(a: Lanes, b: Lanes, indices: Lanes) -> Lanes:
-    """Of elements of 4 bytes, lane number `indices` of a, or behind its last one of b, on a CPU with AVX-512 or AVX2."""
+    """Table lookup of 4-byte elements: lane `indices` of a, or beyond its last one of b, on a CPU with AVX-512 or AVX2."""
     builder, kind = a.builder, ir.VectorType(I32, a.lanes)
     low, high = (builder.bitcast(each.value, kind) for each in (a, b))
     at = builder.trunc(indices.value, kind)
@@ -542,7 +323,7 @@ def looked_up(a: Lanes, b: Lanes, indices: Lanes) -> Lanes:
 
 
 def transposed(rows: list[Lanes]) -> list[Lanes]:
-    """The columns of a square of rows, or of several squares side by side, each by itself: in round k, every second block of 2**k
+    """Transposes a square of rows, or each of several squares side by side: in round k, every second block of 2**k
     lanes changes places between two rows."""
     rows, lanes, width = list(rows), rows[0].lanes, 1
     while width < len(rows):
@@ -557,7 +338,7 @@ def transposed(rows: list[Lanes]) -> list[Lanes]:
 
 
 def side_by_side(vectors: list[Lanes]) -> Lanes:
-    """The lanes of all vectors, whose number is a power of two, in one."""
+    """Concatenates the vectors, whose number is a power of two."""
     while len(vectors) > 1:
         lanes = list(range(2 * vectors[0].lanes))
         vectors = [shuffle(a, b, lanes) for a, b in zip(vectors[::2], vectors[1::2], strict=True)]
@@ -579,7 +360,7 @@ def joined(vectors: list[Lanes]) -> list[Lanes]:
 
 
 def _picked(vectors: list[Lanes], wanted: list[tuple[int, int]]) -> Lanes:
-    """Lanes of several vectors, each told by the vector's number and its own."""
+    """Lanes of several vectors, each given by the numbers of vector and lane."""
     lanes = len(wanted)
     first = [lane + (lanes if vector == 1 else 0) for vector, lane in wanted]
     result = shuffle(vectors[0], vectors[1], first)
@@ -589,7 +370,7 @@ def _picked(vectors: list[Lanes], wanted: list[tuple[int, int]]) -> Lanes:
 
 
 def _horizontal(a: Lanes, combine: Callable[[Lanes, Lanes], Lanes]) -> Lanes:
-    """One scalar of all lanes: halves are combined until one lane is left."""
+    """Reduces all lanes to a scalar: halves are combined until one lane is left."""
     while a.lanes > 1:
         half = a.lanes // 2
         a = combine(shuffle(a, a, list(range(half))), shuffle(a, a, list(range(half, 2 * half))))
@@ -601,7 +382,7 @@ def horizontal_sum(a: Lanes) -> Lanes:
 
 
 def horizontal_sums(*vectors: Lanes) -> Lanes:
-    """The sum of all lanes of each vector, in the lanes of one; zeros behind them. A power of two that many lanes are."""
+    """The horizontal sum of each vector, in the lanes of one, padded with zeros. The number of lanes is a power of two."""
     first, width = vectors[0], vectors[0].lanes
     zeros = first.like(ir.Constant(first.value.type, None))
     rows = [*vectors, *[zeros] * ((1 << (len(vectors) - 1).bit_length()) - len(vectors))]
@@ -618,7 +399,7 @@ def horizontal_sums(*vectors: Lanes) -> Lanes:
     return shuffle(total, total.of(0), places + [total.lanes] * (total.lanes - len(places)))
 
 
-# ---- products of 8-bit numbers ----
+# ---- products of 8-bit integers ----
 
 
 def _in_registers(bits: int, emit: Callable[..., ir.Value], operands: list[Lanes]) -> Lanes:
@@ -636,7 +417,7 @@ def _in_registers(bits: int, emit: Callable[..., ir.Value], operands: list[Lanes
 
 def _dot_instruction(bits: int) -> Callable[[Lanes, Lanes, Lanes], Lanes]:
     def dot(total: Lanes, x: Lanes, w: Lanes) -> Lanes:
-        """total + four products in each lane of int32: bytes of x without sign by bytes of w with one. By one instruction."""
+        """total + four products in each int32 lane: unsigned bytes of x times signed bytes of w, by one instruction."""
         name = f"x86.avx512.vpdpbusd.{bits}"
 
         def emit(*parts: Lanes) -> Lanes:
@@ -654,7 +435,7 @@ _PAIRS = {128: "x86.sse2.pmadd.wd", 256: "x86.avx2.pmadd.wd", 512: "x86.avx512.p
 
 def _dot_of_pairs(bits: int) -> Callable[[Lanes, Lanes, Lanes], Lanes]:
     def dot(total: Lanes, x: Lanes, w: Lanes) -> Lanes:
-        """As `dot_512`, by products of 16 bits: no sum of two of them is too large, as it might be with 8 bits at once."""
+        """As `dot_512`, by 16-bit products: sums of two cannot overflow, as they might with the 8-bit instruction."""
         lanes = total.lanes
 
         def words(a: Lanes) -> Lanes:
@@ -675,7 +456,7 @@ def _dot_of_pairs(bits: int) -> Callable[[Lanes, Lanes, Lanes], Lanes]:
 
 
 def dot_plain(total: Lanes, x: Lanes, w: Lanes) -> Lanes:
-    """As `dot_512`, by what every CPU can."""
+    """As `dot_512`, by instructions of every CPU."""
     for shift in (0, 8, 16, 24):
         total = total + ((x >> shift) & 255) * ((w << (24 - shift)) >> 24)
     return total
@@ -710,14 +491,14 @@ def _bits(mask: Lanes) -> ir.Value:
 
 
 def first_lane(mask: Lanes) -> Lanes:
-    """The number of the first lane that is set; of lanes if none is."""
+    """The number of the first set lane; the number of lanes if none is."""
     bits = _bits(mask)
     count = call_intrinsic(mask.builder, f"cttz.{mangled(bits.type)}", bits.type, [bits, ir.Constant(I1, 0)])
     return Lanes(mask.builder, mask.builder.zext(count, I64), types.int64)
 
 
 def last_lane(mask: Lanes) -> Lanes:
-    """The number of the last lane that is set; -1 if none is."""
+    """The number of the last set lane; -1 if none is."""
     bits = _bits(mask)
     count = call_intrinsic(mask.builder, f"ctlz.{mangled(bits.type)}", bits.type, [bits, ir.Constant(I1, 0)])
     return mask.lanes - 1 - Lanes(mask.builder, mask.builder.zext(count, I64), types.int64)

@@ -14,6 +14,6 @@ def polynomial(x: Lanes, *coefficients: float) -> Lanes:
 
 
 def long_polynomial(x: Lanes, *coefficients: float) -> Lanes:
-    """The same, even and odd powers apart: one operation more, but half as long a chain of them."""
+    """The same, with even and odd powers apart: one more operation, but half the dependency chain."""
     square = x * x
     return fma(polynomial(square, *coefficients[1::2]), x, polynomial(square, *coefficients[::2]))

@@ -12,10 +12,10 @@ other; LLVM splits the wide ones over several registers.
     vload_T(address, offset[, n])     a vector; with n, lanes from n on are zero and their memory is not touched
     vload_between_T(address, offset, l, h)  likewise, of lanes l to h alone
     vstore(address, offset, v[, n])   its counterpart
-    vstream(address, offset, v)       the same, past the caches, to a multiple of 64 or of the vector's bytes; streamed() follows
+    vstream(address, offset, v)       the same, non-temporal, to a multiple of 64 or of the vector's bytes; streamed() follows
     vgather_T(address, i[, mask])     the elements number i, a vector of int64, from the address on; zero where not masked
     transpose_T(a, a_step, b, b_step[, rows, columns])
-                                      the square of LANES (of 8-byte elements LANES / 2) rows at a, turned, to b; T a uint
+                                      the square of LANES (of 8-byte elements LANES / 2) rows at a, transposed, to b; T a uint
     transpose_T_stream(a, a_step, b, b_step)   the same, written as vstream does
     transpose_T_half(a, a_step, b, b_step), transpose_T_quarter(…)   a half or quarter of the square's columns
     part_T_n(a, b, b_step)            LANES (of 8-byte elements LANES / 2) groups of n neighbours at a: the first ones of all
@@ -52,7 +52,8 @@ from numba.core.typing.templates import AbstractTemplate, signature
 from .....native import intrinsics
 from .....native.convention import FEW, PART_NANOSECONDS, STREAM_ALIGNMENT
 from .....native.numba_frontend import MODELS, OPERATIONS, TYPES
-from . import elementary, elementary_inverse, lanes
+from . import conversions, elementary, elementary_inverse, lanes
+from .conversions import convert, saturated
 from .lanes import (
     ELEMENTS,
     HALF,
@@ -68,13 +69,11 @@ from .lanes import (
     Lanes,
     Narrow,
     call_intrinsic,
-    convert,
     joined,
     mangled,
     maximum,
     minimum,
     parted,
-    saturated,
     select,
     side_by_side,
     splat,
@@ -118,7 +117,7 @@ _ANYTHING = (types.VarArg(types.Any),)
 
 
 def define(function: Callable[..., Any], typer: Typer, emitter: Emitter, kinds: Kinds = _ANYTHING) -> None:
-    """Teaches our part of Numba `function`: how a call is typed, and what code it becomes.
+    """Registers `function` with our part of Numba: the type of a call, and its code.
 
     Numba's `intrinsic` would do, but it knows no optional arguments.
     """
@@ -214,8 +213,8 @@ FUNCTIONS: dict[Callable[..., Lanes], Typer] = {
     **dict.fromkeys((lanes.any_lane, lanes.all_lanes), _element),
     **dict.fromkeys((lanes.first_lane, lanes.last_lane), lambda mask: types.int64),
     lanes.select: _chosen,
-    **dict.fromkeys((lanes.nibbles, lanes.nibbles_512), lambda words: Vector(types.float32, words.lanes)),
-    lanes.from_upper_halves: lambda a: Vector(types.float32, a.lanes) if isinstance(a, Vector) else None,
+    **dict.fromkeys((conversions.nibbles, conversions.nibbles_512), lambda words: Vector(types.float32, words.lanes)),
+    conversions.from_upper_halves: lambda a: Vector(types.float32, a.lanes) if isinstance(a, Vector) else None,
 }
 
 
@@ -276,7 +275,7 @@ def first_lanes(builder: ir.IRBuilder, count: ir.Value, lanes: int) -> ir.Value:
 
 
 def _is_place(*kinds: Kind) -> bool:
-    """True for the types of addresses, offsets and counts. All 64-bit integers are the same to LLVM."""
+    """Whether these are types of addresses, offsets and counts. All 64-bit integers are the same to LLVM."""
     return all(kind in (types.int64, types.uint64) for kind in kinds)
 
 
@@ -293,10 +292,10 @@ def _load_vector(
 
 
 def _hidden(builder: ir.IRBuilder, count: ir.Value) -> ir.Value:
-    """The same number, of which LLVM knows nothing.
+    """The same number, hidden from LLVM's optimiser.
 
-    LLVM (22.1) makes one store of a masked one that it knows to have one lane, and, of integers that are made narrower on the
-    way, it stores the wide one: a cast of one int32 to int8 wrote four bytes.
+    LLVM (22.1) turns a masked store of one known lane into a plain one and, for integers that are narrowed on the
+    way, stores the wide one: a cast of one int32 to int8 wrote four bytes.
     """
     return builder.asm(ir.FunctionType(I64, [I64]), "", "=r,0", [count], False)
 
@@ -406,7 +405,7 @@ def _transposer(name: str, dtype: Kind, side: int, streams: bool = False) -> Cal
         rows, columns = counts or (None, None)
 
         def rest(row: int, count: ir.Value, width: ir.Value) -> tuple[ir.Value, ir.Value]:
-            """Which row to touch instead of this one, and how much of it: nothing of row 0 for those from row `count` on. Even
+            """The row to access instead of this one, and its length: nothing of row 0 for those from row `count` on. Even
             if nothing is read or written there, an address that has no memory yet takes the processor long to find out."""
             number = ir.Constant(I64, row)
             if count is None:
@@ -558,7 +557,7 @@ def _type_prefetch(address: Kind, offset: Kind) -> Kind:
 def _emit_prefetch(builder: ir.IRBuilder, kinds: Kinds, values: list[ir.Value]) -> None:
     """Prefetches a cache line to L1; harmless where there is no memory.
 
-    What has been asked for only in the second one comes up to a fifth slower from memory on Zen 5.
+    Prefetching to L2 only is up to a fifth slower from memory on Zen 5.
     """
     read, nearest, data = (ir.Constant(I32, number) for number in (0, 3, 1))
     pointer = _pointer(builder, values[0], values[1], I8)
@@ -589,7 +588,7 @@ def _parts_for(nanoseconds: Lanes, units: Lanes, threads: Lanes) -> Lanes:
         nanoseconds.builder.sdiv(nanoseconds.value, nanoseconds.of(PART_NANOSECONDS).value),
         types.int64,
     )
-    # parts of unequal speed even out when there are several for each thread; so do cores
+    # several parts for each thread balance parts, and cores, of unequal speed
     parts = minimum(minimum(worthy, units), threads * 8)
     return select((worthy < 2) | (threads < 2), parts.of(1), maximum(parts.of(1), parts))
 

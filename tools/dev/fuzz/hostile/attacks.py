@@ -8,20 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 import importlib
-import io
 import json
 import math
-import sys
 import tempfile
 import unicodedata
-import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from random import Random
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -31,54 +26,16 @@ from .....compiler.ir.text import parse_module
 from .....formats import strings
 from .....formats.constants import constant_type
 from .....formats.dtypes import DType
-from .....formats.messages.errors import BudgetExceededError, OutOfMemoryError
 from .....formats.text.assembly import parse_assembly
 from .....formats.types import TensorType
-from .....formats.weights import NamedWeight, WeightTable, literal
+from .....formats.weight_table import NamedWeight, WeightTable, literal
 from .changes import SIZES
+from .host_operators import caches, host_memory, host_time
+from .interrupts import interrupts
+from .variants import COMPILING, MB, Broken, Variant, dropped, machine_of, texts_of, want
 
-MB = 1 << 20
-COMPILING = 5.0  # seconds: nobody promises that other threads go on meanwhile
 _HOSTILE = ("\x1b[2J", "\x9b1m", "\u202e", "\r", "\x07", "\x1b]0;x\x07", "\u200b", "\ufeff", "\x7f", "\x00")
 _SECRET = "the secret of another caller"
-
-
-class Broken(Exception):
-    """A promise that does not hold."""
-
-
-@dataclass(frozen=True)
-class Variant:
-    """What is done; texts that it gives are printed somewhere. Seconds are of the processor."""
-
-    act: Callable[[], object]
-    seconds: float = 5.0
-    memory: int = 256 * MB
-    pause: float = 0.1  # seconds that another thread may have to wait
-
-
-def want(holds: bool, what: str) -> None:
-    if not holds:
-        raise Broken(what)
-
-
-def _dropped(act: Callable[[], object]) -> Callable[[], None]:
-    """Does it, and lets go of what it gives."""
-
-    def do() -> None:
-        act()
-
-    return do
-
-
-def _texts(*values: str) -> np.ndarray:
-    return np.array(values, object)
-
-
-def _machine(source: Any, **bounds: Any) -> VirtualMachine:
-    """Of a program or model; nothing is built for it."""
-    executable = source if isinstance(source, Executable) else compile(source, embed_native=False, progress=False)
-    return VirtualMachine(executable, kernels="cached", **bounds)
 
 
 # ---- A: memory, texts and files of others ----
@@ -177,7 +134,7 @@ def numbers_as_texts(random: Random) -> Variant:
 
     from ..... import load_params
     from .....compiler.onnx.tensors import to_array
-    from .....remote.values import Reader
+    from .....rpc.values import Reader
     from .....tvm.files.graph_json import dtype_of
     from .....tvm.files.tensor_cache import load as load_cache
     from .....tvm.modules.containers import ShapeTuple
@@ -253,7 +210,7 @@ def numbers_as_texts(random: Random) -> Variant:
 
 @functools.cache
 def _echo() -> VirtualMachine:
-    return _machine(parse_module("func @main(x: string[n]) {\n  y = concat_texts(x, x)\n  y\n}"))
+    return machine_of(parse_module("func @main(x: string[n]) {\n  y = concat_texts(x, x)\n  y\n}"))
 
 
 @functools.cache
@@ -343,7 +300,7 @@ def registry(random: Random) -> Variant:
 
 def small_messages(random: Random) -> Variant:
     """Requests of at most a megabyte that ask for much."""
-    from .....remote.wire import Steps, pack, unpack
+    from .....rpc.wire import Steps, pack, unpack
 
     number = lambda: random.choice((*SIZES, 1000, 65536, 20_000_000))  # noqa: E731
     shape = [abs(number()) % (1 << random.choice((4, 12, 26, 63))) for _ in range(random.randrange(5))]
@@ -371,8 +328,8 @@ def small_messages(random: Random) -> Variant:
     )
 
     def remote() -> None:
-        from .....remote.server.sessions import RemoteLimits, Session
-        from .....remote.server.work import Work
+        from .....rpc.server.sessions import RemoteLimits, Session
+        from .....rpc.server.work import Work
         from .....vm.budgets import CancelToken
 
         steps = Steps(1 << 18)
@@ -415,241 +372,8 @@ def small_messages(random: Random) -> Variant:
 
 # ---- host operators ----
 
-_DELIMITERS = (",", "", "a", "aa", "x" * 1000)
-_PATTERNS = ("[ab]*a([ab]{250}){4}", "a*b", "(a|a)*b", "[a,]*", ".*x", "(a{1,100}){1,9}$", "a", "\\b", "(?i)[^b]+")
-
-
-def _lines(random: Random) -> np.ndarray:
-    """Texts: few and long, or many and short."""
-    count = random.choice((1, 2, 64, 65, 3000, 100_000))
-    size = random.choice((0, 1, 10, 6000, 300_000, 4_000_000))
-    size = min(size, 8_000_000 // count)
-    text = random.choice(("a", "a,", "é", " a b", "1", "ß", "😀")) * size
-    return _texts(*[text[: 2 * size] + str(number) if random.random() < 0.5 else text for number in range(count)])
-
-
-def _host_program(random: Random) -> tuple[str, tuple[np.ndarray, ...]]:
-    x = _lines(random)
-    quote = json.dumps
-    one = {
-        "split_texts": lambda: f"split_texts(x) {{delimiter={quote(random.choice(_DELIMITERS))}}}",
-        "normalize": lambda: f'normalize_texts(x, c) {{case="{random.choice(("upper", "lower"))}"}}',
-        "match": lambda: f"match_texts(x) {{expression={quote(random.choice(_PATTERNS))}}}",
-        "tokenize": lambda: f"tokenize_texts(x, c) {{between={random.choice(('true', 'false'))}}}",
-        "hash": lambda: "hash_texts(x)",
-        "read": lambda: "read_numbers(x) {dtype=float32}",
-        "bytes": lambda: "text_bytes(x)",
-        "concat": lambda: "concat_texts(x, x)",
-        "print": lambda: "print_numbers(n)",
-    }
-    kind = random.choice(list(one))
-    value = one[kind]()
-    if kind == "print":
-        count = random.choice((10, 100_000, 2_000_000))
-        return f"func @main(n: float64[m]) {{\n  s = {value}\n  s\n}}", (np.arange(count) + 0.5,)
-    if kind == "read":
-        x = _texts(
-            *[str(random.choice((number, number / 7, "9" * min(len(text), 300)))) for number, text in enumerate(x)]
-        )
-    others = _texts(*[random.choice((*_PATTERNS[1:4], ",", "a")) for _ in range(random.choice((1, 2)))])
-    return f"func @main(x: string[m], c: string[k]) {{\n  s = {value}\n  s\n}}", (x, others)
-
-
-def _host_model(random: Random) -> tuple[Any, tuple[np.ndarray, ...]]:
-    """Operators of ONNX that the host evaluates."""
-    import onnx
-    from onnx import helper
-
-    draws = np.random.default_rng(random.randrange(1 << 30))
-    count = random.choice((1, 70, 5000, 300_000, 2_000_000))
-    words = [f"{random.choice(('a', 'word', 'é' * 20))}{number}" for number in range(min(count, 100_000))]
-    numbers = draws.integers(0, random.choice((2, 10**6, 10**12)), count)
-    boxes = draws.random((1, min(count, 20_000), 4), np.float32)
-    scores = draws.random((1, random.choice((1, 3)), boxes.shape[1]), np.float32)
-    side = random.choice((2, 65, 600, 1500))
-    text, number, real = onnx.TensorProto.STRING, onnx.TensorProto.INT64, onnx.TensorProto.FLOAT
-    ml = "ai.onnx.ml"
-    keys: dict[str, Any] = {"keys_strings": words, "values_int64s": list(range(len(words))), "domain": ml}
-    grams: dict[str, Any] = {"mode": "TF", "min_gram_length": 1, "max_gram_length": 2, "max_skip_count": 1}
-    grams |= {"ngram_counts": [0], "ngram_indexes": list(range(len(words))), "pool_strings": words}
-    cases: list[tuple[str, list[tuple[int, Any, np.ndarray]], dict[str, Any]]] = [
-        ("NonZero", [(number, ["n"], numbers)], {}),
-        ("Unique", [(number, ["n"], numbers)], {}),
-        ("LabelEncoder", [(text, ["n"], _texts(*words))], keys),
-        (
-            "LabelEncoder",
-            [(number, ["n"], numbers)],
-            {"keys_int64s": [1, 2], "values_strings": ["a", "b"], "domain": ml},
-        ),
-        ("NonMaxSuppression", [(real, [1, "n", 4], boxes), (real, [1, "c", "n"], scores)], {}),
-        ("TfIdfVectorizer", [(text, ["n"], _texts(*words))], grams),
-        ("OneHotEncoder", [(text, ["n"], _texts(*words[:2000]))], {"cats_strings": words[:500], "domain": ml}),
-        ("Cast", [(number, ["n"], numbers)], {"to": text}),
-        ("StringNormalizer", [(text, ["n"], _texts(*words))], {"stopwords": words[::2], "case_change_action": "UPPER"}),
-        ("Det", [(real, ["n", "n"], draws.random((side, side), np.float32))], {}),
-        ("ImageDecoder", [(onnx.TensorProto.UINT8, ["n"], _image(random))], {}),
-    ]
-    operator, inputs, attributes = random.choice(cases)
-    infos = [helper.make_tensor_value_info(f"x{place}", *each[:2]) for place, each in enumerate(inputs)]
-    node = helper.make_node(operator, [info.name for info in infos], ["y"], **attributes)
-    graph = helper.make_graph([node], "g", infos, [onnx.ValueInfoProto(name="y")])
-    opsets = [helper.make_opsetid("", 20), helper.make_opsetid(ml, 3)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=9), tuple(each[2] for each in inputs)
-
-
-def _image(random: Random) -> np.ndarray:
-    """A file of a few kilobytes that stands for up to a hundred million pixels."""
-    from PIL import Image
-
-    file = io.BytesIO()
-    size = random.choice(((10, 10), (2000, 3000), (9000, 11_000)))
-    form = random.choice(("PNG", "TIFF", "WEBP" if max(size) < 16_000 else "PNG", "BMP" if size[0] < 2001 else "PNG"))
-    with contextlib.suppress(ValueError, OSError):
-        options = {"compression": "tiff_adobe_deflate"} if form == "TIFF" else {}
-        Image.new(random.choice(("L", "RGB", "1" if form != "WEBP" else "RGB")), size).save(file, form, **options)
-    return np.frombuffer(file.getvalue(), np.uint8)
-
-
-def _host_work(random: Random) -> tuple[VirtualMachine, tuple[np.ndarray, ...]]:
-    if random.random() < 0.5:
-        program, arguments = _host_program(random)
-        return _machine(parse_module(program)), arguments
-    model, arguments = _host_model(random)
-    return _machine(model), arguments
-
-
-def host_time(random: Random) -> Variant:
-    """Work of the host within 0.2 s, while another thread has its turns."""
-    machine, arguments = _host_work(random)
-    return Variant(_dropped(lambda: machine.call("main", arguments, max_seconds=0.2)), seconds=1.5, memory=1500 * MB)
-
-
-def host_memory(random: Random) -> Variant:
-    """Work of the host within so much memory."""
-    most = random.choice((16, 64)) * MB
-    machine, arguments = _host_work(random)
-    with contextlib.suppress(TreadleError):  # what is made once
-        machine.call("main", arguments, max_seconds=0.001)
-    call = _dropped(lambda: machine.call("main", arguments, max_memory=most, max_seconds=5))
-    return Variant(call, seconds=12, memory=most + 48 * MB)
-
-
-def caches(random: Random) -> Variant:
-    """What calls leave behind when they, their machine and their results are gone."""
-    program, arguments = _host_program(random)
-    machine = _machine(parse_module(program))
-
-    def call(number: int) -> None:
-        given = arguments[0][:2000].copy()
-        if given.dtype == object:
-            given[:] = [f"{number}{text[:50_000]}{place}" for place, text in enumerate(given)]
-        else:
-            given += number * 1e6
-        try:
-            machine.call("main", (given, *arguments[1:]), max_seconds=2.0, max_memory=500 * MB)
-        except (BudgetExceededError, OutOfMemoryError):
-            return
-
-    def kept() -> int:
-        strings.forget()
-        gc.collect()
-        return sum(map(len, strings._texts.values()))
-
-    def act() -> None:
-        call(0)
-        before = kept()
-        for number in range(1, 5):
-            call(number)
-        want(kept() - before <= 4096, f"{kept() - before} texts are left")
-
-    return Variant(act, seconds=30, memory=1000 * MB)
-
 
 # ---- interrupts ----
-
-
-@functools.cache
-def leaving(code: Any) -> set[int]:
-    """The places of instructions that leave a `with` block: three times None, and the call of __exit__; and those that do
-    nothing. Nobody could take a lock back there (CPython's issue 74174), and Python does not look for signals."""
-    import dis as bytecode
-
-    instructions = [each for each in bytecode.get_instructions(code) if each.opname not in ("PRECALL", "CACHE")]
-    names = [(each.opname, each.argval) for each in instructions]
-    found = {each.offset for each in instructions if each.opname == "NOP"}
-    for at in range(len(names) - 3):
-        if names[at : at + 3] == [("LOAD_CONST", None)] * 3 and names[at + 3] == ("CALL", 2):
-            first = at - (names[at - 1][0] == "SWAP")  # the value of a `return` within the block
-            found |= set(range(instructions[first].offset, instructions[at + 3].offset + 1, 2))
-    return found
-
-
-def interrupted(is_ours: Callable[[str], bool], count: int, act: Callable[[], object]) -> bool:
-    """Acts, and raises KeyboardInterrupt before bytecode `count` of the files; whether it came to that."""
-    left = count
-
-    def trace(frame: FrameType, event: str, _: object) -> Any:
-        nonlocal left
-        if not is_ours(frame.f_code.co_filename):
-            return None
-        frame.f_trace_lines, frame.f_trace_opcodes = False, True
-        if event == "opcode" and frame.f_lasti not in leaving(frame.f_code):
-            left -= 1
-            if left < 0:
-                sys.settrace(None)
-                raise KeyboardInterrupt
-        return trace
-
-    before = sys.gettrace()
-    try:
-        sys.settrace(trace)
-        act()
-    except KeyboardInterrupt:
-        pass
-    finally:
-        sys.settrace(before)
-    return left < 0
-
-
-_ROOT = str(Path(__file__).parents[2])
-_WORK = "func @main(x: string[n], y: float32[n]) {\n  a = concat_texts(x, x)\n  b = exp(y)\n  r = (a, b)\n  r\n}"
-
-
-def interrupts(random: Random) -> Variant:
-    """Ctrl-C between two bytecodes of a compilation, a load or a call: what comes next goes on as if nothing had been."""
-    data = compile(parse_module(_WORK), embed_native=False, progress=False).as_bytes()
-    machine = VirtualMachine(load(data), kernels="cached")
-    text, array = _texts("a", f"text {random.random()}"), np.zeros(2, np.float32)
-    acts: dict[str, Callable[[], object]] = {
-        "call": lambda: machine["main"](text, array),
-        "bounded call": lambda: machine.call("main", (text, array), max_seconds=5, max_memory=MB),
-        "load": lambda: VirtualMachine(load(data), kernels="cached")["main"](text, array),
-        "compile": lambda: compile(parse_module(_WORK), embed_native=False, progress=False),
-        "save": lambda: machine.save_function("main", "saved", text, array),
-        "texts": lambda: strings.Texts().numbers(_texts(*map(str, range(50)))),
-    }
-    kind = random.choice(list(acts))
-    count = int(math.exp(random.uniform(0, math.log({"compile": 60_000, "load": 60_000}.get(kind, 3000)))))
-
-    def check(machine: VirtualMachine) -> None:
-        made = machine.call("main", (text, array), max_seconds=30)
-        want(
-            made[0].numpy().tolist() == [2 * each for each in text] and made[1].numpy().tolist() == [1, 1],
-            "another result",
-        )
-
-    def act() -> None:
-        before = sys.unraisablehook
-        sys.unraisablehook = lambda _: None
-        try:
-            interrupted(lambda file: file.startswith(_ROOT), count, acts[kind])
-        finally:
-            sys.unraisablehook = before
-        check(machine)
-        check(VirtualMachine(load(data), kernels="cached"))
-        want(len(warnings.filters) > 0, "no filter of warnings")
-
-    return Variant(act, seconds=20, pause=COMPILING)
 
 
 # ---- sizes and names ----
@@ -670,11 +394,11 @@ def shapes(random: Random) -> Variant:
         return VirtualMachine(load(Executable(parse_assembly(text)).as_bytes()), kernels="cached")["main"]()
 
     def module() -> object:
-        made = _machine(
+        made = machine_of(
             parse_module(f"func @main(x: {dtype}[1]) {{\n  y = broadcast_to(x) {{shape=({as_text},)}}\n  y\n}}")
         )
         return made.call(
-            "main", (np.zeros(1, dtype) if dtype != "string" else _texts("a"),), max_memory=MB, max_seconds=1
+            "main", (np.zeros(1, dtype) if dtype != "string" else texts_of("a"),), max_memory=MB, max_seconds=1
         )
 
     operator = random.choice(
@@ -710,7 +434,7 @@ def shapes(random: Random) -> Variant:
         )
         node = helper.make_node(operator, inputs, ["y"])
         graph = helper.make_graph([node], "g", [integers, x], [onnx.ValueInfoProto(name="y")])
-        machine = _machine(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+        machine = machine_of(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
         given = np.array(shape if random.random() < 0.7 else shape[0], np.int64)
         return machine.call(
             "main",
@@ -720,7 +444,7 @@ def shapes(random: Random) -> Variant:
         )
 
     do = random.choice((assembly, module, model, model))
-    return Variant(_dropped(do), seconds=20, pause=COMPILING)
+    return Variant(dropped(do), seconds=20, pause=COMPILING)
 
 
 def _name(random: Random) -> str:
@@ -866,7 +590,7 @@ def broadcast(random: Random) -> Variant:
         except ValueError:
             expected = None
         try:
-            found = np.asarray(_machine(proto)["main"](*arrays))
+            found = np.asarray(machine_of(proto)["main"](*arrays))
         except TreadleError as error:
             want(expected is None, f"{texts} of {[each.shape for each in arrays]}: {error}")
             return
@@ -913,7 +637,7 @@ def versions(random: Random) -> Variant:
 
     def act() -> None:
         try:
-            found = np.asarray(_machine(proto)["main"](*[x] * len(infos)))
+            found = np.asarray(machine_of(proto)["main"](*[x] * len(infos)))
         except TreadleError:
             want(not (is_sound and opset == 17 and version == 8), "a sound model is refused")
             return

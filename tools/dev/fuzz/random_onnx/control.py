@@ -8,7 +8,7 @@ import numpy as np
 
 from .judges import as_array
 from .sequences import is_sequence, kind_of, sequence, sequence_type
-from .walk import FLOATS, Dead, Value, Walk, Ways, step
+from .walk import FLOATS, Dead, Value, Walk, Ways, attempt, step
 
 _DEEPEST = 2
 _INNER_STEPS = 4
@@ -20,10 +20,8 @@ def _inner(w: Walk, params: Sequence[Value] = ()) -> Walk:
         raise Dead("nested deeply")
     inner = Walk(w.random, w.opset, outer=w, fresh=0.15)
     inner.values += params
-    from .graphs import attempt, drawn
-
     for _ in range(w.random.randrange(1, _INNER_STEPS + 1)):
-        attempt(inner, *drawn(w.random))
+        attempt(inner, *inner.drawn(w.random))
     w.hidden += inner.values
     return inner
 

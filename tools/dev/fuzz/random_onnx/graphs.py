@@ -27,7 +27,7 @@ from . import (  # noqa: F401  (they register steps)
     texts,
 )
 from .judges import UNSAID, Array, by_onnxruntime, type_of, unsaid
-from .walk import OPSETS, STEPS, SYMBOLS, Dead, Value, Walk, coarse
+from .walk import OPSETS, STEPS, SYMBOLS, Value, Walk, attempt, coarse
 
 LENGTH = 12  # steps that are tried
 CONTROL = ("If", "Loop", "Scan")
@@ -68,7 +68,7 @@ LAST_OPSET = {"Scatter": 10, "Upsample": 9}
 
 def single(random: Random, domain: str, name: str) -> Sample:
     """A graph of one step, whose operands are new."""
-    walk = Walk(random, LAST_OPSET.get(name) or random.randrange(OPSETS[0], OPSETS[1] + 1), fresh=1.0)
+    walk = Walk(random, LAST_OPSET.get(name) or random.randrange(OPSETS[0], OPSETS[1] + 1), fresh=1.0, drawn=drawn)
     attempt(walk, domain, name)
     return sample(walk)
 
@@ -158,26 +158,11 @@ def _turned(value: Value) -> Array:
 
 def random_graph(random: Random, length: int = LENGTH) -> Sample:
     """A graph of up to so many steps, of a random version of the operators."""
-    walk = Walk(
-        random, random.randrange(OPSETS[0], OPSETS[1] + 1) if random.random() < 0.7 else random.choice((17, 21))
-    )
+    opset = random.randrange(OPSETS[0], OPSETS[1] + 1) if random.random() < 0.7 else random.choice((17, 21))
+    walk = Walk(random, opset, drawn=drawn)
     for _ in range(random.randrange(2, length + 1)):
         attempt(walk, *drawn(random))
     return sample(walk)
-
-
-def attempt(walk: Walk, domain: str, name: str) -> bool:
-    """Whether a step could be taken."""
-    inputs, initializers, values = len(walk.inputs), len(walk.initializers), len(walk.values)
-    nodes = len(walk.nodes)
-    try:
-        STEPS[domain, name](walk, name)
-    except Dead:
-        walk.tally[f"dead: {name}"] += 1
-        if len(walk.nodes) == nodes:  # what was made for it alone is not left behind
-            del walk.inputs[inputs:], walk.initializers[initializers:], walk.values[values:]
-        return False
-    return True
 
 
 def sample(walk: Walk) -> Sample:

@@ -99,10 +99,20 @@ def step(*names: str, domain: str = "") -> Callable[[Step], Step]:
     return register
 
 
+Drawn = Callable[[Random], tuple[str, str]]
+
+
+def _nothing(random: Random) -> tuple[str, str]:
+    raise Dead("no steps for subgraphs")
+
+
 class Walk:
     """A graph that grows. `outer`: the walk in whose graph this one is a subgraph."""
 
-    def __init__(self, random: Random, opset: int, outer: Walk | None = None, fresh: float = 0.3) -> None:
+    def __init__(
+        self, random: Random, opset: int, outer: Walk | None = None, fresh: float = 0.3, drawn: Drawn | None = None
+    ) -> None:
+        """`drawn` gives subgraphs their steps: a domain and an operator of it; by default those that the outer walk has."""
         self.random, self.opset, self.outer, self.fresh = random, opset, outer, fresh
         self.rng = np.random.default_rng(random.getrandbits(63))
         self.values: list[Value] = []
@@ -113,6 +123,7 @@ class Walk:
         self.tally: Counter[str] = outer.tally if outer else Counter()
         self.hidden: list[Value] = outer.hidden if outer else []  # values of subgraphs
         self.names: list[int] = outer.names if outer else [0]
+        self.drawn: Drawn = drawn or (outer.drawn if outer else _nothing)
         self.depth: int = outer.depth + 1 if outer else 0
 
     # ---- values ----
@@ -498,3 +509,17 @@ _NUMPY = {"tensor(float)": "float32", "tensor(double)": "float64", "tensor(strin
     f"tensor({name})": name
     for name in ("float16", "bfloat16", "bool", *(f"{u}int{bits}" for u in ("", "u") for bits in (8, 16, 32, 64)))
 }
+
+
+def attempt(walk: Walk, domain: str, name: str) -> bool:
+    """Whether a step could be taken."""
+    inputs, initializers, values = len(walk.inputs), len(walk.initializers), len(walk.values)
+    nodes = len(walk.nodes)
+    try:
+        STEPS[domain, name](walk, name)
+    except Dead:
+        walk.tally[f"dead: {name}"] += 1
+        if len(walk.nodes) == nodes:  # what was made for it alone is not left behind
+            del walk.inputs[inputs:], walk.initializers[initializers:], walk.values[values:]
+        return False
+    return True

@@ -1,0 +1,323 @@
+"""A decoder's step: what is called for each token of a text, by `treadle.generate` and by the loop in the executable.
+
+    main.step(input_ids, held: bool[past, 0], …, past_key_values.0.key: float32[batch, heads, past + room, size], …)
+        -> (logits: float32[batch, words], new.past_key_values.0.key: float32[batch, heads, length, size], …)
+
+It is the decoder with what its callers know: nobody asks for logits but those behind the last token, no token is masked, and
+places are counted from the cache's length on. Of a cache behind which the decoder puts new rows, and does no more, the step gives
+these rows alone, and takes it with room behind its last row: its holder puts them there, and copies nothing. `held`, which
+has no elements, says how many rows there are. Other caches are taken and given whole. What an encoder has made stands before the
+caches, the same in each call.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Union
+
+from ...formats import dims
+from ...formats.decoders import HELD, NEW_ROWS, OF_ENCODERS, STEP, Roles, is_like_a_decoder
+from ...formats.dims import Dim, SymbolicDim
+from ...formats.dtypes import DType
+from ...formats.messages.errors import ArgumentError, CompileError
+from ...formats.ports import Port
+from ...formats.types import FunctionType, TensorType, TupleType
+from .. import ir
+from ..builder import programs
+from ..builder.programs import Expression, op
+from ..ir.analysis import dimension_names, function_type
+from ..ir.infer import infer_types
+from ..ir.retype import inlined
+from ..operators.shapes import maximum, minimum, never_equal
+from ..operators.table import lookup
+from ..passes.rewriting import Rewriter, operator_call, tensor_type
+
+_Known = Union[Dim, bool]
+
+
+def with_step(module: ir.Module, entry: str) -> ir.Module:
+    """The module, typed, with the step of a decoder; as it is, if the entry function is none."""
+    function = module.functions.get(entry)
+    if function is None or entry + STEP in module.functions:
+        return module
+    if not is_like_a_decoder([param.name for param in function.params], function.result_names):
+        return module
+    typed = infer_types(module)
+    try:
+        step = _Step(typed, entry).function()
+    except ArgumentError:
+        return module
+    return typed if step is None else dataclasses.replace(typed, functions={**typed.functions, entry + STEP: step})
+
+
+def roles_of(function: ir.Function, name: str) -> tuple[Roles, FunctionType, list[str]]:
+    """What a decoder's inputs and outputs are, its type, and the inputs that an encoder makes. Raises ArgumentError."""
+    inputs = [Port(param.name, param.type) for param in function.params if param.type is not None]
+    type_ = FunctionType(tuple(port.type for port in inputs), function.result_type)  # type: ignore[arg-type]
+    results = type_.result.fields if isinstance(type_.result, TupleType) else (type_.result,)
+    names = function.result_names or [f"output_{number}" for number in range(len(results))]  # which no cache is called
+    fed = [port.name for port in inputs if port.name.startswith(OF_ENCODERS)]
+    return Roles.of(inputs, list(map(Port, names, results)), name, fed), type_, fed
+
+
+class _Step:
+    """The function in the making: first as a function that calls the decoder, then with the decoder's own bindings."""
+
+    def __init__(self, module: ir.Module, entry: str) -> None:
+        self.module, self.entry = module, entry
+        self.decoder = module.functions[entry]
+        self.roles, self.type, self.fed = roles_of(self.decoder, entry)
+        self.caches = [name for name, _ in self.roles.cache]
+        self.present = self.decoder.result_names  # of a tuple
+        self.axes: dict[str, int] = {}  # of the tokens, of each cache
+
+    def function(self) -> ir.Function | None:
+        roles = self.roles
+        ids = roles.ports[roles.ids].type
+        if not self.caches or roles.switch or not isinstance(ids, TensorType) or ids.rank != 2:
+            return None
+        batch, length = ids.shape
+        if not isinstance(length, SymbolicDim) or not dims.is_variable(length):
+            return None
+        for name in self.caches:
+            shape = roles.empty(name, batch)
+            if shape is None:
+                return None
+            self.axes[name] = shape.index(0)
+        self.past: Any = tensor_of(roles, self.caches[0]).shape[self.axes[self.caches[0]]]
+        function = self._calling(ids)
+        return self._with_rows(_decided(self._inlined(function)))
+
+    # ---- a call of the decoder ----
+
+    def _calling(self, ids: TensorType) -> ir.Function:
+        roles = self.roles
+        params = {name: programs.var(name, roles.ports[name].type) for name in (roles.ids, *self.fed, *self.caches)}
+        arguments = {**made_inputs(roles, ids.shape, self.past), **params}
+        results = programs.global_function(self.entry, self.type)(*(arguments[name] for name in roles.ports))
+        fields = list(results) if isinstance(self.type.result, TupleType) else [results]
+        logits = fields[roles.logits]
+        if isinstance(logits.type, TensorType) and logits.type.rank == 3:
+            logits = op.take(logits, programs.constant(-1), axis=1)
+        results = programs.tuple_(logits, *(fields[number] for _, number in roles.cache))
+        made = programs.Module({STEP: programs.function(list(params.values()), results)})
+        module = dataclasses.replace(self.module, functions={**self.module.functions, STEP: made.functions[STEP]})
+        return infer_types(module).functions[STEP]
+
+    def _inlined(self, function: ir.Function) -> ir.Function:
+        bindings: list[ir.Binding] = []
+        renamed = Rewriter(self.module)
+        for binding in function.body.bindings:
+            binding = renamed.with_new_operands(binding)
+            call = binding.value
+            if not isinstance(call, ir.Call) or call.callee.name != self.entry:  # type: ignore[union-attr]
+                bindings.append(binding)
+                continue
+            block = inlined(self.decoder, call.args, _sizes(self.decoder, call.args))
+            bindings += block.bindings
+            renamed.atoms[binding.var] = block.result
+        return dataclasses.replace(function, body=ir.Block(tuple(bindings), renamed.atom(function.body.result)))
+
+    # ---- caches of which only the new rows are given ----
+
+    def _with_rows(self, function: ir.Function) -> ir.Function:
+        """The function with room in such caches. Its last binding makes the tuple of its results."""
+        definitions = {binding.var: binding.value for binding in function.body.bindings}
+        *others, last = function.body.bindings
+        assert isinstance(last.value, ir.MakeTuple)
+        fields, names = list(last.value.fields), ["logits", *(self.present[number] for _, number in self.roles.cache)]
+        params = {param.name: param for param in function.params}
+        room = dims.variable(
+            next(name for name in _fresh("room") if name not in dimension_names(function_type(function)))
+        )
+        before: list[ir.Binding] = []
+        for place, name in enumerate(self.caches, 1):
+            joined = definitions.get(fields[place])  # type: ignore[arg-type]
+            param, axis = params[name], self.axes[name]
+            shape = list(tensor_type(param).shape)
+            if not _puts_behind(joined, param, axis) or shape[axis] != self.past:
+                continue
+            shape[axis] = dims.add(self.past, room)
+            params[name] = ir.Var(name, TensorType(tensor_type(param).dtype, tuple(shape)))
+            held = operator_call("slice", params[name], starts=(0,), ends=(self.past,), axes=(axis,))
+            before.append(ir.Binding(param, held, name))
+            fields[place], names[place] = joined.args[1], NEW_ROWS + name  # type: ignore[union-attr]
+        types = TupleType(tuple(tensor_type(field) for field in fields))
+        result = ir.Binding(ir.Var(last.var.name, types), ir.MakeTuple(tuple(fields)), last.origin)
+        ids, *rest = params.values()
+        held_type = TensorType(DType.bool, (self.past, 0))
+        return dataclasses.replace(
+            function,
+            params=(ids, *([ir.Var(HELD, held_type)] if before else []), *rest),
+            body=ir.Block((*before, *others, result), result.var),
+            result_type=types,
+            result_names=tuple(names),
+            name=self.entry + STEP,
+        )
+
+
+def _fresh(name: str) -> Iterator[str]:
+    return (f"{name}{number or ''}" for number in itertools.count())
+
+
+def _puts_behind(joined: ir.Expr | None, cache: ir.Var, axis: int) -> bool:
+    """Whether a result is a cache with new rows behind it, in float32: attention reads that where it lies."""
+    if not isinstance(joined, ir.OperatorCall) or joined.operator != "concat" or len(joined.args) != 2:
+        return False
+    type_ = tensor_type(cache)
+    is_along = lookup("concat").bind(joined.attributes)["axis"] % type_.rank == axis
+    return is_along and joined.args[0] is cache and type_.dtype is DType.float32 and axis == type_.rank - 2
+
+
+def _sizes(function: ir.Function, args: Sequence[ir.Atom]) -> dict[str, Dim]:
+    """What the names of a function's sizes stand for in a call."""
+    found: dict[str, Dim] = {}
+    for param, arg in zip(function.params, args, strict=True):
+        for dim, given in zip(tensor_type(param).shape, tensor_type(arg).shape, strict=True):
+            if isinstance(dim, SymbolicDim) and dims.is_variable(dim):
+                found.setdefault(str(dim), given)  # type: ignore[arg-type]
+    return found
+
+
+# ---- what a decoder is given that sizes tell ----
+
+
+def tensor_of(roles: Roles, name: str, least: int = 1) -> TensorType:
+    """The type of an input with at least `least` axes. Raises CompileError."""
+    type_ = roles.ports[name].type
+    if not isinstance(type_, TensorType) or type_.rank < least:
+        raise CompileError(f"decode_loop: {name!r} is {type_}; expected a tensor with the batch as its first dimension")
+    return type_
+
+
+def made_inputs(roles: Roles, shape: Sequence[Any], past: Any) -> dict[str, Expression]:
+    """The inputs that follow from the ids' shape, [batch, length], and the tokens in the cache."""
+    batch, length = shape
+    total = dims.add(past, length)
+    made: dict[str, Expression] = {}
+    if roles.mask:
+        made[roles.mask] = _filled(roles, roles.mask, (batch, total), 1)
+    for name in filter(None, (roles.positions, roles.counter)):
+        type_ = tensor_of(roles, name)
+        places = op.arange(start=past, stop=total, step=1, dtype=type_.dtype)
+        made[name] = op.broadcast_to(places, shape=(batch, length)) if type_.rank == 2 else places
+    if roles.kept:
+        kept = tensor_of(roles, roles.kept, 0)
+        made[roles.kept] = _filled(roles, roles.kept, [dim if isinstance(dim, int) else 1 for dim in kept.shape], 1)
+    if roles.zeros:
+        made[roles.zeros] = _filled(roles, roles.zeros, (batch, length), 0)
+    return made
+
+
+def _filled(roles: Roles, name: str, shape: Sequence[Any], value: int) -> Expression:
+    dtype = tensor_of(roles, name, 0).dtype
+    return op.full(shape=shape, value=bool(value) if dtype is DType.bool else value, dtype=dtype)
+
+
+# ---- decisions that sizes take ----
+
+
+def _decided(function: ir.Function) -> ir.Function:
+    """The function without questions that are answered by the sizes: whether all tokens are there that a mask has, for one."""
+    return _Decider().function(function)
+
+
+class _Decider(Rewriter):
+    """Follows tensors whose elements are all one number that sizes tell."""
+
+    def __init__(self) -> None:
+        super().__init__(ir.Module({}))
+        self.known: dict[ir.Atom, _Known] = {}
+        self.tuples: dict[ir.Atom, ir.MakeTuple] = {}
+
+    def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
+        value = binding.value
+        if isinstance(value, ir.If) and isinstance(answer := self._of(self.atom(value.condition)), bool):
+            taken = value.then if answer else value.otherwise
+            made = [each for inner in taken.bindings for each in self.binding(inner)]
+            self.atoms[binding.var] = self.atom(taken.result)
+            return made
+        binding = self.with_new_operands(binding)
+        value = binding.value
+        if isinstance(value, ir.GetItem) and value.tuple in self.tuples:
+            value = self.tuples[value.tuple].fields[value.index]
+        if isinstance(value, ir.MatchShape) and _type_of(value.value) == binding.var.type:
+            value = value.value
+        if isinstance(value, (ir.Var, ir.Constant)):
+            self.atoms[binding.var] = value
+            return ()
+        if isinstance(value, ir.MakeTuple):
+            self.tuples[binding.var] = value
+        if isinstance(value, ir.OperatorCall) and (found := self._made(value, binding.var)) is not None:
+            self.known[binding.var] = found
+        return (binding,)
+
+    def _of(self, atom: ir.Atom) -> _Known | None:
+        if isinstance(atom, ir.Constant) and not isinstance(atom, ir.Weight) and atom.array.size == 1:
+            number = atom.array.item()
+            return number if isinstance(number, (bool, int)) else None
+        return self.known.get(atom)
+
+    def _made(self, call: ir.OperatorCall, var: ir.Var) -> _Known | None:
+        rule = _RULES.get(call.operator)
+        if rule is None or not isinstance(var.type, TensorType):
+            return None
+        operands = [self._of(arg) for arg in call.args]
+        if None in operands:
+            return None
+        return rule(operands, lookup(call.operator).bind(call.attributes), [tensor_type(arg) for arg in call.args])
+
+
+def _type_of(atom: ir.Atom) -> Any:
+    return None if isinstance(atom, ir.GlobalRef) else atom.type
+
+
+def _full(_: Any, attributes: Mapping[str, Any], types: Any) -> _Known | None:
+    value = attributes["value"]
+    return int(value) if isinstance(value, float) and value.is_integer() else value if isinstance(value, int) else None
+
+
+def _sum(operands: Sequence[Any], attributes: Mapping[str, Any], types: Sequence[TensorType]) -> _Known | None:
+    shape, axes = types[0].shape, attributes["axes"]
+    summed = shape if axes is None else [shape[axis] for axis in axes]
+    is_known = all(isinstance(dim, (int, SymbolicDim)) for dim in summed) and not isinstance(operands[0], bool)
+    return dims.multiply(operands[0], dims.product(summed)) if is_known else None  # type: ignore[arg-type]
+
+
+def _cast(operands: Sequence[Any], attributes: Mapping[str, Any], types: Any) -> _Known | None:
+    """Sizes fit into the integers that they are cast to: no tensor has 2³¹ tokens."""
+    wide = attributes["dtype"] in (DType.int32, DType.int64)
+    return operands[0] if wide and not isinstance(operands[0], bool) else None
+
+
+def _equal(operands: Sequence[Any], attributes: Any, types: Any) -> _Known | None:
+    if any(isinstance(each, bool) for each in operands):
+        return None
+    return True if operands[0] == operands[1] else False if never_equal(*operands) else None
+
+
+def _numbers(compute: Any) -> Any:
+    return lambda operands, *_: None if any(isinstance(each, bool) for each in operands) else compute(*operands)
+
+
+def _same(operands: Sequence[Any], *_: Any) -> _Known | None:
+    return operands[0]
+
+
+_RULES: dict[str, Any] = {
+    "full": _full,
+    "shape_tensor": lambda _, attributes, types: attributes["dims"][0] if len(attributes["dims"]) == 1 else None,
+    **dict.fromkeys(("reshape", "expand_dims", "squeeze", "broadcast_to", "permute_dims", "slice", "take"), _same),
+    "cast": _cast,
+    "sum": _sum,
+    "add": _numbers(dims.add),
+    "subtract": _numbers(lambda a, b: dims.add(a, dims.multiply(b, -1))),
+    "multiply": _numbers(dims.multiply),
+    "maximum": _numbers(maximum),
+    "minimum": _numbers(minimum),
+    "equal": _equal,
+    "logical_and": lambda operands, *_: True if operands == [True, True] else None,
+    "all": lambda operands, *_: True if operands[0] is True else None,
+}

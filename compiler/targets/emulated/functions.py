@@ -1,0 +1,226 @@
+"""The functions of lanes that kernels may call (`FUNCTIONS` of `vectors/simd.py`), in NumPy.
+
+All give the bits of native code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+
+from . import emitted
+from .memory import Fault
+from .vectors import (
+    BOOL,
+    Array,
+    Function,
+    Scalar,
+    Value,
+    Vector,
+    converted,
+    element,
+    is_lost,
+    lost_lanes,
+    scalar,
+    united,
+)
+
+
+def _select(mask: Array, a: Array, b: Array) -> Array:
+    return np.where(mask, a, b)
+
+
+def _maximum(a: Array, b: Array) -> Array:
+    return np.where((a > b) | (a != a), a, b)
+
+
+def _minimum(a: Array, b: Array) -> Array:
+    return np.where((a < b) | (a != a), a, b)
+
+
+def _like(a: Array, number: float) -> np.generic:
+    return a.dtype.type(number)
+
+
+def _nibbles(words: Array) -> Array:
+    return (words & _like(words, 15)).astype(np.float32) - np.float32(8)
+
+
+def _dot(total: Array, x: Array, w: Array) -> Array:
+    """Adds four products in each lane: bytes of x without sign by bytes of w with one."""
+    products = np.ascontiguousarray(x).view(np.uint8).astype(np.int32) * np.ascontiguousarray(w).view(np.int8)
+    return total + products.reshape(-1, 4).sum(1, dtype=np.int32)
+
+
+# Lane by lane: each lane of the result depends on the same lane of the operands.
+EXACT: dict[str, Function] = {
+    "fma": emitted.fma,
+    "maximum": _maximum,
+    "minimum": _minimum,
+    "absolute": np.abs,
+    "copysign": np.copysign,
+    **{name: getattr(np, name) for name in ("sqrt", "floor", "ceil", "trunc", "isnan", "isinf", "isfinite")},
+    "round_even": np.rint,
+    "nibbles": _nibbles,
+    "nibbles_512": _nibbles,
+    "from_upper_halves": lambda a: (a.astype(np.uint32) << np.uint32(16)).view(np.float32),
+    **dict.fromkeys([f"dot_{kind}{bits}" for kind in ("", "pairs_") for bits in (128, 256, 512)] + ["dot_plain"], _dot),
+}
+
+# Likewise, those of `elementary.py` and `elementary_inverse.py`, by their own instructions
+ELEMENTARY: dict[str, Function] = {name: partial(emitted.call, name) for name in emitted.NAMES}
+
+
+def _repeated(place: int, count: int, a: Array) -> Array:
+    return a.reshape(-1, count)[:, place].repeat(count)
+
+
+def _horizontal_sums(*vectors: Array) -> Array:
+    """The sums in the order of native code: halves of halves."""
+    width = len(vectors[0])
+    rows = [*vectors, *[np.zeros_like(vectors[0])] * ((1 << (len(vectors) - 1).bit_length()) - len(vectors))]
+    lanes = np.arange(2 * width)
+    while len(rows) > 1:
+        low = lanes[lanes % width < width // 2]
+        pairs = [np.concatenate(pair) for pair in zip(rows[::2], rows[1::2], strict=True)]
+        rows = [pair[low] + pair[low + width // 2] for pair in pairs]
+        width //= 2
+    (total,), apart = rows, width
+    while width > 1:
+        width //= 2
+        total = total + total[np.arange(len(total)) ^ width]
+    result = np.zeros_like(total)
+    result[: len(vectors)] = total[np.arange(len(vectors)) * apart]
+    return result
+
+
+# Lanes change places, those of a mask as those of values
+MOVES: dict[str, Function] = {
+    "even_lanes": lambda a, b: np.concatenate([a[::2], b[::2]]),
+    "interleaved": lambda a, b: np.stack([a[: len(a) // 2], b[: len(b) // 2]], 1).reshape(-1),
+    **{
+        f"repeated_{place}_of_{count}": partial(_repeated, place, count)
+        for count in (2, 4, 8)
+        for place in range(count)
+    },
+}
+
+
+def _folded(combine: Function) -> Function:
+    """All lanes as one, in the order of native code: halves are combined until one lane is left."""
+
+    def applied(array: Array) -> np.generic:
+        while len(array) > 1:
+            half = len(array) // 2
+            array = combine(array[:half], array[half:])
+        return array[0]
+
+    return applied
+
+
+# One scalar of all lanes
+REDUCTIONS: dict[str, Function] = {
+    "horizontal_sum": _folded(np.add),
+    "horizontal_product": _folded(np.multiply),
+    "horizontal_maximum": _folded(_maximum),
+    "horizontal_minimum": _folded(_minimum),
+    "any_lane": np.any,
+    "all_lanes": np.all,
+    "first_lane": lambda mask: np.int64(mask.argmax() if mask.any() else len(mask)),
+    "last_lane": lambda mask: np.int64(len(mask) - 1 - mask[::-1].argmax() if mask.any() else -1),
+}
+
+
+def _agreed(operands: Sequence[Value]) -> tuple[list[Array], bool]:
+    """The operands as arrays, scalars in the element type of the first vector that is not a mask; whether there is a vector."""
+    vectors = [each for each in operands if type(each) is Vector]
+    if not vectors:
+        arrays = [each.number.reshape(1) if isinstance(each, Scalar) else np.array([each]) for each in operands]
+        if len({array.dtype for array in arrays if array.dtype != BOOL}) > 1:
+            raise Fault(f"scalars of several types: {', '.join(str(array.dtype) for array in arrays)}")
+        return arrays, False
+    dtype = next((each.array.dtype for each in vectors if each.array.dtype != BOOL), BOOL)
+    return [
+        each.array if type(each) is Vector else element(each, BOOL if type(each) is bool else dtype)
+        for each in operands
+    ], True
+
+
+def _lanewise(function: Function, *operands: Value) -> Value:
+    arrays, is_vector = _agreed(operands)
+    result = function(*arrays)
+    if not is_vector:
+        return scalar(result[0], any(map(is_lost, operands)))
+    lost = None
+    for each in operands:
+        lost = united(lost, lost_lanes(each, len(result)))
+    return Vector(result, lost)
+
+
+def _selected(mask: Value, a: Value, b: Value) -> Value:
+    """A lane is undefined where the mask is, or what it chooses."""
+    found = _lanewise(_select, mask, a, b)
+    if type(found) is not Vector:
+        chosen = a if (mask.defined("a choice") if type(mask) is Scalar else mask) else b
+        return scalar(found.number) if type(found) is Scalar and not is_lost(chosen) else found
+    if found.undefined is None:
+        return found
+    lanes = len(found.array)
+    where = mask.array if type(mask) is Vector else np.bool_(mask)
+    of_mask, of_a, of_b = (lost_lanes(each, lanes) for each in (mask, a, b))
+    lost = np.zeros(lanes, np.bool_) if of_mask is None else of_mask.copy()
+    for each, chosen in ((of_a, where), (of_b, ~where)):
+        if each is not None:
+            lost |= each & chosen
+    return Vector(found.array, lost if lost.any() else None)
+
+
+def _moved(function: Function, *vectors: Vector) -> Vector:
+    if all(each.undefined is None for each in vectors):
+        return Vector(function(*(each.array for each in vectors)))
+    lost = function(
+        *(np.zeros(len(each.array), np.bool_) if each.undefined is None else each.undefined for each in vectors)
+    )
+    return Vector(function(*(each.array for each in vectors)), lost)
+
+
+def _summed(*vectors: Vector) -> Vector:
+    return Vector(_horizontal_sums(*(each.defined("a sum of lanes") for each in vectors)))
+
+
+def _looked_up(a: Vector, b: Vector, places: Vector) -> Vector:
+    at = places.defined("which lane is looked up")
+    return _moved(lambda *each: np.concatenate(each)[at % (2 * len(at))], a, b)
+
+
+def _reduced(name: str, function: Function, vector: Vector) -> Value:
+    return scalar(np.asarray(function(vector.defined(name)))[()])
+
+
+def convert(dtype: Callable[[], np.dtype], value: Value) -> Value:
+    if type(value) is Vector:
+        return Vector(converted(value.array, dtype()), value.undefined)
+    return scalar(np.asarray(element(value, dtype()))[()], is_lost(value))
+
+
+def splat(dtype: Callable[[], np.dtype], lanes: int, value: Value) -> Vector:
+    return Vector(np.full(lanes, element(value, dtype())), lost_lanes(value, lanes))
+
+
+def saturate(dtype: np.dtype, value: Vector) -> Vector:
+    bounds = np.iinfo(dtype)
+    inside = np.where(value.array > bounds.min, value.array, bounds.min)
+    return Vector(np.minimum(inside, bounds.max).astype(dtype), value.undefined)
+
+
+# All of them, as texts call them
+FUNCTIONS: dict[str, Function] = {
+    **{name: partial(_lanewise, function) for name, function in (EXACT | ELEMENTARY).items()},
+    **{name: partial(_moved, function) for name, function in MOVES.items()},
+    **{name: partial(_reduced, name, function) for name, function in REDUCTIONS.items()},
+    "select": _selected,
+    "horizontal_sums": _summed,
+    "looked_up": _looked_up,
+}
