@@ -181,6 +181,7 @@ CHECKED = {  # loops, and which indices in them are looked at
     "for i in range(x.shape[0]):\n    for i in range(9): y = x[i]": "i",
     "for i in range(-1, x.shape[0]): y = x[i]": "i",
     "for i in range(z.shape[0] - 5, x.shape[0]): y = x[i]": "i",
+    f"for i in range(z.shape[0]):\n    for j in range({2**31} + i, len(x)): y = x[j]": "j",
     "for i in range(x.shape[0], 0, -1): y = x[i]": "i",
     "for i in range(0, x.shape[0], 2): y = x[i]": "i",
     "for i in range(x.shape[0]): pass\ny = x[i]": "i",

@@ -126,11 +126,13 @@ class Subscripts:
         return target, body
 
     def _is_natural(self, begin: ast.expr) -> bool:
-        """Whether a word is not negative for certain: a number, such a loop's variable, or the sum of two."""
+        """Whether a word is not negative for certain: a number, such a loop's variable, or the sum of two. Numbers of at
+        most 31 bits count, since sums of larger ones might overflow."""
         if isinstance(begin, ast.BinOp):
             return isinstance(begin.op, ast.Add) and self._is_natural(begin.left) and self._is_natural(begin.right)
-        is_variable = isinstance(begin, ast.Name) and any(begin.id in names for names in self._within.values())
-        return is_variable or isinstance(begin, ast.Constant)
+        if isinstance(begin, ast.Constant):
+            return isinstance(begin.value, int) and begin.value < 1 << 31
+        return isinstance(begin, ast.Name) and any(begin.id in names for names in self._within.values())
 
     def units(self, node: ast.For, made: list[ast.stmt]) -> ast.expr:
         """The number of iterations of the loop over `prange`."""
