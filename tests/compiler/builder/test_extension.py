@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import subprocess
 import sys
 import textwrap
@@ -20,6 +22,7 @@ from treadle.compiler.operators import TABLE
 from treadle.compiler.passes.placed import after, before
 from treadle.compiler.passes.rewriting import Emitter
 from treadle.compiler.targets.cpu.kernels.own import OWN
+from treadle.compiler.targets.cpu.kernels.subscripts import Subscripts, Tensor, text_of
 from treadle.formats.extensions import EXTENSIONS
 from treadle.formats.messages.errors import (
     ArgumentError,
@@ -167,6 +170,32 @@ def test_an_index_outside_a_tensor_is_an_error(place: int):
     np.testing.assert_array_equal(run(picked, x, np.array([3, 0])).numpy(), x[[3, 0]])
     with pytest.raises(IndexOutOfRangeError):
         run(picked, x, np.array([0, place]))
+
+
+CHECKED = {  # loops, and which indices in them are looked at
+    "for i in range(x.shape[0]): y = x[i]": "",
+    "for i in range(x.shape[0]):\n    for j in range(i + 1, len(x)): y = x[i] + x[j]": "",
+    "for i in range(z.shape[0]): y = x[i] + z[i]": "i",
+    "for i in range(x.shape[0]): y = x[i - 1]": "v1",
+    "for i in range(x.shape[0]):\n    y = x[i]\n    i += 1": "i",
+    "for i in range(x.shape[0]):\n    for i in range(9): y = x[i]": "i",
+    "for i in range(-1, x.shape[0]): y = x[i]": "i",
+    "for i in range(z.shape[0] - 5, x.shape[0]): y = x[i]": "i",
+    f"for i in range(z.shape[0]):\n    for j in range({2**31} + i, len(x)): y = x[j]": "j",
+    "for i in range(x.shape[0], 0, -1): y = x[i]": "i",
+    "for i in range(0, x.shape[0], 2): y = x[i]": "i",
+    "for i in range(x.shape[0]): pass\ny = x[i]": "i",
+    "while True: y = x[i]": "i",
+}
+
+
+@pytest.mark.parametrize("text", CHECKED)
+def test_indices_that_loops_make_of_sizes_need_no_check(text: str):
+    tree = ast.parse(f"def kernel(x, z):\n{textwrap.indent(text, '    ')}").body[0]
+    assert isinstance(tree, ast.FunctionDef)
+    tensors = {name: Tensor(name, (f"{name}_0",), DType.float32, False) for name in ("x", "z")}
+    lines = text_of(Subscripts("test", tree, tensors, {}).statements(tree.body))
+    assert re.findall(r"if (\w+) < 0 or \1 >= x_0:", "\n".join(lines)) == CHECKED[text].split()
 
 
 def places_of(x: TensorType, places: TensorType) -> TensorType:

@@ -268,7 +268,7 @@ def test_every_round_of_a_loop_calls(level: int):
 def test_what_no_entry_reaches_is_not_imported():
     x = var("x", (), "int64")
     module = Module(main=function([x], x + 1), other=function([var("y", (), "int64")], note(number(1))))
-    assert treadle.compile(module, progress=False).program.imports == ()
+    assert treadle.compile(module, entry="main", progress=False).program.imports == ()
 
 
 def test_kernels_are_fused_around_calls_and_not_across_their_order():
