@@ -46,7 +46,8 @@ _MOST_BITS, _MOST_LANES = (1 << 8) - 1, (1 << 16) - 1  # what a byte and two hol
 
 
 class DataType:
-    """An element type. Made of its text, a NumPy dtype or type, or another of these; equal where code, bits and lanes are."""
+    """An element type. Made of its text, a NumPy dtype or type, or another of these; equal where code, bits and lanes are, and
+    to its own text."""
 
     __slots__ = ("bits", "lanes", "type_code")
 
@@ -83,10 +84,12 @@ class DataType:
         raise FormatError(f"NumPy has no element type {self}")
 
     def __eq__(self, other: object) -> bool:
+        if isinstance(other, str):  # its own text
+            return str(self) == other
         return isinstance(other, DataType) and self._key == other._key
 
     def __hash__(self) -> int:
-        return hash(self._key)
+        return hash(str(self))
 
     @property
     def _key(self) -> tuple[int, int, int]:

@@ -74,6 +74,7 @@ KERNELS = (
     "compiler/targets/cpu/kernels/suppression.py",
     "compiler/targets/cpu/kernels/text_counts.py",
     "compiler/targets/cpu/kernels/trees.py",
+    "compiler/targets/cpu/kernels/values.py",
     "compiler/targets/cpu/kernels/writer.py",
     "compiler/targets/cpu/moves/arange.py",
     "compiler/targets/cpu/moves/channels.py",

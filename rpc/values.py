@@ -15,6 +15,7 @@ import numpy as np
 from ..formats import limits
 from ..formats.dtypes import DType
 from ..formats.messages.errors import ArgumentError, DTypeError, FormatError
+from ..vm.convert import array_of_library
 from ..vm.tensor import Tensor
 from ..vm.values import Closure, DataValue
 from .wire import Steps
@@ -188,11 +189,7 @@ def as_array(value: Any) -> np.ndarray:
     if isinstance(value, (np.ndarray, np.generic)):
         return np.asarray(value)
     try:
-        if hasattr(value, "__dlpack__"):
-            return np.from_dlpack(value)
-        if hasattr(value, "__array__") or hasattr(value, "__array_interface__"):
-            return np.asarray(value)
-        return np.asarray(memoryview(value))
+        return array_of_library(value)
     except TypeError:
         raise ArgumentError(f"expected a tensor or a value, got a {type(value).__name__}") from None
 

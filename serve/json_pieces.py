@@ -141,16 +141,21 @@ class _Reader:
                 if end is None:
                     value, end = self.value(at)
                     values.append(value)
-                at = self.behind_blanks(end)
-                char = self.text[at : at + 1]
-                if char == "]":
-                    return values, at + 1
-                if char != ",":
-                    raise json.JSONDecodeError("Expecting ',' delimiter", self.text, at)
-                at = self.behind_blanks(at + 1)
+                at, is_last = self.behind_item(end, "]")
+                if is_last:
+                    return values, at
         except BaseException:
             discard(values)
             raise
+
+    def behind_item(self, at: int, end: str) -> tuple[int, bool]:
+        """Where the next item begins, or, behind the last one, what comes after `end`."""
+        at = self.behind_blanks(at)
+        if self.text.startswith(end, at):
+            return at + 1, True
+        if not self.text.startswith(",", at):
+            raise json.JSONDecodeError("Expecting ',' delimiter", self.text, at)
+        return self.behind_blanks(at + 1), False
 
     def piece(self, values: list, at: int) -> int | None:
         """Adds the values of a piece; where it ends. None where none is found."""
@@ -188,13 +193,9 @@ class _Reader:
                     raise json.JSONDecodeError("Expecting ':' delimiter", self.text, at)
                 self.count(1)
                 values[name], at = self.value(self.behind_blanks(at + 1))
-                at = self.behind_blanks(at)
-                char = self.text[at : at + 1]
-                if char == "}":
-                    return values, at + 1
-                if char != ",":
-                    raise json.JSONDecodeError("Expecting ',' delimiter", self.text, at)
-                at = self.behind_blanks(at + 1)
+                at, is_last = self.behind_item(at, "}")
+                if is_last:
+                    return values, at
         except BaseException:
             discard(values)
             raise

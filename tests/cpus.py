@@ -22,8 +22,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PARTS = ROOT / ".venv" / "cpus"  # made by the Makefile
-SAMPLE = ["tests/compiler/kernels/test_contract.py", "tests/vm/test_instructions.py", "tests/compiler/test_cpus.py"]
-MORE = ["tests/compiler/kernels/test_quantized.py", "tests/compiler/kernels/test_dequantized.py"]
+SAMPLE = [
+    "tests/compiler/targets/cpu/kernels/test_contract.py",
+    "tests/vm/test_instructions.py",
+    "tests/compiler/test_cpus.py",
+]
+MORE = [
+    "tests/compiler/targets/cpu/products/test_quantized.py",
+    "tests/compiler/targets/cpu/products/test_dequantized.py",
+]
 LIMIT = 3600  # seconds for one CPU
 CHATTER = "warning: TCG doesn't support requested feature"
 

@@ -76,25 +76,26 @@ def _print_json(value: Any) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
+def _print_facts(options: argparse.Namespace, facts: Any, text: str) -> None:
+    if options.json:
+        _print_json(facts)
+    else:
+        sys.stdout.write(text)
+
+
 def _info(options: argparse.Namespace) -> None:
     from ..formats.text.report import information, information_text
 
     file = program_file(options.file, takes_foreign=True)
     foreign = file.foreign()
     if foreign is not None:
-        if options.json:
-            _print_json(foreign.facts)
-        else:
-            sys.stdout.write(foreign.text)
+        _print_facts(options, foreign.facts, foreign.text)
         return
     executable = _load(file, options)
     kind = "Treadle executable" if file.kind == EXECUTABLE else f"{file.what}, as an executable"
     facts = {"file": file.name, "kind": kind, "bytes": file.bytes, **information(executable)}
     facts["host"] = _host_facts(executable)
-    if options.json:
-        _print_json(facts)
-    else:
-        print(information_text(facts))
+    _print_facts(options, facts, f"{information_text(facts)}\n")
 
 
 def _host_facts(executable: Executable) -> list[dict[str, Any]]:
@@ -114,16 +115,10 @@ def _stats(options: argparse.Namespace) -> None:
     file = program_file(options.file, takes_foreign=True)
     foreign = file.foreign()
     if foreign is not None:
-        if options.json:
-            _print_json(foreign.facts)
-        else:
-            print(foreign.stats(), end="")
+        _print_facts(options, foreign.facts, foreign.stats())
         return
     executable = _load(file, options)
-    if options.json:
-        _print_json(statistics(executable))
-    else:
-        print(executable.stats, end="")
+    _print_facts(options, statistics(executable), executable.stats)
 
 
 def _verify(options: argparse.Namespace) -> None:

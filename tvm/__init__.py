@@ -14,6 +14,7 @@ _OWN = "_ffi contrib error instrument ir relax relay rpc runtime support target 
 # other attributes → the module that each is
 _OTHERS = {
     "container": ".runtime.container",
+    "expr": ".tir",
     "module": ".runtime.module",
     "ndarray": ".runtime.ndarray",
     "parser": ".relay.parser",

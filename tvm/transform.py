@@ -56,8 +56,8 @@ class PassContext:
         instruments: Sequence[Any] | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> None:
-        if not isinstance(opt_level, int) or not 0 <= opt_level <= 4:
-            raise ArgumentError(f"PassContext(opt_level={opt_level!r}): expected 0 to 4")
+        if not isinstance(opt_level, int):
+            raise ArgumentError(f"PassContext(opt_level={opt_level!r}): expected an integer")
         for what, names in (("required_pass", required_pass), ("disabled_pass", disabled_pass)):
             if names is not None and not isinstance(names, (list, tuple, set)):
                 raise TypeError(f"{what} is expected to be the type of list/tuple/set.")
@@ -118,7 +118,7 @@ class PassContext:
     @property
     def level(self) -> int:
         """Treadle's level of optimisation."""
-        return min(self.opt_level, 2)
+        return max(0, min(self.opt_level, 2))
 
 
 _CONTEXTS = _Contexts()

@@ -44,6 +44,15 @@ from .values import Closure, DataValue, NativeReference
 # ---- in ----
 
 
+def array_of_library(value: Any) -> np.ndarray:
+    """Another library's tensor, by whichever protocol it has. Raises TypeError for anything else."""
+    if hasattr(value, "__dlpack__"):
+        return np.from_dlpack(value)
+    if hasattr(value, "__array__") or hasattr(value, "__array_interface__"):
+        return np.asarray(value)
+    return np.asarray(memoryview(value))
+
+
 class Arguments:
     """Fills the registers of one call; what it makes belongs to the call once that starts."""
 
@@ -189,11 +198,7 @@ class Arguments:
         if isinstance(value, (bool, int, float, list, tuple)):
             return self._exact(value, type_)
         try:
-            if hasattr(value, "__dlpack__"):
-                return np.from_dlpack(value)
-            if hasattr(value, "__array__") or hasattr(value, "__array_interface__"):
-                return np.asarray(value)
-            return np.asarray(memoryview(value))
+            return array_of_library(value)
         except TypeError:
             kind = type(value).__name__
             how = by_name(self._function) if isinstance(value, Mapping) and self._function else ""

@@ -160,7 +160,10 @@ class Device(DeviceType, Suggesting):
         return min((size for size in sizes if size is not None), default=None) if self.exist else None
 
     max_threads_per_block = warp_size = max_shared_memory_per_block = max_thread_dimensions = compute_version = None
-    api_version = driver_version = texture_spatial_limit = None
+    api_version = driver_version = None
+
+    def texture_spatial_limit(self) -> None:
+        """None: a CPU has no textures."""
 
     def _memory(self, pages: str) -> int | None:
         count, size = self._system(pages), self._system("SC_PAGE_SIZE")

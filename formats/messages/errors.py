@@ -222,6 +222,10 @@ class ArgumentError(ExecutionError, TypeError):
     """A call's arguments do not fit the function: number, names or kinds of values."""
 
 
+class UnknownArgumentError(ArgumentError, ValueError):
+    """A function has no parameter of that name."""
+
+
 class DeviceNumberError(ArgumentError, ValueError):
     """A device's number is none."""
 

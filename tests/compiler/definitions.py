@@ -10,7 +10,7 @@ from treadle.compiler.targets.cpu.kernels.lower import TEMPLATES
 from treadle.formats.primitive import PrimitiveDefinition, PrimitiveNode
 from treadle.formats.types import TensorType, tensor
 
-from .test_operators import EXAMPLES
+from .operators.test_operators import EXAMPLES
 
 F = "float32"
 

@@ -30,9 +30,9 @@ from treadle.formats.executable import Executable
 from treadle.formats.primitive import PrimitiveDefinition
 from treadle.tools.dev.zoo.catalogue import CATALOGUE
 
-from .kernels import instruction_sets
-from .kernels.examples import OPERANDS, examples
-from .kernels.test_fused_wirings import fused
+from .targets.cpu import instruction_sets
+from .targets.cpu.examples import OPERANDS, examples
+from .targets.cpu.kernels.test_fused_wirings import fused
 
 ROOT = Path(__file__).parents[2]
 FILE = Path(__file__).with_name("golden.txt")

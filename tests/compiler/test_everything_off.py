@@ -17,8 +17,8 @@ from treadle.formats.messages.errors import TreadleError
 from treadle.tools.dev.fuzz.programs import Setting, sample_of, try_program, try_sample, using
 from treadle.tools.dev.fuzz.runs import TARGETS, is_bad
 
-from .kernels import harness
-from .kernels.harness import ON_X86
+from .targets.cpu import harness
+from .targets.cpu.harness import ON_X86
 
 # Of seed 1, for each pass; `python -m treadle.tools.dev.fuzz.programs --off` tries as many as it is told.
 PROGRAMS = range(12)

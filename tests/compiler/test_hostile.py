@@ -17,7 +17,7 @@ from treadle.formats.dtypes import DType
 from treadle.formats.messages.errors import FormatError, IndexOutOfRangeError, InferenceError, ShapeError
 from treadle.formats.types import UNKNOWN, TensorType
 
-from .test_text import PROGRAM
+from .ir.test_text import PROGRAM
 
 many = settings(max_examples=1000, deadline=2000, suppress_health_check=list(HealthCheck), derandomize=True)
 

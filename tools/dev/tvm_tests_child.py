@@ -139,6 +139,31 @@ def _older_numpy() -> None:
     vars(np)["product"] = np.prod
 
 
+def _older_onnx() -> None:
+    """`onnx.mapping`, which ONNX 1.20 has no more: tables of element types."""
+    try:
+        import onnx
+        from onnx import helper
+    except ImportError:
+        return
+    if hasattr(onnx, "mapping"):
+        return
+    module = types.ModuleType("onnx.mapping")
+    known = {each: helper.tensor_dtype_to_np_dtype(each) for each in helper.get_all_tensor_dtypes()}
+    vars(module)["TENSOR_TYPE_TO_NP_TYPE"] = known
+    vars(module)["NP_TYPE_TO_TENSOR_TYPE"] = {dtype: each for each, dtype in known.items()}
+    vars(onnx)["mapping"] = sys.modules["onnx.mapping"] = module
+
+
+def _codes_of_types() -> None:
+    """`tvm.topi.nn.qnn` has, beside schedules, the codes of element types that simulated operators take."""
+    module = MissingModule("tvm.topi.nn.qnn")
+    codes = importlib.import_module(f"{_PACKAGE}.relay.qnn.op.scales").CODES
+    vars(module)["SQNN_DTYPE_TO_CODE"] = codes
+    vars(module)["SQNN_CODE_TO_DTYPE"] = {code: name for name, code in codes.items()}
+    sys.modules["tvm.topi.nn.qnn"] = module
+
+
 class Plugin:
     """Keeps what became of each test."""
 
@@ -181,8 +206,10 @@ def main(argv: Sequence[str]) -> int:
     """Runs a file; writes the results as JSON."""
     results, file, *names = argv
     _older_numpy()
+    _older_onnx()
     sys.meta_path[:0] = [References(), _Restored()]
     sys.meta_path.append(Absent())
+    _codes_of_types()
     folder = Path(file).resolve().parent
     sys.path.insert(0, str(folder))
     plugin = Plugin()

@@ -5,7 +5,9 @@ from enum import IntEnum
 from ...formats.data_type import DataType, DataTypeCode
 from ...vm.device import Device
 
-__all__ = ["ArgTypeCode", "DataType", "DataTypeCode", "Device"]
+__all__ = ["ArgTypeCode", "DataType", "DataTypeCode", "Device", "TVMByteArray"]
+
+TVMByteArray = bytearray  # bytes that functions take and give
 
 
 class ArgTypeCode(IntEnum):

@@ -61,6 +61,21 @@ def _forwarded(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+_OF_MODULE = frozenset(
+    [
+        "_get_input",
+        "_get_input_index",
+        "_get_input_info",
+        "_get_num_inputs",
+        "_get_num_outputs",
+        "_get_output",
+        "_load_params",
+        "_set_input",
+        "_share_params",
+    ]
+)
+
+
 @forwarding(
     GraphExecutor,
     *("set_input", "set_input_zero_copy", "set_output_zero_copy", "get_num_outputs", "get_num_inputs", "get_input"),
@@ -91,3 +106,9 @@ class GraphModule:
 
     def __getitem__(self, key: str) -> Any:
         return self.module[key]
+
+    def __getattr__(self, name: str) -> Any:
+        """TVM's own names for the functions of `module`: `_set_input`, `_get_output`, …"""
+        if name in _OF_MODULE and "module" in vars(self):
+            return self.module[name.removeprefix("_")]
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

@@ -33,6 +33,7 @@ from ...vm.observe.benchmark import BenchmarkResult, Repeats
 from ...vm.tensor import Tensor
 from ..files.graph_json import COPY, NOP, Graph, parse_graph
 from ..modules.module import Module
+from ..runtime.arguments import integers_as
 from .graph_weights import GraphWeights
 from .program import GraphProgram, Step, make_program
 
@@ -221,8 +222,9 @@ class GraphExecutor(InProcess, Module):
         """Copies the elements of arrays, tensors or lists into parameters, one by its name or index and any by their names.
         Weights may have their names in the model: what was made of them is made anew.
 
-        An array is converted where its kind of number allows it (float64 to float32, but not to int32); a tensor must have the
-        parameter's element type. Nothing is set unless all fits. Raises ArgumentError for an unknown name, ShapeError,
+        An array is converted where its kind of number allows it (float64 to float32, but not to int32), whole numbers where all
+        fit; a tensor must have the parameter's element type. Nothing is set unless all fits. Raises ArgumentError for an unknown
+        name, ShapeError,
         DTypeError.
         """
         given: dict[Any, Any] = params if key is None else {key: value, **params}
@@ -455,6 +457,7 @@ class GraphExecutor(InProcess, Module):
         except ValueError as error:
             raise ArgumentError(f"{place}: expected {type_}: {error}") from None
         check_shape(place, array, type_)
+        array = array if isinstance(value, Tensor) else integers_as(array, type_)
         rule = "no" if isinstance(value, Tensor) else "same_kind"
         if array.size and not np.can_cast(array.dtype, type_.dtype.numpy, rule):  # type: ignore[arg-type]
             raise DTypeError(f"{place}: expected {type_.dtype.name}, got {array.dtype}; convert it with astype")

@@ -122,11 +122,11 @@ class GraphFactory(Module):
         """For `graph, lib, params = factory`."""
         return iter((self.get_graph_json(), self.get_lib(), self.get_params()))
 
-    def export_library(self, file_name: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
+    def export_library(self, file_name: str | os.PathLike, *args: Any, **kwargs: Any) -> Any:
         """As other modules; with the suffix .trdl the executable alone, which knows its graph and weights."""
         is_alone = named(file_name, "export_library: file_name").endswith(EXECUTABLE) and not self._is_given
         exported = self.imported_modules[0].export_library if is_alone else super().export_library
-        exported(file_name, *args, **kwargs)
+        return exported(file_name, *args, **kwargs)
 
     def pieces(self) -> list[Buffer] | None:
         header = {"name": self.libmod_name, "graph": self.graph_json_str if self._is_given else None}
@@ -177,7 +177,7 @@ class GraphFactory(Module):
 
     def find(self, name: str) -> Callable[..., Any] | None:
         if name == self.libmod_name:
-            return self.create
+            return PackedFunc(self.create)
         return getattr(self, name) if name in _FUNCTIONS else super().find(name)
 
 

@@ -36,6 +36,12 @@ def _load_relay(data: memoryview, trust_native: bool) -> Any:
     return RelayModule.load(data)
 
 
+def _relax_machine(executable: Any) -> Any:
+    from ..relax.vm import loader
+
+    return loader(executable)
+
+
 registry.provide(registry.BUILTIN, _builtins)
 registry.register_loader("GraphExecutorFactory", _load_graph_factory)
 registry.register_loader("relax.Executable", _load_relax)
@@ -43,3 +49,4 @@ registry.register_loader("relay.Executable", _load_relay)
 registry.extensions.update(
     dict.fromkeys(("default", "debug_create", "get_graph_json", "get_graph_params", "remove_params"), _graph_factory)
 )
+registry.extensions["vm_load_executable"] = _relax_machine

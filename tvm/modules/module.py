@@ -186,19 +186,22 @@ class Module:
         cc: str = "",
         options: Sequence[str] = (),
         **kwargs: Any,
-    ) -> None:
+    ) -> Any:
         """Writes this module and those that it imports: a shared library (.so), an object file (.o) or an archive of object files
         (.tar), as the suffix says.
 
         `fcompile(file_name, objects, **kwargs)` links instead of the system's C compiler, which `cc` may name, and which gets
-        `options`. `addons` are further object files. Object files stay in `workspace_dir` where it is given. Raises LinkerError,
-        which names the suffix that needs no linker, ArgumentError for a module that cannot be saved, FileError.
+        `options`; what it gives, this function gives. `addons` are further object files. Object files stay in `workspace_dir`
+        where it is given. Raises LinkerError, which names the suffix that needs no linker, ArgumentError for a module that cannot
+        be saved, FileError.
         """
         path = linker.require_folder(file_name)
         call = fcompile if callable(fcompile) else None
         if call is not None and options:
             kwargs["options"] = list(options)
-        _export(self.with_imports(), path, path.suffix, call, list(addons or ()), workspace_dir, cc, options, kwargs)
+        return _export(
+            self.with_imports(), path, path.suffix, call, list(addons or ()), workspace_dir, cc, options, kwargs
+        )
 
     # ---- timing ----
 
@@ -269,14 +272,14 @@ def _export(
     cc: str = "",
     options: Sequence[str] = (),
     kwargs: Mapping[str, Any] | None = None,
-) -> None:
+) -> Any:
     """Writes modules, the root first, to `path`; see `Module.export_library`. Raises ArgumentError, LinkerError, FileError."""
     parts = _parts(modules)
     if suffix == EXECUTABLE and fcompile is None:
         if len(parts) != 1 or parts[0].kind != BUNDLED:
             raise ArgumentError(f"{str(path)!r}: such a file is one executable; export other modules to a .so or .tar")
         save(path, parts[0].pieces)
-        return
+        return None
     if fcompile is None and suffix not in LIBRARIES:
         raise ArgumentError(
             f"{str(path)!r}: expected a suffix of {', '.join(LIBRARIES)}, or {EXECUTABLE} for an executable alone"
@@ -288,13 +291,14 @@ def _export(
         place = Path(folder if workspace is None else workspace)
         paths: list[Any] = [*linker.write_objects(place, bundle.pack(parts), objects, compiler), *addons]
         if fcompile is not None:
-            fcompile(str(path), [str(each) for each in paths], **(kwargs or {}))
+            return fcompile(str(path), [str(each) for each in paths], **(kwargs or {}))
         elif suffix == ".tar":
             linker.archive(path, paths)
         elif suffix in (".o", ".obj"):
             linker.link_object(path, paths, compiler, options)
         else:
             linker.link_shared(path, paths, compiler, aliases, options)
+    return None
 
 
 def _parts(modules: Sequence[Module]) -> list[bundle.Part]:

@@ -8,39 +8,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...compiler import ir
 from ...compiler.builder import programs
 from ...compiler.builder.programs import Expression, FunctionExpression, if_, tuple_
-from ...formats.messages.errors import ArgumentError, CheckError
-from ...formats.types import UNKNOWN, TensorType, TupleType, Type, tensor
+from ...formats.messages.errors import CheckError
 from ...vm.tensor import Tensor
+from .module import IRModule
+from .struct_info import StructInfo, TensorStructInfo, type_of
+from .values import DataflowVar, Var
 
-__all__ = ["BlockBuilder", "Expr", "If", "TensorStructInfo", "Tuple", "TupleGetItem", "TupleStructInfo", "Var", "const"]
-
-Expr = Expression
-
-
-def TensorStructInfo(shape: Sequence[Any] | None = None, dtype: str = "float32", ndim: int = -1) -> TensorType:
-    """The type of a tensor; without a shape, of `ndim` unknown sizes. Raises ArgumentError where neither is known."""
-    if shape is None and ndim < 0:
-        raise ArgumentError("TensorStructInfo: expected a shape or ndim; Treadle's tensors have a rank")
-    return tensor(dtype, (UNKNOWN,) * ndim if shape is None else tuple(shape))
-
-
-def TupleStructInfo(fields: Sequence[Type]) -> TupleType:
-    """The type of a tuple."""
-    return TupleType(tuple(fields))
-
-
-class Var(Expression):
-    """A variable of a type."""
-
-    def __init__(self, name_hint: str, struct_info: Type | None = None, span: object = None) -> None:
-        super().__init__(atom=ir.Var(name_hint, struct_info), type=struct_info)
-        self.name_hint, self.struct_info = name_hint, struct_info
-
-
-DataflowVar = Var
+__all__ = ["BlockBuilder", "If", "Tuple", "TupleGetItem", "const"]
 
 
 def const(value: Any, dtype: str | None = None) -> Expression:
@@ -70,7 +46,7 @@ class BlockBuilder:
 
     _stack: ClassVar[list[BlockBuilder]] = []
 
-    def __init__(self, mod: ir.Module | None = None) -> None:
+    def __init__(self, mod: IRModule | None = None) -> None:
         self._functions: dict[str, FunctionExpression] = {}
         self._names: dict[str, int] = {}
         self._params: list[Expression] | None = None
@@ -78,6 +54,7 @@ class BlockBuilder:
             Expression
         ] = []  # of registered functions, which are made whether their results are used or not
         self._name = ""
+        self._variable: type[Var] = Var  # what `emit` makes
 
     @staticmethod
     def current() -> BlockBuilder | None:
@@ -105,21 +82,38 @@ class BlockBuilder:
     @contextmanager
     def dataflow(self) -> Iterator[None]:
         """What is emitted within has no effects, as all has here."""
-        yield
+        outer, self._variable = self._variable, DataflowVar
+        try:
+            yield
+        finally:
+            self._variable = outer
 
     def emit(self, expr: Any, name_hint: str = "") -> Expression:
-        """The value of an expression."""
+        """The value of an expression, as a variable: "lv" in a dataflow block, else "gv", where no name is given."""
+        return self._bound(expr, name_hint, self._variable)
+
+    def emit_output(self, output: Any, name_hint: str = "") -> Expression:
+        """What a dataflow block gives."""
+        return self._bound(_value(output), name_hint, Var)
+
+    def _bound(self, expr: Any, name_hint: str, variable: type[Var]) -> Expression:
         value = programs.expression(expr)
         if value.imported is not None:
             self._calls.append(value)
-        return programs.named(self.unique(name_hint), value) if name_hint and value.atom is None else value
+        name = self.unique(name_hint or ("lv" if variable is DataflowVar else "gv"))
+        return variable.bound(name, programs.named(name, value) if name_hint and value.atom is None else value)
 
-    def emit_output(self, output: Any, name_hint: str = "") -> Expression:
-        return self.emit(_value(output), name_hint)
+    def match_cast(self, value: Expression, struct_info: StructInfo, name_hint: str = "") -> Expression:
+        """The value, whose shape is compared when the program runs. Raises CheckError for what is not a tensor's."""
+        if not isinstance(struct_info, TensorStructInfo):
+            raise CheckError(
+                f"match_cast: expected a TensorStructInfo, got {struct_info!r}; tensors are compared alone"
+            )
+        return self._bound(programs.match_shape(value, type_of(struct_info).shape), name_hint, self._variable)
 
-    def match_cast(self, value: Expression, struct_info: TensorType, name_hint: str = "") -> Expression:
-        """The value, whose shape is compared when the program runs."""
-        return programs.match_shape(value, struct_info.shape)  # type: ignore[arg-type]
+    def normalize(self, expr: Any) -> Expression:
+        """The expression, which knows its struct info."""
+        return Var.bound("", programs.expression(expr))
 
     def emit_func_output(self, output: Any, params: Any = None) -> None:
         """The function's result; its parameters, if `function` was not told them."""
@@ -135,9 +129,9 @@ class BlockBuilder:
             result = programs.field(tuple_(*self._calls, result), len(self._calls))
         self._functions[self._name] = programs.function(own, result, name=self._name)
 
-    def get(self) -> ir.Module:
+    def get(self) -> IRModule:
         """The module."""
-        return programs.Module(self._functions)
+        return IRModule.of(programs.Module(self._functions))
 
     finalize = get
 

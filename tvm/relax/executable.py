@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -56,18 +57,30 @@ class Executable:
         if isinstance(self._module, RelaxModule):
             return self._module
         assert not isinstance(self.program, RelaxProgram)
-        names = self.program.globals
-        return Module(
-            {"stats": self.stats, "as_text": self.as_text, "has_function": lambda name: name in names},
-            "relax.Executable",
-        )
+        return _CompiledModule(self)
 
-    def export_library(self, path: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
+    def export_library(self, path: str | os.PathLike, *args: Any, **kwargs: Any) -> Any:
         """Writes the program into a file, as `treadle.Executable.export_library` does. One that ExecBuilder made goes into a
         library (.so, .o, .tar), or, with any other suffix, into a file as the Relax VM has it. Raises FormatError, FileError."""
         if not isinstance(self.program, RelaxProgram):
-            self.program.export_library(path)
-        elif Path(named(path, "export_library: path")).suffix in LIBRARIES:
-            self.mod.export_library(path, *args, **kwargs)
-        else:
-            save_relax_program(self.program, path)
+            return self.mod.export_library(path, *args, **kwargs)
+        if Path(named(path, "export_library: path")).suffix in LIBRARIES:
+            return self.mod.export_library(path, *args, **kwargs)
+        save_relax_program(self.program, path)
+        return None
+
+
+class _CompiledModule(ExecutableModule):
+    """A program that was compiled, as a module: it is exported, and a machine takes it."""
+
+    def __init__(self, of: Executable) -> None:
+        super().__init__(of.program)  # type: ignore[arg-type]
+        self._of = of
+        self._own: dict[str, Callable[..., Any]] = {
+            "as_text": of.as_text,
+            "has_function": lambda name: name in self.executable.globals,
+            "stats": of.stats,
+        }
+
+    def find(self, name: str) -> Callable[..., Any] | None:
+        return self._own.get(name) or super().find(name)

@@ -10,7 +10,8 @@ from ..runtime.ndarray import NDArray
 
 
 def given(value: Any) -> Any:
-    """A result as TVM gives it: tensors as NDArrays over the same memory, tuples of any class, `Outputs` too, as Arrays."""
+    """A result as TVM gives it: tensors as NDArrays over the same memory, tuples of any class and
+    sequences as Arrays."""
     if isinstance(value, Tensor):
         return NDArray.of(value)
-    return Array(map(given, value)) if isinstance(value, tuple) else value
+    return Array(map(given, value)) if isinstance(value, (tuple, list)) else value

@@ -62,10 +62,12 @@ class Compiled:
             raise ArgumentError(
                 f"Invoking function {name} expects {len(types)} arguments ({names}), but {len(args)} arguments were provided."
             )
-        return [argument(value, type_) for value, type_ in zip(args, types, strict=True)]
+        return list(map(argument, args, types))
 
     def call(self, name: str, args: Sequence[Any]) -> Any:
-        return given(self._machine[name](*self._arguments(name, args)))
+        types = self._types[name]
+        values = map(argument, args, types) if len(args) == len(types) else self._arguments(name, args)
+        return given(self._machine[name](*values))
 
     def saved(self, name: str, values: Sequence[Any]) -> Callable[[], Any]:
         """A call with copies of these arguments, checked and converted now."""

@@ -11,6 +11,7 @@ from ...formats.messages.errors import CheckError
 from ..relay.build_module import array_of
 from ..relay.transform import kept
 from ..transform import Pass, Sequential
+from .module import IRModule
 
 __all__ = ["BindParams", "get_pipeline"]
 
@@ -47,4 +48,4 @@ def get_pipeline(name: str = "zero") -> Pass:
 def BindParams(func_name: str, params: Mapping[str, Any]) -> Callable[[ir.Module], ir.Module]:
     """Makes parameters of a function constants. Raises CompileError for one that does not fit."""
     arrays = {name: array_of(value) for name, value in params.items()}
-    return lambda module: bind_parameters(module, func_name, arrays)
+    return lambda module: IRModule.of(bind_parameters(module, func_name, arrays))

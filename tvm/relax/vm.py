@@ -11,7 +11,7 @@ import numpy as np
 from ...formats.executable import Executable as Program
 from ...formats.messages.errors import ArgumentError, CheckError, UnknownFunctionError, UnknownGlobalFunctionError
 from ...vm.budgets import Budget
-from ...vm.device import Device
+from ...vm.device import Device, cpu
 from ...vm.observe.benchmark import BenchmarkResult, Repeats, measure
 from ...vm.observe.hooks import InstrumentAction
 from ...vm.observe.report import Report
@@ -212,7 +212,11 @@ class VirtualMachine:
             cooldown_interval_ms=cooldown_interval_ms,
             repeats_to_cooldown=repeats_to_cooldown,
         )
-        return lambda *args: measure(lambda: function(*args), repeats, prepare)
+
+        def evaluator(*args: Any) -> BenchmarkResult:
+            return measure(lambda: function(*args), repeats, (lambda: prepare(*args)) if prepare else None)
+
+        return evaluator
 
     def profile(self, func_name: str, *args: Any) -> Report:
         """Calls a function once to warm up, and once to see how long what it calls takes; with its inputs where they are set.
@@ -266,6 +270,18 @@ class VirtualMachine:
     def _arity(self, name: str, indices: Sequence[int]) -> int:
         value = self._part(name, indices)
         return len(value) if isinstance(value, tuple) else -1
+
+
+def loader(program: Program) -> Module:
+    """What `module["vm_load_executable"]()` of an executable is: a machine as a module, which `vm_initialization` may be told
+    devices of."""
+
+    def load() -> Module:
+        machine = VirtualMachine(program, cpu()).module
+        machine._functions["vm_initialization"] = lambda *devices: None
+        return machine
+
+    return Module({"vm_load_executable": load}, "relax.Executable")
 
 
 def _value(value: Any) -> Any:

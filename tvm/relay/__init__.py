@@ -2,6 +2,7 @@
 
 from .._lazy import lazy
 from . import op as _operators
+from . import qnn as qnn
 from . import text as _text  # noqa: F401  what `astext` gives
 from .op import annotation, image, nn, random, vision  # noqa: F401
 

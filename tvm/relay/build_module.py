@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,14 @@ from ...compiler.passes import optional_passes
 from ...formats.executable import Executable
 from ...formats.messages.errors import ArgumentError, CompileError
 from ...formats.types import TensorType
+from ...vm.device import cpu
 from ...vm.machine import VirtualMachine
 from ...vm.tensor import require_cpu
 from ..contrib.factory import GraphExecutorFactoryModule
 from ..runtime.arguments import argument
 from ..runtime.container import wrapped
+from ..runtime.executable import Executable as VMExecutable
+from ..runtime.vm import VirtualMachine as RelayMachine
 from ..transform import PassContext
 from .expr import Constant, Expr, Function, GlobalVar, as_expr
 from .module import IRModule, LibraryFunction, as_module
@@ -26,7 +30,7 @@ from .rewrite import bind, substitute
 from .transform import build_config
 from .visit import free_vars
 
-__all__ = ["bind_params_by_name", "build", "build_config", "compiled", "create_executor", "optimize"]
+__all__ = ["BuildModule", "bind_params_by_name", "build", "build_config", "compiled", "create_executor", "optimize"]
 
 
 def array_of(value: Any) -> np.ndarray:
@@ -112,6 +116,52 @@ def build(
     check_target(target)
     lowered, arrays = with_known_params(as_module(ir_mod), params)
     return GraphExecutorFactoryModule(compiled_ir(lowered, arrays, entry="main", named_weights=True), mod_name)
+
+
+class BuildModule:
+    """Builds one module, step by step; what `build` gives, in parts."""
+
+    def __init__(self) -> None:
+        self._built: Any = None
+
+    def build(
+        self,
+        mod: Any,
+        target: Any = None,
+        target_host: Any = None,
+        executor: Any = None,
+        runtime: Any = None,
+        workspace_memory_pools: Any = None,
+        constant_memory_pools: Any = None,
+        params: Mapping[str, Any] | None = None,
+        mod_name: str = "default",
+    ) -> tuple[str, Any, dict[str, Any]]:
+        """The graph as JSON, the library, and the weights. Raises what `build` of this module raises."""
+        self._built = build(mod, target, params=params, mod_name=mod_name)
+        return self.get_graph_json(), self.get_module(), self.get_params()
+
+    def optimize(
+        self, mod: Any, target: Any = None, target_host: Any = None, params: Mapping[str, Any] | None = None
+    ) -> tuple[IRModule, dict]:
+        """`optimize` of this module."""
+        return optimize(mod, target, params)
+
+    def _known(self) -> Any:
+        if self._built is None:
+            raise ArgumentError("BuildModule: nothing is built yet; call build first")
+        return self._built
+
+    def get_graph_json(self) -> str:
+        """The graph as JSON. Raises ArgumentError before `build`."""
+        return self._known().get_graph_json()
+
+    def get_module(self) -> Any:
+        """The library. Raises ArgumentError before `build`."""
+        return self._known().get_lib()
+
+    def get_params(self) -> dict[str, Any]:
+        """The weights. Raises ArgumentError before `build`."""
+        return self._known().get_params()
 
 
 # ---- running at once ----
@@ -213,6 +263,17 @@ class VMExecutor(Executor):
         if mod is None:
             raise RuntimeError("Must provide module to get VM executor.")
         super().__init__(mod, device, target, params)
+        self.ctx = device  # what `device` was called before 0.8
+
+    @cached_property
+    def executable(self) -> VMExecutable:
+        """The program of the module."""
+        return VMExecutable(compiled(self.mod, self.target, self.params))
+
+    @cached_property
+    def vm(self) -> RelayMachine:
+        """A machine that runs `executable`."""
+        return RelayMachine(self.executable, self.device or cpu())
 
 
 _KINDS = ("vm", "graph", "debug", "aot")

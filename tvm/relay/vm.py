@@ -8,16 +8,18 @@ from typing import Any
 
 from ...formats.messages.errors import ArgumentError, CheckError
 from ...vm.device import device
+from ..modules.containers import IntImm
 from ..runtime.container import ADT
+from ..runtime.module import Module
 from ..runtime.ndarray import NDArray, array
-from ..runtime.vm import Executable, VirtualMachine
+from ..runtime.vm import Executable, VirtualMachine, convert
 from ..target import Target
 from .build_module import VMExecutor, array_of, check_target, compiled, optimize
 from .module import IRModule, as_module
 
 Tensor = NDArray  # tensors were wrapped before 0.7
 
-__all__ = ["ADT", "Executable", "Tensor", "VMCompiler", "VMExecutor", "VirtualMachine", "compile"]
+__all__ = ["ADT", "Executable", "Tensor", "VMCompiler", "VMExecutor", "VirtualMachine", "compile", "convert"]
 
 
 def compile(
@@ -30,6 +32,11 @@ def compile(
     compiler.lower(mod, target, target_host)
     compiler.codegen()
     return compiler.get_exec()
+
+
+def _number(kind: Any) -> IntImm:
+    """The number of a device's type, which has a `value`."""
+    return IntImm("int32", device(str(kind)).device_type)
 
 
 class VMCompiler:
@@ -55,13 +62,13 @@ class VMCompiler:
         if target is None:
             raise CheckError("Target is not set in env or passed as argument.")
         if isinstance(target, (str, Target)):
-            return {device(str(target)).device_type: Target(target)}
+            return {_number(target): Target(target)}
         if not isinstance(target, Mapping):
             raise ArgumentError(
                 "target is expected to be str, tvm.target.Target, or dict of str to str/tvm.target.Target, but received "
                 f"{type(target)}"
             )
-        return {device(str(kind)).device_type: Target(each) for kind, each in target.items()}
+        return {_number(kind): Target(each) for kind, each in target.items()}
 
     def update_target_host(self, target: Mapping[int, Target], target_host: Any) -> Target:
         """The target of the host: the one that is given, else that of the CPU among `target`, else llvm."""
@@ -93,6 +100,12 @@ class VMCompiler:
         if params:
             self.set_params(params)
         return optimize(self._take(mod), target, self._params)
+
+    @property
+    def mod(self) -> Module:
+        """The compiler as a module of functions: `mod["lower"](module, target)`, …"""
+        functions = {name: getattr(self, name) for name in ("codegen", "get_params", "lower", "optimize", "set_params")}
+        return Module({**functions, "get_executable": self.get_exec}, "VMCompiler")
 
     def get_exec(self) -> Executable:
         """The executable. Raises ArgumentError before `lower`."""

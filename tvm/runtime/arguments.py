@@ -19,6 +19,9 @@ def argument(value: Any, type_: Type | None) -> Any:
     if type_ is None:
         return _untyped(value)
     if isinstance(type_, TensorType):
+        array = value.array if type(value) is NDArray else value
+        if type(array) is np.ndarray and array.dtype == type_.dtype.numpy:  # most calls: nothing else is asked
+            return array
         return _tensor(value, type_)
     if isinstance(type_, TupleType):
         fields = (
@@ -51,15 +54,15 @@ def _untyped(value: Any) -> Any:
 
 def _tensor(value: Any, type_: TensorType) -> Any:
     if isinstance(value, Tensor):
-        return value if value.device.session else _scalar(value.array, type_)  # what lies at a server stays there
+        return value if value.device.session else integers_as(value.array, type_)  # what lies at a server stays there
     if isinstance(value, np.ndarray):
-        return _scalar(value, type_)
+        return integers_as(value, type_)
     if isinstance(value, (list, tuple, ADT)):
         if len(value) != 1:
             raise ArgumentError(f"expected a tensor {type_}, got {len(value)} values")
         return _tensor(value[0], type_)
     if isinstance(getattr(value, "data", None), Tensor):  # a constant of Relay's
-        return _scalar(value.data.array, type_)
+        return integers_as(value.data.array, type_)
     if value is None:
         return np.zeros((0,), type_.dtype.numpy)
     if isinstance(value, (bool, int, float)):
@@ -68,15 +71,13 @@ def _tensor(value: Any, type_: TensorType) -> Any:
             raise ArgumentError(f"{value!r} is not a {type_.dtype.name}")
         return made
     if isinstance(value, np.generic) or hasattr(value, "__array__"):
-        return _scalar(np.asarray(value), type_)
+        return integers_as(np.asarray(value), type_)
     raise ArgumentError(f"Unsupported type: {type(value)}")
 
 
-def _scalar(array: np.ndarray, type_: TensorType) -> np.ndarray:
-    """A whole number of another width as one of the parameter's, where it fits: `np.array(11)` is 64 bits wide by default."""
-    if array.ndim or type_.rank or array.dtype == type_.dtype.numpy:
-        return array
-    if array.dtype.kind not in "iu" or not type_.dtype.is_integer:
+def integers_as(array: np.ndarray, type_: TensorType) -> np.ndarray:
+    """Whole numbers of another width as those of the parameter's, where all fit: `np.array([11])` is 64 bits wide by default."""
+    if array.dtype == type_.dtype.numpy or array.dtype.kind not in "iu" or not type_.dtype.is_integer:
         return array
     made = array.astype(type_.dtype.numpy)
-    return made if made == array else array
+    return made if np.array_equal(made, array) else array

@@ -42,6 +42,7 @@ class Executable:
         """Of a module, such as `load_module` gives, of Treadle's executable, or of its bytes."""
         self._program: Program | None = None
         self._waiting: bytes | None = None  # the file of a program that lacks constants
+        self._face: Module | None = None  # the program as a module, once somebody asked for it
         self._names: dict[int, str] = {}  # of the constants that were taken away, by index
         source = mod.executable if isinstance(mod, kinds.ExecutableModule) else mod
         if isinstance(source, VMExecutableModule):
@@ -141,8 +142,10 @@ class Executable:
 
     @property
     def module(self) -> Module:
-        """The program as a module: `export_library`, `mod["load_late_bound_consts"]`."""
-        return VMExecutableModule(self)
+        """The program as a module: `export_library`, `mod["load_late_bound_consts"]`; the same one each time."""
+        if self._face is None:
+            self._face = VMExecutableModule(self)
+        return self._face
 
     @property
     def mod(self) -> Module:
@@ -350,6 +353,9 @@ class VMExecutableModule(Module):
                 "get_function_arity": lambda name: len(of.get_function_params(name)),
                 "get_stats": lambda: of.stats,
                 "get_bytecode": lambda: of.bytecode,
+                "get_lib": lambda: of.lib,
+                "get_function_param_name": lambda name, index: of.get_function_params(name)[index],
+                "save": lambda: of.save()[0],
             }
         )
         self.of = of

@@ -42,6 +42,10 @@ class NDArray(Tensor):
     @staticmethod
     def of(tensor: Tensor) -> NDArray:
         """A tensor of the machine's over the same memory; one that lies at a server stays there."""
+        if type(tensor) is Tensor:  # most results
+            made: NDArray = object.__new__(NDArray)
+            made._array = tensor._array
+            return made
         if isinstance(tensor, NDArray):
             return tensor
         as_kind = getattr(type(tensor), "as_kind", None)  # of those that lie at a server

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...formats.messages.errors import ArgumentError
+from ...formats.messages.errors import ArgumentError, UnknownArgumentError
 from ...formats.types import Type
 from ...vm.device import Device, cpu
 from ...vm.observe.benchmark import Repeats
@@ -15,7 +15,7 @@ from .container import ADT, wrapped
 from .executable import Executable, VMExecutable
 from .module import Module
 
-__all__ = ["Executable", "VMExecutable", "VirtualMachine"]
+__all__ = ["Executable", "VMExecutable", "VirtualMachine", "convert"]
 
 
 class VirtualMachine:
@@ -38,11 +38,14 @@ class VirtualMachine:
         self._exec = exe
         self._machine = exe.make_machine(_memory(memory_cfg), self._remote)
         self._inputs: dict[str, list[Any]] = {}
+        self._signatures: dict[str, tuple[Sequence[str], Sequence[Type | None]]] = {}  # of functions that were called
         self._result: Any = None
         self._has_result = False
 
-    def init(self, device: Any) -> None:
-        """Says on which device, or devices, the machine runs: there is one. Raises ArgumentError, a TypeError."""
+    def init(self, device: Any = None, *, ctx: Any = None) -> None:
+        """Says on which device, or devices, the machine runs: there is one. `ctx` is what `device` was called before 0.8. Raises
+        ArgumentError, a TypeError."""
+        device = ctx if device is None else device
         devices = list(device) if isinstance(device, (list, tuple)) else [device]
         if not devices or not all(isinstance(each, Device) for each in devices):
             raise ArgumentError("dev is expected to be Device or List[Device]")
@@ -69,10 +72,15 @@ class VirtualMachine:
             "VirtualMachine",
         )
 
+    mod = module  # as it was called before 0.8
+
     # ---- inputs ----
 
     def _signature(self, name: str) -> tuple[Sequence[str], Sequence[Type | None]]:
-        return self._exec.signature(name)
+        known = self._signatures.get(name)
+        if known is None:
+            known = self._signatures[name] = self._exec.signature(name)
+        return known
 
     def set_input(self, func_name: str, *args: Any, **kwargs: Any) -> None:
         """Arguments for the calls that follow, by place or name. Raises ArgumentError."""
@@ -80,8 +88,10 @@ class VirtualMachine:
 
     def _arguments(self, func_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         names, types = self._signature(func_name)
+        if not kwargs and len(args) == len(names):
+            return list(map(argument, args, types))
         if unknown := [name for name in kwargs if name not in names]:
-            raise ArgumentError(
+            raise UnknownArgumentError(
                 f"{func_name} has no parameters {', '.join(unknown)}; it has {', '.join(names) or 'none'}"
             )
         rest = iter(args)
@@ -209,6 +219,11 @@ class VirtualMachine:
             whole = Module({"end_to_end": lambda: self.invoke(func_name, *args, **kwargs)}, "VirtualMachine")
             return whole.time_evaluator("end_to_end", device, **vars(repeats))()
         return self.module.time_evaluator("invoke", device, **vars(repeats))(func_name)
+
+
+def convert(args: Any) -> list[Any]:
+    """Arguments as a machine takes them: NDArrays, and of nested lists ADTs. Raises ArgumentError."""
+    return [argument(each, None) for each in (args if isinstance(args, (list, tuple)) else [args])]
 
 
 _UNSET = object()

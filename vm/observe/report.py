@@ -180,10 +180,10 @@ class Report(Suggesting):
         )
 
     @staticmethod
-    def from_json(text: str) -> Report:
+    def from_json(s: str) -> Report:
         """The report that `json` wrote, here or in TVM. Raises FormatError."""
         try:
-            found = json.loads(text)
+            found = json.loads(s)
         except (ValueError, TypeError, RecursionError) as error:
             raise FormatError(f"Report.from_json: this is not JSON: {error}") from None
         calls = _of_json(found, dict, "a report").get("calls", [])
@@ -265,9 +265,8 @@ def merged(values: list[Metric]) -> Metric:
 
 
 def _to_json(metrics: Metrics) -> dict[str, dict[str, Any]]:
-    return {
-        name: {_NAMES[type(value)]: value if isinstance(value, str) else value.value} for name, value in metrics.items()
-    }
+    kinds = ((name, str if isinstance(value, str) else type(value), value) for name, value in metrics.items())
+    return {name: {_NAMES[kind]: str(value) if kind is str else value.value} for name, kind, value in kinds}  # type: ignore[union-attr]
 
 
 def _is_number(value: Any) -> bool:

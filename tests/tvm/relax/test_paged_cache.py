@@ -11,7 +11,7 @@ from treadle.decode.rotary import Rotary
 from treadle.formats.messages.errors import CacheFullError
 from treadle.tvm.runtime import ShapeTuple
 
-from ...vm.paged_reference import Reference
+from ...decode.paged_reference import Reference
 
 LAYERS, HEADS, KV_HEADS, PAGE_SIZE = 2, 8, 2, 16
 NONE, NORMAL, INLINE = range(3)

@@ -235,3 +235,31 @@ def test_any_number_of_boxes_is_counted_and_suppressed_as_a_known_one() -> None:
 
     for mine, other in zip(found(ANY, ANY), found(2, 7), strict=True):
         np.testing.assert_array_equal(mine, other)
+
+
+@pytest.mark.parametrize("bounds", [(1, 3), (-3, -1), (-3, 5), (1, -1), (0, 9), (-3, 2)])
+def test_bounds_of_a_slice_that_a_run_computes_count_from_the_end_where_they_are_negative(
+    bounds: tuple[int, int],
+) -> None:
+    x, data = relay.var("x", shape=(5,)), np.arange(5, dtype="float32")
+    begin, end = (relay.var(name, shape=(1,), dtype="int64") for name in ("begin", "end"))
+    computed = [np.array([bound]) for bound in bounds]
+    for step in (1, -1):
+        program = relay.Function([x, begin, end], relay.strided_slice(x, begin, end, [step]))
+        found = relay.create_executor("vm").evaluate(program)(data, *computed).numpy()
+        assert found.tolist() == data[slice(*bounds, step)].tolist()
+    first, size = bounds
+    last = 5 if size < 0 else first % 5 + size
+    for given in (end, relay.const([size], "int64")):
+        program = relay.Function([x, begin, end], relay.strided_slice(x, begin, given, slice_mode="size"))
+        found = relay.create_executor("vm").evaluate(program)(data, *computed).numpy()
+        assert found.tolist() == data[first % 5 : last].tolist()
+
+
+@pytest.mark.parametrize("count", [2, 0, -1])
+def test_top_of_a_computed_number_below_one_is_all(count: int) -> None:
+    x, k = relay.var("x", shape=(3, 4)), relay.var("k", shape=(), dtype="int32")
+    data = np.arange(12, dtype="float32").reshape(3, 4)
+    program = relay.Function([x, k], relay.topk(x, k, ret_type="values"))
+    found = relay.create_executor("vm").evaluate(program)(data, np.int32(count)).numpy()
+    assert found.tolist() == data[:, ::-1][:, : count if count > 0 else 4].tolist()

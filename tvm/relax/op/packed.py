@@ -9,6 +9,7 @@ from ....compiler.builder.programs import Expression, expression, import_
 from ....formats.messages.errors import ArgumentError
 from ....formats.types import FunctionType, TensorType, TupleType, Type
 from ..packed import DPS, PACKED
+from ..struct_info import StructInfo, type_of
 
 __all__ = ["Call", "ExternFunc", "call_dps_packed", "call_packed", "call_pure_packed"]
 
@@ -30,10 +31,10 @@ def Call(op: Any, args: Sequence[Any], attrs: Any = None, sinfo_args: Any = (), 
 
 def call_packed(func: ExternFunc | str, *args: Any, sinfo_args: Any = (), **attrs: Any) -> Expression:
     """What a registered function gives, of the type `sinfo_args`; without one, (): what it gives is dropped."""
-    several = [sinfo_args] if isinstance(sinfo_args, (TensorType, TupleType)) else list(sinfo_args)
+    several = [sinfo_args] if isinstance(sinfo_args, (StructInfo, TensorType, TupleType)) else list(sinfo_args)
     if len(several) > 1:
         raise ArgumentError(f"call_packed: expected one type in sinfo_args, got {len(several)}")
-    return _call(PACKED, func, args, several[0] if several else TupleType(()))
+    return _call(PACKED, func, args, type_of(several[0]) if several else TupleType(()))
 
 
 def call_pure_packed(func: ExternFunc | str, *args: Any, sinfo_args: Any = (), **attrs: Any) -> Expression:
@@ -44,7 +45,8 @@ def call_pure_packed(func: ExternFunc | str, *args: Any, sinfo_args: Any = (), *
 def call_dps_packed(func: ExternFunc | str, args: Any, out_sinfo: Any) -> Expression:
     """The tensors of the types `out_sinfo` that a registered function writes, which is given them after its arguments."""
     operands = [args] if isinstance(args, Expression) else list(args)
-    result = TupleType(tuple(out_sinfo)) if isinstance(out_sinfo, (list, tuple)) else out_sinfo
+    several = isinstance(out_sinfo, (list, tuple))
+    result = TupleType(tuple(map(type_of, out_sinfo))) if several else type_of(out_sinfo)
     fields = result.fields if isinstance(result, TupleType) else (result,)
     if not fields or not all(isinstance(field, TensorType) for field in fields):
         raise ArgumentError(f"call_dps_packed: expected types of tensors in out_sinfo, got {out_sinfo!r}")

@@ -7,7 +7,9 @@ from typing import Any
 
 from ....compiler.builder.programs import Expression
 from .. import op
-from ..block_builder import BlockBuilder, TensorStructInfo, Var
+from ..block_builder import BlockBuilder
+from ..struct_info import TensorStructInfo
+from ..values import Var
 
 __all__ = ["Linear", "LogSoftmax", "Module", "Parameter", "Placeholder", "ReLU", "Sequential", "emit"]
 

@@ -41,7 +41,8 @@ def topk(
     along = axis_of(data, axis)
     known = as_dims(k)
     if known is None:
-        waits, known = sizes_of(op.reshape(k, shape=(1,)))
+        wide, size = op.cast(k, dtype="int64"), op.take(op.shape(data), programs.constant(along), axis=0)
+        waits, known = sizes_of(op.reshape(op.where(op.less(wide, programs.constant(1)), size, wide), shape=(1,)))
         values, places = _few(data, waits, known[0], along, bool(is_ascend))
     else:
         count = known[0]

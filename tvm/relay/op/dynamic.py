@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ....compiler.builder import programs
@@ -99,13 +100,44 @@ def sliced_by(data: Expression, begin: Any, end: Any, strides: Expression, axes:
     return data
 
 
+def computed_bounds(
+    data: Expression, begin: Any, end: Any, axes: Sequence[int], is_size: bool
+) -> tuple[list[Expression], list[Dim], list[Dim]]:
+    """Bounds along axes, some of them known only at run time, as Python has them: negative ones count from the end, and none lies
+    outside. `is_size`: `end` says how many elements, below 0 all that follow. What binds them, firsts and lasts."""
+    firsts, lasts = _scalars(begin), _scalars(end)
+    zero, sizes = programs.constant(0), op.shape(data)
+    waits: list[Expression] = []
+    made: tuple[list[Dim], list[Dim]] = ([], [])
+    for place, axis in enumerate(axes):
+        size = op.take(sizes, programs.constant(axis), axis=0)
+        first = firsts[place] if place < len(firsts) and firsts[place] is not None else zero
+        last = lasts[place] if place < len(lasts) and lasts[place] is not None else None
+        first = op.maximum(op.where(op.less(first, zero), op.add(first, size), first), zero)
+        if last is None:
+            last = size
+        else:
+            following, from_end = (op.add(first, last), size) if is_size else (last, op.add(last, size))
+            last = op.maximum(op.where(op.less(last, zero), from_end, following), zero)
+        for bound, several in zip((first, last), made, strict=True):
+            waiting, bound_dims = sizes_of(op.reshape(op.minimum(bound, size), shape=(1,)))
+            waits += waiting
+            several += bound_dims
+    return waits, *made
+
+
+def known_length(vector: Expression) -> int:
+    """How many elements a vector has. Raises InferenceError where that is not known."""
+    length = type_of(vector).shape
+    if len(length) != 1 or not isinstance(length[0], int):
+        raise InferenceError("bounds and strides of a slice must be vectors of known length")
+    return length[0]
+
+
 def _scalars(numbers: Any) -> list[Any]:
     """The elements of a vector of known length, int64 scalars; None where there are none."""
     known = as_dims(numbers) if isinstance(numbers, Expression) else numbers
     if known is not None:
-        return [None if each is None else programs.constant(int(each)) for each in known]
-    length = type_of(numbers).shape
-    if len(length) != 1 or not isinstance(length[0], int):
-        raise InferenceError("bounds and strides of a slice must be vectors of known length")
+        return [None if each is None else programs.expression(each) for each in known]
     wide = op.cast(numbers, dtype="int64")
-    return [op.take(wide, programs.constant(place), axis=0) for place in range(length[0])]
+    return [op.take(wide, programs.constant(place), axis=0) for place in range(known_length(numbers))]

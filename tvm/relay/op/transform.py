@@ -16,7 +16,7 @@ from ....formats.dtypes import DType
 from ....formats.messages.errors import InferenceError
 from ..ty import dtype_name
 from .dynamic import broadcast_to_like as _broadcast_to_like
-from .dynamic import dims_of, full_of, reshaped_to, sizes_of, sliced_by
+from .dynamic import computed_bounds, dims_of, full_of, known_length, reshaped_to, sizes_of, sliced_by
 from .layouts import transformed
 from .reshaping import new_shape, reverse_shape
 from .table import (
@@ -346,22 +346,19 @@ def strided_slice(
 ) -> Expression:
     """begin:end:stride along axes, as in Python; with `size`, `end` is how many elements, -1 for all that follow."""
     strides = None if slice_mode == "size" else strides  # they are 1 then
-    if as_dims([1] if strides is None else strides) is None:
-        return sliced_by(data, begin, end, strides, axes)
-    waits: list[Expression] = []
-    bounds = []
-    for value in (begin, end):
-        listed = isinstance(value, (list, tuple))
-        more, known = dims_of([_DEFAULT if each is None else each for each in value] if listed else value)
-        waits += more
-        bounds.append(known)
     steps = as_dims([1] if strides is None else strides)
-    assert steps is not None
-    first, last = (tuple(each) for each in bounds)
-    last += (-1 if slice_mode == "size" else _DEFAULT,) * (len(first) - len(last))  # to the end
-    first += (_DEFAULT,) * (len(last) - len(first))  # from the beginning
-    along = [axis_of(data, int(axis)) for axis in axes] if axes is not None else list(range(len(first)))
-    steps = steps * len(first) if len(steps) == 1 else steps + (1,) * (len(first) - len(steps))
+    bounds = [_with_defaults(each) for each in (begin, end)]
+    if steps is None or (None in bounds and min(steps, default=1) < 0):
+        return sliced_by(data, begin, end, programs.constant(steps) if steps else strides, axes)
+    count = max(len(known) if known is not None else known_length(value) for known, value in zip(bounds, (begin, end)))  # noqa: B905
+    along = [axis_of(data, int(axis)) for axis in axes] if axes is not None else list(range(count))
+    steps = steps * len(along) if len(steps) == 1 else steps + (1,) * (len(along) - len(steps))
+    if None in bounds:
+        waits, starts, ends = computed_bounds(data, begin, end, along, slice_mode == "size")
+        return behind("slice", data, waits, starts=starts, ends=ends, axes=along, steps=steps)
+    first, last = (each or () for each in bounds)
+    last += (-1 if slice_mode == "size" else _DEFAULT,) * (len(along) - len(last))  # to the end
+    first += (_DEFAULT,) * (len(along) - len(first))  # from the beginning
     if slice_mode == "size":
         shape = type_of(data).shape
         last = tuple(
@@ -372,7 +369,13 @@ def strided_slice(
     last = tuple(
         (-_LAST if step < 0 else _LAST) if at == _DEFAULT else at for at, step in zip(last, steps, strict=True)
     )
-    return behind("slice", data, waits, starts=first, ends=last, axes=along, steps=steps)
+    return behind("slice", data, [], starts=first, ends=last, axes=along, steps=steps)
+
+
+def _with_defaults(bounds: Any) -> tuple[Any, ...] | None:
+    """Bounds that are known, those that were left out marked; None for those known only at run time."""
+    listed = isinstance(bounds, (list, tuple))
+    return as_dims([_DEFAULT if each is None else each for each in bounds] if listed else bounds)
 
 
 _LAST = 1 << 40  # after every end

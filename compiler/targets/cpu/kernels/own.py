@@ -9,19 +9,23 @@ def cross(a, b, out):                       # inputs, outputs; attributes of the
 from __future__ import annotations
 
 import ast
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from .....formats import dims
-from .....formats.dims import SymbolicDim
+from .....formats.dims import Dim, SymbolicDim
+from .....formats.dtypes import DType
 from .....formats.messages.errors import CompileError, KernelError
 from .....formats.primitive import PrimitiveDefinition
-from ....operators.own import OWN, OwnKernel
+from ....operators.own import OWN, OwnKernel, parsed
 from ....operators.table import bound_attributes
 from .. import costs
 from ..target import Target
 from .kernel import Kernel
-from .subscripts import Subscripts, Tensor, text_of, users_line, variable
+from .subscripts import Subscripts, Tensor, lines_of, text_of, users_line, variable
 from .writer import Writer, estimate, shape_of
 
 
@@ -60,29 +64,70 @@ def _kernel(own: OwnKernel, definition: PrimitiveDefinition, attributes: dict, t
             f"{len(definition.results)} outputs"
         )
     write = Writer(definition, target, own.operator)
-    tensors: dict[str, Tensor] = {}
-    for number, (name, type_) in enumerate(zip(own.tensors, types, strict=True)):
+    tensors = _tensors(write, own.tensors)
+    rewrite = Subscripts(own.operator, own.function, tensors, {name: attributes[name] for name in own.attributes})
+    counted = " * ".join(tensors[own.tensors[-1]].sizes) or "1"
+    elements = sum(estimate(dims.element_count(shape_of(result))) for result in definition.results)
+    _write_rounds(write, rewrite, f"{counted} * {costs.OWN_NS}", text_of)
+    return write.kernel(elements * costs.OWN_NS)
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """A tensor in scratch."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+def write_function(
+    write: Writer, function: Callable, scratch: Sequence[Scratch], constants: Mapping[str, Any], nanoseconds: str
+) -> int:
+    """Writes a function of ours, over the inputs, the outputs and tensors in scratch; returns the bytes of these.
+    `nanoseconds` is an expression of first sizes, that of `x` being x_0; other known sizes are numbers in the text."""
+    tree, used = parsed(function, write.title), 0
+    kernel = OwnKernel(write.title, tree)
+    tensors = _tensors(write, kernel.tensors[: len(kernel.tensors) - len(scratch)], has_numbers=True)
+    for name, each in zip(kernel.tensors[len(tensors) :], scratch, strict=True):
+        write(f"{name} = scratch + {used}")
+        tensors[name] = Tensor(name, tuple(map(str, each.shape)), each.dtype, True)
+        used += each.nbytes
+    _write_rounds(write, Subscripts(write.title, tree, tensors, constants), nanoseconds, lines_of)
+    return used
+
+
+def _tensors(write: Writer, names: Sequence[str], has_numbers: bool = False) -> dict[str, Tensor]:
+    """The inputs and outputs by these names, and their sizes: words, or after the first axis numbers in the text. Equal sizes of
+    an axis have one name: an index of one tensor is one of the other, and is checked for both or none."""
+    definition, tensors, sizes = write.definition, dict[str, Tensor](), dict[tuple[int, Dim], str]()
+    for number, (name, type_) in enumerate(zip(names, (*definition.params, *definition.results), strict=True)):
         is_output = number >= len(definition.params)
         address = variable(name)
         (write.output(address, number - len(definition.params)) if is_output else write.input(address, number))
-        sizes = tuple(write.size(f"{address}_{axis}", dim) for axis, dim in enumerate(shape_of(type_)))
-        tensors[name] = Tensor(address, sizes, type_.dtype, is_output)
-    rewrite = Subscripts(own.operator, own.function, tensors, {name: attributes[name] for name in own.attributes})
+        for axis, dim in enumerate(shape_of(type_)):
+            if (axis, dim) not in sizes:
+                is_number = axis and has_numbers and isinstance(dim, int)
+                sizes[axis, dim] = str(dim) if is_number else write.size(f"{address}_{axis}", dim)
+        places = tuple(sizes[place] for place in enumerate(shape_of(type_)))
+        tensors[name] = Tensor(address, places, type_.dtype, is_output)
+    return tensors
+
+
+def _write_rounds(
+    write: Writer, rewrite: Subscripts, nanoseconds: str, lines: Callable[[Sequence[ast.stmt]], list[str]]
+) -> None:
     before, loop = rewrite.shared()
-    elements = sum(estimate(dims.element_count(shape_of(result))) for result in definition.results)
     if loop is None:
         write.split("1", "0")
         made = rewrite.statements(before)
     else:
         made = rewrite.statements(before)
         units = rewrite.units(loop, made)
-        _write(write, [*made, ast.Assign([ast.Name("units")], units)])
-        counted = " * ".join(tensors[own.tensors[-1]].sizes) or "1"
-        write.split("units", f"{counted} * {costs.OWN_NS}")
+        write(*lines([*made, ast.Assign([ast.Name("units")], units)]))
+        write.split("units", nanoseconds)
         made = [rewrite.loop(loop, "first", "last")]
-    _write(write, made)
-    return write.kernel(elements * costs.OWN_NS)
-
-
-def _write(write: Writer, statements: list[ast.stmt]) -> None:
-    write(*text_of(statements))
+    write(*lines(made))

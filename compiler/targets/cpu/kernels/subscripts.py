@@ -63,6 +63,7 @@ class Subscripts:
         self._count = 0
         self._made: set[str] = set()  # variables of this class; a user's variables never have such names
         self._is_in_loop = False  # in the one over prange
+        self._within: dict[str, list[str]] = {}  # variables of loops that are indices of an axis of that size
 
     @property
     def body(self) -> list[ast.stmt]:
@@ -104,12 +105,34 @@ class Subscripts:
     def loop(self, node: ast.For, begin: str, end: str) -> ast.For:
         """The loop over `prange`, from one variable to another."""
         self._is_in_loop = True
-        return ast.For(
-            self._target(node.target),
-            ast.Call(ast.Name("range"), [ast.Name(begin), ast.Name(end)], []),
-            self._suite(node.body),
-            [],
-        )
+        assert isinstance(node.iter, ast.Call)
+        bounds = [ast.Constant(0), self.expression(node.iter.args[0], [])]
+        target, body = self._rounds(node, bounds)
+        return ast.For(target, ast.Call(ast.Name("range"), [ast.Name(begin), ast.Name(end)], []), body, [])
+
+    def _rounds(self, node: ast.For, bounds: Sequence[ast.expr]) -> tuple[ast.Name, list[ast.stmt]]:
+        """The variable and the body of a loop. A variable that counts from 0 or more up to an axis's size is an index of the axis
+        that needs no check, unless the body assigns to it."""
+        target, size = self._target(node.target), ast.unparse(bounds[-1])
+        is_counted = len(bounds) == 1 or (len(bounds) == 2 and self._is_natural(bounds[0]))
+        if not is_counted or any(
+            _stored(each) == _stored(node.target) for part in node.body for each in ast.walk(part)
+        ):
+            return target, self._suite(node.body)
+        within = self._within.setdefault(size, [])
+        within.append(target.id)
+        body = self._suite(node.body)
+        within.pop()
+        return target, body
+
+    def _is_natural(self, begin: ast.expr) -> bool:
+        """Whether a word is not negative for certain: a number, such a loop's variable, or the sum of two. Numbers of at
+        most 31 bits count, since sums of larger ones might overflow."""
+        if isinstance(begin, ast.BinOp):
+            return isinstance(begin.op, ast.Add) and self._is_natural(begin.left) and self._is_natural(begin.right)
+        if isinstance(begin, ast.Constant):
+            return isinstance(begin.value, int) and begin.value < 1 << 31
+        return isinstance(begin, ast.Name) and any(begin.id in names for names in self._within.values())
 
     def units(self, node: ast.For, made: list[ast.stmt]) -> ast.expr:
         """The number of iterations of the loop over `prange`."""
@@ -210,8 +233,8 @@ class Subscripts:
         if node.orelse or not isinstance(node.iter, ast.Call) or _dotted(node.iter.func) != "range":
             raise self._error(node, "a for loop is over a range, without else")
         bounds = [self.expression(each, made) for each in node.iter.args]
-        target = self._target(node.target)
-        made.append(ast.For(target, ast.Call(ast.Name("range"), bounds, []), self._suite(node.body), []))
+        target, body = self._rounds(node, bounds)
+        made.append(ast.For(target, ast.Call(ast.Name("range"), bounds, []), body, []))
 
     # ---- expressions ----
 
@@ -372,6 +395,8 @@ class Subscripts:
             name = self._fresh()
             made.append(ast.Assign([ast.Name(name)], index))
             index = ast.Name(name)
+        if ast.unparse(index) in self._within.get(size, ()):
+            return index
         outside = ast.BoolOp(
             ast.Or(),
             [
@@ -397,14 +422,28 @@ class Subscripts:
         return KernelError(f"operator {self._operator!r}: line {line} of its kernel: {message}")
 
 
+def _stored(node: ast.AST) -> str | None:
+    """The name that an expression gives a value, if it is one."""
+    return node.id if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) else None
+
+
 def _mark(node: ast.stmt) -> ast.stmt:
     return ast.Expr(ast.Constant(f"line {node.lineno}"))
+
+
+def _unparsed(statements: Sequence[ast.stmt]) -> list[str]:
+    return ast.unparse(ast.fix_missing_locations(ast.Module([*statements], []))).splitlines()
+
+
+def lines_of(statements: Sequence[ast.stmt]) -> list[str]:
+    """The lines of statements."""
+    return [line for line in _unparsed(statements) if not _MARK.fullmatch(line)]
 
 
 def text_of(statements: Sequence[ast.stmt]) -> list[str]:
     """The lines of statements, each with a comment that names the user's line."""
     lines, mark = [], ""
-    for line in ast.unparse(ast.fix_missing_locations(ast.Module([*statements], []))).splitlines():
+    for line in _unparsed(statements):
         found = _MARK.fullmatch(line)
         if found is None:
             lines.append(f"{line}{mark}")

@@ -7,24 +7,27 @@ So the last of several updates for one place wins, and sums are bitwise equal fo
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from .....formats import dims
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.shapes import axis_of
 from ....operators.table import bound_attributes
 from .. import costs
 from ..kernels.kernel import Kernel
-from ..kernels.writer import Writer, estimate, scaled, shape_of, write_copy
+from ..kernels.values import Code, Pointer, Value, bracketed, call, inside, least, product, reduced
+from ..kernels.writer import estimate, shape_of
 from ..target import Target
-from .gather import write_index, write_indices
+from .gather import bits, write_index, write_indices
 
 _STRIP = 64  # elements of a row, one of many that an axis has, that are one unit of work
 
-_COMBINED = {
-    "none": "{new}",
-    "add": "{old} + {new}",
-    "mul": "{old} * {new}",
-    "max": "maximum({old}, {new})",
-    "min": "minimum({old}, {new})",
+_COMBINED: dict[str, Callable[[Value, Value], Value]] = {
+    "none": lambda old, new: new,
+    "add": lambda old, new: old + new,
+    "mul": lambda old, new: old * new,
+    "max": lambda old, new: call("maximum", old, new),
+    "min": lambda old, new: call("minimum", old, new),
 }
 
 
@@ -33,28 +36,32 @@ def lower_put_along_axis(definition: PrimitiveDefinition, target: Target) -> Ker
     it = _Scatter.of(definition, target)
     if it is None:
         return None
-    write = it.write
+    code = it.code
     shape, indices = (list(shape_of(param)) for param in definition.params[:2])
     axis = axis_of(bound_attributes(definition.nodes[0])["axis"], len(shape))
-    length, count = shape[axis], indices[axis]
-    shape[axis] = indices[axis] = 1
-    if shape != indices:
+    if indices[:axis] + indices[axis + 1 :] != shape[:axis] + shape[axis + 1 :]:
         return None
-    outer, inner = dims.product(shape[:axis]), dims.product(shape[axis + 1 :])
-    write.sizes(outer=outer, length=length, inner=inner, count=count)
-    write(f"strips = (inner + {_STRIP - 1}) // {_STRIP}")
-    cost = f"({costs.SCATTER_PS // 20} * length + {costs.SCATTER_PS} * count)"
-    write.split("outer * strips", f"outer * inner * {cost} // 1000")
-    with write.block("for unit in range(first, last)"):
-        write("i = unit // strips", f"begin = (unit - i * strips) * {_STRIP}", f"end = min(begin + {_STRIP}, inner)")
-        if inner == 1:
-            it.write_copy("i * length", "i * length + length")
+    is_single = (within := dims.product(shape[axis + 1 :])) == 1
+    outer, length = code.size("outer", dims.product(shape[:axis])), code.size("length", shape[axis])
+    inner, count = code.size("inner", within), code.size("count", indices[axis])
+    strips = code.let("strips", (inner + (_STRIP - 1)) // _STRIP)
+    cost = costs.SCATTER_PS // 20 * length + costs.SCATTER_PS * count
+    first, last = code.split(outer * strips, outer * inner * cost // 1000)
+    with code.loop("unit", first, last) as unit:
+        i = code.let("i", unit // strips)
+        begin = code.let("begin", (unit - i * strips) * _STRIP)
+        end = code.let("end", least(begin + _STRIP, inner))
+        if is_single:
+            it.copy(i * length, i * length + length)
         else:
-            with write.block("for j in range(i * length, (i + 1) * length)"):
-                it.write_copy("j * inner + begin", "j * inner + end")
-        with write.block("for j in range(i * count, (i + 1) * count)"):
-            it.write_update("j", "i * length + at") if inner == 1 else it.write_row_of_updates()
-    return write.kernel(it.nanoseconds)
+            with code.loop("j", i * length, (i + 1) * length) as j:
+                it.copy(j * inner + begin, j * inner + end)
+        with code.loop("j", i * count, (i + 1) * count) as j:
+            if is_single:
+                it.update(j, length, lambda at: i * length + at)
+            else:
+                it.update_row(j * inner, begin, end, length, lambda at: (i * length + at) * inner)
+    return code.kernel(it.nanoseconds)
 
 
 def lower_scatter_nd(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -62,25 +69,28 @@ def lower_scatter_nd(definition: PrimitiveDefinition, target: Target) -> Kernel 
     it = _Scatter.of(definition, target)
     if it is None:
         return None
-    write = it.write
+    code = it.code
     shape, indices = (shape_of(param) for param in definition.params[:2])
     depth = int(indices[-1])  # type: ignore[arg-type]
-    for axis in range(depth):
-        write.size(f"length{axis}", shape[axis])
-    write.sizes(count=dims.product(indices[:-1]), inner=dims.product(shape[depth:]))
-    write(f"size = {' * '.join(f'length{axis}' for axis in range(depth))} * inner")
-    cost = f"({costs.SCATTER_PS // 20} * size + {costs.SCATTER_PS} * count * inner)"
+    lengths = [code.size(f"length{axis}", shape[axis]) for axis in range(depth)]
+    count, inner = code.size("count", dims.product(indices[:-1])), code.size("inner", dims.product(shape[depth:]))
+    size = code.let("size", product([*lengths, inner]))
+    cost = costs.SCATTER_PS // 20 * size + costs.SCATTER_PS * count * inner
     # each part looks at all indices, which takes about as long as to add a vector or two
-    write(f"blocks = min((size + {costs.INDEX_UNIT - 1}) // {costs.INDEX_UNIT}, 2 + inner // {8 * write.lanes} * 2)")
-    write.split("blocks", f"{cost} // 1000")
-    write("begin = first * size // max(blocks, 1)", "end = last * size // max(blocks, 1)")
-    it.write_copy("begin", "end")
-    with write.block("for j in range(count)"):
-        write("at = 0")
-        write_indices(write, it.index, "j", depth)
-        write("start = at * inner", "stop = min(start + inner, end)")
-        it.write_updates("max(start, begin)", "stop", "k + (j * inner - start)", "k")
-    return write.kernel(it.nanoseconds)
+    blocks = code.let(
+        "blocks", least((size + (costs.INDEX_UNIT - 1)) // costs.INDEX_UNIT, 2 + inner // (8 * code.lanes) * 2)
+    )
+    first, last = code.split(blocks, bracketed(cost) // 1000)
+    begin, end = (code.let(name, at * size // call("max", blocks, 1)) for name, at in (("begin", first), ("end", last)))
+    it.copy(begin, end)
+    with code.loop("j", count) as j:
+        at = write_indices(code, it.indices, j, lengths, code.let("at", 0))
+        start = code.let("start", at * inner)
+        stop = code.let("stop", least(start + inner, end))
+        with code.loop("k", call("max", start, begin), stop, code.lanes) as k:
+            rest = code.let("rest", least(code.lanes, stop - k))
+            it.put(k + (j * inner - start), k, rest)
+    return code.kernel(it.nanoseconds)
 
 
 class _Scatter:
@@ -98,51 +108,42 @@ class _Scatter:
 
     def __init__(self, definition: PrimitiveDefinition, target: Target, reduction: str) -> None:
         dtype = definition.params[0].dtype
-        self.itemsize = dtype.itemsize
-        self.type = f"uint{8 * self.itemsize}" if reduction == "none" else dtype.name
-        self.index = definition.params[1].dtype
+        element = bits(dtype.itemsize) if reduction == "none" else dtype
         self.combined = _COMBINED[reduction]
-        self.write = Writer(definition, target, f"{definition.nodes[0].operator}, {reduction}")
-        self.write.inputs((0, 1, 2), "x", "indices", "updates")
-        self.write.output("target", 0)
+        self.code = code = Code(definition, target, f"{definition.nodes[0].operator}, {reduction}")
+        self.x, self.indices, self.updates = (
+            code.input("x", 0, element),
+            code.input("indices", 1),
+            code.input("updates", 2, element),
+        )
+        self.target = code.output("target", 0, element)
         copied, updates = (estimate(dims.element_count(shape_of(definition.params[i]))) for i in (0, 2))
         self.nanoseconds = (copied / 20 + updates) * costs.SCATTER_PS / 1000
 
-    def write_copy(self, begin: str, end: str) -> None:
+    def copy(self, begin: Value, end: Value) -> None:
         """Copies elements of x."""
-        self.write(f"copied = {begin}", f"copied_end = {end}")
-        write_copy(self.write, self.itemsize, "target", "x", "copied", "copied_end")
+        begin, end = self.code.let("copied", begin), self.code.let("copied_end", end)
+        self.code.copy(self.target, self.x, begin, end)
 
-    def write_updates(self, begin: str, end: str, source: str, place: str) -> None:
-        """Updates for neighbouring places, `begin` to `end`: update number `source` for place number `place`."""
-        write = self.write
-        with write.block(f"for k in range({begin}, {end}, {write.lanes})"):
-            write(f"rest = min({write.lanes}, {end} - k)")
-            self._write_vector(source, place)
+    def put(self, source: Value, place: Value, *count: Value) -> None:
+        """Applies update number `source` to place number `place`; with a count, that many neighbours."""
+        load = Pointer.vector if count else Pointer.scalar
+        combined = self.combined(load(self.target, place, *count), load(self.updates, source, *count))
+        self.target.store(place, combined, *count)
 
-    def _write_vector(self, source: str, place: str) -> None:
-        here = scaled(place, self.itemsize)
-        new = f"vload_{self.type}(updates, {scaled(source, self.itemsize)}, rest)"
-        combined = self.combined.format(old=f"vload_{self.type}(target, {here}, rest)", new=new)
-        self.write(f"vstore(target, {here}, {combined}, rest)")
+    def update(self, source: Value, length: Value, place: Callable[[Value], Value]) -> None:
+        """Applies update number `source` to the place given by its index."""
+        self.put(source, place(write_index(self.code, self.indices, source, length)))
 
-    def write_row_of_updates(self) -> None:
-        """Updates `begin` to `end` of row j. Their indices are often the same: a row's index, repeated along it."""
-        write, lanes = self.write, self.write.lanes
-        with write.block(f"for k in range(begin, end, {lanes})"):
-            write(f"rest = min({lanes}, end - k)")
-            found = f"vload_{self.index.name}(indices, {scaled('j * inner + k', self.index.itemsize)}, rest)"
-            write_index(write, self.index, "j * inner + k", "length")
-            first = f"load_{self.index.name}(indices, {scaled('j * inner + k', self.index.itemsize)})"
-            with write.block(f"if all_lanes(({found} == {first}) | ~inside(rest))"):
-                self._write_vector("j * inner + k", "(i * length + at) * inner + k")
-            with write.block("else"), write.block("for n in range(k, k + rest)"):
-                self.write_update("j * inner + n", "(i * length + at) * inner + n")
-
-    def write_update(self, source: str, place: str) -> None:
-        """Applies update number `source` to the place given by its index, `at`."""
-        write_index(self.write, self.index, source, "length")
-        here = scaled(place, self.itemsize)
-        new = f"load_{self.type}(updates, {scaled(source, self.itemsize)})"
-        combined = self.combined.format(old=f"load_{self.type}(target, {here})", new=new)
-        self.write(f"store_{self.type}(target, {here}, {combined})")
+    def update_row(self, row: Value, begin: Value, end: Value, length: Value, place: Callable[[Value], Value]) -> None:
+        """Updates `begin` to `end` of the row that starts at update `row`, for the same places of the row that starts at
+        `place(index)`. Indices are often the same: a row's index, repeated along it."""
+        code = self.code
+        with code.loop("k", begin, end, code.lanes) as k:
+            rest = code.let("rest", least(code.lanes, end - k))
+            at = write_index(code, self.indices, row + k, length)
+            found, first = self.indices.vector(row + k, rest), self.indices.scalar(row + k)
+            with code.when(reduced("all_lanes", bracketed(found.equals(first)) | ~inside(rest))):
+                self.put(row + k, place(at) + k, rest)
+            with code.otherwise(), code.loop("n", k, k + rest) as n:
+                self.update(row + n, length, lambda at: place(at) + n)

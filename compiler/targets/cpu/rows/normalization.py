@@ -7,7 +7,8 @@ two passes, since the difference of squares would cancel.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import operator
+from collections.abc import Callable
 
 from .....formats import dims
 from .....formats.dims import Dim
@@ -18,11 +19,11 @@ from ....operators.shapes import axis_of
 from ....operators.table import bound_attributes
 from .. import costs
 from ..kernels.anchor import Anchored
-from ..kernels.expression import computed_type, literal
 from ..kernels.kernel import Kernel
-from ..kernels.writer import Writer, estimate, scaled, shape_of, stored, widened
+from ..kernels.values import Code, Value, bracketed, call, constant, least
+from ..kernels.writer import estimate, shape_of
 from ..target import Target
-from .rowwise import RowProgram, Step, Work, sum_of
+from .rowwise import Result, RowProgram, Step, Work, sum_of
 
 
 class Normalized:
@@ -34,16 +35,16 @@ class Normalized:
         everywhere = [True] * len(kept)
         self.inputs, self.others = self.work.add_prologue(), self.work.add_epilogue(everywhere)
         self.outputs = self.work.add_outputs(everywhere)
-        self.write = Writer(anchored.definition, target, anchored.title)
+        self.code = Code(anchored.definition, target, anchored.title)
         self.type = anchored.node.results[0].dtype
-        self.dtype = computed_type(self.type)
+        self.dtype = self.type.computed
 
     @property
     def reads(self) -> list[int]:
         return list(self.inputs.values())
 
-    def element(self, step: Step) -> str:
-        """The variable of the input's element. Passes after the first one read it from scratch, if it is kept there and
+    def element(self, step: Step) -> Value:
+        """The input's element. Passes after the first one read it from scratch, if it is kept there and
         recomputing it would take longer."""
         is_kept = step.program.kept and (step.program.is_spread or self.anchored.prologue.nodes)
         if is_kept and step.program.has_kept:
@@ -54,32 +55,35 @@ class Normalized:
             step.keep(value)
         return value
 
-    def exponential(self, step: Step) -> str:
+    def peak(self, program: RowProgram) -> Result:
+        """The greatest element of a row."""
+        found = program.greatest(self.dtype, self.reads, self.element, self.anchored.prologue.cost)
+        return program.statistic("peak", self.dtype, lambda greatest: greatest, found)
+
+    def exponential(self, step: Step, peak: Result) -> Value:
         """The exponential of the input's element less `peak`, the greatest one."""
         function = "exp_of_negative" if self.dtype is DType.float32 else "exp"
-        return f"{function}({self.element(step)} - {step.statistic('peak')})"
+        return call(function, self.element(step) - step.of(peak))
 
-    def write_elements(self, program: RowProgram, value: Callable[[Step], str], reads: list[int]) -> None:
+    def write_elements(self, program: RowProgram, value: Callable[[Step], Value], reads: list[int]) -> None:
         """The last pass: the epilogue on `value`, and the stores."""
 
-        def body(step: Step) -> Mapping[str, str]:
-            name = f"v{self.anchored.number}{step.suffix}"
-            step.write(f"{name} = {value(step)}")
-            results = step.evaluate(self.anchored.epilogue, {self.anchored.number: name}, self.others)
+        def body(step: Step) -> None:
+            found = step.let(f"v{self.anchored.number}", value(step))
+            results = step.evaluate(self.anchored.epilogue, {self.anchored.number: found}, self.others)
             for tensor, number in zip(self.outputs, self.anchored.definition.outputs, strict=True):
                 step.store(tensor, results[number])
-            return {}
 
-        program.reduce([], [*reads, *self.others.values()], self.outputs, body)
+        program.for_each([*reads, *self.others.values()], self.outputs, body)
 
     def kernel(self, nanoseconds: float, passes: Callable[[RowProgram], None]) -> Kernel | None:
         """The kernel whose passes over a row `passes` writes. None if a tensor does not fit."""
         cost = nanoseconds + self.anchored.prologue.cost + self.anchored.epilogue.cost
-        program = self.work.program(self.write, cost, self.dtype)
+        program = self.work.program(self.code, cost, self.dtype)
         if program is None:
             return None
         program.run(lambda: passes(program))
-        return self.write.kernel(cost * estimate(dims.element_count(self.anchored.whole)), program.scratch_bytes)
+        return self.code.kernel(cost * estimate(dims.element_count(self.anchored.whole)), program.scratch_bytes)
 
 
 def lower_softmax(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -94,26 +98,23 @@ def lower_softmax(definition: PrimitiveDefinition, target: Target) -> Kernel | N
     keeps = not anchored.epilogue.nodes and len(it.outputs) == 1 and it.type is it.dtype
 
     def passes(program: RowProgram) -> None:
-        program.reduce_to_greatest(it.dtype, it.reads, it.element, anchored.prologue.cost)
-        program.statistic("peak", "{greatest}", ["greatest"], it.dtype)
+        peak = it.peak(program)
 
-        def exponentials(step: Step) -> Mapping[str, str]:
-            step.write(f"e{step.suffix} = {it.exponential(step)}")
+        def exponential(step: Step) -> Value:
+            found = step.let("e", it.exponential(step, peak))
             if program.kept:
-                step.keep(f"e{step.suffix}")
+                step.keep(found)
             elif keeps:
-                step.store(it.outputs[0], f"e{step.suffix}")
-            return {"total": f"e{step.suffix}"}
+                step.store(it.outputs[0], found)
+            return found
 
-        program.reduce([sum_of("total", it.dtype)], it.reads, it.outputs if keeps else [], exponentials)
-        program.statistic("scale", "1.0 / {total}", ["total"], it.dtype)
+        total = program.reduce(sum_of("total", it.dtype), it.reads, exponential, it.outputs if keeps else [])
+        scale = program.statistic("scale", it.dtype, lambda total: 1.0 / total, total)
 
-        def result(step: Step) -> str:
+        def result(step: Step) -> Value:
             if program.kept:
-                return f"{step.kept()} * {step.statistic('scale')}"
-            if keeps:
-                return f"{step.load(it.outputs[0])} * {step.statistic('scale')}"
-            return f"{it.exponential(step)} * {step.statistic('scale')}"
+                return step.kept() * step.of(scale)
+            return (step.load(it.outputs[0]) if keeps else it.exponential(step, peak)) * step.of(scale)
 
         it.write_elements(program, result, it.outputs if keeps else it.reads)
 
@@ -130,19 +131,12 @@ def lower_log_softmax(definition: PrimitiveDefinition, target: Target) -> Kernel
     it = Normalized(anchored, [place != axis for place in range(rank)], target)
 
     def passes(program: RowProgram) -> None:
-        program.reduce_to_greatest(it.dtype, it.reads, it.element, anchored.prologue.cost)
-        program.statistic("peak", "{greatest}", ["greatest"], it.dtype)
-
-        def exponential(step: Step) -> Mapping[str, str]:
-            return {"total": it.exponential(step)}
-
-        program.reduce([sum_of("total", it.dtype)], it.reads, [], exponential)
-        program.statistic("sum", "{total}", ["total"], it.dtype)
-        program.define("log_sum", "log({sum})", ["sum"])
+        peak = it.peak(program)
+        total = program.reduce(sum_of("total", it.dtype), it.reads, lambda step: it.exponential(step, peak))
+        sum_ = program.statistic("sum", it.dtype, lambda total: total, total)
+        log_sum = program.define("log_sum", lambda sum_: call("log", sum_), sum_)
         it.write_elements(
-            program,
-            lambda step: f"({it.element(step)} - {step.statistic('peak')}) - {step.statistic('log_sum')}",
-            it.reads,
+            program, lambda step: bracketed(it.element(step) - step.of(peak)) - step.of(log_sum), it.reads
         )
 
     return it.kernel(costs.SOFTMAX_NS, passes)
@@ -161,34 +155,37 @@ def _lower_standardized(
     Without `centered` the mean is taken to be 0. The kernel fails where `rest` is not 0.
     """
     it = Normalized(anchored, kept, target)
-    it.write.require_zero(rest)
+    it.code.write.require_zero(rest)
     parameters = [anchored.parameter(place) for place in range(1, len(anchored.node.inputs))]
     if None in parameters:
         return None
     params = anchored.definition.params
     factors = [it.work.add(i, params[i], shape) for i, shape in zip(parameters, affine, strict=False) if i is not None]
-    epsilon = literal(anchored.attributes["epsilon"], DType.float64)
-
-    def deviation(step: Step) -> str:
-        return f"({it.element(step)} - {step.statistic('mean')})" if centered else it.element(step)
+    epsilon = constant(anchored.attributes["epsilon"])
 
     def passes(program: RowProgram) -> None:
+        mean = None
         if centered:
-            program.reduce([sum_of("total", it.dtype)], it.reads, [], lambda step: {"total": it.element(step)})
-            program.statistic("mean", "{total} * share", ["total"], it.dtype)
+            total = program.reduce(sum_of("total", it.dtype), it.reads, it.element)
+            mean = program.statistic("mean", it.dtype, lambda total: total * program.share, total)
 
-        def square(step: Step) -> Mapping[str, str]:
-            step.write(f"d{step.suffix} = {deviation(step)}")
-            return {"squares": f"d{step.suffix} * d{step.suffix}"}
+        def deviation(step: Step) -> Value:
+            return it.element(step) if mean is None else it.element(step) - step.of(mean)
 
-        program.reduce([sum_of("squares", it.dtype)], it.reads, [], square)
-        program.statistic("scale", f"1.0 / sqrt({{squares}} * share + {epsilon})", ["squares"], it.dtype)
+        def square(step: Step) -> Value:
+            found = step.let("d", deviation(step) if mean is None else bracketed(deviation(step)))
+            return found * found
 
-        def result(step: Step) -> str:
-            text = f"{deviation(step)} * {step.statistic('scale')}"
-            for symbol, tensor in zip("*+", factors, strict=False):
-                text = f"{text} {symbol} {step.load(tensor)}"
-            return text
+        squares = program.reduce(sum_of("squares", it.dtype), it.reads, square)
+        scale = program.statistic(
+            "scale", it.dtype, lambda squares: 1.0 / call("sqrt", squares * program.share + epsilon), squares
+        )
+
+        def result(step: Step) -> Value:
+            value = deviation(step) * step.of(scale)
+            for combine, tensor in zip((operator.mul, operator.add), factors, strict=False):
+                value = combine(value, step.load(tensor))
+            return value
 
         it.write_elements(program, result, [*it.reads, *factors])
 
@@ -244,12 +241,12 @@ def lower_batch(definition: PrimitiveDefinition, target: Target) -> Kernel | Non
     it = Normalized(anchored, [True] * rank, target)
     params, channels = definition.params, (anchored.whole[1], *[1] * (rank - 2))
     given = [it.work.add(i, params[i], channels) for i in parameters if i is not None]
-    epsilon = literal(anchored.attributes["epsilon"], it.dtype)
+    epsilon = constant(anchored.attributes["epsilon"], it.dtype)
 
-    def result(step: Step) -> str:
+    def result(step: Step) -> Value:
         x = it.element(step)
         scale, bias, mean, variance = (step.load(tensor) for tensor in given)
-        return f"({x} - {mean}) * ({scale} / sqrt({variance} + {epsilon})) + {bias}"
+        return (x - mean) * (scale / call("sqrt", variance + epsilon)) + bias
 
     return it.kernel(costs.BATCH_NORM_NS, lambda program: it.write_elements(program, result, [*it.reads, *given]))
 
@@ -260,39 +257,32 @@ def lower_local_response(definition: PrimitiveDefinition, target: Target) -> Ker
         return None
     attributes, dtype = bound_attributes(definition.nodes[0]), definition.params[0].dtype
     images, channels, *spatial = shape_of(definition.params[0])
-    write, computed, itemsize = (
-        Writer(definition, target, "local_response_normalization"),
-        computed_type(dtype),
-        dtype.itemsize,
-    )
+    code = Code(definition, target, "local_response_normalization")
     size = attributes["size"]
     before, after = (size - 1) // 2, size // 2
-    write.input("x", 0)
-    write.output("y", 0)
-    write.size("images", images)
-    write.size("channels", channels)
-    write.size("inner", dims.product(spatial))
-    write.split("images * channels", f"images * channels * inner * {size + 10} // 20")
-    with write.block("for row in range(first, last)"):
-        write("channel = row % channels")
-        write(f"low = row - min(channel, {before})", f"high = row + min(channels - 1 - channel, {after}) + 1")
-        with write.block(f"for i in range(0, inner, {write.lanes})"):
-            write("rest = inner - i", f"squares = splat_{computed.name}(0)")
-            with write.block("for neighbour in range(low, high)"):
-                place = scaled("neighbour * inner + i", itemsize)
-                write("v = " + widened(f"vload_{dtype.name}(x, {place}, rest)", dtype), "squares = fma(v, v, squares)")
-            place = scaled("row * inner + i", itemsize)
-            write("v = " + widened(f"vload_{dtype.name}(x, {place}, rest)", dtype))
-            share, bias = (
-                literal(number, DType.float64) for number in (attributes["alpha"] / size, attributes["bias"])
-            )
-            write(f"base = fma(squares, {share}, {bias})")
-            result = _divided_by_power("v", "base", attributes["beta"])
-            write(f"vstore(y, {place}, {stored(result, dtype)}, rest)")
-    return write.kernel(estimate(dims.element_count(shape_of(definition.params[0]))) * (size + 10) / 20)
+    x, y = code.input("x", 0), code.output("y", 0)
+    count, width = code.size("images", images), code.size("channels", channels)
+    inner = code.size("inner", dims.product(spatial))
+    first, last = code.split(count * width, count * width * inner * (size + 10) // 20)
+    share, bias = constant(attributes["alpha"] / size), constant(attributes["bias"])
+    with code.loop("row", first, last) as row:
+        channel = code.let("channel", row % width)
+        low = code.let("low", row - least(channel, before))
+        high = code.let("high", row + least(width - 1 - channel, after) + 1)
+        with code.loop("i", 0, inner, code.lanes) as i:
+            rest = code.let("rest", inner - i)
+            squares = code.let("squares", constant(0).splat(dtype.computed))
+            with code.loop("neighbour", low, high) as neighbour:
+                v = code.let("v", x.vector(neighbour * inner + i, rest).computed())
+                code.set(squares, call("fma", v, v, squares))
+            v = code.let("v", x.vector(row * inner + i, rest).computed())
+            base = code.let("base", call("fma", squares, share, bias))
+            y.store(row * inner + i, _divided_by_power(v, base, attributes["beta"]), rest)
+    return code.kernel(estimate(dims.element_count(shape_of(definition.params[0]))) * (size + 10) / 20)
 
 
-def _divided_by_power(value: str, base: str, exponent: float) -> str:
+def _divided_by_power(value: Value, base: Value, exponent: float) -> Value:
     if exponent == 0.75:  # every network's: two square roots
-        return f"{value} / (sqrt({base}) * sqrt(sqrt({base})))"
-    return f"{value} * exp(log({base}) * {literal(-exponent, DType.float64)})"
+        root = call("sqrt", base)
+        return value / (root * call("sqrt", root))
+    return value * call("exp", call("log", base) * constant(-exponent))

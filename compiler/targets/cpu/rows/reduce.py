@@ -13,44 +13,47 @@ from .....formats.primitive import PrimitiveDefinition
 from ....operators.shapes import axes_of
 from .. import costs
 from ..kernels.anchor import Anchored
-from ..kernels.expression import computed_type, literal
 from ..kernels.kernel import Kernel
-from ..kernels.writer import Writer, estimate
+from ..kernels.values import Code, Operand, Value, call, constant, select
+from ..kernels.writer import estimate
 from ..target import Target
-from .rowwise import Accumulator, RowProgram, Step, Work, sum_of
+from .rowwise import Accumulator, Result, RowProgram, Step, Work, sum_of
 
 
 @dataclass(frozen=True)
 class Reduction:
-    """A reduction operator: texts of an accumulated element {x}, and of the result from the {total} over `length` elements."""
+    """A reduction operator: what it accumulates of an element, and the result from the total over `length` elements."""
 
-    combine: str = "{a} + {v}"
-    identity: str = "0"  # or one of NumPy's names for a type's limits: min, max
+    combine: Callable[[Value, Value], Value] = lambda total, x: total + x
+    identity: Operand | str = 0  # or one of NumPy's names for a type's limits: min, max
     horizontal: str = "horizontal_sum"
-    element: str = "{x}"
-    result: str = "{total}"
+    element: Callable[[Value], Value] = lambda x: x
+    result: Callable[[Value, Value], Value] = lambda total, length: total
 
     def accumulator(self, dtype: DType) -> Accumulator:
         identity = self.identity
-        if identity in ("min", "max"):
+        if isinstance(identity, str):
             limits: float = -np.inf if identity == "min" else np.inf
-            identity = literal(limits if dtype.is_float else getattr(np.iinfo(dtype.numpy), identity), dtype)
+            identity = constant(limits if dtype.is_float else int(getattr(np.iinfo(dtype.numpy), identity)), dtype)
         return Accumulator("total", self.combine, identity, self.horizontal, dtype, self.horizontal == "horizontal_sum")
 
 
-_SQUARE = "{x} * {x}"
+def _square(x: Value) -> Value:
+    return x * x
+
+
 REDUCTIONS: dict[str, Reduction] = {
     "sum": Reduction(),
-    "mean": Reduction(result="{total} / length"),
-    "sum_of_squares": Reduction(element=_SQUARE),
-    "l1_norm": Reduction(element="absolute({x})"),
-    "l2_norm": Reduction(element=_SQUARE, result="sqrt({total})"),
-    "prod": Reduction("{a} * {v}", "1", "horizontal_product"),
+    "mean": Reduction(result=lambda total, length: total / length),
+    "sum_of_squares": Reduction(element=_square),
+    "l1_norm": Reduction(element=lambda x: call("absolute", x)),
+    "l2_norm": Reduction(element=_square, result=lambda total, length: call("sqrt", total)),
+    "prod": Reduction(lambda total, x: total * x, 1, "horizontal_product"),
     # the element's NaN check does not wait for the accumulator
-    "max": Reduction("maximum({v}, {a})", "min", "horizontal_maximum"),
-    "min": Reduction("minimum({v}, {a})", "max", "horizontal_minimum"),
-    "any": Reduction("{a} | {v}", "False", "any_lane"),
-    "all": Reduction("{a} & {v}", "True", "all_lanes"),
+    "max": Reduction(lambda a, x: call("maximum", x, a), "min", "horizontal_maximum"),
+    "min": Reduction(lambda a, x: call("minimum", x, a), "max", "horizontal_minimum"),
+    "any": Reduction(lambda a, x: a | x, False, "any_lane"),
+    "all": Reduction(lambda a, x: a & x, True, "all_lanes"),
 }
 
 
@@ -66,23 +69,23 @@ class Reduced:
         self.work = Work(anchored, kept)
         self.inputs, self.others = self.work.add_prologue(), self.work.add_epilogue(in_result)
         self.outputs = self.work.add_outputs(in_result)
-        self.write = Writer(anchored.definition, target, anchored.title)
-        self.dtype = computed_type(anchored.node.results[0].dtype)
+        self.code = Code(anchored.definition, target, anchored.title)
+        self.dtype = anchored.node.results[0].dtype.computed
         self.result = f"v{anchored.number}"
 
     @property
     def reads(self) -> list[int]:
         return list(self.inputs.values())
 
-    def element(self, step: Step) -> str:
-        """The variable of the reduced element."""
+    def element(self, step: Step) -> Value:
+        """The reduced element."""
         number = self.anchored.node.inputs[0]
         return step.evaluate(self.anchored.prologue, {}, self.inputs)[number]
 
-    def finish(self, program: RowProgram) -> None:
+    def finish(self, program: RowProgram, result: Result) -> None:
         """The epilogue on the result, and its stores."""
         for step in program.row_steps([*self.others.values(), *self.outputs]):
-            given = {self.anchored.number: step.statistic(self.result)}
+            given = {self.anchored.number: step.of(result)}
             results = step.evaluate(self.anchored.epilogue, given, self.others)
             for tensor, number in zip(self.outputs, self.anchored.definition.outputs, strict=True):
                 step.store(tensor, results[number])
@@ -90,11 +93,11 @@ class Reduced:
     def kernel(self, nanoseconds: float, passes: Callable[[RowProgram], None]) -> Kernel | None:
         itemsize = self.anchored.definition.values[self.anchored.node.inputs[0]].dtype.itemsize
         cost = self.anchored.prologue.cost + costs.CACHED_BYTE_NS * itemsize + nanoseconds
-        program = self.work.program(self.write, cost)
+        program = self.work.program(self.code, cost)
         if program is None:
             return None
         program.run(lambda: passes(program))
-        return self.write.kernel(cost * estimate(dims.element_count(self.anchored.whole)))
+        return self.code.kernel(cost * estimate(dims.element_count(self.anchored.whole)))
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -106,12 +109,11 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     accumulator = reduction.accumulator(reduced.dtype)
 
     def passes(program: RowProgram) -> None:
-        def body(step: Step) -> dict[str, str]:
-            return {"total": reduction.element.format(x=reduced.element(step))}
-
-        program.reduce([accumulator], reduced.reads, [], body)
-        program.statistic(reduced.result, reduction.result, ["total"], reduced.dtype)
-        reduced.finish(program)
+        total = program.reduce(accumulator, reduced.reads, lambda step: reduction.element(reduced.element(step)))
+        made = program.statistic(
+            reduced.result, reduced.dtype, lambda total: reduction.result(total, program.length), total
+        )
+        reduced.finish(program, made)
 
     return reduced.kernel(0.0, passes)
 
@@ -125,16 +127,17 @@ def lower_log_sum_exp(definition: PrimitiveDefinition, target: Target) -> Kernel
     dtype = reduced.dtype
 
     def passes(program: RowProgram) -> None:
-        program.reduce_to_greatest(dtype, reduced.reads, reduced.element, anchored.prologue.cost)
-        program.statistic("peak", "{greatest}", ["greatest"], dtype)
-        program.define("shift", "select(isfinite({peak}), {peak}, 0.0)", ["peak"])  # avoids ∞ - ∞
+        greatest = program.greatest(dtype, reduced.reads, reduced.element, anchored.prologue.cost)
+        peak = program.statistic("peak", dtype, lambda greatest: greatest, greatest)
+        # avoids ∞ - ∞
+        shift = program.define("shift", lambda peak: select(call("isfinite", peak), peak, 0.0), peak)
 
-        def body(step: Step) -> dict[str, str]:
-            return {"total": f"exp({reduced.element(step)} - {step.statistic('shift')})"}
+        def exponential(step: Step) -> Value:
+            return call("exp", reduced.element(step) - step.of(shift))
 
-        program.reduce([sum_of("total", dtype)], reduced.reads, [], body)
-        program.statistic("sum", "{total}", ["total"], dtype)
-        program.define(reduced.result, "log({sum}) + {shift}", ["sum", "shift"])
-        reduced.finish(program)
+        total = program.reduce(sum_of("total", dtype), reduced.reads, exponential)
+        sum_ = program.statistic("sum", dtype, lambda total: total, total)
+        result = program.define(reduced.result, lambda sum_, shift: call("log", sum_) + shift, sum_, shift)
+        reduced.finish(program, result)
 
     return reduced.kernel(costs.LOG_SUM_EXP_NS, passes)

@@ -23,8 +23,12 @@ first of several passes keeps them side by side in scratch.
 from __future__ import annotations
 
 import contextlib
+import functools
+import math
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Union
 
 from .....formats import dims
 from .....formats.dims import Dim
@@ -32,9 +36,24 @@ from .....formats.dtypes import DType
 from .....formats.types import TensorType
 from .. import costs
 from ..kernels.anchor import Anchored
-from ..kernels.expression import Expression, computed_type
+from ..kernels.expression import Expression
 from ..kernels.loops import Axis, merged_axes
-from ..kernels.writer import Odometer, Writer, estimate, leaves_cache, scaled, shape_of, stored, widened
+from ..kernels.values import (
+    Code,
+    Operand,
+    Pointer,
+    Value,
+    Walk,
+    bracketed,
+    constant,
+    inside,
+    least,
+    product,
+    reduced,
+    select,
+    value_of,
+)
+from ..kernels.writer import estimate, leaves_cache, shape_of
 
 # float32 sums run in float32 for this many elements, then in float64: chains short enough for pairwise accuracy
 _BLOCK = 2048
@@ -84,7 +103,7 @@ class Work:
         results = enumerate(definition.results)
         return [self.add(first + k, result, aligned(shape_of(result), places)) for k, result in results]
 
-    def program(self, write: Writer, cost: float, kept: DType | None = None) -> RowProgram | None:
+    def program(self, code: Code, cost: float, kept: DType | None = None) -> RowProgram | None:
         """The program over these tensors, at `cost` nanoseconds per element; None if one does not broadcast to the whole. `kept`
         is the type of an element that passes after the first one read."""
         whole = self.anchored.whole
@@ -97,7 +116,11 @@ class Work:
             Tensor(address, dtype, tuple(axis.present[k] for axis in axes), address >= inputs)
             for k, (address, dtype, _) in enumerate(self._found)
         ]
-        return RowProgram(write, axes, [axis.present[-1] for axis in axes], tensors, cost, kept)
+        if not axes[-1].present[-1]:
+            return Along(code, axes, [axis.present[-1] for axis in axes], tensors, cost)
+        program = Across(code, axes, [axis.present[-1] for axis in axes], tensors, cost)
+        program.keep_elements(kept)
+        return program
 
 
 def aligned(shape: Sequence[Dim], places: Sequence[bool]) -> tuple[Dim, ...] | None:
@@ -113,11 +136,11 @@ def aligned(shape: Sequence[Dim], places: Sequence[bool]) -> tuple[Dim, ...] | N
 
 @dataclass(frozen=True)
 class Accumulator:
-    """A reduction of a pass: `combine` is the text of one step, with {a} the accumulator and {v} the new value."""
+    """A reduction of a pass: `combine` is one step, of the accumulator and the new value."""
 
     name: str
-    combine: str
-    identity: str
+    combine: Callable[[Value, Value], Value]
+    identity: Operand
     horizontal: str
     dtype: DType
     is_sum: bool = False
@@ -128,16 +151,40 @@ class Accumulator:
         return DType.float64 if self.is_sum and self.dtype is DType.float32 else self.dtype
 
     def merged(self, a: str, v: str) -> str:
-        return self.combine.format(a=a, v=v)
+        """The text of a step, of variables in a template that writes text."""
+        return str(self.combine(Value(a, self.dtype, True), Value(v, self.dtype, True)))
+
+    def start(self, dtype: DType | None = None) -> Value:
+        return value_of(self.identity).splat(dtype or self.dtype)
+
+    def widened(self, value: Value) -> Value:
+        return value if self.wide is self.dtype else value.to(self.wide)
+
+    def masked(self, value: Value, count: Value) -> Value:
+        """The value where lanes count."""
+        return select(inside(count), value, self.start())
 
 
 def sum_of(name: str, dtype: DType) -> Accumulator:
-    return Accumulator(name, "{a} + {v}", "0", "horizontal_sum", dtype, is_sum=True)
+    return Accumulator(name, lambda total, x: total + x, 0, "horizontal_sum", dtype, is_sum=True)
 
 
 def greatest_of(name: str, dtype: DType) -> Accumulator:
     """NaN is skipped; the exponentials propagate it."""
-    return Accumulator(name, "select({v} > {a}, {v}, {a})", "-math.inf", "horizontal_maximum", dtype)
+    return Accumulator(name, lambda a, x: select(x > a, x, a), constant(-math.inf), "horizontal_maximum", dtype)
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result of a pass for each row: a scalar in the layout `along`, until `statistic` makes a vector of it."""
+
+    name: str
+    dtype: DType
+    is_vector: bool
+
+    def at(self, mark: str) -> Value:
+        """That of the row, or vector of rows, whose names have this mark."""
+        return Value(self.name + mark, self.dtype, self.is_vector)
 
 
 @dataclass(frozen=True)
@@ -148,125 +195,101 @@ class Step:
     """
 
     program: RowProgram
-    index: str  # of its first element in the innermost axis's part that the pointers point to
-    count: str  # the variable with the number of active lanes; empty if all are
+    index: Operand  # of its first element in the innermost axis's part that the pointers point to
+    count: tuple[Value, ...]  # the number of active lanes; empty if all are
     suffix: str
     row: str = ""
 
-    def write(self, *lines: str) -> None:
-        self.program.write(*lines)
+    def let(self, name: str, value: Value) -> Value:
+        """Defines a variable of this step."""
+        return self.program.code.let(name + self.suffix, value)
 
-    def statistic(self, name: str) -> str:
-        """The variable of an earlier pass's statistic."""
-        return name + (self.suffix if self.program.across else self.row)
+    def of(self, result: Result) -> Value:
+        """An earlier pass's result for the row."""
+        return result.at(self.suffix if self.program.across else self.row)
 
-    def load(self, tensor: int) -> str:
-        """The variable of a tensor's elements."""
+    def load(self, tensor: int) -> Value:
+        """A tensor's elements."""
         program = self.program
         row = program.mark(tensor, self.row)
         if not program.is_vector(tensor):
-            return f"s{tensor}{row}"
-        dtype, name = program.tensors[tensor].dtype, f"x{tensor}{row or self.suffix}"
-        if self.row and not row:  # shared by the rows: the first of them has loaded it
-            name = f"x{tensor}_shared"
-            if self.row != program.rows[0]:
-                return name
-        place = scaled(self.index, dtype.itemsize)
-        self.write(f"{name} = " + widened(f"vload_{dtype.name}(p{tensor}{row}, {place}{self._ending})", dtype))
-        return name
+            return program.scalars[tensor, row]
+        loaded = program.pointers[tensor, row].vector(self.index, *self.count).computed()
+        if not self.row or row:
+            return program.code.let(f"x{tensor}{row or self.suffix}", loaded)
+        if self.row == program.rows[0]:  # shared by the rows: the first of them loads it
+            program.shared[tensor] = program.code.let(f"x{tensor}_shared", loaded)
+        return program.shared[tensor]
 
-    def store(self, tensor: int, value: str) -> None:
-        dtype = self.program.tensors[tensor].dtype
-        place = scaled(self.index, dtype.itemsize)
-        row = self.program.mark(tensor, self.row)
-        self.write(f"vstore(p{tensor}{row}, {place}, {stored(value, dtype)}{self._ending})")
+    def store(self, tensor: int, value: Value) -> None:
+        program = self.program
+        program.pointers[tensor, program.mark(tensor, self.row)].store(self.index, value, *self.count)
 
-    def keep(self, value: str) -> None:
+    def keep(self, value: Value) -> None:
         """Stores the element for the next pass, if the program keeps elements."""
-        self.write(f"vstore(kept, {self._kept_place}, {value})")
+        self.program.kept_elements.store(self.index, value)
 
-    def kept(self) -> str:
+    def kept(self) -> Value:
         """The element as `keep` stored it in an earlier pass."""
-        assert self.program.kept is not None
-        name = f"k{self.suffix}"
-        self.write(f"{name} = vload_{self.program.kept.name}(kept, {self._kept_place})")
-        return name
+        return self.let("k", self.program.kept_elements.vector(self.index))
 
-    @property
-    def _kept_place(self) -> str:
-        assert self.program.kept is not None
-        return scaled(self.index, self.program.kept.itemsize)
-
-    def evaluate(self, expression: Expression, given: Mapping[int, str], tensors: Mapping[int, int]) -> dict[int, str]:
+    def evaluate(
+        self, expression: Expression, given: Mapping[int, Value], tensors: Mapping[int, int]
+    ) -> dict[int, Value]:
         """Writes an expression. `tensors` maps value numbers to tensors; `given` ones are in variables already."""
         loaded = {
-            number: given[number] if number in given else self.load(tensors[number]) for number in expression.inputs
+            number: str(given[number] if number in given else self.load(tensors[number]))
+            for number in expression.inputs
         }
-        lines, results = expression.emit(loaded, self.count, self.suffix)
-        self.write(*lines)
-        return results
-
-    @property
-    def _ending(self) -> str:
-        return f", {self.count}" if self.count else ""
+        lines, results = expression.emit(loaded, "".join(map(str, self.count)), self.suffix)
+        self.program.code.write(*lines)
+        return {number: Value(name, expression.types[number].dtype.computed, True) for number, name in results.items()}
 
 
-Body = Callable[[Step], Mapping[str, str]]  # writes a step; returns each accumulator's addend
+Body = Callable[[Step], Value]  # writes a step; returns the accumulator's addend
+_Body = Callable[[Step], Union[Value, None]]
 
 
 class RowProgram:
-    """Writes the loops of one program; `tensors` are the parameters and outputs that it touches."""
+    """Writes the loops of one program; `tensors` are the parameters and outputs that it touches. A layout says how units of work
+    are walked, and how a pass is written."""
+
+    across: bool
+    marks: list[str]  # of the rows, or vectors of rows, that are being worked on
+    kept: DType | None = None  # the type in which elements are kept in scratch, if they are
+    kept_elements: Pointer
+    has_kept = False  # whether a pass has stored elements
+    is_spread = False  # whether the elements of a strip are far from each other
+    scratch_bytes = 0
 
     def __init__(
-        self,
-        write: Writer,
-        axes: Sequence[Axis],
-        is_kept: Sequence[bool],
-        tensors: Sequence[Tensor],
-        cost: float,
-        kept: DType | None = None,
+        self, code: Code, axes: Sequence[Axis], is_kept: Sequence[bool], tensors: Sequence[Tensor], cost: float
     ) -> None:
         self.unroll, self.cost = 1 if cost > costs.LONG_STEP_NS else _UNROLL, cost
-        self.write, self.tensors, self.axes, self.is_kept = write, tensors, axes, is_kept
+        self.code, self.tensors, self.axes, self.is_kept = code, tensors, axes, is_kept
         self.inner = len(axes) - 1
-        self.across = is_kept[-1]
         self.outer_kept = [axis for axis in range(self.inner) if is_kept[axis]]
         self.outer_reduced = [axis for axis in range(self.inner) if not is_kept[axis]]
-        self.kept, self.has_kept = self._kept_type(kept), False  # whether a pass has stored elements
-        self.indices = Odometer(write, [(f"i{axis}", f"n{axis}") for axis in self.outer_kept])
-        self._steps: list[Step] = []  # of the current strip, in the layout `across`
         self.rows: list[str] = []  # the suffixes of the current group's rows
         self._passes = 0  # written so far for these rows
+        # what is known at the current indices, of each tensor and row of a group ("" if it is the same for all)
+        self.pointers: dict[tuple[int, str], Pointer] = {}
+        self.scalars: dict[tuple[int, str], Value] = {}
+        self.shared: dict[int, Value] = {}  # vectors that all rows of a group have
 
-    # ---- kept elements ----
+    # ---- what layouts say ----
 
-    def _kept_type(self, dtype: DType | None) -> DType | None:
-        """The type in which elements are kept, if they are."""
-        length = dims.product([self.axes[axis].size for axis in self.outer_reduced])
-        if dtype is None or not (self.across and self.outer_reduced and isinstance(length, int)):
-            return None
-        if length * _UNROLL * self.write.lanes * dtype.itemsize > costs.SMALL_L2_BYTES:
-            return None
-        columns = dims.product([self.axes[axis].size for axis in (*self.outer_kept, self.inner)])
-        strips = estimate(columns) // self.write.lanes
-        self.unroll = next((unroll for unroll in (_UNROLL, _UNROLL // 2) if strips >= unroll * costs.MANY_UNITS), 1)
-        return dtype
+    def row_steps(self, tensors: Sequence[int]) -> list[Step]:
+        """The steps over the elements of the row itself (not along it), with pointers to the tensors with one element per row."""
+        raise NotImplementedError
 
-    @property
-    def is_spread(self) -> bool:
-        """Whether the elements of a strip are far from each other."""
-        columns = self.axes[self.inner].size
-        return self.across and not (isinstance(columns, int) and columns < costs.SPREAD_COLUMNS)
+    def _write_units(self, picoseconds: int, program: Callable[[], None]) -> None:
+        raise NotImplementedError
 
-    @property
-    def _kept_step(self) -> int:
-        """Bytes of a strip's elements at one position of the reduced axes."""
-        return 0 if self.kept is None else self.unroll * self.write.lanes * self.kept.itemsize
-
-    @property
-    def scratch_bytes(self) -> int:
-        length = dims.product([self.axes[axis].size for axis in self.outer_reduced])
-        return self._kept_step * length if isinstance(length, int) else 0
+    def _write_pass(
+        self, each: Accumulator | None, reads: Sequence[int], writes: Sequence[int], body: _Body, is_short: bool
+    ) -> None:
+        raise NotImplementedError
 
     # ---- addresses ----
 
@@ -285,70 +308,167 @@ class RowProgram:
         present = self.tensors[tensor].present
         return row if any(present[axis] for axis in self.outer_kept) else ""
 
-    def _place(self, tensor: int) -> str:
-        """The element of a tensor at the current outer indices, with the innermost index 0 (`begin` in a strip)."""
-        terms, step = [], ""
+    def _inner_place(self) -> list[Value]:
+        """Where the innermost axis's part begins that pointers point to, unless that is its beginning."""
+        return []
+
+    def _place(self, tensor: int) -> list[Value]:
+        """The element of a tensor at the current outer indices, as terms."""
+        terms: list[Value] = []
+        sizes: list[Value] = []  # of the axes after it
         for axis in reversed(range(len(self.axes))):
             if not self.tensors[tensor].present[axis]:
                 continue
-            if axis != self.inner:
-                terms.append(f"i{axis} * {step}" if step else f"i{axis}")
-            elif self.across:
-                terms.append("begin")
-            step = f"{step} * n{axis}" if step else f"n{axis}"
-        return " + ".join(terms)
+            if axis == self.inner:
+                terms += self._inner_place()
+            else:
+                terms.append(product([self.index[axis], *sizes]))
+            sizes.append(self.sizes[axis])
+        return terms
 
-    def _point(self, tensor: int, name: str) -> None:
-        place, itemsize = self._place(tensor), self.tensors[tensor].dtype.itemsize
-        self.write(f"{name} = t{tensor}" + (f" + {scaled(place, itemsize)}" if place else ""))
+    def _point(self, tensor: int, row: str = "") -> Pointer:
+        start, terms = self.starts[tensor], self._place(tensor)
+        found = self.code.let(f"p{tensor}{row}", start.at(functools.reduce(operator.add, terms)) if terms else start)
+        self.pointers[tensor, row] = found
+        return found
 
     def _load_scalar(self, tensor: int, row: str = "") -> None:
-        dtype = self.tensors[tensor].dtype
-        self._point(tensor, f"p{tensor}{row}")
-        text = widened(f"load_{dtype.name}(p{tensor}{row}, 0)", dtype)
-        self.write(f"s{tensor}{row} = splat_{computed_type(dtype).name}({text})")
+        element = self._point(tensor, row).scalar(0).computed()
+        self.scalars[tensor, row] = self.code.let(f"s{tensor}{row}", element.splat())
+
+    def _point_all(self, tensors: Iterable[int]) -> None:
+        for k in dict.fromkeys(tensors):
+            if self.is_vector(k):
+                self._point(k)
+            elif not self._is_of_row(k):
+                self._load_scalar(k)
 
     # ---- the outer loops ----
 
     def run(self, program: Callable[[], None]) -> None:
         """Writes the kernel: `program` writes the passes over one row (or strip of rows)."""
-        write, picoseconds = self.write, max(1, round(1000 * self.cost))
-        for axis, merged in enumerate(self.axes):
-            write.size(f"n{axis}", merged.size)
-        for k, tensor in enumerate(self.tensors):
-            write(f"t{k} = word(args, {write.argument(tensor.address)})")
-        reduced = " * ".join(f"n{axis}" for axis in range(len(self.axes)) if not self.is_kept[axis]) or "1"
-        write(f"rows = {self.indices.count}", f"length = {reduced}", "share = 1.0 / length")
-        sizes = [axis.size for axis, is_kept in zip(self.axes, self.is_kept, strict=True) if not is_kept]
+        code = self.code
+        self.sizes = [code.size(f"n{axis}", merged.size) for axis, merged in enumerate(self.axes)]
+        self.inner_size = self.sizes[self.inner]
+        self.starts = [code.tensor(f"t{k}", tensor.address, tensor.dtype) for k, tensor in enumerate(self.tensors)]
+        inside_row = [axis for axis in range(len(self.axes)) if not self.is_kept[axis]]
+        self.index = [Value(f"i{axis}") for axis in range(self.inner)]
+        self.walk = Walk(code, [(f"i{axis}", self.sizes[axis]) for axis in self.outer_kept])
+        self.row_count = code.let("rows", self.walk.count)
+        self.length = code.let("length", product([self.sizes[axis] for axis in inside_row]))
+        self.share = code.let("share", 1.0 / self.length)
+        sizes = [self.axes[axis].size for axis in inside_row]
         if len(sizes) > 1 and not all(isinstance(size, int) and size for size in sizes):
-            with write.block("if length == 0"):  # else the other axes' loops would run over nothing
-                write(*(f"n{axis} = 0" for axis in range(len(self.axes)) if not self.is_kept[axis]))
-        self._run_units(picoseconds, program)
+            with code.when(self.length.equals(0)):  # else the other axes' loops would run over nothing
+                for axis in inside_row:
+                    code.set(self.sizes[axis], 0)
+        self._write_units(max(1, round(1000 * self.cost)), program)
 
-    def _run_units(self, picoseconds: int, program: Callable[[], None]) -> None:
-        write, width = self.write, self.write.lanes * self.unroll
-        if self.across:
-            write(f"strips = (n{self.inner} + {width - 1}) // {width}")
-            write.split("rows * strips", f"rows * n{self.inner} * length * {picoseconds} // 1000")
-        elif self._has_groups:
-            write(f"groups = (rows + {_GROUP - 1}) // {_GROUP}")
-            write.split("groups", f"rows * length * {picoseconds} // 1000")
-        else:
-            write.split("rows", f"rows * length * {picoseconds} // 1000")
-        with write.block("if first == last"):
-            write("return 0")
-        if self.across:
-            write("row = first // strips", "strip = first - row * strips")
-        else:
-            write(f"row = first * {_GROUP}" if self._has_groups else "row = first")
-        self.indices.start("row")
-        with write.block("for _ in range(first, last)"):
+    @contextlib.contextmanager
+    def _outer_loops(self) -> Iterator[None]:
+        """The loops over the outer reduced axes."""
+        with contextlib.ExitStack() as stack:
+            for axis in self.outer_reduced:
+                stack.enter_context(self.code.loop(f"i{axis}", self.sizes[axis]))
+            yield
+
+    def _load_row(self) -> None:
+        for k in range(len(self.tensors)):
+            if self._is_of_row(k):
+                self._load_scalar(k)
+
+    # ---- passes ----
+
+    def reduce(
+        self, each: Accumulator, reads: Sequence[int], body: Body, writes: Sequence[int] = (), is_short: bool = False
+    ) -> Result:
+        """Writes a pass; `is_short` if its step is, whatever the others are."""
+        self._write_pass(each, reads, writes, body, is_short)
+        self._passes += 1
+        return Result(each.name, each.wide, self.across)
+
+    def for_each(self, reads: Sequence[int], writes: Sequence[int], body: Callable[[Step], None]) -> None:
+        """Writes a pass that reduces nothing."""
+        self._write_pass(None, reads, writes, body, False)
+        self._passes += 1
+
+    def greatest(self, dtype: DType, reads: Sequence[int], element: Body, cost: float) -> Result:
+        """Writes a pass that finds the greatest element, at `cost` nanoseconds per element."""
+        return self.reduce(greatest_of("greatest", dtype), reads, element, is_short=cost <= costs.LONG_STEP_NS)
+
+    def statistic(self, name: str, dtype: DType, value: Callable[..., Value], *operands: Result) -> Result:
+        """A vector made of results of passes."""
+        for mark in self.marks:
+            found = value(*(each.at(mark) for each in operands))
+            self.code.let(name + mark, found.to(dtype) if found.is_vector else found.splat(dtype))
+        return Result(name, dtype, True)
+
+    def define(self, name: str, value: Callable[..., Value], *operands: Result) -> Result:
+        """A vector made of other statistics."""
+        found = [self.code.let(name + mark, value(*(each.at(mark) for each in operands))) for mark in self.marks]
+        return Result(name, found[0].type, True)
+
+
+class _Totals:
+    """The accumulator of a pass, if it has one: a variable of each of several vectors, told by marks."""
+
+    def __init__(self, each: Accumulator | None, code: Code, marks: Sequence[str]) -> None:
+        self.each, self.code, self.marks = each, code, marks
+        self.values: dict[str, Value] = {}
+
+    def start(self, dtype: DType | None = None) -> None:
+        if self.each is not None:
+            self.values = {mark: self.code.let(self.each.name + mark, self.each.start(dtype)) for mark in self.marks}
+
+    def take(self, mark: str, value: Value | None, *count: Value) -> None:
+        """Takes in a value, or the first `count` of its lanes."""
+        if self.each is not None and value is not None:
+            value = self.each.masked(value, *count) if count else value
+            self.code.set(self.values[mark], self.each.combine(self.values[mark], value))
+
+    def together(self) -> Value:
+        assert self.each is not None
+        values, combine = list(self.values.values()), self.each.combine
+        while len(values) > 2:
+            pairs = zip(values[::2], values[1::2], strict=True)
+            values = [bracketed(combine(*pair)) for pair in pairs]
+        return combine(*values) if len(values) == 2 else values[0]
+
+
+class Along(RowProgram):
+    """The innermost axis is reduced."""
+
+    across, marks = False, [""]
+
+    def row_steps(self, tensors: Sequence[int]) -> list[Step]:
+        if not self.rows:
+            for k in tensors:
+                self._point(k)
+        one = self.code.let("one", 1)
+        return [Step(self, constant(0), (one,), row, row) for row in self.marks]
+
+    def _write_units(self, picoseconds: int, program: Callable[[], None]) -> None:
+        code, rows = self.code, self.row_count
+        units, in_unit = rows, 1
+        if self._has_groups:
+            units, in_unit = code.let("groups", (rows + (_GROUP - 1)) // _GROUP), _GROUP
+        first, last = code.split(units, rows * self.length * picoseconds // 1000)
+        with code.when(first.equals(last)):
+            code.leave()
+        row = code.let("row", first * in_unit if self._has_groups else first)
+        self.walk.start(row)
+        with code.loop("_", first, last):
             if self._has_groups:
-                self._write_group(program)
-                write(f"row += {_GROUP}")
+                self._write_group(row, program)
+                code.add(row, _GROUP)
             else:
-                self._write_unit(program, width)
-                self._advance()
+                self._write_row(program)
+
+    def _write_row(self, program: Callable[[], None]) -> None:
+        self._load_row()
+        self._passes = 0
+        program()
+        self.walk.advance()
 
     # ---- groups of rows ----
 
@@ -358,284 +478,218 @@ class RowProgram:
         length, count = self.axes[self.inner].size, dims.product([self.axes[axis].size for axis in self.outer_kept])
         is_long = isinstance(length, int) and length > _BLOCK
         is_few = isinstance(count, int) and count < _GROUP
-        return not (self.across or self.outer_reduced or is_long or is_few)
+        return not (self.outer_reduced or is_long or is_few)
 
-    def _write_group(self, program: Callable[[], None]) -> None:
+    def _write_group(self, row: Value, program: Callable[[], None]) -> None:
         """A group's rows interleaved, or one after the other if they are too long."""
-        write = self.write
+        code = self.code
         if isinstance(self.axes[self.inner].size, int):
-            self._write_short_group(program)
+            self._write_short_group(row, program)
             return
-        with write.block(f"if n{self.inner} <= {_BLOCK}"):
-            self._write_short_group(program)
-        with write.block("else"), write.block(f"for _ in range(min({_GROUP}, rows - row))"):
-            self._write_unit(program, 0)
-            self._advance()
+        with code.when(self.inner_size <= _BLOCK):
+            self._write_short_group(row, program)
+        with code.otherwise(), code.loop("_", least(_GROUP, self.row_count - row)):
+            self._write_row(program)
 
-    def _write_short_group(self, program: Callable[[], None]) -> None:
+    def _write_short_group(self, row: Value, program: Callable[[], None]) -> None:
         """A group's rows interleaved; a partial last group row by row, in the same order of sums."""
-        write = self.write
+        code = self.code
         count = dims.product([self.axes[axis].size for axis in self.outer_kept])
         if isinstance(count, int) and not count % _GROUP:
             self._write_together(program, _GROUP)
             return
-        with write.block(f"if row + {_GROUP} <= rows"):
+        with code.when(row + _GROUP <= self.row_count):
             self._write_together(program, _GROUP)
-        with write.block("else"), write.block("for _ in range(rows - row)"):
+        with code.otherwise(), code.loop("_", self.row_count - row):
             self._write_together(program, 1)
 
     def _write_together(self, program: Callable[[], None], count: int) -> None:
-        self.rows = [f"_r{k}" for k in range(count)]
+        self.rows = self.marks = [f"_r{k}" for k in range(count)]
         for k in range(len(self.tensors)):
             if not self.mark(k, "row"):
-                self._load_scalar(k) if self._is_of_row(k) else self._point(k, f"p{k}")
+                self._load_scalar(k) if self._is_of_row(k) else self._point(k)
         for row in self.rows:
             for k in range(len(self.tensors)):
                 if self.mark(k, row):
-                    self._load_scalar(k, row) if self._is_of_row(k) else self._point(k, f"p{k}{row}")
-            self.indices.advance()
+                    self._load_scalar(k, row) if self._is_of_row(k) else self._point(k, row)
+            self.walk.advance()
         self._passes = 0
         program()
-        self.rows = []
+        self.rows, self.marks = [], [""]
 
-    def _reduce_together(self, accumulators: Sequence[Accumulator], body: Body) -> None:
+    # ---- one pass ----
+
+    def _write_pass(
+        self, each: Accumulator | None, reads: Sequence[int], writes: Sequence[int], body: _Body, is_short: bool
+    ) -> None:
+        if self.rows:
+            self._write_pass_together(each, body)
+            return
+        unroll = 1 if each is None else _UNROLL if is_short else max(self.unroll, _UNROLL_LONG)
+        totals, touched = _Totals(each, self.code, [f"_{u}" for u in range(unroll)]), [*reads, *writes]
+        if each is not None and each.wide is not each.dtype:
+            self._write_long_sum(each, totals, body, touched)
+            return
+        totals.start()
+        with self._outer_loops():
+            self._point_all(touched)
+            begin, end = self.code.let("begin", 0), self.code.let("end", self.inner_size)
+            self._write_block(totals, begin, end, body, touched)
+        if each is not None:
+            self.code.let(each.name, reduced(each.horizontal, totals.together()))
+
+    def _write_long_sum(self, each: Accumulator, totals: _Totals, body: _Body, touched: Sequence[int]) -> None:
+        """Sums of blocks, and the sum of these in a wider type."""
+        code = self.code
+        total = code.let(f"{each.name}_sum", each.start(each.wide))
+        with self._outer_loops():
+            self._point_all(touched)
+            with code.loop("begin", 0, self.inner_size, _BLOCK) as begin:
+                end = code.let("end", least(begin + _BLOCK, self.inner_size))
+                totals.start()
+                self._write_block(totals, begin, end, body, touched)
+                code.set(total, each.combine(total, each.widened(totals.together())))
+        code.let(each.name, reduced(each.horizontal, total))
+
+    def _write_block(self, totals: _Totals, begin: Value, end: Value, body: _Body, touched: Sequence[int]) -> None:
+        """Several vectors per iteration, then the rest with masks."""
+        code, lanes = self.code, self.code.lanes
+        width = lanes * len(totals.marks)
+        whole = code.let("whole", end - (end - begin) % width)
+        with code.loop("i", begin, whole, width) as i:
+            for u, mark in enumerate(totals.marks):
+                index = i + lanes * u if u else i
+                if self._next_row_fits:
+                    self._write_ahead(index, touched)
+                totals.take(mark, body(Step(self, index, (), mark)))
+        with code.loop("i", whole, end, lanes) as i:
+            rest = code.let("rest", least(lanes, end - i))
+            totals.take("_0", body(Step(self, i, (rest,), "")), rest)
+
+    def _write_pass_together(self, each: Accumulator | None, body: _Body) -> None:
         """A pass over a group's rows."""
-        write, lanes, length = self.write, self.write.lanes, f"n{self.inner}"
-        for each in accumulators:
-            write(*(f"{each.name}_lanes{row} = splat_{each.dtype.name}({each.identity})" for row in self.rows))
-        write(f"whole = {length} - {length} % {lanes}")
-        with write.block(f"for i in range(0, whole, {lanes})"):
-            self._write_ahead("i", range(len(self.tensors)))
-            for row in self.rows:
-                values = body(Step(self, "i", "", row, row))
-                for each in accumulators:
-                    name = f"{each.name}_lanes{row}"
-                    write(f"{name} = {each.merged(name, values[each.name])}")
-        with write.block(f"if whole < {length}"):
-            write(f"rest = {length} - whole")
-            for row in self.rows:
-                values = body(Step(self, "whole", "rest", row, row))
-                for each in accumulators:
-                    name = f"{each.name}_lanes{row}"
-                    inside = f"select(inside(rest), {values[each.name]}, splat_{each.dtype.name}({each.identity}))"
-                    write(f"{name} = {each.merged(name, inside)}")
-        for each in accumulators:
-            for row in self.rows:
-                total = f"{each.name}_lanes{row}"
-                wide = f"convert_{each.wide.name}({total})" if each.wide is not each.dtype else total
-                write(f"{each.name}{row} = {each.horizontal}({wide})")
+        code, lanes, length = self.code, self.code.lanes, self.inner_size
+        totals = _Totals(each, code, [f"_lanes{row}" for row in self.rows])
+        totals.start()
+        whole = code.let("whole", length - length % lanes)
+        with code.loop("i", 0, whole, lanes) as i:
+            self._write_ahead(i, range(len(self.tensors)))
+            for row, mark in zip(self.rows, totals.marks, strict=True):
+                totals.take(mark, body(Step(self, i, (), row, row)))
+        with code.when(whole < length):
+            rest = code.let("rest", length - whole)
+            for row, mark in zip(self.rows, totals.marks, strict=True):
+                totals.take(mark, body(Step(self, whole, (rest,), row, row)), rest)
+        if each is not None:
+            for row, mark in zip(self.rows, totals.marks, strict=True):
+                code.let(each.name + row, reduced(each.horizontal, each.widened(totals.values[mark])))
 
     @property
     def _next_row_fits(self) -> bool:
         """Whether a row follows the previous one, and the caches have room for both: L1, if a pass takes no longer
         than reading from L2."""
         length = self.axes[self.inner].size
-        most = costs.SMALL_L2_BYTES if self.cost > costs.LONG_STEP_NS else self.write.target.half_l1
+        most = costs.SMALL_L2_BYTES if self.cost > costs.LONG_STEP_NS else self.code.write.target.half_l1
         return not self.outer_reduced and isinstance(length, int) and 4 * length <= most
 
-    def _write_ahead(self, index: str, tensors: Iterable[int]) -> None:
+    def _write_ahead(self, index: Value, tensors: Iterable[int]) -> None:
         """In the pass that wants it, prefetches the next rows' elements at that place, and, if the result is a large
         one, their destination."""
         if self._passes != _ASKING_PASS:
             return
-        is_large = leaves_cache([axis.size for axis in self.axes], self.write.target)
+        is_large = leaves_cache([axis.size for axis in self.axes], self.code.write.target)
+        place = bracketed(index + len(self.marks) * self.inner_size)
         for k in dict.fromkeys(tensors):
             tensor = self.tensors[k]
             if all(tensor.present) and (is_large or not tensor.is_output):
-                place = scaled(f"({index} + {len(self.rows) or 1} * n{self.inner})", tensor.dtype.itemsize)
-                self.write(*(f"prefetch(p{k}{row}, {place})" for row in self.rows or [""]))
+                for row in self.marks:
+                    self.pointers[k, row].prefetch(place)
 
-    def _write_unit(self, program: Callable[[], None], width: int) -> None:
-        write, lanes = self.write, self.write.lanes
-        for k in range(len(self.tensors)):
-            if self._is_of_row(k):
-                self._load_scalar(k)
-        self._passes = 0
-        if not self.across:
-            program()
-            return
-        write(f"begin = strip * {width}", f"end = min(begin + {width}, n{self.inner})")
-        with write.block(f"if end - begin == {width}"):
-            self._steps = [Step(self, str(lanes * u), "", f"_{u}") for u in range(self.unroll)]
-            program()
-        self.has_kept = False
-        with write.block("else"), write.block("while begin < end"):
-            write(f"rest = min({lanes}, end - begin)")
-            self._steps = [Step(self, "0", "rest", "")]
-            program()
-            write(f"begin += {lanes}")
 
-    def _advance(self) -> None:
-        if not self.across:
-            self.indices.advance()
-            return
-        self.write("strip += 1")
-        with self.write.block("if strip == strips"):
-            self.write("strip = 0")
-            self.indices.advance()
+class Across(RowProgram):
+    """The innermost axis is kept: rows are taken in strips, of which each vector is a step of its own."""
 
-    # ---- one pass ----
+    _steps: list[Step]  # of the current strip
+    _begin: Value  # of the strip
 
-    def reduce(
-        self,
-        accumulators: Sequence[Accumulator],
-        reads: Sequence[int],
-        writes: Sequence[int],
-        body: Body,
-        is_short: bool = False,
-    ) -> None:
-        """Writes a pass; `is_short` if its step is, whatever the others are. Afterwards each accumulator's name holds its result:
-        see `statistic`."""
-        if self.across:
-            self._reduce_across(accumulators, reads, writes, body)
-        elif self.rows:
-            self._reduce_together(accumulators, body)
-        else:
-            self._reduce_along(
-                accumulators, reads, writes, body, _UNROLL if is_short else max(self.unroll, _UNROLL_LONG)
-            )
-        self._passes += 1
-
-    def reduce_to_greatest(
-        self, dtype: DType, reads: Sequence[int], element: Callable[[Step], str], cost: float
-    ) -> None:
-        """Writes a pass that defines `greatest`, at `cost` nanoseconds per element."""
-        accumulator = greatest_of("greatest", dtype)
-        self.reduce(
-            [accumulator], reads, [], lambda step: {"greatest": element(step)}, is_short=cost <= costs.LONG_STEP_NS
-        )
-
-    def statistic(self, name: str, text: str, accumulators: Sequence[str] = (), dtype: DType = DType.float32) -> None:
-        """Defines a vector from results of passes: `text` names them in braces."""
-        if not self.across:
-            for row in self.rows or [""]:
-                values = {each: each + row for each in accumulators}
-                self.write(f"{name}{row} = splat_{dtype.name}({text.format(**values)})")
-            return
-        for step in self._steps:
-            values = {each: each + step.suffix for each in accumulators}
-            self.write(f"{name}{step.suffix} = convert_{dtype.name}({text.format(**values)})")
-
-    def define(self, name: str, text: str, operands: Sequence[str]) -> None:
-        """Defines a vector from other statistics, which `text` names in braces."""
-        for suffix in [step.suffix for step in self._steps] if self.across else self.rows or [""]:
-            self.write(f"{name}{suffix} = {text.format(**{each: each + suffix for each in operands})}")
+    across = True
 
     def row_steps(self, tensors: Sequence[int]) -> list[Step]:
-        """The steps over the elements of the row itself (not along it), with pointers to the tensors with one element per row."""
-        if not self.rows:
-            for k in tensors:
-                self._point(k, f"p{k}")
-        if self.across:
-            return self._steps
-        self.write("one = 1")
-        return [Step(self, "0", "one", row, row) for row in self.rows or [""]]
+        for k in tensors:
+            self._point(k)
+        return self._steps
 
-    @contextlib.contextmanager
-    def _outer_loops(self, tensors: Sequence[int]) -> Iterator[None]:
-        """The loops over the outer reduced axes, with the pointers and scalars of a pass's tensors in them."""
-        with contextlib.ExitStack() as stack:
-            for axis in self.outer_reduced:
-                stack.enter_context(self.write.block(f"for i{axis} in range(n{axis})"))
-            if self.across:
-                yield
-            else:
-                self._point_all(tensors)
-                yield
+    def _inner_place(self) -> list[Value]:
+        return [self._begin]
 
-    def _point_all(self, tensors: Sequence[int]) -> None:
-        for k in dict.fromkeys(tensors):
-            if self.is_vector(k):
-                self._point(k, f"p{k}")
-            elif not self._is_of_row(k):
-                self._load_scalar(k)
+    # ---- kept elements ----
 
-    def _reduce_across(
-        self, accumulators: Sequence[Accumulator], reads: Sequence[int], writes: Sequence[int], body: Body
+    def keep_elements(self, dtype: DType | None) -> None:
+        """Lets the first pass keep elements of that type, if there is room."""
+        columns, length = (
+            self.axes[self.inner].size,
+            dims.product([self.axes[axis].size for axis in self.outer_reduced]),
+        )
+        self.is_spread = not (isinstance(columns, int) and columns < costs.SPREAD_COLUMNS)
+        if dtype is None or not self.outer_reduced or not isinstance(length, int):
+            return
+        row_bytes = length * self.code.lanes * dtype.itemsize
+        if row_bytes * _UNROLL > costs.SMALL_L2_BYTES:
+            return
+        strips = (
+            estimate(dims.product([*(self.axes[axis].size for axis in self.outer_kept), columns])) // self.code.lanes
+        )
+        self.unroll = next((unroll for unroll in (_UNROLL, _UNROLL // 2) if strips >= unroll * costs.MANY_UNITS), 1)
+        self.kept, self.scratch_bytes = dtype, row_bytes * self.unroll
+
+    # ---- strips ----
+
+    def _write_units(self, picoseconds: int, program: Callable[[], None]) -> None:
+        code, columns, width = self.code, self.inner_size, self.code.lanes * self.unroll
+        strips = code.let("strips", (columns + (width - 1)) // width)
+        first, last = code.split(self.row_count * strips, self.row_count * columns * self.length * picoseconds // 1000)
+        with code.when(first.equals(last)):
+            code.leave()
+        row = code.let("row", first // strips)
+        strip = code.let("strip", first - row * strips)
+        self.walk.start(row)
+        with code.loop("_", first, last):
+            self._load_row()
+            self._begin = begin = code.let("begin", strip * width)
+            end = code.let("end", least(begin + width, columns))
+            self._write_strip(begin, end, width, program)
+            code.add(strip, 1)
+            with code.when(strip.equals(strips)):
+                code.set(strip, 0)
+                self.walk.advance()
+
+    def _write_strip(self, begin: Value, end: Value, width: int, program: Callable[[], None]) -> None:
+        """A whole one as several vectors; of another, one vector after the other."""
+        code, lanes = self.code, self.code.lanes
+        with code.when((end - begin).equals(width)):
+            self._write_steps([Step(self, constant(lanes * u), (), f"_{u}") for u in range(self.unroll)], program)
+        self.has_kept = False
+        with code.otherwise(), code.loop_while(begin < end):
+            rest = code.let("rest", least(lanes, end - begin))
+            self._write_steps([Step(self, constant(0), (rest,), "")], program)
+            code.add(begin, lanes)
+
+    def _write_steps(self, steps: list[Step], program: Callable[[], None]) -> None:
+        self._steps, self.marks = steps, [step.suffix for step in steps]
+        program()
+
+    def _write_pass(
+        self, each: Accumulator | None, reads: Sequence[int], writes: Sequence[int], body: _Body, is_short: bool
     ) -> None:
-        write = self.write
-        for each in accumulators:
-            write(*(f"{each.name}{step.suffix} = splat_{each.wide.name}({each.identity})" for step in self._steps))
+        code, totals = self.code, _Totals(each, self.code, self.marks)
+        totals.start(None if each is None else each.wide)
         if self.kept:
-            write("kept = scratch")
-        with self._outer_loops(()):
+            self.kept_elements = code.let("kept", code.pointer(code.scratch, self.kept))
+        with self._outer_loops():
             self._point_all([*reads, *writes])
             for step in self._steps:
-                values = body(step)
-                for each in accumulators:
-                    name, value = each.name + step.suffix, values[each.name]
-                    wide = f"convert_{each.wide.name}({value})" if each.wide is not each.dtype else value
-                    write(f"{name} = {each.merged(name, wide)}")
+                value = body(step)
+                totals.take(step.suffix, value if each is None or value is None else each.widened(value))
             if self.kept:
-                write(f"kept += {self._kept_step}")
+                code.add(self.kept_elements, self.unroll * code.lanes * self.kept.itemsize)
         self.has_kept = self.kept is not None
-
-    def _reduce_along(
-        self,
-        accumulators: Sequence[Accumulator],
-        reads: Sequence[int],
-        writes: Sequence[int],
-        body: Body,
-        unroll: int,
-    ) -> None:
-        write, inner = self.write, f"n{self.inner}"
-        widened_sums = [each for each in accumulators if each.wide is not each.dtype]
-        for each in accumulators:
-            if each in widened_sums:
-                write(f"{each.name}_sum = splat_{each.wide.name}({each.identity})")
-            else:
-                self._start(each, unroll)
-        touched = [*reads, *writes]
-        with self._outer_loops(touched):
-            if not widened_sums:
-                write("begin = 0", f"end = {inner}")
-                self._write_block(accumulators, body, unroll, touched)
-            else:
-                with write.block(f"for begin in range(0, {inner}, {_BLOCK})"):
-                    write(f"end = min(begin + {_BLOCK}, {inner})")
-                    for each in widened_sums:
-                        self._start(each, unroll)
-                    self._write_block(accumulators, body, unroll, touched)
-                    for each in widened_sums:
-                        total = f"{each.name}_sum"
-                        write(
-                            f"{total} = {each.merged(total, f'convert_{each.wide.name}({self._together(each, unroll)})')}"
-                        )
-        for each in accumulators:
-            total = f"{each.name}_sum" if each in widened_sums else self._together(each, unroll)
-            write(f"{each.name} = {each.horizontal}({total})")
-
-    def _start(self, each: Accumulator, unroll: int) -> None:
-        self.write(*(f"{each.name}_{u} = splat_{each.dtype.name}({each.identity})" for u in range(unroll)))
-
-    def _together(self, each: Accumulator, unroll: int) -> str:
-        names = [f"{each.name}_{u}" for u in range(unroll)]
-        while len(names) > 1:
-            pairs = zip(names[::2], names[1::2], strict=True)
-            names = [each.merged(*pair) if len(names) == 2 else f"({each.merged(*pair)})" for pair in pairs]
-        return names[0]
-
-    def _write_block(
-        self, accumulators: Sequence[Accumulator], body: Body, unroll: int, touched: Iterable[int]
-    ) -> None:
-        """From `begin` to `end`: several vectors per iteration, then the rest with masks."""
-        write, lanes = self.write, self.write.lanes
-        unroll = unroll if accumulators else 1
-        width = lanes * unroll
-        write(f"whole = end - (end - begin) % {width}")
-        with write.block(f"for i in range(begin, whole, {width})"):
-            for u in range(unroll):
-                index = f"i + {lanes * u}" if u else "i"
-                if self._next_row_fits:
-                    self._write_ahead(index, touched)
-                values = body(Step(self, index, "", f"_{u}"))
-                for each in accumulators:
-                    name = f"{each.name}_{u}"
-                    write(f"{name} = {each.merged(name, values[each.name])}")
-        with write.block(f"for i in range(whole, end, {lanes})"):
-            write(f"rest = min({lanes}, end - i)")
-            values = body(Step(self, "i", "rest", ""))
-            for each in accumulators:
-                name = f"{each.name}_0"
-                inside = f"select(inside(rest), {values[each.name]}, splat_{each.dtype.name}({each.identity}))"
-                write(f"{name} = {each.merged(name, inside)}")

@@ -57,20 +57,6 @@ Result = Union[bytes, CompileError]  # object code, or why there is none
 
 def compile_texts(
     texts: Sequence[Text], target: NativeTarget, jobs: int | None = None, until: float = math.inf
-) -> Iterator[tuple[Text, bytes]]:
-    """Compiles all texts on at most `jobs` processes, yielding each with its object code as soon as it is done.
-
-    Raises CompileError for a text that does not compile, or that makes its compiler die twice, and UnfinishedError when the
-    monotonic clock shows `until`; what is being compiled then is given up.
-    """
-    for text, result in try_texts(texts, target, jobs, until):
-        if isinstance(result, CompileError):
-            raise result
-        yield text, result
-
-
-def try_texts(
-    texts: Sequence[Text], target: NativeTarget, jobs: int | None = None, until: float = math.inf
 ) -> Iterator[tuple[Text, Result]]:
     """The same, but a text that does not compile does not stop the others: its error is its result."""
     jobs = min(jobs or knobs.get("TREADLE_JOBS") or cpu_count(), len(texts))

@@ -29,7 +29,7 @@ from ...base import CHECK_STEPS, reference
 from ..kernels import own
 from ..kernels.kernel import Kernel
 from ..target import Target, host
-from .compile_pool import Result, Text, UnfinishedError, try_texts
+from .compile_pool import Result, Text, UnfinishedError, compile_texts
 
 _STEPS = (
     1000  # of arithmetic on symbolic dimensions, besides CHECK_STEPS, that checking and lowering a definition may take
@@ -255,7 +255,7 @@ def _compile_claimed(
     if not keys:
         return
     texts = [Text(f"{_SYMBOL}{key}", kernels[key].source, kernels[key].lanes) for key in keys]
-    for text, code in try_texts(texts, target.native, jobs, until):
+    for text, code in compile_texts(texts, target.native, jobs, until):
         key = text.symbol.removeprefix(_SYMBOL)
         if isinstance(code, bytes):
             platform.cache().put(key, code)

@@ -2,7 +2,7 @@
 
 In float32 they are polynomials on a reduced range (Cody and Waite, "Software Manual for the Elementary Functions"), with
 coefficients from a minimax fit. Their errors stay below 2.5 units in the last place (gelu's: of its argument), which
-tests/compiler/kernels/test_elementary.py measures over all of float32's range. Those of float64 vectors are in
+tests/compiler/targets/cpu/vectors/test_elementary.py measures over all of float32's range. Those of float64 vectors are in
 `elementary_double.py`, inverse functions in `elementary_inverse.py`. Scalars of float64, and functions of it that are
 rare, call the C library for each lane.
 """

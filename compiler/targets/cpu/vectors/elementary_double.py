@@ -1,6 +1,6 @@
 """Elementary functions of float64 vectors, by series on a reduced range, as `elementary.py` for float32.
 
-Errors stay below two units in the last place, which tests/compiler/kernels/test_elementary.py measures.
+Errors stay below two units in the last place, which tests/compiler/targets/cpu/vectors/test_elementary.py measures.
 """
 
 from __future__ import annotations

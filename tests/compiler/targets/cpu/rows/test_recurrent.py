@@ -1,0 +1,104 @@
+"""Recurrent layers, compiled, against the reference evaluator."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from treadle.formats.types import tensor
+
+from ..harness import TARGET, Builder, check, check_random, definition_of, random_array, run_kernel
+
+GATES = {"rnn": 1, "gru": 3, "lstm": 4}
+
+
+def layer(operator, hidden, batch, steps, lengths=None, peephole=False, **attributes):
+    """A definition, and its inputs."""
+    directions = 2 if attributes.get("direction") == "bidirectional" else 1
+    gates, state = GATES[operator], (directions, batch, hidden)
+    shapes = [(steps, batch, directions, gates, hidden), (directions, -(-hidden // 16), hidden, gates, 16), state]
+    shapes += {"rnn": [], "gru": [(directions, hidden)], "lstm": [state]}[operator]
+    shapes += [(directions, 3, hidden)] if peephole else []
+    params = [tensor("float32", shape) for shape in shapes]
+    params += [tensor("int32", (batch,))] if lengths else []
+    return definition_of(operator, params, **attributes)
+
+
+def check_layer(*args, parts=2, sizes=None, target=TARGET, **options):
+    definition = layer(*args, **options)
+    arrays = [random_array(param, seed, sizes) for seed, param in enumerate(definition.params)]
+    arrays[1] *= np.float32(0.3)
+    if options.get("lengths"):
+        arrays[-1] = np.array(options["lengths"], np.int32)
+    check(definition, arrays, sizes, parts, rtol=1e-4, atol=2e-5, target=target)
+
+
+@pytest.mark.parametrize("operator", GATES)
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+def test_directions(operator, direction):
+    check_layer(operator, 32, 1, 5, direction=direction)
+
+
+@pytest.mark.parametrize("operator", GATES)
+@pytest.mark.parametrize("hidden", [1, 40])
+def test_units_that_fill_no_vector_and_tiles_of_sequences(operator, hidden):
+    check_layer(operator, hidden, 13, 3, direction="bidirectional", parts=3)
+
+
+@pytest.mark.parametrize("operator", GATES)
+@pytest.mark.parametrize("parts", [1, 2, 3, 9])
+def test_parts_that_take_steps_together(operator, parts):
+    check_layer(operator, 150, 1, 3, direction="bidirectional", parts=parts)
+    check_layer(operator, 390, 7, 3, parts=parts)
+    check_layer(operator, 150, 3, 3, parts=parts, lengths=[3, 0, 2], peephole=operator == "lstm")
+
+
+@pytest.mark.parametrize("operator", GATES)
+def test_parts_at_the_same_time_give_the_bits_of_one(operator):
+    definition = layer(operator, 150, 1, 40, direction="bidirectional")
+    arrays = [random_array(param, seed) for seed, param in enumerate(definition.params)]
+    arrays[1] *= np.float32(0.3)
+    _, alone = run_kernel(definition, arrays)
+    for _ in range(20):
+        code, together = run_kernel(definition, arrays, parts=3, at_once=True)
+        assert code == 0
+        for one, other in zip(alone, together, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("operator", GATES)
+def test_sequences_of_different_lengths(operator):
+    options = {"lengths": [5, 0, 2, 9], "peephole": operator == "lstm"}
+    for direction in ("forward", "reverse", "bidirectional"):
+        check_layer(operator, 20, 4, 5, direction=direction, **options)
+    check_layer(operator, 20, "n", "t", sizes={"n": 4, "t": 5}, **options)
+    check_layer(operator, 33, 13, 4, **options | {"lengths": [0, 4, 3, 1] * 3 + [-2]})
+    check_layer(operator, 20, 3, 4, **options | {"lengths": [0, 0, -1]})
+
+
+@pytest.mark.parametrize("batch", [1, 9])
+def test_the_reset_gate_behind_the_product(batch):
+    check_layer("gru", 24, batch, 4, reset_after=True)
+
+
+def test_other_activations_peepholes_and_a_bound():
+    check_layer("lstm", 16, 2, 3, peephole=True, activations="sigmoid softsign relu", clip=0.5)
+    check_layer("rnn", 16, 2, 3, activations="relu")
+
+
+@pytest.mark.parametrize("operator", GATES)
+def test_symbolic_sizes(operator):
+    for sizes in ({"n": 1, "t": 4}, {"n": 8, "t": 2}, {"n": 3, "t": 0}, {"n": 7, "t": 2}):
+        check_layer(operator, 16, "n", "t", sizes=sizes)
+        check_layer(operator, 90, "n", "t", sizes=sizes, direction="bidirectional", parts=3)
+
+
+def test_one_tensor_that_is_both_first_states():
+    state = tensor("float32", (1, "n", 20))
+    build = Builder(tensor("float32", (3, "n", 1, 4, 20)), tensor("float32", (1, 2, 20, 4, 16)), state)
+    first = build("lstm", 0, 1, 2, 2)
+    check_random(build.definition(first, first + 1, first + 2), {"n": 5}, parts=2)
+
+
+@pytest.mark.parametrize("operator", GATES)
+def test_narrow_vectors(operator):
+    check_layer(operator, 24, 2, 3, target=dataclasses.replace(TARGET, vector_bytes=32, vector_registers=16))
