@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from ..compiler.targets.cpu.products.precision import BYTES, Precision
 from ..compiler.targets.cpu.products.tile import multiply_add
 from ..compiler.targets.cpu.target import Target, host
 from ..compiler.targets.cpu.toolchain.worker import compile_kernel
@@ -145,12 +146,12 @@ def _outside(what: str, rate: float, least: float, most: float) -> str:
 
 def _multiply_text(name: str, target: Target) -> str:
     """word 0: where to leave the sums, after which there is a zero that the compiler must not know, word 1: how many rounds."""
-    sums, kind = [f"sum_{i}" for i in range(_CHAINS)], "int32" if name == "int8" else name
+    sums, precision = [f"sum_{i}" for i in range(_CHAINS)], BYTES if name == "int8" else Precision.plain(DType[name])
     lines = [
-        f"x = splat_{kind}(load_{kind}(word(args, 0), {_CHAINS * target.vector_bytes}))",
-        *(f"{total} = splat_{kind}(1)" for total in sums),
+        f"x = {precision.broadcast(f'word(args, 0), {_CHAINS * target.vector_bytes}')}",
+        *(f"{total} = splat_{precision.summed.name}(1)" for total in sums),
     ]
-    products = [f"    {multiply_add(total, total, 'x', target, kind)}" for total in sums]
+    products = [f"    {multiply_add(total, total, 'x', target, precision)}" for total in sums]
     lines += ["for i in range(word(args, 1)):", *products]
     return _kernel([*lines, *_stores(sums, target)])
 

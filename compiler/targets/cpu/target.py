@@ -77,15 +77,22 @@ class Target:
     @property
     def dot(self) -> str:
         """The fastest function of `vectors/lanes.py` for 8-bit dot products, four to a sum."""
-        if self.vector_bytes == 64 and self.native.has("avx512vnni"):
-            return "dot_512"
-        if self.native.has("avx512vl") and self.native.has("avx512vnni"):
+        if self._has_of_avx512("avx512vnni"):
             return f"dot_{8 * self.vector_bytes}"
         if self.native.has("avxvnni"):
             return f"dot_{8 * min(self.vector_bytes, 32)}"
         if not self.native.is_x86:
             return "dot_plain"
         return f"dot_pairs_{8 * min(self.vector_bytes, self._pairs_bytes)}"
+
+    @property
+    def dot_bfloat16(self) -> str:
+        """The function of `vectors/lanes.py` that adds products of bfloat16, two to a sum, by an instruction; "" without one."""
+        return f"dot_bfloat16_{8 * self.vector_bytes}" if self._has_of_avx512("avx512bf16") else ""
+
+    def _has_of_avx512(self, feature: str) -> bool:
+        """Whether instructions of that extension work on vectors as long as this target's."""
+        return self.native.has(feature) and (self.vector_bytes == 64 or self.native.has("avx512vl"))
 
     @property
     def _pairs_bytes(self) -> int:

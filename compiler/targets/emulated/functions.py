@@ -54,6 +54,20 @@ def _dot(total: Array, x: Array, w: Array) -> Array:
     return total + products.reshape(-1, 4).sum(1, dtype=np.int32)
 
 
+def _dot_bfloat16(total: Array, x: Array, w: Array) -> Array:
+    """Adds two products in each lane of float32: of the upper halves as bfloat16, then of the lower ones."""
+    upper = emitted.fma(_upper_halves(x), _upper_halves(w), total)
+    return emitted.fma(_lower_halves(x), _lower_halves(w), upper)
+
+
+def _upper_halves(words: Array) -> Array:
+    return (words & _like(words, -1 << 16)).view(np.float32)
+
+
+def _lower_halves(words: Array) -> Array:
+    return (words << _like(words, 16)).view(np.float32)
+
+
 # Lane by lane: each lane of the result depends on the same lane of the operands.
 EXACT: dict[str, Function] = {
     "fma": emitted.fma,
@@ -67,6 +81,9 @@ EXACT: dict[str, Function] = {
     "nibbles_512": _nibbles,
     "from_upper_halves": lambda a: (a.astype(np.uint32) << np.uint32(16)).view(np.float32),
     **dict.fromkeys([f"dot_{kind}{bits}" for kind in ("", "pairs_") for bits in (128, 256, 512)] + ["dot_plain"], _dot),
+    **dict.fromkeys([f"dot_bfloat16_{bits}" for bits in (128, 256, 512)], _dot_bfloat16),
+    "upper_halves": _upper_halves,
+    "lower_halves": _lower_halves,
 }
 
 # Likewise, those of `elementary.py` and `elementary_inverse.py`, by their own instructions

@@ -195,7 +195,13 @@ def vocabulary(lanes: int) -> dict[str, Callable[[Access], Any]]:
 
     for name in ("vstore", "vstream", "streamed", "word", "atomic_load", "atomic_store", "atomic_replace"):
         names[name] = method(name)
-    for name, value in (("math", math), ("min", min), ("max", max), ("parts_for", _parts_for)):
+    for name, value in (
+        ("math", math),
+        ("hidden", lambda word: word),
+        ("min", min),
+        ("max", max),
+        ("parts_for", _parts_for),
+    ):
         names[name] = fixed(value)
     names |= {"prefetch": fixed(lambda address, offset: None), "relax": fixed(lambda: 0)}
     names["inside"] = lambda access: lambda count: Vector(access.places < count)

@@ -1,5 +1,7 @@
 """Channel-blocked layout and packed matrices: what the passes leave of a network, and that its results stay."""
 
+import sys
+
 import numpy as np
 import pytest
 from treadle.compiler import ir
@@ -12,6 +14,7 @@ from treadle.compiler.targets.cpu.backend import CPU
 from treadle.compiler.targets.cpu.passes.layout import BlockChannels
 from treadle.compiler.targets.cpu.passes.pack_matrices import PackMatrices
 from treadle.compiler.targets.cpu.target import host, of
+from treadle.formats.dtypes import DType
 from treadle.native.llvm import NativeTarget
 from treadle.tests import timing
 
@@ -385,12 +388,11 @@ def test_weights_may_be_arguments():
     assert operators == [*moved, "pack_channels", "conv_blocked", "unpack_channels"]
 
 
-@pytest.mark.parametrize("dtype", ["float16", "uint16", "float32"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 def test_matrices_that_16_bits_hold_exactly_take_no_more(dtype):
     matrix = normal(300, 400).astype(np.float16).astype(np.float32)
-    if dtype == "uint16":  # as bfloat16 has it, with numbers that float16 has not
-        matrix = (matrix * 1e6).view(np.uint32) & 0xFFFF0000
-        matrix = matrix.view(np.float32)
+    if dtype == "bfloat16":  # with numbers that float16 has not
+        matrix = (matrix * 1e6).astype(DType.bfloat16.numpy).astype(np.float32)
     if dtype == "float32":
         matrix[299, 399] += 1e-3
     x, array = var("x", (2, 300)), normal(2, 300)
@@ -400,6 +402,17 @@ def test_matrices_that_16_bits_hold_exactly_take_no_more(dtype):
     assert binding.value.args[1].type.dtype.name == dtype
     results = [np.asarray(evaluate(module, "main", array)) for module in (plain, packed)]
     np.testing.assert_allclose(*results, rtol=1e-4, atol=1e-4 * np.abs(results[0]).max())
+
+
+def test_weights_stay_float32_where_the_package_of_a_narrower_type_is_not_installed(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    monkeypatch.setattr(DType.bfloat16, "_numpy", None)
+    places = var("places", (3,), "int64")
+    rows = op.take(constant(normal(300, 400)), places, axis=0)
+    module = infer_types(Module(main=function([places], op.matmul(rows, constant(normal(400, 300))))))
+    constants = [arg.type.dtype for each in PackMatrices()(module).functions["main"].body.bindings
+                 for arg in each.value.args if isinstance(arg, ir.Constant)]  # fmt: skip
+    assert constants == [DType.float32, DType.float32]
 
 
 def test_halves_whose_channels_end_within_a_block_are_joined_unblocked():

@@ -66,7 +66,7 @@ class Conv:
         if problem.is_pointwise and ignores_lines(found):
             problem = problem.as_one_row()
         self.problem = problem
-        self.tile = replace(self.choose_tile(), sums=problem.sums)
+        self.tile = replace(self.choose_tile(), precision=problem.precision.on(target))
         self.across = math.ceil(problem.columns / self.tile.rows)
         self.band = self.choose_band()
         self._write_sizes()
@@ -492,9 +492,9 @@ class Conv:
         write_ahead(write, [tap * VECTOR_BYTES for tap in taps], window.size * VECTOR_BYTES)
         write(*(f"w_{tap} = {tile.load(str(tap * self.tap_bytes))}" for tap in taps))
         for at, uses in window.uses(tile.rows):
-            write(f"x_{at} = splat_float32(load_float32(x, {at * self.problem.pixel}))")
+            write(f"x_{at} = {tile.precision.broadcast(f'x, {at * self.problem.pixel}')}")
             for row, tap in uses:
-                write(multiply_add(tile.accumulator(row, 0), f"x_{at}", f"w_{tap}", self.target))
+                write(multiply_add(tile.accumulator(row, 0), f"x_{at}", f"w_{tap}", self.target, tile.precision))
 
     @property
     def _inner(self) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 from .....formats import dims
+from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
 from .....native.convention import FEW
 from ....operators.windows import axes
@@ -27,7 +28,9 @@ _PHASES, _TAPS = 1024, 4096  # most unrolled phases and taps: one or two lines f
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     """The template of col2im of float32, with an elementwise epilogue."""
     found = Anchored.of(definition)
-    if found is None or not Epilogue.takes(found) or not found.takes_parameters or found.sums != "float32":
+    if found is None or not Epilogue.takes(found) or not found.takes_parameters:
+        return None
+    if found.node.results[0].dtype is not DType.float32:
         return None
     return _Col2im(found, target).kernel()
 

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .....formats import dims
 from .....formats.dims import Dim
-from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.shapes import integer
 from ....operators.windows import axes
@@ -26,6 +25,7 @@ from ..kernels.kernel import Kernel, require_few
 from ..kernels.writer import Writer, estimate, shape_of
 from ..operators.blocked import WIDEST_DEPTHWISE
 from ..products.epilogue import Epilogue, Grid
+from ..products.precision import Precision
 from ..products.tile import BLOCK, TALLEST, VECTOR_BYTES, Tile, multiply_add, times
 from ..target import Target
 from .sizes import MET, Window
@@ -80,23 +80,24 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kerne
     """The template of conv_depthwise, with an elementwise epilogue."""
     found = Anchored.of(definition)
     problem = _problem_of(found) if found else None
-    if found is None or problem is None or not Epilogue.takes(found):
+    precision = Precision.of(found) if found else None
+    if found is None or problem is None or precision is None or not Epilogue.takes(found):
         return None
-    return lambda: _Depthwise(found, problem, target).kernel()
+    return lambda: _Depthwise(found, problem, precision, target).kernel()
 
 
 class _Depthwise:
     """Writes one convolution."""
 
-    def __init__(self, found: Anchored, problem: _Problem, target: Target) -> None:
+    def __init__(self, found: Anchored, problem: _Problem, precision: Precision, target: Target) -> None:
         self.write, self.node, self.target = Writer(found.definition, target, found.title), found.node, target
         self.write.lanes = BLOCK
         self.epilogue_cost = found.epilogue.cost
         self.problem, self.window = problem, problem.window[1]
-        self.dtype = found.definition.params[self.node.inputs[0]].dtype
+        self.dtype = precision.stored[0]
         self.zero = found.attributes["zero"]
         self.pixel = BLOCK * self.dtype.itemsize  # in bytes
-        self.tile = Tile(_pixels(problem, target), 1)
+        self.tile = Tile(_pixels(problem, target), 1, precision)
         self._write_sizes()
         grid = Grid(("image", "block", "line", "column", "0"), row_axis=3, block_axis=1, block_step=1)
         self.epilogue = Epilogue(self.write, found, grid)
@@ -189,7 +190,7 @@ class _Depthwise:
         with write.block(f"if columns >= {self.tile.rows}"):
             self._write_tiles(self.tile)
         with write.block("else"):
-            self._write_tiles(Tile(1, 1))
+            self._write_tiles(replace(self.tile, rows=1))
 
     def _write_tiles(self, tile: Tile) -> None:
         """A line at least as long as a tile. The last tile overlaps the previous one."""
@@ -227,7 +228,7 @@ class _Depthwise:
                 behind = f"{times(member, 'window_bytes')} + " if member else ""
                 require_few(window.size, MET, "places of a window")
                 for tap in range(window.size):
-                    write(f"w_{tap} = vload_float32(w, {behind}{tap * VECTOR_BYTES})")
+                    write(f"w_{tap} = {tile.load(f'{behind}{tap * VECTOR_BYTES}')}")
                 for at, uses in window.uses(tile.rows):
                     place = f"x_{at}, 0" if at in uncertain else f"x_tile, {at * self.pixel}"
                     self._write_pixel(tile, uses, place, member)
@@ -238,13 +239,11 @@ class _Depthwise:
         count, loaded = self.problem.members, self._loaded(place)
         self.write(f"x = repeated_{member}_of_{count}({loaded})" if count > 1 else f"x = {loaded}")
         for pixel, tap in uses:
-            self.write(multiply_add(tile.accumulator(pixel, 0), "x", f"w_{tap}", self.target))
+            self.write(multiply_add(tile.accumulator(pixel, 0), "x", f"w_{tap}", self.target, tile.precision))
 
     def _loaded(self, place: str) -> str:
         """Loads a pixel's vector. Integers less their zero point are exact in float32, and so are sums of their products."""
-        if self.dtype is DType.float32:
-            return f"vload_float32({place})"
-        return f"convert_float32(vload_{self.dtype.name}({place}))" + (" - zero" if self.zero else "")
+        return self.tile.precision.vector(place, operand=0) + (" - zero" if self.zero else "")
 
 
 def _pixels(problem: _Problem, target: Target) -> int:

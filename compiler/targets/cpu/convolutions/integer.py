@@ -1,5 +1,5 @@
-"""Convolutions of channel-blocked images of 8-bit integers, with int32 sums: a pixel has a word for each four channels, and
-a step of the sum takes one."""
+"""Convolutions of channel-blocked images of 8-bit integers or bfloat16: a pixel has a word for each four or two channels, and a
+step of the sum takes one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..kernels.anchor import Anchored
 from ..kernels.kernel import Kernel
 from ..kernels.writer import write_copy
 from ..products.epilogue import Epilogue
-from ..products.tile import VECTOR_BYTES, Tile, write_step
+from ..products.tile import BLOCK, VECTOR_BYTES, Tile, write_step
 from ..target import Target
 from .blocked import Conv
 from .sizes import estimated_problem, problem_of
@@ -20,7 +20,7 @@ from .symbolic import SymbolicConv
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
-    """The template of conv_integer_blocked, with an elementwise epilogue."""
+    """The template of conv_integer_blocked and conv_bfloat16_blocked, with an elementwise epilogue."""
     found = Anchored.of(definition)
     problem = estimated_problem(found) if found else None
     if found is None or problem is None or not Epilogue.takes(found):
@@ -29,11 +29,11 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kerne
     if not is_known and problem.pile:
         return None
     words = integer(definition.params[found.node.inputs[1]].shape[-3])
-    template = _ConvInteger if is_known else _SymbolicConvInteger
+    template = _ConvOfWords if is_known else _SymbolicConvInteger
     return lambda: template(found, replace(problem, words=words), target).kernel()
 
 
-class _ConvInteger(Conv):
+class _ConvOfWords(Conv):
     @property
     def tap_bytes(self) -> int:
         return self.problem.words * VECTOR_BYTES
@@ -42,18 +42,32 @@ class _ConvInteger(Conv):
         write, problem = self.write, self.problem
         with write.block("for tap_across in range(window_width)"):
             write(f"x = x_tap + tap_across * dilation_across * {problem.pixel}")
-            with write.block(f"for step in range({problem.words})"):
-                write_step(write, tile, self.target)
+            if problem.last == BLOCK:
+                with write.block(f"for step in range({problem.words})"):
+                    write_step(write, tile, self.target)
+            else:
+                self._write_inner_words(tile)
+
+    def _write_inner_words(self, tile: Tile) -> None:
+        """Those of channels that count, which are `inner`; of a word that holds one more channel, that alone."""
+        write, each = self.write, tile.precision.each
+        with write.block(f"for step in range(inner // {each})"):
+            write_step(write, tile, self.target)
+        if self.problem.last % each:
+            with write.block(f"if inner % {each}"):
+                write_step(write, tile, self.target, element=tile.precision.broadcast_first("{}"))
+        write(f"w += ({self.problem.words} - (inner + {each - 1}) // {each}) * {VECTOR_BYTES}")
 
     def write_copy(self) -> None:
         """One line: zeros for its margin, then its pixels."""
         write, pixel = self.write, self.problem.pixel
+        bits = 8 * self.problem.precision.stored[0].itemsize
         for columns in ("min(margin, reach)", "margin + copied, reach"):
             with write.block(f"for column in range({columns})"):
-                write(f"vstore(target, column * {pixel}, splat_uint8(0))")
+                write(f"vstore(target, column * {pixel}, splat_uint{bits}(0))")
         write(f"inside = target + margin * {pixel}")
         write_copy(write, 4, "inside", "source", "0", f"copied * {pixel // 4}")
 
 
-class _SymbolicConvInteger(_ConvInteger, SymbolicConv):
+class _SymbolicConvInteger(_ConvOfWords, SymbolicConv):
     """Of an image or a signal whose lengths are known only at run time."""

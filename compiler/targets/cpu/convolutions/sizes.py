@@ -13,6 +13,7 @@ from ..kernels.anchor import Anchored
 from ..kernels.kernel import require_few
 from ..kernels.writer import estimate, shape_of
 from ..operators.packing import NarrowGroups
+from ..products.precision import FLOAT32, Precision
 from ..products.tile import BLOCK, VECTOR_BYTES, chunk_of
 from .narrow_groups import narrow_groups
 
@@ -80,7 +81,8 @@ class Problem:
     pile: Pile | None  # of a volume
     is_summed: bool = False  # vectors are blocks of input channels, and a block of the result is one channel
     narrow: NarrowGroups | None = None  # each block of the result then counts as a group
-    words: int = 0  # words of four 8-bit channels in a block: see `integer.py`
+    precision: Precision = FLOAT32
+    words: int = 0  # words of neighbouring channels in a block, if a step of the sum takes one: see `integer.py`
 
     @property
     def slices(self) -> int:
@@ -95,12 +97,7 @@ class Problem:
     @property
     def pixel(self) -> int:
         """Bytes from a pixel of the input to the next one."""
-        return 4 if self.is_planar else BLOCK if self.words else VECTOR_BYTES
-
-    @property
-    def sums(self) -> str:
-        """Their element type."""
-        return "int32" if self.words else "float32"
+        return self.precision.stored[0].itemsize * (1 if self.is_planar else BLOCK)
 
     @property
     def reach(self) -> int:
@@ -127,7 +124,7 @@ class Problem:
     @property
     def chunk(self) -> int:
         """Input blocks (planes) of a chunk of the sum; 0 if the sum is short."""
-        return 0 if self.words else chunk_of(self.channels, self._block_steps)
+        return 0 if self.precision.is_exact else chunk_of(self.channels, self._block_steps)
 
     @property
     def pixels(self) -> int:
@@ -164,7 +161,8 @@ def problem_of(found: Anchored) -> Problem | None:
 def estimated_problem(found: Anchored) -> Problem | None:
     """The same with estimates of lengths known only at run time; None if other sizes are unknown."""
     definition, node, attributes = found.definition, found.node, found.attributes
-    if not found.takes_parameters:
+    precision = Precision.of(found)
+    if not found.takes_parameters or precision is None:
         return None
     x, weight = (shape_of(definition.params[number]) for number in node.inputs[:2])
     result = shape_of(node.results[0])
@@ -201,4 +199,5 @@ def estimated_problem(found: Anchored) -> Problem | None:
         window=(vertical, horizontal),
         pile=Pile(*pile[0]) if pile else None,
         narrow=None if narrow is None or narrow.are_even else narrow,
+        precision=precision,
     )

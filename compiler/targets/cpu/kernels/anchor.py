@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import Any
 
 from .....formats.dims import Dim
-from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition, PrimitiveNode
 from ....operators.table import Fusion, bound_attributes, lookup
 from .expression import Expression
@@ -64,17 +63,6 @@ class Anchored:
     def takes_parameters(self) -> bool:
         """Whether all inputs of the anchor are parameters: nothing is computed before it."""
         return all(number < len(self.definition.params) for number in self.node.inputs)
-
-    @property
-    def sums(self) -> str:
-        """The element type of the anchor's result."""
-        return self.node.results[0].dtype.name
-
-    @property
-    def narrow(self) -> str:
-        """The element type of the anchor's second input, if it is float16 or uint16; else empty."""
-        dtype = self.definition.values[self.node.inputs[1]].dtype
-        return dtype.name if dtype in (DType.float16, DType.uint16) else ""
 
     @property
     def title(self) -> str:

@@ -47,7 +47,7 @@ FEW = 4  # channels of the result of conv_to_few
 WIDEST_DEPTHWISE = 64  # most columns of a depthwise convolution's window, for each channel of a group
 SMALL_GROUPS = (1, 2, 4, 8)  # channels of a depthwise convolution's groups: none spans two blocks
 
-_PANELS = frozenset({DType.float32, DType.float16, DType.uint16})
+_PANELS = frozenset({DType.float32, DType.float16, DType.bfloat16})
 JOINED = FLOAT32 | {DType.int8, DType.uint8}
 _OUTPUTS_EACH = Attribute(Kind.INT, "channels of the result, in each group; 0 if each group begins with a block", 0)
 
@@ -263,24 +263,15 @@ def _infer_narrow_panels(inputs: Sequence[TensorType], dtype: DType) -> TensorTy
 
 
 def _narrow_panels(panels: np.ndarray, dtype: DType) -> np.ndarray:
-    if dtype is DType.uint16:
-        halves = (panels.view(np.uint32) >> 16).astype(np.uint16)
-        wide = from_upper_halves(halves)
-    else:
-        with np.errstate(over="ignore"):
-            halves = panels.astype(np.float16)
-        wide = halves.astype(np.float32)
+    with np.errstate(over="ignore"):
+        halves = panels.astype(dtype.numpy)
+    wide = halves.astype(np.float32)
     if not np.array_equal(wide.view(np.uint32), panels.view(np.uint32)):
         raise ExecutionError(f"16 bits ({dtype.name}) do not hold all of these numbers exactly")
     return halves
 
 
-def from_upper_halves(halves: np.ndarray) -> np.ndarray:
-    """The float32 numbers with these uint16 as upper halves, and zero lower halves."""
-    return (halves.astype(np.uint32) << 16).view(np.float32)
-
-
-_NARROW = (DType.uint16, DType.float16)
+_NARROW = (DType.bfloat16, DType.float16)
 
 
 def _infer_matmul_packed(inputs: Sequence[TensorType], columns: int) -> TensorType:
@@ -294,8 +285,7 @@ def _infer_matmul_packed(inputs: Sequence[TensorType], columns: int) -> TensorTy
 
 
 def _matmul_packed(a: np.ndarray, panels: np.ndarray, columns: int) -> np.ndarray:
-    wide = from_upper_halves(panels) if panels.dtype == np.uint16 else panels.astype(np.float32)
-    return matmul(a, unpack_matrix(wide)[:, :columns])
+    return matmul(a, unpack_matrix(panels.astype(np.float32))[:, :columns])
 
 
 def _swapped(type_: TensorType, swap: bool) -> TensorType:
@@ -317,8 +307,8 @@ def _matmul_transposed(a: np.ndarray, b: np.ndarray, transpose_a: bool, transpos
 
 # fmt: off
 register("narrow_panels", "panels", _infer_narrow_panels, _narrow_panels, Fusion.OPAQUE,
-         "the same numbers in 16 bits, which hold them exactly: float16, or the upper halves of float32 as uint16",
-         attributes={"dtype": Attribute(Kind.DTYPE, "float16 or uint16")})
+         "the same numbers in 16 bits, which hold them exactly",
+         attributes={"dtype": Attribute(Kind.DTYPE, "float16 or bfloat16")})
 register("join_channels", "*images", _infer_join_channels, _join_channels, Fusion.OPAQUE,
          "some of the channels of channel-blocked images, one after the other",
          attributes={"channels": Attribute(Kind.INTS, "of each image"),
@@ -345,7 +335,7 @@ register("conv_depthwise", "x weight bias?", _infer_conv_depthwise, _conv_depthw
          attributes=WINDOW | {"zero": Attribute(Kind.INT, "point of integers", 0)},
          work=of_blocked_convolution)
 register("matmul_packed", "a panels", _infer_matmul_packed, _matmul_packed, Fusion.ANCHOR,
-         "the matrix product with a packed matrix of float32, of float16, or of the upper halves of float32 as uint16",
+         "the product of a tensor of float32 with a packed matrix of float32, float16 or bfloat16",
          attributes={"columns": Attribute(Kind.INT, "of the matrix")},
          work=of_product)
 register("matmul_transposed", "a b", _infer_matmul_transposed, _matmul_transposed, Fusion.ANCHOR,

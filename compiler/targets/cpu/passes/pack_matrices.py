@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .....formats.dtypes import DType
-from .....formats.messages.errors import ExecutionError
+from .....formats.messages.errors import ExecutionError, MissingPackageError
 from .....formats.types import UNKNOWN
 from .... import ir
 from ....ir.analysis import expressions
@@ -130,12 +130,19 @@ class _Packer(Emitter):
         return x if axes == tuple(range(rank)) else self.emit("permute_dims", x, axes=axes)
 
 
+def _types_of_16_bits() -> tuple[DType, ...]:
+    """Those that arrays can have here: bfloat16 is one of ml_dtypes, which need not be installed."""
+    with contextlib.suppress(MissingPackageError):
+        return (DType.of(DType.bfloat16.numpy), DType.float16)
+    return (DType.float16,)
+
+
 def _in_16_bits(table: ir.Constant) -> ir.Constant:
     """A table with the same values in 16 bits, if these represent them all, including NaNs' bits."""
     array = table.array
     if array.dtype != np.float32 or array.nbytes < costs.NARROW_BYTES:
         return table
-    for dtype in (DType.bfloat16, DType.float16):
+    for dtype in _types_of_16_bits():
         for part in (array.reshape(-1)[:_SOME], array):
             with np.errstate(over="ignore"):
                 narrow = part.astype(dtype.numpy)
@@ -152,7 +159,7 @@ def _narrowed(panels: ir.Constant) -> ir.Constant:
     if panels.array.nbytes < costs.NARROW_BYTES:
         return panels
     some = ir.Constant(panels.array.reshape(-1)[:_SOME])
-    for dtype in (DType.uint16, DType.float16):
+    for dtype in _types_of_16_bits():
         with contextlib.suppress(ExecutionError):
             computed("narrow_panels", some, dtype=dtype)
             return computed("narrow_panels", panels, dtype=dtype)

@@ -25,6 +25,7 @@ from ..target import Target
 from .dequantized import Numbers
 from .epilogue import Epilogue
 from .few_rows import STREAMS, FewRows, lower_as
+from .precision import DIGITS
 from .tile import BLOCK, VECTOR_BYTES, multiply_add
 
 _DIGITS = 3
@@ -157,9 +158,8 @@ class RowsOfDigits(FewRows):
             write("eights = splat_int32(0)")
             with write.block(f"for k in range(begin, stop, {VECTOR_BYTES})"):
                 loaded = f"vload_int32(planes, {digit} * plane + k, (stop - k) // 4)"
-                write(
-                    f"eights = {self.target.dot}(eights, splat_int32({self.numbers.packing.middle * 0x01010101}), {loaded})"
-                )
+                middles = f"splat_int32({self.numbers.packing.middle * 0x01010101})"
+                write(multiply_add("eights", middles, loaded, self.target, DIGITS))
             write(f"store_int32(fact, {4 * digit}, -horizontal_sum(eights))")
         write(f"vstore(fact, {4 * _DIGITS}, worth, 1)")
         write(f"vstore(fact, {4 * _DIGITS + 4}, splat_float32(horizontal_sum(total)) * worth, 1)")
@@ -210,7 +210,7 @@ class RowsOfDigits(FewRows):
                     write(f"digit = splat_int32(load_int32(row_digits, {at}))")
                     for j in range(streams):
                         total = f"sum_{i}_{j}_{digit}_{quad % turns}"
-                        write(f"{total} = {self.target.dot}({total}, four_{j}_{quad}, digit)")
+                        write(multiply_add(total, f"four_{j}_{quad}", "digit", self.target, DIGITS))
 
     def _write_scaled(self, i: int, j: int) -> None:
         """Adds a group's sums to the total."""

@@ -15,7 +15,8 @@ from .....formats.dims import Dim
 from .....formats.types import TensorType
 from .. import costs
 from ..kernels.anchor import Anchored
-from ..kernels.writer import Writer, is_streamed, shape_of, write_streaming
+from ..kernels.writer import Writer, is_streamed, shape_of, stored, widened, write_streaming
+from .precision import Precision
 from .tile import BLOCK, VECTOR_BYTES, Tile
 
 _LONG_NODES = 4  # of an expression; longer ones are applied in a loop
@@ -69,10 +70,11 @@ class Epilogue:
 
     @staticmethod
     def takes(found: Anchored) -> bool:
-        """Whether the definition is an anchor with only an epilogue, in element types that are stored as computed.
-        The storage of weights is the anchor's concern."""
-        types = (type_ for number, type_ in enumerate(found.definition.values) if number not in found.node.inputs[1:2])
-        return not found.prologue.nodes and all(type_.dtype.computed is type_.dtype for type_ in types)
+        """Whether the definition is an anchor with only an epilogue, whose operands and result are stored as computed. The
+        storage of the anchor's first two operands is its precision's concern."""
+        read = found.node.inputs[2:] if Precision.of(found) else found.node.inputs
+        types = (found.definition.values[number].dtype for number in (*read, found.number))
+        return not found.prologue.nodes and all(dtype.computed is dtype for dtype in types)
 
     @property
     def buffer_bytes(self) -> int:
@@ -161,7 +163,7 @@ class Epilogue:
             for j in range(tile.blocks):
                 write(f"vstore(buffer, {(i * tile.blocks + j) * VECTOR_BYTES}, {tile.accumulator(i, j)})")
         with write.block(f"for i in range({skip or 0}, {tile.rows})"), write.block(f"for j in range({tile.blocks})"):
-            write(f"total = vload_{tile.sums}(buffer, (i * {tile.blocks} + j) * {VECTOR_BYTES})")
+            write(f"total = {tile.load_sums(f'buffer, (i * {tile.blocks} + j) * {VECTOR_BYTES}')}")
             if columns and tile.blocks > 1:
                 write(f"lanes = {columns} if j == {tile.blocks - 1} else {BLOCK}")
                 columns = "lanes"
@@ -178,14 +180,15 @@ class Epilogue:
             dtype, place = operand.type.dtype, self._place(operand, i, j)
             loaded[number] = f"v{number}"
             if operand.is_vector:
-                text = f"vload_{dtype.name}({place}{count})"
+                text = widened(f"vload_{dtype.name}({place}{count})", dtype)
             else:
-                text = f"splat_{dtype.name}(load_{dtype.name}({place}))"
+                text = f"splat_{dtype.computed.name}({widened(f'load_{dtype.name}({place})', dtype)})"
             write(f"v{number} = {text}")
         lines, names = self._expression.emit(loaded)
         write(*lines)
         for number, operand in zip(write.definition.outputs, self._outputs, strict=True):
-            write(f"{'vstore' if count else self._store}({self._place(operand, i, j)}, {names[number]}{count})")
+            value = stored(names[number], operand.type.dtype)
+            write(f"{'vstore' if count else self._store}({self._place(operand, i, j)}, {value}{count})")
 
     @staticmethod
     def _place(operand: _Operand, i: str, j: str) -> str:

@@ -16,6 +16,7 @@ from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, shape_of
 from ..target import Target
 from .epilogue import Epilogue, Grid, merged_shape
+from .precision import Precision
 from .tile import BLOCK, CHUNK, VECTOR_BYTES, Tile, multiply_add
 
 STREAMS, _STREAM_BYTES = 2, 256  # that are read of each at a time
@@ -30,7 +31,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
 def lower_as(kind: type[FewRows], definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     """The kernel of rows of such a kind; else None."""
     found = Anchored.of(definition)
-    if found is None or not Epilogue.takes(found) or not found.takes_parameters:
+    if found is None or not Epilogue.takes(found) or not found.takes_parameters or Precision.of(found) is None:
         return None
     a, panels = (definition.values[number] for number in found.node.inputs[:2])
     result = definition.values[found.number]
@@ -52,7 +53,7 @@ def lower_as(kind: type[FewRows], definition: PrimitiveDefinition, target: Targe
     few.write_sizes()
     epilogue = Epilogue(write, found, Grid(("row", f"block * {BLOCK}"), 0, 1, BLOCK, merged))
     write(f"blocks = (columns + {BLOCK - 1}) // {BLOCK}")
-    few.write_split(f"columns * {few.steps} * {panels.dtype.itemsize} // {costs.STREAMED_RATE}")
+    few.write_split(f"columns * {few.steps} * {few.tile.precision.lane_bytes} // {costs.STREAMED_RATE}")
     write("buffer = scratch", f"sums = scratch + {epilogue.buffer_bytes}")
     few.write_all(epilogue)
     times = max(1, estimate(rows) // costs.FEW_ROWS)
@@ -73,9 +74,11 @@ class FewRows:
     def __init__(self, write: Writer, found: Anchored, rows: Dim, chunk: int | None = None) -> None:
         """`chunk`: steps summed apart, or all in one sum (0), as a kernel for more rows does:
         then a row's result is bitwise the same in both. None: in the fastest order."""
+        precision = Precision.of(found)
         assert isinstance(rows, int)
+        assert precision is not None
         self.write, self.found, self.target = write, found, write.target
-        self.tile = Tile(rows, 1, found.sums, found.narrow)
+        self.tile = Tile(rows, 1, precision.on(self.target))
         sums = max(1, self.target.block_registers * 3 // 4 // rows)  # of a row that fit into registers
         # steps taken together, each with its own sums unless they are added in order
         most = _STREAM_BYTES // self.tile.w_bytes
@@ -161,14 +164,15 @@ class FewRows:
             write(f"total_{i}_{j} = total_{i}_{j} + ({' + '.join(f'sum_{i}_{j}_{each}' for each in sums)})")
 
     def _write_step(self, streams: int, turn: int) -> None:
-        write, sums, w_bytes = self.write, self.tile.sums, self.tile.w_bytes
-        for i in range(self.tile.rows):
-            write(f"x_{i} = splat_{sums}(load_{sums}(a_at, step * 4 + {4 * turn} + {i} * a_row))")
-        for j in range(streams):
-            write(f"w_{j} = {self.tile.load(f'step * {w_bytes} + {turn * w_bytes} + {j} * b_run')}")
+        write, precision, w_bytes = self.write, self.tile.precision, self.tile.w_bytes
+        for part in precision.parts or ("",):
             for i in range(self.tile.rows):
-                each = turn if self.chunk is None else 0
-                write(multiply_add(f"sum_{i}_{j}_{each}", f"x_{i}", f"w_{j}", self.target, sums))
+                write(f"x_{i} = {precision.broadcast(f'a_at, step * 4 + {4 * turn} + {i} * a_row', part)}")
+            for j in range(streams):
+                write(f"w_{j} = {self.tile.load(f'step * {w_bytes} + {turn * w_bytes} + {j} * b_run', part=part)}")
+                for i in range(self.tile.rows):
+                    each = turn if self.chunk is None else 0
+                    write(multiply_add(f"sum_{i}_{j}_{each}", f"x_{i}", f"w_{j}", self.target, precision))
 
     def _write_end(self, tile: Tile) -> None:
         """The epilogue of one stream's panel."""
@@ -176,5 +180,7 @@ class FewRows:
         write("block = start + stream * run", f"count = min({BLOCK}, columns - block * {BLOCK})")
         self.epilogue.begin()
         write(f"source = sums + stream * {tile.rows * VECTOR_BYTES}")
-        write(*(f"{tile.accumulator(i, 0)} = vload_{tile.sums}(source, {i * VECTOR_BYTES})" for i in range(tile.rows)))
+        write(
+            *(f"{tile.accumulator(i, 0)} = {tile.load_sums(f'source, {i * VECTOR_BYTES}')}" for i in range(tile.rows))
+        )
         self.epilogue.tile(tile, columns="count")

@@ -23,7 +23,6 @@ from enum import Enum
 
 from .....formats import dims
 from .....formats.dims import Dim
-from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
 from .. import costs
 from ..kernels.anchor import Anchored
@@ -33,6 +32,7 @@ from ..target import Target
 from .dequantized import Numbers
 from .epilogue import Epilogue, Grid, merged_shape
 from .few_rows import FewRows
+from .precision import FLOAT32, Precision
 from .tile import (
     BLOCK,
     CHUNK,
@@ -55,7 +55,8 @@ _STRIP_TILES = 32  # of which the sums are gathered at a time
 
 _Rows = Callable[[Sequence[Tile], str], None]  # writes the rows of tiles; of the last block only the given columns
 
-_PACKED = frozenset({"matmul_packed", "matmul_integer_packed", "matmul_dequantized"})
+PACKED = ("matmul_packed", "matmul_integer_packed", "matmul_bfloat16_packed")
+_PACKED = frozenset({*PACKED, "matmul_dequantized"})
 
 
 class _Panels(Enum):
@@ -76,16 +77,17 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kerne
     operands = [definition.values[number] for number in found.node.inputs[:2]]
     if any(type_.rank < 2 for type_ in operands) or not found.takes_parameters:
         return None
-    if found.node.operator not in _PACKED and any(type_.dtype is not DType.float32 for type_ in operands):
+    precision = Precision.of(found)
+    if precision is None or (found.node.operator not in _PACKED and precision != FLOAT32):
         return None
-    product = _Product(found, target)
+    product = _Product(found, target, precision)
     return product.kernel if product.is_possible else None
 
 
 class _Product:
     """Writes one matrix product."""
 
-    def __init__(self, found: Anchored, target: Target) -> None:
+    def __init__(self, found: Anchored, target: Target, precision: Precision) -> None:
         self.found, self.target, self.node = found, target, found.node
         a, b = (shape_of(found.definition.values[number]) for number in self.node.inputs[:2])
         result = shape_of(found.definition.values[found.number])
@@ -106,7 +108,8 @@ class _Product:
         self.panels = self._choose_panels()
         if not self.is_possible:
             return
-        self.tiles = [replace(tile, sums=found.sums, narrow=found.narrow) for tile in self._choose_tiles()]
+        precision = precision.unpacked if self.numbers else precision.on(target)
+        self.tiles = [replace(tile, precision=precision) for tile in self._choose_tiles()]
         self.blocks = self.tiles[0].blocks
         self.copies_rows = self._is_copying_rows()
         self.band = self._band()
@@ -491,7 +494,7 @@ class _Product:
         self.epilogue.fetch(tile, "end == depth")
         self._write_sum(tile, "range(begin, end)", columns)
         with write.block("if begin > 0"):
-            write(*(f"{total} = {total} + vload_{tile.sums}(so_far, {at * VECTOR_BYTES})" for at, total in places))
+            write(*(f"{total} = {total} + {tile.load_sums(f'so_far, {at * VECTOR_BYTES}')}" for at, total in places))
         with write.block("if end < depth"):
             write(*(f"vstore(so_far, {at * VECTOR_BYTES}, {total})" for at, total in places))
         with write.block("else"):

@@ -16,6 +16,7 @@ from ..kernels.expression import computed_type, literal
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Odometer, Writer, estimate, scaled, shape_of, stored, widened
 from ..target import Target
+from .precision import Precision
 from .tile import CHUNK, multiply_add
 
 _ROWS, _ROWS_OF_MANY_REGISTERS = 4, 6  # whose sums are under way at once, to hide the latency of multiply-adds
@@ -136,7 +137,4 @@ class _Product:
         for i in range(self.rows):
             element = widened(f"load_{name}(a_{i}, {self._bytes('step')})", self.dtype)
             write(f"x_{i} = splat_{computed.name}({element})")
-            is_float = self.dtype.is_float
-            write(
-                multiply_add(f"sum_{i}", f"x_{i}", "w", write.target) if is_float else f"sum_{i} = sum_{i} + x_{i} * w"
-            )
+            write(multiply_add(f"sum_{i}", f"x_{i}", "w", write.target, Precision.plain(self.dtype)))

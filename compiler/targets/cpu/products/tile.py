@@ -7,8 +7,7 @@ inner loop runs over the summed index. All strides are run-time values, so one t
     x + i * x_row          the element of tile row i               x += x_step    each step of the sum
     w + j * w_block        the vector of tile block j              w += w_step
 
-Elements are float32, or words of four 8-bit integers, whose four products each step adds to every int32 sum, exactly.
-Vectors of the second operand that 16 bits hold exactly may lie in memory as float16, or as the upper halves of float32.
+What elements are in memory, in products and in sums is the tile's precision (`precision.py`).
 
 Tiles of the last rows overlap the previous ones; rows that are done already are not stored again.
 
@@ -24,11 +23,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from .....formats.dtypes import DType
 from .. import costs
 from ..kernels.writer import Writer
 from ..operators.packing import BLOCK
 from ..target import Target
+from .precision import FLOAT32, Precision
 
 VECTOR_BYTES = 4 * BLOCK
 TALLEST = 14  # rows, or pixels, that a tile may have
@@ -39,15 +38,11 @@ CHUNK = 128  # steps of a sum, about, that are added up apart: fewer would cost 
 _BESIDE = 8  # vectors of 16 floats that registers must hold for each block beside others to pay
 
 
-_WIDENED = {DType.float16.name: "convert_float32", DType.uint16.name: "from_upper_halves"}
-
-
 @dataclass(frozen=True)
 class Tile:
     rows: int
     blocks: int
-    sums: str = "float32"  # type of the sums; "int32" for words of 8-bit integers
-    narrow: str = ""  # the second operand's type in memory, if narrower
+    precision: Precision = FLOAT32
 
     def __str__(self) -> str:
         return f"{self.rows}x{self.blocks}"
@@ -57,17 +52,20 @@ class Tile:
 
     @property
     def zero(self) -> str:
-        return f"splat_{self.sums}(0)"
+        return f"splat_{self.precision.summed.name}(0)"
 
     @property
     def w_bytes(self) -> int:
         """Bytes of a vector of the second operand in memory."""
-        return VECTOR_BYTES // 2 if self.narrow else VECTOR_BYTES
+        return BLOCK * self.precision.lane_bytes
 
-    def load(self, offset: str, columns: str = "") -> str:
-        """Loads a vector of the second operand, or some of its columns, relative to `w`."""
-        loaded = f"vload_{self.narrow or self.sums}(w, {offset}{f', {columns}' if columns else ''})"
-        return f"{_WIDENED[self.narrow]}({loaded})" if self.narrow else loaded
+    def load(self, offset: str, columns: str = "", part: str = "") -> str:
+        """Loads a vector of the second operand, or some of its columns, relative to `w`; or a part of its lanes."""
+        return self.precision.vector(f"w, {offset}{f', {columns}' if columns else ''}", part)
+
+    def load_sums(self, place: str) -> str:
+        """Loads a vector of sums that were stored."""
+        return f"vload_{self.precision.summed.name}({place})"
 
     def single(self) -> Tile:
         """The tile of the same rows and one block."""
@@ -165,16 +163,20 @@ def write_step(
     """
     if lines:
         write_ahead(write, [times(i, "w_block") for i in range(lines)], tile.w_bytes)
-    element = element or f"splat_{tile.sums}(load_{tile.sums}({{}}))"
-    for j in range(tile.blocks):
-        write(f"w_{j} = {tile.load(times(j, 'w_block'), columns if j == tile.blocks - 1 else '')}")
-    for i in range(tile.rows):
-        write(f"x_{i} = {element.format('x, ' + times(i, 'x_row'))}")
+    for number, part in enumerate(tile.precision.parts or ("",)):
+        if number:  # else LLVM would keep the words of the first part, for which there are no registers
+            write("x = hidden(x)", "w = hidden(w)")
+        loaded = element or tile.precision.broadcast("{}")
+        loaded = f"{part}({loaded})" if part else loaded
         for j in range(tile.blocks):
-            total = tile.accumulator(i, j)
-            write(multiply_add("more" if mask else total, f"x_{i}", f"w_{j}", target, tile.sums, total))
-            if mask:
-                write(f"{total} = select({mask}, more, {total})")
+            write(f"w_{j} = {tile.load(times(j, 'w_block'), columns if j == tile.blocks - 1 else '', part)}")
+        for i in range(tile.rows):
+            write(f"x_{i} = {loaded.format('x, ' + times(i, 'x_row'))}")
+            for j in range(tile.blocks):
+                total = tile.accumulator(i, j)
+                write(multiply_add("more" if mask else total, f"x_{i}", f"w_{j}", target, tile.precision, total))
+                if mask:
+                    write(f"{total} = select({mask}, more, {total})")
     write("x += x_step", "w += w_step")
 
 
@@ -211,17 +213,18 @@ def times(count: int, distance: str) -> str:
     return f"{count} * {distance}" if count > 1 else distance if count else "0"
 
 
-def multiply_add(result: str, x: str, w: str, target: Target, sums: str = "float32", total: str = "") -> str:
-    """The line that adds x times w to the `total`, for sums of that type; assigns to the result, by default the total."""
+def multiply_add(result: str, x: str, w: str, target: Target, precision: Precision = FLOAT32, total: str = "") -> str:
+    """The line that adds x times w to the `total`; assigns to the result, by default the total."""
     total = total or result
-    if sums == "int32":
-        return f"{result} = {target.dot}({total}, {x}, {w})"
-    return f"{result} = fma({x}, {w}, {total})" if target.has_fma else f"{result} = {total} + {x} * {w}"
+    if precision.dot:
+        return f"{result} = {getattr(target, precision.dot)}({total}, {x}, {w})"
+    is_fused = precision.summed.is_float and target.has_fma
+    return f"{result} = fma({x}, {w}, {total})" if is_fused else f"{result} = {total} + {x} * {w}"
 
 
 def write_start(write: Writer, tile: Tile, bias: str = "") -> None:
     """The accumulators before the sum: zero, or the bias, whose vector of block j is at `bias` + j * VECTOR_BYTES."""
     for j in range(tile.blocks):
-        start = f"vload_{tile.sums}({bias}, {j * VECTOR_BYTES})" if bias else tile.zero
+        start = tile.load_sums(f"{bias}, {j * VECTOR_BYTES}") if bias else tile.zero
         write(f"start_{j} = {start}")
         write(*(f"{tile.accumulator(i, j)} = start_{j}" for i in range(tile.rows)))

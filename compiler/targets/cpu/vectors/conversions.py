@@ -31,7 +31,9 @@ def convert(a: Lanes, dtype: Kind) -> Lanes:
     if dtype == a.dtype:
         return a
     if isinstance(a.dtype, Narrow):
-        return convert(_decoded(a), dtype)
+        wide = _decoded(a)
+        wide.value.narrow = a
+        return convert(wide, dtype)
     if isinstance(dtype, Narrow):
         return _encoded(a, dtype)
     if dtype == types.boolean:
@@ -142,7 +144,9 @@ def _signed(number: Lanes, bits: Lanes, sign: int) -> Lanes:
 def _encoded(a: Lanes, kind: Narrow) -> Lanes:
     """A number as a narrow element: floats to the nearest, halves to even; integers keep their lowest bits, and floats become
     integers by truncation, saturated."""
-    dtype = kind.dtype
+    dtype, narrow = kind.dtype, getattr(a.value, "narrow", None)
+    if narrow is not None and narrow.dtype == kind:
+        return narrow  # as where the result of a cast is stored
     if dtype.format is not None:
         bits = _encoded_float(_as_float32(a), dtype.format)
     else:
@@ -227,6 +231,16 @@ def from_upper_halves(a: Lanes) -> Lanes:
     """The float32 numbers with the 16-bit integers a as upper halves, and zero lower halves."""
     wide = convert(a, types.uint32)
     return reinterpret(wide << 16, types.float32)
+
+
+def upper_halves(words: Lanes) -> Lanes:
+    """Those of int32 as bfloat16, in float32."""
+    return reinterpret(words & (-1 << 16), types.float32)
+
+
+def lower_halves(words: Lanes) -> Lanes:
+    """Those of int32 as bfloat16, in float32."""
+    return reinterpret(words << 16, types.float32)
 
 
 def nibbles(words: Lanes) -> Lanes:

@@ -23,6 +23,7 @@ other; LLVM splits the wide ones over several registers.
     join_T_n(a, a_step, b)            its inverse: the first elements at a, the second ones at a + a_step …, group by group to b
     inside(n)                         the mask of the first n lanes
     min(a, b), max(a, b)              of words
+    hidden(a)                         the word a, of which LLVM knows nothing: what lies at that address is loaded once more
     parts_for(ns, units, threads)     into how many parts a kernel asks to be split
     atomic_load, atomic_store, atomic_replace, relax
                                       of `native/intrinsics.py`, for words that parts share
@@ -213,7 +214,10 @@ FUNCTIONS: dict[Callable[..., Lanes], Typer] = {
     **dict.fromkeys((lanes.any_lane, lanes.all_lanes), _element),
     **dict.fromkeys((lanes.first_lane, lanes.last_lane), lambda mask: types.int64),
     lanes.select: _chosen,
-    **dict.fromkeys((conversions.nibbles, conversions.nibbles_512), lambda words: Vector(types.float32, words.lanes)),
+    **dict.fromkeys(
+        (conversions.nibbles, conversions.nibbles_512, conversions.upper_halves, conversions.lower_halves),
+        lambda words: Vector(types.float32, words.lanes),
+    ),
     conversions.from_upper_halves: lambda a: Vector(types.float32, a.lanes) if isinstance(a, Vector) else None,
 }
 
@@ -599,6 +603,11 @@ _COMMON = {
     "max": named("max", _type_choice, emitter_of(maximum)),
     "parts_for": named("parts_for", _type_parts, emitter_of(_parts_for)),
     "word": named("word", _type_word, _emit_word),
+    "hidden": named(
+        "hidden",
+        lambda address: types.int64 if _is_place(address) else None,
+        lambda builder, kinds, values: _hidden(builder, values[0]),
+    ),
     "prefetch": named("prefetch", _type_prefetch, _emit_prefetch),
     **{
         name: _of_words(getattr(intrinsics, name))

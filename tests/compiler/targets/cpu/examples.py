@@ -90,6 +90,7 @@ _WITH_SPARE_LANES = frozenset(
         "group_normalization_blocked",
         "conv_to_few",
         "conv_integer_blocked",
+        "conv_bfloat16_blocked",
         "conv_winograd",
         "conv_winograd_raw",
     )
@@ -312,7 +313,7 @@ def _matmul(d: Draw, transposed: bool) -> Operands:
 def _packed(d: Draw) -> Operands:
     columns, depth = d.random.choice(_SIZES), d.dim()
     a = _f32(*d.shape(d.one(0, 1, 2)), depth)
-    panels = tensor(d.one("float32", "float16", "uint16"), (_blocks(columns), depth, 16))
+    panels = tensor(d.one("float32", "float16", "bfloat16"), (_blocks(columns), depth, 16))
     return [a, panels], {"columns": columns}
 
 
@@ -320,6 +321,12 @@ def _integer_packed(d: Draw) -> Operands:
     columns, words = d.random.choice(_SIZES), d.dim()
     a = tensor("uint8", (*d.shape(d.one(0, 1, 2)), dims.multiply(4, words)))
     return [a, tensor("int8", (_blocks(columns), words, 16, 4))], {"columns": columns}
+
+
+def _bfloat16_packed(d: Draw) -> Operands:
+    columns, pairs = d.random.choice(_SIZES), d.dim()
+    a = tensor("bfloat16", (*d.shape(d.one(0, 1, 2)), dims.multiply(2, pairs)))
+    return [a, tensor("bfloat16", (_blocks(columns), pairs, 16, 2))], {"columns": columns}
 
 
 def _dequantized(d: Draw) -> Operands:
@@ -455,6 +462,15 @@ def _conv_integer(d: Draw) -> Operands:
     return [x, weight, *start], {"groups": groups, **d.window(rank)}
 
 
+def _conv_bfloat16(d: Draw) -> Operands:
+    rank, groups, channels, blocks = d.one(1, 2), d.one(1, 2), d.one(1, 3, 16, 20, 27), d.one(1, 2)
+    into, words = _blocks(channels), min(-(-channels // 2), 8)
+    x = tensor("bfloat16", (d.few(), groups * into, *d.spatial(rank), 16))
+    weight = tensor("bfloat16", (groups * blocks, into, *_kernel(d, rank), words, 16, 2))
+    start = [_f32(groups * blocks, *[1] * rank, 16)] * d.one(0, 1)
+    return [x, weight, *start], {"groups": groups, "channels": channels, **d.window(rank)}
+
+
 def _depthwise(d: Draw) -> Operands:
     rank, blocks = d.one(1, 2, 2), d.one(1, 2)
     x = tensor(d.one("float32", "uint8"), (d.few(), blocks, *d.spatial(rank), 16))
@@ -562,6 +578,7 @@ OPERANDS: dict[str, Callable[[Draw], Operands]] = {
     "matmul_transposed": lambda d: _matmul(d, transposed=True),
     "matmul_packed": _packed,
     "matmul_integer_packed": _integer_packed,
+    "matmul_bfloat16_packed": _bfloat16_packed,
     "matmul_dequantized": _dequantized,
     "attention": _attention,
     "rotary": _rotary,
@@ -574,6 +591,7 @@ OPERANDS: dict[str, Callable[[Draw], Operands]] = {
     "conv_planar": _conv_planar,
     "conv_to_few": _conv_to_few,
     "conv_integer_blocked": _conv_integer,
+    "conv_bfloat16_blocked": _conv_bfloat16,
     "conv_depthwise": _depthwise,
     "conv_winograd": lambda d: _winograd(d, raw=False),
     "conv_winograd_raw": lambda d: _winograd(d, raw=True),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from treadle.compiler.operators import lookup
 from treadle.compiler.targets.cpu.kernels.lower import lower
 from treadle.compiler.targets.cpu.target import of
+from treadle.formats.dtypes import DType
 from treadle.formats.types import tensor
 
 from .. import instruction_sets
@@ -149,13 +150,10 @@ def test_symbolic_batch_and_length_as_in_attention():
 
 
 @pytest.mark.parametrize("target", [TARGET, *NARROW])
-@pytest.mark.parametrize("narrow", ["float16", "uint16"])
+@pytest.mark.parametrize("narrow", ["float16", "bfloat16"])
 def test_panels_of_16_bits_give_what_those_of_float32_do(narrow, target):
-    wide = normal(9, 300, 16).astype(np.float16).astype(np.float32)
-    halves = wide.astype(np.float16)
-    if narrow == "uint16":
-        halves = (wide.view(np.uint32) >> 16).astype(np.uint16)
-        wide = (halves.astype(np.uint32) << 16).view(np.float32)
+    halves = normal(9, 300, 16).astype(DType[narrow].numpy)
+    wide = halves.astype(np.float32)
     for rows, parts in ((1, 1), (1, 3), (3, 2), (4, 1), (23, 2)):
         x = normal(rows, 300)
         for axis in (rows, "n"):
@@ -291,3 +289,17 @@ def test_few_rows_have_the_same_bits_in_any_number_of_parts(rows):
     wanted = run_kernel(definition, arrays)[1][0]
     for parts in (2, 3, 5, 11):
         np.testing.assert_array_equal(run_kernel(definition, arrays, parts=parts)[1][0], wanted)
+
+
+@pytest.mark.parametrize(
+    ("operator", "a", "b", "panels", "lane"),
+    [
+        ("matmul_packed", "float32", "float32", (2, 8, 16), 4),
+        ("matmul_packed", "float32", "bfloat16", (2, 8, 16), 2),
+        ("matmul_integer_packed", "uint8", "int8", (2, 2, 16, 4), 4),
+        ("matmul_bfloat16_packed", "bfloat16", "bfloat16", (2, 4, 16, 2), 4),
+    ],
+)
+def test_few_rows_are_shared_by_the_bytes_that_are_read(operator, a, b, panels, lane):
+    kernel = lower(definition_of(operator, [tensor(a, (1, 8)), tensor(b, panels)], columns=20), TARGET)
+    assert f"columns * depth * {lane} // " in kernel.source
