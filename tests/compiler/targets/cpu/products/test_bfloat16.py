@@ -26,7 +26,7 @@ FEATURE = "avx512bf16"
 
 
 def product_of(rows, pairs, columns, *steps):
-    """A product with a packed matrix, and steps behind it: a shape of bfloat16 to add, or an element type."""
+    """A product with a packed matrix, and steps after it: a shape of bfloat16 to add, or an element type."""
     rows = rows if isinstance(rows, tuple) else (rows,)
     operands = [
         (*rows, 2 * pairs),
