@@ -75,7 +75,7 @@ register("conv_bfloat16_blocked", "x weight start?", _infer_conv_blocked, _conv_
          "convolution of a channel-blocked image of bfloat16, in float32, plus `start`, one a channel; groups begin with a block",
          attributes=WINDOW | GROUPS | {"channels": CHANNELS_EACH}, work=of_integer_convolution)
 register("pack_bfloat16_matrix", "matrix", _infer_pack_matrix, _pack_matrix, Fusion.OPAQUE,
-         "a matrix [K, N] as bfloat16 in panels of 16 columns, two rows together, zeros behind the last: [N/16, K/2, 16, 2]")
+         "a matrix [K, N] as bfloat16 in panels of 16 columns, two rows together, zeros after the last: [N/16, K/2, 16, 2]")
 register("matmul_bfloat16_packed", "a panels", _infer_matmul_packed, _matmul_packed, Fusion.ANCHOR,
          "the product of a tensor of bfloat16 with a packed matrix, summed in float32",
          attributes={"columns": Attribute(Kind.INT, "of the matrix")}, work=of_product)

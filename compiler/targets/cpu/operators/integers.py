@@ -69,7 +69,7 @@ register("conv_integer_blocked", "x weight start?", _infer_conv_blocked, _conv_b
          "convolution of a channel-blocked image of uint8, in int32, plus `start`, a number a channel; groups begin with a block",
          attributes=WINDOW | GROUPS, work=of_integer_convolution)
 register("pack_integer_matrix", "matrix", _infer_pack_matrix, _pack_matrix, Fusion.OPAQUE,
-         "a matrix [K, N] of int8 in panels of 16 columns, four rows together, zeros behind the last: [N/16, K/4, 16, 4]")
+         "a matrix [K, N] of int8 in panels of 16 columns, four rows together, zeros after the last: [N/16, K/4, 16, 4]")
 register("matmul_integer_packed", "a panels", _infer_matmul_packed, _matmul_packed, Fusion.ANCHOR,
          "the product of a tensor of uint8 with a packed matrix, in int32",
          attributes={"columns": Attribute(Kind.INT, "of the matrix")}, work=of_product)

@@ -79,7 +79,7 @@ class Precision:
         return f"{part}({text})" if part else text
 
     def broadcast_first(self, place: str) -> str:
-        """The same of a word of two of which the first alone counts: what is beside it may be anything."""
+        """Likewise of a word of two of which only the first counts: the other may be anything."""
         return f"splat_{self.lane.name}(load_uint{8 * self.stored[0].itemsize}({place}))"
 
     def vector(self, place: str, part: str = "", operand: int = 1) -> str:

@@ -23,7 +23,7 @@ other; LLVM splits the wide ones over several registers.
     join_T_n(a, a_step, b)            its inverse: the first elements at a, the second ones at a + a_step …, group by group to b
     inside(n)                         the mask of the first n lanes
     min(a, b), max(a, b)              of words
-    hidden(a)                         the word a, of which LLVM knows nothing: what lies at that address is loaded once more
+    hidden(a)                         the word a, unknown to LLVM: an address from which it loads again
     parts_for(ns, units, threads)     into how many parts a kernel asks to be split
     atomic_load, atomic_store, atomic_replace, relax
                                       of `native/intrinsics.py`, for words that parts share

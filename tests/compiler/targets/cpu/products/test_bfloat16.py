@@ -15,6 +15,7 @@ from treadle.compiler.targets.emulated.vectors import Vector
 from treadle.formats.dtypes import DType
 from treadle.formats.messages.errors import InferenceError
 from treadle.formats.types import tensor
+from treadle.native.numba_frontend import compiling_for
 
 from .. import instruction_sets
 from ..harness import NARROW, ON_X86, TARGET, Builder, check, definition_of, evaluate, random_array, run_kernel
@@ -25,7 +26,7 @@ FEATURE = "avx512bf16"
 
 
 def product_of(rows, pairs, columns, *steps):
-    """A product with a packed matrix, and steps behind it: a shape of bfloat16 to add, or an element type."""
+    """A product with a packed matrix, and steps after it: a shape of bfloat16 to add, or an element type."""
     rows = rows if isinstance(rows, tuple) else (rows,)
     operands = [
         (*rows, 2 * pairs),
@@ -167,7 +168,8 @@ def test_panels_are_of_numbers_rounded_to_even():
     assert not panels[..., 1].any()
 
 
-def test_the_interpreter_takes_no_lower_half_for_an_upper_one():
+def test_the_emulator_takes_no_lower_half_for_an_upper_one():
     x, w = (np.array(pair, DType.bfloat16.numpy).view(np.int32) for pair in ([2, 3], [5, 7]))
-    total = FUNCTIONS["dot_bfloat16_512"](Vector(np.float32([1])), Vector(x), Vector(w))
+    with compiling_for(TARGET.native):
+        total = FUNCTIONS["dot_bfloat16_512"](Vector(np.float32([1])), Vector(x), Vector(w))
     assert total.array.tolist() == [1 + 2 * 5 + 3 * 7]
