@@ -34,7 +34,7 @@ MEMORIES = {
     "cluster/handle.py: _opened": "64; a worker's machines, from batch to batch",
     "cluster/handle.py: _temporary_folder": ONE,
     "compiler/builder/draws.py: FUNCTIONS": OF_THE_TABLE,
-    "compiler/onnx/importer.py: _known_schema": "1,024 names of 200 characters",
+    "compiler/onnx/schemas.py: _known_schema": "1,024 names of 200 characters",
     "compiler/onnx/batch_rules.py: RULES": OF_THE_TABLE,
     "compiler/onnx/dims.py: TABLE": OF_THE_TABLE,
     "compiler/onnx/gradient.py: _RULES": OF_THE_TABLE,

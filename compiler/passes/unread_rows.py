@@ -170,7 +170,7 @@ class _Narrower(Emitter):
             (count,) = type_.shape if type_.rank == 1 else (None,)
             is_fewer = count == 1 or (isinstance(count, int) and isinstance(size, int) and count <= size)
             return atom if is_fewer else None
-        if type_.rank > 1 or atom.array.size > _MOST_INDICES:
+        if type_.rank > 1 or not 0 < atom.array.size <= _MOST_INDICES:
             return None
         vector = constant(np.atleast_1d(atom.value))
         rows, distinct = len(vector.value), np.unique(vector.value)  # of one sign, that many rows are there

@@ -18,7 +18,7 @@ from treadle.compiler.codegen.functions import Generated
 from treadle.compiler.driver import compile_module
 from treadle.compiler.named_weights import Weights
 from treadle.compiler.onnx.importer import from_onnx
-from treadle.compiler.targets.cpu.toolchain import compile_pool
+from treadle.compiler.targets.cpu.toolchain import kernels
 from treadle.formats.constants import constant_type
 from treadle.formats.dtypes import DType
 from treadle.formats.messages.errors import ArgumentError, FormatError, TreadleError
@@ -65,7 +65,7 @@ def compiled(seed: int) -> Executable:
 def test_other_weights_give_the_bits_of_a_program_that_is_compiled_with_them(monkeypatch: pytest.MonkeyPatch):
     machine, other = VirtualMachine(treadle.load(compiled(1).as_bytes())), VirtualMachine(compiled(2))
     before = machine["main"](X).numpy().copy()
-    monkeypatch.setattr(compile_pool, "try_texts", lambda *_: pytest.fail("a kernel is built"))
+    monkeypatch.setattr(kernels, "compile_texts", lambda *_: pytest.fail("a kernel is built"))
     machine.load_params(weights(2))
     assert machine["main"](X).numpy().tobytes() == other["main"](X).numpy().tobytes() != before.tobytes()
     machine.load_params(weights(1))

@@ -111,8 +111,8 @@ import numpy as np
 import treadle
 from treadle.compiler.targets.cpu.toolchain import kernels as build
 from treadle.vm import entries
-made, try_texts, compiled = [], build.try_texts, entries.compiled
-build.try_texts = lambda texts, *a: made.extend(text.symbol for text in texts) or try_texts(texts, *a)
+made, compile_texts, compiled = [], build.compile_texts, entries.compiled
+build.compile_texts = lambda texts, *a: made.extend(text.symbol for text in texts) or compile_texts(texts, *a)
 entries.compiled = lambda *a: made.append("engine") or compiled(*a)
 sys.stdin.readline()
 x = treadle.var("x", (4, 8))

@@ -422,7 +422,7 @@ def test_string_tensors_are_made_of_numbers_in_one_place() -> None:
 
 
 def test_a_number_that_no_text_has_is_a_named_error() -> None:
-    with pytest.raises(ExecutionError, match="the element 18446744073709551615 of a string tensor is not a text"):
+    with pytest.raises(ExecutionError, match="the element 18446744073709551615 of a string tensor is not text"):
         strings.to_texts(np.full(1, -1, np.int64).view(strings.ELEMENT))
 
 

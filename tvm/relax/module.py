@@ -48,6 +48,8 @@ class SeqExpr(Object):
 class Function(Object):
     """A function of a module."""
 
+    attrs: dict[str, Any]
+
     def __init__(self, name: str, function: ir.Function, attrs: Mapping[str, Any]) -> None:
         self.name, self.function = name, function
         self.attrs = {"global_symbol": name, **attrs}

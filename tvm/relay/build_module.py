@@ -263,7 +263,11 @@ class VMExecutor(Executor):
         if mod is None:
             raise RuntimeError("Must provide module to get VM executor.")
         super().__init__(mod, device, target, params)
-        self.ctx = device  # what `device` was called before 0.8
+
+    @property
+    def ctx(self) -> Any:
+        """The device, by its name before TVM 0.8."""
+        return self.device
 
     @cached_property
     def executable(self) -> VMExecutable:

@@ -24,7 +24,7 @@ from types import CodeType, FunctionType, ModuleType
 
 PACKAGE = Path(__file__).resolve().parents[3]
 MODULES = ("verifier", "code", "flow", "state", "tables", "integers", "work")
-TESTS = ("test_verify_types.py", "test_verify_tables.py", "test_verify_memory.py", "test_verify_checks.py")
+TESTS = ("test_types.py", "test_tables.py", "test_memory.py", "test_checks.py")
 _SECONDS = 120  # for all tests, which take two
 _REMEMBERS = frozenset({"add", "update", "pop", "setdefault"})  # methods by which the analysis keeps or forgets facts
 
@@ -84,7 +84,7 @@ def run_tests() -> bool:
     """Whether the verifier's tests pass, in this process."""
     import pytest
 
-    tests = [str(PACKAGE / "tests" / "vm" / name) for name in TESTS]
+    tests = [str(PACKAGE / "tests" / "vm" / "verify" / name) for name in TESTS]
     quiet = ["-x", "-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=no"]
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()), _in_time():
         return pytest.main([*quiet, *tests]) == 0

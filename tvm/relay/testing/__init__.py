@@ -24,6 +24,7 @@ from . import (  # noqa: F401
     resnet,
     squeezenet,
     synthetic,
+    temp_op_attr,
     vgg,
 )
 from .init import create_workload  # noqa: F401

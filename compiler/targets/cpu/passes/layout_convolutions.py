@@ -76,8 +76,8 @@ def convolution(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> i
         return _planar(blocker, it)
     if _is_to_few(it):
         return _to_few(blocker, it)
-    if it.narrow:
-        return _blocked(blocker, it)
+    if it.narrow:  # no kernel packs such weights that are known only at run time
+        return _blocked(blocker, it) if isinstance(it.weight, ir.Constant) else None
     tiles = _winograd_tiles(blocker, it) if isinstance(it.weight, ir.Constant) else None
     if not it.begins_in_blocks:
         return _of_groups_apart(blocker, it, tiles)
