@@ -15,6 +15,7 @@ from treadle.tools.dev.fuzz.hostile.attacks import ATTACKS
 from treadle.tools.dev.fuzz.hostile.variants import MB, Variant, want
 
 
+@pytest.mark.serial  # it looks at how long other threads wait
 @pytest.mark.parametrize("name", ATTACKS)
 def test_a_variant_of_each_class_holds(name: str) -> None:
     for number in range(2):
