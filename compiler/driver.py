@@ -351,12 +351,12 @@ def _array_for(param: ir.Var, array: np.ndarray, function: str) -> np.ndarray:
     wanted = param.type
     if not isinstance(wanted, TensorType):
         raise CompileError(f"parameter {param.name!r} is {wanted}, not a tensor, and takes no array", function=function)
-    came = TensorType(DType.of(array.dtype), array.shape)
-    fits = came.dtype is wanted.dtype and came.rank == wanted.rank
+    got = TensorType(DType.of(array.dtype), array.shape)
+    fits = got.dtype is wanted.dtype and got.rank == wanted.rank
     if not fits or any(
         isinstance(want, int) and want != have for want, have in zip(wanted.shape, array.shape, strict=True)
     ):
-        raise CompileError(f"parameter {param.name!r}: expected {wanted}, got {came}", function=function)
+        raise CompileError(f"parameter {param.name!r}: expected {wanted}, got {got}", function=function)
     array = np.ascontiguousarray(array).reshape(array.shape).copy()
     array.flags.writeable = False
     return array

@@ -100,8 +100,8 @@ def _of_machine(model: Any) -> Any:
 
 
 def executable_of(model: Any, what: str) -> Executable:
-    """An executable itself or a machine's, loaded from a file, or compiled without kernels. Raises ArgumentError for what is none
-    and becomes none, which `what` asked for, and what loading and compiling raise."""
+    """An executable itself or a machine's, loaded from a file, or compiled without kernels. Raises ArgumentError for
+    anything else (`what` names the caller in it), and what loading and compiling raise."""
     model = _of_machine(model)
     if isinstance(model, Executable):
         return model

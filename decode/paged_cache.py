@@ -249,10 +249,10 @@ class PagedCache:
             base = past.length - len(tokens.tree)
             tokens.tree, tokens.depths = parents, _depths(parents)
             positions = base + np.array(tokens.depths[-plan.count :])
-        came = past.length + new
-        stays = (came < plan.kept) | (came >= plan.kept + plan.dropped)
-        staying, came = new[stays], came[stays]
-        slots = tokens.slots(np.where(came < plan.kept, came, came - plan.dropped))
+        got = past.length + new
+        stays = (got < plan.kept) | (got >= plan.kept + plan.dropped)
+        staying, got = new[stays], got[stays]
+        slots = tokens.slots(np.where(got < plan.kept, got, got - plan.dropped))
         pages = np.array([tokens.pages[number] for number in slots // self.sequences.page_size], np.int64)
         places = slots % self.sequences.page_size
         return Part(slice(first, first + plan.count), past, positions, parents, pages, places, staying)

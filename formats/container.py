@@ -272,7 +272,7 @@ def check_source(source: object) -> None:
 
 def named(path: str | os.PathLike, what: str = "path") -> str:
     """The path as text; `what` says in errors which argument it is. Raises FileError for one that no file can have, ArgumentError
-    for what is none: an integer, which to the system would be an open file, or bytes, which elsewhere are a file's content."""
+    for anything else: an integer, which to the system would be an open file, or bytes, which elsewhere are a file's content."""
     if not isinstance(path, (str, os.PathLike)):
         raise ArgumentError(f"{what}: expected a path, got a value of type {type(path).__name__}")
     name = os.fsdecode(path)

@@ -435,14 +435,14 @@ def _typed(name: str, contents: Any, dtype: DType, shape: tuple[int, ...]) -> np
         raise BadRequestError(f"input {name!r}: {list(shape)} has {count} elements, {field} has {len(values)}")
     if dtype is DType.string:
         return of_bytes(name, values, shape)
-    came = np.empty(count, np.dtype(f"{dtype.numpy.kind}8") if dtype.is_integer else dtype.numpy)
+    got = np.empty(count, np.dtype(f"{dtype.numpy.kind}8") if dtype.is_integer else dtype.numpy)
     for piece in spans(count):  # other clients' threads wait for each
-        came[piece] = values[piece]
+        got[piece] = values[piece]
     if dtype.is_integer and count:
         least, greatest = dtype.bounds
-        if int(came.min()) < least or int(came.max()) > greatest:
+        if int(got.min()) < least or int(got.max()) > greatest:
             raise BadRequestError(f"input {name!r}: {NAMES[dtype]} holds {least} to {greatest}")
-    return came.astype(dtype.numpy).reshape(shape)
+    return got.astype(dtype.numpy).reshape(shape)
 
 
 __all__ = ["Methods", "ServeError", "make_server"]

@@ -289,8 +289,8 @@ def read_array(path: str, name: str = "") -> np.ndarray:
 def mismatch(name: str, actual: np.ndarray, expected: np.ndarray, rtol: float, atol: float) -> str:
     """The mismatch of a result, in one line; "" if there is none."""
     if actual.shape != expected.shape or actual.dtype != expected.dtype:
-        came, wanted = (f"{array.dtype}{list(array.shape)}" for array in (actual, expected))
-        return f"output {name!r}: expected {wanted}, got {came}"
+        got, wanted = (f"{array.dtype}{list(array.shape)}" for array in (actual, expected))
+        return f"output {name!r}: expected {wanted}, got {got}"
     wide = np.float64 if expected.dtype.kind == "f" else expected.dtype
     a, b = actual.astype(wide), expected.astype(wide)
     wrong = ~np.isclose(a, b, rtol, atol, equal_nan=True) if wide is np.float64 else a != b

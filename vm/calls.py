@@ -572,7 +572,7 @@ def _start_error(trap: int, context: Context, number: int) -> TreadleError:
 
 
 def arguments(function: str, values: Any) -> Sequence[Any]:
-    """The arguments that a function of the machine takes in one sequence. Raises ArgumentError for what is none, and for an
+    """The arguments that a function of the machine takes in one sequence. Raises ArgumentError for anything else, and for an
     array, which would be taken apart."""
     if isinstance(values, Sequence) and not isinstance(values, (str, bytes)):
         return values

@@ -291,8 +291,8 @@ class Arguments:
             if isinstance(value, DataValue) and value.tag == 0 and not value.type_name:  # TVM's tuple
                 value = value.fields
             if not isinstance(value, (tuple, list)) or len(value) != len(type_.fields):
-                came = f"{len(value)} values" if isinstance(value, (tuple, list)) else f"a {type(value).__name__}"
-                raise ArgumentError(f"{self._place()}: expected the tuple {type_}, got {came}")
+                got = f"{len(value)} values" if isinstance(value, (tuple, list)) else f"a {type(value).__name__}"
+                raise ArgumentError(f"{self._place()}: expected the tuple {type_}, got {got}")
             return 0, type_.fields, tuple(value)
         if isinstance(type_, DataType):
             definition = self._context.image.data_types[str(type_)]

@@ -24,15 +24,15 @@ def explain_argument(place: Place, register: int, expected: list[int]) -> str:
         return ""
     sizes = _sizes(place)
     reasons = []
-    for axis, (dim, wanted, came) in enumerate(zip(declared.shape, expected, actual, strict=True)):
-        if wanted == came:
+    for axis, (dim, wanted, got) in enumerate(zip(declared.shape, expected, actual, strict=True)):
+        if wanted == got:
             continue
         names = dims.variables(dim) if isinstance(dim, (int, SymbolicDim)) else None
         if names is None or not sizes.keys() >= set(names):
             return ""
         if dims.evaluate(dim, {name: sizes[name][0] for name in names}) != wanted:  # type: ignore[arg-type]
             return ""  # the program's own check, not the signature's
-        reasons.append(f"axis {axis} is {_told(dim, wanted, sizes, function.param_names[register])}, got {came}")  # type: ignore[arg-type]
+        reasons.append(f"axis {axis} is {_told(dim, wanted, sizes, function.param_names[register])}, got {got}")  # type: ignore[arg-type]
     return f"{function.name}({function.param_names[register]}): {'; '.join(reasons)}"
 
 

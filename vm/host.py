@@ -289,10 +289,10 @@ def _check(context: Context, call: HostCall, results: list[np.ndarray], shapes: 
         for result, value in zip(results, outputs)  # noqa: B905 (there are as many)
     )
     if not good:
-        came = ", ".join(f"{result.dtype}{list(result.shape)}" for result in results)
+        got = ", ".join(f"{result.dtype}{list(result.shape)}" for result in results)
         wanted = ", ".join(str(call.types[value]) for value in outputs)
         where = Place.current(context).where()
-        raise ExecutionError(f"primitive {call.name} gave {came} in place of {wanted}", **where)
+        raise ExecutionError(f"primitive {call.name} gave {got} in place of {wanted}", **where)
 
 
 def _is_of(actual: tuple[int, ...], shape: Shape) -> bool:

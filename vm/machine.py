@@ -468,8 +468,8 @@ class VirtualMachine(Suggesting):
         thread. Raises ArgumentError for anything but a `treadle.Listener`, and for unknown operations."""
         for each in listeners:
             if not isinstance(each, Listener):
-                came = f"the class {each.__name__}" if isinstance(each, type) else f"a {type(each).__name__}"
-                raise ArgumentError(f"listening: expected a treadle.Listener, got {came}")
+                got = f"the class {each.__name__}" if isinstance(each, type) else f"a {type(each).__name__}"
+                raise ArgumentError(f"listening: expected a treadle.Listener, got {got}")
             wanted(each)
         self._listen(add=listeners)
         try:

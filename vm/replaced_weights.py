@@ -53,8 +53,8 @@ def constants_of(
 def _checked(weight: NamedWeight, value: Any) -> np.ndarray:
     array = np.asarray(value)
     if array.dtype != weight.type.dtype.numpy or array.shape != weight.type.shape:
-        came = TensorType(weight.type.dtype, array.shape) if array.dtype == weight.type.dtype.numpy else array.dtype
-        raise ArgumentError(f"weight {weight.name!r}: expected {weight.type}, got {came}")
+        got = TensorType(weight.type.dtype, array.shape) if array.dtype == weight.type.dtype.numpy else array.dtype
+        raise ArgumentError(f"weight {weight.name!r}: expected {weight.type}, got {got}")
     array = np.ascontiguousarray(array).reshape(array.shape)
     if weight.digest and digest(array) != weight.digest:
         raise ArgumentError(

@@ -118,9 +118,9 @@ def _check_dims(function: Function, values: Sequence[Any]) -> None:
     for name, type_, shape in tensors:
         for dim, size in zip(type_.shape, shape, strict=True):
             if isinstance(dim, dims.SymbolicDim) and _disagrees(dim, size, sizes):
-                came = ", ".join(map(str, shape))
+                got = ", ".join(map(str, shape))
                 known = ", ".join(f"{each} = {sizes[each]}" for each in dims.variables(dim))
-                raise ShapeError(f"{function.name}({name}): expected {type_} with {known}, got a tensor [{came}]")
+                raise ShapeError(f"{function.name}({name}): expected {type_} with {known}, got a tensor [{got}]")
 
 
 def _disagrees(dim: dims.SymbolicDim, size: int, sizes: Mapping[str, int]) -> bool:

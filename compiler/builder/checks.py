@@ -43,9 +43,9 @@ def subject(value: object) -> str:
     return f"{text}," if text.startswith("an expression, ") else text
 
 
-def refuse(where: str, expected: str, came: object, advice: str = "") -> InferenceError:
+def refuse(where: str, expected: str, got: object, advice: str = "") -> InferenceError:
     """The error for an argument of the wrong kind."""
-    return InferenceError(f"{where}: expected {expected}, got {told(came)}{f'; {advice}' if advice else ''}")
+    return InferenceError(f"{where}: expected {expected}, got {told(got)}{f'; {advice}' if advice else ''}")
 
 
 def text(where: str, value: Any, expected: str = "a name") -> str:
@@ -136,8 +136,8 @@ def arity(where: str, body: Callable[..., Any], count: int) -> None:
         signature.bind(*range(count))
     except TypeError:
         name = getattr(body, "__name__", "it")
-        came = "1 argument" if count == 1 else f"{count} arguments"
-        raise InferenceError(f"{where}: {name}{signature} cannot take {came}") from None
+        got = "1 argument" if count == 1 else f"{count} arguments"
+        raise InferenceError(f"{where}: {name}{signature} cannot take {got}") from None
 
 
 def is_text_of_type(value: Any) -> bool:

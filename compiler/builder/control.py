@@ -57,7 +57,7 @@ def _is_python_function(body: Any) -> bool:
 
 
 def _variables(params: Sequence[Expression]) -> tuple[ir.Var, ...]:
-    """The variables of a function. Raises InferenceError for what is none, and for one that comes twice."""
+    """The variables of a function. Raises InferenceError for anything else, and for one that comes twice."""
     seen: set[ir.Atom | None] = set()
     for number, param in enumerate(params):
         atom = param.atom if isinstance(param, Expression) else None
@@ -177,9 +177,9 @@ def _next_values(loop: str, after: Any, count: int) -> Expression:
         return tuple_(_result(after, f"{loop}: the body's result"))
     if fields is None:
         _result(after, f"{loop}: the body's result")  # raises for anything but a value
-    came = 1 if fields is None else len(fields)
-    if came != count:
-        raise InferenceError(f"{loop}: the body gives {came} values for {count} variables")
+    got = 1 if fields is None else len(fields)
+    if got != count:
+        raise InferenceError(f"{loop}: the body gives {got} values for {count} variables")
     return _result(after, f"{loop}: the body's result")
 
 

@@ -367,9 +367,8 @@ def arguments_of(values: Sequence[Operand], types: Sequence[Type]) -> tuple[Expr
 
 @public
 def named(name: str, value: Expression) -> Expression:
-    """The expression, which came from the model node `name`: errors, profiles and dumps will say so, where else they name the
-    file and line that made it. A result, or a part of a tuple that is the result, has this very name, whatever it is made of; the
-    second of two that are given one name is numbered."""
+    """The expression with `name` as its origin, in place of the file and line that made it: errors, profiles and dumps show it.
+    A result, or a field of a tuple that is the result, gets exactly this name; a name given a second time is numbered."""
     if not isinstance(value, Expression):
         raise check.refuse("named: value", "an expression", value)
     check.text("named: name", name)

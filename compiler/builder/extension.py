@@ -229,11 +229,11 @@ def _matched(type_: FunctionType, inputs: Sequence[TensorType]) -> Any:
     if len(inputs) != len(type_.params):
         raise mismatch(f"{len(type_.params)} inputs, by {type_}", len(inputs))
     sizes = bind_dims(type_.params, inputs)
-    for param, came in zip(type_.params, inputs, strict=True):
+    for param, got in zip(type_.params, inputs, strict=True):
         wanted = substituted(param, sizes)
-        if wanted != came:
-            is_sized = isinstance(param, TensorType) and param.rank == came.rank and wanted != param
-            raise mismatch(f"{param} (here {wanted})" if is_sized else param, came)
+        if wanted != got:
+            is_sized = isinstance(param, TensorType) and param.rank == got.rank and wanted != param
+            raise mismatch(f"{param} (here {wanted})" if is_sized else param, got)
     result = substituted(type_.result, sizes)
     return result.fields if isinstance(result, TupleType) else result
 

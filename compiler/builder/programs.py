@@ -150,7 +150,7 @@ def _result_names(body: Node, block: ir.Block) -> tuple[str, ...]:
 
 
 def _functions_of(part: object) -> Mapping[str, Any]:
-    """The functions of a part of a module, by name. Raises InferenceError for what is none."""
+    """The functions of a part of a module, by name. Raises InferenceError for anything else."""
     functions = part.functions if isinstance(part, ir.Module) else {} if part is None else part
     if not isinstance(functions, Mapping):
         raise InferenceError(f"Module: expected a dict of functions, or a module, got {check.told(part)}")

@@ -48,7 +48,7 @@ class Copy:
         return Copy(self.source, self.target, axes, self.source_start, self.target_start)
 
 
-def _shape(type_: TensorType) -> tuple[Dim, ...]:
+def shape_of(type_: TensorType) -> tuple[Dim, ...]:
     """The shape of a tensor of a definition, none of whose dimensions is unknown."""
     return type_.shape  # type: ignore[return-value]
 
@@ -66,7 +66,7 @@ def _along(shape: Sequence[Dim], sources: Sequence[Dim], targets: Sequence[Dim])
 
 
 def _permute(definition: PrimitiveDefinition, node: PrimitiveNode) -> list[Copy]:
-    shape, result = _shape(definition.params[0]), _shape(definition.results[0])
+    shape, result = shape_of(definition.params[0]), shape_of(definition.results[0])
     axes = bound_attributes(node)["axes"]
     order = tuple(reversed(range(len(shape)))) if axes is None else [axis_of(axis, len(shape)) for axis in axes]
     steps = steps_of(shape)
@@ -75,8 +75,8 @@ def _permute(definition: PrimitiveDefinition, node: PrimitiveNode) -> list[Copy]
 
 def _depth_to_space(definition: PrimitiveDefinition, node: PrimitiveNode) -> list[Copy]:
     shape, result, blocks = (
-        _shape(definition.params[0]),
-        _shape(definition.results[0]),
+        shape_of(definition.params[0]),
+        shape_of(definition.results[0]),
         bound_attributes(node)["blocks"],
     )
     parted = (shape[0], *blocks, result[1], *shape[2:])
@@ -86,7 +86,7 @@ def _depth_to_space(definition: PrimitiveDefinition, node: PrimitiveNode) -> lis
 
 
 def _broadcast(definition: PrimitiveDefinition, node: PrimitiveNode) -> list[Copy]:
-    shape, result = _shape(definition.params[0]), _shape(definition.results[0])
+    shape, result = shape_of(definition.params[0]), shape_of(definition.results[0])
     missing = len(result) - len(shape)
     steps: list[Dim] = [0] * missing
     steps += [0 if dim == 1 else step for dim, step in zip(shape, steps_of(shape), strict=True)]
@@ -94,7 +94,7 @@ def _broadcast(definition: PrimitiveDefinition, node: PrimitiveNode) -> list[Cop
 
 
 def _tile(definition: PrimitiveDefinition, node: PrimitiveNode) -> list[Copy]:
-    shape, result = _shape(definition.params[0]), _shape(definition.results[0])
+    shape, result = shape_of(definition.params[0]), shape_of(definition.results[0])
     axes: list[Axis] = []
     repetitions = bound_attributes(node)["repetitions"]
     for count, size, source, target in zip(repetitions, shape, steps_of(shape), steps_of(result), strict=True):
@@ -105,7 +105,7 @@ def _tile(definition: PrimitiveDefinition, node: PrimitiveNode) -> list[Copy]:
 def _join(definition: PrimitiveDefinition, axis: int, shapes: Sequence[tuple[Dim, ...]]) -> list[Copy]:
     """The inputs, seen as having `shapes`, one after the other along an axis."""
     copies, start, target = list[Copy](), 0, len(definition.params)
-    steps = steps_of(_shape(definition.results[0]))
+    steps = steps_of(shape_of(definition.results[0]))
     for source, shape in zip(definition.nodes[0].inputs, shapes, strict=True):
         copies.append(Copy(source, target, _along(shape, steps_of(shape), steps), 0, dims.multiply(start, steps[axis])))
         start = dims.add(start, shape[axis])  # type: ignore[assignment]
@@ -113,28 +113,28 @@ def _join(definition: PrimitiveDefinition, axis: int, shapes: Sequence[tuple[Dim
 
 
 def _concat(definition: PrimitiveDefinition, node: PrimitiveNode) -> list[Copy]:
-    shapes = [_shape(definition.params[i]) for i in node.inputs]
+    shapes = [shape_of(definition.params[i]) for i in node.inputs]
     return _join(definition, axis_of(bound_attributes(node)["axis"], len(shapes[0])), shapes)
 
 
 def _stack(definition: PrimitiveDefinition, node: PrimitiveNode) -> list[Copy]:
-    shapes = [_shape(definition.params[i]) for i in node.inputs]
+    shapes = [shape_of(definition.params[i]) for i in node.inputs]
     axis = axis_of(bound_attributes(node)["axis"], len(shapes[0]) + 1)
     return _join(definition, axis, [(*shape[:axis], 1, *shape[axis:]) for shape in shapes])
 
 
 def _split(definition: PrimitiveDefinition, node: PrimitiveNode) -> list[Copy]:
-    shape, start, copies = _shape(definition.params[0]), 0, list[Copy]()
+    shape, start, copies = shape_of(definition.params[0]), 0, list[Copy]()
     axis, steps = axis_of(bound_attributes(node)["axis"], len(shape)), steps_of(shape)
     for i, result in enumerate(node.results):
-        part = _shape(result)
+        part = shape_of(result)
         copies.append(Copy(0, 1 + i, _along(part, steps, steps_of(part)), dims.multiply(start, steps[axis])))
         start = dims.add(start, part[axis])  # type: ignore[assignment]
     return copies
 
 
 def _slice(definition: PrimitiveDefinition, node: PrimitiveNode) -> list[Copy]:
-    shape, result = _shape(definition.params[0]), _shape(definition.results[0])
+    shape, result = shape_of(definition.params[0]), shape_of(definition.results[0])
     attributes, steps, start = bound_attributes(node), list(steps_of(shape)), 0
     starts = attributes["starts"]
     over = attributes["axes"] or tuple(range(len(starts)))

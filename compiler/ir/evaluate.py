@@ -137,15 +137,15 @@ class Application:
         attributes, operator = self._attributes, self._operator
         if self._is_symbolic:
             attributes = tuple((key, _concrete(value, dims)) for key, value in attributes)
-        came = [(array.dtype, array.shape) for array in arrays]
+        got = [(array.dtype, array.shape) for array in arrays]
         known, expected, bound = self._last
-        if came != known or self._is_symbolic:
+        if got != known or self._is_symbolic:
             try:
                 expected = operator.result_types([_type_of(array) for array in arrays], attributes)
                 bound = operator.bind(attributes) | self._kept
             except InferenceError as error:
                 raise ShapeError(f"{operator.name}: {error.message}") from None
-            self._last = came, expected, bound
+            self._last = got, expected, bound
         results = operator.evaluate(arrays, attributes, bound)
         for result, type_ in zip(results, expected, strict=True):
             if not _fits(result, type_):

@@ -289,9 +289,9 @@ class _Inference:
         self._check_count(f"import {expr.name}", len(type_.params), len(expr.args))
         return substituted(type_.result, self._arguments(type_.params, expr.args, {}))
 
-    def _check_count(self, name: str, expected: int, came: int) -> None:
-        if expected != came:
-            raise InferenceError(f"{name}: {mismatch(f'{expected} arguments', came).message}")
+    def _check_count(self, name: str, expected: int, got: int) -> None:
+        if expected != got:
+            raise InferenceError(f"{name}: {mismatch(f'{expected} arguments', got).message}")
 
     def _signature(self, name: str) -> tuple[tuple[Type, ...], Type]:
         """Parameters and result of a global function, holes in place of its type variables."""
@@ -319,8 +319,8 @@ class _Inference:
         expected = [substituted(param, values) for param in params]
         self.unifier.young = {leaf for type_ in expected for leaf in leaves(type_) if isinstance(leaf, Hole)}
         for _ in range(2):  # the second time, with what the type arguments have become
-            for index, (came, wanted) in enumerate(zip(actual, expected, strict=True)):
-                self._flow_into(f"argument {index}", came, wanted)
+            for index, (got, wanted) in enumerate(zip(actual, expected, strict=True)):
+                self._flow_into(f"argument {index}", got, wanted)
             self.unifier.young = set()
         return values
 

@@ -66,12 +66,12 @@ def bind_dims(params: Sequence[Type], actual: Sequence[Type]) -> dict[str, Shape
     waiting = list(zip(params, actual, strict=True))
     while waiting:  # breadth first: a tensor that is an argument says more than one in an argument does
         nested = []
-        for param, came in waiting:
-            if isinstance(param, TensorType) and isinstance(came, TensorType) and param.rank == came.rank:
-                for dim, value in zip(param.shape, came.shape, strict=True):
+        for param, got in waiting:
+            if isinstance(param, TensorType) and isinstance(got, TensorType) and param.rank == got.rank:
+                for dim, value in zip(param.shape, got.shape, strict=True):
                     if isinstance(dim, SymbolicDim) and dims.is_variable(dim):
                         values.setdefault(str(dim), value)
-            nested += [(part, other) for part, other, _ in parallel_parts(param, came) or ()]
+            nested += [(part, other) for part, other, _ in parallel_parts(param, got) or ()]
         waiting = nested
     return values
 

@@ -136,8 +136,8 @@ def attributes_of(node: onnx.NodeProto, schema: Any) -> dict[str, Any]:
     for attribute in node.attribute:
         if attribute.name in declared and attribute.type != declared[attribute.name].type.value:
             kinds = onnx.AttributeProto.AttributeType
-            expected, came = kinds.Name(declared[attribute.name].type.value), kinds.Name(attribute.type)
-            raise ModelError(f"{node.op_type}: attribute {attribute.name!r} must be {expected}, got {came}")
+            expected, got = kinds.Name(declared[attribute.name].type.value), kinds.Name(attribute.type)
+            raise ModelError(f"{node.op_type}: attribute {attribute.name!r} must be {expected}, got {got}")
     given = {attribute.name: attribute_value(attribute) for attribute in node.attribute}
     for name, attribute in declared.items():
         if attribute.required and name not in given:

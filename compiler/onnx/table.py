@@ -79,9 +79,9 @@ class Importer:
         expected = next((kind for each, kind in KINDS.items() if each.__name__ == needed), "tensor")
         expected = "sequence" if needed == "AnySequence" else expected
         for each in value if isinstance(value, tuple) else (value,):
-            came = KINDS.get(type(each), expected)
-            if came != expected:
-                raise ModelError(f"{self.name}: input {name!r} must be a {expected}, got a {came}")
+            got = KINDS.get(type(each), expected)
+            if got != expected:
+                raise ModelError(f"{self.name}: input {name!r} must be a {expected}, got a {got}")
 
 
 _TABLE: dict[tuple[str, str], list[Importer]] = {}

@@ -132,8 +132,8 @@ def _infer_scatter_nd(inputs: Sequence[TensorType], reduction: str) -> TensorTyp
     wanted = (*indices.shape[:-1], *x.shape[_depth(x, indices, 0) :])
     if len(wanted) != updates.rank or any(map(never_equal, wanted, updates.shape)):
         raise mismatch(f"updates {TensorType(x.dtype, wanted)}", updates)
-    for want, came in zip(wanted, updates.shape, strict=True):
-        match_dim(want, came)
+    for want, got in zip(wanted, updates.shape, strict=True):
+        match_dim(want, got)
     return x
 
 
@@ -164,15 +164,15 @@ def _infer_put_along(inputs: Sequence[TensorType], axis: int, reduction: str) ->
     axis_of(axis, x.rank)
     if indices.rank != x.rank or updates.rank != x.rank:
         raise mismatch(f"indices and updates of rank {x.rank}", f"{indices} and {updates}")
-    for want, came in zip(indices.shape, updates.shape, strict=True):
-        match_dim(want, came)
+    for want, got in zip(indices.shape, updates.shape, strict=True):
+        match_dim(want, got)
     return x
 
 
 def _put_along(x: np.ndarray, indices: np.ndarray, updates: np.ndarray, axis: int, reduction: str) -> np.ndarray:
     if any(
-        came > size
-        for place, (size, came) in enumerate(zip(x.shape, indices.shape, strict=True))
+        got > size
+        for place, (size, got) in enumerate(zip(x.shape, indices.shape, strict=True))
         if place != axis % x.ndim
     ):
         raise IndexOutOfRangeError(f"indices {indices.shape} reach beyond a tensor {x.shape}")

@@ -288,9 +288,9 @@ def _infer_take_along(inputs: Sequence[TensorType], axis: int) -> TensorType:
     along = axis_of(axis, x.rank)
     if indices.rank != x.rank:
         raise mismatch(f"indices of rank {x.rank}", indices)
-    for place, (dim, came) in enumerate(zip(x.shape, indices.shape, strict=True)):
+    for place, (dim, got) in enumerate(zip(x.shape, indices.shape, strict=True)):
         if place != along:
-            match_dim(dim, came)
+            match_dim(dim, got)
     return TensorType(x.dtype, indices.shape)
 
 

@@ -75,8 +75,8 @@ def _infer_layer(inputs: Sequence[TensorType], axis: int, epsilon: float) -> Ten
     normalized = x.shape[axis_of(axis, x.rank) :]
     for other in others:
         require_rank(other, len(normalized), f"a scale or bias of shape {text(normalized)}")
-        for expected, came in zip(normalized, other.shape, strict=True):
-            match_dim(expected, came)
+        for expected, got in zip(normalized, other.shape, strict=True):
+            match_dim(expected, got)
     return x
 
 

@@ -37,9 +37,9 @@ _KIND_NAMES |= {SIGNED: "a signed numeric tensor", INDEX: "a tensor of int32 or 
 _PRODUCT_TERMS = 64  # an element count of more terms than this is not compared: the work would be unbounded
 
 
-def mismatch(expected: object, came: object) -> InferenceError:
+def mismatch(expected: object, got: object) -> InferenceError:
     """The one form of these messages."""
-    return InferenceError(f"expected {expected}, got {came}")
+    return InferenceError(f"expected {expected}, got {got}")
 
 
 def text(shape: Iterable[ShapeDim]) -> str:

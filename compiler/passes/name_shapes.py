@@ -69,7 +69,7 @@ class _Namer(Emitter):
         return result
 
     def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
-        came = binding
+        got = binding
         binding = self.with_new_operands(binding)
         call = binding.value
         if not isinstance(call, ir.OperatorCall):
@@ -77,7 +77,7 @@ class _Namer(Emitter):
         if call.operator in _COUNTED and not _has_unknown(tensor_type(call.args[0])):
             return self._counted(binding, call)
         if not self._is_unknown(call, binding.var.type):
-            if binding is came and self._is_typed(call):
+            if binding is got and self._is_typed(call):
                 return (binding,)
         elif not lookup(call.operator).data_dependent:
             found = self._with_names(binding, call)

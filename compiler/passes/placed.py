@@ -84,9 +84,9 @@ def before(name: str, run: OwnPass) -> Placed:
 
 def _placed(name: str, run: OwnPass, is_after: bool) -> Placed:
     if isinstance(run, type) or not callable(run) or not _name(run):
-        came = f"the class {run.__name__}" if isinstance(run, type) else told(run)
-        came = "a lambda, which has none" if getattr(run, "__name__", "") == "<lambda>" else came
-        raise ArgumentError(f"expected a pass, which has a name and is called with a module, got {came}")
+        got = f"the class {run.__name__}" if isinstance(run, type) else told(run)
+        got = "a lambda, which has none" if getattr(run, "__name__", "") == "<lambda>" else got
+        raise ArgumentError(f"expected a pass, which has a name and is called with a module, got {got}")
     return Placed(run, name, is_after)
 
 

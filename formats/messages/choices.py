@@ -24,9 +24,9 @@ class Choices(EnumMeta):
 
     def __call__(cls, *values: Any, **options: Any) -> Any:
         if len(values) != 1 or options:
-            came = len(values) + len(options)
+            got = len(values) + len(options)
             raise ArgumentError(
-                f"{cls.__name__}: expected one value, such as {cls.__name__}({next(iter(cls)).name!r}), got {came}"
+                f"{cls.__name__}: expected one value, such as {cls.__name__}({next(iter(cls)).name!r}), got {got}"
             )
         try:
             return super().__call__(*values)

@@ -246,8 +246,8 @@ class _Check:
             self._refuse("tables", f"there is no function {call.function}", at)
         callee = functions[call.function]
         if callee.code is not None and len(call.args) != len(callee.params):
-            came = f"{len(callee.params)} arguments, {len(call.args)} come"
-            self._refuse("types", f"{callee.name} expects {came}", at)
+            got = f"{len(callee.params)} arguments, {len(call.args)} come"
+            self._refuse("types", f"{callee.name} expects {got}", at)
         for kind, value in call.args:
             if kind == Kind.REGISTER:
                 self._read(value, known, fresh, at)

@@ -567,8 +567,8 @@ def _python_call(
         for result, output in zip(results, outputs, strict=True):
             array = result.array if isinstance(result, Tensor) else np.asarray(result)
             if array.dtype != output.dtype or array.size != output.size:
-                came, wanted = f"{array.dtype}{list(array.shape)}", f"{output.dtype}{list(output.shape)}"
-                raise ExecutionError(f"the function returned {came}; expected {wanted}", node=name)
+                got, wanted = f"{array.dtype}{list(array.shape)}", f"{output.dtype}{list(output.shape)}"
+                raise ExecutionError(f"the function returned {got}; expected {wanted}", node=name)
             if array.ctypes.data != output.ctypes.data:
                 np.copyto(output, array.reshape(output.shape))
 

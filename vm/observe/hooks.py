@@ -230,9 +230,9 @@ class Event(Suggesting):
         try:
             view[...] = value
         except (TypeError, ValueError):
-            came = f"shape {list(np.shape(value))}" if isinstance(value, np.ndarray) else told(value)
+            got = f"shape {list(np.shape(value))}" if isinstance(value, np.ndarray) else told(value)
             kind = ShapeError if isinstance(value, np.ndarray) and value.dtype.kind != "O" else ArgumentError
-            raise kind(f"set_tensor: r{register} is {self.describe(register)}, got {came}") from None
+            raise kind(f"set_tensor: r{register} is {self.describe(register)}, got {got}") from None
         if self._written is not None:
             self._written += (register,)
 

@@ -475,9 +475,9 @@ class Flow:
                     f"variable {name} of {self._name(prim)} is {value}, which is not known to be a tensor's dimension",
                 )
 
-    def _bad_arity(self, prim: int, came: str, params: Sequence[Type], results: Sequence[Type]) -> Refusal:
+    def _bad_arity(self, prim: int, got: str, params: Sequence[Type], results: Sequence[Type]) -> Refusal:
         expected = f"{len(params)} inputs and {len(results)} outputs"
-        return Refusal(TYPES, f"{self._name(prim)} is called with {came}; expected {expected}")
+        return Refusal(TYPES, f"{self._name(prim)} is called with {got}; expected {expected}")
 
     def _mismatch(self, prim: int, what: str, register: int, want: TensorType) -> Refusal:
         have = self._tensor(register)

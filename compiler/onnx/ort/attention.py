@@ -21,9 +21,9 @@ FILTER = -10000.0  # what is added to scores of keys that a mask hides
 
 def _refuse(**attributes: tuple[object, object]) -> None:
     """Raises UnsupportedError for an attribute or input that is not what it must be."""
-    for name, (expected, came) in attributes.items():
-        if came != expected:
-            here = "a tensor" if isinstance(came, Value) else repr(came)
+    for name, (expected, got) in attributes.items():
+        if got != expected:
+            here = "a tensor" if isinstance(got, Value) else repr(got)
             wanted = "be left out" if expected is None else f"be {expected!r}"
             raise UnsupportedError(f"{name} must {wanted}, got {here}: export the model without it")
 

@@ -48,7 +48,7 @@ def threefry_key(seed: int) -> Constant:
 
 
 def _words(key: Expression) -> _Words:
-    """The ten words of a key. Raises InferenceError for what is none."""
+    """The ten words of a key. Raises InferenceError for anything else."""
     if type_of(key) != _KEY:
         raise InferenceError(f"expected a key, {_KEY}, got {type_of(key)}; threefry_key makes one")
     return [op.take(key, programs.constant(place), axis=0) for place in range(10)]

@@ -15,6 +15,7 @@ from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
 from .....formats.types import TensorType
 from .....native.convention import STREAM_ALIGNMENT
+from ....codegen.copies import shape_of
 from .. import costs
 from ..target import Target
 from .kernel import UNFIT, Kernel, TooLargeError, Unsupported
@@ -245,11 +246,6 @@ class Odometer:
             with self.write.block(f"if {index} == {size}"):
                 self.write(f"{index} = 0")
                 self._carry(outer)
-
-
-def shape_of(type_: TensorType) -> tuple[Dim, ...]:
-    """The shape of a tensor of a definition. `lower` has made sure that no dimension is unknown."""
-    return type_.shape  # type: ignore[return-value]
 
 
 def leaves_cache(shape: Sequence[Dim], target: Target) -> bool:
