@@ -31,7 +31,7 @@ _addresses: dict[str, int] = {}
 
 
 class Fenced:
-    """A copy of an array between two forbidden pages: it ends so many bytes before one, or, `at_start`, begins so many behind,
+    """A copy of an array between two forbidden pages: it ends `slack` bytes before one, or, `at_start`, begins `slack` bytes after one,
     at a multiple of 4. What else lies between the pages is full of `fill`."""
 
     def __init__(
@@ -99,7 +99,7 @@ def run_kernel(
     fill: int = POISON,
     kernel: BuiltKernel | None = None,
 ) -> tuple[int, list[np.ndarray]]:
-    """The code (0 for success) and the outputs of a kernel, by default of the definition's own, made by so many parts one after
+    """The code (0 for success) and the outputs of a kernel, by default of the definition's own, made by `parts` parts one after
     the other, or each by a thread. The first output lies `over` an input, where one is named. `slack` and `at_start` say where
     tensors lie: see `Fenced`. Outputs are full of `fill` before. Raises AssertionError for a kernel that writes beside its
     tensors, within a page."""

@@ -33,7 +33,7 @@ from .targets import is_fault, read_corpus
 
 SECONDS = 15.0  # of processor time for a model: `compiler/effort.py` allows some 6 s, by estimates
 MEMORY = 2 << 30  # bytes above what there was: twice what folding may make (`limits.FOLDED_BYTES_IN_ALL`)
-BYTES_A_BYTE = 8  # and these for each of the model's: protobuf holds a number, of one byte in a file, in so many
+BYTES_A_BYTE = 8  # and these for each of the model's: protobuf holds in these a number that takes one byte of a file
 BOUND_SECONDS, BOUND_MEMORY = 2.0, 256 << 20  # that some models are compiled within; steps are not interrupted:
 SLACK_SECONDS, SLACK_MEMORY = 5.0, 256 << 20
 

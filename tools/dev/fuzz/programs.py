@@ -31,8 +31,8 @@ from . import runs
 from .random_programs.modules import Sample, random_module
 
 CALLS = 2  # sizes that a program is called with
-NATIVE = 25  # one program of so many runs on native kernels, compiled at level 0
-FUSED = 500  # one of so many runs on native kernels, compiled at level 2
+NATIVE = 25  # one program of this number runs on native kernels, compiled at level 0
+FUSED = 500  # one of this number runs on native kernels, compiled at level 2
 THREADS = (1, 2, 3, 4)
 TOLERANCE, COARSE = 2e-4, 4e-2  # relative to the greatest magnitude; with float16
 BUDGETS: dict[str, Any] = {"max_seconds": 20.0, "max_steps": 2_000_000}
@@ -83,7 +83,7 @@ def try_program(seed: int, number: int, off: bool = False) -> str:
 
 @contextlib.contextmanager
 def using(threads: int | None) -> Iterator[None]:
-    """Within this, calls use so many threads."""
+    """Within this, calls use that number of threads."""
     if threads is None:
         yield
         return

@@ -92,7 +92,7 @@ def run_tests() -> bool:
 
 @contextlib.contextmanager
 def _in_time() -> Iterator[None]:
-    """A test that has not ended after so many seconds fails: some checks are what ends a loop."""
+    """A test that has not ended after `_SECONDS` fails: some checks are what ends a loop."""
 
     def end(number: int, frame: object) -> None:
         raise TimeoutError
@@ -223,7 +223,7 @@ def _live(module: ModuleType, path: tuple[str, ...]) -> FunctionType:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--sample", type=int, metavar="N", help="so many of them, evenly spread (default: all)")
+    parser.add_argument("--sample", type=int, metavar="N", help="N of them, evenly spread (default: all)")
     parser.add_argument("--only", default="", metavar="TEXT", help="those whose description contains the text")
     parser.add_argument("--list", action="store_true", help="only name them")
     options = parser.parse_args()

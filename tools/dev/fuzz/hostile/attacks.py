@@ -602,7 +602,7 @@ def broadcast(random: Random) -> Variant:
 
 
 def versions(random: Random) -> Variant:
-    """Sparse weights, versions that there are or not, inputs of any rank."""
+    """Sparse weights, existing and unknown versions, inputs of any rank."""
     import onnx
     from onnx import helper, numpy_helper
 

@@ -363,7 +363,7 @@ def _long_sequence(random: Random, model: Any, tag: str) -> str:
 
 
 def _many_rounds(random: Random, model: Any, tag: str) -> str:
-    """A loop of constants alone, of so many rounds."""
+    """A loop of constants alone, with that number of rounds."""
     from onnx import parser
 
     inner = parser.parse_graph(

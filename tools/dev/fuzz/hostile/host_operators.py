@@ -131,7 +131,7 @@ def host_time(random: Random) -> Variant:
 
 
 def host_memory(random: Random) -> Variant:
-    """Work of the host within so much memory."""
+    """Work of the host within that memory."""
     most = random.choice((16, 64)) * MB
     machine, arguments = _host_work(random)
     with contextlib.suppress(TreadleError):  # what is made once

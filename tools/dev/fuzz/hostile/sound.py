@@ -24,7 +24,7 @@ _HEAD = """<ir_version: 10, opset_import: ["" : 21, "ai.onnx.ml" : 3, "ai.onnx.p
 
 # Texts of ONNX's own form
 TEXTS = (
-    # sequences whose length a run tells: changed, joined, split, grown in a loop, mapped
+    # sequences whose length is known only at run time: changed, joined, split, grown in a loop, mapped
     """(seq(float[n]) s, int64 i, float[m] t) => (float[?] at, seq(float[n]) put, seq(float[n]) less, int64 count, float[?] all) {
         at = SequenceAt(s, i)  put = SequenceInsert(s, t, i)  less = SequenceErase(s, i)  count = SequenceLength(put)
         all = ConcatFromSequence <axis = 0, new_axis = 0> (put) }""",
@@ -91,7 +91,7 @@ TEXTS = (
                 else_branch = q () => (float[n] w) { w = Exp(x) }> }> }""",
     """(float[2] s, float[n, 2] x) => (float[2] t, float[n, 2] y) { t, y = Scan <num_scan_inputs = 1,
         body = b (float[2] a, float[2] e) => (float[2] c, float[2] d) { c = Add(a, e) d = Identity(c) }> (s, x) }""",
-    # sizes that a run tells
+    # sizes known only at run time
     """(float[n, m] x, int64[4] shape, int64 depth, bool[n] which) => (float[?, ?] y, int64[2, ?] z, float[?, m] c,
             float[n, ?] h) {
         two = Constant <value_ints = [2]> ()  zero = Constant <value_ints = [0]> ()  first = Slice(shape, zero, two)

@@ -88,7 +88,7 @@ def _if(w: Walk, op: str) -> None:
         chosen = w.random.choice(usable)
         kind, shape = chosen.dtype, chosen.shape
     shapes = [shape, shape]
-    if w.chance(0.25):  # then only a run knows the sizes, or even the rank
+    if w.chance(0.25):  # then sizes, or even the rank, are known only at run time
         shapes[w.random.randrange(2)] = w.shape((len(shape), len(shape), 0, 1, 2, 3))
     results = [_result(branch, kind, each) for branch, each in zip(branches, shapes, strict=True)]
     _add_if(w, condition, branches, results)

@@ -157,7 +157,7 @@ def _turned(value: Value) -> Array:
 
 
 def random_graph(random: Random, length: int = LENGTH) -> Sample:
-    """A graph of up to so many steps, of a random version of the operators."""
+    """A graph with at most that number of steps, of a random version of the operators."""
     opset = random.randrange(OPSETS[0], OPSETS[1] + 1) if random.random() < 0.7 else random.choice((17, 21))
     walk = Walk(random, opset, drawn=drawn)
     for _ in range(random.randrange(2, length + 1)):

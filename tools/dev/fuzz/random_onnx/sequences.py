@@ -49,7 +49,7 @@ def _declared(w: Walk, kind: str, shapes: list[tuple[int, ...]]) -> onnx.TypePro
 
 
 def sequence(w: Walk, kind: str | None = None, least: int = 0) -> Value:
-    """A sequence of so many tensors at least: one that is there, or a new one, which is an input or is made of tensors."""
+    """A sequence with at least that number of tensors: an existing one, or a new one, which is an input or is made of tensors."""
     known = w.standing(lambda v: is_sequence(v) and len(v.array) >= least and kind in (None, kind_of(v.type)))
     if known:
         return known

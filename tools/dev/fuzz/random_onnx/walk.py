@@ -64,7 +64,7 @@ class Value:
     operator: str = ""
     judges: str = ""  # who took the node
     symbolic: tuple[Any, ...] | None = None  # the declared shape of an input
-    held: onnx.TypeProto | None = None  # the type of what is no tensor
+    held: onnx.TypeProto | None = None  # the type of anything but a tensor
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -167,8 +167,8 @@ class Walk:
         )
 
     def put(self, array: Array, constant: bool | None = None, held: onnx.TypeProto | None = None) -> Value:
-        """A new input or initializer that holds the array. Subgraphs have initializers alone; what is no tensor, but `held`,
-        can be none."""
+        """A new input or initializer that holds the array. Subgraphs have initializers alone, which
+        values other than tensors (`held`) cannot be."""
         value = Value(self.new_name(), array if held else as_array(array), held=held)
         value.usable = held is None and not _huge(value.array)
         if held and self.outer:
@@ -238,7 +238,7 @@ class Walk:
         return self.put(array, constant)
 
     def standing(self, fits: Callable[[Value], bool]) -> Value | None:
-        """A value that is there and is no tensor, or None where none fits."""
+        """An existing value other than a tensor, or None where none fits."""
         if self.chance(self.fresh):
             return None
         found = [v for v in self.visible() if v.held and len(v.expected) < 2 and fits(v)]
@@ -264,7 +264,7 @@ class Walk:
             return self.tensor(kinds, tuple(sizes), **bounds)
 
     def axis(self, rank: int) -> int:
-        """One of so many, counted from either end."""
+        """An axis of a tensor of that rank, counted from either end."""
         if not rank:
             raise Dead("no axes")
         return self.random.randrange(-rank, rank)
@@ -311,7 +311,7 @@ class Walk:
         **attributes: Any,
     ) -> list[Value]:
         """A node, and its outputs in the witness. `exact`: of exact operands its results are, if their digits are few;
-        `captured`: what its subgraphs use; `held`: the types of outputs that are no tensors; `told`: what the outputs are, where
+        `captured`: what its subgraphs use; `held`: the types of outputs other than tensors; `told`: what the outputs are, where
         no judge has the operator. Raises Dead for one that no judge takes."""
         if any(value is not None and len(value.expected) > 1 for value in inputs):
             raise Dead("an operand about which the judges disagree")

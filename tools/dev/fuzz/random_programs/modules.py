@@ -2,8 +2,8 @@
 
 Each block is a random walk over a pool of values: a step applies an operator, a branch, a loop, a closure, a function of the
 module or a pattern match to values of the pool. Static and symbolic sizes are mixed: of each value the walk knows the type that
-inference gives, and its shape for one choice of the sizes, the witness, so that it may ask for static sizes which only a run can
-confirm. For other sizes such a program fails, and must fail in the machine too.
+inference gives, and its shape for one choice of the sizes, the witness, so that it may ask for static sizes that only
+running it can confirm. For other sizes such a program fails, and must fail in the machine too.
 
 A value is exact when all arithmetic behind it is (small multiples of powers of two): then two evaluations give the same bits,
 and conditions may look at it. Of all others the greatest magnitude is bounded, so that rounding errors stay small.

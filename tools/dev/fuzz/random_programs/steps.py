@@ -301,7 +301,7 @@ def image(w: Walk) -> Value:
 
 
 def _factorings(count: int, random: Random) -> list[tuple[int, ...]]:
-    """Static shapes of so many elements."""
+    """Static shapes of that number of elements."""
     found: list[tuple[int, ...]] = [(count,), (1, count), (count, 1)]
     found += [(part, count // part) for part in (2, 3, 4, 8) if count and count % part == 0]
     found += [(2, part, count // (2 * part)) for part in (2, 4) if count and count % (2 * part) == 0]
