@@ -31,8 +31,8 @@ _addresses: dict[str, int] = {}
 
 
 class Fenced:
-    """A copy of an array between two forbidden pages: it ends `slack` bytes before one, or, `at_start`, begins `slack` bytes after one,
-    at a multiple of 4. What else lies between the pages is full of `fill`."""
+    """A copy of an array between two forbidden pages: it ends `slack` bytes before one, or, `at_start`, begins
+    `slack` bytes after one, at a multiple of 4. What else lies between the pages is full of `fill`."""
 
     def __init__(
         self, array: np.ndarray, slack: int = 0, *, at_start: bool = False, writable: bool = True, fill: int = POISON
