@@ -353,7 +353,8 @@ def test_an_executable_names_every_operator_that_is_not_there(tmp_path: Path):
 
     def python(text: str) -> subprocess.CompletedProcess:
         text = f"import sys; sys.path.insert(0, '.')\n{textwrap.dedent(text)}"
-        return subprocess.run([sys.executable, "-c", text], cwd=tmp_path, capture_output=True, text=True)
+        # -B: bytecode kept of a file that is written twice within a second passes for that of the second
+        return subprocess.run([sys.executable, "-B", "-c", text], cwd=tmp_path, capture_output=True, text=True)
 
     assert python(compiling).returncode == 0
     missing = python(running).stderr
