@@ -1,0 +1,202 @@
+"""Lookups in tables, of texts or of numbers: host operators."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...formats.dtypes import DType
+from ...formats.metering import OBJECT, step
+from ...formats.strings import FEW
+from ...formats.types import TensorType
+from .recall import Recall, recalled
+from .shapes import INTEGER, STRING, mismatch, same_dtype
+from .table import Attribute, Fusion, Kind, register
+
+_OPAQUE = Fusion.OPAQUE
+
+
+def _infer_look_up(inputs: Sequence[TensorType]) -> TensorType:
+    x, keys, values, default = inputs
+    same_dtype((x, keys))
+    if keys.rank != 1 or values.rank != 1 or keys.shape != values.shape or default.rank:
+        raise mismatch("keys [n], values [n] and a default", f"{keys}, {values} and {default}")
+    return TensorType(same_dtype((values, default)), x.shape)
+
+
+def _looked_up(
+    x: np.ndarray, keys: np.ndarray, values: np.ndarray, default: np.ndarray, recall: Recall | None = None
+) -> np.ndarray:
+    """NaN is equal to NaN here; of equal keys the first one counts."""
+    if not len(keys):
+        return np.full(x.shape, default, values.dtype)
+    if x.dtype == object:
+        places = recalled(recall, (keys,), lambda _: 3 * OBJECT * len(keys), lambda: _places(keys))
+        at = np.array([places.get(text, -1) for text in x.reshape(-1).tolist()], np.int64).reshape(x.shape)
+        return np.where(at >= 0, values[at], default)
+    order = recalled(recall, (keys,), lambda _: 2 * keys.nbytes, lambda: np.argsort(keys, kind="stable"))
+    found = order[np.minimum(np.searchsorted(keys, x, sorter=order), len(keys) - 1)]
+    is_known = keys[found] == x
+    if x.dtype.kind == "f":
+        is_known |= np.isnan(keys[found]) & np.isnan(x)
+    return np.where(is_known, values[found], default)
+
+
+def _places(keys: np.ndarray) -> dict[Any, int]:
+    """The place of each key, the first of equal ones."""
+    places: dict[Any, int] = {}
+    for at, key in enumerate(keys.tolist()):
+        places.setdefault(key, at)
+    return places
+
+
+def _infer_ngrams(inputs: Sequence[TensorType], columns: int, **_: object) -> TensorType:
+    x, pool, places = inputs
+    same_dtype((x, pool), STRING | INTEGER)
+    if x.rank not in (1, 2) or pool.rank != 1 or places.rank != 1 or places.dtype is not DType.int64:
+        raise mismatch("x [c] or [b, c], a pool [n] and places [m] of int64", f"{x}, {pool} and {places}")
+    return TensorType(DType.float32, (*x.shape[:-1], columns))
+
+
+def _ngrams(
+    x: np.ndarray,
+    pool: np.ndarray,
+    places: np.ndarray,
+    begins: tuple[int, ...],
+    least: int,
+    most: int,
+    skips: int,
+    columns: int,
+    recall: Recall | None = None,
+) -> np.ndarray:
+    if x.size <= FEW and len(pool) <= _FEW_GRAMS:
+        return _few_ngrams(x, pool, places, begins, least, most, skips, columns, recall)
+    nbytes = 8 * pool.nbytes + 32 * pool.size
+    tokens, codes = recalled(recall, (pool, begins), lambda _: nbytes, lambda: _codes(pool, begins))
+    rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])  # -1 is not known where there are no tokens
+    total = np.zeros((len(rows), columns), np.float32)
+    if not len(tokens) or not rows.size:
+        return total.reshape((*x.shape[:-1], columns))
+    known = np.minimum(np.searchsorted(tokens, rows), len(tokens) - 1)
+    known = np.where(tokens[known] == rows, known, -1)
+    ends = rows.shape[1]
+    for size in range(least, min(most, len(codes)) + 1):
+        order, numbers, first = codes[size - 1]
+        if not len(order):
+            continue
+        for distance in range(1, (skips + 1 if size > 1 else 1) + 1):
+            starts = ends - distance * (size - 1)
+            if starts <= 0:
+                break
+            code = np.zeros((len(rows), starts), np.int64)
+            for at in range(size):  # exact: what a row may be is numbered anew for each token
+                token = known[:, at * distance : at * distance + starts]
+                code = _next_code(numbers[at], code, token, len(tokens))
+            line, _ = np.nonzero(code >= 0)
+            gram = order[code[code >= 0]] + first
+            np.add.at(total, (line, places[gram]), 1)
+    return total.reshape((*x.shape[:-1], columns))
+
+
+_FEW_GRAMS = 1 << 14  # elements of a pool of which a dict is made: a millisecond
+
+
+def _few_ngrams(
+    x: np.ndarray,
+    pool: np.ndarray,
+    places: np.ndarray,
+    begins: tuple[int, ...],
+    least: int,
+    most: int,
+    skips: int,
+    columns: int,
+    recall: Recall | None,
+) -> np.ndarray:
+    grams = recalled(
+        recall, (pool, places, begins), lambda _: 4 * OBJECT * len(pool), lambda: _grams(pool, places, begins)
+    )
+    total = np.zeros((*x.shape[:-1], columns), np.float32)
+    for row, counts in zip(x.reshape(-1, x.shape[-1]).tolist() if x.size else (), total.reshape(-1, columns)):  # noqa: B905
+        for size in range(least, min(most, len(begins), len(row)) + 1):
+            for distance in range(1, (skips + 1 if size > 1 else 1) + 1):
+                reach = distance * (size - 1)
+                if reach >= len(row):
+                    break
+                step(len(row))
+                for start in range(len(row) - reach):
+                    column = grams.get(tuple(row[start : start + reach + 1 : distance]))
+                    if column is not None:
+                        counts[column] += 1
+    return total
+
+
+def _grams(pool: np.ndarray, places: np.ndarray, begins: tuple[int, ...]) -> dict[tuple, int]:
+    """The column of each n-gram of a pool, of equal ones the first's."""
+    tokens, columns = pool.tolist(), iter(places.tolist())
+    grams: dict[tuple, int] = {}
+    for size, (begin, end) in enumerate(zip(begins, (*begins[1:], len(pool)), strict=True), 1):
+        for at in range(begin, begin + (end - begin) // size * size, size):
+            grams.setdefault(tuple(tokens[at : at + size]), next(columns))
+    return grams
+
+
+def _next_code(numbers: np.ndarray, code: np.ndarray, token: np.ndarray, count: int) -> np.ndarray:
+    """The indices in `numbers`, the known n-grams, of codes extended by a token; -1 if unknown."""
+    wanted = code * count + token
+    found = np.minimum(np.searchsorted(numbers, wanted), len(numbers) - 1)
+    return np.where((code >= 0) & (token >= 0) & (numbers[found] == wanted), found, -1)
+
+
+_Codes = list[tuple[np.ndarray, list[np.ndarray], int]]
+
+
+def _codes(pool: np.ndarray, begins: tuple[int, ...]) -> tuple[np.ndarray, _Codes]:
+    """The tokens of a pool, sorted; and for each size of n-grams: which n-gram each of the longest beginnings is, the sorted
+    beginnings of one, two, … tokens, and the number of the first n-gram."""
+    tokens, inverse = np.unique(pool, return_inverse=True)
+    codes: _Codes = []
+    first = 0
+    for size, (begin, end) in enumerate(zip(begins, (*begins[1:], len(pool)), strict=True), 1):
+        grams = inverse.reshape(-1)[begin : begin + (end - begin) // size * size].reshape(-1, size)
+        code, numbers = np.zeros(len(grams), np.int64), []
+        for at in range(size):
+            unique, code = np.unique(code * len(tokens) + grams[:, at], return_inverse=True)
+            numbers.append(unique)
+            code = code.reshape(-1)
+        order = np.zeros(len(numbers[-1]), np.int64)
+        order[code[::-1]] = np.arange(len(grams))[::-1]  # of equal n-grams the first
+        codes.append((order, numbers, first))
+        first += len(grams)
+    return tokens, codes
+
+
+register(
+    "look_up",
+    "x keys values default",
+    _infer_look_up,
+    _looked_up,
+    _OPAQUE,
+    "the value of each element's key, else the default",
+    takes_objects=True,
+    recalls=True,
+)
+register(
+    "count_ngrams",
+    "x pool places",
+    _infer_ngrams,
+    _ngrams,
+    _OPAQUE,
+    "how often each row of x has each n-gram of the pool, in the columns `places`",
+    attributes={
+        "begins": Attribute(Kind.INTS, "where in the pool n-grams of 1, 2, … tokens begin"),
+        "least": Attribute(Kind.INT, "tokens of the shortest n-grams that count"),
+        "most": Attribute(Kind.INT, "tokens of the longest ones"),
+        "skips": Attribute(Kind.INT, "how many tokens may be skipped between two of an n-gram, always as many"),
+        "columns": Attribute(Kind.INT, "of the result"),
+    },
+    takes_objects=True,
+    recalls=True,
+)
