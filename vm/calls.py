@@ -20,13 +20,7 @@ import numpy as np
 
 from ..formats import limits, strings
 from ..formats.messages.calling import by_name, told
-from ..formats.messages.errors import (
-    ArgumentError,
-    BudgetExceededError,
-    OutOfMemoryError,
-    TreadleError,
-    naming,
-)
+from ..formats.messages.errors import ArgumentError, BudgetExceededError, OutOfMemoryError, TreadleError, naming
 from ..formats.messages.names import near
 from ..formats.strings import Texts
 from ..formats.text_entries import TextParameter, bytes_of, entry_of

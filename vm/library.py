@@ -49,11 +49,7 @@ class Compiler(Protocol):
         """Names what kernels are made for here."""
 
     def build(
-        self,
-        definitions: Sequence[PrimitiveDefinition],
-        *,
-        names: Sequence[str],
-        seconds: float | None,
+        self, definitions: Sequence[PrimitiveDefinition], *, names: Sequence[str], seconds: float | None
     ) -> Sequence[BuiltKernel | None]:
         """Builds and stores kernels; None for a definition that has no native lowering. Refuses malformed ones."""
 

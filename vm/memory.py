@@ -32,9 +32,8 @@ def _array_type(count: int) -> Any:
 
 def array_at(address: int, dtype: np.dtype, shape: tuple[int, ...], writeable: bool = True) -> np.ndarray:
     """Memory as an array, which keeps nothing alive."""
-    made: np.ndarray = np.ndarray(
-        shape, dtype, _Memory.from_address(address or 64)
-    )  # NumPy takes no null for no elements
+    # NumPy takes no null for no elements
+    made: np.ndarray = np.ndarray(shape, dtype, _Memory.from_address(address or 64))
     if not writeable:
         made.flags.writeable = False
     return made

@@ -140,10 +140,7 @@ def _joined(normal: ir.OperatorCall, operand: Any) -> ir.OperatorCall | None:
 
 
 # Normalisations with scale and bias: the operator that adds each, and the number of operands before
-_JOINED = {
-    "multiply": {("layer_normalization", 1), ("rms_normalization", 1)},
-    "add": {("layer_normalization", 2)},
-}
+_JOINED = {"multiply": {("layer_normalization", 1), ("rms_normalization", 1)}, "add": {("layer_normalization", 2)}}
 
 # ---- the patterns ----
 

@@ -97,9 +97,8 @@ def information_text(facts: dict[str, Any]) -> str:
         nodes = f", of {', '.join(each['nodes'][:3])}{' …' if len(each['nodes']) > 3 else ''}" if each["nodes"] else ""
         loop = ", in a loop: this may be slow" if each["in_loop"] else ""
         lines.append(f"    on the host: {each['name']} ({', '.join(dict.fromkeys(each['operators']))}){nodes}{loop}")
-    lines += [
-        f"  {key}: {value}" for key, value in facts["metadata"].items() if key != host_work.NOTE
-    ]  # the lines above say it
+    # the lines above say it
+    lines += [f"  {key}: {value}" for key, value in facts["metadata"].items() if key != host_work.NOTE]
     return "\n".join(lines)
 
 
