@@ -19,18 +19,9 @@ from .. import ir
 from ..named_weights import computed
 from ..operators.table import lookup
 from ..targets.base import Costs
-from .rewriting import Emitter, constant, is_row, operator_call, tensor_type
+from .rewriting import Emitter, constant, is_row, operator_call, rewriting, tensor_type
 
 _OPERANDS = "qkv"
-
-
-@dataclass(frozen=True)
-class MergeProducts:
-    costs: Costs
-    name: str = "merge_products"
-
-    def __call__(self, module: ir.Module) -> ir.Module:
-        return _Merger(module, self.costs).run()
 
 
 @dataclass(frozen=True)
@@ -141,3 +132,6 @@ class _Merger(Emitter):
 def _side_by_side(parts: Sequence[ir.Constant], shape: tuple[int, ...]) -> ir.Constant:
     """Concatenates arrays [..., heads, columns] head by head, in a shape."""
     return computed("reshape", computed("concat", *parts, axis=-1), shape=shape)
+
+
+MergeProducts = rewriting("merge_products", _Merger)

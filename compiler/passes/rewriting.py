@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Callable, Iterable, MutableMapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -117,3 +118,20 @@ def order_of(call: ir.OperatorCall) -> tuple[int, ...]:
 def constant(array: np.ndarray) -> ir.Constant:
     """A constant of these elements, which must not change any more."""
     return ir.Constant(ir.frozen(array))
+
+
+@dataclass(frozen=True)
+class Rewriting:
+    """A pass that a rewriter does, made of the module and of the pass's options."""
+
+    name: str
+    rewriter: Callable[..., Rewriter]
+    options: tuple[Any, ...]
+
+    def __call__(self, module: ir.Module) -> ir.Module:
+        return self.rewriter(module, *self.options).run()
+
+
+def rewriting(name: str, rewriter: Callable[..., Rewriter]) -> Callable[..., Rewriting]:
+    """The function that makes a pass of options."""
+    return lambda *options: Rewriting(name, rewriter, options)

@@ -11,22 +11,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from ...formats.types import TensorType
 from .. import ir
 from ..operators.shapes import element_count, is_unknown
 from ..operators.table import lookup
 from .patterns import number_of
-from .rewriting import Emitter, operator_call, order_of, tensor_type
-
-
-@dataclass(frozen=True)
-class SplitBatches:
-    name: str = "split_batches"
-
-    def __call__(self, module: ir.Module) -> ir.Module:
-        return _Splitter(module).run()
+from .rewriting import Emitter, operator_call, order_of, rewriting, tensor_type
 
 
 class _Splitter(Emitter):
@@ -173,3 +164,6 @@ def _is_known(atom: ir.Atom) -> bool:
     """Whether an atom is a tensor all whose dimensions are known or have names."""
     type_ = None if isinstance(atom, ir.GlobalRef) else atom.type
     return isinstance(type_, TensorType) and not any(map(is_unknown, type_.shape))
+
+
+SplitBatches = rewriting("split_batches", _Splitter)

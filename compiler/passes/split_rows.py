@@ -8,23 +8,14 @@ of x[batch, token, …] seen as [batch · token, …]. Operators after the view 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from ...formats.types import TensorType
 from .. import ir
 from ..operators.shapes import element_count, is_unknown
 from ..operators.table import Fusion, lookup
-from .rewriting import Emitter, tensor_type
+from .rewriting import Emitter, rewriting, tensor_type
 
 _Outer = tuple  # the dimensions that rows have
-
-
-@dataclass(frozen=True)
-class SplitRows:
-    name: str = "split_rows"
-
-    def __call__(self, module: ir.Module) -> ir.Module:
-        return _Splitter(module).run()
 
 
 class _Splitter(Emitter):
@@ -90,3 +81,6 @@ def _parts_rows(source: TensorType, view: TensorType) -> bool:
 
 def _has_rows(type_: TensorType, count: object) -> bool:
     return type_.rank == 2 and type_.shape[0] == count
+
+
+SplitRows = rewriting("split_rows", _Splitter)

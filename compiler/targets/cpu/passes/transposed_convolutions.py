@@ -26,18 +26,10 @@ from ....ir.analysis import expressions
 from ....operators.shapes import integer
 from ....operators.table import lookup
 from ....operators.windows import Axis, axes
-from ....passes.rewriting import Emitter, tensor_type
+from ....passes.rewriting import Emitter, rewriting, tensor_type
 from .. import costs
 from ..operators.packing import BLOCK
 from ..operators.winograd import WINDOW_SIZE
-
-
-@dataclass(frozen=True)
-class TransposedConvolutions:
-    name: str = "transposed_convolutions"
-
-    def __call__(self, module: ir.Module) -> ir.Module:
-        return _Splitter(module).run()
 
 
 @dataclass(frozen=True)
@@ -287,3 +279,6 @@ def _wastes(weight: TensorType, phases: list[_Phases]) -> bool:
     if any(axis.taps < 2 or axis.pads[0] < 1 for axis in lacking) or channels < BLOCK or outputs % BLOCK:
         return False
     return math.prod(axis.taps * axis.stride / integer(axis.window.size) for axis in lacking) >= costs.TRANSPOSED_WASTE
+
+
+TransposedConvolutions = rewriting("transposed_convolutions", _Splitter)
