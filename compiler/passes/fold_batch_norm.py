@@ -21,12 +21,10 @@ class _Folder(Rewriter):
         super().__init__(module)
         self.convolutions: dict[ir.Var, ir.OperatorCall] = {}
 
-    def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
-        binding = self.with_new_operands(binding)
-        call = binding.value
-        if isinstance(call, ir.OperatorCall) and call.operator == "conv":
+    def call(self, binding: ir.Binding, call: ir.OperatorCall) -> Iterable[ir.Binding]:
+        if call.operator == "conv":
             self.convolutions[binding.var] = call
-        if not isinstance(call, ir.OperatorCall) or call.operator != "batch_normalization":
+        if call.operator != "batch_normalization":
             return (binding,)
         if not all(isinstance(arg, ir.Constant) for arg in call.args[1:]):
             return (binding,)

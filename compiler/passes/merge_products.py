@@ -57,11 +57,7 @@ class _Merger(Emitter):
         self.made = before
         return result
 
-    def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
-        binding = self.with_new_operands(binding)
-        call = binding.value
-        if not isinstance(call, ir.OperatorCall):
-            return (binding,)
+    def call(self, binding: ir.Binding, call: ir.OperatorCall) -> Iterable[ir.Binding]:
         self.made[binding.var] = call, binding.origin
         if call.operator != "attention":
             return (binding,)

@@ -48,8 +48,13 @@ class Rewriter:
         return ir.Block(tuple(bindings), self.atom(block.result))
 
     def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
-        """The replacement of a binding, whose operands are replaced and blocks rebuilt already."""
-        return (self.with_new_operands(binding),)
+        """The replacement of a binding: of an operator's call, what `call` says."""
+        binding = self.with_new_operands(binding)
+        return self.call(binding, binding.value) if isinstance(binding.value, ir.OperatorCall) else (binding,)
+
+    def call(self, binding: ir.Binding, call: ir.OperatorCall) -> Iterable[ir.Binding]:
+        """The replacement of an operator's call, whose operands are replaced already."""
+        return (binding,)
 
     def with_new_operands(self, binding: ir.Binding) -> ir.Binding:
         if isinstance(binding.value, ir.OperatorCall) and not any(arg in self.atoms for arg in binding.value.args):

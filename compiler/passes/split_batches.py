@@ -27,10 +27,9 @@ class _Splitter(Emitter):
         self.results: set[ir.Atom] = set()  # of split products, and values computed from these
         self.definitions: dict[ir.Atom, ir.OperatorCall] = {}
 
-    def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
-        binding = self.with_new_operands(binding)
-        call, var = binding.value, binding.var
-        if not isinstance(call, ir.OperatorCall) or not all(map(_is_known, (var, *call.args))):
+    def call(self, binding: ir.Binding, call: ir.OperatorCall) -> Iterable[ir.Binding]:
+        var = binding.var
+        if not all(map(_is_known, (var, *call.args))):
             return (binding,)
         self.begin(binding)
         self.definitions[var] = call

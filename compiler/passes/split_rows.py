@@ -23,11 +23,8 @@ class _Splitter(Emitter):
         super().__init__(module)
         self.definitions: dict[ir.Atom, ir.OperatorCall] = {}
 
-    def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
-        binding = self.with_new_operands(binding)
-        call, var = binding.value, binding.var
-        if not isinstance(call, ir.OperatorCall):
-            return (binding,)
+    def call(self, binding: ir.Binding, call: ir.OperatorCall) -> Iterable[ir.Binding]:
+        var = binding.var
         self.definitions[var] = call
         if call.operator != "reshape" or not _parts_rows(tensor_type(call.args[0]), tensor_type(var)):
             return (binding,)

@@ -52,11 +52,7 @@ class _Walk(Emitter):
         self.calls: dict[ir.Var, ir.OperatorCall] = {}  # calls whose results' elements may be known
         self.packed: dict[ir.Var, _Packed | None] = {}  # by matrix
 
-    def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
-        binding = self.with_new_operands(binding)
-        call = binding.value
-        if not isinstance(call, ir.OperatorCall):
-            return (binding,)
+    def call(self, binding: ir.Binding, call: ir.OperatorCall) -> Iterable[ir.Binding]:
         if call.operator == "matmul":
             return (self._product(binding, call),)
         if call.operator == "take":

@@ -79,10 +79,8 @@ class _Walk(Emitter):
         self.quantised: dict[ir.Atom, _Quantised] = {}
         self.linear: dict[ir.Atom, _Linear] = {}
 
-    def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
-        binding = self.with_new_operands(binding)
-        call = binding.value
-        if not isinstance(call, ir.OperatorCall) or call.operator not in _RULES:
+    def call(self, binding: ir.Binding, call: ir.OperatorCall) -> Iterable[ir.Binding]:
+        if call.operator not in _RULES:
             return (binding,)
         self.begin(binding)
         result = _RULES[call.operator](self, binding.var, call)

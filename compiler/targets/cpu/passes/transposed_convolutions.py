@@ -113,10 +113,9 @@ class _Splitter(Emitter):
         self.is_alone = calls["conv"] + calls["conv_transpose"] == 1
         return super().function(function)
 
-    def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
-        binding = self.with_new_operands(binding)
-        call, type_ = binding.value, binding.var.type
-        if not isinstance(call, ir.OperatorCall) or call.operator != "conv_transpose":
+    def call(self, binding: ir.Binding, call: ir.OperatorCall) -> Iterable[ir.Binding]:
+        type_ = binding.var.type
+        if call.operator != "conv_transpose":
             return (binding,)
         assert isinstance(type_, TensorType)
         attributes = lookup(call.operator).bind(call.attributes)
