@@ -61,6 +61,9 @@ class _Packer(Emitter):
             self.permutations[binding.var] = call
         if call.operator == "take":
             return self._rows_taken(binding, call)
+        if call.operator == "attention" and self.options.multiplies:
+            narrow = dict(call.attributes) | {"narrow": True}
+            return (dataclasses.replace(binding, value=operator_call("attention", *call.args, **narrow)),)
         if call.operator == "matmul_integer":
             self.begin(binding)
             self.atoms[binding.var] = pack_integers.product(self, call)
