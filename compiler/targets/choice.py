@@ -21,9 +21,9 @@ def backend_of(target: Any = None, precision: str | None = None) -> Backend:
     from .cpu.target import Target, host
 
     if precision is not None and precision not in PRECISIONS:
-        raise CompileError(
-            f"precision={precision!r}: expected {' or '.join(PRECISIONS)}{near(str(precision), PRECISIONS)}"
-        )
+        others = "; onnxruntime.transformers.float16 and onnxruntime.quantization write models of other types"
+        hint = near(str(precision), PRECISIONS) or others
+        raise CompileError(f"precision={precision!r}: expected {' or '.join(PRECISIONS)}{hint}")
     if precision == "bfloat16":
         DType.bfloat16.numpy  # noqa: B018  (an error now, not in the middle)
     if isinstance(target, Backend):

@@ -255,7 +255,8 @@ _PARAMETERS = {
     "compile": _by_name(
         {
             "dtype fp16 half float16 bf16 int8 quantize quantization":
-                "the model's own types decide, and precision='bfloat16'; onnxruntime.transformers.float16 and onnxruntime.quantization write others",
+                "the model's own types decide, and precision='bfloat16'; onnxruntime.transformers.float16 and "
+                "onnxruntime.quantization write others",
             "level graph_optimization_level": "opt_level is 0, 1 or 2",
             "disabled_pass disable_passes disabled_optimizers": "without=[…] leaves passes out",
             "cache cache_dir": "TREADLE_CACHE says where kernels are kept",
