@@ -291,9 +291,10 @@ def normalized(
     )
     kept: list[str] = []
     for part in pieces(texts):
-        if left_out:
-            words = part if is_case_sensitive else in_case(part, seen)
-            part = [text for text, word in zip(part, words, strict=True) if word not in left_out]
+        if left_out and is_case_sensitive:
+            part = [text for text in part if text not in left_out]
+        elif left_out:
+            part = [text for text, word in zip(part, in_case(part, seen), strict=True) if word not in left_out]
         if case != "none":
             pay(_nbytes(part))
             part = in_case(part, case)
@@ -305,10 +306,13 @@ def _normalized(
     x: np.ndarray, stopwords: np.ndarray, case: str, is_case_sensitive: bool, recall: Recall | None = None
 ) -> np.ndarray:
     kept = normalized(x.reshape(-1), stopwords, case, is_case_sensitive, recall)
+    shape = (*x.shape[:-1], len(kept))
+    if len(kept) <= ITEMS:
+        return _few(kept, shape)
     made = _Tensor(len(kept))
     for span in spans(len(kept)):
         made.add(kept[span])
-    return made.of_shape((*x.shape[:-1], len(kept)))
+    return made.of_shape(shape)
 
 
 # ---- regular expressions ----
