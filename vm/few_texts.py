@@ -86,7 +86,9 @@ class _Line:
                 self._result = self._result or [values[each.word("src")]]
             elif name not in _MEMORY:
                 raise _UnfitError
-        if not self._steps:
+        # what is handed on is the caller's, or the program's; what is there twice is shared
+        is_own = min(self._result) >= len(self._parameters) + len(self._places)
+        if not self._steps or not is_own or len(set(self._result)) < len(self._result):
             raise _UnfitError
 
     def _operator(self, number: int) -> _Apply:

@@ -135,5 +135,13 @@ def test_sizes_that_a_function_compares_are_compared() -> None:
         machine["main"](texts("a", "b"), texts("c"))
 
 
+def test_an_argument_that_is_handed_on_is_a_copy() -> None:
+    code = "func @main(x: string[n], i: int64[n]) {\n  y = concat_texts(x, x)\n  both = (y, i)\n  both\n}\n"
+    machine, i = treadle.VirtualMachine(treadle.compile(parse_module(code), progress=False)), np.arange(1)
+    _, handed_on = machine["main"](texts("a"), i)
+    i[0] = 7
+    assert handed_on.numpy().tolist() == [0]
+
+
 def test_a_listener_is_told_of_the_primitive() -> None:
     assert any("concat_texts" in str(row) for row in MACHINES["concat_texts"].profile("main", texts("a")).rows)
