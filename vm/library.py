@@ -28,7 +28,7 @@ from ..formats.weight_table import WeightTable
 from ..native import platform, sources
 from ..native.once import Lock, once
 
-Evaluate = Callable[[list[np.ndarray], list[int]], Sequence[np.ndarray]]  # inputs, dimension variables → results
+Evaluate = Callable[[list[np.ndarray], Sequence[int]], Sequence[np.ndarray]]  # inputs, dimension variables → results
 
 
 class BuiltKernel(NamedTuple):
