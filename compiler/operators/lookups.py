@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -72,74 +73,84 @@ def _ngrams(
     columns: int,
     recall: Recall | None = None,
 ) -> np.ndarray:
+    total = np.zeros((*x.shape[:-1], columns), np.float32)
+    spans = _spans(least, min(most, len(begins)), skips, x.shape[-1])
+    count = math.prod(x.shape[:-1])  # -1 is not known where there are no tokens
+    rows, counts = x.reshape(count, x.shape[-1]), total.reshape(count, columns)
+    known_pool = recalled(recall, (pool, begins), lambda each: each.nbytes, lambda: _Pool(pool.copy(), begins))
     if x.size <= FEW and len(pool) <= _FEW_GRAMS:
-        return _few_ngrams(x, pool, places, begins, least, most, skips, columns, recall)
-    nbytes = 8 * pool.nbytes + 32 * pool.size
-    tokens, codes = recalled(recall, (pool, begins), lambda _: nbytes, lambda: _codes(pool, begins))
-    rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])  # -1 is not known where there are no tokens
-    total = np.zeros((len(rows), columns), np.float32)
+        _count_few(counts, rows.tolist(), known_pool.grams, places, list(spans))
+        return total
+    tokens, codes = known_pool.codes
     if not len(tokens) or not rows.size:
-        return total.reshape((*x.shape[:-1], columns))
+        return total
     known = np.minimum(np.searchsorted(tokens, rows), len(tokens) - 1)
     known = np.where(tokens[known] == rows, known, -1)
-    ends = rows.shape[1]
-    for size in range(least, min(most, len(codes)) + 1):
+    for size, distance in spans:
         order, numbers, first = codes[size - 1]
         if not len(order):
             continue
-        for distance in range(1, (skips + 1 if size > 1 else 1) + 1):
-            starts = ends - distance * (size - 1)
-            if starts <= 0:
-                break
-            code = np.zeros((len(rows), starts), np.int64)
-            for at in range(size):  # exact: what a row may be is numbered anew for each token
-                token = known[:, at * distance : at * distance + starts]
-                code = _next_code(numbers[at], code, token, len(tokens))
-            line, _ = np.nonzero(code >= 0)
-            gram = order[code[code >= 0]] + first
-            np.add.at(total, (line, places[gram]), 1)
-    return total.reshape((*x.shape[:-1], columns))
-
-
-_FEW_GRAMS = 1 << 14  # elements of a pool of which a dict is made: a millisecond
-
-
-def _few_ngrams(
-    x: np.ndarray,
-    pool: np.ndarray,
-    places: np.ndarray,
-    begins: tuple[int, ...],
-    least: int,
-    most: int,
-    skips: int,
-    columns: int,
-    recall: Recall | None,
-) -> np.ndarray:
-    grams = recalled(
-        recall, (pool, places, begins), lambda _: 4 * OBJECT * len(pool), lambda: _grams(pool, places, begins)
-    )
-    total = np.zeros((*x.shape[:-1], columns), np.float32)
-    for row, counts in zip(x.reshape(-1, x.shape[-1]).tolist() if x.size else (), total.reshape(-1, columns)):  # noqa: B905
-        for size in range(least, min(most, len(begins), len(row)) + 1):
-            for distance in range(1, (skips + 1 if size > 1 else 1) + 1):
-                reach = distance * (size - 1)
-                if reach >= len(row):
-                    break
-                step(len(row))
-                for start in range(len(row) - reach):
-                    column = grams.get(tuple(row[start : start + reach + 1 : distance]))
-                    if column is not None:
-                        counts[column] += 1
+        starts = rows.shape[1] - distance * (size - 1)
+        code = np.zeros((len(rows), starts), np.int64)
+        for at in range(size):  # exact: what a row may be is numbered anew for each token
+            token = known[:, at * distance : at * distance + starts]
+            code = _next_code(numbers[at], code, token, len(tokens))
+        line, _ = np.nonzero(code >= 0)
+        gram = order[code[code >= 0]] + first
+        np.add.at(counts, (line, places[gram]), 1)
     return total
 
 
-def _grams(pool: np.ndarray, places: np.ndarray, begins: tuple[int, ...]) -> dict[tuple, int]:
-    """The column of each n-gram of a pool, of equal ones the first's."""
-    tokens, columns = pool.tolist(), iter(places.tolist())
-    grams: dict[tuple, int] = {}
+def _spans(least: int, most: int, skips: int, length: int) -> Iterator[tuple[int, int]]:
+    """The sizes of n-grams in a row, each with the distances between two of their tokens."""
+    for size in range(least, min(most, length) + 1):
+        for distance in range(1, (skips + 1 if size > 1 else 1) + 1):
+            if distance * (size - 1) >= length:
+                break
+            yield size, distance
+
+
+_FEW_GRAMS = 1 << 14  # elements of a pool of which a dict is made: a millisecond
+_Grams = dict[tuple[Any, ...], int]
+
+
+class _Pool:
+    """A pool of n-grams, as few tokens and as many are looked up in it."""
+
+    def __init__(self, pool: np.ndarray, begins: tuple[int, ...]) -> None:
+        self._pool, self._begins = pool, begins
+        self.nbytes = 9 * pool.nbytes + 32 * pool.size + (4 * OBJECT * pool.size if len(pool) <= _FEW_GRAMS else 0)
+
+    @cached_property
+    def grams(self) -> _Grams:
+        return _grams(self._pool.tolist(), self._begins)
+
+    @cached_property
+    def codes(self) -> tuple[np.ndarray, _Codes]:
+        return _codes(self._pool, self._begins)
+
+
+def _count_few(
+    total: np.ndarray, rows: list[list[Any]], grams: _Grams, places: np.ndarray, spans: list[tuple[int, int]]
+) -> None:
+    for counts, row in zip(total, rows, strict=True):
+        for size, distance in spans:
+            reach = distance * (size - 1)
+            step(len(row))
+            for start in range(len(row) - reach):
+                gram = grams.get(tuple(row[start : start + reach + 1 : distance]))
+                if gram is not None:
+                    counts[places[gram]] += 1
+
+
+def _grams(pool: list[Any], begins: tuple[int, ...]) -> _Grams:
+    """The number of each n-gram of a pool, of equal ones the first's."""
+    grams: _Grams = {}
+    number = 0
     for size, (begin, end) in enumerate(zip(begins, (*begins[1:], len(pool)), strict=True), 1):
         for at in range(begin, begin + (end - begin) // size * size, size):
-            grams.setdefault(tuple(tokens[at : at + size]), next(columns))
+            grams.setdefault(tuple(pool[at : at + size]), number)
+            number += 1
     return grams
 
 
