@@ -8,13 +8,14 @@ is.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from typing import Any
 
 import numpy as np
 
 from ..formats.bytecode import function_words, scan
 from ..formats.isa import Role, with_role
-from ..formats.strings import is_few, to_texts
+from ..formats.strings import Texts, hold, is_few, to_texts
 from ..formats.types import TensorType, TupleType
 from . import library
 from .image import Image
@@ -103,6 +104,11 @@ class _Line:
 
     def __call__(self, args: Sequence[Any]) -> Any:
         """Raises what an operator raises."""
+        # in a context of its own: whatever ends it, the holder of texts is as before
+        return copy_context().run(self._done, args)
+
+    def _done(self, args: Sequence[Any]) -> Any:
+        hold(Texts())  # operators make numbers of many texts
         arrays, (made_of, constants) = self._image.arrays, self._constants
         if made_of is not arrays:
             constants = [_constant(arrays[place]) for place in self._places]
@@ -121,8 +127,8 @@ class _Line:
             if values[at].shape[axis] != (size if isinstance(size, int) else values[size[0]].shape[size[1]]):
                 return None
         if self._named is None:
-            return tensor_of(values[self._result[0]])
-        return self._named([tensor_of(values[at]) for at in self._result])
+            return tensor_of(to_texts(values[self._result[0]]))
+        return self._named([tensor_of(to_texts(values[at])) for at in self._result])
 
 
 _Parameter = tuple[np.dtype, tuple[int, ...]]  # -1: any size

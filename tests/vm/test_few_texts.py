@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from treadle.compiler.ir.text import parse_module
 from treadle.compiler.operators import TABLE, lookup
+from treadle.formats import strings
 from treadle.formats.messages.errors import DTypeError, ExecutionError, ShapeError
 from treadle.formats.strings import FEW, FEW_BYTES
 from treadle.vm import calls
@@ -98,6 +99,17 @@ def test_the_engine_gives_the_same(name: str, values: list[str]) -> None:
 def test_more_are_the_engines(x: np.ndarray, performed: list[int]) -> None:
     MACHINES["concat_texts"]["main"](x)
     assert performed
+
+
+def test_many_texts_are_made_of_few_and_forgotten(performed: list[int]) -> None:
+    machine = machine_of('e = string[0] []\n    y = tokenize_texts(x, e) {pad = "#"}')
+    x = texts(*map(chr, range(0x4E00, 0x4E20)), "".join(map(chr, range(0x5000, 0x5400))))
+    before = strings.PERMANENT.nbytes
+    found = machine["main"](x).numpy()
+    assert not performed
+    assert strings.PERMANENT.nbytes == before
+    assert found.dtype == object
+    assert found.tolist() == machine.call("main", [x], max_seconds=60).numpy().tolist()
 
 
 def test_what_a_primitive_gives_the_next_is_few_too(performed: list[int]) -> None:
