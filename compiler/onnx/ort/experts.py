@@ -163,11 +163,7 @@ def _mixture(
 
 
 def _mixed(
-    g: GraphBuilder,
-    x: Value,
-    router: Value,
-    layers: Sequence[Sequence[_Layer] | None],
-    options: _Options,
+    g: GraphBuilder, x: Value, router: Value, layers: Sequence[Sequence[_Layer] | None], options: _Options
 ) -> Value:
     first = layers[0]
     assert first is not None
