@@ -14,7 +14,7 @@ import functools
 import operator
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ...formats import limits
@@ -106,7 +106,7 @@ def plan(function: VirtualFunction, definition_of: Callable[[int], PrimitiveDefi
     liveness = analyse(function)
     buffers, sources = _find_buffers(function, liveness)
     _put_together(function, sources, definition_of)
-    in_place = _write_in_place(function, sources, definition_of)
+    in_place = _write_in_place(function, sources, definition_of, liveness)
     framed = [buffer for buffer in buffers if buffer.in_frame]
     frame_bytes = _place([buffer for buffer in framed if buffer.host is None])
     if frame_bytes > limits.FRAME_BYTES:
@@ -143,6 +143,7 @@ class _Held:
 
     group: Sequence[_Buffer] = ()  # all that moves join
     bits: int = 0  # which of these
+    is_foreign: bool = False  # it may hold a value made elsewhere, too
 
     def __iter__(self) -> Iterator[_Buffer]:
         return (buffer for number, buffer in enumerate(self.group) if self.bits >> number & 1)
@@ -150,7 +151,8 @@ class _Held:
     @property
     def only(self) -> _Buffer | None:
         """The buffer that the register always holds; None where it may hold one of several, or one made elsewhere."""
-        return self.group[self.bits.bit_length() - 1] if self.bits.bit_count() == 1 else None
+        is_one = self.bits.bit_count() == 1 and not self.is_foreign
+        return self.group[self.bits.bit_length() - 1] if is_one else None
 
 
 _Sources = dict[Register, _Held]
@@ -158,7 +160,7 @@ _NOTHING = _Held()
 
 
 def _find_buffers(function: VirtualFunction, liveness: Liveness) -> tuple[list[_Buffer], _Sources]:
-    """The buffers, and for each register all that it may hold (a value made elsewhere is not among them)."""
+    """The buffers, and for each register all that it may hold."""
     buffers: list[_Buffer] = []
     moves: list[tuple[Register, Register]] = []  # target, source
     foreign = set(function.params)
@@ -186,7 +188,9 @@ def _find_buffers(function: VirtualFunction, liveness: Liveness) -> tuple[list[_
         is_kept = contains(buffer.wanted, 2 * buffer.position)
         buffer.in_frame = buffer.private and buffer.type.is_static and not is_kept
         buffer.is_carried = buffer.lifetime[0] < buffer.position
-    return buffers, {register: held for register, held in sources.items() if register not in foreign}
+    return buffers, {
+        register: replace(held, is_foreign=True) if register in foreign else held for register, held in sources.items()
+    }
 
 
 def _spread(buffers: Sequence[_Buffer], moves: Sequence[tuple[Register, Register]], foreign: set[Register]) -> _Sources:
@@ -331,26 +335,37 @@ def _write_in_place(
     function: VirtualFunction,
     sources: _Sources,
     definition_of: Callable[[int], PrimitiveDefinition],
+    liveness: Liveness,
 ) -> int:
     """Lets outputs take the memory of inputs that die there, where the primitive allows it. Returns how many."""
     count = 0
+    holders: dict[int, list[tuple[Register, int]]] = {}  # by group
+    for register, held in sources.items():
+        holders.setdefault(id(held.group), []).append((register, held.bits))
     for position, item in enumerate(function.items):
         if not isinstance(item, Instruction) or item.name != "call":
             continue
-        for index, place in _possible_places(definition_of(item.operand("prim"))):  # type: ignore[arg-type]
+        definition = definition_of(item.operand("prim"))  # type: ignore[arg-type]
+        for index, place in _possible_places(definition):
             inputs, outputs = item.registers("inputs"), item.registers("outputs")
             source, target = inputs[index], outputs[place]
-            old, new = sources.get(source, _NOTHING).only, sources.get(target, _NOTHING).only
-            if old is None or new is None or _is_read_twice(inputs, index, old, sources):
+            old, new = sources.get(source, _NOTHING), sources.get(target, _NOTHING).only
+            if not old.bits or new is None or source in outputs or _is_read_twice(inputs, index, old, sources):
                 continue
-            count += _take_over(function, position, old, new, source)
+            if old.only is not None and old.only.in_frame and new.in_frame:
+                count += _take_over(position, old.only, new)
+            elif definition.params[index] == definition.results[place]:
+                others = [each for each, bits in holders[id(old.group)] if bits & old.bits and each is not target]
+                if not any(liveness.is_wanted(other, position + 1) for other in others):
+                    count += _hand_on(function, position, old, new, source)
     return count
 
 
-def _is_read_twice(inputs: Sequence[Register], index: int, buffer: _Buffer, sources: _Sources) -> bool:
-    """Whether another input lies in the same memory: the primitive may read it in another order."""
+def _is_read_twice(inputs: Sequence[Register], index: int, old: _Held, sources: _Sources) -> bool:
+    """Whether another input may lie in the same memory: the primitive may read it in another order."""
+    roots = {buffer.root for buffer in old}
     others = (held for i, register in enumerate(inputs) if i != index for held in sources.get(register, _NOTHING))
-    return any(held.root is buffer.root for held in others)
+    return any(held.root in roots for held in others)
 
 
 def _possible_places(definition: PrimitiveDefinition) -> list[tuple[int, int]]:
@@ -365,25 +380,32 @@ def _possible_places(definition: PrimitiveDefinition) -> list[tuple[int, int]]:
     ]
 
 
-def _take_over(function: VirtualFunction, position: int, old: _Buffer, new: _Buffer, source: Register) -> bool:
-    """Gives `new`, written at `position`, the memory of `old`, if that is seen by nobody else or later."""
+def _take_over(position: int, old: _Buffer, new: _Buffer) -> bool:
+    """Gives `new`, written at `position`, the place of `old` in the frame, if that is seen by nobody else or later."""
     root = old.root
-    if old is new or new.host is not None or root is new or not old.private:
+    if old is new or new.host is not None or root is new or not old.private or old.size != new.size:
         return False
     if contains(old.wanted, 2 * (position + 1)):
         return False
     both = intersection(root.lifetime, new.lifetime)
     if both and (both[0] < new.position or both[-1] > position + 1):
         return False
-    if old.in_frame and new.in_frame and old.size == new.size:
-        _lay(new, old, 0)
-        return True
-    if old.in_frame or new.in_frame or old.type.is_static or source.type != new.type:
-        return False  # frame and heap are never mixed: a frame buffer has its offset, and perhaps guests
-    origin = function.items[new.position].origin  # type: ignore[union-attr]
-    function.items[new.position] = instruction("move", new.register, source, origin=origin)
-    function.items[position].replace(source, new.register)  # type: ignore[union-attr]
     _lay(new, old, 0)
+    return True
+
+
+def _hand_on(function: VirtualFunction, position: int, old: _Held, new: _Buffer, source: Register) -> bool:
+    """Makes `new`, written at `position`, the tensor in `source`, which no other register is read for from there on: one that
+    the function has allocated, in a loop perhaps where this has written it in the round before."""
+    if new.in_frame or new.type.is_static or old.is_foreign or any(not b.private or b.in_frame for b in old):
+        return False  # frame and heap are never mixed: a frame buffer has its offset, and perhaps guests
+    allocation, *between = function.items[new.position : position]
+    if any(isinstance(item, Label) or source in item.writes() for item in between):
+        return False
+    if not isinstance(allocation, Instruction) or allocation.name not in _ALLOCATES:
+        return False  # it has another input's memory
+    function.items[new.position] = instruction("move", new.register, source, origin=allocation.origin)
+    function.items[position].replace(source, new.register)  # type: ignore[union-attr]
     return True
 
 
