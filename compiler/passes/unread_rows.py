@@ -77,6 +77,8 @@ class _Narrower(Emitter):
 
     def _read_in(self, block: ir.Block) -> None:
         own = {binding.var for binding in block.bindings}
+        for var in own:
+            self.read.pop(var, None)  # around this block all that it reads was taken for read whole
         self._reads(block.result, _ALL)
         for binding in reversed(block.bindings):
             call = binding.value
