@@ -64,6 +64,7 @@ class _Buffer:
     wanted: Spans = ()  # points of the code (see `liveness.py`) at which it is still to be read, under whatever name
     private: bool = True  # never seen outside of its function
     in_frame: bool = False
+    is_kept: bool = False  # still seen when it is made again (a loop's variable): it needs new memory for each round
     is_carried: bool = False  # live before it is made: in the next iteration of a loop
     host: _Buffer | None = None  # the buffer that contains this one
     start: int = 0  # there, in bytes
@@ -184,9 +185,8 @@ def _find_buffers(function: VirtualFunction, liveness: Liveness) -> tuple[list[_
         serial = buffer.register.serial
         buffer.lifetime, buffer.wanted = positions[serial], wanted[serial]
         buffer.private = buffer.register not in escaped
-        # one that is still seen when it is made again (a loop's variable) needs new memory for each round
-        is_kept = contains(buffer.wanted, 2 * buffer.position)
-        buffer.in_frame = buffer.private and buffer.type.is_static and not is_kept
+        buffer.is_kept = contains(buffer.wanted, 2 * buffer.position)
+        buffer.in_frame = buffer.private and buffer.type.is_static and not buffer.is_kept
         buffer.is_carried = buffer.lifetime[0] < buffer.position
     return buffers, {
         register: replace(held, is_foreign=True) if register in foreign else held for register, held in sources.items()
@@ -338,10 +338,7 @@ def _write_in_place(
     liveness: Liveness,
 ) -> int:
     """Lets outputs take the memory of inputs that die there, where the primitive allows it. Returns how many."""
-    count = 0
-    holders: dict[int, list[tuple[Register, int]]] = {}  # by group
-    for register, held in sources.items():
-        holders.setdefault(id(held.group), []).append((register, held.bits))
+    count, handing_on = 0, _HandingOn(function, sources, liveness)
     for position, item in enumerate(function.items):
         if not isinstance(item, Instruction) or item.name != "call":
             continue
@@ -352,12 +349,10 @@ def _write_in_place(
             old, new = sources.get(source, _NOTHING), sources.get(target, _NOTHING).only
             if not old.bits or new is None or source in outputs or _is_read_twice(inputs, index, old, sources):
                 continue
-            if old.only is not None and old.only.in_frame and new.in_frame:
-                count += _take_over(position, old.only, new)
+            if new.in_frame:
+                count += old.only is not None and _take_over(position, old.only, new)
             elif definition.params[index] == definition.results[place]:
-                others = [each for each, bits in holders[id(old.group)] if bits & old.bits and each is not target]
-                if not any(liveness.is_wanted(other, position + 1) for other in others):
-                    count += _hand_on(function, position, old, new, source)
+                count += handing_on.hand_on(position, source, target, new)
     return count
 
 
@@ -383,7 +378,7 @@ def _possible_places(definition: PrimitiveDefinition) -> list[tuple[int, int]]:
 def _take_over(position: int, old: _Buffer, new: _Buffer) -> bool:
     """Gives `new`, written at `position`, the place of `old` in the frame, if that is seen by nobody else or later."""
     root = old.root
-    if old is new or new.host is not None or root is new or not old.private or old.size != new.size:
+    if old is new or new.host is not None or root is new or not old.private or not old.in_frame or old.size != new.size:
         return False
     if contains(old.wanted, 2 * (position + 1)):
         return False
@@ -394,19 +389,61 @@ def _take_over(position: int, old: _Buffer, new: _Buffer) -> bool:
     return True
 
 
-def _hand_on(function: VirtualFunction, position: int, old: _Held, new: _Buffer, source: Register) -> bool:
-    """Makes `new`, written at `position`, the tensor in `source`, which no other register is read for from there on: one that
-    the function has allocated, in a loop perhaps where this has written it in the round before."""
-    if new.in_frame or new.type.is_static or old.is_foreign or any(not b.private or b.in_frame for b in old):
-        return False  # frame and heap are never mixed: a frame buffer has its offset, and perhaps guests
-    allocation, *between = function.items[new.position : position]
-    if any(isinstance(item, Label) or source in item.writes() for item in between):
-        return False
-    if not isinstance(allocation, Instruction) or allocation.name not in _ALLOCATES:
-        return False  # it has another input's memory
-    function.items[new.position] = instruction("move", new.register, source, origin=allocation.origin)
-    function.items[position].replace(source, new.register)  # type: ignore[union-attr]
-    return True
+class _HandingOn:
+    """Tensors of the heap that primitives give another value in place, of a loop's variables too: no new one is allocated then.
+    It keeps to what the verifier can follow (`vm/verify/flow.py`), which knows memory by the instruction that allocates it."""
+
+    def __init__(self, function: VirtualFunction, sources: _Sources, liveness: Liveness) -> None:
+        self.function, self.liveness = function, liveness
+        self.held: dict[Register, set[_Buffer]] = {}
+        self.holders: dict[_Buffer, set[Register]] = {}
+        for register, held in sources.items():
+            found = set(held)
+            if not all(each.in_frame for each in found):
+                self.held[register] = found
+                for each in found:
+                    self.holders.setdefault(each, set()).add(register)
+        self.foreign = {register for register, held in sources.items() if held.is_foreign}
+        moves = (item for item in function.items if isinstance(item, Instruction) and item.name in _ALIASES)
+        self.moved = {register for item in moves for register in item.reads()}
+
+    def hand_on(self, position: int, source: Register, target: Register, new: _Buffer) -> bool:
+        """Makes `new`, written at `position`, the tensor in `source`, if nothing else is seen of that tensor from there on."""
+        held = self.held.get(source, set())
+        found = held - {new}
+        if not found or source in self.foreign or new.type.is_static or len(found) > limits.MEMORIES:
+            return False
+        if any(not each.private or each.in_frame or each.type.is_static for each in held):
+            return False  # frame and heap are never mixed: a frame buffer has its offset, and perhaps guests
+        allocation, *between = self.function.items[new.position : position]
+        if any(isinstance(item, Label) or source in item.writes() for item in between):
+            return False
+        if not isinstance(allocation, Instruction) or allocation.name not in _ALLOCATES:
+            return False  # it has another input's memory
+        users = self.holders[new].union(*(self.holders[each] for each in found))
+        if any(user is not target and self.liveness.is_wanted(user, position + 1) for user in users):
+            return False
+        # of a tensor that is seen when the instruction makes another one the verifier takes the memory for others', and that of
+        # what it is moved to
+        moved = users & (self.moved | {source})
+        if any(self.liveness.is_wanted(user, each.position) for user in moved for each in found):
+            return False
+        if not new.private and (len(found) > 1 or any(self.held[user] - {new} > found for user in users)):
+            return False  # all that a register may hold is shared once it leaves the function
+        self._merge(found, new)
+        self.moved.add(source)
+        self.function.items[new.position] = instruction("move", new.register, source, origin=allocation.origin)
+        self.function.items[position].replace(source, new.register)  # type: ignore[union-attr]
+        return True
+
+    def _merge(self, found: set[_Buffer], new: _Buffer) -> None:
+        """What holds `new` holds one of these from now on."""
+        users = self.holders.pop(new)
+        for user in users:
+            self.held[user] = self.held[user] - {new} | found
+        for each in found:
+            self.holders[each] |= users
+            each.private &= new.private
 
 
 # ---- offsets ----

@@ -120,6 +120,8 @@ class _Nest:
 
     @property
     def elements(self) -> str:
+        if self.copy.may_stay:
+            return f"rows{self.mark} * {self._size(self.inner)}"
         return " * ".join(self._size(axis) for axis in range(len(self.copy.axes)))
 
     @property
