@@ -147,7 +147,7 @@ class _Held:
     is_foreign: bool = False  # it may hold a value made elsewhere, too
 
     def __iter__(self) -> Iterator[_Buffer]:
-        return (buffer for number, buffer in enumerate(self.group) if self.bits >> number & 1)
+        return members(self.bits, self.group)
 
     @property
     def only(self) -> _Buffer | None:
@@ -346,21 +346,21 @@ def _write_in_place(
         for index, place in _possible_places(definition):
             inputs, outputs = item.registers("inputs"), item.registers("outputs")
             source, target = inputs[index], outputs[place]
-            old, new = sources.get(source, _NOTHING), sources.get(target, _NOTHING).only
-            if not old.bits or new is None or source in outputs or _is_read_twice(inputs, index, old, sources):
+            old, new = sources.get(source, _NOTHING).only, sources.get(target, _NOTHING).only
+            if new is None or source in outputs:
                 continue
-            if new.in_frame:
-                count += old.only is not None and _take_over(position, old.only, new)
-            elif definition.params[index] == definition.results[place]:
-                count += handing_on.hand_on(position, source, target, new)
+            if not new.in_frame and definition.params[index] == definition.results[place]:
+                others = {*inputs[:index], *inputs[index + 1 :]}
+                count += handing_on.hand_on(position, source, target, new, others)
+            elif old is not None and not _is_read_twice(inputs, index, old, sources):
+                count += _take_over(position, old, new)
     return count
 
 
-def _is_read_twice(inputs: Sequence[Register], index: int, old: _Held, sources: _Sources) -> bool:
-    """Whether another input may lie in the same memory: the primitive may read it in another order."""
-    roots = {buffer.root for buffer in old}
+def _is_read_twice(inputs: Sequence[Register], index: int, buffer: _Buffer, sources: _Sources) -> bool:
+    """Whether another input lies in the same memory: the primitive may read it in another order."""
     others = (held for i, register in enumerate(inputs) if i != index for held in sources.get(register, _NOTHING))
-    return any(held.root in roots for held in others)
+    return any(held.root is buffer.root for held in others)
 
 
 def _possible_places(definition: PrimitiveDefinition) -> list[tuple[int, int]]:
@@ -390,60 +390,75 @@ def _take_over(position: int, old: _Buffer, new: _Buffer) -> bool:
 
 
 class _HandingOn:
-    """Tensors of the heap that primitives give another value in place, of a loop's variables too: no new one is allocated then.
+    """Tensors of the heap that primitives give another value in place, those of a loop's variables too: none is allocated then.
     It keeps to what the verifier can follow (`vm/verify/flow.py`), which knows memory by the instruction that allocates it."""
+
+    _MOST = limits.MEMORIES - 2  # that a register may hold, beside the frame's and others'
 
     def __init__(self, function: VirtualFunction, sources: _Sources, liveness: Liveness) -> None:
         self.function, self.liveness = function, liveness
-        self.held: dict[Register, set[_Buffer]] = {}
+        self.held: dict[Register, set[_Buffer]] = {}  # of the buffers that may be handed on
         self.holders: dict[_Buffer, set[Register]] = {}
+        groups = {id(held.group): held.group for held in sources.values()}
+        # frame and heap are never mixed: a frame buffer has its offset, and perhaps guests
+        kept = {
+            key: sum(1 << n for n, each in enumerate(group) if each.type.is_static) for key, group in groups.items()
+        }
+        for held in sources.values():
+            if held.bits.bit_count() > self._MOST:
+                kept[id(held.group)] |= held.bits
         for register, held in sources.items():
-            found = set(held)
-            if not all(each.in_frame for each in found):
-                self.held[register] = found
-                for each in found:
-                    self.holders.setdefault(each, set()).add(register)
-        self.foreign = {register for register, held in sources.items() if held.is_foreign}
+            self.held[register] = set(members(held.bits & ~kept[id(held.group)], held.group))
+            for buffer in self.held[register]:
+                self.holders.setdefault(buffer, set()).add(register)
+        self.fixed = {r for r, held in sources.items() if held.is_foreign or held.bits & kept[id(held.group)]}
         moves = (item for item in function.items if isinstance(item, Instruction) and item.name in _ALIASES)
         self.moved = {register for item in moves for register in item.reads()}
 
-    def hand_on(self, position: int, source: Register, target: Register, new: _Buffer) -> bool:
-        """Makes `new`, written at `position`, the tensor in `source`, if nothing else is seen of that tensor from there on."""
+    def hand_on(self, position: int, source: Register, target: Register, new: _Buffer, others: set[Register]) -> bool:
+        """Makes `new`, written at `position`, the tensor in `source`, if nothing else is seen of that tensor from there on.
+        `others` are registers that the primitive reads besides."""
         held = self.held.get(source, set())
         found = held - {new}
-        if not found or source in self.foreign or new.type.is_static or len(found) > limits.MEMORIES:
+        if not found or source in self.fixed or new not in self.holders or not all(each.private for each in held):
             return False
-        if any(not each.private or each.in_frame or each.type.is_static for each in held):
-            return False  # frame and heap are never mixed: a frame buffer has its offset, and perhaps guests
+        if any(self.held.get(other, set()) & held for other in others):
+            return False  # the primitive may read them in another order
+        users = self.holders[new].union(*(self.holders[each] for each in found))
+        is_wanted = self.liveness.is_wanted
+        if any(user is not target and is_wanted(user, position + 1) for user in users):
+            return False
+        # a tensor that is seen when its instruction makes the next one is others' from then on, whatever it is moved to
+        moved = users & (self.moved | {source})
+        if any(is_wanted(user, each.position) for user in moved for each in found):
+            return False
+        merged = {user: self.held[user] - {new} | found for user in self.holders[new]}
+        if any(len(each) > self._MOST for each in merged.values()):
+            return False
+        # all that a register may hold is shared once it leaves the function
+        if not new.private and (len(found) > 1 or any(self.held[user] - {new} > found for user in users)):
+            return False
+        return self._replace(new, position, source) and self._merge(found, new, merged)
+
+    def _replace(self, new: _Buffer, position: int, source: Register) -> bool:
         allocation, *between = self.function.items[new.position : position]
         if any(isinstance(item, Label) or source in item.writes() for item in between):
             return False
         if not isinstance(allocation, Instruction) or allocation.name not in _ALLOCATES:
             return False  # it has another input's memory
-        users = self.holders[new].union(*(self.holders[each] for each in found))
-        if any(user is not target and self.liveness.is_wanted(user, position + 1) for user in users):
-            return False
-        # of a tensor that is seen when the instruction makes another one the verifier takes the memory for others', and that of
-        # what it is moved to
-        moved = users & (self.moved | {source})
-        if any(self.liveness.is_wanted(user, each.position) for user in moved for each in found):
-            return False
-        if not new.private and (len(found) > 1 or any(self.held[user] - {new} > found for user in users)):
-            return False  # all that a register may hold is shared once it leaves the function
-        self._merge(found, new)
-        self.moved.add(source)
         self.function.items[new.position] = instruction("move", new.register, source, origin=allocation.origin)
         self.function.items[position].replace(source, new.register)  # type: ignore[union-attr]
+        self.moved.add(source)
         return True
 
-    def _merge(self, found: set[_Buffer], new: _Buffer) -> None:
+    def _merge(self, found: set[_Buffer], new: _Buffer, merged: dict[Register, set[_Buffer]]) -> bool:
         """What holds `new` holds one of these from now on."""
-        users = self.holders.pop(new)
-        for user in users:
-            self.held[user] = self.held[user] - {new} | found
+        self.held.update(merged)
+        del self.holders[new]
         for each in found:
-            self.holders[each] |= users
+            self.holders[each].update(merged)
             each.private &= new.private
+        return True
 
 
 # ---- offsets ----
