@@ -442,10 +442,9 @@ class _HandingOn:
 
     def _replace(self, new: _Buffer, position: int, source: Register) -> bool:
         allocation, *between = self.function.items[new.position : position]
+        assert isinstance(allocation, Instruction)
         if any(isinstance(item, Label) or source in item.writes() for item in between):
             return False
-        if not isinstance(allocation, Instruction) or allocation.name not in _ALLOCATES:
-            return False  # it has another input's memory
         self.function.items[new.position] = instruction("move", new.register, source, origin=allocation.origin)
         self.function.items[position].replace(source, new.register)  # type: ignore[union-attr]
         self.moved.add(source)

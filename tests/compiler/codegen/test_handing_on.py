@@ -139,7 +139,9 @@ class Programs:
         )
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_random_loops_keep_their_values(seed: int) -> None:
-    for number in range(10):
-        run(Programs(10 * seed + number).text(), level=number % 3)
+@pytest.mark.parametrize(
+    "first", [*range(0, 200, 10), 2040, 2300]
+)  # the last ones have what is shared in one of two branches
+def test_random_loops_keep_their_values(first: int) -> None:
+    for number in range(first, first + 10):
+        run(Programs(number).text(), level=number % 3)
