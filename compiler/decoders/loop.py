@@ -92,16 +92,10 @@ class _Loop:
         self._empty: list[Any] = [roles.empty(name, self._batch) for name, _ in roles.cache]
         self._axes = [shape.index(0) for shape in self._empty]
         self._past: Any = tensor_of(roles, roles.cache[0][0]).shape[self._axes[0]]
-        self._has_room = any(self._grows)
-        axis, shape = next(
-            (
-                (axis, type_.shape)
-                for axis, type_, grows in zip(self._axes, self._caches, self._grows, strict=True)
-                if grows
-            ),
-            (0, (self._past,)),
-        )
-        self._room: Dim = dims.add(shape[axis], dims.multiply(self._past, -1))  # as the step calls it
+        lengths = [type_.shape[axis] for type_, axis in zip(self._caches, self._axes, strict=True)]
+        roomy: list[Any] = [length for length, grows in zip(lengths, self._grows, strict=True) if grows]
+        self._has_room = bool(roomy)
+        self._room = dims.add(roomy[0], dims.multiply(self._past, -1)) if roomy else 0  # as the step calls it
 
     def _fed_type(self, type_: Any) -> Type:
         """That of an encoder's result here, where the names of sizes have meanings of their own; the batch is the same one."""
@@ -158,9 +152,8 @@ class _Loop:
         there are by then, unless the text ends before."""
         new = programs.match_shape(new, (self._batch, self._first))
         held = programs.match_shape(held, (self._full, 0, 0))
-        taken = dims.add(self._full, self._first)
-        rows = _behind([new, held], op.shape_tensor(dims=(taken,)))
-        more = op.maximum(op.minimum(rows, self._count - number - 1), 0)
+        rows = _behind([new, held], op.shape_tensor(dims=(dims.add(self._full, self._first),)))
+        more = op.minimum(rows, self._count - number - 1)
         room = _behind([new], programs.match_shape(op.extents(more), (0, self._more)))
         roomy = [
             self._with_room(each, at, room) if grows else each
