@@ -3,9 +3,9 @@
 A tensor of a static type that never leaves its function gets a place in the frame's memory, at an offset fixed here, so that a
 static function allocates nothing while it runs. Two tensors share memory if they are never live at the same time, and an
 elementwise primitive or a normalisation writes its output over an input that it is the last to read: data that one thread has
-written and another will read then pass between their caches once. Parts of a concatenation are placed in the whole from
-the beginning, and parts that are split off stay in place. Everything else is allocated on the heap, and released after its
-last use.
+written and another will read then pass between their caches once. On the heap they do so too, to what a loop carries as well.
+Parts of a concatenation are placed in the whole from the beginning, and parts that are split off stay in place. Everything else
+is allocated on the heap, and released after its last use.
 """
 
 from __future__ import annotations

@@ -448,7 +448,7 @@ register(
     _infer_put_slice,
     _put_slice,
     _MOVE,
-    "x with the elements of part in place of its own, from start on along an axis; in the memory of x if nothing else reads that",
+    "x with part in place of its elements from start on along an axis; where x lies, if nothing else holds it",
     attributes={"start": Attribute(Kind.DIM, "the first place"), "axis": _AXIS},
     in_place=True,
 )
