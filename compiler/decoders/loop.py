@@ -79,7 +79,8 @@ class _Loop:
         ids, *others = step.params
         self._caches: list[TensorType] = [param.type for param in others[-len(roles.cache) :]]  # type: ignore[misc]
         self._ids_type: TensorType = ids.type  # type: ignore[assignment]
-        self._batch, length = self._ids_type.shape
+        shape: Any = self._ids_type.shape
+        self._batch, length = shape
         own = {str(length)}  # of what the step calls its tokens, which are new ones here
         names = iter(fresh_names(_SIZES, {*dimension_uses(ir.Binding(ir.Var(""), step))} - own))
         self._length, self._ends, self._made, self._new, self._first, self._full, self._more = names
@@ -102,7 +103,7 @@ class _Loop:
         names = [name for name in dimension_names(type_) if dims.variable(name) != self._batch]
         others = (f"{OF_ENCODERS}{name}" for name in names)
         short = (each if len(each) <= DIM_NAME else f"{OF_ENCODERS}{at}" for at, each in enumerate(others))
-        here = dict(zip(names, map(dims.named, short), strict=True))
+        here: dict[str, Dim] = dict(zip(names, map(dims.named, short), strict=True))
         self._sizes.update(here)
         return substitute_dims(type_, here)
 

@@ -283,7 +283,7 @@ def unfilled(length: Dim, count: Dim, start: Dim) -> Dim:
 
 
 def _put_slice(x: np.ndarray, part: np.ndarray, start: int, axis: int) -> np.ndarray:
-    if start < 0 or unfilled(x.shape[axis], part.shape[axis], start) < 0:  # type: ignore[operator]
+    if start < 0 or unfilled(x.shape[axis], part.shape[axis], start) < 0:
         raise ShapeError(f"{part.shape[axis]} elements from {start} on are not within {x.shape[axis]}")
     result = x.copy()
     np.moveaxis(result, axis, 0)[start : start + part.shape[axis]] = np.moveaxis(part, axis, 0)
