@@ -139,9 +139,7 @@ class Programs:
         )
 
 
-@pytest.mark.parametrize(
-    "first", [*range(0, 50, 10), 2040, 2300]
-)  # the last ones have what is shared in one of two branches
+@pytest.mark.parametrize("first", [100, 160, 190, 2040, 2300])  # each has a program that one rule alone saves
 def test_random_loops_keep_their_values(first: int) -> None:
     for number in range(first, first + 10):
         run(Programs(number).text(), level=number % 3)
