@@ -33,6 +33,7 @@ _KINDS: dict[str, tuple[str, ...]] = {
     "sdaccel": ("sdaccel", "hls"),
 }
 _LISTS = ("keys", "libs", "mattr")
+_MOVED = ("executor", "interface-api", "link-params", "runtime", "system-lib", "unpacked-api")  # no target's since 0.9
 
 
 class TargetKind:
@@ -82,6 +83,11 @@ class Target:
         kind = options.pop("kind", "")
         if not isinstance(kind, str) or kind not in _KINDS:
             raise FormatError(f"Target kind {kind!r} is not defined; there are {', '.join(_KINDS)}")
+        if moved := [name for name in options if name in _MOVED]:
+            raise FormatError(
+                f"Target: Cannot recognize '-{moved[0]}': relay.build takes that as an option of its executor or runtime, as in "
+                'executor=relay.backend.Executor("graph", {"link-params": True})'
+            )
         for name in _LISTS:
             texts = options.get(name, [])
             if not isinstance(texts, (list, tuple)) or not all(isinstance(text, str) for text in texts):

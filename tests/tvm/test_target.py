@@ -35,7 +35,19 @@ def test_what_is_no_number_stays_text() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "quark", "llvm mcpu=x", "llvm -", "{", 'llvm -x="', '{"kind": "llvm", "keys": 7}', '{"kind": []}']
+    "text",
+    [
+        "llvm -link-params",
+        "c -executor=aot",
+        "",
+        "quark",
+        "llvm mcpu=x",
+        "llvm -",
+        "{",
+        'llvm -x="',
+        '{"kind": "llvm", "keys": 7}',
+        '{"kind": []}',
+    ],
 )
 def test_other_text_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError, match="Target"):

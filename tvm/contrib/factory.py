@@ -27,8 +27,8 @@ class GraphExecutorFactoryModule(GraphFactory):
 
     @property
     def params(self) -> dict[str, NDArray]:
-        """The weights, where they lie."""
-        return {name: NDArray(array) for name, array in self.arrays.items()}
+        """The weights, where they lie; none that are linked into the library."""
+        return {} if self._is_linked else {name: NDArray(array) for name, array in self.arrays.items()}
 
     def __iter__(self) -> Iterator[Any]:
         """For `graph, lib, params = relay.build(…)`."""

@@ -9,7 +9,7 @@ from typing import Any
 from ...formats.messages.errors import FormatError
 from ...vm.device import REMOTE, Device
 from ..graphs.executor import GraphExecutor
-from ..graphs.factory import executable_of, find_function, weights_of
+from ..graphs.factory import executable_of, find_function, linked_params, weights_of
 from ..runtime.container import Map, ShapeTuple, String
 from ..runtime.ndarray import NDArray
 
@@ -25,6 +25,7 @@ def create(graph_json_str: str, libmod: Any, device: Device | Sequence[Device]) 
         executable_of(libmod),
         devices[0],
         find=find_function(libmod),
+        params=linked_params(libmod),
         weights=weights_of(libmod),
         tensor=NDArray,
     )

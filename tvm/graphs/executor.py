@@ -21,7 +21,9 @@ import numpy as np
 
 from ...formats import limits
 from ...formats.executable import Executable
+from ...formats.messages.calling import warn_user
 from ...formats.messages.errors import ArgumentError, DTypeError, ExecutionError, OutOfMemoryError, ShapeError
+from ...formats.messages.names import near
 from ...formats.param_dict import load_param_dict
 from ...formats.program import Program
 from ...formats.types import TensorType
@@ -122,8 +124,7 @@ class GraphExecutor(InProcess, Module):
         made = Executable(program)
         if executable is None:
             return VirtualMachine(made)
-        made = made.with_native(executable.native)
-        return VirtualMachine(made, trust_native=executable.trust_native)
+        return VirtualMachine(made.with_native_of(executable))
 
     def _make_plan(self, primitives: tuple, python: Mapping[str, Any]) -> GraphProgram:
         return make_program(self.graph, primitives, python)
@@ -219,21 +220,30 @@ class GraphExecutor(InProcess, Module):
         raise ArgumentError(f"{function}: Could not find {key!r} in graph's inputs; there are {known}")
 
     def set_input(self, key: int | str | None = None, value: Any = None, **params: Any) -> None:
-        """Copies the elements of arrays, tensors or lists into parameters, one by its name or index and any by their names.
+        """Copies the elements of arrays, tensors or lists into parameters, one by its name or index and any by their names; of
+        these, names that the graph lacks are warned of and left out, as all the weights of a model's importer may be given.
         Weights may have their names in the model: what was made of them is made anew.
 
         An array is converted where its kind of number allows it (float64 to float32, but not to int32), whole numbers where all
         fit; a tensor must have the parameter's element type. Nothing is set unless all fits. Raises ArgumentError for an unknown
-        name, ShapeError,
-        DTypeError.
+        `key`, ShapeError, DTypeError.
         """
-        given: dict[Any, Any] = params if key is None else {key: value, **params}
+        known = self._known(params)
+        given: dict[Any, Any] = known if key is None else {key: value, **known}
         weights = {name: each for name, each in given.items() if self._is_weight(name)}
         entries = {name: self._input("set_input", name) for name in given if name not in weights}
         fitting = {entry: self._fitting(f"set_input({name!r})", given[name], entry) for name, entry in entries.items()}
         self._take_weights(weights)
         for entry, source in fitting.items():
             self._copy_in(entry, source)
+
+    def _known(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of the parameters that the graph has. Warns of the others."""
+        unknown = [name for name in params if name not in self._inputs and not self._is_weight(name)]
+        if unknown:
+            names, known = (", ".join(each[:10]) + " …" * (len(each) > 10) for each in (unknown, list(self._inputs)))
+            warn_user(f"set_input: the graph has no {names}: left out; it has {known}{near(unknown[0], self._inputs)}")
+        return {name: each for name, each in params.items() if name not in unknown}
 
     def _is_weight(self, name: object) -> bool:
         """Whether that is a weight's name in the model, and no parameter's."""

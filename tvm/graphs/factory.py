@@ -48,11 +48,13 @@ class GraphFactory(Module):
         *,
         graph: Graph | None = None,
         params: Mapping[str, np.ndarray] | None = None,
+        is_linked: bool = False,
     ) -> None:
         """`name` is what `factory[name]` makes an executor by. A `graph` of the executable's primitives is taken in place of
-        that of its main, with these weights. Raises ArgumentError for an executable whose main is not a graph (`graph_of`)."""
+        that of its main, with these weights. Where `is_linked`, the weights are the library's, and none are handed out. Raises
+        ArgumentError for an executable whose main is not a graph (`graph_of`)."""
         super().__init__()
-        self.libmod_name = name
+        self.libmod_name, self._is_linked = name, is_linked
         self._is_given = graph is not None
         self._graph = graph
         self._params = dict(params or {})
@@ -100,14 +102,16 @@ class GraphFactory(Module):
     get_executor_config = get_graph_json
 
     def get_graph_params(self) -> dict[str, Tensor]:
-        """The weights, copied."""
-        return {name: type(self).tensor(array.copy()) for name, array in self.arrays.items()}
+        """The weights, copied; none that are linked into the library."""
+        handed = {} if self._is_linked else self.arrays
+        return {name: type(self).tensor(array.copy()) for name, array in handed.items()}
 
     get_params = get_graph_params
 
     def get_lib(self) -> Module:
         """What has the graph's functions."""
-        return GraphLibrary(self.executable, self._weights)
+        linked = [self.arrays[f"p{number}"] for number in range(len(self.arrays))] if self._is_linked else []
+        return GraphLibrary(self.executable, self._weights, linked)
 
     @property
     def lib(self) -> Module:
@@ -115,7 +119,9 @@ class GraphFactory(Module):
         return self.get_lib()
 
     def remove_params(self) -> GraphFactory:
-        """The same without weights: who uses it loads them."""
+        """The same without weights: who uses it loads them. Itself where they are linked in."""
+        if self._is_linked:
+            return self
         return type(self)(self.executable, self.libmod_name, graph=self.graph)
 
     def __iter__(self) -> Iterator[Any]:
@@ -130,6 +136,7 @@ class GraphFactory(Module):
 
     def pieces(self) -> list[Buffer] | None:
         header = {"name": self.libmod_name, "graph": self.graph_json_str if self._is_given else None}
+        header |= {"linked": True} if self._is_linked else {}
         return [json.dumps(header).encode()]
 
     @classmethod
@@ -145,6 +152,7 @@ class GraphFactory(Module):
         made = cls.__new__(cls)
         Module.__init__(made)
         made.libmod_name, made._text, made._is_given = name, text or "", text is not None
+        made._is_linked = header.get("linked") is True
         made._graph, made._params, made._weights = None if text is None else parse_graph(text), {}, None
         return made
 
@@ -184,8 +192,8 @@ class GraphFactory(Module):
 class GraphLibrary(KernelModule):
     """The primitives of a graph, and, until it is saved, how the graph's weights are made."""
 
-    def __init__(self, executable: Executable, weights: GraphWeights | None) -> None:
-        super().__init__(executable)
+    def __init__(self, executable: Executable, weights: GraphWeights | None, linked: Sequence[np.ndarray] = ()) -> None:
+        super().__init__(executable, linked)
         self.weights = weights
 
 
@@ -210,6 +218,15 @@ def executable_of(module: Any) -> Executable | None:
 def weights_of(module: Any) -> GraphWeights | None:
     """How the weights of a library's graph are made, where it knows."""
     return module.weights if isinstance(module, GraphLibrary) else None
+
+
+def linked_params(module: Any) -> dict[str, np.ndarray]:
+    """The weights of a graph that are linked into its library. Raises ChecksumError where their file is damaged."""
+    for each in module.with_imports() if isinstance(module, Module) else []:
+        if isinstance(each, KernelModule):
+            each.executable.check_constants()
+            return {f"p{number}": array for number, array in enumerate(each.executable.program.constants)}
+    return {}
 
 
 def find_function(module: Any) -> Find:

@@ -63,20 +63,20 @@ def find_compiler(wanted: str, path: str | os.PathLike) -> str:
     )
 
 
-def write_objects(folder: Path, data: Sequence[Buffer], objects: Mapping[str, bytes], compiler: str) -> list[Path]:
-    """The object files of an export in `folder`: devc.o with the data, and those of `objects` by their names."""
-    paths = []
+def write_objects(
+    folder: Path, data: Sequence[Buffer], objects: Mapping[str, bytes], compiler: str, suffix: str = "o"
+) -> list[Path]:
+    """The object files of an export in `folder`: that with the data, devc, and those of `objects` by their names."""
     with open(folder / "devc.bin", "wb") as file:
         file.writelines(data)
     text = _MACH_DATA if sys.platform == "darwin" else _ELF_DATA
     (folder / "devc.s").write_text(text.format(data="devc.bin"))
-    run([compiler, "-c", "devc.s", "-o", "devc.o"], folder)
+    paths = [folder / f"{name}.{suffix}" for name in ("devc", *objects)]
+    run([compiler, "-c", "devc.s", "-o", paths[0].name], folder)
     for each in ("devc.bin", "devc.s"):
         (folder / each).unlink()
-    paths.append(folder / "devc.o")
-    for name, code in objects.items():
-        (folder / name).write_bytes(code)
-        paths.append(folder / name)
+    for path, code in zip(paths[1:], objects.values(), strict=True):
+        path.write_bytes(code)
     return paths
 
 

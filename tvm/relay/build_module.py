@@ -111,11 +111,14 @@ def build(
     params: Mapping[str, Any] | None = None,
     mod_name: str = "default",
 ) -> Any:
-    """A module for the graph executor; it can be taken apart as `graph, lib, params` too. Raises CompileError, and ArgumentError
-    for a module that is no graph, such as one with symbolic shapes or branches: the virtual machine runs that."""
+    """A module for the graph executor; it can be taken apart as `graph, lib, params` too. The option "link-params" of `executor`
+    makes the weights the library's: there are no params then. Raises CompileError, and ArgumentError for a module that is no
+    graph, such as one with symbolic shapes or branches: the virtual machine runs that."""
     check_target(target)
     lowered, arrays = with_known_params(as_module(ir_mod), params)
-    return GraphExecutorFactoryModule(compiled_ir(lowered, arrays, entry="main", named_weights=True), mod_name)
+    is_linked = executor is not None and bool(executor["link-params"])
+    executable = compiled_ir(lowered, arrays, entry="main", named_weights=True)
+    return GraphExecutorFactoryModule(executable, mod_name, is_linked=is_linked)
 
 
 class BuildModule:
@@ -137,7 +140,7 @@ class BuildModule:
         mod_name: str = "default",
     ) -> tuple[str, Any, dict[str, Any]]:
         """The graph as JSON, the library, and the weights. Raises what `build` of this module raises."""
-        self._built = build(mod, target, params=params, mod_name=mod_name)
+        self._built = build(mod, target, executor=executor, params=params, mod_name=mod_name)
         return self.get_graph_json(), self.get_module(), self.get_params()
 
     def optimize(

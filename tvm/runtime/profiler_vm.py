@@ -9,7 +9,7 @@ from typing import Any
 from ...formats.bytecode import function_words, scan
 from ...formats.program import Program
 from ...vm.observe.report import COUNT, DURATION, NAME, PERCENT, SHAPES, Count, Duration, Metric, Percent
-from .executable import PREFIX
+from ..graphs.names import VM_PREFIX
 from .profiling import MetricCollector, Report
 from .vm import VirtualMachine
 
@@ -65,7 +65,7 @@ def _relay_rows(call: dict[str, Metric], primitives: set[str], allocating: set[s
     """A row of ours as the Relay VM would have it."""
     name = str(call[NAME])
     if name in primitives:
-        row: dict[str, Metric] = {**call, NAME: PREFIX + name}
+        row: dict[str, Metric] = {**call, NAME: VM_PREFIX + name}
         own = ("VM::AllocStorage", "VM::AllocTensorReg") if name in allocating else ()
         return [*(_without_time(call, each) for each in own), row]
     first, *rest = _INSTRUCTIONS.get(name, (name,))

@@ -97,10 +97,13 @@ class Report(Suggesting):
     """Measurements: `calls`, each with metrics by name; `device_metrics` by device; `configuration`."""
 
     def __init__(
-        self, calls: Sequence[Metrics], device_metrics: Mapping[str, Metrics], configuration: Metrics | None = None
+        self,
+        calls: Sequence[Metrics],
+        device_metrics: Mapping[str, Metrics] | None = None,
+        configuration: Metrics | None = None,
     ) -> None:
         self.calls = [dict(call) for call in calls]
-        self.device_metrics = {str(device): dict(metrics) for device, metrics in device_metrics.items()}
+        self.device_metrics = {str(device): dict(metrics) for device, metrics in (device_metrics or {}).items()}
         self.configuration: dict[str, Metric] = dict(configuration or {})
 
     def renamed(self, names: Mapping[str, str]) -> Report:

@@ -11,7 +11,7 @@ from typing import Any
 from ....vm.device import Device
 from ...graphs.debugger import DebugExecutor
 from ...graphs.dump import DebugResult
-from ...graphs.factory import executable_of, find_function
+from ...graphs.factory import executable_of, find_function, linked_params
 from ...runtime.ndarray import NDArray
 from ..graph_executor import GraphModule, forwarding, get_device
 
@@ -28,7 +28,7 @@ def executor(graph_json_str: str, libmod: Any, devices: Sequence[Device]) -> Deb
     """What a GraphModuleDebug stands on."""
     find = find_function(libmod)
     params = find("get_graph_params")
-    weights = {name: tensor.array for name, tensor in params().items()} if params is not None else {}
+    weights = linked_params(libmod) if params is None else {name: tensor.array for name, tensor in params().items()}
     return DebugExecutor(graph_json_str, executable_of(libmod), devices[0], find=find, params=weights, tensor=NDArray)
 
 
