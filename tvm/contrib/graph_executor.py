@@ -48,18 +48,25 @@ def forwarding(kind: type, *names: str) -> Callable[[type], type]:
 
     def extended(cls: type) -> type:
         for name in names:
-            setattr(cls, name, _forwarded(getattr(kind, name)))
+            setattr(cls, name, _Forwarded(getattr(kind, name)))
         return cls
 
     return extended
 
 
-def _forwarded(function: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return self.module[function.__name__](*args, **kwargs)
+class _Forwarded:
+    """A method that is the module's, which an object finds once."""
 
-    return call
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        functools.update_wrapper(self, function)
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        name = self._function.__name__
+        if instance is None:
+            return self._function
+        found = vars(instance)[name] = instance.module[name]
+        return found
 
 
 _OF_MODULE = frozenset(

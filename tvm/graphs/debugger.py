@@ -93,7 +93,7 @@ class DebugExecutor(GraphExecutor):
         for number in range(index + 1):
             self.execute_node(number)
         array = self._array(self.graph.row_ptr[index] + output)
-        return self._tensor(array.copy()) if out is None else self._handed_out("debug_get_output", array, out)
+        return self._tensor(array.copy()) if out is None else self._handed_out("debug_get_output", node, array, out)
 
     def node_index(self, node: int | str) -> int:
         """The index of the first node of a name. Raises UnknownNodeError, an AttributeError, and ArgumentError."""

@@ -106,7 +106,10 @@ class GraphExecutor(InProcess, Module):
         self._foreign: set[int] = set()  # entries whose memory is not the executor's to write to
         self._given: dict[int, int] = {}  # entry → the output for whose sake it lies in memory of the user's
         self._copied: dict[int, np.ndarray] = {}  # outputs that are copied after each run
-        self._bound: Callable[[], Any] | None = None
+        self._keys = {**self._inputs, **dict(enumerate(self._inputs.values()))}  # entries by name and by index
+        self._targets: dict[int | None, np.ndarray] = {}  # by entry: parameters that were set, in the executor's memory
+        self._seen: dict[Any, np.ndarray] = {}  # by name or index: outputs that were asked for
+        self._bound: Callable[[], Any] | None = None  # runs all steps; None: to be made anew
         self._steps: tuple[Callable[[], Any], ...] = ()
         self._allocate()
         for name in self._params:
@@ -206,7 +209,7 @@ class GraphExecutor(InProcess, Module):
             )
         self._arrays[entry] = array
         self._foreign.add(entry)
-        self._bound = None
+        self._unbind()
 
     # ---- parameters ----
 
@@ -228,6 +231,8 @@ class GraphExecutor(InProcess, Module):
         fit; a tensor must have the parameter's element type. Nothing is set unless all fits. Raises ArgumentError for an unknown
         `key`, ShapeError, DTypeError.
         """
+        if self._set_at_once(params if key is None else {key: value, **params}):
+            return
         known = self._known(params)
         given: dict[Any, Any] = known if key is None else {key: value, **known}
         weights = {name: each for name, each in given.items() if self._is_weight(name)}
@@ -236,6 +241,21 @@ class GraphExecutor(InProcess, Module):
         self._take_weights(weights)
         for entry, source in fitting.items():
             self._copy_in(entry, source)
+
+    def _set_at_once(self, given: Mapping[Any, Any]) -> bool:
+        """Copies arrays and tensors that are of the parameters' types; nothing at all where one is something else."""
+        pairs = []
+        for name, value in given.items():
+            target = self._targets.get(self._keys.get(name))
+            source = value._array if isinstance(value, Tensor) else value
+            if target is None or type(source) is not np.ndarray:
+                return False
+            if source.dtype != target.dtype or source.shape != target.shape:
+                return False
+            pairs.append((target, source))
+        for target, source in pairs:
+            target[...] = source
+        return True
 
     def _known(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Those of the parameters that the graph has. Warns of the others."""
@@ -261,8 +281,9 @@ class GraphExecutor(InProcess, Module):
         if entry in self._foreign:
             self._foreign.discard(entry)
             self._arrays[entry] = self._new(entry)
-            self._bound = None
-        np.copyto(self._array(entry), source, casting="same_kind")
+            self._unbind()
+        target = self._targets[entry] = self._array(entry)
+        np.copyto(target, source, casting="same_kind")
 
     def set_input_zero_copy(self, key: int | str | None = None, value: Any = None, **params: Any) -> None:
         """Has parameters lie where the user's arrays or tensors lie, which are kept alive. They must have the parameter's shape
@@ -281,7 +302,7 @@ class GraphExecutor(InProcess, Module):
         `out`, a copy in there."""
         if isinstance(index, str) and index not in self._inputs:
             return None
-        return self._handed_out(f"get_input({index!r})", self._array(self._input("get_input", index)), out)
+        return self._handed_out("get_input", index, self._array(self._input("get_input", index)), out)
 
     def get_input_index(self, name: str) -> int:
         """The index of a parameter, -1 for an unknown name."""
@@ -358,19 +379,21 @@ class GraphExecutor(InProcess, Module):
             raise ArgumentError(f"{place}: this memory is a parameter's or another output's; give memory of its own")
         if root in self._inputs.values() or self._given.get(root, index) != index:
             self._copied[index] = array  # a parameter that is an output too, or one tensor that is two outputs
-            self._bound = None
+            self._unbind()
             return
         self._given[root] = index
         self._arrays[root] = array.reshape(self.graph.shapes[root])
-        self._bound = None
+        self._unbind()
 
     def get_output(self, index: int | str, out: Any = None) -> Any:
         """An output as it lies there: the next run writes into it. With `out`, a copy in there. The index is a number, or
         "node:index". Raises ArgumentError, ShapeError, DTypeError."""
-        number = self._output("get_output", index)
-        array = self._copied.get(number)
-        array = self._array(self._outputs[number]) if array is None else array
-        return self._handed_out(f"get_output({index!r})", array, out)
+        array = self._seen.get(index) if isinstance(index, (int, str)) else None
+        if array is None:
+            number = self._output("get_output", index)
+            array = self._copied.get(number)
+            array = self._seen[index] = self._array(self._outputs[number]) if array is None else array
+        return self._handed_out("get_output", index, array, out)
 
     def get_num_outputs(self) -> int:
         return len(self._outputs)
@@ -432,6 +455,12 @@ class GraphExecutor(InProcess, Module):
         self._bound = calls[0] if len(calls) == 1 else _in_turn(calls)
         return self._bound
 
+    def _unbind(self) -> None:
+        """Tensors lie elsewhere now: steps are bound anew before they run."""
+        self._bound = None
+        self._targets.clear()
+        self._seen.clear()
+
     def _calls(self) -> tuple[Callable[[], Any], ...]:
         """What runs each step."""
         if self._bound is None:
@@ -473,9 +502,10 @@ class GraphExecutor(InProcess, Module):
             raise DTypeError(f"{place}: expected {type_.dtype.name}, got {array.dtype}; convert it with astype")
         return array
 
-    def _handed_out(self, place: str, array: np.ndarray, out: Any) -> Any:
+    def _handed_out(self, function: str, key: int | str, array: np.ndarray, out: Any) -> Any:
         if out is None:
             return self._tensor(array)
+        place = f"{function}({key!r})"
         target = _array_of(place, out)
         if target.shape != array.shape:
             raise ShapeError(f"{place}: array shape do not match the shape of NDArray {array.shape} vs {target.shape}")

@@ -91,13 +91,15 @@ class VirtualMachine:
         if key not in self._runner.params:
             raise UnknownFunctionError(f"Module has no function '{key}'; it has {', '.join(self._runner.params)}")
 
+        function, runs, count = self._runner.function(key), self._runs, len(self._runner.params[key])
+
         def call(*args: Any) -> Any:
-            if key in self._runs:
+            if key in runs:
                 raise ArgumentError(
-                    f"Invoking function {key} expects {len(self._runner.params[key])} arguments, of which set_input has taken "
+                    f"Invoking function {key} expects {count} arguments, of which set_input has taken "
                     f"hold: call invoke_stateful({key!r}), and get_outputs"
                 )
-            return self._runner.call(key, args)
+            return given(function(*args))
 
         call.__name__ = call.__qualname__ = key
         self._direct[key] = call
@@ -123,7 +125,7 @@ class VirtualMachine:
         if run is None:
             self._known(func_name)
             raise CheckError(f"No inputs set for stateful call of {func_name}; use `set_input` first.")
-        self._outputs[func_name] = run()
+        self._outputs[func_name] = given(run())
 
     def get_outputs(self, func_name: str) -> Any:
         """What the last `invoke_stateful` gave: a tensor, or nested tuples. Raises CheckError, a ValueError."""
@@ -144,7 +146,7 @@ class VirtualMachine:
 
         def saved() -> Any:
             result = run()
-            return result if include_return else None
+            return given(result) if include_return else None
 
         saved.__name__ = saved.__qualname__ = saved_name
         self._saved[saved_name] = saved

@@ -235,14 +235,14 @@ class Executor:
     def _callable(self, module: IRModule, function: Any, params: Mapping[str, Any] | None) -> Callable[..., Any]:
         fixed = {**self.params, **(params or {})}
         executable = compiled(module, self.target, fixed)
-        machine = VirtualMachine(executable)
-        main = machine["main"]
         free = [param.name_hint for param in function.params if param.name_hint not in fixed]
-        types = executable.function("main").type.params
+        types, of_kind = executable.function("main").type.params, _of_kind if self.converts else lambda value, _: value
+        main = VirtualMachine(executable).converting(
+            "main", lambda values: [of_kind(argument(*each), each[1]) for each in zip(values, types, strict=True)]
+        )
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            values = map(argument, bound_arguments(free, args, kwargs), types)
-            return wrapped(main(*(map(_of_kind, values, types) if self.converts else values)))
+            return wrapped(main(*bound_arguments(free, args, kwargs)))
 
         return call
 
