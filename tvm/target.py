@@ -11,6 +11,7 @@ from typing import Any
 
 from ..formats.messages.errors import ArgumentError, FormatError
 from ..vm.device import device
+from ._lazy import lazy
 
 # kind → the keys that say which operators' strategies TVM takes
 _KINDS: dict[str, tuple[str, ...]] = {
@@ -254,6 +255,9 @@ def rocm(model: str = "unknown", options: Any = None) -> Target:
 def arm_cpu(model: str = "unknown", options: Any = None) -> Target:
     """An ARM CPU."""
     return _of_kind("llvm", model, ["-keys=arm_cpu,cpu", "-device=arm_cpu", *_words(options)])
+
+
+__getattr__, __dir__ = lazy(__name__, others={"target": __name__})  # tvm.target.target, where TVM defines Target
 
 
 class codegen:

@@ -64,3 +64,11 @@ def test_the_innermost_target_is_the_current_one() -> None:
         with tvm.target.cuda():
             assert Target.current().kind == "cuda"
         assert Target.current() is outer
+
+
+def test_the_module_where_tvm_defines_it_is_there() -> None:
+    from treadle.tvm.relay.backend.executor import Executor
+    from treadle.tvm.target.target import Target as Defined
+
+    assert Defined is Target
+    assert Executor("graph", {"link-params": True})["link-params"]

@@ -109,6 +109,9 @@ def export_executable(executable: Executable, path: str | os.PathLike) -> None:
     ExecutableModule(executable).export_library(path)
 
 
+SYSTEM_ENTRY = "TVMSystemLibEntryPoint"
+
+
 class KernelModule(_OfExecutable):
     """The primitives of an executable as functions: `module["add"](x, y, out)` writes into its last arguments. A graph's weights
     may be linked in, as constants that no function has."""
@@ -125,7 +128,10 @@ class KernelModule(_OfExecutable):
         return self.executable.primitive_ops
 
     def find(self, name: str) -> Callable[..., Any] | None:
-        """By a primitive's own name, or that in the text of a graph or of the Relay VM's program."""
+        """By a primitive's own name, or that in the text of a graph or of the Relay VM's program; by C's name for the function
+        that gives the library, what does so."""
+        if name == SYSTEM_ENTRY:
+            return lambda: self
         own = name if name in self.executable.lib else self._in_texts.get(name, name)
         if own not in self._functions and own in self.executable.lib:
             primitives = {primitive.name: primitive for primitive in self.executable.program.primitives}

@@ -28,7 +28,7 @@ from .expr import Constant, Expr, Function, GlobalVar, as_expr
 from .module import IRModule, LibraryFunction, as_module
 from .rewrite import bind, substitute
 from .transform import build_config
-from .visit import free_vars
+from .visit import free_vars, postorder
 
 __all__ = ["BuildModule", "bind_params_by_name", "build", "build_config", "compiled", "create_executor", "optimize"]
 
@@ -112,13 +112,23 @@ def build(
     mod_name: str = "default",
 ) -> Any:
     """A module for the graph executor; it can be taken apart as `graph, lib, params` too. The option "link-params" of `executor`
-    makes the weights the library's: there are no params then. Raises CompileError, and ArgumentError for a module that is no
-    graph, such as one with symbolic shapes or branches: the virtual machine runs that."""
+    makes the weights the library's, and so does a function with the attribute "Compiler": there are no params then.
+
+    Raises CompileError, and ArgumentError for a module that is no graph, such as one with symbolic shapes or branches: the
+    virtual machine runs that.
+    """
     check_target(target)
-    lowered, arrays = with_known_params(as_module(ir_mod), params)
-    is_linked = executor is not None and bool(executor["link-params"])
+    module = as_module(ir_mod)
+    lowered, arrays = with_known_params(module, params)
+    is_linked = (executor is not None and executor["link-params"]) or _has_foreign_functions(module)
     executable = compiled_ir(lowered, arrays, entry="main", named_weights=True)
-    return GraphExecutorFactoryModule(executable, mod_name, is_linked=is_linked)
+    return GraphExecutorFactoryModule(executable, mod_name, is_linked=bool(is_linked))
+
+
+def _has_foreign_functions(module: IRModule) -> bool:
+    """Whether a function is another compiler's, whose library has its constants."""
+    parts = (part for function in module.functions.values() for part in postorder(function))
+    return any(isinstance(part, Function) and "Compiler" in (part.attrs or {}) for part in parts)
 
 
 class BuildModule:
