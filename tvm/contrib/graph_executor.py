@@ -43,51 +43,43 @@ def get_device(libmod: Any, device: Device | Sequence[Device]) -> tuple[list[Dev
     return list(devices), remote, [number for each in devices for number in (each.device_type % REMOTE, each.device_id)]
 
 
-def forwarding(kind: type, *names: str) -> Callable[[type], type]:
-    """A decorator that gives a class those functions of its `module`, of which `kind` has the signatures and docstrings."""
-
-    def extended(cls: type) -> type:
-        for name in names:
-            setattr(cls, name, _Forwarded(getattr(kind, name)))
-        return cls
-
-    return extended
-
-
 class _Forwarded:
-    """A method that is the module's, which an object finds once."""
+    """A method that is a function of the object's `module`, which the object finds once."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
         functools.update_wrapper(self, function)
 
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
     def __get__(self, instance: Any, owner: type) -> Any:
-        name = self._function.__name__
+        function: Any = vars(self)["__wrapped__"]
         if instance is None:
-            return self._function
-        found = vars(instance)[name] = instance.module[name]
+            return function
+        found = vars(instance)[self._name] = instance.module[function.__name__]
         return found
 
 
-_OF_MODULE = frozenset(
-    [
-        "_get_input",
-        "_get_input_index",
-        "_get_input_info",
-        "_get_num_inputs",
-        "_get_num_outputs",
-        "_get_output",
-        "_load_params",
-        "_set_input",
-        "_share_params",
-    ]
-)
+def forwarding(kind: type, *names: str) -> Callable[[type], type]:
+    """A decorator that gives a class those functions of its `module`, of which `kind` has the signatures and docstrings. A name
+    may begin with an underscore that the function's has not."""
+
+    def extended(cls: type) -> type:
+        for name in names:
+            method = _Forwarded(getattr(kind, name.removeprefix("_")))
+            method.__set_name__(cls, name)
+            setattr(cls, name, method)
+        return cls
+
+    return extended
 
 
 @forwarding(
     GraphExecutor,
     *("set_input", "set_input_zero_copy", "set_output_zero_copy", "get_num_outputs", "get_num_inputs", "get_input"),
     *("get_input_index", "get_output", "debug_get_output", "load_params", "benchmark"),
+    *("_set_input", "_get_input", "_get_input_index", "_get_input_info", "_get_num_inputs", "_get_num_outputs"),
+    *("_get_output", "_load_params", "_share_params"),
 )
 class GraphModule:
     """A graph executor by TVM's names. `module` is the executor; `self[name]` is one of its functions, which are methods too."""
@@ -114,9 +106,3 @@ class GraphModule:
 
     def __getitem__(self, key: str) -> Any:
         return self.module[key]
-
-    def __getattr__(self, name: str) -> Any:
-        """TVM's own names for the functions of `module`: `_set_input`, `_get_output`, …"""
-        if name in _OF_MODULE and "module" in vars(self):
-            return self.module[name.removeprefix("_")]
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
