@@ -30,9 +30,9 @@ _NAMES = {
     ".runtime.ndarray": """
         TVMContext cl context cpu cuda device ext_dev gpu hexagon metal mtl opencl rocm vpi vulkan webgpu
     """,
-    ".runtime.data_type": "DataType DataTypeCode",
-    ".runtime.object": "Object",
-    ".runtime.packed_func": "Function",
+    "..formats.data_type": "DataType DataTypeCode",
+    ".modules.containers": "Object",
+    ".modules.registry": "Function",
     ".runtime.object_generic": "const convert",
     ".runtime.registry": "get_global_func register_extension register_func register_object",
     ".te": "size_var var",

@@ -13,13 +13,13 @@ from ..graphs.factory import executable_of, find_function, linked_params, weight
 from ..runtime.container import Map, ShapeTuple, String
 from ..runtime.ndarray import NDArray
 
-__all__ = ["GraphModule", "create", "get_device"]
+__all__ = ["GraphModule", "create", "get_device", "get_device_ctx"]
 
 
-def create(graph_json_str: str, libmod: Any, device: Device | Sequence[Device]) -> GraphModule:
-    """A module that runs a graph, whose functions are those of `libmod`. Raises FormatError for a text that is not a graph,
-    UnknownFunctionError with all functions that are missing."""
-    devices, _, _ = get_device(libmod, device)
+def create(graph_json_str: str, libmod: Any, device: Any = None, *, ctx: Any = None) -> GraphModule:
+    """A module that runs a graph, whose functions are those of `libmod`, on a device or several, which were called `ctx` before
+    0.8. Raises FormatError for a text that is not a graph, UnknownFunctionError with all functions that are missing."""
+    devices, _, _ = get_device(libmod, ctx if device is None else device)
     executor = GraphExecutor(
         graph_json_str,
         executable_of(libmod),
@@ -41,6 +41,9 @@ def get_device(libmod: Any, device: Device | Sequence[Device]) -> tuple[list[Dev
     if 0 < remote < len(devices):
         raise FormatError("Either all or none of the devices should be rpc.")
     return list(devices), remote, [number for each in devices for number in (each.device_type % REMOTE, each.device_id)]
+
+
+get_device_ctx = get_device  # as it was called before 0.8
 
 
 class _Forwarded:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from ...formats.messages.errors import ArgumentError, UnknownArgumentError
+from ...formats.messages.errors import ArgumentError
 from ...formats.types import Type
 from ...vm.device import Device, cpu
 from ...vm.observe.benchmark import Repeats
 from ...vm.tensor import require_cpu
-from .arguments import argument
+from .arguments import argument, in_order
 from .container import ADT, wrapped
 from .executable import Executable, VMExecutable
 from .module import Module
@@ -86,11 +86,11 @@ class VirtualMachine:
 
     def set_input(self, func_name: str, *args: Any, **kwargs: Any) -> None:
         """Arguments for the calls that follow, by place or name. Raises ArgumentError."""
-        self._inputs[func_name] = _converted(func_name, *self._signature(func_name), args, kwargs)
+        self._inputs[func_name] = converted(func_name, *self._signature(func_name), args, kwargs)
 
     def _function(self, name: str) -> Callable[..., Any]:
         """A function of the program, which converts what the machine does not take as it is."""
-        convert = functools.partial(_converted, name, *self._signature(name))
+        convert = functools.partial(converted, name, *self._signature(name))
         if hasattr(self._machine, "converting"):
             found: Callable[..., Any] = self._machine.converting(name, convert)
         else:
@@ -135,7 +135,7 @@ class VirtualMachine:
         """Calls a function: with these arguments, which stay set, or with those that are. What a call gives is its own: another
         thread's may change what the machine keeps meanwhile."""
         if kwargs:
-            args = _converted(func_name, *self._signature(func_name), args, kwargs)
+            args = converted(func_name, *self._signature(func_name), args, kwargs)
         values = args or self._inputs.get(func_name)
         if type(values) is not tuple:
             values = self._values(func_name)
@@ -216,7 +216,7 @@ class VirtualMachine:
         return self.module.time_evaluator("invoke", device, **vars(repeats))(func_name)
 
 
-def _converted(
+def converted(
     function: str,
     names: Sequence[str],
     types: Sequence[Type | None],
@@ -224,19 +224,7 @@ def _converted(
     kwargs: Mapping[str, Any] = MappingProxyType({}),
 ) -> tuple[Any, ...]:
     """One value for each parameter, as the machine takes it. Raises ArgumentError."""
-    if unknown := [name for name in kwargs if name not in names]:
-        raise UnknownArgumentError(
-            f"{function} has no parameters {', '.join(unknown)}; it has {', '.join(names) or 'none'}"
-        )
-    rest = iter(args)
-    holes = [name for name in names if name not in kwargs]
-    if len(holes) != len(args):
-        raise ArgumentError(
-            f"{function}: The number of provided parameters doesn't match the number of arguments: "
-            f"expected {len(names)} ({', '.join(names)}), got {len(args) + len(kwargs)}"
-        )
-    values = (kwargs[name] if name in kwargs else next(rest) for name in names)
-    return tuple(map(argument, values, types))
+    return tuple(map(argument, in_order(function, names, args, kwargs), types))
 
 
 def convert(args: Any) -> list[Any]:

@@ -17,10 +17,10 @@ from ..graph_executor import GraphModule, forwarding, get_device
 
 
 def create(
-    graph_json_str: str, libmod: Any, device: Device | Sequence[Device], dump_root: str | None = None
+    graph_json_str: str, libmod: Any, device: Any = None, dump_root: str | None = None, *, ctx: Any = None
 ) -> GraphModuleDebug:
     """As `graph_executor.create`, node by node. Weights are set where `libmod` has some."""
-    devices, _, _ = get_device(libmod, device)
+    devices, _, _ = get_device(libmod, ctx if device is None else device)
     return GraphModuleDebug(executor(graph_json_str, libmod, devices), devices, graph_json_str, dump_root)
 
 
