@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -50,16 +49,15 @@ class _Forwarded:
     """A method that is a function of the object's `module`, which the object finds once."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        functools.update_wrapper(self, function)
+        self._function = function
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
 
     def __get__(self, instance: Any, owner: type) -> Any:
-        function: Any = vars(self)["__wrapped__"]
         if instance is None:
-            return function
-        found = vars(instance)[self._name] = instance.module[function.__name__]
+            return self._function
+        found = vars(instance)[self._name] = instance.module[self._function.__name__]
         return found
 
 

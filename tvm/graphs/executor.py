@@ -106,8 +106,9 @@ class GraphExecutor(InProcess, Module):
         self._foreign: set[int] = set()  # entries whose memory is not the executor's to write to
         self._given: dict[int, int] = {}  # entry → the output for whose sake it lies in memory of the user's
         self._copied: dict[int, np.ndarray] = {}  # outputs that are copied after each run
-        self._keys = {**self._inputs, **dict(enumerate(self._inputs.values()))}  # entries by name and by index
-        self._targets: dict[int | None, np.ndarray] = {}  # by entry: parameters that were set, in the executor's memory
+        self._keys: dict[Any, int] = {**self._inputs}  # entries by name and by index
+        self._keys.update(enumerate(self._inputs.values()))
+        self._places: dict[int | None, np.ndarray] = {}  # by entry: parameters that were set, in the executor's memory
         self._seen: dict[Any, np.ndarray] = {}  # by name or index: outputs that were asked for
         self._bound: Callable[[], Any] | None = None  # runs all steps; None: to be made anew
         self._steps: tuple[Callable[[], Any], ...] = ()
@@ -246,7 +247,7 @@ class GraphExecutor(InProcess, Module):
         """Copies arrays and tensors that are of the parameters' types; nothing at all where one is something else."""
         pairs = []
         for name, value in given.items():
-            target = self._targets.get(self._keys.get(name))
+            target = self._places.get(self._keys.get(name))
             source = value._array if isinstance(value, Tensor) else value
             if target is None or type(source) is not np.ndarray:
                 return False
@@ -282,7 +283,7 @@ class GraphExecutor(InProcess, Module):
             self._foreign.discard(entry)
             self._arrays[entry] = self._new(entry)
             self._unbind()
-        target = self._targets[entry] = self._array(entry)
+        target = self._places[entry] = self._array(entry)
         np.copyto(target, source, casting="same_kind")
 
     def set_input_zero_copy(self, key: int | str | None = None, value: Any = None, **params: Any) -> None:
@@ -458,7 +459,7 @@ class GraphExecutor(InProcess, Module):
     def _unbind(self) -> None:
         """Tensors lie elsewhere now: steps are bound anew before they run."""
         self._bound = None
-        self._targets.clear()
+        self._places.clear()
         self._seen.clear()
 
     def _calls(self) -> tuple[Callable[[], Any], ...]:

@@ -135,7 +135,7 @@ class GraphFactory(Module):
         return exported(file_name, *args, **kwargs)
 
     def pieces(self) -> list[Buffer] | None:
-        header = {"name": self.libmod_name, "graph": self.graph_json_str if self._is_given else None}
+        header: dict[str, Any] = {"name": self.libmod_name, "graph": self.graph_json_str if self._is_given else None}
         header |= {"linked": True} if self._is_linked else {}
         return [json.dumps(header).encode()]
 
