@@ -4,7 +4,7 @@ from .._lazy import lazy
 
 _OWN = "cc cuda_graph dlpack download debugger graph_executor tar tvmjs utils"
 
-_OTHERS = {"graph_runtime": ".graph_executor", "util": ".utils"}  # as they were called before 0.8
+_OTHERS = {"factory": "..graphs.factory", "graph_runtime": ".graph_executor", "util": ".utils"}
 
 _ABSENT = {
     **dict.fromkeys(("clang", "cublas", "cudnn", "hexagon", "nvcc", "rocm", "xcode"), "everything runs on the CPU"),

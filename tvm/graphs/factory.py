@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -20,11 +21,11 @@ from ...formats.container import named
 from ...formats.executable import Executable
 from ...formats.messages.errors import ArgumentError, FormatError, UnknownFunctionError
 from ...vm.device import Device, cpu
-from ...vm.tensor import Tensor
 from ..files.graph_json import Graph, parse_graph
 from ..modules.kinds import ExecutableModule, KernelModule
 from ..modules.module import EXECUTABLE, Module
 from ..modules.registry import PackedFunc
+from ..runtime.ndarray import NDArray
 from .debugger import DebugExecutor
 from .executor import Find, GraphExecutor
 from .graph_weights import GraphWeights
@@ -39,7 +40,6 @@ class GraphFactory(Module):
     """
 
     type_key = "GraphExecutorFactory"
-    tensor: Callable[[np.ndarray], Tensor] = Tensor  # makes what is handed out
 
     def __init__(
         self,
@@ -96,17 +96,28 @@ class GraphFactory(Module):
             self._text = replace(self.graph, nodes=nodes).as_text()
         return self._text
 
+    graph_json = graph_json_str
+
     def get_graph_json(self) -> str:
         return self.graph_json_str
 
     get_executor_config = get_graph_json
 
-    def get_graph_params(self) -> dict[str, Tensor]:
+    @property
+    def params(self) -> dict[str, NDArray]:
+        """The weights, where they lie; none that are linked into the library."""
+        return {} if self._is_linked else {name: NDArray(array) for name, array in self.arrays.items()}
+
+    def get_graph_params(self) -> dict[str, NDArray]:
         """The weights, copied; none that are linked into the library."""
-        handed = {} if self._is_linked else self.arrays
-        return {name: type(self).tensor(array.copy()) for name, array in handed.items()}
+        return {name: NDArray(tensor.numpy()) for name, tensor in self.params.items()}
 
     get_params = get_graph_params
+
+    @property
+    def module(self) -> GraphFactory:
+        """What executors are made by."""
+        return self
 
     def get_lib(self) -> Module:
         """What has the graph's functions."""
@@ -126,6 +137,12 @@ class GraphFactory(Module):
 
     def __iter__(self) -> Iterator[Any]:
         """For `graph, lib, params = factory`."""
+        warnings.warn(
+            "legacy graph executor behavior of producing json / lib / params will be removed in the next release. "
+            "Please see documents of tvm.contrib.graph_executor.GraphModule for the new recommended usage.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
         return iter((self.get_graph_json(), self.get_lib(), self.get_params()))
 
     def export_library(self, file_name: str | os.PathLike, *args: Any, **kwargs: Any) -> Any:
@@ -174,8 +191,7 @@ class GraphFactory(Module):
         )
 
     def _options(self) -> dict[str, Any]:
-        options = {"find": self._find_function, "params": self.arrays, "tensor": type(self).tensor}
-        return {**options, "weights": self._weights}
+        return {"find": self._find_function, "params": self.arrays, "tensor": NDArray, "weights": self._weights}
 
     def _find_function(self, name: str) -> Callable[..., Any] | None:
         return _uncrossed(self.imported_function(name))
@@ -187,6 +203,9 @@ class GraphFactory(Module):
         if name == self.libmod_name:
             return PackedFunc(self.create)
         return getattr(self, name) if name in _FUNCTIONS else super().find(name)
+
+
+GraphExecutorFactoryModule = GraphFactory
 
 
 class GraphLibrary(KernelModule):

@@ -18,7 +18,7 @@ from ...formats.types import TensorType
 from ...vm.device import cpu
 from ...vm.machine import VirtualMachine
 from ...vm.tensor import require_cpu
-from ..contrib.factory import GraphExecutorFactoryModule
+from ..graphs.factory import GraphFactory
 from ..runtime.arguments import argument
 from ..runtime.container import wrapped
 from ..runtime.executable import Executable as VMExecutable
@@ -122,7 +122,7 @@ def build(
     lowered, arrays = with_known_params(module, params)
     is_linked = (executor is not None and executor["link-params"]) or _has_foreign_functions(module)
     executable = compiled_ir(lowered, arrays, entry="main", named_weights=True)
-    return GraphExecutorFactoryModule(executable, mod_name, is_linked=bool(is_linked))
+    return GraphFactory(executable, mod_name, is_linked=bool(is_linked))
 
 
 def _has_foreign_functions(module: IRModule) -> bool:

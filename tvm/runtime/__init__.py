@@ -47,14 +47,7 @@ def _load_executable(data: memoryview, trust_native: bool) -> Any:
     return load_executable(data, trust_native)
 
 
-def _load_factory(data: memoryview, trust_native: bool) -> Any:
-    from ..contrib.factory import GraphExecutorFactoryModule
-
-    return GraphExecutorFactoryModule.load(data)
-
-
 for _prefix in ("runtime.", "tvm.graph_", "tvm.relay._"):
     registry.provide(_prefix, _global_functions)
 registry.provide("testing.", _testing_functions)
 registry.register_loader("VMExecutable", _load_executable)
-registry.register_loader("GraphExecutorFactory", _load_factory)

@@ -5,7 +5,7 @@ from ..._lazy import lazy
 _OTHERS = {
     "compile_engine": ".te_compiler",
     "executor": ".options",
-    "executor_factory": "...contrib.factory",
+    "executor_factory": "...graphs.factory",
     "profiler_vm": "...runtime.profiler_vm",
     "runtime": ".options",
     "vm": "..vm",
