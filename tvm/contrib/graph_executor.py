@@ -8,9 +8,8 @@ from typing import Any
 from ...formats.messages.errors import FormatError
 from ...vm.device import REMOTE, Device
 from ..graphs.executor import GraphExecutor
-from ..graphs.factory import executable_of, find_function, linked_params, weights_of
+from ..graphs.factory import executor_of
 from ..runtime.container import Map, ShapeTuple, String
-from ..runtime.ndarray import NDArray
 
 __all__ = ["GraphModule", "create", "get_device", "get_device_ctx"]
 
@@ -19,16 +18,7 @@ def create(graph_json_str: str, libmod: Any, device: Any = None, *, ctx: Any = N
     """A module that runs a graph, whose functions are those of `libmod`, on a device or several, which were called `ctx` before
     0.8. Raises FormatError for a text that is not a graph, UnknownFunctionError with all functions that are missing."""
     devices, _, _ = get_device(libmod, ctx if device is None else device)
-    executor = GraphExecutor(
-        graph_json_str,
-        executable_of(libmod),
-        devices[0],
-        find=find_function(libmod),
-        params=linked_params(libmod),
-        weights=weights_of(libmod),
-        tensor=NDArray,
-    )
-    return GraphModule(executor)
+    return GraphModule(executor_of(GraphExecutor, graph_json_str, libmod, devices[0]))
 
 
 def get_device(libmod: Any, device: Device | Sequence[Device]) -> tuple[list[Device], int, list[int]]:

@@ -12,7 +12,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -31,6 +31,8 @@ from .executor import Find, GraphExecutor
 from .graph_weights import GraphWeights
 from .names import graph_names
 from .of_program import graph_of
+
+_Executor = TypeVar("_Executor", bound=GraphExecutor)
 
 
 class GraphFactory(Module):
@@ -122,7 +124,9 @@ class GraphFactory(Module):
     def get_lib(self) -> Module:
         """What has the graph's functions."""
         linked = [self.arrays[f"p{number}"] for number in range(len(self.arrays))] if self._is_linked else []
-        return GraphLibrary(self.executable, self._weights, linked)
+        library = KernelModule(self.executable, linked)
+        library.graph_weights = self._weights
+        return library
 
     @property
     def lib(self) -> Module:
@@ -208,14 +212,6 @@ class GraphFactory(Module):
 GraphExecutorFactoryModule = GraphFactory
 
 
-class GraphLibrary(KernelModule):
-    """The primitives of a graph, and, until it is saved, how the graph's weights are made."""
-
-    def __init__(self, executable: Executable, weights: GraphWeights | None, linked: Sequence[np.ndarray] = ()) -> None:
-        super().__init__(executable, linked)
-        self.weights = weights
-
-
 _FUNCTIONS = ("debug_create", "cuda_graph_create", "get_graph_json", "get_graph_params", "remove_params")
 
 
@@ -223,32 +219,24 @@ def _one(devices: Sequence[Device]) -> Device:
     return devices[0] if devices else cpu()
 
 
-def executable_of(module: Any) -> Executable | None:
-    """The executable that a module has, or one that it imports, or is."""
-    if isinstance(module, Executable):
-        return module
-    for each in module.with_imports() if isinstance(module, Module) else [module]:
-        found = getattr(each, "executable", None)
-        if isinstance(found, Executable):
-            return found
-    return None
+def executor_of(kind: type[_Executor], graph: str, library: Any, device: Device) -> _Executor:
+    """An executor of a graph whose functions are a library's: an executable, a module, or whatever has functions by name. Weights
+    are set where it has them. Raises what GraphExecutor raises, and ChecksumError where a file's weights are damaged."""
+    modules = library.with_imports() if isinstance(library, Module) else [library]
+    executables = (each if isinstance(each, Executable) else getattr(each, "executable", None) for each in modules)
+    executable = next((each for each in executables if isinstance(each, Executable)), None)
+    kernels, find = next((each for each in modules if isinstance(each, KernelModule)), None), _find_in(library)
+    params: Mapping[str, np.ndarray] = {}
+    if kernels is not None:
+        kernels.executable.check_constants()
+        params = {f"p{number}": array for number, array in enumerate(kernels.executable.program.constants)}
+    elif (given := find("get_graph_params")) is not None:
+        params = {name: tensor.array for name, tensor in given().items()}
+    weights = None if kernels is None else kernels.graph_weights
+    return kind(graph, executable, device, find=find, params=params, weights=weights, tensor=NDArray)
 
 
-def weights_of(module: Any) -> GraphWeights | None:
-    """How the weights of a library's graph are made, where it knows."""
-    return module.weights if isinstance(module, GraphLibrary) else None
-
-
-def linked_params(module: Any) -> dict[str, np.ndarray]:
-    """The weights of a graph that are linked into its library. Raises ChecksumError where their file is damaged."""
-    for each in module.with_imports() if isinstance(module, Module) else []:
-        if isinstance(each, KernelModule):
-            each.executable.check_constants()
-            return {f"p{number}": array for number, array in enumerate(each.executable.program.constants)}
-    return {}
-
-
-def find_function(module: Any) -> Find:
+def _find_in(module: Any) -> Find:
     """Finds the functions that a graph calls by name: those of a module or of those that it imports, or of whatever has functions
     by name. A graph may be a file's: nothing registered is looked at; `system_lib()` is a module of what is."""
 

@@ -117,6 +117,7 @@ class KernelModule(_OfExecutable):
     may be linked in, as constants that no function has."""
 
     type_key = "library"
+    graph_weights: Any = None  # how the graph's weights are made of the model's, until it is saved
 
     def __init__(self, executable: Executable, linked: Sequence[np.ndarray] = ()) -> None:
         super().__init__()

@@ -11,8 +11,7 @@ from typing import Any
 from ....vm.device import Device
 from ...graphs.debugger import DebugExecutor
 from ...graphs.dump import DebugResult
-from ...graphs.factory import executable_of, find_function, linked_params
-from ...runtime.ndarray import NDArray
+from ...graphs.factory import executor_of
 from ..graph_executor import GraphModule, forwarding, get_device
 
 
@@ -21,15 +20,8 @@ def create(
 ) -> GraphModuleDebug:
     """As `graph_executor.create`, node by node. Weights are set where `libmod` has some."""
     devices, _, _ = get_device(libmod, ctx if device is None else device)
-    return GraphModuleDebug(executor(graph_json_str, libmod, devices), devices, graph_json_str, dump_root)
-
-
-def executor(graph_json_str: str, libmod: Any, devices: Sequence[Device]) -> DebugExecutor:
-    """What a GraphModuleDebug stands on."""
-    find = find_function(libmod)
-    params = find("get_graph_params")
-    weights = linked_params(libmod) if params is None else {name: tensor.array for name, tensor in params().items()}
-    return DebugExecutor(graph_json_str, executable_of(libmod), devices[0], find=find, params=weights, tensor=NDArray)
+    executor = executor_of(DebugExecutor, graph_json_str, libmod, devices[0])
+    return GraphModuleDebug(executor, devices, graph_json_str, dump_root)
 
 
 @forwarding(DebugExecutor, "run_individual", "run_individual_node", "profile")
