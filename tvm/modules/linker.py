@@ -26,27 +26,18 @@ _SECONDS = 600  # that the compiler may take
 # Kernels refer to the C library by absolute addresses, which the dynamic loader must be let put into their code
 _ELF_SHARED = ("-Wl,-z,notext", "-Wl,-z,noexecstack")
 
-_ELF_DATA = """\
-.section .treadle,"a"
+_DATA = """\
+.section {section}
 .balign 4096
-.globl treadle_modules
-treadle_modules:
+.globl {_}treadle_modules
+{_}treadle_modules:
 .incbin "{data}"
-.globl treadle_modules_end
-treadle_modules_end:
-.byte 0
-.section .note.GNU-stack,"",%progbits
-"""
-_MACH_DATA = """\
-.section __DATA,__treadle
-.balign 4096
-.globl _treadle_modules
-_treadle_modules:
-.incbin "{data}"
-.globl _treadle_modules_end
-_treadle_modules_end:
+.globl {_}treadle_modules_end
+{_}treadle_modules_end:
 .byte 0
 """
+_ELF_DATA = _DATA.replace("{section}", '.treadle,"a"').replace("{_}", "") + '.section .note.GNU-stack,"",%progbits\n'
+_MACH_DATA = _DATA.replace("{section}", "__DATA,__treadle").replace("{_}", "_")
 
 
 def find_compiler(wanted: str, path: str | os.PathLike) -> str:

@@ -23,9 +23,9 @@ from ..files.relax_program import RelaxProgram
 from ..machines.relax.machine import RelaxMachine
 from ..modules.containers import Array
 from ..runtime.arguments import argument
+from ..runtime.container import given
 from ..runtime.ndarray import NDArray
 from .packed import called, reached, registered_name
-from .results import given
 
 
 class Compiled:

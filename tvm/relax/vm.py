@@ -24,9 +24,9 @@ from ..modules import kinds
 from ..modules.containers import Array, Object, ShapeTuple
 from ..modules.registry import PackedFunc, get_global_func
 from ..runtime.arguments import in_order
+from ..runtime.container import given
 from ..runtime.module import Module
 from .executable import Executable
-from .results import given
 from .runners import Built, Compiled
 
 VMInstrumentReturnKind = InstrumentAction

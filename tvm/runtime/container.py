@@ -10,7 +10,7 @@ from ...vm.values import DataValue
 from ..modules.containers import Array, Map, Object, ShapeTuple, String
 from .ndarray import NDArray, over
 
-__all__ = ["ADT", "Array", "Map", "ShapeTuple", "String", "tuple_object", "wrapped"]
+__all__ = ["ADT", "Array", "Map", "ShapeTuple", "String", "given", "tuple_object", "wrapped"]
 
 
 class ConstructorName(str):
@@ -68,3 +68,12 @@ def wrapped(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple_object(map(wrapped, value))
     return value
+
+
+def given(value: Any) -> Any:
+    """What a machine gave, as Relax's machine gives it: tuples of any class and lists are Arrays, data values what they are."""
+    if type(value) is Tensor:  # most results
+        return over(value)
+    if isinstance(value, Tensor):
+        return NDArray.of(value)
+    return Array(map(given, value)) if isinstance(value, (tuple, list)) else value
