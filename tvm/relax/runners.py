@@ -17,7 +17,7 @@ from ...vm import machine
 from ...vm.budgets import Budget
 from ...vm.device import Device
 from ...vm.observe.hooks import Event, InstrumentAction, Listener
-from ...vm.observe.report import Count, Duration, Metric, Percent, Report
+from ...vm.observe.report import Report, in_all, timed
 from ...vm.tensor import Tensor
 from ..files.relax_program import RelaxProgram
 from ..machines.relax.machine import RelaxMachine
@@ -211,7 +211,7 @@ class Built:
         """Calls of this thread with a tensor among their arguments make rows."""
         call = self._inputs[name] if args is None else functools.partial(self._machine.call, name, args)
         call()
-        rows: list[tuple[str, str, float]] = []
+        rows: list[tuple[str, float, str]] = []
         started: list[float] = []
 
         def watch(function: Any, symbol: str, before_run: bool, result: Any, *args: Any) -> None:
@@ -221,30 +221,14 @@ class Built:
             seconds = time.perf_counter() - started.pop()
             shapes = [f"{arg.array.dtype}[{', '.join(map(str, arg.shape))}]" for arg in args if isinstance(arg, Tensor)]
             if shapes:
-                rows.append((symbol, ", ".join(shapes), seconds))
+                rows.append((symbol, seconds, ", ".join(shapes)))
 
         with self._machine.watching(watch):
             start = time.perf_counter()
             call()
             total = time.perf_counter() - start
-        calls: list[dict[str, Metric]] = [
-            {
-                "Name": symbol,
-                "Duration (us)": Duration(seconds * 1e6),
-                "Percent": Percent(seconds / total * 100),
-                "Device": "cpu0",
-                "Count": Count(1),
-                "Argument Shapes": shapes,
-            }
-            for symbol, shapes, seconds in rows
-        ]
-        device: dict[str, Metric] = {
-            "Duration (us)": Duration(total * 1e6),
-            "Percent": Percent(100.0),
-            "Device": "cpu0",
-            "Count": Count(1),
-        }
-        return Report(calls, {"cpu0": device}, {"Executor": "VM"})
+        calls = [timed(symbol, seconds, total, shapes) for symbol, seconds, shapes in rows]
+        return Report(calls, in_all(total), {"Executor": "VM"})
 
 
 def _copied(value: Any) -> Any:

@@ -92,6 +92,17 @@ _KINDS: dict[str, tuple[type, Callable[[Any], bool]]] = {
 _NAMES = {kind: name for name, (kind, _) in _KINDS.items()}
 
 
+def timed(name: str, seconds: float, whole: float, shapes: str, count: int = 1) -> dict[str, Metric]:
+    """The row of a call that took some seconds of the whole's."""
+    times = {DURATION: Duration(seconds * 1e6), PERCENT: Percent(100 * seconds / whole if whole else 0.0)}
+    return {NAME: name, **times, DEVICE: "cpu0", COUNT: Count(count), SHAPES: shapes}
+
+
+def in_all(seconds: float) -> dict[str, Metrics]:
+    """The metrics of the CPU, on which one call took that long."""
+    return {"cpu0": {DURATION: Duration(seconds * 1e6), COUNT: Count(1), DEVICE: "cpu0"}}
+
+
 @public_class
 class Report(Suggesting):
     """Measurements: `calls`, each with metrics by name; `device_metrics` by device; `configuration`."""
