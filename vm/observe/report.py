@@ -94,7 +94,10 @@ _NAMES = {kind: name for name, (kind, _) in _KINDS.items()}
 
 def timed(name: str, seconds: float, whole: float, shapes: str, count: int = 1) -> dict[str, Metric]:
     """The row of a call that took some seconds of the whole's."""
-    times = {DURATION: Duration(seconds * 1e6), PERCENT: Percent(100 * seconds / whole if whole else 0.0)}
+    times: dict[str, Metric] = {
+        DURATION: Duration(seconds * 1e6),
+        PERCENT: Percent(100 * seconds / whole if whole else 0.0),
+    }
     return {NAME: name, **times, DEVICE: "cpu0", COUNT: Count(count), SHAPES: shapes}
 
 
