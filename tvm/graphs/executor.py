@@ -232,7 +232,17 @@ class GraphExecutor(InProcess, Module):
         fit; a tensor must have the parameter's element type. Nothing is set unless all fits. Raises ArgumentError for an unknown
         `key`, ShapeError, DTypeError.
         """
-        if self._set_at_once(params if key is None else {key: value, **params}):
+        pairs = []  # arrays and tensors of the parameters' types need no other look
+        for name, each in (params if key is None else {key: value, **params}).items():
+            target, source = self._places.get(self._keys.get(name)), each._array if isinstance(each, Tensor) else each
+            if target is None or type(source) is not np.ndarray:
+                break
+            if source.dtype != target.dtype or source.shape != target.shape:
+                break
+            pairs.append((target, source))
+        else:
+            for target, source in pairs:
+                target[...] = source
             return
         known = self._known(params)
         given: dict[Any, Any] = known if key is None else {key: value, **known}
@@ -242,21 +252,6 @@ class GraphExecutor(InProcess, Module):
         self._take_weights(weights)
         for entry, source in fitting.items():
             self._copy_in(entry, source)
-
-    def _set_at_once(self, given: Mapping[Any, Any]) -> bool:
-        """Copies arrays and tensors that are of the parameters' types; nothing at all where one is something else."""
-        pairs = []
-        for name, value in given.items():
-            target = self._places.get(self._keys.get(name))
-            source = value._array if isinstance(value, Tensor) else value
-            if target is None or type(source) is not np.ndarray:
-                return False
-            if source.dtype != target.dtype or source.shape != target.shape:
-                return False
-            pairs.append((target, source))
-        for target, source in pairs:
-            target[...] = source
-        return True
 
     def _known(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Those of the parameters that the graph has. Warns of the others."""
@@ -394,7 +389,7 @@ class GraphExecutor(InProcess, Module):
             number = self._output("get_output", index)
             array = self._copied.get(number)
             array = self._seen[index] = self._array(self._outputs[number]) if array is None else array
-        return self._handed_out("get_output", index, array, out)
+        return self._tensor(array) if out is None else self._handed_out("get_output", index, array, out)
 
     def get_num_outputs(self) -> int:
         return len(self._outputs)

@@ -150,9 +150,9 @@ class RemoteGraphExecutor(GraphExecutor):
         super().share_params(found, params_bytes)
 
     def get_output(self, index: int | str, out: Any = None) -> Any:
-        """An output as it is now. Raises ArgumentError, ShapeError, DTypeError."""
-        self._seen.clear()  # tensors are values there, and not places
-        return super().get_output(index, out)
+        """An output as it is now: tensors are values there, and not places. Raises ArgumentError, ShapeError, DTypeError."""
+        entry = self._outputs[self._output("get_output", index)]
+        return self._handed_out("get_output", index, self._array(entry), out)
 
     def _handed_out(self, function: str, key: int | str, array: Any, out: Any) -> Any:
         if out is None and isinstance(array, RemoteTensor):
