@@ -232,8 +232,9 @@ class GraphExecutor(InProcess, Module):
         fit; a tensor must have the parameter's element type. Nothing is set unless all fits. Raises ArgumentError for an unknown
         `key`, ShapeError, DTypeError.
         """
+        given: dict[Any, Any] = params if key is None else {key: value, **params}
         pairs = []  # arrays and tensors of the parameters' types need no other look
-        for name, each in (params if key is None else {key: value, **params}).items():
+        for name, each in given.items():
             target, source = self._places.get(self._keys.get(name)), each._array if isinstance(each, Tensor) else each
             if target is None or type(source) is not np.ndarray:
                 break
@@ -245,7 +246,7 @@ class GraphExecutor(InProcess, Module):
                 target[...] = source
             return
         known = self._known(params)
-        given: dict[Any, Any] = known if key is None else {key: value, **known}
+        given = known if key is None else {key: value, **known}
         weights = {name: each for name, each in given.items() if self._is_weight(name)}
         entries = {name: self._input("set_input", name) for name in given if name not in weights}
         fitting = {entry: self._fitting(f"set_input({name!r})", given[name], entry) for name, entry in entries.items()}
