@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -92,9 +92,7 @@ def closure(w: Walk, depth: int) -> Value:
     args = [w.clipped(w.pick()) for _ in range(w.random.randrange(1, 3))]
     types = [arg.type for arg in args]
     walk = w.inner()
-    params = walk.parameters([TensorType(t.dtype, (UNKNOWN,) * t.rank) for t in types], "p")
     params = [var(f"p{number}", type_) for number, type_ in enumerate(types)]
-    del walk.pool[-len(args) :]
     walk.pool += [
         Value(p, a.type, a.shape, LARGEST, None if a.is_float else 0) for p, a in zip(params, args, strict=True)
     ]
@@ -106,7 +104,8 @@ def closure(w: Walk, depth: int) -> Value:
     made: Expression = function(params, result.made)
     kind = w.random.randrange(4)
     if kind == 0:
-        made = if_(w.exact_scalar(), made, function(params2 := [var("q", t) for t in types], _alike(result, params2)))
+        others = [var(f"q{number}", type_) for number, type_ in enumerate(types)]
+        made = if_(w.exact_scalar(), made, function(others, op.tanh(made(*others))))
     elif kind == 1:
         made = field(tuple_(made, args[0].made), 0)
     value = replace(result, made=made(*(arg.made for arg in args)), places=None)
@@ -198,11 +197,6 @@ def found(w: Walk, depth: int) -> Value:
     return w.add(
         replace(value, shape=(value.shape[0] if value.shape[0] is not UNKNOWN else count, count), bound=100.0, places=0)
     )
-
-
-def _alike(result: Value, params: Sequence[Expression]) -> Expression:
-    """Another value of the type of `result`, in its place."""
-    return result.made if not params else op.tanh(result.made)
 
 
 CONTROL: tuple[Callable[[Walk, int], Value], ...] = (
