@@ -8,12 +8,15 @@ for each part of it. What was chosen is measured as a whole, and checked on samp
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
 
 from ..compiler.targets.choice import backend_of
+from ..formats import limits
 from ..formats.executable import Executable
 from ..formats.messages.errors import ArgumentError
 from ..formats.program import AUTO, EXACT, PRECISION, PRECISION_REPORT
@@ -23,7 +26,6 @@ from .tensors import error
 NARROW = "bfloat16"
 _GROUPS = 12  # of nodes that are measured together: as many compilations, each a second or so once kernels are built
 _MORE = 6  # groups, at most, that are tried beside those whose errors are within the tolerance by themselves
-_MOST_NODES, _MOST_CHARACTERS = 300, 160  # of the report: a string of the metadata has 64 KiB at most
 # Share of the tolerance that samples of the search may take: on the zoo's 27 models others differ by less than the rest
 _HEADROOM = 0.8
 _SEEDED = 3  # samples that are made where none are given; the last third of all is kept for the check
@@ -38,11 +40,15 @@ def compiled(
 
     Raises ArgumentError for samples or a tolerance that are none, and what compiling and running raise.
     """
-    if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)) or not tolerance > 0:
+    try:
+        most = float(tolerance) if isinstance(tolerance, Real) and not isinstance(tolerance, bool) else math.nan
+    except OverflowError:
+        most = math.inf
+    if not 0 < most < math.inf:
         raise ArgumentError(
             f"tolerance={tolerance!r}: expected a number above 0, the largest error as a share of an output"
         )
-    return _Search(compile_, model, options, float(tolerance), samples).run()
+    return _Search(compile_, model, options, most, samples).run()
 
 
 class _Search:
@@ -111,11 +117,8 @@ class _Search:
 
     def _error(self, executable: Executable, samples: Sequence[Feeds]) -> float:
         """The largest of all outputs on all samples, as a share of an output's largest element."""
-        return max(
-            error(got, wanted)
-            for feeds in samples
-            for got, wanted in zip(self._results(executable, feeds), self._right(feeds), strict=True)
-        )
+        pairs = (zip(self._results(executable, feeds), self._right(feeds), strict=True) for feeds in samples)
+        return max((error(got, wanted) for each in pairs for got, wanted in each), default=0.0)
 
     def _right(self, feeds: Feeds) -> list[np.ndarray]:
         if id(feeds) not in self._wanted:
@@ -125,13 +128,12 @@ class _Search:
     def _results(self, executable: Executable, feeds: Feeds) -> list[np.ndarray]:
         from ..vm.machine import VirtualMachine
 
-        result = VirtualMachine(executable)[self._function](*feeds.values())
-        return [np.asarray(each) for each in (result if isinstance(result, tuple) else (result,))]
+        return list(_tensors(VirtualMachine(executable)[self._function](*feeds.values())))
 
     def _told(
         self, executable: Executable, nodes: Mapping[str, float], work: Mapping[str, int], errors: tuple[float, float]
     ) -> Executable:
-        report = {
+        report: dict[str, Any] = {
             "tolerance": self._tolerance,
             "samples": self._source,
             "error": errors[0],
@@ -140,7 +142,23 @@ class _Search:
                 [name, NARROW if name in nodes else EXACT, count, nodes.get(name)] for name, count in work.items()
             ],
         }
-        return executable.with_metadata({PRECISION: AUTO, PRECISION_REPORT: json.dumps(report, ensure_ascii=False)})
+        while len(text := json.dumps(report)) > limits.STRING_BYTES:  # of many nodes or long names
+            least = sorted(report["nodes"], key=lambda row: row[2])[: len(report["nodes"]) // 4 + 1]
+            report["nodes"] = [row for row in report["nodes"] if row not in least]
+        return executable.with_metadata({PRECISION: AUTO, PRECISION_REPORT: text})
+
+
+def _tensors(result: Any) -> Iterator[np.ndarray]:
+    """The tensors of a result. Raises ArgumentError for a function, which cannot be measured."""
+    if hasattr(result, "__array__"):
+        yield np.asarray(result)
+    elif isinstance(result, tuple) or hasattr(result, "fields"):
+        for each in result if isinstance(result, tuple) else result.fields:
+            yield from _tensors(each)
+    else:
+        raise ArgumentError(
+            f'precision="auto": a result is a {type(result).__name__}, which has no error; give a precision'
+        )
 
 
 def _samples(executable: Executable, function: str, samples: Any) -> tuple[str, list[Feeds]]:

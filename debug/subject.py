@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -140,7 +140,7 @@ def arguments(
         rng = np.random.default_rng(seed)
         return {port.name: _random(rng, port.name, port.type) for port in ports}
     if not isinstance(feeds, Mapping):
-        values = [feeds] if isinstance(feeds, np.ndarray) else list(feeds)
+        values = [feeds] if isinstance(feeds, np.ndarray) or not isinstance(feeds, Iterable) else list(feeds)
         if len(values) != len(names):
             raise ArgumentError(f"feeds: expected {len(names)} arrays ({', '.join(names)}), got {len(values)}")
         feeds = dict(zip(names, values, strict=True))
@@ -149,17 +149,21 @@ def arguments(
         wrong = f"there is no {unknown[0]!r}" if unknown else f"{missing[0]!r} is missing"
         hint = near(unknown[0], names) if unknown else ""
         raise ArgumentError(f"feeds: {wrong}; {function} takes {', '.join(names) or 'nothing'}{hint}")
-    return {port.name: _array(feeds[port.name], port.type) for port in ports}
+    return {port.name: _array(feeds[port.name], port.name, port.type) for port in ports}
 
 
-def _array(value: Any, type_: Type) -> Any:
+def _array(value: Any, name: str, type_: Type) -> Any:
     if not isinstance(type_, TensorType):
         return value
-    return np.asarray(value) if hasattr(value, "__array__") else np.asarray(value, type_.dtype.numpy)
+    try:
+        dtype = object if type_.dtype.is_string else type_.dtype.numpy
+        return np.asarray(value) if hasattr(value, "__array__") else np.asarray(value, dtype)
+    except (TypeError, ValueError, OverflowError):
+        raise ArgumentError(f"feeds: {name!r}: expected {type_}, got {told(value)}") from None
 
 
 def _random(rng: np.random.Generator, name: str, type_: Type) -> np.ndarray:
-    """Normally distributed floats; integers are 0 or 1, which are indices into most tables."""
+    """Normally distributed floats; integers and texts are 0 or 1, which are indices into most tables."""
     if not isinstance(type_, TensorType) or not all(isinstance(dim, (int, dims.SymbolicDim)) for dim in type_.shape):
         raise ArgumentError(f"feeds: nothing can be made up for {name!r}, which is {type_}; give it")
     shape = [
@@ -168,4 +172,5 @@ def _random(rng: np.random.Generator, name: str, type_: Type) -> np.ndarray:
     ]
     if type_.dtype.is_float:
         return rng.standard_normal(shape).astype(type_.dtype.numpy)
-    return rng.integers(0, 2, shape).astype(type_.dtype.numpy)
+    found = rng.integers(0, 2, shape)
+    return found.astype(str).astype(object) if type_.dtype.is_string else found.astype(type_.dtype.numpy)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from ...formats import dims
+from ...formats import dims, limits
 from ...formats.primitive import PrimitiveDefinition
 from ...formats.program import EXACT
 from ...formats.types import TensorType
@@ -69,10 +69,11 @@ class Narrowing:
 
     @property
     def note(self) -> str:
-        """For metadata: the precision, or the names of the nodes that are narrow."""
-        return (
-            self.precision if isinstance(self.precision, str) else json.dumps(dict(self.precision), ensure_ascii=False)
-        )
+        """For metadata: the precision, or those of nodes by name; of more than a string of a file holds, their number."""
+        if isinstance(self.precision, str):
+            return self.precision
+        text = json.dumps(dict(self.precision), ensure_ascii=False)
+        return text if len(text.encode()) <= limits.STRING_BYTES else f"of {len(self.precision)} nodes"
 
     @property
     def unknown(self) -> list[str]:

@@ -22,7 +22,7 @@ def backend_of(target: Any = None, precision: str | Mapping[str, str] | None = N
     from .cpu.target import Target, host
 
     for each in precision.values() if isinstance(precision, Mapping) else () if precision is None else (precision,):
-        if each not in PRECISIONS:
+        if type(each) is not str or each not in PRECISIONS:
             others = "; onnxruntime.transformers.float16 and onnxruntime.quantization write models of other types"
             hint = near(str(each), PRECISIONS) or others
             raise CompileError(f"precision={precision!r}: expected {' or '.join(PRECISIONS)}{hint}")

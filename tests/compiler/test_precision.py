@@ -13,7 +13,8 @@ import pytest
 import treadle
 from treadle import op
 from treadle.compiler.targets.cpu.target import host
-from treadle.formats.messages.errors import ArgumentError, CompileError
+from treadle.formats.dtypes import DType
+from treadle.formats.messages.errors import ArgumentError, CompileError, ShapeError
 from treadle.tools.cli import main
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
@@ -237,7 +238,7 @@ def test_a_report_that_says_anything_is_no_report():
         assert "Precision" not in str(executable.with_metadata({"precision_report": report}).stats)
 
 
-@pytest.mark.parametrize("tolerance", [0, -1, float("nan"), "1e-2", True])
+@pytest.mark.parametrize("tolerance", [0, -1, float("nan"), float("inf"), 10**400, "1e-2", True])
 def test_a_tolerance_that_is_none(tolerance: Any):
     with pytest.raises(ArgumentError, match=r"tolerance=.*expected a number above 0"):
         compiled(perceptron(), "auto", WITH, tolerance=tolerance)
@@ -270,3 +271,56 @@ def test_commands_take_a_precision(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(["stats", str(output)]) == 0
     assert "on the samples (1 given); allowed 0.5" in capsys.readouterr().out
     assert main(["compile", str(tmp_path / "p.ir"), "-o", str(output), *options[:-2], str(output)]) == 2
+
+
+@pytest.mark.parametrize("tolerance", [np.float32(1), np.int64(1), 1])
+def test_a_tolerance_is_a_number_of_any_kind(tolerance: Any):
+    assert len(nodes_of(compiled(perceptron(), "auto", WITH, tolerance=tolerance))) == 2
+
+
+@pytest.mark.parametrize("samples", [5, "a", {"x": "a"}, {"x": {}}, [{"x": np.ones((1, 37), "f")}, 5], iter([{}])])
+def test_samples_that_are_none(samples: Any):
+    with pytest.raises((ArgumentError, ShapeError), match="x"):
+        compiled(perceptron(), "auto", WITH, samples=samples)
+
+
+@pytest.mark.parametrize("precision", [DType.bfloat16, {"hidden": DType.bfloat16}, np.float32])
+def test_precisions_are_strings(precision: Any):
+    with pytest.raises(CompileError, match=r"precision=.*: expected float32 or bfloat16"):
+        compiled(perceptron(), precision, WITH)
+
+
+def test_the_search_compares_all_tensors_of_a_result():
+    x = treadle.var("x", ("n", 37))
+    product = op.matmul(x, treadle.constant(WEIGHTS["w"]))
+    nested = treadle.tuple_(treadle.tuple_(product, x), product)
+    for result, count in ((nested, 1), (treadle.tuple_(), 0)):
+        module = treadle.Module(main=treadle.function([x], result))
+        assert len(nodes_of(compiled(module, "auto", WITH, tolerance=1.0))) == count
+    inner = treadle.Module(
+        main=treadle.function([x], treadle.function([y := treadle.var("y", ())], op.add(y, product)))
+    )
+    with pytest.raises(ArgumentError, match="a result is a Closure, which has no error"):
+        compiled(inner, "auto", WITH)
+
+
+def test_the_search_makes_texts_up():
+    x, s = treadle.var("x", ("n", 37)), treadle.var("s", (2,), "string")
+    product = op.matmul(x, treadle.constant(WEIGHTS["w"]))
+    module = treadle.Module(main=treadle.function([x, s], treadle.tuple_(product, op.concat_texts(s, s))))
+    samples = {"x": np.ones((1, 37), "f"), "s": ["a", "b"]}
+    for each in (None, samples):
+        assert len(nodes_of(compiled(module, "auto", WITH, tolerance=1.0, samples=each))) == 1
+
+
+def test_what_is_said_of_many_nodes_fits_into_a_file():
+    x = treadle.var("x", ("n", 4))
+    y: Any = x
+    names = [f"{'é' * 2000}{at}" for at in range(20)]
+    for name in names:
+        y = op.tanh(treadle.named(name, op.matmul(y, treadle.constant(GENERATOR.standard_normal((4, 4)).astype("f")))))
+    module = treadle.Module(main=treadle.function([x], y))
+    executable = compiled(module, "auto", WITH, tolerance=1.0)
+    assert 0 < len(nodes_of(treadle.load(executable.as_bytes()))) < 20
+    executable = compiled(module, dict.fromkeys(names, "bfloat16"), WITH)
+    assert treadle.load(executable.as_bytes()).program.metadata["precision"] == "of 20 nodes"
