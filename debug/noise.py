@@ -21,7 +21,7 @@ from .comparison import type_of
 from .flow import Flow, Step
 from .references import Reference, proto_of, reference
 from .subject import Subject, arguments, subject
-from .tensors import error, forms
+from .tensors import error, forms, is_float
 
 if TYPE_CHECKING:
     import onnx
@@ -86,8 +86,11 @@ class Loss(Suggesting):
         return "\n".join([*lines, *([f"… {len(ordered) - len(shown)} more rows"] if len(shown) < len(ordered) else [])])
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it as JSON has it; infinite ratios are null."""
-        rows = [{**vars(row), "snr": row.snr if math.isfinite(row.snr) else None} for row in self.rows]
+        """All of it as JSON has it; infinite ratios and errors are null."""
+        rows = [
+            {name: None if value in (math.inf, -math.inf) else value for name, value in vars(row).items()}
+            for row in self.rows
+        ]
         return {"against": self.against, "rows": rows}
 
 
@@ -116,7 +119,7 @@ def loss(
     rows = []
     for tensor in wanted.tensors:
         right, mine = tensor.array, found.get(tensor.name)
-        if mine is not None and right.dtype.kind == "f" and mine.shape == right.shape:
+        if mine is not None and right.dtype.kind == "f" and is_float(mine.dtype) and mine.shape == right.shape:
             rows.append(LossRow(tensor.name, tensor.node, type_of(right), _snr(mine, right), error(mine, right)))
     return Loss(wanted.name, rows)
 
@@ -157,12 +160,19 @@ def _of_codes(of: Subject, feeds: Mapping[str, np.ndarray], wanted: Reference) -
             for after in readers.get(node.output[0], ())
             if after.op_type == "DequantizeLinear"
         ]
-        codes, scale = made.get(f"{name}_quantized"), known.get(f"{name}_scale")
+        coded = (
+            made.get(f"{name}_quantized"),
+            known.get(f"{name}_scale"),
+            known.get(f"{name}_zero_point", np.zeros(())),
+        )
         if through:
             found[name] = made[through[0]]
-        elif codes is not None and scale is not None:  # as onnxruntime's quantiser calls those of QLinear operators
-            zero = known.get(f"{name}_zero_point", np.zeros((), codes.dtype))
-            found[name] = (codes.astype(np.float32) - zero.astype(np.float32)) * scale
+        elif (
+            all(each is not None and each.dtype.kind in "iuf" for each in coded) and coded[1].size == coded[2].size == 1
+        ):
+            # as onnxruntime's quantiser calls those of QLinear operators
+            codes, scale, zero = (each.astype(np.float32) for each in coded)
+            found[name] = (codes - zero.reshape(())) * scale.reshape(())
         elif name in made:
             found[name] = made[name]
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -116,3 +117,30 @@ def test_a_wrong_weight_is_found_all_the_same(tmp_path: Path) -> None:
     report = debug.compare(tmp_path / "wrong.onnx", against=right)
     assert report.first is not None
     assert "product0" in report.first.node
+
+
+def test_names_that_only_look_like_codes(tmp_path: Path) -> None:
+    """A scale of another shape, and a tensor of another type under the float model's name."""
+    cast = helper.make_node("Cast", ["x"], ["y_quantized"], "cast", to=TensorProto.INT8)
+    texts = helper.make_node("Cast", ["x"], ["z"], "texts", to=TensorProto.STRING)
+    paths = []
+    for name, nodes, kind in (("float", [], TensorProto.FLOAT), ("int8", [cast, texts], TensorProto.STRING)):
+        nodes = [*nodes, helper.make_node("Neg", ["x"], ["y"], "neg")]
+        nodes += [] if name == "int8" else [helper.make_node("Abs", ["x"], ["z"], "abs")]
+        weights = [numpy_helper.from_array(np.ones(3, "f"), "y_scale")]
+        ports = [
+            helper.make_tensor_value_info(each, type_, [2, 4])
+            for each, type_ in (("x", TensorProto.FLOAT), ("y", TensorProto.FLOAT), ("z", kind))
+        ]
+        graph = helper.make_graph(nodes, "g", ports[:1], ports[1:], weights)
+        paths.append(tmp_path / f"{name}.onnx")
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), paths[-1])
+    assert [row.tensor for row in debug.loss(paths[1], paths[0]).rows] == ["y"]
+
+
+def test_what_is_infinite_is_null(models: tuple[Path, Path]) -> None:
+    exact, narrow = models
+    x = np.full((ROWS, WIDTH), np.nan, np.float32)
+    rows = debug.loss(narrow, exact, {"x": x}).as_dict()["rows"]
+    assert json.dumps(rows, allow_nan=False)
+    assert rows[-1]["error"] is None
