@@ -151,6 +151,20 @@ def test_a_precision_that_there_is_not(given: Any):
         compiled(perceptron(), given)
 
 
+@pytest.mark.parametrize("target", [WITH, WITHOUT], ids=["with", "without"])
+def test_narrow_attention_writes_all_queries_that_its_tiles_read(target: Any):
+    operands = [
+        treadle.var(name, ("n", size, 8)) for name, size in (("query", "rows"), ("key", "keys"), ("value", "keys"))
+    ]
+    executable = compiled(treadle.Module(main=treadle.function(operands, op.attention(*operands))), "bfloat16", target)
+    machine = treadle.VirtualMachine(executable)
+    for rows in (8, 9, 13):
+        q, k, v = (GENERATOR.standard_normal((2, size, 8)).astype("f") for size in (rows, 5, 5))
+        weights = np.exp(q @ k.swapaxes(1, 2))
+        wanted = weights @ v / weights.sum(-1, keepdims=True)
+        np.testing.assert_allclose(machine["main"](q, k, v).numpy(), wanted, rtol=0.03, atol=0.03)
+
+
 def test_narrow_products_need_layouts():
     with pytest.raises(
         CompileError, match=r"precision='bfloat16' is made with the layouts of opt_level=2; got opt_level=1"

@@ -135,10 +135,14 @@ class Packing:
         return f"{name}_step_{len(self.batch)}"
 
     def _write_queries(self, is_narrow: bool) -> None:
-        """The band's queries, scaled; each padded with zeros to whole vectors."""
-        write, scale = self.write, literal(self.attributes["scale"], DType.float32)
-        with write.block("for row in range(rows)"):
-            write(f"source = q + row * {self._step('q')}", f"target = queries_at + row * {self.layout.query_row}")
+        """The band's queries, scaled; each padded with zeros to whole vectors. Narrow ones fill whole tiles, by the last query:
+        a tile reads all its rows."""
+        write, scale, step = self.write, literal(self.attributes["scale"], DType.float32), self.tile.rows
+        written, row = ("rows", "row")
+        if is_narrow:
+            written, row = f"(rows + {step - 1}) // {step} * {step}", "min(row, rows - 1)"
+        with write.block(f"for row in range({written})"):
+            write(f"source = q + {row} * {self._step('q')}", f"target = queries_at + row * {self.layout.query_row}")
             self._write_row(self.depth, is_narrow, f" * {scale}")
 
     def _write_row(self, length: int, is_narrow: bool, scaled: str = "") -> None:
