@@ -6,9 +6,10 @@ from random import Random
 
 import numpy as np
 import pytest
+from treadle.formats.dtypes import DType
 from treadle.formats.executable import Executable
 from treadle.formats.text.assembly import parse_assembly
-from treadle.tools.dev.fuzz import executables, runs
+from treadle.tools.dev.fuzz import definitions, executables, runs
 from treadle.tools.dev.fuzz.changes import mutate_bytes, mutate_program, mutate_section, tweak
 
 PROGRAMS = Path(__file__).parent.parent / "vm" / "programs"
@@ -96,3 +97,14 @@ def test_mutations_keep_kinds_and_change_something() -> None:
         mutant = mutate_program(random, program)
         assert mutant.code.dtype == np.int64
         assert sum(f.length for f in mutant.functions) >= 0
+
+
+def test_narrow_types_that_no_cast_joins_are_changed_too() -> None:
+    array = np.ones(2, DType.float8_e4m3fnuz.numpy)
+    assert len({tweak(Random(seed), array).dtype for seed in range(200)}) > 5
+
+
+def test_nans_of_narrow_types_are_the_same() -> None:
+    none = np.array([np.nan, 1], DType.float8_e8m0fnu.numpy)
+    assert definitions._is_close(none, none, 1e-3)
+    assert not definitions._is_close(none, none[::-1], 1e-3)

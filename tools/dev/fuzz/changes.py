@@ -219,7 +219,11 @@ def _change_tuple(random: Random, values: tuple) -> tuple:
 
 def _change_array(random: Random, array: np.ndarray) -> np.ndarray:
     shape = random.choice((array.shape, (array.size,), (array.size, 1), (0, *array.shape)))
-    changed = np.resize(array.astype(random.choice(list(DType)).numpy), shape)
+    dtype = random.choice(list(DType)).numpy
+    try:
+        changed = np.resize(array.astype(dtype), shape)
+    except TypeError:  # ml_dtypes has no cast between some of its types
+        changed = np.resize(array, shape)
     changed.flags.writeable = False
     return changed
 
