@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...compiler import ir
 from ...compiler.driver import bind_parameters
 from ...formats.messages.errors import CheckError
 from ..relay.build_module import array_of
@@ -45,7 +44,7 @@ def get_pipeline(name: str = "zero") -> Pass:
     return Sequential([kept(each)() for each in PIPELINES[name]], name=name)
 
 
-def BindParams(func_name: str, params: Mapping[str, Any]) -> Callable[[ir.Module], ir.Module]:
+def BindParams(func_name: str, params: Mapping[str, Any]) -> Callable[[IRModule], IRModule]:
     """Makes parameters of a function constants. Raises CompileError for one that does not fit."""
     arrays = {name: array_of(value) for name, value in params.items()}
-    return lambda module: IRModule.of(bind_parameters(module, func_name, arrays))
+    return lambda module: IRModule.of(bind_parameters(module.lowered(), func_name, arrays))
