@@ -10,13 +10,13 @@ import numpy as np
 
 from ...compiler import ir
 from ...compiler.builder.anf import normalize
-from ...compiler.builder.programs import Expression, constant
+from ...compiler.builder.programs import Expression
 from ...compiler.ir.infer import infer_types
 from ...formats.messages.errors import TreadleError
 from ...formats.types import FunctionType, TensorType
 from . import expr
 from .expr import OPERATORS, Call, Function, GlobalVar, Op, SeqExpr, Var
-from .op.calls import LOOP
+from .op.calls import LOOP, UNTOLD
 from .op.tensors import BINARY, OTHER_WORDS, REDUCTIONS, UNARY
 from .packed import DPS, PACKED, registered_name
 from .struct_info import ShapeExpr, TupleStructInfo, struct_info_of
@@ -34,6 +34,9 @@ def _renamed(**names: str) -> Callable[..., Any]:
 
 
 def _conv(args: list[Any], attrs: Attributes) -> tuple[list[Any], Attributes]:
+    """Raises ValueError for one with a bias, which Relax adds."""
+    if len(args) != 2:
+        raise ValueError("a bias")
     return args, {
         **{"strides": attrs["strides"], "padding": attrs["pads"], "dilation": attrs["dilations"]},
         "groups": attrs["groups"],
@@ -49,6 +52,7 @@ NAMES: dict[str, tuple[str, Callable[[list[Any], Attributes], tuple[list[Any], A
     **{name: (name, _shaped) for name in ("broadcast_to", "reshape")},
     **{name: (name, _SAME) for name in ("matmul", "permute_dims", "take", "where")},
     "cast": ("astype", _SAME),
+    "conv": ("nn.conv{}d", _conv),
     "clip": ("clip", lambda args, attrs: ([*args, attrs["min"], attrs["max"]], {})),
     "concat": ("concat", lambda args, attrs: ([args], attrs)),
     "layer_normalization": ("nn.layer_norm", lambda args, attrs: (args, {"axes": list(range(attrs["axis"], 0)), "epsilon": attrs["epsilon"]})),
@@ -111,8 +115,9 @@ class _Lifting:
             return self.vars[atom]
         if isinstance(atom, ir.GlobalRef):
             return GlobalVar(atom.name, struct_info_of(_type_of(self.module.functions[atom.name])))
-        key = id(atom.array)
-        return self.constants.setdefault(key, expr.Constant(np.asarray(atom.array)))
+        if id(atom) not in self.constants:
+            self.constants[id(atom)] = expr.Constant(np.asarray(atom.array))
+        return self.constants[id(atom)]
 
     def atoms(self, atoms: Sequence[ir.Atom]) -> list[Any]:
         return list(map(self.atom, atoms))
@@ -121,8 +126,8 @@ class _Lifting:
         if isinstance(value, (ir.Var, ir.Constant, ir.GlobalRef)):
             return self.atom(value)
         found = getattr(self, type(value).__name__, None)
-        if found is None:
-            raise NotImplementedError(f"{type(value).__name__}: Relax has no values of data types, and no such text")
+        if found is None:  # values of data types, as sequences are: seen, and neither printed nor built anew
+            return Call(Op(f"relax.{UNTOLD}{type(value).__name__}"), self.atoms(ir.atoms_of(value)))
         return found(value, made)
 
     def MatchShape(self, value: ir.MatchShape, made: list[expr.Binding]) -> Any:
@@ -132,6 +137,8 @@ class _Lifting:
         if value.operator in NAMES:
             name, form = NAMES[value.operator]
             try:
+                rank = len(getattr(value.args[0].type, "shape", "")) if value.args else 0  # type: ignore[union-attr]
+                name = name.format(rank - 2)
                 args, attrs = form(self.atoms(value.args), dict(value.attributes))
                 call = OPERATORS[name](*args, **attrs)
                 if self.is_same(call, value):
@@ -146,20 +153,13 @@ class _Lifting:
 
         def operand(each: Any) -> Expression:
             atom = operands[id(each)]
-            if isinstance(atom, ir.Constant):
-                return constant(atom.array)
             return Expression(atom=atom, type=atom.type)  # type: ignore[union-attr]
 
         block = normalize(OPERATORS[call.op.name.removeprefix("relax.")].lowered(call, operand))
         if len(block.bindings) != 1 or not isinstance(block.bindings[0].value, ir.OperatorCall):
             return False
         found = block.bindings[0].value
-        same = all(
-            a is b or (isinstance(a, ir.Constant) and isinstance(b, ir.Constant) and a.array is b.array
-                       or np.shares_memory(getattr(a, "array", 0), getattr(b, "array", 1)))
-            for a, b in zip(found.args, value.args, strict=True)
-        )  # fmt: skip
-        return found.operator == value.operator and found.attributes == value.attributes and same
+        return (found.operator, found.attributes, found.args) == (value.operator, value.attributes, value.args)
 
     def Call(self, value: ir.Call, made: list[expr.Binding]) -> Any:
         return Call(self.atom(value.callee), self.atoms(value.args))
@@ -171,7 +171,7 @@ class _Lifting:
             infos = list(result) if hasattr(result, "fields") else [result]
             return OPERATORS["call_dps_packed"](name, self.atoms(value.args), infos)
         if manner != PACKED:
-            raise NotImplementedError(f"import {value.name}: Relax calls registered functions alone")
+            return Call(Op(f"relax.{UNTOLD}import"), self.atoms(value.args))
         return Call(expr.ExternFunc(name), self.atoms(value.args), None, [result])
 
     def MakeTuple(self, value: ir.MakeTuple, made: list[expr.Binding]) -> Any:

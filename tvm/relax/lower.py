@@ -12,7 +12,7 @@ from typing import Any
 
 from ...compiler import ir
 from ...compiler.builder.anf import normalize
-from ...compiler.builder.programs import Expression, constant
+from ...compiler.builder.programs import Expression
 from ...compiler.operators import TABLE
 from ...formats.messages.errors import CompileError
 from ...formats.types import UNKNOWN, FunctionType, TensorType, TupleType, Type
@@ -95,7 +95,7 @@ class _Lowering:
         elif isinstance(value, Function):
             self.nested[var] = value
         elif isinstance(value, (Var, Constant, GlobalVar)):
-            self.atoms[var] = self.atom(value)
+            self.atoms[var] = self.bound(self.atom(value), var)
         else:
             self.atoms[var] = self.value(value, var)
 
@@ -124,8 +124,9 @@ class _Lowering:
                 self.untyped(value, "what is not bound before")
             return self.atoms[value]
         if isinstance(value, Constant):
-            array = value.data.array
-            return self.constants.setdefault(id(array), ir.Constant(ir.nodes.frozen(array)))
+            if id(value) not in self.constants:
+                self.constants[id(value)] = ir.Constant(ir.nodes.frozen(value.data.array))
+            return self.constants[id(value)]
         if isinstance(value, GlobalVar):
             if not isinstance(self.module._functions.get(value.name_hint), Function):
                 self.untyped(value, "a registered function as a value")
@@ -136,8 +137,6 @@ class _Lowering:
 
     def expression(self, value: Any) -> Expression:
         """An operand of an operator, whose type is known."""
-        if isinstance(value, Constant):
-            return constant(value.data.array)
         return Expression(atom=self.atom(value), type=self.type(value))
 
     def value(self, value: Any, var: Var | None) -> ir.Atom:

@@ -24,13 +24,15 @@ from typing import Any
 
 import numpy as np
 
-from ...formats import dims
+from ...formats import dims, strings
 from ...formats.dtypes import DType
+from ...formats.messages.errors import CompileError
 from ...formats.types import UNKNOWN
 from ..relax import expr, ty
 from ..relax.expr import Call, DataflowVar, Function, Op, Var
 from ..relax.module import DummyGlobalInfo, IRModule, VDevice
 from ..relax.node import Node, as_script
+from ..relax.op.calls import UNTOLD
 from ..relax.struct_info import (
     Condition,
     FuncStructInfo,
@@ -89,6 +91,10 @@ class _Printer:
         self.metadata: dict[str, Any] = {}
         self.numbers: dict[int, int] = {}
         self.counts: Counter[Var] = Counter()
+        self.uses: Counter[int] = Counter()  # of constants, by identity
+        self.kept: list[Any] = []  # what identities are of lives
+        self.current = ""  # the function
+        self.path = ""  # of branches that are being printed
 
     def text(self, value: Any) -> str:
         if isinstance(value, IRModule):
@@ -114,6 +120,7 @@ class _Printer:
 
     def count(self, value: Any) -> None:
         self.counts = Counter(each for each in walk(value) if isinstance(each, Var))
+        self.uses.update(id(each) for each in walk(value) if isinstance(each, expr.Constant))
 
     # ---- modules and functions ----
 
@@ -133,6 +140,8 @@ class _Printer:
         functions = sorted(module._functions.items(), key=lambda pair: (isinstance(pair[1], Function), pair[0]))
         if order != [name for name, _ in functions]:
             self.metadata[ORDER] = order
+        for _, function in functions:
+            self.count(function)
         for number, (name, function) in enumerate(functions):
             if isinstance(function, expr.ExternFunc):
                 self.line(f"{name} = {self.any(function)}")
@@ -140,7 +149,7 @@ class _Printer:
             if number and self.lines[-1]:
                 self.line("") if not self.lines[-1].strip().endswith('")') else None
             self.names, self.taken, self.sizes = {}, set(_RESERVED), set()
-            self.count(function)
+            self.counts = Counter(each for each in walk(function) if isinstance(each, Var))
             self.function(name, function)
             for key in (NAMES, ORIGINS):
                 if not self.metadata.get(key, {}).get(name, True):
@@ -264,9 +273,10 @@ class _Printer:
             if number:
                 self.line("else:")
             self.indent += "    "
-            outer = set(self.taken)
+            outer, path = set(self.taken), self.path
+            self.path += f"#{number}"
             self.branch(branch, shown)
-            self.taken = outer
+            self.taken, self.path = outer, path
             self.indent = self.indent[:-4]
 
     def branch(self, branch: expr.SeqExpr, shown: str) -> None:
@@ -298,6 +308,7 @@ class _Printer:
         """The name of a variable: its own where nothing else has that, else one with a number."""
         if name:
             self.names[var] = name
+            self.told(var, name + self.path)
             return name
         hint = identifier(var.name_hint)
         shown, number = hint, 0
@@ -306,12 +317,15 @@ class _Printer:
             shown = f"{hint}_{number}"
         self.taken.add(shown)
         self.names[var] = shown
-        if self.in_function and hasattr(self, "current"):
-            if var.name_hint != shown and not shown.startswith(f"{var.name_hint}_"):
-                self.note(NAMES, self.current, var.name_hint, shown)
+        self.told(var, shown)
+        return shown
+
+    def told(self, var: Var, shown: str) -> None:
+        """What a variable is called and comes from, where its name in the text does not say it."""
+        if self.in_function and self.current:
+            self.note(NAMES, self.current, var.name_hint, shown)
             if origin := getattr(var, "origin", ""):
                 self.note(ORIGINS, self.current, origin, shown)
-        return shown
 
     def size(self, value: Any) -> str:
         """A dimension; in a signature in quotes."""
@@ -366,12 +380,14 @@ class _Printer:
     def _Constant(self, value: expr.Constant) -> str:
         self.used.add("R")
         array = value.data.array
-        if array.ndim == 0 and array.dtype.kind in "biuf" and array.dtype.itemsize > 1 or array.dtype == bool and array.ndim == 0:
+        is_number = array.ndim == 0 and array.dtype.isbuiltin == 1 and array.dtype.kind in "biuf"
+        if is_number and not (self.show_meta and self.uses[id(value)] > 1):
             return f"R.const({_number(array.item())}, {json.dumps(DType.of(array.dtype).name)})"
-        if id(array) not in self.numbers:
-            self.numbers[id(array)] = len(self.numbers)
+        if id(value) not in self.numbers:
+            self.numbers[id(value)] = len(self.numbers)
             self.metadata.setdefault(CONSTANT, []).append(_data(array))
-        return f'metadata["{CONSTANT}"][{self.numbers[id(array)]}]'
+            self.kept.append(value)
+        return f'metadata["{CONSTANT}"][{self.numbers[id(value)]}]'
 
     def _ShapeExpr(self, value: ShapeExpr) -> str:
         return f"R.shape([{', '.join(map(self.size, value))}])"
@@ -435,6 +451,11 @@ class _Printer:
     def operator_call(self, value: Call) -> str:
         name = value.op.name.removeprefix("relax.")
         args = list(value.args)
+        if name.startswith(UNTOLD):
+            raise CompileError(
+                f"script: {name.removeprefix(UNTOLD)}: Relax has no text of values of data types, as sequences are; "
+                "treadle.compile and relax.build take the module as it is"
+            )
         texts: list[str] = []
         if name in ("print", "assert_op"):
             place = int(name == "assert_op")
@@ -549,7 +570,7 @@ def _data(array: np.ndarray) -> Any:
     """A tensor as metadata has it."""
     dtype = DType.of(array.dtype)
     if dtype.is_string:
-        return {"dtype": dtype.name, "shape": list(array.shape), "texts": [str(each) for each in array.ravel()]}
+        return {"dtype": dtype.name, "shape": list(array.shape), "texts": strings.listed(array)}
     data = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
     return {"dtype": dtype.name, "shape": list(array.shape), "data": data}
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ...formats import dims, limits
+from ...formats import dims, limits, strings
 from ...formats.dtypes import DType
 from ...formats.messages.errors import ParseError, TreadleError, UnsupportedNameError
 from ...formats.messages.names import near
@@ -224,7 +224,7 @@ class _Reader:
         self.metadata: Mapping[str, Any] = {}
         self.globals: dict[str, GlobalVar] = {}
         self.infos: dict[str, list[Any]] = {}
-        self.module_attrs: dict[str, Any] = {}
+        self.reading = self.path = self.ending = ""  # the function, and the branches in it
 
     # ---- errors ----
 
@@ -406,7 +406,7 @@ class _Reader:
                 self.scopes[-1][each.arg] = param
             declared = None if node.returns is None else self.info(node.returns, node)
             self.attrs.append({})
-            outer_reading, self.reading = getattr(self, "reading", ""), node.name if not is_nested else self.reading
+            outer_reading, self.reading = self.reading, node.name if not is_nested else self.reading
             self.builder.begin_scope()
             result = self.statements(node.body, node)
             body = self.builder.ended(result)
@@ -505,7 +505,7 @@ class _Reader:
                 self.fail(node, f"{name}: sizes are T.int64(), got T.{value.dtype}()")
             return dims.named(name)
         is_output = self.is_dataflow and (name, node) in self.outputs
-        real = self.metadata.get("treadle.names", {}).get(getattr(self, "reading", ""), {}).get(name, name)
+        real = self.real(name)
         if isinstance(value, Cast):
             made = self.builder.cast(real, value.value, info or value.info, is_output)
         elif isinstance(value, (expr.Expr, expr.ShapeExpr)) or (isinstance(value, tuple) and not isinstance(value, Node)):
@@ -515,10 +515,7 @@ class _Reader:
                 value.struct_info_ = made.struct_info
         else:
             return value
-        origin = self.metadata.get("treadle.origins", {}).get(getattr(self, "reading", ""), {}).get(name)
-        if origin:
-            made.origin = origin
-        return made
+        return self.with_origin(made, name)
 
     def annotated(self, value: Any, info: Any, node: ast.AST) -> Any:
         """The struct info of a variable that was given one. Raises ScriptError where the value is known to be another."""
@@ -597,10 +594,14 @@ class _Reader:
             self.builder.begin_scope()
             try:
                 with self.scope() as inner:
+                    outer = self.path, self.ending
+                    self.path += f"#{len(names)}"
                     for each in statements:
                         if isinstance(each, ast.Return):
                             self.fail(each, "a return within a branch")
+                        self.ending = self.path if each is statements[-1] else ""
                         self.statement(each)
+                    self.path, self.ending = outer
                     names.append(self.name_bound(statements[-1]))
                     last = inner.get(names[-1]) if names[-1] != "_" else None
                     if last is None:
@@ -612,13 +613,18 @@ class _Reader:
         if names[0] != names[1]:
             self.fail(node.orelse[-1], f"both branches end with one name: {names[0]}, got {names[1]}")
         made = self.builder.bind(self.real(names[0]), expr.If(condition, *branches))
-        origin = self.metadata.get("treadle.origins", {}).get(getattr(self, "reading", ""), {}).get(names[0])
-        if origin:
-            made.origin = origin
-        self.scopes[-1][names[0]] = made
+        self.scopes[-1][names[0]] = self.with_origin(made, names[0])
 
     def real(self, name: str) -> str:
-        return self.metadata.get("treadle.names", {}).get(getattr(self, "reading", ""), {}).get(name, name)
+        """The name of a variable in the program; the last of a branch has one of its own."""
+        known = self.metadata.get("treadle.names", {}).get(self.reading, {})
+        return known.get(name + self.ending, name)
+
+    def with_origin(self, made: Any, name: str) -> Any:
+        origin = self.metadata.get("treadle.origins", {}).get(self.reading, {}).get(name + self.ending)
+        if origin:
+            made.origin = origin
+        return made
 
     def name_bound(self, node: ast.stmt) -> str:
         """The name that a branch's last statement binds. Raises ScriptError."""
@@ -865,7 +871,7 @@ def _tensor(data: Mapping[str, Any]) -> np.ndarray:
 
     dtype, shape = DType.of(data["dtype"]), tuple(data["shape"])
     if "texts" in data:
-        return np.array(data["texts"], dtype.numpy).reshape(shape)
+        return strings.to_numbers(np.array([str(each) for each in data["texts"]], object)).reshape(shape)
     return np.frombuffer(base64.b64decode(data["data"]), dtype.numpy).reshape(shape)
 
 

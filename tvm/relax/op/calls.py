@@ -210,6 +210,11 @@ def _dyn(func: Any, args: Any) -> Call:
 DYN = Operator("vm.call_tir_dyn", info=lambda call: TupleStructInfo([]), make=_dyn)
 
 
+UNTOLD = "treadle.data."  # what the names of what Relax has no text for begin with
+for _name in ("Construct", "Match", "import"):
+    Operator(f"{UNTOLD}{_name}", info=_object)
+
+
 class Treadles(Operator):
     """An operator of Treadle's: any arguments, any attributes."""
 

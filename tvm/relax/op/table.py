@@ -13,6 +13,7 @@ import numpy as np
 
 from ....compiler import ir
 from ....compiler.builder.programs import Expression, constant, tuple_
+from ....formats import dims
 from ....formats.dims import SymbolicDim
 from ....formats.dtypes import DType
 from ....formats.messages.errors import CompileError, InferenceError
@@ -72,7 +73,12 @@ class Operator:
         while operands and operands[-1] is None:
             operands.pop()
         made = [self._number(each, operands) if isinstance(each, (int, float)) else each for each in operands]
-        return Call(self.op, made, {name: self._attribute(name, given[name]) for name in self.attributes})
+        attributes = {name: self._attribute(name, given[name]) for name in self.attributes}
+        if attributes.get("out_layout", "") is None:
+            attributes["out_layout"] = attributes.get("data_layout", attributes.get("layout"))
+        if self.name == "reshape" and isinstance(made[1], ShapeExpr):
+            made[1] = _resolved(made[1], made[0].struct_info)
+        return Call(self.op, made, attributes)
 
     def _argument(self, name: str, value: Any) -> Any:
         if isinstance(value, (list, tuple)) and name in SHAPES and not isinstance(value, ShapeExpr):
@@ -93,7 +99,7 @@ class Operator:
         if isinstance(value, (expr.StringImm, expr.DataTypeImm)):
             value = value.value
         if name.endswith("dtype"):
-            return "void" if value in (None, "") else str(value)
+            return "void" if value in (None, "") else value.name if isinstance(value, DType) else str(value)
         count = next((int(each) for each in self.name if each.isdigit()), 0)
         if value is not None and name in (*_LISTS, *self.listed):
             several = tuple(value) if isinstance(value, (list, tuple)) else (value,)
@@ -149,6 +155,16 @@ class Operator:
         if same and len(sizes) == 1 and None not in sizes:
             return TensorStructInfo(sizes.pop(), dtype)
         return TensorStructInfo(None, dtype, ndim=max(ranks) if same and -1 not in ranks else -1)
+
+
+def _resolved(shape: ShapeExpr, info: Any) -> ShapeExpr:
+    """A shape whose 0 is the tensor's own size, and -1 what is left."""
+    sizes = getattr(info, "sizes", None)
+    if sizes is None or UNKNOWN in sizes or not {0, -1} & {each for each in shape if isinstance(each, int)}:
+        return shape
+    made = [sizes[at] if each == 0 and at < len(sizes) else each for at, each in enumerate(shape)]
+    rest = dims.product(each for each in made if each != -1)
+    return ShapeExpr([dims.floordiv(dims.product(sizes), rest) if each == -1 and rest != 0 else each for each in made])
 
 
 def _sizes(infos: list[Any]) -> Iterator[Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ....compiler.builder.programs import Expression, constant, tuple_
+from ....compiler.builder.programs import Expression, constant, match_shape, tuple_
 from ....compiler.builder.programs import op as own
 from ...relay import op as _relay_operators  # noqa: F401  they register themselves
 from ...relay.op.table import TABLE as RELAY
@@ -69,6 +69,9 @@ def _conv(count: int) -> Callable[..., Any]:
     ):
         kinds = {"data_layout": data_layout, "kernel_layout": kernel_layout, "out_dtype": out_dtype}
         if data_layout == layout and kernel_layout == kernel and out_dtype is None:
+            channels, (outputs, own_channels, *size) = type_of(data).shape[1], type_of(weight).shape
+            if groups == 1 and channels != own_channels and not (isinstance(channels, int) and isinstance(own_channels, int)):
+                weight = match_shape(weight, (outputs, channels, *size))  # a run says whether they are one
             return own.conv(data, weight, strides=strides, pads=padding, dilations=dilation, groups=groups)
         return relay(
             f"nn.conv{count}d", data, weight, strides=strides, padding=padding, dilation=dilation, groups=groups, **kinds
