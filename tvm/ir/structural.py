@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..relay import structural as relay
 from ..relax import structural as relax
+from ..relay import structural as relay
 
 __all__ = ["assert_structural_equal", "structural_equal", "structural_hash"]
 

@@ -12,8 +12,8 @@ from . import expr
 from .expr import Binding, BindingBlock, Call, DataflowBlock, DataflowVar, Function, GlobalVar, MatchCast, SeqExpr, Var
 from .module import IRModule
 from .op import TIR
-from .structural import structural_equal
 from .struct_info import ObjectStructInfo
+from .structural import structural_equal
 from .visit import walk
 
 __all__ = ["BlockBuilder"]

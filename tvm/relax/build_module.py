@@ -22,7 +22,7 @@ __all__ = ["build", "compile"]
 
 
 def _vmcodegen(builder: ExecBuilder, mod: RelaxModule, exec_mode: str = "bytecode") -> RelaxModule:
-    """The Relax machine's instructions of a module's functions, into a builder; the module, of which nothing is left to compile."""
+    """The Relax machine's instructions of a module's functions, into a builder."""
     generate(builder, mod)
     return mod
 

@@ -1,5 +1,5 @@
-"""From Relax to instructions of the Relax machine, for programs whose values Treadle's types do not describe. Operators on tensors
-are calls of kernels that are named by their text, as `R.add(a0, a1)` (`kernels.py`)."""
+"""From Relax to instructions of the Relax machine, for programs whose values Treadle's types do not describe. Operators on
+tensors are calls of kernels that are named by their text, as `R.add(a0, a1)` (`kernels.py`)."""
 
 from __future__ import annotations
 
@@ -159,7 +159,10 @@ class _Generation:
     def sized(self, operand: Operand, sizes: Any, context: str) -> None:
         if sizes is None:
             return
-        later = any(isinstance(each, dims.SymbolicDim) and not self.is_known(each) and not dims.is_variable(each) for each in sizes)
+        later = any(
+            isinstance(each, dims.SymbolicDim) and not self.is_known(each) and not dims.is_variable(each)
+            for each in sizes
+        )
         if later:
             self.delayed.append((operand, sizes))
         self.match(operand, sizes, context)
@@ -175,7 +178,7 @@ class _Generation:
         for each in sizes:
             if isinstance(each, int):
                 codes += [ASSERT_EQUAL_TO_IMM, each]
-            elif each is UNKNOWN or not self.is_known(each) and not dims.is_variable(each):
+            elif each is UNKNOWN or not (self.is_known(each) or dims.is_variable(each)):
                 codes += [NO_OP, 0]
             elif not self.is_known(each):
                 self.slots[str(each)] = len(self.slots)
@@ -206,7 +209,9 @@ class _Generation:
 
     def known(self, *sizes: Any) -> list[Any]:
         """The names in sizes, and where they lie."""
-        names = dict.fromkeys(name for each in sizes if isinstance(each, dims.SymbolicDim) for name in dims.variables(each))
+        names = dict.fromkeys(
+            name for each in sizes if isinstance(each, dims.SymbolicDim) for name in dims.variables(each)
+        )
         missing = [name for name in names if name not in self.slots]
         if missing:
             raise CompileError(f"{self.name}: the size {missing[0]} is not known; a parameter or R.match_cast names it")
@@ -240,7 +245,9 @@ class _Generation:
         self.taken.add(name)
         captured = tuple(each for each in free_vars(function) if each is not var)
         if var in set(free_vars(function)):
-            raise CompileError(f"{self.name}: the nested function {var.name_hint} calls itself; make it one of the module")
+            raise CompileError(
+                f"{self.name}: the nested function {var.name_hint} calls itself; make it one of the module"
+            )
         self.lifted.append((name, function, captured))
         self.registers[var] = self.builtin("make_closure", self.ib.f(name), *(self.operand(each) for each in captured))
 
@@ -294,7 +301,9 @@ class _Generation:
     def number(self, value: Any) -> Any:
         if isinstance(value, Condition):
             sides = [str(value.left), str(value.right)]
-            return self.builtin("compute_condition", self.heap, value.operator, *sides, *self.known(value.left, value.right))
+            return self.builtin(
+                "compute_condition", self.heap, value.operator, *sides, *self.known(value.left, value.right)
+            )
         if isinstance(value, dims.SymbolicDim):
             return self.builtin("make_prim_value", self.heap, self.ib.imm(LOAD_SHAPE), self.ib.imm(self.slot(value)))
         return self.ib.imm(int(value)) if isinstance(value, int) else value
@@ -302,7 +311,11 @@ class _Generation:
     def shape(self, value: ShapeExpr) -> Any:
         if all(isinstance(each, int) for each in value):
             return ShapeTuple(value)
-        codes = [part for each in value for part in ((USE_IMM, each) if isinstance(each, int) else (LOAD_SHAPE, self.slot(each)))]
+        codes = [
+            part
+            for each in value
+            for part in ((USE_IMM, each) if isinstance(each, int) else (LOAD_SHAPE, self.slot(each)))
+        ]
         return self.builtin("make_shape", self.heap, self.ib.imm(len(value)), *map(self.ib.imm, codes))
 
     # ---- calls ----
@@ -385,7 +398,11 @@ def _sizes_of(node: Any) -> Iterator[str]:
     """The texts of symbolic sizes that a piece of syntax names."""
     from .struct_info import sizes_in
 
-    infos = [getattr(node, "struct_info", None), *getattr(node, "sinfo_args", ()), getattr(node, "ret_struct_info", None)]
+    infos = [
+        getattr(node, "struct_info", None),
+        *getattr(node, "sinfo_args", ()),
+        getattr(node, "ret_struct_info", None),
+    ]
     for each in (size for info in infos for size in sizes_in(info)):
         if isinstance(each, (dims.SymbolicDim, Condition)):
             yield str(each)

@@ -35,7 +35,17 @@ from .struct_info import (
 )
 
 __all__ = [
-    *("Binding", "BindingBlock", "Call", "Constant", "DataTypeImm", "DataflowBlock", "DataflowVar", "Expr", "ExternFunc"),
+    *(
+        "Binding",
+        "BindingBlock",
+        "Call",
+        "Constant",
+        "DataTypeImm",
+        "DataflowBlock",
+        "DataflowVar",
+        "Expr",
+        "ExternFunc",
+    ),
     *("Function", "GlobalVar", "If", "MatchCast", "Op", "PrimValue", "SeqExpr", "ShapeExpr", "StringImm", "Tuple"),
     *("TupleGetItem", "Var", "VarBinding", "const", "get_shape_of"),
 ]
@@ -445,7 +455,9 @@ class Function(Expr):
         from .visit import substituted
 
         named = {param.name_hint: param for param in self.params}
-        values = {named.get(key, key) if isinstance(key, str) else key: as_expr(value) for key, value in binding.items()}
+        values = {
+            named.get(key, key) if isinstance(key, str) else key: as_expr(value) for key, value in binding.items()
+        }
         params = [param for param in self.params if param not in values]
         return Function(params, substituted(self.body, values), None, self.is_pure, self.attrs)
 

@@ -38,7 +38,9 @@ def _conv(args: list[Any], attrs: Attributes) -> tuple[list[Any], Attributes]:
     if len(args) != 2:
         raise ValueError("a bias")
     return args, {
-        **{"strides": attrs["strides"], "padding": attrs["pads"], "dilation": attrs["dilations"]},
+        "strides": attrs["strides"],
+        "padding": attrs["pads"],
+        "dilation": attrs["dilations"],
         "groups": attrs["groups"],
     }
 
@@ -55,7 +57,10 @@ NAMES: dict[str, tuple[str, Callable[[list[Any], Attributes], tuple[list[Any], A
     "conv": ("nn.conv{}d", _conv),
     "clip": ("clip", lambda args, attrs: ([*args, attrs["min"], attrs["max"]], {})),
     "concat": ("concat", lambda args, attrs: ([args], attrs)),
-    "layer_normalization": ("nn.layer_norm", lambda args, attrs: (args, {"axes": list(range(attrs["axis"], 0)), "epsilon": attrs["epsilon"]})),
+    "layer_normalization": (
+        "nn.layer_norm",
+        lambda args, attrs: (args, {"axes": list(range(attrs["axis"], 0)), "epsilon": attrs["epsilon"]}),
+    ),
     "tile": ("tile", _renamed(repetitions="repeats")),
 }
 

@@ -59,7 +59,9 @@ class _Lowering:
     def untyped(self, value: Any, what: str = "") -> Any:
         """Raises UntypedError."""
         name = getattr(value, "name_hint", "") or str(value).splitlines()[-1][:80]
-        raise UntypedError(f"{self.function_name}: {name}: {what or getattr(value, 'struct_info', '')} has no type of Treadle's")
+        raise UntypedError(
+            f"{self.function_name}: {name}: {what or getattr(value, 'struct_info', '')} has no type of Treadle's"
+        )
 
     def type(self, value: Any) -> Type:
         found = known_type(value.struct_info)
@@ -163,7 +165,7 @@ class _Lowering:
             return self.packed(PACKED, op, value.args, value, var)
         if not isinstance(op, Op):
             info = op.struct_info
-            if not isinstance(info, FuncStructInfo) or known_type(info) is None and not isinstance(op, GlobalVar):
+            if not isinstance(info, FuncStructInfo) or not (known_type(info) is not None or isinstance(op, GlobalVar)):
                 self.untyped(op)
             self.type(value)
             return self.bound(ir.Call(self.atom(op), tuple(map(self.atom, value.args))), var)
@@ -226,4 +228,9 @@ def _is_tensor(value: Any) -> bool:
 
 def _is_of_tensors(type_: Type) -> bool:
     fields = type_.fields if isinstance(type_, TupleType) else (type_,)
-    return all(_is_of_tensors(each) if isinstance(each, TupleType) else isinstance(each, TensorType) and UNKNOWN not in each.shape for each in fields)
+    return all(
+        _is_of_tensors(each)
+        if isinstance(each, TupleType)
+        else isinstance(each, TensorType) and UNKNOWN not in each.shape
+        for each in fields
+    )

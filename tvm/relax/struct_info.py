@@ -100,9 +100,7 @@ class PrimStructInfo(StructInfo):
         value = dtype if is_value else value
         if isinstance(value, (list, tuple)):
             raise CheckError(f"PrimStructInfo: expected a number or an element type, got {value!r}")
-        known = (
-            "bool" if isinstance(value, (bool, Condition)) else "float64" if isinstance(value, float) else "int64"
-        )
+        known = "bool" if isinstance(value, (bool, Condition)) else "float64" if isinstance(value, float) else "int64"
         given = str(getattr(value, "dtype", known)) if value is not None else dtype
         object.__setattr__(self, "dtype", given or "int64")
         object.__setattr__(self, "value", value)
@@ -143,9 +141,7 @@ class ShapeStructInfo(StructInfo):
         """Raises CheckError for anything but a list of sizes, and for one and `ndim`."""
         if values is not None and ndim != -1:
             raise CheckError(f"ShapeStructInfo: got {len(values)} sizes and ndim {ndim}; give one of them")
-        object.__setattr__(
-            self, "values", None if values is None else ShapeExpr(_several("ShapeStructInfo", values))
-        )
+        object.__setattr__(self, "values", None if values is None else ShapeExpr(_several("ShapeStructInfo", values)))
         object.__setattr__(self, "ndim", ndim if values is None else len(values))
 
     @property
@@ -350,8 +346,6 @@ def bind_sizes(declared: Sequence[Any], given: Sequence[Any]) -> Mapping[str, An
         pairs = zip(sizes_in(mine), sizes_in(other), strict=False) if type(mine) is type(other) else ()
         found.update((str(a), b) for a, b in pairs if dims.is_variable(a))
     return found
-
-
 
 
 def is_base_of(base: Any, derived: Any) -> bool:

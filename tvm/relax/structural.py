@@ -54,7 +54,7 @@ class _Comparison:
             return False
         if isinstance(a, ExternFunc):
             return a.global_symbol == b.global_symbol
-        if isinstance(a, StructInfo) or isinstance(a, Condition):
+        if isinstance(a, (StructInfo, Condition)):
             return all(self.same(getattr(a, name), getattr(b, name)) for name in a.__dataclass_fields__)
         if isinstance(a, Function):
             return self.functions(a, b)
@@ -105,7 +105,9 @@ def structural_hash(node: Any, map_free_vars: bool = False) -> int:
     if isinstance(node, IRModule):
         return hash(tuple((name, structural_hash(each)) for name, each in sorted(node._functions.items())))
     if isinstance(node, _SYNTAX):
-        return hash((type(node).__name__, *(structural_hash(getattr(node, name)) for name in node.parts if name != "name_hint")))
+        return hash(
+            (type(node).__name__, *(structural_hash(getattr(node, name)) for name in node.parts if name != "name_hint"))
+        )
     if isinstance(node, (tuple, list)):
         return hash(tuple(map(structural_hash, node)))
     if isinstance(node, StructInfo):

@@ -50,7 +50,10 @@ def replaced(node: Any, change: Callable[[Any], Any]) -> Any:
     if isinstance(node, (Var, GlobalVar, Op, Constant)):
         return node
     made = [replaced(getattr(node, name), change) for name in node.parts]
-    if all(new is getattr(node, name) or new == () == getattr(node, name) for new, name in zip(made, node.parts, strict=True)):
+    if all(
+        new is getattr(node, name) or new == () == getattr(node, name)
+        for new, name in zip(made, node.parts, strict=True)
+    ):
         return node
     return type(node)(*made)
 
@@ -65,5 +68,3 @@ def free_vars(node: Any) -> list[Var]:
     bound = {each.var for each in walk(node) if isinstance(each, Binding)}
     bound |= {param for each in walk(node) if isinstance(each, Function) for param in each.params}
     return list(dict.fromkeys(each for each in walk(node) if isinstance(each, Var) and each not in bound))
-
-

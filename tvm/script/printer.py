@@ -133,7 +133,8 @@ class _Printer:
             self.line(f"I.module_attrs({self.attribute(module.attrs)})")
         if module.global_infos:
             infos = ", ".join(
-                f"{json.dumps(name)}: [{', '.join(map(self.any, several))}]" for name, several in module.global_infos.items()
+                f"{json.dumps(name)}: [{', '.join(map(self.any, several))}]"
+                for name, several in module.global_infos.items()
             )
             self.line(f"I.module_global_infos({{{infos}}})")
         order = list(module._functions)
@@ -163,15 +164,27 @@ class _Printer:
             self.line("# from tvm.script import relax as R")
             self.line("")
         is_private = "global_symbol" not in function.attrs and not is_nested
-        options = [f"{key}={value}" for key, value in (("private", is_private), ("pure", function.is_pure)) if value == (key == "private")]
+        options = [
+            f"{key}={value}"
+            for key, value in (("private", is_private), ("pure", function.is_pure))
+            if value == (key == "private")
+        ]
         self.line(f"@R.function({', '.join(options)})" if options else "@R.function")
         shown = identifier(name)
         if not is_nested:
             self.current = name
             self.note(NAMES, name, shown, shown)
         outer = self.quoted, self.sizes, self.needed, self.in_function, self.calls_global
-        self.quoted, self.in_function, self.sizes, self.needed, self.calls_global = True, True, set(self.sizes), {}, False
-        params = [f"{self.bind(param)}: {self.info(param.struct_info or ObjectStructInfo())}" for param in function.params]
+        self.quoted, self.in_function, self.sizes, self.needed, self.calls_global = (
+            True,
+            True,
+            set(self.sizes),
+            {},
+            False,
+        )
+        params = [
+            f"{self.bind(param)}: {self.info(param.struct_info or ObjectStructInfo())}" for param in function.params
+        ]
         result = self.info(function.ret_struct_info)
         self.quoted = False
         self.line(f"def {shown}({', '.join(params)}) -> {result}:")
@@ -286,7 +299,12 @@ class _Printer:
             self.body(branch, self.line)
             return
         last = bindings[-1] if bindings else None
-        if last is None or last.var is not branch.body or isinstance(last.var, DataflowVar) or self.counts[last.var] > 2:
+        if (
+            last is None
+            or last.var is not branch.body
+            or isinstance(last.var, DataflowVar)
+            or self.counts[last.var] > 2
+        ):
             for block in branch.blocks:
                 self.statements(block)
             self.line(f"{shown} = {self.any(branch.body)}")
@@ -505,7 +523,11 @@ class _Printer:
         return f'R.Prim("{value.dtype}")' if value.value is None else f"R.Prim(value={self.number(value.value)})"
 
     def _ShapeStructInfo(self, value: ShapeStructInfo) -> str:
-        return f"R.Shape(ndim={value.ndim})" if value.values is None else f"R.Shape([{', '.join(map(self.size, value.values))}])"
+        return (
+            f"R.Shape(ndim={value.ndim})"
+            if value.values is None
+            else f"R.Shape([{', '.join(map(self.size, value.values))}])"
+        )
 
     def _TensorStructInfo(self, value: TensorStructInfo) -> str:
         parts = []
@@ -573,5 +595,3 @@ def _data(array: np.ndarray) -> Any:
         return {"dtype": dtype.name, "shape": list(array.shape), "texts": strings.listed(array)}
     data = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
     return {"dtype": dtype.name, "shape": list(array.shape), "data": data}
-
-

@@ -7,109 +7,47 @@ What needs functions of TIR is refused, by name and line.
 from __future__ import annotations
 
 import ast
-import contextlib
+import base64
 import inspect
 import json
-import operator
 import sys
 import textwrap
-import types
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from ...formats import dims, limits, strings
+from ...formats import dims, strings
 from ...formats.dtypes import DType
-from ...formats.messages.errors import ParseError, TreadleError, UnsupportedNameError
-from ...formats.messages.names import near
-from ..error import DiagnosticError
 from ..relax import expr
-from ..relax.block_builder import BlockBuilder, check_dataflow
+from ..relax.block_builder import check_dataflow
 from ..relax.expr import Call, ExternFunc, Function, GlobalVar, Var
 from ..relax.module import IRModule, VDevice
 from ..relax.node import Node
-from ..relax.op import TIR
 from ..relax.struct_info import (
     Condition,
     FuncStructInfo,
     ObjectStructInfo,
-    StructInfo,
     TupleStructInfo,
     defined_names,
     erased,
     is_base_of,
     sizes_in,
 )
+from .expressions import Expressions, closure_of, kind_of, quoted_size
+from .names import BY_MODULE, Cast, Macro, Own, PrimFunc, ScriptError, TirError, known_names
 
-__all__ = ["from_source", "function", "ir_module", "macro", "parse"]
-
-NESTING = 100  # statements and expressions in each other
-_BINARY = {
-    **{ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv},
-    **{ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow, ast.MatMult: operator.matmul},
-}
-_COMPARE: dict[type, tuple[str, Callable[..., Any]]] = {
-    **{ast.Lt: ("<", operator.lt), ast.LtE: ("<=", operator.le), ast.Gt: (">", operator.gt)},
-    **{ast.GtE: (">=", operator.ge), ast.Eq: ("==", operator.eq), ast.NotEq: ("!=", operator.ne)},
-}
-_UNARY = {ast.USub: operator.neg, ast.UAdd: operator.pos}
-_ATTRIBUTES = {"astype", "dtype", "fields", "ndim", "params", "ret", "shape", "struct_info", "value", "values"}
-
-
-class ScriptError(ParseError, DiagnosticError):
-    """A text that is not TVMScript, with line and column."""
-
-
-class TirError(UnsupportedNameError, DiagnosticError):
-    """A text that needs functions of TIR."""
-
-
-@dataclass
-class Names:
-    """What stands behind R, T, I or `relax`: names, and nothing else."""
-
-    name: str
-    members: Mapping[str, Any]
-
-
-class Own:
-    """The module that is being read, within it: `cls.f` is a function of it."""
-
-
-@dataclass
-class Cast:
-    """`R.match_cast`, which a statement gives a name."""
-
-    value: Any
-    info: Any
-
-
-@dataclass
-class Macro:
-    """A function whose statements are put where it is called."""
-
-    node: ast.FunctionDef
-    env: Mapping[str, Any]
-    is_hygienic: bool
-    origin: Any
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Raises ScriptError: only a reader calls it."""
-        raise ScriptError(f"the macro {self.node.name} is called outside of a function that is read")
-
-
-class PrimFunc:
-    """A function of TIR that stands in a class or beside one: using it says that there are none."""
-
-    def __init__(self, function: Any) -> None:
-        code = getattr(function, "__code__", None)
-        self.name = getattr(function, "__name__", "")
-        self.line = getattr(code, "co_firstlineno", 0)
-
-
-# ---- from where it is read ----
+__all__ = [
+    "PrimFunc",
+    "ScriptError",
+    "TirError",
+    "from_source",
+    "function",
+    "ir_module",
+    "macro",
+    "parse",
+    "quoted_size",
+]
 
 
 def from_source(source: Any, extra_vars: Mapping[str, Any] | None = None, check_well_formed: bool = True) -> Any:
@@ -137,20 +75,12 @@ def _of_object(source: Any, extra: dict[str, Any]) -> Any:
         each = getattr(each, "__wrapped__", each)
         env.update(getattr(each, "__globals__", {}))
         if hasattr(each, "__closure__"):
-            env.update(_closure(each))
+            env.update(closure_of(each))
     reader = _Reader("".join(text), {**extra, **env}, first - 1, inspect.getsourcefile(source) or "")
     if isinstance(node, ast.ClassDef):
         return reader.module(node)
     assert isinstance(node, ast.FunctionDef)
     return reader.function(node)
-
-
-def _closure(function: Any) -> dict[str, Any]:
-    found = {}
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        with contextlib.suppress(ValueError):  # not bound yet
-            found[name] = cell.cell_contents
-    return found
 
 
 def _around() -> dict[str, Any]:
@@ -192,70 +122,15 @@ def macro(f: Any = None, hygienic: bool = True) -> Any:
     text, _ = inspect.getsourcelines(f)
     (node,) = ast.parse(textwrap.dedent("".join(text))).body
     assert isinstance(node, ast.FunctionDef)
-    env = {**f.__globals__, **_closure(f)} if hygienic else {}
+    env = {**f.__globals__, **closure_of(f)} if hygienic else {}
     return Macro(node, env, hygienic, f)
-
-
-def quoted_size(text: str) -> Any:
-    """A size that stands in quotes: `"n"`, `"2 * n"`, `"T.max(n, 20)"`; "?" is one that is not known. Raises ScriptError."""
-    if text == "?":
-        return "?"
-    try:
-        node = ast.parse(text, mode="eval").body
-    except (SyntaxError, RecursionError, MemoryError, ValueError):
-        raise ScriptError(f"{text!r}: expected a size, as 'n' or '2 * n'") from None
-    names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)} - {"T"}
-    reader = _Reader(text, {name: dims.named(name) for name in names}, 0, "")
-    return reader.value(node)
 
 
 # ---- reading ----
 
 
-class _Reader:
-    def __init__(self, source: str, env: dict[str, Any], first: int, file: str) -> None:
-        self.source, self.first, self.file = source, first, file
-        self.names: dict[str, Any] = {**_known(), **env}  # what was there before the text
-        self.scopes: list[dict[str, Any]] = [{}]
-        self.builder = BlockBuilder()
-        self.attrs: list[dict[str, Any]] = []
-        self.is_dataflow = False
-        self.depth = 0
-        self.metadata: Mapping[str, Any] = {}
-        self.globals: dict[str, GlobalVar] = {}
-        self.infos: dict[str, list[Any]] = {}
-        self.reading = self.path = self.ending = ""  # the function, and the branches in it
-
-    # ---- errors ----
-
-    def fail(self, node: ast.AST, message: str) -> Any:
-        """Raises ScriptError."""
-        raise ScriptError(f"{self.place(node)}: {message}")
-
-    def place(self, node: ast.AST) -> str:
-        line, column = getattr(node, "lineno", 1) + self.first, getattr(node, "col_offset", 0) + 1
-        return f"{self.file}{', ' if self.file else ''}line {line}, column {column}"
-
-    @contextlib.contextmanager
-    def at(self, node: ast.AST) -> Iterator[None]:
-        """Errors within say where; depth is bounded."""
-        self.depth += 1
-        if self.depth > NESTING:
-            self.fail(node, f"statements and expressions are nested deeper than {NESTING}")
-        try:
-            yield
-        except ScriptError as error:
-            if "line " in str(error):
-                raise
-            raise ScriptError(f"{self.place(node)}: {error}") from None
-        except UnsupportedNameError as error:
-            if "line " in str(error):
-                raise
-            raise TirError(f"{self.place(node)}: {error}") from None
-        except (TreadleError, TypeError, ValueError, KeyError, IndexError, NotImplementedError, ArithmeticError) as error:
-            raise ScriptError(f"{self.place(node)}: {error}") from error
-        finally:
-            self.depth -= 1
+class _Reader(Expressions):
+    """Binds statements with a builder."""
 
     # ---- texts and modules ----
 
@@ -273,16 +148,22 @@ class _Reader:
             elif isinstance(node, ast.Expr):
                 found = None if isinstance(node.value, ast.Constant) else self.value(node.value)
             else:
-                self.fail(node, f"expected a class with @I.ir_module or a function with @R.function, got {_kind(node)}")
-        return found if found is not None else self.fail(tree, "expected a class with @I.ir_module or a function with @R.function")
+                self.fail(
+                    node, f"expected a class with @I.ir_module or a function with @R.function, got {kind_of(node)}"
+                )
+        return (
+            found
+            if found is not None
+            else self.fail(tree, "expected a class with @I.ir_module or a function with @R.function")
+        )
 
     def imported(self, node: ast.Import | ast.ImportFrom) -> None:
         """The names of TVM's imports; others are not looked at. Raises ScriptError for another module."""
         module = getattr(node, "module", "") or ""
         for alias in node.names:
             name = alias.name
-            if module in ("tvm.script", "tvm.script.parser") and name in _BY_MODULE:
-                self.names[alias.asname or name] = _known()[_BY_MODULE[name]]
+            if module in ("tvm.script", "tvm.script.parser") and name in BY_MODULE:
+                self.names[alias.asname or name] = known_names()[BY_MODULE[name]]
             elif (module or name).split(".")[0] not in ("tvm", "numpy", "__future__"):
                 self.fail(node, f"import {module or name}: a text names modules of tvm.script alone")
 
@@ -317,7 +198,7 @@ class _Reader:
             elif isinstance(each, ast.Expr) and isinstance(each.value, ast.Call):
                 self.of_module(each.value, made)
             elif not isinstance(each, (ast.Pass, ast.Expr)):
-                self.fail(each, f"expected a function with @R.function, got {_kind(each)}")
+                self.fail(each, f"expected a function with @R.function, got {kind_of(each)}")
         names = self.metadata.get("treadle.names", {})
         for each in node.body:
             if isinstance(each, ast.FunctionDef):
@@ -383,7 +264,9 @@ class _Reader:
         own = known if name == "vdevice" else [each for each in known if each.target.split()[0] == name]
         at = int(number or 0)
         found = own[at] if at < len(own) else VDevice(name, at)
-        return type(info)(info.shape if info.sizes is None else info.sizes, info.dtype, found) if info.ndim >= 0 else info
+        return (
+            type(info)(info.shape if info.sizes is None else info.sizes, info.dtype, found) if info.ndim >= 0 else info
+        )
 
     def function(self, node: ast.FunctionDef, is_nested: bool = False) -> Function:
         """A function with @R.function."""
@@ -397,11 +280,11 @@ class _Reader:
             sizes = [each for info in infos for each in sizes_in(info)]
             missing = {name for each in sizes for name in _variables(each)} - defined_names(infos)
             if missing and not is_nested:
-                self.fail(node, f"{node.name}: the size {min(missing)} is not defined; a parameter's shape names it alone")
+                self.fail(
+                    node, f"{node.name}: the size {min(missing)} is not defined; a parameter's shape names it alone"
+                )
             real = self.metadata.get("treadle.names", {}).get(node.name, {})
-            params = [
-                Var(real.get(each.arg, each.arg), info) for each, info in zip(node.args.args, infos, strict=True)
-            ]
+            params = [Var(real.get(each.arg, each.arg), info) for each, info in zip(node.args.args, infos, strict=True)]
             for each, param in zip(node.args.args, params, strict=True):
                 self.scopes[-1][each.arg] = param
             declared = None if node.returns is None else self.info(node.returns, node)
@@ -431,19 +314,10 @@ class _Reader:
         found = (value for scope in self.scopes for value in scope.values())
         return defined_names([each.struct_info for each in found if isinstance(each, Var)])
 
-    @contextlib.contextmanager
-    def scope(self) -> Iterator[dict[str, Any]]:
-        """Names that are bound within are forgotten after it."""
-        self.scopes.append({})
-        try:
-            yield self.scopes[-1]
-        finally:
-            self.scopes.pop()
-
     # ---- statements ----
 
     def statements(self, nodes: list[ast.stmt], owner: ast.AST) -> Any:
-        """Binds the statements of a function's body; its result. Raises ScriptError where there is none, and where more follows."""
+        """Binds a function's statements; its result. Raises ScriptError where there is none, and where more follows."""
         for number, node in enumerate(nodes):
             returned = self.statement(node)
             if returned is not None:
@@ -457,7 +331,7 @@ class _Reader:
         with self.at(node):
             found = getattr(self, f"_{type(node).__name__}", None)
             if found is None:
-                self.fail(node, f"{_kind(node)} is no statement of TVMScript")
+                self.fail(node, f"{kind_of(node)} is no statement of TVMScript")
             return found(node)
 
     def _Pass(self, node: ast.Pass) -> None:
@@ -492,7 +366,7 @@ class _Reader:
                 self.assign(each, part, node)
             return
         if not isinstance(target, ast.Name):
-            self.fail(target, f"expected a name, got {_kind(target)}")
+            self.fail(target, f"expected a name, got {kind_of(target)}")
         name = target.id  # type: ignore[attr-defined]
         self.scopes[-1][name] = self.bound(name, value, node, info)
 
@@ -508,7 +382,9 @@ class _Reader:
         real = self.real(name)
         if isinstance(value, Cast):
             made = self.builder.cast(real, value.value, info or value.info, is_output)
-        elif isinstance(value, (expr.Expr, expr.ShapeExpr)) or (isinstance(value, tuple) and not isinstance(value, Node)):
+        elif isinstance(value, (expr.Expr, expr.ShapeExpr)) or (
+            isinstance(value, tuple) and not isinstance(value, Node)
+        ):
             value = expr.as_expr(value)
             made = self.builder.bind(real, value, self.annotated(value, info, node), is_output)
             if info is not None and isinstance(value, Call):
@@ -645,214 +521,6 @@ class _Reader:
         itself.struct_info_ = made.struct_info
         self.builder.emit_normalized(expr.VarBinding(itself, made))
 
-    # ---- expressions ----
-
-    def value(self, node: ast.AST) -> Any:
-        """What an expression stands for: an expression of Relax, a struct info, a number, a name's value …"""
-        with self.at(node):
-            if isinstance(node, ast.Constant):
-                if isinstance(node.value, (bytes, complex)) or node.value is Ellipsis:
-                    self.fail(node, f"{node.value!r} is no value of TVMScript")
-                return node.value
-            if isinstance(node, ast.Name):
-                return self.name(node)
-            if isinstance(node, (ast.Tuple, ast.List)):
-                parts = [self.value(each) for each in node.elts]
-                return tuple(parts) if isinstance(node, ast.Tuple) else parts
-            if isinstance(node, ast.Dict):
-                keys = [self.value(key) if key is not None else self.fail(node, "**: expected keys") for key in node.keys]
-                return dict(zip(keys, map(self.value, node.values), strict=True))
-            found = getattr(self, f"_{type(node).__name__}", None) if isinstance(node, ast.expr) else None
-            if found is None:
-                self.fail(node, f"{_kind(node)} is no expression of TVMScript")
-            return found(node)
-
-    def name(self, node: ast.Name) -> Any:
-        for scope in reversed(self.scopes):
-            if node.id in scope:
-                return scope[node.id]
-        if node.id in self.names:
-            return self.known(self.names[node.id])
-        known = [*(name for scope in self.scopes for name in scope), *_known()]
-        return self.fail(node, f"the name {node.id} is not defined{near(node.id, known)}")
-
-    def known(self, value: Any) -> Any:
-        """A value from outside: modules of TVM's are their names."""
-        if isinstance(value, types.ModuleType):
-            return _known().get(_ALIASES.get(value.__name__, ""), value)
-        return value
-
-    def _Attribute(self, node: ast.Attribute) -> Any:
-        base = self.value(node.value)
-        name = node.attr
-        if isinstance(base, Own):
-            if name not in self.globals:
-                self.fail(node, f"the module has no function {name}{near(name, self.globals)}")
-            return self.globals[name]
-        if isinstance(base, Names):
-            if name not in base.members:
-                self.fail(node, f"{base.name} has no {name}{near(name, base.members)}")
-            return self.known(base.members[name])
-        if name.startswith("_"):
-            self.fail(node, f"{name}: names that begin with _ are not looked at")
-        if isinstance(base, types.SimpleNamespace):
-            if not hasattr(base, name):
-                self.fail(node, f"there is no operator {name}{near(name, vars(base))}")
-            return vars(base)[name]
-        if isinstance(base, (Node, dims.SymbolicDim)) and name not in _ATTRIBUTES:
-            self.fail(node, f"{name}: expected one of {', '.join(sorted(_ATTRIBUTES))}")
-        if isinstance(base, (types.FunctionType, type)) and not isinstance(base, type(_known)) and not _is_enum(base):
-            self.fail(node, f"{name} of {ast.unparse(node.value)}: a text looks at names of R, T, I and relax")
-        return self.known(getattr(base, name))
-
-    def _Call(self, node: ast.Call) -> Any:
-        callee = self.value(node.func)
-        if any(isinstance(each, ast.Starred) for each in node.args) or any(key.arg is None for key in node.keywords):
-            self.fail(node, "* and **: expected arguments one by one")
-        args = [self.value(each) for each in node.args]
-        options = {str(key.arg): self.value(key.value) for key in node.keywords}
-        if callee is MATCH_CAST:
-            value, info = (*args, *options.values())
-            return Cast(self.builder.leaf(expr.as_expr(value)), self.info_of(info, node))
-        if isinstance(callee, Macro):
-            return self.expanded(callee, args, options, node)
-        if isinstance(callee, PrimFunc) or any(callee is each for each in TIR.values()):
-            name = getattr(callee, "name", "") or getattr(callee, "__name__", "")
-            raise TirError(
-                f"{self.place(node)}: {name} is a function of TIR, or calls one; Treadle's compiler makes kernels of "
-                "operators, and R.call_dps_packed calls functions of Python"
-            )
-        if isinstance(callee, types.MethodType) and isinstance(callee.__self__, expr.Expr) and callee.__name__ == "astype":
-            return callee(*args, **options)
-        if isinstance(callee, expr.Expr):
-            if isinstance(callee, ExternFunc):
-                return callee(*args, **options)
-            return Call(callee, args, None, options.get("sinfo_args", ()))
-        from ..relay.expr import GlobalVar as AnyGlobal
-
-        if isinstance(callee, AnyGlobal):
-            return Call(GlobalVar(callee.name_hint, getattr(callee, "struct_info", None)), args)
-        if not _is_allowed(callee):
-            self.fail(node, f"{ast.unparse(node.func)} is not called: a text calls names of R, T, I and relax alone")
-        if callee is _known()["T"].members.get("cast"):
-            self.fail(node, "T.cast: sizes are int64")
-        return callee(*args, **options)
-
-    def info_of(self, value: Any, node: ast.AST) -> StructInfo:
-        from .relax import as_info
-
-        return as_info(value)
-
-    def expanded(self, macro: Macro, args: list[Any], options: dict[str, Any], node: ast.AST) -> Any:
-        """The value that a macro returns, its statements bound here."""
-        names = [each.arg for each in macro.node.args.args]
-        given = {**dict(zip(names, args, strict=False)), **options}
-        if given.keys() != set(names):
-            self.fail(node, f"the macro {macro.node.name} takes {', '.join(names)}")
-        outer, known = self.scopes, self.names
-        env = macro.env if macro.is_hygienic else {**macro.origin.__globals__, **_closure(macro.origin)}
-        self.scopes, self.names = ([given] if macro.is_hygienic else [*outer, given]), {**known, **env}
-        try:
-            return self.statements(macro.node.body, macro.node)
-        finally:
-            self.scopes, self.names = outer, known
-
-    def _Subscript(self, node: ast.Subscript) -> Any:
-        base, index = self.value(node.value), self.value(node.slice)
-        if isinstance(base, expr.Expr) and not isinstance(index, int):
-            self.fail(node, f"a field of a tuple has a number, got {index!r}")
-        return base[index]
-
-    def _BinOp(self, node: ast.BinOp) -> Any:
-        left, right = self.value(node.left), self.value(node.right)
-        found = _BINARY.get(type(node.op))
-        if found is None or isinstance(left, str) or isinstance(right, str):
-            self.fail(node, f"{ast.unparse(node)} is no expression of TVMScript")
-        if isinstance(node.op, (ast.Pow, ast.Mult)) and isinstance(left, int) and isinstance(right, int):
-            if abs(left) > limits.DIMENSION or abs(right) > (64 if isinstance(node.op, ast.Pow) else limits.DIMENSION):
-                self.fail(node, "a number that is too large")
-        return found(left, right)  # type: ignore[misc]
-
-    def _UnaryOp(self, node: ast.UnaryOp) -> Any:
-        found = _UNARY.get(type(node.op))
-        return found(self.value(node.operand)) if found else self.fail(node, f"{ast.unparse(node)} is no expression of TVMScript")
-
-    def _Compare(self, node: ast.Compare) -> Any:
-        if len(node.ops) != 1 or type(node.ops[0]) not in _COMPARE:
-            self.fail(node, f"{ast.unparse(node)}: expected one comparison")
-        text, compare = _COMPARE[type(node.ops[0])]
-        left, right = self.value(node.left), self.value(node.comparators[0])
-        if isinstance(left, dims.SymbolicDim) or isinstance(right, dims.SymbolicDim):
-            return Condition(text, left, right)
-        return compare(left, right)
-
-
-# ---- what a text may name and call ----
-
-MATCH_CAST = object()
-_BY_MODULE = {"ir": "I", "tir": "T", "relax": "R"}
-_PACKAGE = __package__.rpartition(".")[0]
-_ALIASES = {
-    **{f"{__package__}.{name}": letter for name, letter in _BY_MODULE.items()},
-    f"{_PACKAGE}.relax": "relax",
-    f"{_PACKAGE}.relax.op": "op",
-    f"{_PACKAGE}": "tvm",
-}
-_CACHE: dict[str, Any] = {}
-
-
-def _known() -> dict[str, Any]:
-    """The names that a text has."""
-    if not _CACHE:
-        from .. import relax as relax_names
-        from .. import tir as sizes
-        from . import ir, relax, tir
-
-        own = {name: getattr(relax, name) for name in relax.__all__}
-        numbers = {name: getattr(tir, name) for name in ("max", "min", *_NUMBERS)}
-        syntax = {name: getattr(relax_names, name) for name in _SYNTAX}
-        members = {name: getattr(ir, name) for name in ir.__all__}
-        _CACHE.update(
-            R=Names("R", {**own, "match_cast": MATCH_CAST}),
-            T=Names("T", numbers),
-            I=Names("I", members),
-            op=Names("relax.op", own),
-            relax=Names("relax", {**syntax, "op": Names("relax.op", own)}),
-        )
-        tir_names = Names("tir", {name: getattr(sizes, name) for name in ("Var", "max", "min", "floordiv", "floormod")})
-        _CACHE["tvm"] = Names("tvm", {"relax": _CACHE["relax"], "tir": tir_names, "ir": Names("ir", {"VDevice": VDevice})})
-        _CACHE["float"] = float
-        allowed = [*own.values(), *numbers.values(), *syntax.values(), *members.values(), *tir_names.members.values()]
-        _CALLED.extend([*allowed, VDevice, float, np.array, *_NUMPY])
-    return _CACHE
-
-
-_NUMBERS = ("bool", "int8", "int16", "int32", "int64", "uint8", "float16", "float32", "float64")
-_NUMPY = [getattr(np, name) for name in _NUMBERS if name != "bool"]
-_SYNTAX = """
-    Call Constant DataTypeImm DynTensorType ExternFunc FuncStructInfo ObjectStructInfo PrimStructInfo PrimValue ShapeExpr
-    ShapeStructInfo StringImm TensorStructInfo Tuple TupleGetItem TupleStructInfo call_dps_packed call_packed call_pure_packed
-    call_tir const
-""".split()
-_CALLED: list[Any] = []
-
-
-def _is_allowed(callee: Any) -> bool:
-    from ..relax.op.table import Operator
-
-    _known()
-    return isinstance(callee, (Operator, StructInfo)) or any(callee is each for each in _CALLED)
-
-
-def _is_enum(value: Any) -> bool:
-    import enum
-
-    return isinstance(value, type) and issubclass(value, enum.Enum)
-
-
-def _kind(node: ast.AST) -> str:
-    return f"`{ast.unparse(node).splitlines()[0][:60]}`"
-
 
 def _variables(value: Any) -> list[str]:
     if isinstance(value, Condition):
@@ -867,11 +535,7 @@ def _may_be(info: Any, own: Any) -> bool:
 
 def _tensor(data: Mapping[str, Any]) -> np.ndarray:
     """A tensor of the metadata. Raises ValueError, KeyError where it is none."""
-    import base64
-
     dtype, shape = DType.of(data["dtype"]), tuple(data["shape"])
     if "texts" in data:
         return strings.to_numbers(np.array([str(each) for each in data["texts"]], object)).reshape(shape)
     return np.frombuffer(base64.b64decode(data["data"]), dtype.numpy).reshape(shape)
-
-

@@ -6,7 +6,10 @@ from typing import Any
 
 from ...formats.messages.errors import CheckError, ParseError
 from ..relax import expr, op
-from ..relax.expr import ExternFunc, ShapeExpr, TupleGetItem, const
+from ..relax.expr import ExternFunc as ExternFunc
+from ..relax.expr import ShapeExpr
+from ..relax.expr import TupleGetItem as TupleGetItem
+from ..relax.expr import const as const
 from ..relax.struct_info import (
     FuncStructInfo,
     ObjectStructInfo,
@@ -17,12 +20,25 @@ from ..relax.struct_info import (
     TupleStructInfo,
 )
 from ..relax.ty import PackedFuncType
-from .reader import function, macro, quoted_size
+from .reader import function as function
+from .reader import macro as macro
+from .reader import quoted_size
 
 globals().update({name: getattr(op, name) for name in op.__all__})
 __all__ = [
     *op.__all__,
-    *("Callable", "ExternFunc", "Object", "PackedFunc", "Prim", "Shape", "ShapeExpr", "Tensor", "Tuple", "TupleGetItem"),
+    *(
+        "Callable",
+        "ExternFunc",
+        "Object",
+        "PackedFunc",
+        "Prim",
+        "Shape",
+        "ShapeExpr",
+        "Tensor",
+        "Tuple",
+        "TupleGetItem",
+    ),
     *("const", "dtype", "function", "macro", "prim_value", "shape", "str", "tuple"),
 ]
 Object, PackedFunc = ObjectStructInfo(), PackedFuncType()
@@ -119,5 +135,3 @@ def dtype(value: py_str) -> expr.DataTypeImm:
 def tuple(*fields: Any) -> expr.Tuple:
     """A tuple."""
     return expr.Tuple(fields)
-
-

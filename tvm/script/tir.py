@@ -9,7 +9,7 @@ import numpy as np
 
 from ...formats import dims
 from ..modules.containers import FloatImm, IntImm
-from ..tir import max, min  # noqa: A004
+from ..tir import max, min
 from .reader import PrimFunc
 
 __all__ = ["Size", "max", "min", "prim_func"]
@@ -36,8 +36,9 @@ def _number(name: str) -> Any:
     return number
 
 
+NUMBERS = ("bool", "int8", "int16", "int32", "int64", "uint8", "float16", "float32", "float64")
 int64 = _number("int64")
-globals().update({name: _number(name) for name in "bool int8 int16 int32 uint8 float16 float32 float64".split()})
+globals().update({name: _number(name) for name in NUMBERS if name != "int64"})
 
 
 def prim_func(function: Any = None, **_: Any) -> Any:

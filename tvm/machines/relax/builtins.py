@@ -122,7 +122,12 @@ def compute_condition(heap: Tensor, comparison: str, left: str, right: str, *kno
 
 
 _COMPARISONS: dict[str, Any] = {
-    **{"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne}
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
 }
 
 

@@ -14,17 +14,21 @@ from ...relay.op.table import TABLE as RELAY
 from ...relay.op.table import rank_of, shape_of, type_of
 from .table import Rows, element_type, numbers_of, register
 
-UNARY = """
+_ONE = """
     abs acos acosh asin asinh atan atanh bitwise_not ceil cos cosh erf exp floor isfinite isinf isnan log logical_not negative
     round rsqrt sigmoid sign sin sinh sqrt square tan tanh
-""".split()
-BINARY = """
+"""
+_TWO = """
     add bitwise_and bitwise_or bitwise_xor divide equal floor_divide greater greater_equal left_shift less less_equal
     logical_and logical_or logical_xor maximum minimum mod multiply not_equal power right_shift subtract
-""".split()
+"""
+UNARY, BINARY = _ONE.split(), _TWO.split()
 OTHER_WORDS = {
-    **{"bitwise_not": "bitwise_invert", "left_shift": "shift_left", "right_shift": "shift_right"},
-    **{"mod": "remainder", "power": "pow"},
+    "bitwise_not": "bitwise_invert",
+    "left_shift": "shift_left",
+    "mod": "remainder",
+    "power": "pow",
+    "right_shift": "shift_right",
 }
 REDUCTIONS = ("max", "mean", "min", "prod", "sum")
 
@@ -54,7 +58,7 @@ def _conv(count: int) -> Callable[..., Any]:
     space, ones, zeros = "DHW"[3 - count :], (1,) * count, (0,) * (2 * count)
     layout, kernel = f"NC{space}", f"OI{space}"
 
-    def body(  # noqa: PLR0913  Relax's own signature
+    def body(
         data,
         weight,
         *,
@@ -70,11 +74,22 @@ def _conv(count: int) -> Callable[..., Any]:
         kinds = {"data_layout": data_layout, "kernel_layout": kernel_layout, "out_dtype": out_dtype}
         if data_layout == layout and kernel_layout == kernel and out_dtype is None:
             channels, (outputs, own_channels, *size) = type_of(data).shape[1], type_of(weight).shape
-            if groups == 1 and channels != own_channels and not (isinstance(channels, int) and isinstance(own_channels, int)):
+            if (
+                groups == 1
+                and channels != own_channels
+                and not (isinstance(channels, int) and isinstance(own_channels, int))
+            ):
                 weight = match_shape(weight, (outputs, channels, *size))  # a run says whether they are one
             return own.conv(data, weight, strides=strides, pads=padding, dilations=dilation, groups=groups)
         return relay(
-            f"nn.conv{count}d", data, weight, strides=strides, padding=padding, dilation=dilation, groups=groups, **kinds
+            f"nn.conv{count}d",
+            data,
+            weight,
+            strides=strides,
+            padding=padding,
+            dilation=dilation,
+            groups=groups,
+            **kinds,
         )
 
     return body
@@ -83,7 +98,7 @@ def _conv(count: int) -> Callable[..., Any]:
 def _transposed(count: int) -> Callable[..., Any]:
     space, ones, zeros = "DHW"[3 - count :], (1,) * count, (0,) * (2 * count)
 
-    def body(  # noqa: PLR0913
+    def body(
         data,
         weight,
         *,
@@ -100,8 +115,14 @@ def _transposed(count: int) -> Callable[..., Any]:
         return relay(
             f"nn.conv{count}d_transpose",
             *(data, weight),
-            **{"strides": strides, "padding": padding, "output_padding": output_padding, "dilation": dilation},
-            **{"groups": groups, "data_layout": data_layout, "kernel_layout": kernel_layout, "out_dtype": out_dtype},
+            strides=strides,
+            padding=padding,
+            output_padding=output_padding,
+            dilation=dilation,
+            groups=groups,
+            data_layout=data_layout,
+            kernel_layout=kernel_layout,
+            out_dtype=out_dtype,
         )
 
     return body
@@ -119,7 +140,10 @@ def _pool(name: str, count: int) -> Callable[..., Any]:
         return relay(
             f"nn.{name}_pool{count}d",
             data,
-            **{"pool_size": pool_size, "strides": strides or pool_size, "padding": padding, "dilation": dilation},
+            pool_size=pool_size,
+            strides=strides or pool_size,
+            padding=padding,
+            dilation=dilation,
             **{"layout": layout, "ceil_mode": ceil_mode, **more},
         )
 
@@ -251,6 +275,33 @@ def _like(name: str) -> Callable[..., Any]:
     return body
 
 
+def _resize2d(
+    data,
+    size,
+    *,
+    roi=None,
+    layout="NCHW",
+    method="linear",
+    coordinate_transformation_mode="half_pixel",
+    rounding_method="round",
+    cubic_alpha=-0.5,
+    cubic_exclude=0,
+    extrapolation_value=0.0,
+    out_dtype="void",
+):
+    more = {"rounding_method": rounding_method, "cubic_alpha": cubic_alpha, "cubic_exclude": cubic_exclude}
+    more |= {"coordinate_transformation_mode": coordinate_transformation_mode, "out_dtype": out_dtype}
+    more |= {"extrapolation_value": extrapolation_value, "roi": roi}
+    return relay("image.resize2d", data, size=size, layout=layout, method=method, **more)
+
+
+def _batch_norm(
+    data, gamma, beta, moving_mean, moving_var, *, axis, epsilon=1e-5, center=True, scale=True, momentum=0.1
+):
+    operands = data, gamma, beta, moving_mean, moving_var
+    return relay("nn.batch_norm", *operands, axis=axis, epsilon=epsilon, center=center, scale=scale)
+
+
 ROWS: Rows = {
     **{name: _unary(OTHER_WORDS.get(name, name)) for name in UNARY},
     **{name: _binary(OTHER_WORDS.get(name, name)) for name in BINARY},
@@ -289,23 +340,14 @@ ROWS: Rows = {
     "flip": lambda data, *, axis: relay("reverse", data, axis=axis),
     "full": lambda shape, fill_value, *, dtype="void": _full(shape, fill_value, dtype),
     "full_like": lambda x, fill_value, *, dtype="void": _full(type_of(x).shape, fill_value, dtype or element_type(x)),
-    "image.resize2d": lambda data, size, *, roi=None, layout="NCHW", method="linear",
-    coordinate_transformation_mode="half_pixel", rounding_method="round", cubic_alpha=-0.5, cubic_exclude=0,
-    extrapolation_value=0.0, out_dtype="void": relay(
-        "image.resize2d", data, size=size, roi=roi, layout=layout, method=method,
-        coordinate_transformation_mode=coordinate_transformation_mode, rounding_method=rounding_method,
-        cubic_alpha=cubic_alpha, cubic_exclude=cubic_exclude, extrapolation_value=extrapolation_value,
-        out_dtype=out_dtype,
-    ),  # fmt: skip
+    "image.resize2d": _resize2d,
     "linear": _linear,
     "matmul": lambda x1, x2, *, out_dtype="void": _cast(own.matmul(x1, x2), out_dtype),
     "nn.adaptive_avg_pool2d": lambda data, *, output_size=None, layout="NCHW", out_layout=None: relay(
         "nn.adaptive_avg_pool2d", data, output_size=output_size, layout=layout
     ),
     "nn.attention": _attention,
-    "nn.batch_norm": lambda data, gamma, beta, moving_mean, moving_var, *, axis, epsilon=1e-5, center=True, scale=True,
-    momentum=0.1: relay("nn.batch_norm", data, gamma, beta, moving_mean, moving_var, axis=axis, epsilon=epsilon,
-                        center=center, scale=scale),  # fmt: skip
+    "nn.batch_norm": _batch_norm,
     **{f"nn.conv{count}d": _conv(count) for count in (1, 2, 3)},
     **{f"nn.conv{count}d_transpose": _transposed(count) for count in (1, 2)},
     **{f"nn.{name}_pool{count}d": _pool(name, count) for name in ("avg", "max") for count in (1, 2, 3)},
@@ -355,4 +397,4 @@ ROWS: Rows = {
     "zeros_like": _like("zeros"),
 }
 _AXIS = ("expand_dims", "squeeze", "std", "variance", *REDUCTIONS)
-list(register(ROWS, {name: ("axis",) for name in _AXIS}))
+list(register(ROWS, dict.fromkeys(_AXIS, ("axis",))))

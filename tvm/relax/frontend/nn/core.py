@@ -185,7 +185,10 @@ class Module:
         for name in own.keys() & state_dict.keys():
             given = state_dict[name]
             own[name].data = given.data if isinstance(given, Parameter) else given
-        missing, unknown = [each for each in own if each not in state_dict], [each for each in state_dict if each not in own]
+        missing, unknown = (
+            [each for each in own if each not in state_dict],
+            [each for each in state_dict if each not in own],
+        )
         if strict and (missing or unknown):
             raise KeyError(f"load_state_dict: missing: {missing}, unknown: {unknown}")
         return missing, unknown

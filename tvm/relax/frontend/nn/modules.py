@@ -65,7 +65,12 @@ class Linear(Module):
     """x @ weightᵀ + bias."""
 
     def __init__(
-        self, in_features: Any, out_features: Any, bias: bool = True, dtype: str | None = None, out_dtype: str | None = None
+        self,
+        in_features: Any,
+        out_features: Any,
+        bias: bool = True,
+        dtype: str | None = None,
+        out_dtype: str | None = None,
     ) -> None:
         self.in_features, self.out_features, self.out_dtype = in_features, out_features, out_dtype
         self.weight = Parameter((out_features, in_features), dtype)
@@ -95,7 +100,9 @@ class _Convolution(Module):
         **more: Any,
     ) -> None:
         size = tuple(kernel_size) if isinstance(kernel_size, (list, tuple)) else (kernel_size,) * self.count
-        channels = (in_channels, out_channels // groups) if self.transposed else (out_channels, _part(in_channels, groups))
+        channels = (
+            (in_channels, out_channels // groups) if self.transposed else (out_channels, _part(in_channels, groups))
+        )
         self.options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups, **more}
         self.weight = Parameter((*channels, *size), dtype)
         self.bias = Parameter((out_channels,), dtype) if bias else None
@@ -313,5 +320,3 @@ class Attention(Module):
         parts = (op.reshape(each, [0, -1, self.heads, self.dim_head]) for each in projected)  # type: ignore[attr-defined]
         made = op.scaled_dot_product_attention(*parts)
         return self.to_out[0](op.reshape(made, [0, -1, self.heads * self.dim_head]))  # type: ignore[attr-defined]
-
-

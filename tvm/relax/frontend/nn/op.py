@@ -11,16 +11,14 @@ from ...expr import OPERATORS
 from .core import Tensor, get_default_dtype, unwrap, wrap_nested
 
 # function → Relax's operator; its arguments are the operator's, and `name` the variable's name
+_SAME = """
+    add argsort astype broadcast_to cumsum divide equal exp greater greater_equal less less_equal matmul maximum minimum multiply
+    negative not_equal permute_dims repeat reshape sigmoid sort split sqrt square squeeze subtract sum take tanh triu where
+"""
 _ALIKE = {
-    **{name: name for name in "add subtract divide maximum minimum".split()},
-    **{name: name for name in "less less_equal greater greater_equal equal not_equal where".split()},
-    **{name: name for name in "broadcast_to permute_dims repeat reshape squeeze take astype sigmoid tanh exp".split()},
-    **{name: name for name in "square sqrt cumsum sort argsort matmul sum split".split()},
-    **{name: f"nn.{name}" for name in "relu silu softmax".split()},
-    "multiply": "multiply",
-    "negative": "negative",
+    **{name: name for name in _SAME.split()},
+    **{name: f"nn.{name}" for name in ("relu", "silu", "softmax")},
     "permute": "permute_dims",
-    "triu": "triu",
     "unsqueeze": "expand_dims",
 }
 _NAMES = {"multiply": "mul", "negative": "neg"}  # of variables
@@ -123,7 +121,7 @@ def group_norm(
     channels = x.shape[channel_axis]
     gamma = weight if weight is not None else ones([channels], x.dtype)
     beta = bias if bias is not None else zeros([channels], x.dtype)
-    own = list(axes) if axes is not None else [axis for axis in range(2, x.ndim)]
+    own = list(axes) if axes is not None else list(range(2, x.ndim))
     made = OPERATORS["nn.group_norm"](
         *map(unwrap, (x, gamma, beta)), num_groups=num_groups, channel_axis=channel_axis, axes=own, epsilon=eps
     )
@@ -152,7 +150,15 @@ def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float = 0,
     return wrap_nested(OPERATORS["nn.pad"](unwrap(x), pad_width=widths, pad_value=value, pad_mode=mode), name)
 
 
-def topk(data: Tensor, k: int = 1, axis: int = -1, ret_type: str = "both", largest: bool = True, dtype: str = "int32", name: str = "topk") -> Any:  # fmt: skip
+def topk(
+    data: Tensor,
+    k: int = 1,
+    axis: int = -1,
+    ret_type: str = "both",
+    largest: bool = True,
+    dtype: str = "int32",
+    name: str = "topk",
+) -> Any:
     """The k greatest elements along an axis."""
     return wrap_nested(OPERATORS["topk"](unwrap(data), k, axis, ret_type, largest, dtype), name)
 

@@ -76,7 +76,11 @@ def _export(
     inputs = [_input(each, given[each]) for each in names]
     states = [effect.create(prefix) for prefix, effect in effects]
     own = [core.Tensor.placeholder(param.shape, param.dtype, place)._expr for place, param in params]
-    taken = {"plain": own, "none": [], "packed": [Var("packed_params", TupleStructInfo([each.struct_info for each in own]))]}
+    taken = {
+        "plain": own,
+        "none": [],
+        "packed": [Var("packed_params", TupleStructInfo([each.struct_info for each in own]))],
+    }
     extra = [each for several in states for each in several] if modes["effect_mode"] == "plain" else []
     before = [param._expr for _, param in params]
     weights = taken[modes["param_mode"]]
@@ -122,5 +126,8 @@ def _argument(var: Var, spec: Any, builder: BlockBuilder) -> Any:
         return core.Object(_expr=var)
     elements = spec.elements if isinstance(spec, Tuple) else spec
     fields = [builder.emit(expr.TupleGetItem(var, at)) for at in range(len(elements))]
-    made = [core.Tensor(_expr=each) if isinstance(part, Tensor) else core.Object(_expr=each) for each, part in zip(fields, elements, strict=True)]
+    made = [
+        core.Tensor(_expr=each) if isinstance(part, Tensor) else core.Object(_expr=each)
+        for each, part in zip(fields, elements, strict=True)
+    ]
     return made if isinstance(spec, list) else tuple(made)
