@@ -13,6 +13,14 @@ from ..relay import adt, expr, ty
 from ..relay.module import IRModule
 from ..relay.visit import Walk, run
 
+
+def _kinds(module: Any, attribute: str) -> list[Any]:
+    """The classes of a module whose fields an attribute of theirs names."""
+    return [
+        each for each in vars(module).values() if isinstance(each, type) and getattr(each, attribute, None) is not None
+    ]
+
+
 # kind → its fields, in the order in which its class takes them
 FIELDS: dict[type, tuple[str, ...]] = {
     expr.Constant: ("data",),
@@ -44,8 +52,8 @@ FIELDS: dict[type, tuple[str, ...]] = {
     ty.IncompleteType: ("kind",),
     ty.Any: (),
     IRModule: ("functions", "type_definitions", "attrs"),
-    **{kind: kind.parts for kind in vars(relax).values() if isinstance(kind, type) and getattr(kind, "parts", ())},
-    **{kind: kind.fields_of for kind in vars(infos).values() if isinstance(kind, type) and hasattr(kind, "fields_of")},
+    **{kind: kind.parts for kind in _kinds(relax, "parts")},
+    **{kind: kind.fields_of for kind in _kinds(infos, "fields_of")},
     infos.ShapeExpr: ("values",),
     infos.Condition: ("operator", "left", "right"),
 }

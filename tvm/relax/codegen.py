@@ -62,7 +62,9 @@ def program_of(module: IRModule) -> RelaxProgram:
 
 def generate(builder: ExecBuilder, module: IRModule, checks: bool = False) -> None:
     """The instructions of a module's functions; with `checks`, of what they are given and give too."""
-    waiting = [(name, each, ()) for name, each in module._functions.items() if isinstance(each, Function)]
+    waiting: list[tuple[str, Function, tuple[Var, ...]]] = [
+        (name, each, ()) for name, each in module._functions.items() if isinstance(each, Function)
+    ]
     taken = {name for name, _, _ in waiting}
     while waiting:
         name, function, captured = waiting.pop(0)
@@ -263,9 +265,9 @@ class _Generation:
         jump = len(code)
         self.ib.emit_goto(1)
         self.slots = dict(known)
-        code[at] = code[at]._replace(false_offset=len(code) - at)  # type: ignore[union-attr, call-arg]
+        code[at] = code[at]._replace(false_offset=len(code) - at)  # type: ignore[call-arg]
         self.ib.emit_call(f"{BUILTIN}copy", [self.body(value.false_branch)], result)
-        code[jump] = code[jump]._replace(offset=len(code) - jump)  # type: ignore[union-attr, call-arg]
+        code[jump] = code[jump]._replace(offset=len(code) - jump)  # type: ignore[call-arg]
         self.slots = dict(known)
         return result
 
@@ -285,7 +287,7 @@ class _Generation:
         if isinstance(value, expr.DataTypeImm):
             return DataType(value.value)
         if isinstance(value, (GlobalVar, expr.ExternFunc)):
-            return self.ib.f(getattr(value, "name_hint", "") or value.global_symbol)
+            return self.ib.f(value.name_hint if isinstance(value, GlobalVar) else value.global_symbol)
         if isinstance(value, expr.Tuple):
             return self.builtin("make_tuple", *map(self.operand, value.fields))
         if isinstance(value, expr.TupleGetItem):
@@ -343,7 +345,7 @@ class _Generation:
         if name == "relax.call_builtin_with_ctx":
             return self.packed(args[0], [self.ib.vm_state(), *self.fields(args[1])])
         if name == "relax.call_dps_packed":
-            infos = value.sinfo_args
+            infos: Any = value.sinfo_args
             outputs = [self.allocated(info.shape, info.dtype) for info in infos]
             self.packed(args[0], [*self.fields(args[1]), *outputs])
             return outputs[0] if len(outputs) == 1 else self.builtin("make_tuple", *outputs)

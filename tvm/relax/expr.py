@@ -149,7 +149,7 @@ class Op(Expr):
     get: ClassVar[Callable[..., Op]]
 
 
-Op.get = Op  # type: ignore[assignment]
+Op.get = Op
 
 
 class Var(Expr):
@@ -184,7 +184,8 @@ class GlobalVar(relay.GlobalVar, Expr):
         return Call(self, args, attrs)
 
     struct_info = Expr.struct_info
-    script, __str__, __repr__ = Expr.script, Expr.__str__, Expr.__repr__
+    script = Expr.script
+    __str__ = __repr__ = Expr.__str__  # type: ignore[assignment]
 
 
 class Constant(Expr):
@@ -241,7 +242,7 @@ class ExternFunc(Expr):
         self.struct_info_ = struct_info or FuncStructInfo.opaque_func()
         self.attrs = {"global_symbol": self.global_symbol}
 
-    def __call__(self, *args: Any, sinfo_args: Any = (), attrs: Any = None) -> Call:  # type: ignore[override]
+    def __call__(self, *args: Any, sinfo_args: Any = (), attrs: Any = None) -> Call:
         return Call(self, args, attrs, sinfo_args)
 
 
@@ -455,7 +456,7 @@ class Function(Expr):
         from .visit import substituted
 
         named = {param.name_hint: param for param in self.params}
-        values = {
+        values: dict[Any, Any] = {
             named.get(key, key) if isinstance(key, str) else key: as_expr(value) for key, value in binding.items()
         }
         params = [param for param in self.params if param not in values]

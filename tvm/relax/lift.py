@@ -171,7 +171,7 @@ class _Lifting:
 
     def ImportCall(self, value: ir.ImportCall, made: list[expr.Binding]) -> Any:
         manner, name = value.name.partition(" ")[0], registered_name(value.name)
-        result = struct_info_of(self.module.imports[value.name].result)
+        result: Any = struct_info_of(self.module.imports[value.name].result)
         if manner == DPS:
             infos = list(result) if hasattr(result, "fields") else [result]
             return OPERATORS["call_dps_packed"](name, self.atoms(value.args), infos)

@@ -102,7 +102,8 @@ class _Lowering:
             self.atoms[var] = self.value(value, var)
 
     def cast(self, binding: expr.MatchCast) -> None:
-        info, own = binding.struct_info, binding.value.struct_info
+        info: Any = binding.struct_info
+        own: Any = binding.value.struct_info
         if not isinstance(info, TensorStructInfo) or not isinstance(own, TensorStructInfo) or info.sizes is None:
             self.untyped(binding.var, f"a cast of {own} to {info}")
         if own.dtype != info.dtype or own.ndim != info.ndim:

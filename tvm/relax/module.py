@@ -53,7 +53,7 @@ class IRModule(relay_module.IRModule, Node):
         attrs: Mapping[str, Any] | None = None,
         global_infos: Mapping[str, Sequence[Any]] | None = None,
     ) -> None:
-        self.attrs: dict[str, Any] = dict(attrs or {})  # type: ignore[misc]
+        self.attrs = dict(attrs or {})
         self.global_infos = {name: list(infos) for name, infos in (global_infos or {}).items()}
         self.params: dict[str, list[NDArray]] = {}  # of functions, the weights that are their last parameters
         self.source: ir.Module | None = None  # Treadle's program, where it was not written in Relax
@@ -74,7 +74,7 @@ class IRModule(relay_module.IRModule, Node):
         if self.source is not None and not self._made:
             from .lift import lifted
 
-            self._made = lifted(self.source, self.params)
+            self._made.update(lifted(self.source, self.params))
         return self._made
 
     def __setitem__(self, name: Any, value: Any) -> None:
@@ -103,7 +103,7 @@ class IRModule(relay_module.IRModule, Node):
     def __contains__(self, name: Any) -> bool:
         return (name if isinstance(name, str) else name.name_hint) in self._functions
 
-    def __iter__(self) -> Iterator[GlobalVar]:  # type: ignore[override]
+    def __iter__(self) -> Iterator[GlobalVar]:
         return iter(self.get_global_vars())
 
     @property
@@ -142,7 +142,7 @@ class IRModule(relay_module.IRModule, Node):
         return made
 
     @staticmethod
-    def from_expr(expr: Any, functions: Any = None, type_defs: Any = None) -> IRModule:  # type: ignore[override]
+    def from_expr(expr: Any, functions: Any = None, type_defs: Any = None) -> IRModule:
         """A module of one function, called by its global symbol, or "main"."""
         made = IRModule(functions)
         function = expr if isinstance(expr, (Function, ExternFunc)) else Function([], expr)

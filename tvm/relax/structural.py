@@ -55,7 +55,8 @@ class _Comparison:
         if isinstance(a, ExternFunc):
             return a.global_symbol == b.global_symbol
         if isinstance(a, (StructInfo, Condition)):
-            return all(self.same(getattr(a, name), getattr(b, name)) for name in a.__dataclass_fields__)
+            fields: Any = type(a)
+            return all(self.same(getattr(a, name), getattr(b, name)) for name in fields.__dataclass_fields__)
         if isinstance(a, Function):
             return self.functions(a, b)
         if isinstance(a, Binding):

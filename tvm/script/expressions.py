@@ -54,7 +54,7 @@ _COMPARE: dict[type, tuple[str, Callable[..., Any]]] = {
     ast.Eq: ("==", operator.eq),
     ast.NotEq: ("!=", operator.ne),
 }
-_UNARY = {ast.USub: operator.neg, ast.UAdd: operator.pos}
+_UNARY: dict[type, Callable[..., Any]] = {ast.USub: operator.neg, ast.UAdd: operator.pos}
 
 
 class Expressions:
@@ -143,7 +143,11 @@ class Expressions:
             found = getattr(self, f"_{type(node).__name__}", None) if isinstance(node, ast.expr) else None
             if found is None:
                 self.fail(node, f"{kind_of(node)} is no expression of TVMScript")
-            return found(node)
+            return found(node)  # type: ignore[misc]
+
+    def statements(self, nodes: list[ast.stmt], owner: ast.AST) -> Any:
+        """Binds a function's statements, which readers of statements do."""
+        raise NotImplementedError
 
     def name(self, node: ast.Name) -> Any:
         for scope in reversed(self.scopes):

@@ -236,8 +236,8 @@ class _Printer:
         end(self.any(body.body))
 
     def dataflow(self, block: expr.DataflowBlock) -> None:
-        for each in free_vars(block) if not self.in_function else ():
-            self.any(each)
+        for var in free_vars(block) if not self.in_function else ():
+            self.any(var)
         self.line("with R.dataflow():")
         self.indent += "    "
         for each in block.bindings:

@@ -332,7 +332,7 @@ class _Reader(Expressions):
             found = getattr(self, f"_{type(node).__name__}", None)
             if found is None:
                 self.fail(node, f"{kind_of(node)} is no statement of TVMScript")
-            return found(node)
+            return found(node)  # type: ignore[misc]
 
     def _Pass(self, node: ast.Pass) -> None:
         pass
@@ -463,7 +463,8 @@ class _Reader(Expressions):
             self.fail(node, "a block of dataflow has no branches")
         condition = expr.as_expr(self.value(node.test))
         condition = self.builder.leaf(condition)
-        branches, names = [], []
+        branches: list[Any] = []
+        names: list[str] = []
         for statements in (node.body, node.orelse):
             if not statements:
                 self.fail(node, "an if has an else, and both bind the same name")

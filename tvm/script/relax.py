@@ -122,12 +122,12 @@ def prim_value(value: Any) -> expr.PrimValue:
     return expr.PrimValue(value)
 
 
-def str(value: py_str) -> expr.StringImm:
+def str(value: Any) -> expr.StringImm:
     """A string."""
     return expr.StringImm(value)
 
 
-def dtype(value: py_str) -> expr.DataTypeImm:
+def dtype(value: Any) -> expr.DataTypeImm:
     """An element type."""
     return expr.DataTypeImm(value)
 

@@ -27,7 +27,7 @@ def _extern(func: Any) -> Any:
     return ExternFunc(func) if isinstance(func, str) else func
 
 
-def _several(args: Any) -> expr.Tuple:
+def _several(args: Any) -> Any:
     several = args if isinstance(args, (list, tuple)) and not isinstance(args, ShapeExpr) else [args]
     return args if isinstance(args, expr.Expr) and _is_tuple(args) else expr.Tuple(several)
 
@@ -154,7 +154,7 @@ CONTEXT = Operator("call_builtin_with_ctx", info=_result, make=_with_context)
 CLOSURE = Operator("make_closure", info=_object, make=_closure)
 PRINT = Operator("print", info=_void, make=_print)
 ASSERT = Operator("assert_op", info=_void, make=_assert)
-NULL = Operator("null_value", info=_object, make=lambda: Call(NULL.op, []))
+NULL: Operator = Operator("null_value", info=_object, make=lambda: Call(NULL.op, []))
 for _name in ("invoke_closure", "invoke_pure_closure"):
     _made = Operator(_name, info=_result)
     _made.make = _invoke(_made)
@@ -169,10 +169,10 @@ for _name, _rule in (
 ):
     _one(_name, _rule)
 
-TO_DEVICE = Operator(
+TO_DEVICE: Operator = Operator(
     "to_vdevice", info=_first, make=lambda data, dst_vdevice: Call(TO_DEVICE.op, [data], {"dst_vdevice": dst_vdevice})
 )
-HINT = Operator(
+HINT: Operator = Operator(
     "hint_on_device", info=_first, make=lambda data, dst_vdevice: Call(HINT.op, [data], {"dst_vdevice": dst_vdevice})
 )
 

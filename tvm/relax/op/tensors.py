@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -59,21 +59,22 @@ def _conv(count: int) -> Callable[..., Any]:
     layout, kernel = f"NC{space}", f"OI{space}"
 
     def body(
-        data,
-        weight,
+        data: Any,
+        weight: Any,
         *,
-        strides=ones,
-        padding=zeros,
-        dilation=ones,
-        groups=1,
-        data_layout=layout,
-        kernel_layout=kernel,
-        out_layout=None,
-        out_dtype="void",
-    ):
+        strides: Any = ones,
+        padding: Any = zeros,
+        dilation: Any = ones,
+        groups: Any = 1,
+        data_layout: Any = layout,
+        kernel_layout: Any = kernel,
+        out_layout: Any = None,
+        out_dtype: Any = "void",
+    ) -> Any:
         kinds = {"data_layout": data_layout, "kernel_layout": kernel_layout, "out_dtype": out_dtype}
         if data_layout == layout and kernel_layout == kernel and out_dtype is None:
-            channels, (outputs, own_channels, *size) = type_of(data).shape[1], type_of(weight).shape
+            channels: Any = type_of(data).shape[1]
+            outputs, own_channels, *size = cast(Any, type_of(weight).shape)
             if (
                 groups == 1
                 and channels != own_channels
@@ -99,19 +100,19 @@ def _transposed(count: int) -> Callable[..., Any]:
     space, ones, zeros = "DHW"[3 - count :], (1,) * count, (0,) * (2 * count)
 
     def body(
-        data,
-        weight,
+        data: Any,
+        weight: Any,
         *,
-        strides=ones,
-        padding=zeros,
-        output_padding=(0,) * count,
-        dilation=ones,
-        groups=1,
-        data_layout=f"NC{space}",
-        kernel_layout=f"IO{space}",
-        out_layout=None,
-        out_dtype="void",
-    ):
+        strides: Any = ones,
+        padding: Any = zeros,
+        output_padding: Any = (0,) * count,
+        dilation: Any = ones,
+        groups: Any = 1,
+        data_layout: Any = f"NC{space}",
+        kernel_layout: Any = f"IO{space}",
+        out_layout: Any = None,
+        out_dtype: Any = "void",
+    ) -> Any:
         return relay(
             f"nn.conv{count}d_transpose",
             *(data, weight),
@@ -133,9 +134,17 @@ def _pool(name: str, count: int) -> Callable[..., Any]:
     kinds = {"layout": f"NC{'DHW'[3 - count :]}"}
 
     def body(
-        data, *, pool_size=ones, strides=None, padding=(0,) * (2 * count), dilation=ones, ceil_mode=False,
-        count_include_pad=False, layout=kinds["layout"], out_layout=None,
-    ):  # fmt: skip
+        data: Any,
+        *,
+        pool_size: Any = ones,
+        strides: Any = None,
+        padding: Any = (0,) * (2 * count),
+        dilation: Any = ones,
+        ceil_mode: Any = False,
+        count_include_pad: Any = False,
+        layout: Any = kinds["layout"],
+        out_layout: Any = None,
+    ) -> Any:
         more = {"count_include_pad": count_include_pad} if name == "avg" else {}
         return relay(
             f"nn.{name}_pool{count}d",
@@ -166,7 +175,9 @@ def _norm(x: Expression, axes: Any, epsilon: float) -> tuple[int, bool]:
     return first, sorted(axis % rank_of(x) for axis in axes) == list(range(first, rank_of(x)))
 
 
-def _layer_norm(data, gamma, beta, *, axes, epsilon=1e-5, center=True, scale=True):
+def _layer_norm(
+    data: Any, gamma: Any, beta: Any, *, axes: Any, epsilon: Any = 1e-5, center: Any = True, scale: Any = True
+) -> Any:
     first, is_tail = _norm(data, axes, epsilon)
     if is_tail and center and scale:
         return own.layer_normalization(data, gamma, beta, axis=first - rank_of(data), epsilon=epsilon)
@@ -181,14 +192,25 @@ def _normal(x: Expression, axes: Any, epsilon: float) -> Expression:
     return own.multiply(centred, own.rsqrt(own.add(variance, constant(epsilon, element_type(x)))))
 
 
-def _rms_norm(data, weight, *, axes, epsilon=1e-5):
+def _rms_norm(data: Any, weight: Any, *, axes: Any, epsilon: Any = 1e-5) -> Any:
     first, is_tail = _norm(data, axes, epsilon)
     if not is_tail:
         raise NotImplementedError("relax.nn.rms_norm: axes: expected the last ones")
     return own.rms_normalization(data, weight, axis=first - rank_of(data), epsilon=epsilon)
 
 
-def _group_norm(data, gamma, beta, *, num_groups, channel_axis, axes, epsilon=1e-5, center=True, scale=True):
+def _group_norm(
+    data: Any,
+    gamma: Any,
+    beta: Any,
+    *,
+    num_groups: Any,
+    channel_axis: Any,
+    axes: Any,
+    epsilon: Any = 1e-5,
+    center: Any = True,
+    scale: Any = True,
+) -> Any:
     rank = rank_of(data)
     order = [channel_axis % rank, *(axis for axis in range(1, rank) if axis != channel_axis % rank)]
     moved = own.permute_dims(data, axes=(0, *order))
@@ -197,17 +219,26 @@ def _group_norm(data, gamma, beta, *, num_groups, channel_axis, axes, epsilon=1e
     return own.permute_dims(made, axes=tuple(back)) if back != list(range(rank)) else made
 
 
-def _attention(query, key, value, bias=None, *, scale=None, causal_mask=None, window_size=None):
+def _attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    bias: Any = None,
+    *,
+    scale: Any = None,
+    causal_mask: Any = None,
+    window_size: Any = None,
+) -> Any:
     """Tensors of (batch, length, heads, depth)."""
     q, k, v = (own.permute_dims(each, axes=(0, 2, 1, 3)) for each in (query, key, value))
-    depth = type_of(q).shape[-1]
+    depth: Any = type_of(q).shape[-1]
     scores = own.matmul(q, own.permute_dims(k, axes=(0, 1, 3, 2)))
     factor = depth**-0.5 if scale is None else scale
     scores = own.multiply(scores, constant(factor, element_type(q)))
     if bias is not None:
         scores = own.add(scores, bias)
     if causal_mask is not None:
-        rows, columns = type_of(scores).shape[-2:]
+        rows, columns = cast(Any, type_of(scores).shape[-2:])
         shift = columns - rows if causal_mask == "BottomRight" else 0
         seen = own.less_equal(
             own.reshape(own.arange(start=0, stop=columns, step=1, dtype="int64"), shape=(1, columns)),
@@ -217,13 +248,13 @@ def _attention(query, key, value, bias=None, *, scale=None, causal_mask=None, wi
     return own.permute_dims(own.matmul(own.softmax(scores, axis=-1), v), axes=(0, 2, 1, 3))
 
 
-def _slice(x, axes, begin, end, strides=None, *, assume_inbound=False):
+def _slice(x: Any, axes: Any, begin: Any, end: Any, strides: Any = None, *, assume_inbound: Any = False) -> Any:
     axes, begin, end = (list(each) for each in (axes, begin, end))
     steps = [1] * len(axes) if strides is None else list(strides)
     return own.slice(x, starts=begin, ends=end, axes=axes, steps=steps)
 
 
-def _take(x, indices, *, axis=None):
+def _take(x: Any, indices: Any, *, axis: Any = None) -> Any:
     if isinstance(indices, (int, float)):
         indices = constant(indices, "int64")
     return own.take(x, indices, axis=axis) if axis is not None else own.take(_flat(x), indices, axis=0)
@@ -233,13 +264,13 @@ def _flat(x: Expression) -> Expression:
     return own.reshape(x, shape=(-1,))
 
 
-def _squeeze(x, *, axis=None):
+def _squeeze(x: Any, *, axis: Any = None) -> Any:
     if axis is None:
         axis = tuple(at for at, length in enumerate(type_of(x).shape) if length == 1)
     return own.squeeze(x, axes=axis)
 
 
-def _split(x, *, indices_or_sections, axis=0):
+def _split(x: Any, *, indices_or_sections: Any, axis: Any = 0) -> Any:
     length = type_of(x).shape[axis]
     if isinstance(indices_or_sections, int):
         return relay("split", x, indices_or_sections=indices_or_sections, axis=axis)
@@ -248,7 +279,14 @@ def _split(x, *, indices_or_sections, axis=0):
     return tuple_(*(own.slice(x, starts=[a], ends=[b], axes=[axis], steps=[1]) for a, b in parts))
 
 
-def _unique(x, sorted=True, return_index=False, return_inverse=False, return_counts=False, axis=None):
+def _unique(
+    x: Any,
+    sorted: Any = True,
+    return_index: Any = False,
+    return_inverse: Any = False,
+    return_counts: Any = False,
+    axis: Any = None,
+) -> Any:
     if return_index or return_inverse or return_counts or axis is not None:
         raise NotImplementedError("relax.unique: expected the values alone, of the tensor flattened")
     found = relay("unique", _flat(x), is_sorted=bool(sorted))
@@ -256,19 +294,21 @@ def _unique(x, sorted=True, return_index=False, return_inverse=False, return_cou
     return relay("strided_slice", found[0], constant([0], "int64"), count)
 
 
-def _topk(data, *, k=1, axis=-1, ret_type="both", largest=True, dtype="int32"):
+def _topk(
+    data: Any, *, k: Any = 1, axis: Any = -1, ret_type: Any = "both", largest: Any = True, dtype: Any = "int32"
+) -> Any:
     values, indices = own.top_k(data, k=k, axis=axis, largest=largest, sorted=True)
     indices = own.cast(indices, dtype=dtype)
     return {"both": tuple_(values, indices), "values": values, "indices": indices}[ret_type]
 
 
-def _linear(data, weight, bias=None, *, out_dtype="void"):
+def _linear(data: Any, weight: Any, bias: Any = None, *, out_dtype: Any = "void") -> Any:
     made = _cast(own.matmul(data, own.permute_dims(weight)), out_dtype)
     return made if bias is None else own.add(made, bias)
 
 
 def _like(name: str) -> Callable[..., Any]:
-    def body(x, *, dtype="void"):
+    def body(x: Any, *, dtype: Any = "void") -> Any:
         x, shape = shape_of(x)
         return own.full(shape=shape, value=int(name == "ones"), dtype=dtype or element_type(x))
 
@@ -276,19 +316,19 @@ def _like(name: str) -> Callable[..., Any]:
 
 
 def _resize2d(
-    data,
-    size,
+    data: Any,
+    size: Any,
     *,
-    roi=None,
-    layout="NCHW",
-    method="linear",
-    coordinate_transformation_mode="half_pixel",
-    rounding_method="round",
-    cubic_alpha=-0.5,
-    cubic_exclude=0,
-    extrapolation_value=0.0,
-    out_dtype="void",
-):
+    roi: Any = None,
+    layout: Any = "NCHW",
+    method: Any = "linear",
+    coordinate_transformation_mode: Any = "half_pixel",
+    rounding_method: Any = "round",
+    cubic_alpha: Any = -0.5,
+    cubic_exclude: Any = 0,
+    extrapolation_value: Any = 0.0,
+    out_dtype: Any = "void",
+) -> Any:
     more = {"rounding_method": rounding_method, "cubic_alpha": cubic_alpha, "cubic_exclude": cubic_exclude}
     more |= {"coordinate_transformation_mode": coordinate_transformation_mode, "out_dtype": out_dtype}
     more |= {"extrapolation_value": extrapolation_value, "roi": roi}
@@ -296,8 +336,18 @@ def _resize2d(
 
 
 def _batch_norm(
-    data, gamma, beta, moving_mean, moving_var, *, axis, epsilon=1e-5, center=True, scale=True, momentum=0.1
-):
+    data: Any,
+    gamma: Any,
+    beta: Any,
+    moving_mean: Any,
+    moving_var: Any,
+    *,
+    axis: Any,
+    epsilon: Any = 1e-5,
+    center: Any = True,
+    scale: Any = True,
+    momentum: Any = 0.1,
+) -> Any:
     operands = data, gamma, beta, moving_mean, moving_var
     return relay("nn.batch_norm", *operands, axis=axis, epsilon=epsilon, center=center, scale=scale)
 
@@ -333,7 +383,7 @@ ROWS: Rows = {
     "cumsum": lambda data, *, axis=None, dtype="void", exclusive=False: own.cumulative_sum(
         _cast(data if axis is not None else _flat(data), dtype), axis=axis or 0, exclusive=exclusive
     ),
-    "einsum": lambda operands, *, subscripts: own.einsum(subscripts, *operands),
+    "einsum": lambda operands, *, subscripts: relay("einsum", operands, equation=subscripts),
     "ewise_fma": lambda x1, x2, x3: own.add(own.multiply(x1, x2), x3),
     "expand_dims": lambda x, *, axis: own.expand_dims(x, axes=axis),
     "flatten": _flat,
@@ -353,7 +403,7 @@ ROWS: Rows = {
     **{f"nn.{name}_pool{count}d": _pool(name, count) for name in ("avg", "max") for count in (1, 2, 3)},
     "nn.dropout": lambda data, *, rate=0.5: tuple_(data, _like("ones")(data)),
     "nn.gelu": lambda data: own.gelu(data),
-    "nn.gelu_tanh": lambda data: own.gelu(data, approximate=True),
+    "nn.gelu_tanh": lambda data: own.gelu(data, approximate="tanh"),
     "nn.group_norm": _group_norm,
     "nn.layer_norm": _layer_norm,
     "nn.leakyrelu": lambda data, *, alpha=0.01: own.leaky_relu(data, alpha=alpha),
