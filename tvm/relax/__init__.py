@@ -17,6 +17,7 @@ _NAMES = {
     ".struct_info": """
         FuncStructInfo ObjectStructInfo PrimStructInfo ShapeExpr ShapeStructInfo StructInfo TensorStructInfo TupleStructInfo
     """,
+    ".module": "IRModule",
     ".transform": "get_pipeline",
     ".ty": "DynTensorType FuncType ObjectType PackedFuncType PrimType ShapeType TupleType",
     ".vm": "VMInstrumentReturnKind VirtualMachine",

@@ -424,6 +424,12 @@ class Function(Expr):
     """A function: its parameters, its body, and what is known of its result."""
 
     parts = ("params", "body", "ret_struct_info", "is_pure", "attrs")
+    params: tuple[Var, ...]
+    body: SeqExpr
+    ret_struct_info: StructInfo
+    is_pure: bool
+    attrs: dict[str, Any]
+    result_names: tuple[str, ...] = ()  # what a model calls the results
 
     def __init__(
         self,
@@ -435,7 +441,7 @@ class Function(Expr):
         span: object = None,
     ) -> None:
         self.params, self.body, self.is_pure = tuple(params), as_body(body), bool(is_pure)
-        self.attrs: dict[str, Any] = dict(attrs or {})
+        self.attrs = dict(attrs or {})
         infos = [param.struct_info or ObjectStructInfo() for param in self.params]
         if ret_struct_info is None:
             ret_struct_info = erased(self.body.struct_info or ObjectStructInfo(), defined_names(infos))

@@ -87,7 +87,7 @@ class _Lifting:
             attrs |= {"num_input": len(function.params) - len(weights), "params": list(weights)}
         made = self.closure(function, attrs)
         if function.result_names:
-            made.result_names = function.result_names  # type: ignore[attr-defined]
+            made.result_names = function.result_names
         return made
 
     def closure(self, function: ir.Function, attrs: Attributes) -> Function:

@@ -79,7 +79,7 @@ class _Lowering:
         self.atoms.update(zip(function.params, params, strict=True))
         body = self.block(function.body)
         self.type(function.body.body)
-        results = getattr(function, "result_names", ())
+        results = function.result_names
         return ir.Function(params, body, None, name, result_names=results)
 
     def block(self, body: SeqExpr) -> ir.Block:

@@ -224,7 +224,10 @@ class Expressions:
             self.fail(node, f"{ast.unparse(node.func)} is not called: a text calls names of R, T, I and relax alone")
         if callee is known_names()["T"].members.get("cast"):
             self.fail(node, "T.cast: sizes are int64")
-        return callee(*args, **options)
+        made = callee(*args, **options)
+        if isinstance(made, Call):
+            _ = made.struct_info  # what is wrong with the call is told here
+        return made
 
     def info_of(self, value: Any, node: ast.AST) -> StructInfo:
         from .relax import as_info

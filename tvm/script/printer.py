@@ -208,8 +208,8 @@ class _Printer:
 
     def annotations(self, function: Function, name: str) -> None:
         """What Treadle's programs say and Relax does not: names of results, and of nodes of a model."""
-        if results := getattr(function, "result_names", ()):
-            self.metadata.setdefault(RESULTS, {})[name] = list(results)
+        if function.result_names:
+            self.metadata.setdefault(RESULTS, {})[name] = list(function.result_names)
 
     def note(self, key: str, function: str, name: str, shown: str) -> None:
         if name != shown or key == ORIGINS:

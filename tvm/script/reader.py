@@ -306,7 +306,7 @@ class _Reader(Expressions):
         made = Function(params, body, ret, options.get("pure", True), {**symbol, **attrs})
         results = self.metadata.get("treadle.results", {}).get(node.name)
         if results and not is_nested:
-            made.result_names = tuple(results)  # type: ignore[attr-defined]
+            made.result_names = tuple(results)
         return made
 
     def outer_names(self) -> set[str]:
@@ -399,7 +399,7 @@ class _Reader(Expressions):
         if info is None or own is None:
             return info
         if not is_base_of(info, own) and not is_base_of(own, info) and not _may_be(info, own):
-            self.fail(node, f"the value is {own}, not {info}")
+            self.fail(node, f"the value is {own.script().splitlines()[-1]}, not {info.script().splitlines()[-1]}")
         return own if isinstance(value, Var) and isinstance(info, ObjectStructInfo) else info
 
     def _Expr(self, node: ast.Expr) -> None:

@@ -419,7 +419,7 @@ ROWS: Rows = {
     "nn.rms_norm": _rms_norm,
     "nn.silu": lambda data: own.silu(data),
     "nn.softmax": lambda data, *, axis=-1: own.softmax(data, axis=axis),
-    "ones": lambda shape, *, dtype: _full(shape, 1, dtype),
+    "ones": lambda shape, *, dtype="float32": _full(shape, 1, dtype),
     "ones_like": _like("ones"),
     "permute_dims": lambda x, *, axes=None: own.permute_dims(x, axes=axes),
     "repeat": lambda data, *, repeats, axis=None: relay(
@@ -443,7 +443,7 @@ ROWS: Rows = {
     "triu": lambda x, k=0: relay("trilu", x, k=constant(k, "int64"), upper=True),
     "unique": _unique,
     "where": lambda condition, x1, x2: own.where(condition, x1, x2),
-    "zeros": lambda shape, *, dtype: _full(shape, 0, dtype),
+    "zeros": lambda shape, *, dtype="float32": _full(shape, 0, dtype),
     "zeros_like": _like("zeros"),
 }
 _AXIS = ("expand_dims", "squeeze", "std", "variance", *REDUCTIONS)
