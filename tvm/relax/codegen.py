@@ -298,7 +298,7 @@ class _Generation:
             return self.branches(value)
         if isinstance(value, expr.SeqExpr):
             return self.body(value)
-        raise CompileError(f"{self.name}: {value} is no value of the Relax machine")
+        raise CompileError(f"{self.name}: {value} is not a value of the Relax machine")
 
     def number(self, value: Any) -> Any:
         if isinstance(value, Condition):
@@ -358,7 +358,7 @@ class _Generation:
         if name == "relax.builtin.alloc_tensor":
             return self.allocated(args[0], args[1].value)
         if OPERATORS[name.removeprefix("relax.")].body is None:
-            raise CompileError(f"{self.name}: {name} is no operator of the Relax machine")
+            raise CompileError(f"{self.name}: {name} is not an operator of the Relax machine")
         return self.kernel(value)
 
     def packed(self, function: Any, operands: Sequence[Any]) -> Operand:

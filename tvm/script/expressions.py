@@ -128,7 +128,7 @@ class Expressions:
         with self.at(node):
             if isinstance(node, ast.Constant):
                 if isinstance(node.value, (bytes, complex)) or node.value is Ellipsis:
-                    self.fail(node, f"{node.value!r} is no value of TVMScript")
+                    self.fail(node, f"{node.value!r} is not a value of TVMScript")
                 return node.value
             if isinstance(node, ast.Name):
                 return self.name(node)
@@ -142,7 +142,7 @@ class Expressions:
                 return dict(zip(keys, map(self.value, node.values), strict=True))
             found = getattr(self, f"_{type(node).__name__}", None) if isinstance(node, ast.expr) else None
             if found is None:
-                self.fail(node, f"{kind_of(node)} is no expression of TVMScript")
+                self.fail(node, f"{kind_of(node)} is not an expression of TVMScript")
             return found(node)  # type: ignore[misc]
 
     def statements(self, nodes: list[ast.stmt], owner: ast.AST) -> Any:
@@ -258,7 +258,7 @@ class Expressions:
         left, right = self.value(node.left), self.value(node.right)
         found = _BINARY.get(type(node.op))
         if found is None or isinstance(left, str) or isinstance(right, str):
-            self.fail(node, f"{ast.unparse(node)} is no expression of TVMScript")
+            self.fail(node, f"{ast.unparse(node)} is not an expression of TVMScript")
         most = 64 if isinstance(node.op, ast.Pow) else limits.DIMENSION
         if isinstance(left, int) and isinstance(right, int) and (abs(left) > limits.DIMENSION or abs(right) > most):
             self.fail(node, "a number that is too large")
@@ -269,7 +269,7 @@ class Expressions:
         return (
             found(self.value(node.operand))
             if found
-            else self.fail(node, f"{ast.unparse(node)} is no expression of TVMScript")
+            else self.fail(node, f"{ast.unparse(node)} is not an expression of TVMScript")
         )
 
     def _Compare(self, node: ast.Compare) -> Any:

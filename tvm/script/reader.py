@@ -331,7 +331,7 @@ class _Reader(Expressions):
         with self.at(node):
             found = getattr(self, f"_{type(node).__name__}", None)
             if found is None:
-                self.fail(node, f"{kind_of(node)} is no statement of TVMScript")
+                self.fail(node, f"{kind_of(node)} is not a statement of TVMScript")
             return found(node)  # type: ignore[misc]
 
     def _Pass(self, node: ast.Pass) -> None:

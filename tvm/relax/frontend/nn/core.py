@@ -131,7 +131,7 @@ class Parameter(Tensor):
 
 
 class Object:
-    """A value that is no tensor, as a cache is."""
+    """A value of another kind than tensors, as a cache is."""
 
     def __init__(self, *, _expr: Any, _name: str = "") -> None:
         self._expr = _expr

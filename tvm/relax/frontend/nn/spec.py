@@ -30,7 +30,7 @@ class Tensor:
 
 
 class Object:
-    """A value that is no tensor."""
+    """A value of another kind than tensors."""
 
     def __init__(self, object_type: type = core.Object) -> None:
         self.object_type = object_type
