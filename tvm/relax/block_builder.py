@@ -298,18 +298,25 @@ class BlockBuilder:
 def check_dataflow(body: SeqExpr) -> None:
     """Raises CheckError where a block that is not of dataflow, or the result, uses a variable of a dataflow block."""
     for part in (*(block for block in body.blocks if not isinstance(block, DataflowBlock)), body.body):
+        inner = _bound_in_dataflow(part)
         for each in walk(part):
-            if isinstance(each, DataflowVar):
+            if isinstance(each, DataflowVar) and each not in inner:
                 raise CheckError(
                     f"Malformed AST: the variable {each.name_hint} of a dataflow block is used outside of it; "
                     "emit_output gives it"
                 )
 
 
+def _bound_in_dataflow(node: Any) -> set[Var]:
+    """The variables that the blocks of dataflow in a piece of syntax bind."""
+    blocks = (each for each in walk(node) if isinstance(each, DataflowBlock))
+    return {binding.var for block in blocks for binding in block.bindings}
+
+
 def loose_dataflow(body: SeqExpr) -> Var | None:
     """A variable of a dataflow block that is used outside of it."""
     for block in body.blocks:
-        bound = {each.var for each in block.bindings} if isinstance(block, DataflowBlock) else set[Var]()
+        bound = _bound_in_dataflow(block)
         for each in walk(block):
             if isinstance(each, DataflowVar) and each not in bound:
                 return each

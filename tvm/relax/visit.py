@@ -43,7 +43,10 @@ def bindings_of(body: SeqExpr) -> Iterator[Binding]:
 def replaced(node: Any, change: Callable[[Any], Any]) -> Any:
     """The syntax with what `change` gives for an expression in its place, None: made anew of its parts."""
     if not isinstance(node, _SYNTAX):
-        return type(node)(replaced(each, change) for each in node) if type(node) is tuple else node
+        if type(node) is not tuple:
+            return node
+        parts = tuple(replaced(each, change) for each in node)
+        return node if all(new is each for new, each in zip(parts, node, strict=True)) else parts
     found = change(node) if isinstance(node, Expr) else None
     if found is not None:
         return found

@@ -91,7 +91,7 @@ def known_names() -> dict[str, Any]:
         from . import ir, relax, tir
 
         own = {name: getattr(relax, name) for name in relax.__all__}
-        numbers = {name: getattr(tir, name) for name in ("max", "min", *_NUMBERS)}
+        numbers = {name: getattr(tir, name) for name in ("Var", "max", "min", *_NUMBERS)}
         syntax = {name: getattr(relax_names, name) for name in _SYNTAX.split()}
         members = {name: getattr(ir, name) for name in ir.__all__}
         _CACHE.update(

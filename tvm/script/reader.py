@@ -449,6 +449,8 @@ class _Reader(Expressions):
             return self.fail(last, "a block of dataflow ends with R.output")
         places: dict[str, ast.stmt] = {}
         for each in statements:
+            if isinstance(each, ast.FunctionDef) and each.name in names:
+                places[each.name] = each
             for target in getattr(each, "targets", None) or [getattr(each, "target", None)]:
                 for name in ast.walk(target) if target is not None else ():
                     if isinstance(name, ast.Name) and name.id in names:

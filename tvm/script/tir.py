@@ -9,6 +9,7 @@ import numpy as np
 
 from ...formats import dims
 from ..modules.containers import FloatImm, IntImm
+from ..tir import Var as Var
 from ..tir import max, min
 from .reader import PrimFunc
 
