@@ -17,6 +17,7 @@ from .executable import Executable
 from .expr import Function
 from .lower import UntypedError
 from .module import IRModule as RelaxModule
+from .transform import BindParams
 
 __all__ = ["build", "compile"]
 
@@ -53,7 +54,7 @@ def build(
         try:
             mod = mod.lowered()
         except UntypedError:
-            return Executable(program_of(mod))
+            return Executable(program_of(BindParams("main", params)(mod) if params else mod))
     if not isinstance(mod, (ir.Module, IRModule, RelayExpr)):
         raise CompileError(
             f"relax.build: expected a module of relax, of treadle.compiler.builder.programs or of tvm.relay, "

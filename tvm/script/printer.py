@@ -125,6 +125,8 @@ class _Printer:
     # ---- modules and functions ----
 
     def ir_module(self, module: IRModule) -> None:
+        if self.show_meta and module.source is not None and module.source.data_types:
+            raise _untold(", ".join(module.source.data_types))
         self.used.add("I")
         self.line("@I.ir_module")
         self.line("class Module:")
@@ -470,10 +472,7 @@ class _Printer:
         name = value.op.name.removeprefix("relax.")
         args = list(value.args)
         if name.startswith(UNTOLD):
-            raise CompileError(
-                f"script: {name.removeprefix(UNTOLD)}: Relax has no text of values of data types, as sequences are; "
-                "treadle.compile and relax.build take the module as it is"
-            )
+            raise _untold(name.removeprefix(UNTOLD))
         texts: list[str] = []
         if name in ("print", "assert_op"):
             place = int(name == "assert_op")
@@ -578,6 +577,13 @@ class _Printer:
 
     def _DummyGlobalInfo(self, value: DummyGlobalInfo) -> str:
         return "I.dummy_global_info()"
+
+
+def _untold(what: str) -> CompileError:
+    return CompileError(
+        f"script: {what}: Relax has no text of values of data types, as sequences are; treadle.compile and relax.build take "
+        "the module as it is"
+    )
 
 
 def _number(value: Any) -> str:

@@ -283,7 +283,7 @@ class _Reader(Expressions):
                 self.fail(
                     node, f"{node.name}: the size {min(missing)} is not defined; a parameter's shape names it alone"
                 )
-            real = self.metadata.get("treadle.names", {}).get(node.name, {})
+            real = self.metadata.get("treadle.names", {}).get(self.reading if is_nested else node.name, {})
             params = [Var(real.get(each.arg, each.arg), info) for each, info in zip(node.args.args, infos, strict=True)]
             for each, param in zip(node.args.args, params, strict=True):
                 self.scopes[-1][each.arg] = param
@@ -518,7 +518,7 @@ class _Reader(Expressions):
 
     def _FunctionDef(self, node: ast.FunctionDef) -> None:
         self.refuse_tir(node)
-        itself = Var(node.name, self.declared(node))
+        itself = Var(self.real(node.name), self.declared(node))
         self.scopes[-1][node.name] = itself
         made = self.function(node, is_nested=True)
         itself.struct_info_ = made.struct_info

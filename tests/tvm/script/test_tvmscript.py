@@ -13,6 +13,7 @@ import onnx
 import pytest
 import treadle.tvm as tvm
 from treadle.errors import CompileError, ParseError
+from treadle.tools.dev import zoo
 from treadle.tvm import relax
 from treadle.tvm.script import ir as I
 from treadle.tvm.script import relax as R
@@ -122,6 +123,19 @@ def test_shapes_numbers_objects_and_registered_functions_run_on_the_relax_machin
     assert capsys.readouterr().out == "sizes [5, 4]\n"
     with pytest.raises(RuntimeError, match="match_cast"):
         run(Module, tvm.nd.array(X), tvm.runtime.ShapeTuple([5]))
+
+
+def test_a_program_of_the_relax_machine_is_exported_and_loaded(tmp_path: Path) -> None:
+    @R.function
+    def main(x: R.Tensor(dtype="float32"), w: R.Tensor((4,), "float32")):
+        return R.nn.softmax(R.multiply(x, w), axis=-1)
+
+    weight = np.arange(4, dtype=np.float32)
+    relax.build(main, params={"w": weight}).export_library(tmp_path / "main.tar")
+    vm = relax.VirtualMachine(tvm.runtime.load_module(tmp_path / "main.tar"), tvm.cpu())
+    for x in (X, X[0]):
+        made = np.exp(x * weight - (x * weight).max(-1, keepdims=True))
+        np.testing.assert_allclose(vm["main"](tvm.nd.array(x)).numpy(), made / made.sum(-1, keepdims=True), rtol=1e-4)
 
 
 def test_closures_of_the_module_run() -> None:
@@ -248,6 +262,11 @@ def test_the_text_of_a_model_builds_to_the_same_executable(name: str, tmp_path: 
     assert same_executable(onnx.load(DATA / name / "model.onnx"), tmp_path)
 
 
+def test_the_text_of_a_network_of_the_zoo_builds_to_the_same_executable(tmp_path: Path) -> None:
+    assert same_executable(zoo.mlp(), tmp_path)
+    assert same_executable(zoo.mlp((4, 8, 2), batch="n"), tmp_path)
+
+
 def node_models() -> Iterator[tuple[str, Any]]:
     """ONNX's own cases, one for each node."""
     from onnx.backend.test.case.node import collect_testcases
@@ -261,9 +280,10 @@ def node_models() -> Iterator[tuple[str, Any]]:
 def test_the_texts_of_onnx_s_suite_build_to_the_same_executables(tmp_path: Path) -> None:
     cases = list(node_models())
     files = sorted(DATA.glob("pytorch*/*/model.onnx"))[::2]
+    networks = {"squeezenet": zoo.light("squeezenet"), "resnet18": zoo.resnet(18, size=32, classes=10)}
     chosen = [each for number, each in enumerate(cases) if number % 20 == 0 or each[0] in NODES]
     compared = 0
-    for name, model in [*chosen, *((path.parent.name, onnx.load(path)) for path in files)]:
+    for name, model in [*chosen, *networks.items(), *((path.parent.name, onnx.load(path)) for path in files)]:
         with contextlib.suppress(CompileError):  # sequences and optional values have no text
             assert same_executable(model, tmp_path), name
             compared += 1
