@@ -25,6 +25,7 @@ from .struct_info import (
     TensorStructInfo,
     TupleStructInfo,
     is_base_of,
+    sizes_in,
 )
 from .visit import bindings_of, free_vars, walk
 
@@ -398,8 +399,6 @@ def _dtype(dtype: str) -> list[Any]:
 
 def _sizes_of(node: Any) -> Iterator[str]:
     """The texts of symbolic sizes that a piece of syntax names."""
-    from .struct_info import sizes_in
-
     infos = [
         getattr(node, "struct_info", None),
         *getattr(node, "sinfo_args", ()),

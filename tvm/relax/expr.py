@@ -11,9 +11,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ...formats import dims
 from ...formats.dims import SymbolicDim
 from ...formats.dtypes import DType
 from ...formats.messages.errors import CheckError
+from ...formats.types import UNKNOWN
 from ...vm.tensor import Tensor
 from ..relay import expr as relay
 from ..runtime.ndarray import NDArray, array
@@ -320,15 +322,10 @@ class Call(Expr):
 
 
 def _names(sizes: Any) -> set[str]:
-    from ...formats import dims
-
     return {name for each in sizes for name in dims.variables(each)}
 
 
 def _substituted(size: Any, found: Mapping[str, Any]) -> Any:
-    from ...formats import dims
-    from ...formats.types import UNKNOWN
-
     return dims.substitute(size, found) if set(dims.variables(size)) <= found.keys() else UNKNOWN
 
 

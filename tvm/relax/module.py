@@ -155,6 +155,9 @@ class IRModule(relay_module.IRModule, Node):
 
         return self.source if self.source is not None else lowered(self)
 
+    def __treadle_module__(self) -> ir.Module:
+        return self.lowered()
+
     script, show, __str__ = Node.script, Node.show, Node.__str__
 
     def astext(self, show_meta_data: bool = True, annotate: Any = None) -> str:

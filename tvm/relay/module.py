@@ -274,7 +274,7 @@ def _argument(value: Any) -> types.Type:
 
 def as_module(value: Any) -> IRModule:
     """A module from one, or from an expression. Raises TypeError."""
-    if isinstance(value, ir.Module):
+    if isinstance(value, ir.Module) or hasattr(value, "__treadle_module__"):
         raise TypeError("expected a module of Relay, got one of Relax; tvm.compile and relax.build take it")
     return value if isinstance(value, IRModule) else IRModule.from_expr(value)
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+import treadle
 import treadle.tvm as tvm
 from treadle.errors import CompileError, ParseError
 from treadle.tools.dev import zoo
@@ -63,6 +64,9 @@ def test_a_text_is_read_printed_as_it_was_and_run() -> None:
     np.testing.assert_array_equal(run(module, X, np.array(True)).numpy(), relued**2)
     np.testing.assert_array_equal(run(module, X, np.array(False)).numpy(), relued * 2)
     assert relax.analysis.well_formed(module)
+    np.testing.assert_array_equal(treadle.VirtualMachine(treadle.compile(module))["main"](X, True), relued**2)
+    with pytest.raises(TypeError, match="got one of Relax"):
+        tvm.relay.build(module)
 
 
 def test_a_class_and_a_function_are_read_from_their_source() -> None:

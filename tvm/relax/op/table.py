@@ -22,7 +22,6 @@ from ...relay.op.table import SIZE, naming_dims
 from .. import expr
 from ..expr import OPERATORS, Call, Expr, Op, as_expr
 from ..struct_info import (
-    Condition,
     ObjectStructInfo,
     ShapeExpr,
     StructInfo,
@@ -217,10 +216,6 @@ def numbers_of(value: Any) -> Any:
     """The numbers of a constant expression; numbers as they are."""
     found = getattr(getattr(value, "atom", None), "value", None)
     return value if found is None else np.asarray(found).tolist()
-
-
-def sizes_or_number(value: Any) -> bool:
-    return isinstance(value, (int, float, SymbolicDim, Condition))
 
 
 def element_type(x: Expression) -> DType:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ... import expr
+from ...block_builder import BlockBuilder
 from ...expr import OPERATORS
 from .core import Tensor, get_default_dtype, unwrap, wrap_nested
 
@@ -205,7 +206,5 @@ def get_timestep_embedding(
 
 def expr_bound(value: Any) -> Any:
     """The expression as a variable of the function that is being built, so that it is computed once."""
-    from ...block_builder import BlockBuilder
-
     current = BlockBuilder.current()
     return value if current is None else current.emit(value)
