@@ -8,6 +8,7 @@ from typing import Any
 from ...formats.messages.errors import UnsupportedNameError
 from ..runtime.ndarray import array
 from .module import IRModule
+from .raising import of_ir
 
 __all__ = ["from_onnx"]
 
@@ -37,7 +38,7 @@ def from_onnx(
     if weights is not None:
         found, arrays = unbind_weights(found, "main")
         params = {name: array(value) for name, value in arrays.items()}
-    return IRModule(found.functions), params
+    return of_ir(found), params
 
 
 def shapes_of(shapes: Mapping[str, Sequence[Any]] | None) -> dict[str, list[int | str]] | None:

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
-
 from ...compiler import ir
-from ...compiler.driver import bind_parameters
 from ...compiler.ir.infer import infer_types
 from ...compiler.ir.unify import leaves
 from ...formats import types
@@ -20,7 +17,7 @@ from .visit import free_vars
 
 
 class LibraryFunction:
-    """A function of a library, or of a model that a frontend read: its type, and Treadle's form of it."""
+    """A function of a library: its type, and Treadle's form of it."""
 
     def __init__(self, name: str, function: ir.Function) -> None:
         self.name, self.function = name, function
@@ -40,11 +37,6 @@ class LibraryFunction:
         params = [ty.from_type(param.type) for param in self.function.params if param.type is not None]
         assert self.function.result_type is not None
         return ty.FuncType(params, ty.from_type(self.function.result_type), self.type_params)  # type: ignore[arg-type]
-
-    def bound(self, params: Mapping[str, np.ndarray]) -> LibraryFunction:
-        """The function with parameters replaced by constants. Raises CompileError for one that does not fit."""
-        module = bind_parameters(ir.Module({self.name: self.function}), self.name, params)
-        return LibraryFunction(self.name, module.functions[self.name])
 
     @property
     def type_params(self) -> tuple[ty.TypeVar, ...]:
@@ -239,10 +231,7 @@ class IRModule(Object):
         return as_text(self, show_meta_data, annotate)
 
     def __str__(self) -> str:
-        """Relay's text, and Treadle's of a main that a frontend read."""
-        main = self._functions.get("main")
-        model = f"\n{ir.Module({'main': main})}" if isinstance(main, ir.Function) else ""
-        return self.astext(show_meta_data=False) + model
+        return self.astext(show_meta_data=False)
 
     def script(self, **options: Any) -> str:
         return self.astext()

@@ -11,7 +11,7 @@ from ....formats.dtypes import DType
 from ....formats.messages.errors import InferenceError
 from ..ty import dtype_name
 from .layouts import transformed
-from .table import Tensor, operator, pair, rank_of, type_of
+from .table import Tensor, operator, pair, rank_of, said, type_of
 
 LETTERS = {1: "W", 2: "HW", 3: "DHW"}  # the axes of space
 
@@ -27,6 +27,12 @@ def pads(padding: Any, count: int) -> tuple[int, ...]:
     if len(numbers) not in (count, 2 * count):
         raise InferenceError(f"padding {padding!r}: expected 1, {count} or {2 * count} numbers")
     return numbers * 2 if len(numbers) == count else numbers
+
+
+def window(row: str, count: int, **given: Any) -> dict[str, Any]:
+    """Treadle's attributes of a window: what is not the default of the row, or is said."""
+    made = {"padding": ("pads", pads), "strides": ("strides", pair), "dilation": ("dilations", pair)}
+    return {made[name][0]: made[name][1](value, count) for name, value in said(row, **given).items()}
 
 
 def _kinds(data: Expression, weight: Expression, out_dtype: str) -> tuple[Expression, Expression, DType, DType | None]:
@@ -66,12 +72,8 @@ def _convolution(count: int) -> Callable[..., Any]:
         data = transformed(data, data_layout, f"NC{spatial}")
         weight = _plain_weight(data, transformed(weight, kernel_layout, f"OI{spatial}"), groups, kernel_layout, spatial)
         data, weight, kind, cast_to = _kinds(data, weight, out_dtype)
-        attributes: dict[str, Any] = {
-            "strides": pair(strides, count),
-            "pads": pads(padding, count),
-            "dilations": pair(dilation, count),
-            "groups": int(groups),
-        }
+        attributes = window(f"nn.conv{count}d", count, strides=strides, padding=padding, dilation=dilation)
+        attributes["groups"] = int(groups)
         result = (op.conv if kind.is_float else op.conv_integer)(data, weight, **attributes)
         result = result if cast_to is None else op.cast(result, dtype=cast_to)
         return transformed(result, f"NC{spatial}", out_layout or data_layout)
