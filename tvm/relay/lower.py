@@ -87,7 +87,7 @@ class Lowering:
         return found
 
     def _function(self, source: Function, name: str = "") -> FunctionExpression:
-        return run(_Body(self, {}, name or "main").closure(source, name))
+        return run(Body(self, {}, name or "main").closure(source, name))
 
     def name(self, hint: str) -> str:
         """A name that no function has."""
@@ -156,7 +156,7 @@ def _unique(names: Sequence[str]) -> list[str]:
     return made
 
 
-class _Body:
+class Body:
     """Lowers the expressions of one function. What an expression became is remembered: what is shared stays shared."""
 
     def __init__(self, module: Lowering, variables: Mapping[Var, Expression], function: str) -> None:
@@ -377,7 +377,7 @@ class _Body:
         inner_free = [programs.var(each.name_hint, value.type) for each, value in zip(variables, values, strict=True)]
         local = self.module.name(name.name_hint)
         self.module.made[local] = FunctionExpression()  # the name is taken
-        body = _Body(self.module, dict(zip(variables, inner_free, strict=True)), local)
+        body = Body(self.module, dict(zip(variables, inner_free, strict=True)), local)
         extra: list[Expression] = []
         for other, local_ in reached:
             handed = [programs.var(f"{local_.name}_{place}", free.type) for place, free in enumerate(local_.free)]
@@ -403,17 +403,17 @@ class _Body:
 
 
 _RULES: dict[type, Any] = {
-    Var: _Body.var,
-    Constant: _Body.constant,
-    GlobalVar: _Body.global_var,
-    Tuple: _Body.tuple,
-    TupleGetItem: _Body.item,
-    If: _Body.if_,
-    Let: _Body.let,
-    Call: _Body.call,
-    Function: _Body.function_value,
-    adt.Constructor: _Body.constructor_value,
-    adt.Match: _Body.match,
+    Var: Body.var,
+    Constant: Body.constant,
+    GlobalVar: Body.global_var,
+    Tuple: Body.tuple,
+    TupleGetItem: Body.item,
+    If: Body.if_,
+    Let: Body.let,
+    Call: Body.call,
+    Function: Body.function_value,
+    adt.Constructor: Body.constructor_value,
+    adt.Match: Body.match,
 }
 
 
@@ -438,14 +438,17 @@ def labelled(
 ) -> tuple[ir.Module, Lowering]:
     """The module, and what each expression became. `label` marks, as the origin of its binding, each expression whose type only
     inference will find."""
+    sources = [each.source for each in functions.values() if isinstance(each, Function) and each.source is not None]
+    imports = {name: type_ for source in sources for name, type_ in source.module.imports.items()}
     functions = {name: _source(each) for name, each in functions.items()}
-    sources = [each for each in functions.values() if isinstance(each, Function)]
-    if any(_has_any(param.type_annotation) for each in sources for param in each.params):
+    own = [each for each in functions.values() if isinstance(each, Function)]
+    if any(_has_any(param.type_annotation) for each in own for param in each.params):
         with contextlib.suppress(InferenceError):
             made = _module(functions, data_types, entries, label, True)
             infer_types(made[0])
             return made
-    return _module(functions, data_types, entries, label, False)
+    module, lowering = _module(functions, data_types, entries, label, False)
+    return (replace(module, imports={**imports, **module.imports}) if imports else module), lowering
 
 
 def _source(function: Function | ir.Function) -> Function | ir.Function:

@@ -22,10 +22,11 @@ from ...compiler.builder.programs import Expression
 from ...compiler.driver import bind_parameters, named_results
 from ...compiler.ir.analysis import atoms_in
 from ...compiler.ir.infer import infer_types
+from ...compiler.ir.printer import print_type
 from ...compiler.ir.unify import leaves
 from ...formats import types
 from ...formats.dtypes import DType
-from ...formats.messages.errors import TreadleError
+from ...formats.messages.errors import InferenceError, TreadleError
 from . import adt, ty
 from .expr import (
     Call,
@@ -43,7 +44,7 @@ from .expr import (
     next_place,
 )
 from .loops import WhileLoop
-from .lower import RESULTS, Lowering, _Body, variable
+from .lower import RESULTS, Lowering, Body, variable
 from .module import IRModule
 from .op.matching import candidates
 from .op.table import native_call
@@ -95,7 +96,7 @@ class _Raising:
     def __init__(self, module: ir.Module, name: str) -> None:
         self.module, self.name = module, name
         builders = {key: programs.DataTypeBuilder(each) for key, each in module.data_types.items()}
-        self.body = _Body(Lowering(module.functions, builders), {}, name)
+        self.body = Body(Lowering(module.functions, builders), {}, name)
         self.uses = Counter(atoms_in(module.functions[name].body))
         self.values: dict[ir.Atom, Expr] = {}
         self.constants: dict[ir.Constant, Constant] = {}
@@ -173,7 +174,11 @@ class _Raising:
     # ---- bindings ----
 
     def value(self, binding: ir.Binding) -> Expr:
-        made = getattr(self, type(binding.value).__name__)(binding.value, binding)
+        kind = type(binding.value).__name__
+        rule = getattr(self, kind, None)
+        if rule is None:
+            raise InferenceError(f"{kind} is what passes make; Relay has expressions of programs before these", function=self.name)
+        made = rule(binding.value, binding)
         made._checked_type = None if binding.var.type is None else ty.from_type(binding.var.type)
         return self.placed(made, binding)
 
@@ -217,6 +222,10 @@ class _Raising:
 
     def MatchShape(self, value: ir.MatchShape, _: ir.Binding) -> Expr:
         return native_call("match_shape", [self.atom(value.value)], {"shape": tuple(map(attribute, value.shape))})
+
+    def ImportCall(self, value: ir.ImportCall, _: ir.Binding) -> Expr:
+        type_ = print_type(self.module.imports[value.name])
+        return native_call("import", self.atoms(value.args), {"function": value.name, "signature": type_})
 
     def Call(self, value: ir.Call, _: ir.Binding) -> Expr:
         return Call(self.atom(value.callee), self.atoms(value.args))

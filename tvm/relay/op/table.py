@@ -140,6 +140,7 @@ def _matched(data: Expression, shape: Sequence[Any]) -> Expression:
 def _natives() -> dict[str, Row]:
     functions: dict[str, Any] = {name: functools.partial(programs.Expression._operator, name) for name in OPERATORS}
     functions["match_shape"] = _matched
+    functions["import"] = lambda *args, function, signature: programs.import_(function, signature)(*args)
     return {PREFIX + name: Native(PREFIX + name, each, inspect.Signature(), None) for name, each in functions.items()}
 
 
@@ -147,7 +148,7 @@ PREFIX = "treadle."
 NATIVE = _natives()
 ROWS: Mapping[str, Row] = ChainMap(TABLE, NATIVE)
 OPERATOR_CALLS |= {
-    name: functools.partial(lambda name, *args, **attributes: native_call(name, args, attributes), name[len(PREFIX) :])
+    name: functools.partial(lambda name, /, *args, **attributes: native_call(name, args, attributes), name[len(PREFIX) :])
     for name in NATIVE
 }
 
