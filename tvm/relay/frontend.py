@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -26,12 +29,15 @@ def from_onnx(
 
     `shape` replaces shapes of inputs; a name or `Any()` in it is a dimension that is known at run time. With `freeze_params` the
     weights are constants of the module and the dict is empty, else they are parameters of main, after the inputs. Element
-    types and the opset are the model's own. Raises what `treadle.compile` raises for a model.
+    types and the opset are the model's own. A folder as `export_node_renamed_model_path` gets the model, a name on each node,
+    `MatMul_0`. Raises what `treadle.compile` raises for a model.
     """
     from ...compiler.driver import unbind_weights
     from ...compiler.named_weights import Weights
     from ...compiler.onnx.importer import from_onnx as read
 
+    if export_node_renamed_model_path:
+        _export_named(model, export_node_renamed_model_path)
     weights = None if freeze_params else Weights()
     found = read(model, shapes=shapes_of(shape), weights=weights)
     params: dict[str, Any] = {}
@@ -39,6 +45,25 @@ def from_onnx(
         found, arrays = unbind_weights(found, "main")
         params = {name: array(value) for name, value in arrays.items()}
     return of_ir(found), params
+
+
+def _export_named(model: Any, folder: str) -> None:
+    """Writes the model, each node of its graph that has no name called by its operator and a number."""
+    import onnx
+
+    named = onnx.ModelProto()
+    named.CopyFrom(model if isinstance(model, onnx.ModelProto) else _read(model))
+    counts: Counter[str] = Counter()
+    for node in named.graph.node:
+        node.name = node.name or f"{node.op_type}_{counts[node.op_type]}"
+        counts[node.op_type] += 1
+    onnx.save(named, os.path.join(folder, f"tvm_exported_model_{time.strftime('%Y-%m-%d_%H-%M-%S')}.onnx"))
+
+
+def _read(model: Any) -> Any:
+    import onnx
+
+    return onnx.load_from_string(model) if isinstance(model, (bytes, bytearray)) else onnx.load(model)
 
 
 def shapes_of(shapes: Mapping[str, Sequence[Any]] | None) -> dict[str, list[int | str]] | None:

@@ -1,6 +1,7 @@
 """Models that a frontend read, seen as Relay: bodies, visitors, text, and the same executable from all of them."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -125,7 +126,7 @@ def executable(module: object) -> bytes:
     return treadle.compile(made, embed_native=False, progress=False).as_bytes()
 
 
-def check(source: object) -> relay.IRModule:
+def check(source: object) -> None:
     """An import is equal to another, and to what is read from its text; all become the executable of the model."""
     expected = executable(source)
     module, _ = relay.frontend.from_onnx(source)
@@ -137,7 +138,8 @@ def check(source: object) -> relay.IRModule:
         assert tvm.ir.structural_hash(module) == tvm.ir.structural_hash(other)
     assert executable(module) == expected
     assert executable(read) == expected
-    return read
+    again["main"] = again["main"].with_attr("mine", 1)  # no longer what was read: its body is lowered
+    assert executable(again) == expected
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -238,6 +240,19 @@ def test_an_import_is_not_looked_into_where_it_is_built() -> None:
         assert "body" not in vars(function)
         assert function.body
         assert "body" in vars(function)
+
+
+def test_a_text_of_treadles_has_a_body_with_what_it_imports() -> None:
+    text = "import norm: fn(float32[n]) -> float32[]\n\nfunc @main(x: float32[n]) -> float32[n] {\n"
+    module = relay.fromtext(text + "  a = import norm(x)\n  y = divide(x, a)\n  y\n}\n")
+    assert executable(relay.fromtext(module.astext())) == executable(module)
+
+
+def test_a_model_is_written_with_a_name_on_each_node(tmp_path: Path) -> None:
+    relay.frontend.from_onnx(network(), export_node_renamed_model_path=str(tmp_path))
+    (file,) = tmp_path.glob("tvm_exported_model_*.onnx")
+    names = [node.name for node in onnx.load(file).graph.node]
+    assert (names[0], names[2]) == ("first", "Relu_0")
 
 
 def test_a_loop_is_a_function_that_calls_itself_and_is_a_loop_again() -> None:
