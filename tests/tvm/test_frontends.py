@@ -61,6 +61,13 @@ def test_a_size_that_is_not_known_is_any_or_has_a_name(batch: object) -> None:
         np.testing.assert_array_equal(machine.run(X[:rows]).numpy(), EXPECTED[: 3 * rows])
 
 
+def test_a_shape_may_have_another_rank_than_the_models() -> None:
+    source = model()
+    module, _ = relay.frontend.from_onnx(source, {"x": (5, 2, 4)})
+    assert [str(param.type_annotation) for param in module["main"].params] == ["Tensor[(5, 2, 4), float32]"]
+    assert len(source.graph.input[0].type.tensor_type.shape.dim) == 2
+
+
 def test_relax_takes_models_too() -> None:
     module = relax.frontend.onnx.from_onnx(model(), {"x": (2, 4)}, keep_params_in_input=True)
     module, params = relax.frontend.detach_params(module)

@@ -44,7 +44,7 @@ from .expr import (
     next_place,
 )
 from .loops import WhileLoop
-from .lower import RESULTS, Lowering, Body, variable
+from .lower import RESULTS, Body, Lowering, variable
 from .module import IRModule
 from .op.matching import candidates
 from .op.table import native_call
@@ -177,7 +177,9 @@ class _Raising:
         kind = type(binding.value).__name__
         rule = getattr(self, kind, None)
         if rule is None:
-            raise InferenceError(f"{kind} is what passes make; Relay has expressions of programs before these", function=self.name)
+            raise InferenceError(
+                f"{kind} is what passes make; Relay has expressions of programs before these", function=self.name
+            )
         made = rule(binding.value, binding)
         made._checked_type = None if binding.var.type is None else ty.from_type(binding.var.type)
         return self.placed(made, binding)

@@ -148,7 +148,9 @@ PREFIX = "treadle."
 NATIVE = _natives()
 ROWS: Mapping[str, Row] = ChainMap(TABLE, NATIVE)
 OPERATOR_CALLS |= {
-    name: functools.partial(lambda name, /, *args, **attributes: native_call(name, args, attributes), name[len(PREFIX) :])
+    name: functools.partial(
+        lambda name, /, *args, **attributes: native_call(name, args, attributes), name[len(PREFIX) :]
+    )
     for name in NATIVE
 }
 
