@@ -211,7 +211,7 @@ class _Reader:
             raise self.stream.error("the virtual device of a variable is not read")
         type_, span = self._annotation(), self.stream.span
         told = span.source_name.name if span is not None else ""
-        is_its = re.fullmatch(rf"{re.escape(word(told))}(_\d+)?", token.value)  # a name that is no word
+        is_its = told and re.fullmatch(rf"{re.escape(word(told))}(_\d+)?", token.value)  # a name that is no word
         made = Var(told if is_its else token.value, type_)
         made.span = span
         self.names.bind(token.value, made)
