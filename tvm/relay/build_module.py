@@ -219,7 +219,7 @@ class Executor:
         expr = as_expr(expr)
         if isinstance(expr, GlobalVar):
             function = self.mod[expr]
-            if not isinstance(function, Function):
+            if function.source is not None and function.source.function.is_generic:
                 raise ArgumentError(f"{expr.name_hint} is generic; call it in a function with types")
             return self._callable(self._with_main(function), function, params)
         if binds:

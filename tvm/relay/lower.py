@@ -98,10 +98,9 @@ class Lowering:
         return name
 
 
-def _declared(var: Var) -> types.Type | None:
+def declared(type_: types.Type | None) -> types.Type | None:
     """The type of data that a variable is declared to have, which inference may find a part of; None for other types, and for
     one with type variables."""
-    type_ = to_type(var.type_annotation)
     parts = [] if type_ is None else list(types.types_in(type_))
     is_generic = any(isinstance(each, types.TypeVariable) for each in parts)
     return type_ if not is_generic and any(isinstance(each, types.DataType) for each in parts) else None
@@ -257,7 +256,7 @@ class Body:
                 if isinstance(chain.value, Function):
                     value.name = chain.var.name_hint
                 if value.type is None and value.make is not None:
-                    value.declared = _declared(chain.var)
+                    value.declared = declared(to_type(chain.var.type_annotation))
             chain = chain.body
         return chain, placed
 

@@ -6,47 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...compiler import ir
-from ...compiler.ir.infer import infer_types
-from ...compiler.ir.unify import leaves
 from ...formats import types
 from ..modules.containers import Map, Object
 from . import adt, libraries, ty
-from .expr import Function, GlobalVar, Var, as_expr, as_text
+from .expr import Function, GlobalVar, as_expr, as_text
 from .lower import lowered
 from .visit import free_vars
-
-
-class LibraryFunction:
-    """A function of a library: its type, and Treadle's form of it."""
-
-    def __init__(self, name: str, function: ir.Function) -> None:
-        self.name, self.function = name, function
-
-    @property
-    def params(self) -> tuple[Var, ...]:
-        """Its parameters: names and types."""
-        return tuple(
-            Var(param.name, None if param.type is None else ty.from_type(param.type)) for param in self.function.params
-        )
-
-    @property
-    def checked_type(self) -> ty.FuncType:
-        """Its type, generic as it is. Raises InferenceError."""
-        if self.function.result_type is None:
-            self.function = infer_types(ir.Module({self.name: self.function})).functions[self.name]
-        params = [ty.from_type(param.type) for param in self.function.params if param.type is not None]
-        assert self.function.result_type is not None
-        return ty.FuncType(params, ty.from_type(self.function.result_type), self.type_params)  # type: ignore[arg-type]
-
-    @property
-    def type_params(self) -> tuple[ty.TypeVar, ...]:
-        """Its type variables, in the order in which they come."""
-        types_ = [param.type for param in self.function.params if param.type is not None]
-        names = (leaf.name for each in types_ for leaf in leaves(each) if isinstance(leaf, types.TypeVariable))
-        return tuple(ty.TypeVar(name) for name in dict.fromkeys(names))
-
-    def __repr__(self) -> str:
-        return f"<relay.Function {self.name}: {self.checked_type}>"
 
 
 class IRModule(Object):
@@ -76,7 +41,6 @@ class IRModule(Object):
             self.add_type_data(value)
             return
         hint = name if isinstance(name, str) else name.name_hint
-        value = value.function if isinstance(value, LibraryFunction) else value
         function = value if isinstance(value, (Function, ir.Function)) else Function([], as_expr(value))
         self._functions[hint] = function
         if isinstance(name, GlobalVar):
@@ -92,14 +56,22 @@ class IRModule(Object):
             known = ", ".join(self._functions) or "none"
             raise ValueError(f'Cannot find global function "{hint}" in the Module; it has {known}')
         function = self._functions[hint]
-        return function if isinstance(function, Function) else LibraryFunction(hint, function)
+        return function if isinstance(function, Function) else self._of_library()[hint]
+
+    def _of_library(self) -> dict[str, Function]:
+        """The functions of libraries, for those who look at them; the module has them in Treadle's form."""
+        from .raising import functions_of
+
+        own = {name: each for name, each in self._functions.items() if isinstance(each, ir.Function)}
+        return functions_of(ir.Module(own, self._data_types))
 
     def __contains__(self, name: str | GlobalVar) -> bool:
         return (name if isinstance(name, str) else name.name_hint) in self._functions
 
     @property
     def functions(self) -> Map:
-        return Map({self._variables[name]: function for name, function in self._functions.items()})
+        library = self._of_library()
+        return Map({self._variables[name]: library.get(name, each) for name, each in self._functions.items()})
 
     def functions_items(self) -> list[tuple[GlobalVar, Any]]:
         return sorted(self.functions.items(), key=lambda pair: pair[0].name_hint)

@@ -44,7 +44,7 @@ from .expr import (
     next_place,
 )
 from .loops import WhileLoop
-from .lower import RESULTS, Body, Lowering, variable
+from .lower import RESULTS, Body, Lowering, declared, variable
 from .module import IRModule
 from .op.matching import candidates
 from .op.table import native_call
@@ -305,8 +305,9 @@ def _type_of_inner(made: Call | TupleGetItem, args: Sequence[Any], result: types
 
 def _is_declared(binding: ir.Binding) -> bool:
     """Whether inference may find another type: of data, of which the value is one case."""
-    is_case = isinstance(binding.value, (ir.If, ir.Match, ir.Construct)) and binding.var.type is not None
-    return is_case and any(isinstance(each, types.DataType) for each in types.types_in(binding.var.type))  # type: ignore[arg-type]
+    if not isinstance(binding.value, (ir.If, ir.Match, ir.Construct)) or binding.var.type is None:
+        return False
+    return declared(binding.var.type) is not None
 
 
 def attribute(value: Any) -> Any:
