@@ -142,7 +142,7 @@ class _Printer:
     # ---- blocks ----
 
     def _placed(self, root: Expr) -> list[Expr]:
-        """What a text or a model computes in the block of which `root` is the result, in its order."""
+        """What a text or a model computes in the block of which `root` is the result, the first one last."""
         found: list[Expr] = []
         chain, body = {id(root)}, root  # lets have lines already
         stack = [root]
@@ -159,12 +159,12 @@ class _Printer:
                     found += [each] if each.place is not None and not isinstance(each, _INLINE) else []
         if body.place is not None and any(body.place < (each.place or 0) for each in (*found, *_values(root))):
             found.append(body)  # the result is not what is computed last
-        return sorted(found, key=lambda each: each.place or 0)
+        return sorted(found, key=lambda each: each.place or 0, reverse=True)
 
     def _first(self, placed: list[Expr], end: int | None = None) -> Walk:
         """Writes what comes before a place, or all."""
-        while placed and (end is None or (placed[0].place or 0) < end):
-            yield self.atom(placed.pop(0))
+        while placed and (end is None or (placed[-1].place or 0) < end):
+            yield self.atom(placed.pop())
 
     def result(self, root: Expr) -> Walk:
         """The value of a block, written behind what it is made of."""
