@@ -87,7 +87,7 @@ class Lowering:
         return found
 
     def _function(self, source: Function, name: str = "") -> FunctionExpression:
-        return run(Body(self, {}, name or "main").closure(source, name))
+        return run(_Body(self, {}, name or "main").closure(source, name))
 
     def name(self, hint: str) -> str:
         """A name that no function has."""
@@ -155,7 +155,7 @@ def _unique(names: Sequence[str]) -> list[str]:
     return made
 
 
-class Body:
+class _Body:
     """Lowers the expressions of one function. What an expression became is remembered: what is shared stays shared."""
 
     def __init__(self, module: Lowering, variables: Mapping[Var, Expression], function: str) -> None:
@@ -376,7 +376,7 @@ class Body:
         inner_free = [programs.var(each.name_hint, value.type) for each, value in zip(variables, values, strict=True)]
         local = self.module.name(name.name_hint)
         self.module.made[local] = FunctionExpression()  # the name is taken
-        body = Body(self.module, dict(zip(variables, inner_free, strict=True)), local)
+        body = _Body(self.module, dict(zip(variables, inner_free, strict=True)), local)
         extra: list[Expression] = []
         for other, local_ in reached:
             handed = [programs.var(f"{local_.name}_{place}", free.type) for place, free in enumerate(local_.free)]
@@ -402,18 +402,24 @@ class Body:
 
 
 _RULES: dict[type, Any] = {
-    Var: Body.var,
-    Constant: Body.constant,
-    GlobalVar: Body.global_var,
-    Tuple: Body.tuple,
-    TupleGetItem: Body.item,
-    If: Body.if_,
-    Let: Body.let,
-    Call: Body.call,
-    Function: Body.function_value,
-    adt.Constructor: Body.constructor_value,
-    adt.Match: Body.match,
+    Var: _Body.var,
+    Constant: _Body.constant,
+    GlobalVar: _Body.global_var,
+    Tuple: _Body.tuple,
+    TupleGetItem: _Body.item,
+    If: _Body.if_,
+    Let: _Body.let,
+    Call: _Body.call,
+    Function: _Body.function_value,
+    adt.Constructor: _Body.constructor_value,
+    adt.Match: _Body.match,
 }
+
+
+def body_of(module: ir.Module, name: str) -> _Body:
+    """What lowers expressions of a function, one after another, where the others of a module are Treadle's."""
+    builders = {key: programs.DataTypeBuilder(each) for key, each in module.data_types.items()}
+    return _Body(Lowering(module.functions, builders), {}, name)
 
 
 def lowered(

@@ -44,7 +44,7 @@ from .expr import (
     next_place,
 )
 from .loops import WhileLoop
-from .lower import RESULTS, Body, Lowering, declared, variable
+from .lower import RESULTS, body_of, declared, variable
 from .module import IRModule
 from .op.matching import candidates
 from .op.table import native_call
@@ -95,8 +95,7 @@ class _Raising:
 
     def __init__(self, module: ir.Module, name: str) -> None:
         self.module, self.name = module, name
-        builders = {key: programs.DataTypeBuilder(each) for key, each in module.data_types.items()}
-        self.body = Body(Lowering(module.functions, builders), {}, name)
+        self.body = body_of(module, name)
         self.uses = Counter(atoms_in(module.functions[name].body))
         self.values: dict[ir.Atom, Expr] = {}
         self.constants: dict[ir.Constant, Constant] = {}
