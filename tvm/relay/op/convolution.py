@@ -31,8 +31,14 @@ def pads(padding: Any, count: int) -> tuple[int, ...]:
 
 def window(row: str, count: int, **given: Any) -> dict[str, Any]:
     """Treadle's attributes of a window: what is not the default of the row, or is said."""
-    made = {"padding": ("pads", pads), "strides": ("strides", pair), "dilation": ("dilations", pair)}
-    return {made[name][0]: made[name][1](value, count) for name, value in said(row, **given).items()}
+    found = said(row, **given)  # TVM's own programs give two numbers of output_padding for one axis
+    made = {
+        name: pads(value, count) if name == "padding" else pair(value, count)[:count] for name, value in found.items()
+    }
+    return {_WINDOW.get(name, name): value for name, value in made.items()}
+
+
+_WINDOW = {"padding": "pads", "dilation": "dilations"}
 
 
 def _kinds(data: Expression, weight: Expression, out_dtype: str) -> tuple[Expression, Expression, DType, DType | None]:
@@ -120,15 +126,9 @@ def _transposed(count: int) -> Callable[..., Any]:
             out_dtype = out_dtype or type_of(data).dtype.name
             data, weight = (op.cast(each, dtype="float64") for each in (data, weight))
         data, weight, _, cast_to = _kinds(data, weight, out_dtype)
-        result = op.conv_transpose(
-            data,
-            weight,
-            strides=pair(strides, count),
-            pads=pads(padding, count),
-            dilations=pair(dilation, count),
-            groups=int(groups),
-            output_padding=pair(output_padding, count)[:count],  # TVM's own programs give two numbers for one axis
-        )
+        sizes = {"strides": strides, "padding": padding, "dilation": dilation, "output_padding": output_padding}
+        attributes = window(f"nn.conv{count}d_transpose", count, **sizes)
+        result = op.conv_transpose(data, weight, **attributes, groups=int(groups))
         result = result if cast_to is None else op.cast(result, dtype=cast_to)
         return transformed(result, f"NC{spatial}", out_layout or data_layout)
 
