@@ -311,11 +311,11 @@ def check_made(program: Program) -> None:
 
 
 def _with_result_names(module: ir.Module, names: Sequence[str]) -> ir.Module:
-    named = {name: _named_results(module.functions[name]) for name in names if name in module.functions}
+    named = {name: named_results(module.functions[name]) for name in names if name in module.functions}
     return dataclasses.replace(module, functions={**module.functions, **named})
 
 
-def _named_results(function: ir.Function) -> ir.Function:
+def named_results(function: ir.Function) -> ir.Function:
     """The function, whose result, or each part of a tuple that is made at the end, is called what its variable is, unless the
     model has names for them."""
     body = function.body

@@ -138,7 +138,7 @@ def _result_names(body: Node, block: ir.Block) -> tuple[str, ...]:
         made = block.bindings[-1].value
         if isinstance(made, ir.MakeTuple):
             while body.make is None:
-                (body,) = body.operands
+                body = body.operands[0]
             parts, atoms = list(body.operands), list(made.fields)
     given = [part.given_name for part in parts]
     if not any(given):

@@ -75,6 +75,7 @@ CANNOT = (
 )
 
 REFERENCES = "python/tvm/topi"  # what TVM's tests compare with: NumPy's functions, which are read from TVM's sources
+HELPERS = "tests/python/relay/utils"  # what several folders of tests import
 TIMEOUT = 900  # seconds for a file
 
 
@@ -85,6 +86,8 @@ def sources(source: Path, tag: str | None, files: Sequence[str], into: Path) -> 
     git = ["git", f"--git-dir={source}"]
     listed = processes.run_program([*git, "ls-tree", f"refs/tags/{tag}", REFERENCES], capture_output=True)
     references = {REFERENCES} if listed.stdout else set()  # which older releases have elsewhere
+    helpers = processes.run_program([*git, "ls-tree", f"refs/tags/{tag}", HELPERS], capture_output=True)
+    references |= {HELPERS} if helpers.stdout else set()
     folders = sorted({str(Path(file).parent) for file in files} | references)
     archive = processes.run_program([*git, "archive", f"refs/tags/{tag}", *folders], capture_output=True)
     archive.check_returncode()

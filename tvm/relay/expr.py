@@ -54,6 +54,7 @@ class Expr(Object):
     __floordiv__, __mod__ = _calls("floor_divide"), _calls("mod")
     __lt__, __le__, __gt__, __ge__ = _calls("less"), _calls("less_equal"), _calls("greater"), _calls("greater_equal")
     span: object = None
+    place: int | None = None  # in the order of a text or a model, where it is of one
 
     def __neg__(self) -> Expr:
         return OPERATOR_CALLS["negative"](self)
@@ -90,11 +91,21 @@ ExprWithOp = Expr
 
 
 class Constant(Expr):
-    """A tensor known now."""
+    """A tensor known now. A scalar with a place is one that is used in several."""
 
     def __init__(self, data: Any, span: object = None) -> None:
         self._tensor = data if hasattr(data, "numpy") else None
-        array = np.array(data.numpy() if hasattr(data, "numpy") else data)
+        self._hold(np.array(data.numpy() if hasattr(data, "numpy") else data))
+
+    @classmethod
+    def of(cls, array: np.ndarray) -> Constant:
+        """The constant of an array that nobody changes, which is not copied."""
+        made = cls.__new__(cls)
+        made._tensor = None
+        made._hold(array.view() if array.flags.writeable else array)
+        return made
+
+    def _hold(self, array: np.ndarray) -> None:
         array.flags.writeable = False
         self.array = array
         self._known_type = ty.TensorType(array.shape, DType.of(array.dtype).name)
@@ -280,7 +291,7 @@ class If(Expr):
         self.cond, self.true_branch, self.false_branch = as_expr(cond), as_expr(true_branch), as_expr(false_branch)
 
 
-_numbers = itertools.count()
+next_place = itertools.count(1).__next__  # of an expression that a text or a model has next
 
 
 class Function(Expr):
@@ -301,6 +312,28 @@ class Function(Expr):
                 raise TypeError(f"Function: expected variables as parameters, got a {type(param).__name__}")
         self.type_params, self.attrs = tuple(type_params or ()), Attrs(attrs or {})
 
+    _make: Callable[[], Function]
+    source: Any = None  # Treadle's form, of one that a frontend read; see `raising.py`
+
+    @classmethod
+    def later(cls, source: Any, make: Callable[[], Function]) -> Function:
+        """A function that is made when somebody asks for a part of it; until then it is its source alone."""
+        function = cls.__new__(cls)
+        function.source, function._make = source, make
+        return function
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _FUNCTION_FIELDS or "_make" not in self.__dict__:
+            raise AttributeError(f"a function of Relay has no attribute {name!r}")
+        self.__dict__.update(vars(self.__dict__.pop("_make")()))
+        return getattr(self, name)
+
+    @property
+    def checked_type(self) -> Type:
+        """The type that inference found; of an imported function it is known. Raises ValueError before."""
+        self.body  # noqa: B018
+        return super().checked_type
+
     def with_attr(self, key: str | Mapping[str, Any], value: Any = None) -> Function:
         """The function with one attribute more, or several."""
         more = key if isinstance(key, Mapping) else {key: value}
@@ -313,6 +346,7 @@ class Function(Expr):
         return Function(self.params, self.body, self.ret_type, self.type_params, rest)
 
 
+_FUNCTION_FIELDS = ("params", "body", "ret_type", "type_params", "attrs")
 BaseFunc = Function
 
 

@@ -7,12 +7,14 @@ from around it are parameters more.
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...compiler import ir
 from ...compiler.builder import programs
+from ...compiler.builder.control import loop as while_
 from ...compiler.builder.programs import Expression, FunctionExpression
 from ...compiler.ir.analysis import called
 from ...compiler.ir.infer import infer_types
@@ -21,12 +23,14 @@ from ...formats import types
 from ...formats.messages.errors import InferenceError
 from . import adt, ty
 from .expr import Call, Constant, Expr, Function, GlobalVar, If, Let, Op, Tuple, TupleGetItem, Var
-from .op.table import TABLE, fresh_dim, naming_dims
+from .loops import WhileLoop, while_loop_of
+from .op.table import ROWS, fields_of, fresh_dim, naming_dims
 from .op.weight_types import weight_types
 from .ty import to_type
-from .visit import Walk, free_vars, global_vars, run
+from .visit import Walk, children, free_vars, global_vars, postorder, run
 
 Environment = dict[Var, Expression]
+RESULTS = "output_tensor_names"  # the attribute of a function that has the names of its results, as in TVM's frontends
 
 
 @dataclass(eq=False)
@@ -94,6 +98,36 @@ class Lowering:
         return name
 
 
+def declared(type_: types.Type | None) -> types.Type | None:
+    """The type of data that a variable is declared to have, which inference may find a part of; None for other types, and for
+    one with type variables."""
+    parts = [] if type_ is None else list(types.types_in(type_))
+    is_generic = any(isinstance(each, types.TypeVariable) for each in parts)
+    return type_ if not is_generic and any(isinstance(each, types.DataType) for each in parts) else None
+
+
+def _unpacked(args: Sequence[Expr]) -> Expr | None:
+    """The tuple whose fields these are, in order; None for any others."""
+    items = [each for each in args if isinstance(each, TupleGetItem)]
+    is_one = items and len(items) == len(args) and all(each.tuple_value is items[0].tuple_value for each in items)
+    in_order = [each.index for each in items] == list(range(len(args)))
+    whole = items[0].tuple_value if is_one and in_order else None
+    type_ = whole._checked_type if whole is not None else None
+    return whole if isinstance(type_, ty.TupleType) and len(type_.fields) == len(args) else None
+
+
+def _behind(result: Expression, placed: Sequence[Expression]) -> Expression:
+    """The result of a block that others are computed in too."""
+    if not placed:
+        return result
+    return Expression(operands=(result, *placed), type=result.type, fields=result.fields, name=result.name)
+
+
+def _origin(expr: Expr) -> str:
+    """What a text or a model calls the node that an expression is of."""
+    return getattr(getattr(expr.span, "source_name", None), "name", "")
+
+
 def _signature(params: Sequence[types.Type | None], result: types.Type | None) -> types.FunctionType | None:
     return None if result is None or None in params else types.FunctionType(tuple(params), result)  # type: ignore[arg-type]
 
@@ -130,6 +164,8 @@ class _Body:
         self.locals: dict[Var, _Local] = {}
         self.known: dict[int, Expression] = {}
         self.kept: list[Expr] = []
+        self.root: Expr | None = None  # the function's body, where all of it is known
+        self.uses: Counter[int] = Counter()  # of expressions in it, by identity, once somebody asks
 
     def closure(self, source: Function, name: str = "") -> Walk:
         names = _unique([param.name_hint for param in source.params])
@@ -137,6 +173,7 @@ class _Body:
         pairs = zip(source.params, names, strict=True)
         params = [variable(param, each, names_dims, not name) for param, each in pairs]
         self.variables.update(zip(source.params, params, strict=True))
+        self.root = source.body if name else self.root
         body = yield self.lower(source.body)
         result = to_type(source.ret_type)
         if not name and result is not None and any(isinstance(each, types.TypeVariable) for each in leaves(result)):
@@ -147,6 +184,9 @@ class _Body:
         found = self.known.get(id(expr))
         if found is None:
             found = yield self._make(expr)
+            if expr.place is not None and found.place is None:
+                found.place = expr.place
+                found.origin = _origin(expr)
             self.known[id(expr)] = self.module.expressions[id(expr)] = found
             self.kept.append(expr)  # so that no other object takes its identity
             self.module._kept.append(expr)
@@ -177,7 +217,8 @@ class _Body:
         yield
 
     def constant(self, expr: Constant) -> Walk:
-        return programs.constant(expr.array)
+        atom = ir.Constant(ir.frozen(expr.array))
+        return Expression(atom=atom, type=atom.type)
         yield
 
     def global_var(self, expr: GlobalVar) -> Walk:
@@ -189,28 +230,59 @@ class _Body:
 
     def item(self, expr: TupleGetItem) -> Walk:
         value = yield self.lower(expr.tuple_value)
-        return programs.field(value, expr.index)
+        is_made = isinstance(expr.tuple_value, Call) and value.name == "tuple"  # as that of batch_norm
+        return fields_of(value)[expr.index] if is_made else programs.field(value, expr.index)
 
     def if_(self, expr: If) -> Walk:
         condition, then, otherwise = yield self._many((expr.cond, expr.true_branch, expr.false_branch))
         return programs.if_(condition, then, otherwise)
 
     def let(self, expr: Let) -> Walk:
-        chain: Expr = expr
+        last, placed = yield self._lets(expr)
+        result = last if isinstance(last, Expression) else (yield self.lower(last))
+        return _behind(result, placed)
+
+    def _lets(self, chain: Expr) -> Walk:
+        """What is behind lets, and what a text or a model computes there, wherever it is used."""
+        placed: list[Expression] = []
         while isinstance(chain, Let):  # a chain may be long
             if isinstance(chain.value, Function) and chain.var in set(free_vars(chain.value)):
+                if (loop := while_loop_of(chain)) is not None:
+                    return (yield self._loop(loop)), placed
                 yield self._recursive(chain.var, chain.value)
             else:
-                self.variables[chain.var] = yield self.lower(chain.value)
+                self.variables[chain.var] = value = yield self.lower(chain.value)
+                placed += [value] if chain.value.place is not None else []
+                if isinstance(chain.value, Function):
+                    value.name = chain.var.name_hint
+                if value.type is None and value.make is not None:
+                    value.declared = declared(to_type(chain.var.type_annotation))
             chain = chain.body
-        return (yield self.lower(chain))
+        return chain, placed
+
+    def _loop(self, loop: WhileLoop) -> Walk:
+        """A function that calls itself as a loop does, as one."""
+        for param in loop.params:
+            self.variables.setdefault(param, variable(param, is_closure=True))
+        initial = yield self._many(loop.initial)
+        condition = yield self.lower(loop.condition)
+        again, placed = yield self._lets(loop.following)
+        if (whole := _unpacked(again.args)) is not None:
+            after = yield self.lower(whole)
+        else:
+            after = programs.tuple_(*(yield self._many(again.args)))
+            after.origin = _origin(again)
+        variables = [self.variables[param] for param in loop.params]
+        return while_(variables, initial, condition, _behind(after, placed))
 
     def call(self, expr: Call) -> Walk:
         if isinstance(expr.op, Op):
             args = yield self._many(expr.args)
             self._type_weights(expr, args)
+            if expr.op.name == "nn.bias_add" and (biased := self._biased(expr, args)) is not None:
+                return biased
             try:
-                return TABLE[expr.op.name](expr, args)
+                return ROWS[expr.op.name](expr, args)
             except InferenceError as error:
                 raise InferenceError(error.message, function=error.function or self.function, node=error.node) from None
         if isinstance(expr.op, adt.Constructor):
@@ -223,12 +295,32 @@ class _Body:
         callee, *args = yield self._many((expr.op, *expr.args))
         return callee(*args)
 
+    def _biased(self, call: Call, args: Sequence[Expression]) -> Expression | None:
+        """A bias and the convolution that only it uses as one; None for any other."""
+        (data, bias), convolution = args, call.args[0]
+        if data.name not in ("conv", "conv_transpose") or len(data.operands) != 2 or (call.attrs or {})["axis"] != 1:
+            return None
+        if data.make is None or not isinstance(data.type, types.TensorType) or not self._is_used_once(convolution):
+            return None
+        if bias.type != types.TensorType(data.type.dtype, data.type.shape[1:2]):
+            return None
+        made = data.make((ir.Var(""), ir.Var("")), ())
+        assert isinstance(made, ir.OperatorCall)
+        return Expression._operator(made.operator, *data.operands, bias, **dict(made.attributes))  # type: ignore[arg-type]
+
+    def _is_used_once(self, expr: Expr) -> bool:
+        if self.root is None:
+            return True
+        if not self.uses:
+            self.uses.update(id(child) for each in postorder(self.root) for child in children(each))
+        return self.uses[id(expr)] == 1
+
     def _type_weights(self, call: Call, args: Sequence[Expression]) -> None:
         """Gives variables without a type the one that the operator says."""
         open_ = [arg for arg in args if arg.type is None and isinstance(arg.atom, ir.Var)]
         if not open_:
             return
-        values = TABLE[call.op.name].bound(call, args)
+        values = ROWS[call.op.name].bound(call, args)
         for name, type_ in weight_types(call.op.name, values).items():
             arg = values.get(name)
             if isinstance(arg, Expression) and any(arg is each for each in open_):
@@ -295,6 +387,7 @@ class _Body:
         body.locals[name] = _Local(local, free, len(source.params))
         params = [variable(param) for param in source.params]
         body.variables.update(zip(source.params, params, strict=True))
+        body.root = source.body
         result = yield body.lower(source.body)
         self.module.made[local] = programs.function([*params, *free], result, to_type(source.ret_type), local)
         self.locals[name] = _Local(local, values, len(source.params))
@@ -323,6 +416,12 @@ _RULES: dict[type, Any] = {
 }
 
 
+def body_of(module: ir.Module, name: str) -> _Body:
+    """What lowers expressions of a function, one after another, where the others of a module are Treadle's."""
+    builders = {key: programs.DataTypeBuilder(each) for key, each in module.data_types.items()}
+    return _Body(Lowering(module.functions, builders), {}, name)
+
+
 def lowered(
     functions: Mapping[str, Function | ir.Function],
     data_types: Mapping[str, types.DataTypeDefinition],
@@ -344,13 +443,22 @@ def labelled(
 ) -> tuple[ir.Module, Lowering]:
     """The module, and what each expression became. `label` marks, as the origin of its binding, each expression whose type only
     inference will find."""
-    sources = [each for each in functions.values() if isinstance(each, Function)]
-    if any(_has_any(param.type_annotation) for each in sources for param in each.params):
+    sources = [each.source for each in functions.values() if isinstance(each, Function) and each.source is not None]
+    imports = {name: type_ for source in sources for name, type_ in source.module.imports.items()}
+    functions = {name: _source(each) for name, each in functions.items()}
+    own = [each for each in functions.values() if isinstance(each, Function)]
+    if any(_has_any(param.type_annotation) for each in own for param in each.params):
         with contextlib.suppress(InferenceError):
             made = _module(functions, data_types, entries, label, True)
             infer_types(made[0])
             return made
-    return _module(functions, data_types, entries, label, False)
+    module, lowering = _module(functions, data_types, entries, label, False)
+    return (replace(module, imports={**imports, **module.imports}) if imports else module), lowering
+
+
+def _source(function: Function | ir.Function) -> Function | ir.Function:
+    """An imported function as it was read."""
+    return function.source.function if isinstance(function, Function) and function.source is not None else function
 
 
 def _has_any(type_: ty.Type | None) -> bool:
@@ -374,8 +482,20 @@ def _module(
             expression.origin = f"#{number}"
     order = [name for name in dict.fromkeys([*entries, *lowering.made]) if name in lowering.made]
     module = programs.Module({name: lowering.made[name] for name in order}, data_types=list(builders.values()))
+    for name, each in module.functions.items():
+        names = getattr(functions.get(name), "attrs", {}).get(RESULTS, ())
+        if names and len(names) == len(_results(each.body)):
+            each = replace(each, result_names=tuple(map(str, names)))
+            module = replace(module, functions={**module.functions, name: each})
     native = {name: each for name, each in functions.items() if isinstance(each, ir.Function)}
     return _with_used(module, native, entries), lowering
+
+
+def _results(block: ir.Block) -> Sequence[ir.Atom]:
+    """What a function's result is made of at its end."""
+    last = block.bindings[-1] if block.bindings else None
+    is_tuple = last is not None and last.var is block.result and isinstance(last.value, ir.MakeTuple)
+    return last.value.fields if is_tuple else (block.result,)  # type: ignore[union-attr]
 
 
 def _with_used(module: ir.Module, library: Mapping[str, ir.Function], entries: Sequence[str]) -> ir.Module:

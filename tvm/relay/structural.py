@@ -108,7 +108,7 @@ class _Content:
             return expr.name
         if isinstance(expr, Call):
             callee = self._own(expr.op) if isinstance(expr.op, (Op, adt.Constructor)) else None
-            return callee, _attributes(expr.attrs)
+            return callee, _attributes(expr.attrs), () if isinstance(expr.op, Op) else expr.type_args
         if isinstance(expr, Function):
             self.bind(expr.params)
             return len(expr.params), tuple(map(_annotation, expr.params)), _attributes(expr.attrs)
@@ -183,6 +183,8 @@ class _Comparison:
         if isinstance(a, (GlobalVar, Op, adt.Constructor)):
             return (a.name if isinstance(a, Op) else a.name_hint) == (b.name if isinstance(b, Op) else b.name_hint)
         if isinstance(a, Call):
+            if not isinstance(a.op, Op) and a.type_args != b.type_args:  # of an operator they follow from the arguments
+                return False
             if isinstance(a.op, (Op, adt.Constructor)):
                 return type(a.op) is type(b.op) and self._alike(a.op, b.op) and _same_attributes(a.attrs, b.attrs)
             return not isinstance(b.op, (Op, adt.Constructor)) and _same_attributes(a.attrs, b.attrs)

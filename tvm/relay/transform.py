@@ -40,7 +40,8 @@ def AnnotateSpans() -> Pass:
 
 def infer_module(module: IRModule) -> IRModule:
     """The module, its expressions typed."""
-    own = [name for name, function in module._functions.items() if isinstance(function, Function)]
+    functions = module._functions.items()
+    own = [name for name, each in functions if isinstance(each, Function) and each.source is None]
     if not own:
         return module
     made, lowering = labelled(module._functions, module._data_types, own)

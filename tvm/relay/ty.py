@@ -139,7 +139,8 @@ class FuncType(Type):
                 return ("tuple", *map(of, type_.fields))
             return type_
 
-        return (*map(of, self.arg_types), of(self.ret_type), len(own))
+        kinds = tuple(variable.kind for variable in self.type_params)
+        return (*map(of, self.arg_types), of(self.ret_type), kinds)
 
 
 class IncompleteType(Type):

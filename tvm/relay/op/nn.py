@@ -87,7 +87,7 @@ def prelu(data: Tensor, alpha: Tensor, axis: int = 1) -> Expression:
 def _softmax(name: str, ours: str, summary: str) -> Callable[..., Any]:
     @operator(f"nn.{name}", summary=summary)
     def apply(data: Tensor, axis: int = -1) -> Expression:
-        return getattr(op, ours)(data, axis=axis_of(data, axis))
+        return getattr(op, ours)(data, axis=int(axis))
 
     return apply
 
@@ -363,7 +363,7 @@ def _norm(name: str, default: int, summary: str) -> Callable[..., Any]:
     ) -> Expression:
         along, is_layer = axis_of(data, axis), default == -1
         if along == axis_of(data, default) and scale and center:
-            own = {"axis": -1} if is_layer else {}
+            own = {"axis": int(axis)} if is_layer else {}
             return getattr(op, f"{name}alization")(data, gamma, beta, **own, epsilon=float(epsilon))
         axes = [along] if is_layer else [each for each in range(1, rank_of(data)) if each != along]
         return _scaled(_normalised(data, axes, epsilon), gamma, beta, along, scale, center)

@@ -23,6 +23,7 @@ from .table import (
     Tensor,
     Tensors,
     as_dims,
+    as_places,
     axis_of,
     behind,
     cut_to,
@@ -61,7 +62,7 @@ def expand_dims(data: Tensor, axis: int, num_newaxis: int = 1) -> Expression:
     """Axes of length 1 in front of an axis."""
     if num_newaxis == 0:
         return data
-    first = axis if axis >= 0 else axis + rank_of(data) + 1
+    first = axis if axis >= 0 or num_newaxis == 1 else axis + rank_of(data) + 1
     return op.expand_dims(data, axes=[first + place for place in range(num_newaxis)])
 
 
@@ -79,7 +80,7 @@ def squeeze(data: Tensor, axis: Any = None) -> Expression:
     if axis is None:
         axes = [place for place, dim in enumerate(type_of(data).shape) if dim == 1]
     else:
-        axes = [axis_of(data, each) for each in (axis if isinstance(axis, (list, tuple)) else [axis])]
+        axes = [int(each) for each in (axis if isinstance(axis, (list, tuple)) else [axis])]
     return op.squeeze(data, axes=axes) if axes else data
 
 
@@ -134,7 +135,7 @@ def scatter_elements(
 ) -> Expression:
     """`data`, each update put in where its index says along the axis."""
     return op.put_along_axis(
-        data, op.cast(indices, dtype="int64"), updates, axis=axis_of(data, axis), reduction=_reduction_of(reduction)
+        data, as_places(indices), updates, axis=axis_of(data, axis), reduction=_reduction_of(reduction)
     )
 
 
@@ -146,7 +147,7 @@ def _reduction_of(name: str) -> str:
 
 def _places_last(indices: Expression) -> Expression:
     """Relay's places lie along the first axis."""
-    return op.permute_dims(op.cast(indices, dtype="int64"), axes=[*range(1, rank_of(indices)), 0])
+    return op.permute_dims(as_places(indices), axes=[*range(1, rank_of(indices)), 0])
 
 
 @operator("scatter_nd")
@@ -161,11 +162,11 @@ def take(data: Tensor, indices: Tensor, axis: int | None = None, batch_dims: int
     if axis is None:
         data, shape = shape_of(data)
         data, axis = op.reshape(data, shape=(dims.product(shape),)), 0
-    axis = axis_of(data, axis)
+    given, axis = axis, axis_of(data, axis)
     length = type_of(data).shape[axis]
     count = op.take(op.shape(data), programs.constant(axis), axis=0)
     count = programs.constant(length) if isinstance(length, int) else count
-    whole = op.cast(indices, dtype="int64")
+    whole = as_places(indices)
     if mode == "clip":
         indices = op.minimum(op.maximum(whole, programs.constant(0)), op.subtract(count, programs.constant(1)))
     elif mode == "wrap":
@@ -175,7 +176,7 @@ def take(data: Tensor, indices: Tensor, axis: int | None = None, batch_dims: int
     else:
         raise InferenceError(f"mode {mode!r}; there are clip, wrap and fast")
     if not batch_dims:
-        return op.take(data, indices, axis=axis)
+        return op.take(data, indices, axis=given)
     first = batch_dims % (rank_of(indices) + 1)
     order = [*range(first), axis, *(each for each in range(first, rank_of(data)) if each != axis)]
     found = op.gather_nd(
@@ -320,7 +321,7 @@ def _parts(bound: dict[str, Any]) -> int:
 @operator("split", results=_parts)
 def split(data: Tensor, indices_or_sections: Any, axis: int = 0) -> Expression:
     """A number of equal parts, or parts between indices."""
-    axis = axis_of(data, axis)
+    given, axis = axis, axis_of(data, axis)
     data, shape = shape_of(data)
     length = shape[axis]
     if isinstance(indices_or_sections, (int, np.integer)):
@@ -335,7 +336,7 @@ def split(data: Tensor, indices_or_sections: Any, axis: int = 0) -> Expression:
     if len(bounds) == 1:
         return programs.tuple_(data)
     if isinstance(length, int):
-        return op.split(data, axis=axis, sizes=[end - start for start, end in bounds])
+        return op.split(data, axis=given, sizes=[end - start for start, end in bounds])
     along = {"axes": (axis,), "steps": (1,)}
     return programs.tuple_(*(op.slice(data, starts=(start,), ends=(end,), **along) for start, end in bounds))
 
@@ -369,7 +370,10 @@ def strided_slice(
     last = tuple(
         (-_LAST if step < 0 else _LAST) if at == _DEFAULT else at for at, step in zip(last, steps, strict=True)
     )
-    return behind("slice", data, [], starts=first, ends=last, axes=along, steps=steps)
+    said = {} if strides is None else {"steps": steps}
+    if axes is not None:
+        said["axes"] = tuple(map(int, axes))
+    return behind("slice", data, [], starts=first, ends=last, **said)
 
 
 def _with_defaults(bounds: Any) -> tuple[Any, ...] | None:
@@ -418,7 +422,7 @@ def layout_transform(data: Tensor, src_layout: str, dst_layout: str) -> Expressi
 @operator("gather")
 def gather(data: Tensor, axis: int, indices: Tensor) -> Expression:
     """For each place of the indices the element of `data` there, but along the axis where the index says."""
-    axis = axis_of(data, axis)
+    given, axis = axis, axis_of(data, axis)
     own, wanted = type_of(data).shape, type_of(indices).shape
     others = [place for place in range(len(own)) if place != axis and own[place] != wanted[place]]
     if others:
@@ -426,7 +430,7 @@ def gather(data: Tensor, axis: int, indices: Tensor) -> Expression:
         starts, steps = [0] * len(others), [1] * len(others)
         ends = [sizes[place] for place in others]
         data = behind("slice", data, [indices], starts=starts, ends=ends, axes=others, steps=steps)
-    return op.take_along_axis(data, op.cast(indices, dtype="int64"), axis=axis)
+    return op.take_along_axis(data, as_places(indices), axis=given)
 
 
 @operator("gather_nd")
@@ -513,7 +517,8 @@ def cumsum(
     kind = type_of(data).dtype if not dtype else DType[dtype_name(dtype)]
     if kind is DType.bool:
         kind = DType.int32
-    return op.cumulative_sum(op.cast(data, dtype=kind), axis=axis_of(data, axis), exclusive=bool(exclusive))
+    data = data if kind is type_of(data).dtype else op.cast(data, dtype=kind)
+    return op.cumulative_sum(data, axis=int(axis), exclusive=bool(exclusive))
 
 
 @operator("trilu")
