@@ -149,6 +149,20 @@ class Op(Expr):
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self._attributes: dict[str, Any] = {}  # what passes ask for: rules, and whether a compiler takes it
+
+    def get_attr(self, attr_name: str) -> Any:
+        """An attribute for passes, or None."""
+        return self._attributes.get(attr_name)
+
+    def has_attr(self, attr_name: str) -> bool:
+        return attr_name in self._attributes
+
+    def set_attr(self, attr_name: str, value: Any, plevel: int = 10) -> None:
+        self._attributes[attr_name] = value
+
+    def reset_attr(self, attr_name: str) -> None:
+        self._attributes.pop(attr_name, None)
 
     @staticmethod
     def get(name: str) -> Op:

@@ -111,7 +111,7 @@ class _Content:
             return callee, _attributes(expr.attrs)
         if isinstance(expr, Function):
             self.bind(expr.params)
-            return len(expr.params), tuple(map(_annotation, expr.params)), _attributes(expr.attrs)
+            return len(expr.params), tuple(map(_parameter, expr.params)), _attributes(expr.attrs)
         if isinstance(expr, Let):
             self.bind([expr.var])
             return _annotation(expr.var)
@@ -191,7 +191,9 @@ class _Comparison:
                 return False
             if not _fits(_result(a), _result(b)):
                 return False
-            return all(self.bind(x, y) for x, y in zip(a.params, b.params, strict=True))
+            if tuple(map(_parameter, a.params)) != tuple(map(_parameter, b.params)):
+                return False
+            return all(self.bind(x, y, typed=False) for x, y in zip(a.params, b.params, strict=True))
         if isinstance(a, Let):
             return self.bind(a.var, b.var)
         if isinstance(a, TupleGetItem):
@@ -229,6 +231,11 @@ def _result(function: Function) -> ty.Type | None:
 
 def _fits(a: ty.Type | None, b: ty.Type | None) -> bool:
     return a is None or b is None or a == b
+
+
+def _parameter(variable: Var) -> ty.Type | None:
+    """The type of a function's parameter: declared, or inferred."""
+    return _annotation(variable) or variable._checked_type
 
 
 def _annotation(variable: Var) -> ty.Type | None:
