@@ -104,11 +104,18 @@ def function_pass(
 
 # where passes are
 _PASSES = {
+    "..passes.dynamic": "DynamicToStatic",
     "..passes.folding": "EliminateCommonSubexpr FoldConstant FoldConstantExpr",
     "..passes.functions": "DefuseOps EtaExpand Inline LambdaLift",
     "..passes.fuse": "FuseOps",
+    "..passes.inference": "CanonicalizeCast CanonicalizeOps FastMath SimplifyInference",
     "..passes.legalize": "Legalize",
     "..passes.normal": "DeadCodeElimination ToANormalForm ToANormalFormExpr ToBasicBlockNormalForm ToGraphNormalForm",
+    "..passes.simplify": "SimplifyExpr SimplifyExprPostAlterOp",
+    "..passes.padding": "FlattenAtrousConv FoldExplicitPadding",
+    "..passes.parallel": """
+        CombineParallelBatchMatmul CombineParallelConv2D CombineParallelDense CombineParallelOpBatch
+    """,
 }
 
 # TVM's passes that are not here: why, and what to do instead

@@ -78,6 +78,25 @@ def rewrite(root: Expr, rule: Rule | None = None, inline: Callable[[Let, Expr], 
     return made[id(root)]
 
 
+def replaced(root: Expr, values: Mapping[int, Expr]) -> Expr:
+    """`root` with expressions, by identity, replaced by others, in which expressions are replaced too."""
+    made: dict[int, Expr] = {}
+    stack = [(root, False)]
+    while stack:
+        expr, ready = stack.pop()
+        if id(expr) in made:
+            continue
+        target = values.get(id(expr), expr)
+        if ready:
+            made[id(expr)] = rebuilt(target, [made[id(child)] for child in children(target)])
+            if made[id(expr)]._checked_type is None:
+                made[id(expr)]._checked_type = expr._checked_type
+        else:
+            stack.append((expr, True))
+            stack += [(child, False) for child in reversed(children(target)) if id(child) not in made]
+    return made[id(root)]
+
+
 def op_of(expr: Any) -> str:
     """The name of the operator that an expression calls, or ""."""
     return expr.op.name if isinstance(expr, Call) and isinstance(expr.op, Op) else ""
@@ -172,4 +191,7 @@ def lets(bindings: Sequence[tuple[Var, Expr]], body: Expr) -> Expr:
     return body
 
 
-__all__ = [name for name in globals() if not name.startswith("_")]
+def along_axis(vector: Expr, rank: int, axis: int) -> Expr:
+    """A vector as what broadcasts along an axis of a tensor of that rank (`ExpandBiasToMatchAxis`)."""
+    behind = rank - axis % rank - 1
+    return make("expand_dims", vector, axis=1, num_newaxis=behind) if behind else vector

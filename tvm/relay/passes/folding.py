@@ -91,7 +91,7 @@ def EliminateCommonSubexpr(fskip: Callable[[Expr], bool] | None = None) -> Pass:
             else:
                 return None
             several = known.setdefault(key, [])
-            same = next((each for each in several if not op_of(new) or _same_attributes(each, new)), None)
+            same = next((each for each in several if not op_of(new) or same_attributes(each, new)), None)
             if same is None:
                 several.append(new)
             return same
@@ -108,5 +108,6 @@ def _identity(expr: Expr) -> Any:
     return tuple(map(_identity, expr.fields)) if isinstance(expr, Tuple) else id(expr)
 
 
-def _same_attributes(a: Any, b: Any) -> bool:
+def same_attributes(a: Any, b: Any) -> bool:
+    """Whether two calls have the same attributes."""
     return a.attrs.keys() == b.attrs.keys() and all(same_values(value, b.attrs[name]) for name, value in a.attrs.items())
