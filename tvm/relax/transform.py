@@ -9,8 +9,7 @@ from ...compiler import ir
 from ...compiler.driver import bind_parameters
 from ...formats.messages.errors import CheckError
 from ..relay.build_module import array_of
-from ..relay.transform import kept
-from ..transform import Pass, Sequential
+from ..transform import ModulePass, Pass, PassInfo, Sequential
 from .module import IRModule
 
 __all__ = ["BindParams", "get_pipeline"]
@@ -34,6 +33,17 @@ PIPELINES = {
         "StaticPlanBlockMemory",
     ),
 }
+
+def kept(name: str) -> Callable[..., Pass]:
+    """TVM's pass of that name, which gives the module as it is."""
+
+    def make(*args: Any, **kwargs: Any) -> Pass:
+        return ModulePass(PassInfo(0, name), lambda module, _: module)
+
+    make.__name__ = make.__qualname__ = name
+    make.__doc__ = f"TVM's pass {name}: the module as it is; see the module's docstring."
+    return make
+
 
 globals().update({name: kept(name) for name in KEPT})
 

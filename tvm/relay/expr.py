@@ -379,8 +379,8 @@ _DEFAULTS = {"float64": "float32", "int64": "int32"}
 
 
 def const(value: Any, dtype: str | None = None, span: object = None) -> Constant:
-    """A constant: of Python numbers and lists, float64 becomes float32 and int64 int32 unless a type is given."""
-    if not dtype and isinstance(value, (bool, int, float, list, tuple)):
+    """A constant: of numbers, lists and NumPy's arrays, float64 becomes float32 and int64 int32 unless a type is given."""
+    if not dtype and isinstance(value, (bool, int, float, list, tuple, np.ndarray, np.generic)):
         array = np.array(value)
         dtype = _DEFAULTS.get(array.dtype.name, array.dtype.name)
     elif hasattr(value, "numpy"):

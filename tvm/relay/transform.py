@@ -111,6 +111,7 @@ _PASSES = {
     "..passes.inference": "CanonicalizeCast CanonicalizeOps FastMath SimplifyInference",
     "..passes.legalize": "Legalize",
     "..passes.normal": "DeadCodeElimination ToANormalForm ToANormalFormExpr ToBasicBlockNormalForm ToGraphNormalForm",
+    "..passes.scale_axis": "BackwardFoldScaleAxis FoldScaleAxis ForwardFoldScaleAxis",
     "..passes.simplify": "SimplifyExpr SimplifyExprPostAlterOp",
     "..passes.padding": "FlattenAtrousConv FoldExplicitPadding",
     "..passes.parallel": """

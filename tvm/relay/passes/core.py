@@ -40,6 +40,7 @@ def each_function(
         made = typed(module).shallow_copy()
         for key, function in module._functions.items():
             if isinstance(function, Function) and "Compiler" not in function.attrs and "SkipOptimization" not in function.attrs:
+                function = annotated(function)
                 changed = change(function, made)
                 if changed is not function and not keeps_type:
                     changed = Function(changed.params, changed.body, None, changed.type_params, changed.attrs)  # type: ignore[attr-defined]
@@ -47,6 +48,17 @@ def each_function(
         return typed(made)
 
     return ModulePass(PassInfo(level, name), run)
+
+
+def annotated(function: Function) -> Function:
+    """The function, parameters whose types were inferred declared with them: what follows may be of other operators, which say
+    nothing of their types."""
+    made = {
+        id(param): Var(param.name_hint, param._checked_type)
+        for param in function.params
+        if param._known_type is None and param._checked_type is not None
+    }
+    return rewrite(function, lambda old, new: made.get(id(old))) if made else function  # type: ignore[return-value]
 
 
 def rewrite(root: Expr, rule: Rule | None = None, inline: Callable[[Let, Expr], bool] | None = None) -> Expr:
