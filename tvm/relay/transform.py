@@ -104,6 +104,7 @@ def function_pass(
 
 # where passes are
 _PASSES = {
+    "..passes.compilers": "AnnotateTarget MergeComposite MergeCompilerRegions PartitionGraph",
     "..passes.dynamic": "DynamicToStatic",
     "..passes.folding": "EliminateCommonSubexpr FoldConstant FoldConstantExpr",
     "..passes.functions": "DefuseOps EtaExpand Inline LambdaLift",

@@ -5,7 +5,9 @@ from ..._lazy import lazy
 _OTHERS = {
     "compile_engine": ".te_compiler",
     "executor_factory": "...contrib.factory",
+    "executor": ".options",
     "profiler_vm": "...runtime.profiler_vm",
+    "runtime": ".options",
     "vm": "..vm",
     "vmobj": "..vm",
 }

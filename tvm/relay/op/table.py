@@ -295,3 +295,32 @@ def scalar(value: Any, dtype: DType) -> Expression:
 def get(name: str) -> Op:
     """The operator of that name. Raises ValueError."""
     return Op.get(name)
+
+
+# ---- what passes ask operators for ----
+
+
+def register_op_attr(op_name: str, attr_key: str, value: Any = None, level: int = 10) -> Any:
+    """Gives an operator an attribute, as a decorator too. Raises ValueError for an unknown operator."""
+
+    def register(rule: Any) -> Any:
+        Op.get(op_name).set_attr(attr_key, rule)
+        return rule
+
+    return register if value is None else register(value)
+
+
+def _registers(attr_key: str, what: str) -> Callable[..., Any]:
+    def register(op_name: str, rule: Any = None, level: int = 10) -> Any:
+        return register_op_attr(op_name, attr_key, rule, level)
+
+    register.__doc__ = f"Gives an operator its rule for {what}; as a decorator too."
+    return register
+
+
+register_alter_op_layout = _registers("FTVMAlterOpLayout", "AlterOpLayout: `(attrs, operands, types) → expression or None`")
+register_convert_op_layout = _registers(
+    "FTVMConvertOpLayout", "ConvertLayout: `(attrs, operands, types, layouts) → expression or None`"
+)
+register_gradient = _registers("FPrimalGradient", "gradient: `(call, gradient of the result) → of the operands`")
+register_legalize = _registers("FTVMLegalize", "Legalize: `(attrs, operands, types) → expression or None`")
