@@ -112,6 +112,7 @@ _PASSES = {
     "..passes.inference": "CanonicalizeCast CanonicalizeOps FastMath SimplifyInference",
     "..passes.legalize": "Legalize",
     "..passes.normal": "DeadCodeElimination ToANormalForm ToANormalFormExpr ToBasicBlockNormalForm ToGraphNormalForm",
+    "..passes.quantized": "FakeQuantizationToInteger",
     "..passes.scale_axis": "BackwardFoldScaleAxis FoldScaleAxis ForwardFoldScaleAxis",
     "..passes.simplify": "SimplifyExpr SimplifyExprPostAlterOp",
     "..passes.padding": "FlattenAtrousConv FoldExplicitPadding",

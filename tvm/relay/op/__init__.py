@@ -28,6 +28,7 @@ from .table import (  # noqa: F401
     get,
     register_alter_op_layout,
     register_convert_op_layout,
+    register_fake_quantization_to_integer,
     register_gradient,
     register_legalize,
     register_op_attr,

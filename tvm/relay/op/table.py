@@ -30,7 +30,7 @@ from ....formats import dims, types
 from ....formats.dims import Dim, SymbolicDim
 from ....formats.dtypes import DType
 from ....formats.messages.errors import InferenceError
-from ..expr import OPERATOR_CALLS, Call, Expr, Op, TupleWrapper, as_expr
+from ..expr import OPERATOR_CALLS, Call, Expr, Op, Tuple, TupleWrapper, as_expr
 
 Tensor = Expression
 Tensors = Sequence[Expression]
@@ -100,6 +100,7 @@ def _call(row: Row, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     operands, names, attributes = [], [], {}
     for name, value in bound.arguments.items():
         annotation = str(row.signature.parameters[name].annotation)
+        value = Tuple(list(value)) if annotation == "Tensors" and isinstance(value, TupleWrapper) else value
         if isinstance(value, (Expr, TupleWrapper)) or (annotation.startswith("Tensor") and value is not None):
             operands.append(as_expr(value))
             names.append(name)
@@ -324,3 +325,6 @@ register_convert_op_layout = _registers(
 )
 register_gradient = _registers("FPrimalGradient", "gradient: `(call, gradient of the result) → of the operands`")
 register_legalize = _registers("FTVMLegalize", "Legalize: `(attrs, operands, types) → expression or None`")
+register_fake_quantization_to_integer = _registers(
+    "FTVMFakeQuantizationToInteger", "FakeQuantizationToInteger: `(call, types) → [expression, type]`"
+)
