@@ -109,6 +109,7 @@ _PASSES = {
     "..passes.folding": "EliminateCommonSubexpr FoldConstant FoldConstantExpr",
     "..passes.functions": "DefuseOps EtaExpand Inline LambdaLift",
     "..passes.fuse": "FuseOps",
+    "..passes.gradient": "gradient",
     "..passes.inference": "CanonicalizeCast CanonicalizeOps FastMath SimplifyInference",
     "..passes.legalize": "Legalize",
     "..passes.normal": "DeadCodeElimination ToANormalForm ToANormalFormExpr ToBasicBlockNormalForm ToGraphNormalForm",
