@@ -111,6 +111,7 @@ _PASSES = {
     "..passes.fuse": "FuseOps",
     "..passes.gradient": "gradient",
     "..passes.inference": "CanonicalizeCast CanonicalizeOps FastMath SimplifyInference",
+    "..passes.layouts": "AlterOpLayout ConvertLayout",
     "..passes.legalize": "Legalize",
     "..passes.normal": "DeadCodeElimination ToANormalForm ToANormalFormExpr ToBasicBlockNormalForm ToGraphNormalForm",
     "..passes.quantized": "FakeQuantizationToInteger",
