@@ -114,6 +114,7 @@ _PASSES = {
     "..passes.layouts": "AlterOpLayout ConvertLayout",
     "..passes.legalize": "Legalize",
     "..passes.normal": "DeadCodeElimination ToANormalForm ToANormalFormExpr ToBasicBlockNormalForm ToGraphNormalForm",
+    "..passes.precision": "ToMixedPrecision",
     "..passes.quantized": "FakeQuantizationToInteger",
     "..passes.scale_axis": "BackwardFoldScaleAxis FoldScaleAxis ForwardFoldScaleAxis",
     "..passes.simplify": "SimplifyExpr SimplifyExprPostAlterOp",

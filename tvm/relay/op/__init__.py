@@ -31,6 +31,7 @@ from .table import (  # noqa: F401
     register_fake_quantization_to_integer,
     register_gradient,
     register_legalize,
+    register_mixed_precision_conversion,
     register_op_attr,
 )
 from .tensor import *  # noqa: F403

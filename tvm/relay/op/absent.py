@@ -30,7 +30,7 @@ _DECORATORS = """
     OpImplementation OpPattern OpSpecialization OpStrategy register register_broadcast_schedule
     register_compute register_external_compiler
     register_infer_correct_layout register_injective_schedule
-    register_mixed_precision_conversion register_optional_fake_quantization_to_integer register_pattern
+    register_optional_fake_quantization_to_integer register_pattern
     register_reduce_schedule register_schedule register_shape_func register_stateful register_strategy strategy
 """
 VISION = {

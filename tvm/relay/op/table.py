@@ -328,3 +328,6 @@ register_legalize = _registers("FTVMLegalize", "Legalize: `(attrs, operands, typ
 register_fake_quantization_to_integer = _registers(
     "FTVMFakeQuantizationToInteger", "FakeQuantizationToInteger: `(call, types) → [expression, type]`"
 )
+register_mixed_precision_conversion = _registers(
+    "FTVMMixedPrecisionConversionType", "ToMixedPrecision: `(call, type) → [category, accumulation type, result type]`"
+)

@@ -59,7 +59,8 @@ def _unit_parts(layout: str, before: str, shape: Sequence[Any]) -> str:
     places = letters(before)
     axes = []
     for letter, size in parse(layout):
-        is_unit = letter.islower() and (letter.upper() not in places or shape[places.index(letter.upper())] == 1)
+        whole = [shape[places.index(each)] for each in (letter.upper(), letter) if each in places]
+        is_unit = letter.islower() and all(length == 1 for length in whole)
         axes.append((letter, 1 if is_unit else size))
     return text(axes)
 
@@ -96,9 +97,9 @@ def _moved(old: str, new: str, axis: int) -> int | None:
     return None if letter.lower() in letters(new) or letter not in letters(new) else letters(new).index(letter)
 
 
-def _axis(name: str = "axis", channels: int = 0, results: int = 0, default: int = -1) -> Infer:
+def _axis(name: str = "axis", channels: int = 0, results: int = 0, default: int = -1, joins: bool = False) -> Infer:
     """Operators along an axis or several: which these are. `channels` operands more have one number for each channel, and
-    `results` results more."""
+    `results` results more; what `joins` tensors may do so along an axis in parts, if all have it so."""
 
     def infer(call: Any, new: Any, old: list[Layout], types: list[Any]) -> Found | None:
         before = old[0]
@@ -109,7 +110,10 @@ def _axis(name: str = "axis", channels: int = 0, results: int = 0, default: int 
         axis = default if axis is None else axis
         rank = len(letters(before))
         several = [each % rank for each in ([axis] if isinstance(axis, int) else axis)]
-        moved = [_moved(before, chosen, each) for each in several]
+        if joins and new is not None and len(set(new)) == 1:
+            moved: list[Any] = [letters(chosen).index(letters(before)[each]) for each in several]
+        else:
+            moved = [_moved(before, chosen, each) for each in several]
         if None in moved:
             chosen, moved = before, several  # type: ignore[assignment]
         attrs = {name: moved[0] if isinstance(axis, int) else moved}
@@ -167,17 +171,17 @@ def _reduce(call: Any, new: Any, old: list[Layout], types: list[Any]) -> Found |
     several = list(range(rank)) if axis is None else [each % rank for each in ([axis] if isinstance(axis, int) else axis)]
     several = [each for each in range(rank) if each not in several] if attrs.get("exclude") else several
     reduced = [letters(before)[each] for each in several]
-    chosen = new[0] if new is not None else before
-    if any(letter.lower() in letters(chosen) for letter in reduced) or not {*reduced} <= {*letters(chosen)}:
-        chosen = before
-    axes = sorted(letters(chosen).index(letter) for letter in reduced)
-    result = chosen if attrs.get("keepdims") else text([each for each in parse(chosen) if each[0] not in reduced])
-    changed: dict[str, Any] = {"axis": axes[0] if isinstance(axis, int) else axes}
+    chosen = new[0] if new is not None and {*reduced} <= {*letters(new[0])} else before
+    gone = {*reduced, *(letter.lower() for letter in reduced)}
+    axes = [place for place, letter in enumerate(letters(chosen)) if letter in gone]
+    kept = [(letter, 1 if size and letter in gone else size) for letter, size in parse(chosen)]
+    result = text(kept if attrs.get("keepdims") else [each for each in kept if each[0] not in gone])
+    changed: dict[str, Any] = {"axis": axes[0] if isinstance(axis, int) and len(axes) == 1 else axes}
     if "exclude" in attrs:
         changed["exclude"] = False
-    if axis is None and not attrs.get("exclude"):
+    if (axis is None and not attrs.get("exclude")) or chosen == before:
         changed = {}
-    return [chosen, *[chosen] * (len(old) - 1)], [result or ""], changed
+    return [chosen, *[chosen] * (len(old) - 1)], [result], changed
 
 
 def _squeeze(call: Any, new: Any, old: list[Layout], types: list[Any]) -> Found | None:
@@ -206,7 +210,7 @@ def _strided_slice(call: Any, new: Any, old: list[Layout], types: list[Any]) -> 
         return None
     chosen = new[0] if new is not None else before
     strides = attrs.get("strides") or [1] * len(attrs["begin"])
-    strides = list(strides) * len(attrs["begin"]) if len(strides) == 1 else list(strides)
+    strides = list(strides) * len(attrs["begin"]) if len(strides) == 1 else [*strides]
     if sorted(letters(chosen)) != sorted(letters(before)):
         return [before], [before], {}
     if attrs.get("axes"):
@@ -228,9 +232,12 @@ def _pad(call: Any, new: Any, old: list[Layout], types: list[Any]) -> Found | No
     before = old[0]
     if before is None:
         return None
-    chosen = new[0] if new is not None and sorted(letters(new[0])) == sorted(letters(before)) else before
-    widths = _permuted(call.attrs["pad_width"], before, chosen)
-    return [chosen, *[""] * (len(old) - 1)], [chosen], {"pad_width": widths} if chosen != before else {}
+    widths = dict(zip(letters(before), call.attrs["pad_width"], strict=True))
+    chosen = new[0] if new is not None and sorted(primal(new[0])) == sorted(primal(before)) else before
+    if any(letter.islower() and sum(map(int, widths[letter.upper()])) for letter in letters(chosen) if letter not in widths):
+        chosen = before
+    changed = [widths.get(letter, (0, 0)) for letter in letters(chosen)]
+    return [chosen, *[""] * (len(old) - 1)], [chosen], {"pad_width": changed} if chosen != before else {}
 
 
 def _transpose(call: Any, new: Any, old: list[Layout], types: list[Any]) -> Found | None:
@@ -255,20 +262,24 @@ def _layout_transform(call: Any, new: Any, old: list[Layout], types: list[Any]) 
     return [source], [target], {}
 
 
-def _split(call: Any, new: Any, old: list[Layout], types: list[Any]) -> Found | None:
-    found = _axis()(call, new, old, types)
-    if found is None:
-        return None
-    sections = call.attrs["indices_or_sections"]
-    count = sections if isinstance(sections, int) else len(sections) + 1
-    return found[0], found[1] * count, found[2]
+def _qnn_concatenate(call: Any, new: Any, old: list[Layout], types: list[Any]) -> Found | None:
+    """Tensors, then their scales, their zero points, and those of the result, which are scalars."""
+    count = (len(old) - 2) // 3
+    found = _axis()(call, None if new is None else new[:count], old[:count], types)
+    return found and ([*found[0], *[""] * (len(old) - count)], found[1], found[2])
+
+
+def _qnn_binary(call: Any, new: Any, old: list[Layout], types: list[Any]) -> Found | None:
+    """As sums are; scales and zero points are scalars."""
+    found = _broadcast(call, None if new is None else new[:2], old[:2], types)
+    return found and ([*found[0], *[""] * (len(old) - 2)], found[1], found[2])
 
 
 def _where(call: Any, new: Any, old: list[Layout], types: list[Any]) -> Found | None:
     return _elementwise(call, new, old, types) if len({tuple(_shape(each)) for each in types}) == 1 else None
 
 
-_BY_AXIS = "nn.softmax nn.log_softmax nn.lrn concatenate stack topk argsort qnn.dequantize qnn.quantize"
+_BY_AXIS = "split nn.softmax nn.log_softmax nn.lrn stack topk argsort qnn.dequantize qnn.quantize"
 _LAYOUTS = """
     nn.max_pool1d nn.max_pool2d nn.max_pool3d nn.avg_pool1d nn.avg_pool2d nn.avg_pool3d nn.global_max_pool2d
     nn.global_avg_pool2d nn.adaptive_avg_pool2d nn.adaptive_max_pool2d nn.adaptive_avg_pool3d nn.adaptive_max_pool3d
@@ -284,18 +295,21 @@ INFER: dict[str, Infer] = {
     **dict.fromkeys(_LAYOUTS.split(), _pool()),
     **dict.fromkeys(_CONVS.split(), _conv()),
     **dict.fromkeys(_REDUCTIONS.split(), _reduce),
+    "concatenate": _axis(joins=True),
     "nn.bias_add": _of_channels("axis", 1),
     "nn.batch_norm": _of_channels("axis", 4, 2),
     "nn.instance_norm": _of_channels("axis", 2),
     "nn.layer_norm": _axis("axis", 2),
     "nn.group_norm": _of_channels("axis", 2),
     "nn.l2_normalize": _axis(),
+    "nn.prelu": _of_channels("axis", 1),
+    "qnn.concatenate": _qnn_concatenate,
+    **dict.fromkeys(("qnn.add", "qnn.subtract", "qnn.mul"), _qnn_binary),
     "qnn.requantize": _of_channels("axis", 4),
-    "nn.dropout": lambda call, new, old, types: (found := _elementwise(call, new, old, types)) and (found[0], found[1] * 2, {}),
+    "nn.dropout": _elementwise,
     "nn.pad": _pad,
     "squeeze": _squeeze,
     "strided_slice": _strided_slice,
-    "split": _split,
     "transpose": _transpose,
     "layout_transform": _layout_transform,
     "where": _where,

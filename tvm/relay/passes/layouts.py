@@ -10,13 +10,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...transform import Pass
+from ...transform import ModulePass, Pass, PassInfo
 from .. import ty
-from ..expr import Call, Expr, Function, Op, Tuple, TupleGetItem, as_expr
-from ..module import IRModule
+from ..expr import Call, Expr, Op, Tuple, TupleGetItem, as_expr
 from ..rewrite import rebuilt
 from ..visit import children
 from .core import each_function, make, op_of, rewrite, static_shape, type_of
+from .inference import CanonicalizeOps
 from .layout_rules import INFER, Layout, letters, parse, primal, text
 
 Alter = Callable[[Any, dict[str, Any], list[Expr]], "Expr | None"]  # the call as it was, attributes, operands → another call
@@ -104,7 +104,9 @@ class _Layouts:
             args.append(rebuilt(arg, moved) if isinstance(arg, Tuple) else moved[0])
         made = _again(call, args, {**call.attrs, **attrs})  # type: ignore[attr-defined]
         if isinstance(type_of(old), ty.TupleType):
-            fields = [TupleGetItem(made, place) for place in range(len(gave))]
+            count = len(type_of(old).fields)  # type: ignore[union-attr]
+            fields = [TupleGetItem(made, place) for place in range(count)]
+            gave, gives = (each * count if len(each) == 1 else each for each in (gave, gives))
             for field, before, after in zip(fields, gave, gives, strict=True):
                 self.changed[id(field)] = field, before, after
             return Tuple(fields)
@@ -125,11 +127,10 @@ def _again(call: Any, args: Sequence[Expr], attrs: Mapping[str, Any]) -> Call:
     return Call(call.op, args, attrs, call.type_args, names=call.names)
 
 
-def _function(alter: Alter) -> Callable[[Function, IRModule], Expr]:
-    def change(function: Function, _: IRModule) -> Expr:
-        return rewrite(function, _Layouts(alter).rule)
-
-    return change
+def _pass(name: str, alter: Alter) -> ModulePass:
+    """The pass of this name; biases are sums before, as TVM's passes want them."""
+    change = each_function(name, lambda function, _: rewrite(function, _Layouts(alter).rule), level=3)
+    return ModulePass(PassInfo(3, name), lambda module, _: change(CanonicalizeOps()(module)))
 
 
 # ---- to a layout ----
@@ -180,7 +181,7 @@ def ConvertLayout(desired_layouts: Mapping[str, Sequence[str]]) -> Pass:
         made = _converted(call, attrs, args, list(map(str, layouts)))
         return None if made is None else as_expr(made)
 
-    return each_function("ConvertLayout", _function(alter), level=3)
+    return _pass("ConvertLayout", alter)
 
 
 def AlterOpLayout() -> Pass:
@@ -194,4 +195,4 @@ def AlterOpLayout() -> Pass:
         made = own(_again(call, call.args, attrs).attrs, args, [type_of(arg) for arg in call.args], type_of(call))
         return None if made is None else as_expr(made)
 
-    return each_function("AlterOpLayout", _function(alter), level=3)
+    return _pass("AlterOpLayout", alter)
