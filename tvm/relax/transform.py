@@ -34,6 +34,7 @@ PIPELINES = {
     ),
 }
 
+
 def kept(name: str) -> Callable[..., Pass]:
     """TVM's pass of that name, which gives the module as it is."""
 

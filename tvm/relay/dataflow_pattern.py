@@ -225,7 +225,9 @@ def is_tuple(fields: Sequence[DFPattern] | None = None) -> DFPattern:
 def is_tuple_get_item(tuple_value: DFPattern, index: int | None = None) -> DFPattern:
     """A field of such a tuple."""
     item = _Fields(TupleGetItem, [tuple_value], lambda expr: [expr.tuple_value])
-    return item if index is None else _Checked(item, lambda expr: isinstance(expr, TupleGetItem) and expr.index == index)
+    return (
+        item if index is None else _Checked(item, lambda expr: isinstance(expr, TupleGetItem) and expr.index == index)
+    )
 
 
 def is_if(cond: DFPattern, true_branch: DFPattern, false_branch: DFPattern) -> DFPattern:
@@ -245,7 +247,13 @@ def FunctionPattern(params: Sequence[DFPattern] | None, body: DFPattern) -> DFPa
     return _Fields(Function, [*params, body], children)
 
 
-TuplePattern, TupleGetItemPattern, VarPattern, IfPattern, LetPattern = is_tuple, is_tuple_get_item, is_var, is_if, is_let
+TuplePattern, TupleGetItemPattern, VarPattern, IfPattern, LetPattern = (
+    is_tuple,
+    is_tuple_get_item,
+    is_var,
+    is_if,
+    is_let,
+)
 
 
 def has_attr(attrs: Mapping[str, Any], pattern: DFPattern | None = None) -> DFPattern:
@@ -404,8 +412,10 @@ def _inside(expr: Expr, inputs: set[int]) -> list[Expr]:
 
 
 def partition(
-    pattern: DFPattern, expr: Expr, attrs: Mapping[str, Any] | None = None, check: Callable[[Expr], bool] = lambda e: True
+    pattern: DFPattern,
+    expr: Expr,
+    attrs: Mapping[str, Any] | None = None,
+    check: Callable[[Expr], bool] = lambda e: True,
 ) -> Expr:
     """The expression with what fits as calls of functions of these attributes."""
     return pattern.partition(expr, attrs, check)
-

@@ -1,5 +1,7 @@
-"""Functions for other compilers, `Compiler="name"`, handed to Python: what is registered as `relay.ext.name` is given the function,
-and gives what is to be called in its place, with tensors, which gives a tensor or a tuple of them.
+"""Functions for other compilers, `Compiler="name"`, handed to Python.
+
+What is registered as `relay.ext.name` is given the function, and gives what is to be called in its place: with tensors, for a
+tensor or a tuple of them.
 
     @tvm.register_func("relay.ext.mine")
     def mine(function):
@@ -38,7 +40,9 @@ def handed_over(function: Function) -> Callable[..., Any] | None:
             raise CompileError(f"relay.ext.{compiler}: expected a function of tensors, got a {type(called).__name__}")
         name = f"relay_ext_{len(_MADE)}_{id(function)}"
         names = " ".join(f"input_{place}" for place in range(len(function.params)))
-        operator(name, infer=_results(function), reference=_reference(called), inputs=names, doc=f"a region of {compiler}")
+        operator(
+            name, infer=_results(function), reference=_reference(called), inputs=names, doc=f"a region of {compiler}"
+        )
         _MADE[function] = name
     return getattr(op, _MADE[function])  # type: ignore[no-any-return]
 
@@ -57,7 +61,9 @@ def _reference(called: Callable[..., Any]) -> Callable[..., Any]:
     def reference(*arrays: np.ndarray) -> Any:
         results = called(*map(array, arrays))
         several = isinstance(results, (tuple, list))
-        made = tuple(np.asarray(each.numpy() if hasattr(each, "numpy") else each) for each in (results if several else [results]))
+        made = tuple(
+            np.asarray(each.numpy() if hasattr(each, "numpy") else each) for each in (results if several else [results])
+        )
         return made if several else made[0]
 
     return reference

@@ -20,8 +20,8 @@ from ...compiler.ir.unify import leaves
 from ...formats import types
 from ...formats.messages.errors import InferenceError
 from . import adt, ty
-from .external import handed_over
 from .expr import Call, Constant, Expr, Function, GlobalVar, If, Let, Op, Tuple, TupleGetItem, Var
+from .external import handed_over
 from .op.table import TABLE, fresh_dim, naming_dims
 from .op.weight_types import weight_types
 from .ty import to_type

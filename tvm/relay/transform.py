@@ -107,9 +107,9 @@ _PASSES = {
     "..passes.compilers": "AnnotateTarget MergeComposite MergeCompilerRegions PartitionGraph",
     "..passes.dynamic": "DynamicToStatic",
     "..passes.folding": "EliminateCommonSubexpr FoldConstant FoldConstantExpr",
-    "..passes.functions": "DefuseOps EtaExpand Inline LambdaLift",
+    "..passes.functions": "DefuseOps EtaExpand Inline LambdaLift PartialEvaluate",
     "..passes.fuse": "FuseOps",
-    "..passes.gradient": "gradient",
+    "..passes.gradient": "FirstOrderGradient gradient",
     "..passes.inference": "CanonicalizeCast CanonicalizeOps FastMath SimplifyInference",
     "..passes.layouts": "AlterOpLayout ConvertLayout",
     "..passes.legalize": "Legalize",
@@ -117,19 +117,31 @@ _PASSES = {
     "..passes.precision": "ToMixedPrecision",
     "..passes.quantized": "FakeQuantizationToInteger",
     "..passes.scale_axis": "BackwardFoldScaleAxis FoldScaleAxis ForwardFoldScaleAxis",
-    "..passes.simplify": "SimplifyExpr SimplifyExprPostAlterOp",
+    "..passes.simplify": "DivToMul SimplifyExpr SimplifyExprPostAlterOp",
     "..passes.padding": "FlattenAtrousConv FoldExplicitPadding",
     "..passes.parallel": """
-        CombineParallelBatchMatmul CombineParallelConv2D CombineParallelDense CombineParallelOpBatch
+        BatchingOps CombineParallelBatchMatmul CombineParallelConv2D CombineParallelDense CombineParallelOpBatch
     """,
 }
 
 # TVM's passes that are not here: why, and what to do instead
-_COMPILED = "leave it out: Treadle's compiler does this itself when the module is built"
-_GENERIC = "write it as a relay.ExprMutator in a relay.transform.function_pass"
+_BUILT = "leave it out: Treadle's compiler does this itself when the module is built"
+_CLOSURES = (
+    "leave it out: Treadle's machine calls functions that are values; PartialEvaluate puts known ones in their place"
+)
+_EXTERNAL = "register relay.ext.<name>, a Python function that is given the functions of that compiler"
+_SPARSE = "call nn.sparse_dense in the program, or prune the ONNX model"
+_WRITTEN = "write it as a relay.ExprMutator in a relay.transform.function_pass"
 _ABSENT = {
-    **dict.fromkeys(("ManifestLifetimes", "PlanDevices"), _COMPILED),
-    "SplitArgs": "leave it out: kernels here take any number of arguments",
+    **dict.fromkeys(
+        ("LazyGradientInit", "ManifestLifetimes", "PlanDevices", "SplitArgs", "SimplifyFCTranspose"), _BUILT
+    ),
+    **dict.fromkeys(("Defunctionalization", "ToCPS", "to_cps", "un_cps"), _CLOSURES),
+    **dict.fromkeys(("InlineCompilerFunctionsBoundTo", "MarkCompilerFunctionsAsExtern", "CollagePartition"), _EXTERNAL),
+    "OutlineCompilerFunctionsWithExistingGlobalSymbols": _EXTERNAL,
+    **dict.fromkeys(("Conv2dToSparse", "Conv2dToSparse2", "DenseToSparse"), _SPARSE),
+    **dict.fromkeys(("CapturePostDfsIndexInSpans", "ChangeBatch", "LayoutConfig", "recast"), _WRITTEN),
+    "FlexibleShapeDispatch": "give the input a dimension relay.Any(): one executable runs all sizes",
 }
 
 __getattr__, __dir__ = lazy(__name__, names=_PASSES, absent=_ABSENT)

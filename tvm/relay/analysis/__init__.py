@@ -9,7 +9,10 @@ from ..._lazy import lazy
 from ..adt import Match, pattern_vars
 from ..expr import Call, Constant, Expr, Function, Let, Op, Tuple, Var
 from ..module import IRModule
-from ..visit import all_vars, bound_vars, children, free_vars, postorder
+from ..visit import all_vars as all_vars
+from ..visit import bound_vars as bound_vars
+from ..visit import children, postorder
+from ..visit import free_vars as free_vars
 
 __getattr__, __dir__ = lazy(
     __name__,

@@ -14,9 +14,8 @@ def _fits(pattern: Pattern, value: Pattern) -> bool | None:
         return True
     if type(value) is not type(pattern):
         return None
-    if isinstance(pattern, PatternConstructor) and pattern.constructor is not value.constructor:  # type: ignore[attr-defined]
-        if pattern.constructor.name_hint != value.constructor.name_hint:  # type: ignore[attr-defined]
-            return False
+    if isinstance(pattern, PatternConstructor) and pattern.constructor.name_hint != value.constructor.name_hint:  # type: ignore[attr-defined]
+        return False
     parts = [_fits(mine, other) for mine, other in zip(pattern.patterns, value.patterns, strict=True)]  # type: ignore[attr-defined]
     return False if False in parts else None if None in parts else True
 

@@ -77,7 +77,9 @@ def get_calibration_data(mod: IRModule, data: Mapping[str, Any]) -> dict[GlobalV
     places: dict[GlobalVar, tuple[int, int, int]] = {}
     for call in calls:
         type_ = call.checked_type
-        outputs = [TupleGetItem(call, at) for at in range(len(type_.fields))] if isinstance(type_, TupleType) else [call]
+        outputs = (
+            [TupleGetItem(call, at) for at in range(len(type_.fields))] if isinstance(type_, TupleType) else [call]
+        )
         places[call.op] = len(wanted), len(call.args), len(outputs)
         wanted += [*call.args, *outputs]
     made["main"] = Function(main.params, Tuple(wanted))
@@ -86,8 +88,9 @@ def get_calibration_data(mod: IRModule, data: Mapping[str, Any]) -> dict[GlobalV
             made._functions[name] = function.without_attr("Compiler")
     values = create_executor("vm", made).evaluate()(**data) if wanted else []
     return {
-        name: {"inputs": list(values[start : start + count]), "outputs": list(values[start + count : start + count + given])}
+        name: {
+            "inputs": list(values[start : start + count]),
+            "outputs": list(values[start + count : start + count + given]),
+        }
         for name, (start, count, given) in places.items()
     }
-
-

@@ -8,7 +8,22 @@ from enum import IntEnum
 from typing import Any
 
 from .. import adt
-from ..expr import Call, Constant, Expr, Function, GlobalVar, If, Let, Op, RefCreate, RefRead, RefWrite, Tuple, TupleGetItem, Var
+from ..expr import (
+    Call,
+    Constant,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    Let,
+    Op,
+    RefCreate,
+    RefRead,
+    RefWrite,
+    Tuple,
+    TupleGetItem,
+    Var,
+)
 from ..module import IRModule
 from ..visit import children, free_vars, postorder
 

@@ -25,7 +25,9 @@ def check_kind(t: Any, mod: IRModule | None = None) -> int:
     if isinstance(t, ty.TypeCall):
         _require(TypeKind.AdtHandle, (t.func,), t, mod)
         _require(TypeKind.Type, t.args, t, mod)
-        expected = len(mod[t.func].type_vars) if mod is not None and isinstance(t.func, ty.GlobalTypeVar) else len(t.args)
+        expected = (
+            len(mod[t.func].type_vars) if mod is not None and isinstance(t.func, ty.GlobalTypeVar) else len(t.args)
+        )
         if len(t.args) != expected:
             raise InferenceError(f"check_kind: {t} has {len(t.args)} arguments; the data type takes {expected}")
         return TypeKind.Type
@@ -40,7 +42,9 @@ def check_kind(t: Any, mod: IRModule | None = None) -> int:
 def _require(kind: int, parts: Any, whole: Any, mod: IRModule | None) -> None:
     for part in parts:
         if (found := check_kind(part, mod)) != kind:
-            raise InferenceError(f"check_kind: {part} in {whole} is of the kind {_NAMES[found]}, expected {_NAMES[kind]}")
+            raise InferenceError(
+                f"check_kind: {part} in {whole} is of the kind {_NAMES[found]}, expected {_NAMES[kind]}"
+            )
 
 
 def _parts(t: Any) -> tuple:
@@ -106,4 +110,6 @@ def free_type_vars(expr: Any, mod: IRModule | None = None) -> list[ty.TypeVar]:
 def all_dtypes(expr: Expr) -> set[str]:
     """The names of the element types of a typed expression's parts."""
     known = (each._checked_type or each._known_type for each in preorder(expr))
-    return {part.dtype for each in known if each is not None for part in _types(each) if isinstance(part, ty.TensorType)}
+    return {
+        part.dtype for each in known if each is not None for part in _types(each) if isinstance(part, ty.TensorType)
+    }

@@ -319,7 +319,9 @@ def _registers(attr_key: str, what: str) -> Callable[..., Any]:
     return register
 
 
-register_alter_op_layout = _registers("FTVMAlterOpLayout", "AlterOpLayout: `(attrs, operands, types) → expression or None`")
+register_alter_op_layout = _registers(
+    "FTVMAlterOpLayout", "AlterOpLayout: `(attrs, operands, types) → expression or None`"
+)
 register_convert_op_layout = _registers(
     "FTVMConvertOpLayout", "ConvertLayout: `(attrs, operands, types, layouts) → expression or None`"
 )

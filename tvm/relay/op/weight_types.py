@@ -24,7 +24,9 @@ def _vector(data: Expression, axis: int, *names: str) -> Types:
 def _of(values: Mapping[str, Any], letters: str, sizes: Mapping[str, Any]) -> Types:
     assert isinstance(values["data"].type, TensorType)
     parts = {letter.upper(): size for letter, size in parse(letters) if letter.islower()}
-    shape = (size if letter.islower() else floordiv(sizes[letter], parts.get(letter, 1)) for letter, size in parse(letters))
+    shape = (
+        size if letter.islower() else floordiv(sizes[letter], parts.get(letter, 1)) for letter, size in parse(letters)
+    )
     return {"weight": TensorType(values["data"].type.dtype, tuple(shape))}
 
 

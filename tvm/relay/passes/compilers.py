@@ -83,7 +83,9 @@ class _Annotator:
         for arg in args:
             own = DEFAULT
             if op_of(arg) == BEGIN:
-                (begins if _compiler(arg) != DEFAULT else ends).append(arg if _compiler(arg) != DEFAULT else arg.args[0])
+                (begins if _compiler(arg) != DEFAULT else ends).append(
+                    arg if _compiler(arg) != DEFAULT else arg.args[0]
+                )
                 own = _compiler(arg.args[0]) if op_of(arg.args[0]) == END else own
             elif id(arg) in self.of:
                 own = self.of[id(arg)]
@@ -269,7 +271,15 @@ def _merged(function: Function, _: IRModule) -> Expr:
         if region is None or region.number in done:
             continue
         above = list(dict.fromkeys(parents(region)))
-        around = [*above, *(each for begin in region.inputs if regions.of(begin.args[0]) is None for each in controlled(begin.args[0]))]
+        around = [
+            *above,
+            *(
+                each
+                for begin in region.inputs
+                if regions.of(begin.args[0]) is None
+                for each in controlled(begin.args[0])
+            ),
+        ]
         own = limits.setdefault(region.number, set())
         for other in around:
             own |= limits.setdefault(other.number, set())
@@ -352,7 +362,9 @@ class _Partitioner:
         given = self.arguments.get(region.number, [])
         bound = {variable: value for variable, value in given if self.bind_constants and _is_constant(value)}
         result = outputs[0]._checked_type if len(outputs) == 1 else None
-        function: Any = Function([variable for variable, _ in given], fields[0] if len(fields) == 1 else Tuple(fields), result)
+        function: Any = Function(
+            [variable for variable, _ in given], fields[0] if len(fields) == 1 else Tuple(fields), result
+        )
         function = bind(function, bound) if bound else function
         optimise = get_global_func(f"relay.ext.{region.target}.optimize", allow_missing=True)
         if optimise is not None:
@@ -391,8 +403,7 @@ def partition(module: IRModule, bind_constants: bool = True, mod_name: str | Non
     for name, function in own_functions(module).items():
         for rule in (_flat, _without_default):
             function = rewrite(function, rule)  # type: ignore[assignment]
-        source = name if mod_name in (None, DEFAULT) else name
-        made._functions[name] = _Partitioner(made, source, function, bind_constants).run()  # type: ignore[assignment]
+        made._functions[name] = _Partitioner(made, name, function, bind_constants).run()  # type: ignore[assignment]
     return typed(_renamed(made, mod_name or DEFAULT))
 
 
@@ -400,7 +411,9 @@ def _renamed(module: IRModule, mod_name: str) -> IRModule:
     """The functions for other compilers with TVM's prefix."""
     prefix = "tvmgen_" + mod_name.removeprefix("tvmgen_")
     names = {
-        name: re.sub(r"\W", "_", f"{prefix}_{name}", flags=re.ASCII) for name, function in own_functions(module).items() if "Compiler" in function.attrs
+        name: re.sub(r"\W", "_", f"{prefix}_{name}", flags=re.ASCII)
+        for name, function in own_functions(module).items()
+        if "Compiler" in function.attrs
     }
     made = module.shallow_copy()
     made._functions, made._variables = {}, {}
@@ -424,5 +437,3 @@ def PartitionGraph(mod_name: str = DEFAULT, bind_constants: bool = True) -> Modu
     """The marked regions as functions of the attribute `Compiler` (`partition_graph.cc`). With `bind_constants`, constants go
     inside."""
     return ModulePass(PassInfo(0, "PartitionGraph"), lambda module, _: partition(module, bind_constants, mod_name))
-
-

@@ -13,14 +13,16 @@ from ....compiler.ir.infer import infer_types
 from ....formats.messages.errors import TreadleError
 from ...transform import ModulePass, PassInfo
 from .. import ty
-from ..expr import OPERATOR_CALLS, Call, Constant, Expr, Function, GlobalVar, If, Let, Op, Tuple, TupleGetItem, Var
+from ..expr import OPERATOR_CALLS, Call, Constant, Expr, Function, Let, Op, Tuple, Var
 from ..infer import infer_module
 from ..lower import lowered
 from ..module import IRModule
 from ..rewrite import rebuilt
 from ..visit import children, postorder
 
-Rule = Callable[[Any, Expr], "Expr | None"]  # the expression as it was, and with new parts → what replaces it; None: the latter
+Rule = Callable[
+    [Any, Expr], "Expr | None"
+]  # the expression as it was, and with new parts → what replaces it; None: the latter
 
 
 def typed(module: IRModule) -> IRModule:
@@ -39,7 +41,11 @@ def each_function(
     def run(module: IRModule, _: Any) -> IRModule:
         made = typed(module).shallow_copy()
         for key, function in module._functions.items():
-            if isinstance(function, Function) and "Compiler" not in function.attrs and "SkipOptimization" not in function.attrs:
+            if (
+                isinstance(function, Function)
+                and "Compiler" not in function.attrs
+                and "SkipOptimization" not in function.attrs
+            ):
                 function = annotated(function)
                 changed = change(function, made)
                 if changed is not function and not keeps_type:

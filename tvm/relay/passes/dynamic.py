@@ -15,7 +15,20 @@ from .folding import folded
 
 # what may be an expression and is an operand of its own in TVM's static operators too
 _OPERANDS = {"fill_value", "pad_value", "on_value", "off_value", "default_value", "sparse_values"}
-_SIZES = {"size", "newshape", "shape", "axis", "k", "depth", "reps", "begin", "end", "strides", "pad_width", "output_shape"}
+_SIZES = {
+    "size",
+    "newshape",
+    "shape",
+    "axis",
+    "k",
+    "depth",
+    "reps",
+    "begin",
+    "end",
+    "strides",
+    "pad_width",
+    "output_shape",
+}
 
 
 def _number(name: str, value: np.ndarray) -> Any:

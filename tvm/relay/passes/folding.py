@@ -55,7 +55,9 @@ def folded(root: Expr, fold_qnn: bool = False) -> Expr:
             return new.true_branch if _plain(new.cond).array.all() else new.false_branch  # type: ignore[attr-defined]
         name = op_of(new)
         if name in ("shape_of", "ndarray_size") and (shape := static_shape(old.args[0])) is not None:  # type: ignore[attr-defined]
-            return Constant(np.array(shape if name == "shape_of" else int(np.prod(shape)), new.attrs.get("dtype") or "int32"))
+            return Constant(
+                np.array(shape if name == "shape_of" else int(np.prod(shape)), new.attrs.get("dtype") or "int32")
+            )
         if not name or name in _KEPT or not new.args or not all(map(_is_constant, new.args)):
             return None
         if name.startswith("qnn.") and not fold_qnn:
@@ -110,4 +112,6 @@ def _identity(expr: Expr) -> Any:
 
 def same_attributes(a: Any, b: Any) -> bool:
     """Whether two calls have the same attributes."""
-    return a.attrs.keys() == b.attrs.keys() and all(same_values(value, b.attrs[name]) for name, value in a.attrs.items())
+    return a.attrs.keys() == b.attrs.keys() and all(
+        same_values(value, b.attrs[name]) for name, value in a.attrs.items()
+    )

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...transform import ModulePass, PassInfo
 from .. import adt, ty
-from ..expr import Call, Expr, Function, GlobalVar, Let, Var
+from ..expr import Call, Expr, Function, GlobalVar, If, Let, Var
 from ..module import IRModule
 from ..rewrite import bind
 from ..visit import free_vars, global_vars, postorder
@@ -116,7 +116,11 @@ def EtaExpand(expand_constructor: bool = True, expand_global_var: bool = False) 
         def rule(old: Expr, new: Expr) -> Expr | None:
             if id(old) in called:
                 return None
-            if expand_global_var and isinstance(old, GlobalVar) and isinstance(module._functions.get(old.name_hint), Function):
+            if (
+                expand_global_var
+                and isinstance(old, GlobalVar)
+                and isinstance(module._functions.get(old.name_hint), Function)
+            ):
                 callee: Any = module._functions[old.name_hint]
                 params = [fresh(param) for param in callee.params]
                 return Function(params, Call(old, params), callee.ret_type, callee.type_params)
@@ -147,3 +151,61 @@ def defused(function: Function, module: IRModule | None = None) -> Expr:
 def DefuseOps() -> ModulePass:
     """The inverse of FuseOps (`defuse_ops.cc`)."""
     return each_function("DefuseOps", defused)
+
+
+def expanded(function: Function, module: IRModule | None) -> Function:
+    """The function with calls of functions in the place of their bodies, and lets replaced by sharing, but for those that call
+    themselves."""
+    own = {} if module is None else own_functions(module)
+    known = {name: each for name, each in own.items() if name not in _reached(own, name)}
+
+    def expand(old: Expr, new: Any) -> Expr | None:
+        if not isinstance(new, Call):
+            return None
+        callee: Any = known.get(new.op.name_hint) if isinstance(new.op, GlobalVar) else new.op
+        if (
+            isinstance(callee, If)
+            and isinstance(callee.true_branch, Function)
+            and isinstance(callee.false_branch, Function)
+        ):
+            return If(callee.cond, Call(callee.true_branch, new.args), Call(callee.false_branch, new.args))
+        if not isinstance(callee, Function) or "Compiler" in callee.attrs:
+            return None
+        return bind(callee.body, dict(zip(callee.params, new.args, strict=True)))
+
+    def inline(let: Let, value: Expr) -> bool:
+        return not (isinstance(value, Function) and let.var in free_vars(value))
+
+    for _ in range(100):  # a call may give a function, which is called then
+        before = function
+        function = rewrite(function, expand, inline)  # type: ignore[assignment]
+        if function is before:
+            break
+    return function
+
+
+def _reached(functions: dict[str, Function], name: str) -> set[str]:
+    """The functions that a function calls, and those that these call."""
+    found: set[str] = set()
+    waiting = [name]
+    while waiting:
+        for each in global_vars(functions[waiting.pop()]):
+            if each not in found and each in functions:
+                found.add(each)
+                waiting.append(each)
+    return found
+
+
+def PartialEvaluate() -> ModulePass:
+    """Calls of known functions as their bodies, and what is constant then as its value (`partial_eval.cc`). Functions that call
+    themselves stay, as references do."""
+    from .folding import folded
+
+    def evaluate(function: Function, module: IRModule) -> Expr:
+        before: Expr | None = None
+        made: Any = function
+        while made is not before:
+            before, made = made, folded(expanded(made, module))
+        return made  # type: ignore[no-any-return]
+
+    return each_function("PartialEvaluate", evaluate)

@@ -14,7 +14,7 @@ from ..expr import Call, Constant, Expr, Function, Op, Tuple, TupleGetItem, Var
 from ..module import IRModule
 from ..rewrite import rebuilt
 from ..visit import children, postorder
-from .core import op_of, typed, type_of
+from .core import op_of, type_of, typed
 from .functions import own_functions
 
 ELEMWISE, BROADCAST, INJECTIVE, REDUCE, OUT_FUSABLE, TUPLE, OPAQUE = 0, 1, 2, 3, 4, 7, 8
@@ -22,14 +22,15 @@ ELEMWISE, BROADCAST, INJECTIVE, REDUCE, OUT_FUSABLE, TUPLE, OPAQUE = 0, 1, 2, 3,
 _PATTERNS = {
     ELEMWISE: """
         log log2 log10 tan cos cosh sin sinh acos acosh asin asinh atan atanh exp fast_exp erf fast_erf sqrt rsqrt zeros_like
-        ones_like sigmoid copy floor ceil trunc round sign abs tanh fast_tanh negative logical_not bitwise_not isnan isfinite isinf
-        nn.leaky_relu nn.relu cast cast_like reinterpret full full_like trilu clip fixed_point_multiply zeros ones
+        ones_like sigmoid copy floor ceil trunc round sign abs tanh fast_tanh negative logical_not bitwise_not isnan isfinite
+        isinf nn.leaky_relu nn.relu cast cast_like reinterpret full full_like trilu clip fixed_point_multiply zeros ones
         qnn.dequantize qnn.quantize qnn.requantize qnn.simulated_dequantize qnn.simulated_quantize qnn.tanh
     """,
     BROADCAST: """
-        add subtract right_shift left_shift maximum minimum divide trunc_divide floor_divide multiply power mod floor_mod trunc_mod
-        logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor equal not_equal less less_equal greater greater_equal
-        nn.bias_add nn.prelu expand_dims repeat tile where broadcast_to broadcast_to_like fixed_point_multiply_per_axis
+        add subtract right_shift left_shift maximum minimum divide trunc_divide floor_divide multiply power mod floor_mod
+        trunc_mod logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor equal not_equal less less_equal greater
+        greater_equal nn.bias_add nn.prelu expand_dims repeat tile where broadcast_to broadcast_to_like
+        fixed_point_multiply_per_axis
     """,
     INJECTIVE: """
         image.affine_grid image.grid_sample image.resize1d image.resize2d image.resize3d image.crop_and_resize nn.batch_flatten
@@ -85,7 +86,9 @@ def _has_shape(expr: Expr) -> bool:
 def _graph(root: Function) -> list[_Node]:
     nodes: dict[int, _Node] = {}
     order: list[_Node] = []
-    skipped = {id(each) for e in postorder(root) if isinstance(e, Function) and "Compiler" in e.attrs for each in postorder(e)}
+    skipped = {
+        id(each) for e in postorder(root) if isinstance(e, Function) and "Compiler" in e.attrs for each in postorder(e)
+    }
     for expr in postorder(root):
         if id(expr) not in skipped:
             nodes[id(expr)] = _Node(expr, len(order), _pattern(expr))

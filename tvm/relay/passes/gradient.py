@@ -13,15 +13,18 @@ from typing import Any
 import numpy as np
 
 from ....formats.messages.errors import CompileError
+from ...transform import ModulePass, PassInfo
 from .. import ty
 from ..expr import Call, Constant, Expr, Function, GlobalVar, If, Let, Op, Tuple, TupleGetItem, Var
 from ..infer import infer_module
 from ..module import IRModule
-from ..rewrite import bind
-from ..visit import free_vars, postorder
-from .core import make, op_of, rewrite, static_shape, type_of
+from ..visit import postorder
+from .core import make, op_of, static_shape, type_of, typed
+from .functions import expanded, own_functions
 
-Rule = Callable[[Any, Any], Sequence[Any]]  # a call, the gradient of its result → those of its operands; None: it has none
+Rule = Callable[
+    [Any, Any], Sequence[Any]
+]  # a call, the gradient of its result → those of its operands; None: it has none
 Adjoint = Any  # of a tensor an expression, of a tuple a list; None: nothing depends on it
 
 
@@ -84,14 +87,18 @@ def _inside(x: Expr, attrs: Any) -> tuple[Expr, Expr]:
 
 def _binary(left: Callable[..., Expr], right: Callable[..., Expr]) -> Rule:
     """A broadcasting function of two tensors, by the gradients of each."""
-    return lambda call, grad: [_to(part(grad, *call.args, call), x) for part, x in zip((left, right), call.args, strict=True)]
+    return lambda call, grad: [
+        _to(part(grad, *call.args, call), x) for part, x in zip((left, right), call.args, strict=True)
+    ]
 
 
 def _chosen(name: str) -> Rule:
     def rule(call: Any, grad: Any) -> Sequence[Any]:
         first = make(name, *call.args)
         zero = make("zeros_like", call)
-        return [_to(make("where", first, *pair), x) for pair, x in zip(((grad, zero), (zero, grad)), call.args, strict=True)]
+        return [
+            _to(make("where", first, *pair), x) for pair, x in zip(((grad, zero), (zero, grad)), call.args, strict=True)
+        ]
 
     return rule
 
@@ -168,6 +175,14 @@ def _concatenate(call: Any, grad: Any) -> Sequence[Any]:
     return [[parts[place] for place in range(len(several))]]
 
 
+def _stack(call: Any, grad: Any) -> Sequence[Any]:
+    axis, count = call.attrs["axis"], len(type_of(call.args[0]).fields)  # type: ignore[union-attr]
+    if count == 1:
+        return [[make("squeeze", grad, [axis])]]
+    parts = make("split", grad, count, axis)
+    return [[make("squeeze", parts[place], [axis]) for place in range(count)]]
+
+
 def _split(call: Any, grad: Any) -> Sequence[Any]:
     fields = type_of(call).fields  # type: ignore[union-attr]
     known = [
@@ -204,14 +219,17 @@ def _conv2d(call: Any, grad: Any) -> Sequence[Any]:
     attrs = call.attrs
     layouts = (attrs["data_layout"], attrs["kernel_layout"], attrs["out_layout"] or attrs["data_layout"])
     if layouts != ("NCHW", "OIHW", "NCHW") or attrs["groups"] != 1:
-        raise CompileError(f"gradient: nn.conv2d of the layouts {layouts} and {attrs['groups']} groups has no rule; see ConvertLayout")
+        raise CompileError(
+            f"gradient: nn.conv2d of the layouts {layouts} and {attrs['groups']} groups has no rule; see ConvertLayout"
+        )
     pads = [*map(int, np.ravel(attrs["padding"]))]
     pads = (pads * 2 if len(pads) == 2 else pads * 4) if len(pads) < 4 else pads
     strides, dilation = ([*map(int, np.ravel(attrs[key]))] * 2 for key in ("strides", "dilation"))
     strides, dilation = strides[:2], dilation[:2]
     sizes, kernel, results = _shape(data)[2:], _shape(weight)[2:], _shape(call)[2:]
     rest = [
-        sizes[axis] - ((results[axis] - 1) * strides[axis] - pads[axis] - pads[axis + 2] + (kernel[axis] - 1) * dilation[axis] + 1)
+        sizes[axis]
+        - ((results[axis] - 1) * strides[axis] - pads[axis] - pads[axis + 2] + (kernel[axis] - 1) * dilation[axis] + 1)
         for axis in (0, 1)
     ]
     back = make(
@@ -226,7 +244,15 @@ def _conv2d(call: Any, grad: Any) -> Sequence[Any]:
         kernel_layout="IOHW",
     )
     turned = [make("transpose", each, [1, 0, 2, 3]) for each in (data, grad)]
-    taps = make("nn.conv2d", *turned, strides=dilation, padding=pads, dilation=strides, channels=_shape(call)[1], kernel_size=results)
+    taps = make(
+        "nn.conv2d",
+        *turned,
+        strides=dilation,
+        padding=pads,
+        dilation=strides,
+        channels=_shape(call)[1],
+        kernel_size=results,
+    )
     taps = make("strided_slice", taps, [0, 0], list(kernel), axes=[2, 3])
     return [back, make("transpose", taps, [1, 0, 2, 3])]
 
@@ -266,17 +292,23 @@ _summed: Rule = lambda call, grad: [_to(grad, call.args[0]), *[None] * (len(call
 _none: Rule = lambda call, grad: [None] * len(call.args)  # noqa: E731
 _CONSTANT = """
     zeros ones zeros_like ones_like full_like full arange shape_of ndarray_size argmax argmin one_hot equal not_equal less
-    less_equal greater greater_equal logical_and logical_or logical_not logical_xor sign floor ceil round trunc isnan isinf isfinite
+    less_equal greater greater_equal logical_and logical_or logical_not logical_xor sign floor ceil round trunc isnan
+    isinf isfinite
 """
 
 RULES: dict[str, Rule] = {
     **{name: _elementwise(slope) for name, slope in _SLOPES.items()},
     **_BINARY,
-    **dict.fromkeys(("reshape", "squeeze", "expand_dims", "nn.batch_flatten", "reshape_like", "contrib_reverse_reshape"), _reshaped),
+    **dict.fromkeys(
+        ("reshape", "squeeze", "expand_dims", "nn.batch_flatten", "reshape_like", "contrib_reverse_reshape"), _reshaped
+    ),
     **dict.fromkeys(("broadcast_to", "broadcast_to_like"), _summed),
     **dict.fromkeys(_CONSTANT.split(), _none),
     "collapse_sum_like": lambda call, grad: [make("broadcast_to_like", grad, call.args[0]), None],
-    "collapse_sum_to": lambda call, grad: [make("broadcast_to_like", grad, call.args[0]), *[None] * (len(call.args) - 1)],
+    "collapse_sum_to": lambda call, grad: [
+        make("broadcast_to_like", grad, call.args[0]),
+        *[None] * (len(call.args) - 1),
+    ],
     "cast": lambda call, grad: [make("cast_like", grad, call.args[0])],
     "cast_like": lambda call, grad: [make("cast_like", grad, call.args[0]), None],
     "sum": lambda call, grad: [_spread(grad, call)],
@@ -296,6 +328,8 @@ RULES: dict[str, Rule] = {
     "nn.global_avg_pool2d": _global_pool,
     "transpose": _transpose,
     "where": _where,
+    "stack": _stack,
+    **dict.fromkeys(("annotation.checkpoint", "annotation.stop_fusion", "on_device"), lambda call, grad: [grad]),
     "nn.cross_entropy": _cross_entropy,
     "nn.cross_entropy_with_logits": lambda call, grad: [
         -grad * call.args[1] * _n(1 / _shape(call.args[0])[0], call.args[0]),
@@ -316,26 +350,7 @@ def _rule(name: str) -> Rule:
 
 def _inlined(function: Function, module: IRModule | None) -> Function:
     """Without lets and calls of functions. Raises CompileError for one that calls itself."""
-
-    def expand(old: Expr, new: Any) -> Expr | None:
-        if not isinstance(new, Call) or isinstance(new.op, Op):
-            return None
-        callee: Any = new.op
-        if isinstance(callee, GlobalVar) and module is not None:
-            callee = module._functions.get(callee.name_hint)
-        if isinstance(callee, If) and isinstance(callee.true_branch, Function) and isinstance(callee.false_branch, Function):
-            return If(callee.cond, Call(callee.true_branch, new.args), Call(callee.false_branch, new.args))
-        if not isinstance(callee, Function):
-            return None
-        return bind(callee.body, dict(zip(callee.params, new.args, strict=True)))
-
-    for _ in range(100):
-        before = function
-        function = rewrite(  # type: ignore[assignment]
-            function, expand, lambda let, value: not (isinstance(value, Function) and let.var in free_vars(value))
-        )
-        if function is before:
-            break
+    function = expanded(function, module)
     for each in postorder(function.body):
         plain = isinstance(each, (Var, Constant, Tuple, TupleGetItem, If)) or bool(op_of(each))
         if not plain:
@@ -356,7 +371,12 @@ def _whole(adjoint: Adjoint, value: Expr, type_: ty.Type | None) -> Expr:
     """A gradient as an expression of the value's type: zeros where nothing depends on it."""
     if isinstance(type_, ty.TupleType):
         fields = adjoint if isinstance(adjoint, list) else [None] * len(type_.fields)
-        return Tuple([_whole(each, TupleGetItem(value, at), field) for at, (each, field) in enumerate(zip(fields, type_.fields, strict=True))])
+        return Tuple(
+            [
+                _whole(each, TupleGetItem(value, at), field)
+                for at, (each, field) in enumerate(zip(fields, type_.fields, strict=True))
+            ]
+        )
     return _zeros(value) if adjoint is None else adjoint
 
 
@@ -413,3 +433,15 @@ def gradient(expr: Any, mod: IRModule | None = None, mode: str = "higher_order")
                 adjoints[id(part)] = _plus(adjoints.get(id(part)), told)
     grads = [_whole(adjoints.get(id(param)), param, type_of(param)) for param in function.params]
     return Function(function.params, Tuple([function.body, Tuple(grads)]), None, function.type_params)
+
+
+def FirstOrderGradient() -> ModulePass:
+    """Each function as the one that gives its gradients too."""
+
+    def run(module: IRModule, _: Any) -> IRModule:
+        made = typed(module).shallow_copy()
+        for name, function in own_functions(module).items():
+            made._functions[name] = gradient(function, module)
+        return typed(made)
+
+    return ModulePass(PassInfo(0, "FirstOrderGradient"), run)

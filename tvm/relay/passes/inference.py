@@ -41,7 +41,9 @@ def _batch_norm(old: Any, new: Any) -> Expr:
 
 def _layer_norm(old: Any, new: Any) -> Expr:
     data, gamma, beta = new.args
-    return _affine(_normalised(data, old, [new.attrs["axis"]]), new.attrs, gamma, beta, len(shape_of(old.args[0]) or ()))
+    return _affine(
+        _normalised(data, old, [new.attrs["axis"]]), new.attrs, gamma, beta, len(shape_of(old.args[0]) or ())
+    )
 
 
 def _instance_norm(old: Any, new: Any) -> Expr:

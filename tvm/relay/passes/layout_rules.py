@@ -12,7 +12,9 @@ from .fuse import BROADCAST, ELEMWISE, PATTERN_OF
 
 Layout = Any  # a text, or None
 Found = tuple[list[Layout], list[Layout], dict[str, Any]]
-Infer = Callable[[Any, Any, list[Layout], list[Any]], "Found | None"]  # call, new layouts or None, old ones, operands' types
+Infer = Callable[
+    [Any, Any, list[Layout], list[Any]], "Found | None"
+]  # call, new layouts or None, old ones, operands' types
 
 
 def letters(layout: str) -> list[str]:
@@ -168,7 +170,9 @@ def _reduce(call: Any, new: Any, old: list[Layout], types: list[Any]) -> Found |
         return None
     attrs = call.attrs
     rank, axis = len(letters(before)), attrs.get("axis")
-    several = list(range(rank)) if axis is None else [each % rank for each in ([axis] if isinstance(axis, int) else axis)]
+    several = (
+        list(range(rank)) if axis is None else [each % rank for each in ([axis] if isinstance(axis, int) else axis)]
+    )
     several = [each for each in range(rank) if each not in several] if attrs.get("exclude") else several
     reduced = [letters(before)[each] for each in several]
     chosen = new[0] if new is not None and {*reduced} <= {*letters(new[0])} else before
@@ -190,7 +194,11 @@ def _squeeze(call: Any, new: Any, old: list[Layout], types: list[Any]) -> Found 
         return None
     shape, axis = _shape(types[0]), call.attrs.get("axis")
     rank = len(shape)
-    several = [at for at in range(rank) if shape[at] == 1] if axis is None else [each % rank for each in ([axis] if isinstance(axis, int) else axis)]
+    several = (
+        [at for at in range(rank) if shape[at] == 1]
+        if axis is None
+        else [each % rank for each in ([axis] if isinstance(axis, int) else axis)]
+    )
     gone = [letters(before)[each] for each in several]
     chosen = new[0] if new is not None else before
     if any(letter.lower() in letters(chosen) for letter in gone):
@@ -234,7 +242,9 @@ def _pad(call: Any, new: Any, old: list[Layout], types: list[Any]) -> Found | No
         return None
     widths = dict(zip(letters(before), call.attrs["pad_width"], strict=True))
     chosen = new[0] if new is not None and sorted(primal(new[0])) == sorted(primal(before)) else before
-    if any(letter.islower() and sum(map(int, widths[letter.upper()])) for letter in letters(chosen) if letter not in widths):
+    if any(
+        letter.islower() and sum(map(int, widths[letter.upper()])) for letter in letters(chosen) if letter not in widths
+    ):
         chosen = before
     changed = [widths.get(letter, (0, 0)) for letter in letters(chosen)]
     return [chosen, *[""] * (len(old) - 1)], [chosen], {"pad_width": changed} if chosen != before else {}
@@ -285,12 +295,16 @@ _LAYOUTS = """
     nn.global_avg_pool2d nn.adaptive_avg_pool2d nn.adaptive_max_pool2d nn.adaptive_avg_pool3d nn.adaptive_max_pool3d
     nn.upsampling nn.upsampling3d image.resize2d
 """
-_CONVS = "nn.conv1d nn.conv2d nn.conv3d nn.conv2d_transpose nn.conv3d_transpose nn.deformable_conv2d qnn.conv2d qnn.conv2d_transpose"
+_CONVS = """
+    nn.conv1d nn.conv2d nn.conv3d nn.conv2d_transpose nn.conv3d_transpose nn.deformable_conv2d qnn.conv2d qnn.conv2d_transpose
+"""
+_UNRULED = "expand_dims repeat tile broadcast_to broadcast_to_like reinterpret full_like zeros ones full trilu"
 _REDUCTIONS = "sum mean max min prod all any argmax argmin variance"
 
+_KINDS = {ELEMWISE: _elementwise, BROADCAST: _broadcast}
+
 INFER: dict[str, Infer] = {
-    **{name: _elementwise for name, pattern in PATTERN_OF.items() if pattern == ELEMWISE},
-    **{name: _broadcast for name, pattern in PATTERN_OF.items() if pattern == BROADCAST},
+    **{name: _KINDS[kind] for name, kind in PATTERN_OF.items() if kind in _KINDS and name not in _UNRULED.split()},
     **dict.fromkeys(_BY_AXIS.split(), _axis()),
     **dict.fromkeys(_LAYOUTS.split(), _pool()),
     **dict.fromkeys(_CONVS.split(), _conv()),
@@ -316,5 +330,3 @@ INFER: dict[str, Infer] = {
     "vision.roi_align": _roi,
     "vision.roi_pool": _roi,
 }
-for _name in "expand_dims repeat tile broadcast_to broadcast_to_like reinterpret full_like zeros ones full trilu".split():
-    INFER.pop(_name, None)

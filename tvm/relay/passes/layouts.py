@@ -19,7 +19,9 @@ from .core import each_function, make, op_of, rewrite, static_shape, type_of
 from .inference import CanonicalizeOps
 from .layout_rules import INFER, Layout, letters, parse, primal, text
 
-Alter = Callable[[Any, dict[str, Any], list[Expr]], "Expr | None"]  # the call as it was, attributes, operands → another call
+Alter = Callable[
+    [Any, dict[str, Any], list[Expr]], "Expr | None"
+]  # the call as it was, attributes, operands → another call
 
 
 class _Layouts:
@@ -78,9 +80,7 @@ class _Layouts:
         was, now = [before for _, before, _ in known], [after for _, _, after in known]
         if infer is None:
             return None
-        types = [
-            each for arg in old.args for each in (_types(arg) if isinstance(arg, Tuple) else [type_of(arg)])
-        ]
+        types = [each for arg in old.args for each in (_types(arg) if isinstance(arg, Tuple) else [type_of(arg)])]
         first = infer(old, None, was, types)
         if first is None or None in first[0] or None in first[1]:
             return None

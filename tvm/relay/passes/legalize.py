@@ -29,5 +29,3 @@ def Legalize(legalize_map_attr_name: str = "FTVMLegalize") -> Pass:
         return rewrite(function, rule)
 
     return each_function("Legalize", legalize)
-
-

@@ -181,9 +181,7 @@ def check_basic_block_normal_form(expr: Expr) -> bool:
 
 def graph_normal(expr: Expr) -> Expr:
     """Lets replaced by sharing; those of functions that call themselves stay."""
-    return rewrite(
-        expr, inline=lambda let, value: not (isinstance(value, Function) and let.var in free_vars(value))
-    )
+    return rewrite(expr, inline=lambda let, value: not (isinstance(value, Function) and let.var in free_vars(value)))
 
 
 # ---- lets that nothing uses ----
@@ -196,9 +194,10 @@ def _is_pure(expr: Expr, module: IRModule, seen: set[str]) -> bool:
     for each in postorder(expr):
         if isinstance(each, (RefRead, RefWrite)):
             return False
-        if isinstance(each, Call) and isinstance(each.op, Var) and each.op not in functions:
-            if isinstance(type_of(each.op), FuncType) and each.op.name_hint not in seen:
-                return False
+        callee = each.op if isinstance(each, Call) else None
+        is_unknown = isinstance(callee, Var) and callee not in functions and callee.name_hint not in seen
+        if is_unknown and isinstance(type_of(callee), FuncType):  # type: ignore[arg-type]
+            return False
         if isinstance(each, GlobalVar) and each.name_hint not in seen and each.name_hint in module:
             seen.add(each.name_hint)
             function = module._functions[each.name_hint]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...transform import Pass
+from ...transform import Pass, Sequential
 from ..expr import Call, Expr, Function, Op, Tuple, TupleGetItem
 from ..module import IRModule
 from ..visit import postorder
@@ -140,7 +140,9 @@ class _Conv2D(_Combiner):
 
     def joined(self, group: Sequence[Branch]) -> Expr:
         call = group[0][0]
-        weight = make("concatenate", Tuple([branch[0].args[1] for branch in group]), call.attrs["kernel_layout"].index("O"))
+        weight = make(
+            "concatenate", Tuple([branch[0].args[1] for branch in group]), call.attrs["kernel_layout"].index("O")
+        )
         return again(call, [call.args[0], weight], channels=sum(self._channels(branch[0]) for branch in group))
 
     def operands_alike(self, a: Any, b: Any, at: int) -> bool:
@@ -317,3 +319,9 @@ def CombineParallelOpBatch(op_name: str, batch_op_name: str, min_num_branches: i
     """Calls of an operator as one call of another on stacked operands."""
     Op.get(op_name), Op.get(batch_op_name)
     return _pass("CombineParallelOpBatch", _Batch(op_name, batch_op_name), min_num_branches)
+
+
+def BatchingOps() -> Pass:
+    """The passes of this file for convolutions, dense and batched products."""
+    passes = [CombineParallelConv2D(), CombineParallelDense(), CombineParallelBatchMatmul()]
+    return Sequential(passes, name="BatchingOps")

@@ -52,7 +52,9 @@ class _Mixed:
         if isinstance(type_, ty.TupleType):
             if _dtypes(type_) <= {dtype}:
                 return expr
-            fields = expr.fields if isinstance(expr, Tuple) else [self._field(expr, at) for at in range(len(type_.fields))]
+            fields = (
+                expr.fields if isinstance(expr, Tuple) else [self._field(expr, at) for at in range(len(type_.fields))]
+            )
             made: Expr = Tuple([self.cast(field, dtype) for field in fields])
             made._checked_type = ty.TupleType(tuple(type_of(field) for field in made.fields))  # type: ignore[misc, attr-defined]
             return made

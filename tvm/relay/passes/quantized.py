@@ -133,7 +133,9 @@ def _product(name: str, axis: Callable[[Any, Affine], int]) -> Rule:
         x, weight = (types[arg] for arg in expr.args)
         scale = folded(make("multiply", x.scale, weight.scale))
         zero = Constant(np.zeros(scale.array.shape if isinstance(scale, Constant) else (), "int32"))
-        attrs = {key: value for key, value in expr.attrs.items() if key not in ("out_dtype", "transpose_a", "transpose_b")}
+        attrs = {
+            key: value for key, value in expr.attrs.items() if key not in ("out_dtype", "transpose_a", "transpose_b")
+        }
         if name == "qnn.batch_matmul":
             attrs = {}
         made = make(name, *expr.args, x.zero_point, weight.zero_point, x.scale, weight.scale, **attrs)
@@ -250,7 +252,9 @@ def _is_zero(expr: Expr) -> bool:
 def _compared(name: str) -> Rule:
     def rule(expr: Any, types: Types) -> Sequence[Any]:
         args, several, target = _operands(expr, types)
-        same = [arg if own is target else _requantized(arg, own, target) for arg, own in zip(args, several, strict=True)]
+        same = [
+            arg if own is target else _requantized(arg, own, target) for arg, own in zip(args, several, strict=True)
+        ]
         return make(name, *same), target
 
     return rule
@@ -277,7 +281,10 @@ _MOVES = """
 """
 RULES: dict[str, Rule] = {
     **dict.fromkeys(_MOVES.split(), _same),
-    **{name: _unary(f"qnn.{name}") for name in "sqrt rsqrt exp erf sigmoid hardswish tanh abs log".split()},
+    **{
+        name: _unary(f"qnn.{name}")
+        for name in ["sqrt", "rsqrt", "exp", "erf", "sigmoid", "hardswish", "tanh", "abs", "log"]
+    },
     "qnn.dequantize": _dequantize,
     "qnn.quantize": _quantize,
     "nn.avg_pool2d": _avg_pool,
@@ -366,7 +373,9 @@ def FakeQuantizationToInteger(
     """Operators between `qnn.dequantize` and `qnn.quantize` on integers. Where one has no rule, its part stays as it is; with
     `hard_fail` that raises. `use_qat`, for parts that no quantize ends, is not there: quantize what they give."""
     if use_qat:
-        raise CompileError("FakeQuantizationToInteger(use_qat=True): only parts that end in qnn.quantize are changed; add one")
+        raise CompileError(
+            "FakeQuantizationToInteger(use_qat=True): only parts that end in qnn.quantize are changed; add one"
+        )
 
     def change(function: Function, _: IRModule) -> Expr:
         def rule(old: Any, new: Any) -> Expr | None:
@@ -382,5 +391,3 @@ def FakeQuantizationToInteger(
         return rewrite(function, rule)
 
     return each_function("FakeQuantizationToInteger", change, level=0)
-
-

@@ -154,7 +154,9 @@ def _forward(function: Function, _: IRModule) -> Expr:
             rest = children(expr)
         for child in rest:
             tell(child, None)
-    scales: dict[int, tuple[Expr, tuple[int, ...]]] = {}  # of a new expression: the factor that is still to come, and its axes
+    scales: dict[
+        int, tuple[Expr, tuple[int, ...]]
+    ] = {}  # of a new expression: the factor that is still to come, and its axes
 
     def rule(old: Any, new: Any) -> Expr | None:
         name = op_of(old)

@@ -42,7 +42,11 @@ def _concrete(call: Any) -> Expr | None:
     if op_of(call) == "cast_like" and dtype_of(call):
         return make("cast", call.args[0], dtype_of(call))
     shape = static_shape(call)
-    return _CONCRETE[op_of(call)](call.args, shape, dtype_of(call)) if op_of(call) in _CONCRETE and shape is not None else None
+    return (
+        _CONCRETE[op_of(call)](call.args, shape, dtype_of(call))
+        if op_of(call) in _CONCRETE and shape is not None
+        else None
+    )
 
 
 # ---- arithmetic ----
@@ -253,7 +257,13 @@ def _range(dtype: str) -> tuple[float, float]:
     known = DType[dtype]
     if dtype == "bool":
         return 0, 1
-    info = np.finfo("float32") if dtype == "bfloat16" else np.finfo(known.numpy) if known.is_float else np.iinfo(known.numpy)
+    info = (
+        np.finfo("float32")
+        if dtype == "bfloat16"
+        else np.finfo(known.numpy)
+        if known.is_float
+        else np.iinfo(known.numpy)
+    )
     return float(info.min), float(info.max)
 
 
@@ -339,3 +349,15 @@ def SimplifyExpr() -> Pass:
 def SimplifyExprPostAlterOp() -> Pass:
     """The rules of `SimplifyExpr` for what changes of layouts leave."""
     return each_function("SimplifyExprPostAlterOp", _simplify(_AFTER_LAYOUTS), level=0)
+
+
+def _reciprocal(old: Expr, new: Any) -> Expr | None:
+    divisor = new.args[1] if op_of(new) == "divide" else None
+    if not isinstance(divisor, Constant) or divisor.array.dtype.kind != "f" or not divisor.array.all():
+        return None
+    return make("multiply", new.args[0], Constant((1 / divisor.array).astype(divisor.array.dtype)))
+
+
+def DivToMul() -> Pass:
+    """Quotients by constants as products."""
+    return each_function("DivToMul", lambda function, _: rewrite(function, _reciprocal), level=0)

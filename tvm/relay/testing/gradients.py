@@ -19,7 +19,7 @@ __all__ = ["check_grad", "count_ops", "rand"]
 
 def rand(dtype: str, *shape: int) -> Any:
     """A tensor of uniform random numbers from 0 to 1."""
-    return array(np.random.rand(*shape).astype(dtype))
+    return array(np.random.default_rng().random(shape).astype(dtype))
 
 
 def count_ops(expr: Any) -> dict[str, int]:
@@ -49,7 +49,8 @@ def check_grad(
     if inputs is None:
         spread = 10 * eps if scale is None else scale
         types = [param.checked_type for param in forward.params]
-        inputs = [np.asarray(mean + spread * np.random.randn(*each.concrete_shape)).astype(each.dtype) for each in types]
+        draws = np.random.default_rng().normal
+        inputs = [np.asarray(draws(mean, spread, each.concrete_shape)).astype(each.dtype) for each in types]
     tested = inputs if test_inputs is None else test_inputs
     value = create_executor(executor_kind).evaluate(forward)
     _, grads = create_executor(executor_kind).evaluate(backward)(*inputs)
