@@ -392,7 +392,7 @@ def partitioned(pattern: DFPattern, root: Expr, attrs: Mapping[str, Any], check:
             params[id(each)]._checked_type = _type(each)
             if _type(each) is not None:
                 params[id(each)].type_annotation = params[id(each)]._known_type = _type(each)
-        body = replaced(expr, params)  # type: ignore[arg-type]
+        body = replaced(expr, params)
         name = {"PartitionedFromPattern": _name(body)}
         function = Function([params[id(each)] for each in inputs], body, attrs={**attrs, **name})
         values[id(expr)] = Call(function, inputs)

@@ -44,7 +44,7 @@ def handed_over(function: Function) -> Callable[..., Any] | None:
             name, infer=_results(function), reference=_reference(called), inputs=names, doc=f"a region of {compiler}"
         )
         _MADE[function] = name
-    return getattr(op, _MADE[function])  # type: ignore[no-any-return]
+    return getattr(op, _MADE[function])
 
 
 def _results(function: Function) -> Callable[..., Any]:

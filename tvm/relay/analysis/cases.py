@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 from ..adt import Match, Pattern, PatternConstructor, PatternTuple, PatternWildcard
 from ..module import IRModule
 
 
-def _fits(pattern: Pattern, value: Pattern) -> bool | None:
+def _fits(pattern: Any, value: Any) -> bool | None:
     """Whether a pattern fits all values of another one; None: some of them, perhaps."""
     if not isinstance(pattern, (PatternConstructor, PatternTuple)):
         return True
     if type(value) is not type(pattern):
         return None
-    if isinstance(pattern, PatternConstructor) and pattern.constructor.name_hint != value.constructor.name_hint:  # type: ignore[attr-defined]
+    mine, other = (getattr(each, "constructor", None) for each in (pattern, value))
+    if mine is not None and other is not None and mine.name_hint != other.name_hint:
         return False
-    parts = [_fits(mine, other) for mine, other in zip(pattern.patterns, value.patterns, strict=True)]  # type: ignore[attr-defined]
+    parts = [_fits(mine, other) for mine, other in zip(pattern.patterns, value.patterns, strict=True)]
     return False if False in parts else None if None in parts else True
 
 

@@ -67,14 +67,14 @@ def detect_feature(a: Any, b: Any = None) -> set:
     return found
 
 
-def _conv(call: Call, shape: tuple, _: tuple, result: tuple) -> int:
+def _conv(call: Any, shape: tuple, _: tuple, result: tuple) -> int:
     layout = call.attrs["data_layout"]
     channels = math.prod(shape[layout.index(each)] for each in "Cc" if each in layout)
     return math.prod(result) * math.prod(call.attrs["kernel_size"]) * channels // call.attrs["groups"]
 
 
 # multiply-accumulates of a call, by the shapes of its operands and its result
-_MACS: dict[str, Callable[[Call, tuple, tuple, tuple], int]] = {
+_MACS: dict[str, Callable[[Any, tuple, tuple, tuple], int]] = {
     "nn.conv2d": _conv,
     "nn.conv2d_transpose": _conv,
     "nn.dense": lambda _, data, weight, result: data[0] * data[1] * weight[0],

@@ -77,7 +77,7 @@ def lifted(module: IRModule) -> IRModule:
             if isinstance(each, Let) and isinstance(each.value, Function):
                 recursive[each.var] = each.value
 
-        def lift(old: Expr, new: Expr, top: Function = function, recursive: Any = recursive) -> Expr | None:
+        def lift(old: Expr, new: Any, top: Function = function, recursive: Any = recursive) -> Expr | None:
             if not isinstance(new, Function) or old is top or new.attrs.get("Primitive") or "Compiler" in new.attrs:
                 return None
             own = [variable for variable, value in recursive.items() if value is old and variable in free_vars(new)]
@@ -202,10 +202,10 @@ def PartialEvaluate() -> ModulePass:
     from .folding import folded
 
     def evaluate(function: Function, module: IRModule) -> Expr:
-        before: Expr | None = None
+        before: Any = None
         made: Any = function
         while made is not before:
             before, made = made, folded(expanded(made, module))
-        return made  # type: ignore[no-any-return]
+        return made
 
     return each_function("PartialEvaluate", evaluate)

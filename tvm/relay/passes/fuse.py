@@ -137,7 +137,8 @@ def _post_dominators(order: list[_Node]) -> None:
             continue
         parent: Any = node.outputs[0][0]
         edge = max([ELEMWISE, *(pattern for _, pattern in node.outputs)])
-        for other, _ in node.outputs[1:]:
+        for user, _ in node.outputs[1:]:
+            other: Any = user
             while parent is not other and parent is not None and other is not None:
                 if parent.depth >= other.depth:
                     parent, other = other, parent

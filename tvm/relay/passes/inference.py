@@ -76,14 +76,14 @@ _NORMS: dict[str, Callable[[Any, Any], Expr]] = {
 }
 
 
-def _simplified(old: Expr, new: Any) -> Expr | None:
+def _simplified(old: Any, new: Any) -> Expr | None:
     if op_of(old) in _NORMS:
         return _NORMS[op_of(old)](old, new)
     if isinstance(new, TupleGetItem) and new.index == 0 and isinstance(old, TupleGetItem):
         if op_of(new.tuple_value) == "nn.batch_norm":
             return _batch_norm(old.tuple_value, new.tuple_value)
-        if op_of(new.tuple_value) == "nn.dropout":
-            return new.tuple_value.args[0]
+        if op_of(inner := new.tuple_value) == "nn.dropout":
+            return inner.args[0]  # type: ignore[attr-defined]
     return new.args[0] if op_of(new) == "nn.dropout" and isinstance(old._checked_type, ty.TensorType) else None
 
 

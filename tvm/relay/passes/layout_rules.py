@@ -117,7 +117,7 @@ def _axis(name: str = "axis", channels: int = 0, results: int = 0, default: int 
         else:
             moved = [_moved(before, chosen, each) for each in several]
         if None in moved:
-            chosen, moved = before, several  # type: ignore[assignment]
+            chosen, moved = before, several
         attrs = {name: moved[0] if isinstance(axis, int) else moved}
         rest = len(old) - channels if channels else len(old)
         return [*[chosen] * rest, *["C"] * channels], [chosen, *["C"] * results], attrs

@@ -177,7 +177,7 @@ def ConvertLayout(desired_layouts: Mapping[str, Sequence[str]]) -> Pass:
             return None
         own = Op.get(op_of(call)).get_attr("FTVMConvertOpLayout")
         if own is not None:
-            return own(call.attrs, args, [type_of(arg) for arg in call.args], list(map(str, layouts)))  # type: ignore[no-any-return]
+            return own(call.attrs, args, [type_of(arg) for arg in call.args], list(map(str, layouts)))
         made = _converted(call, attrs, args, list(map(str, layouts)))
         return None if made is None else as_expr(made)
 

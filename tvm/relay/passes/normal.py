@@ -22,7 +22,8 @@ class _Scope:
     """A scope: its parent, its depth, and the bindings that it gets."""
 
     def __init__(self, parent: _Scope | None = None) -> None:
-        self.parent, self.depth = parent, parent.depth + 1 if parent else 0
+        self.parent = parent
+        self.depth: int = parent.depth + 1 if parent else 0
         self.bindings: list[tuple[Var, Expr]] = []
 
     def common(self, other: _Scope) -> _Scope:
@@ -38,7 +39,7 @@ class _Scope:
 
 def _inner(expr: Expr) -> int:
     """From which child on the children of an expression are scopes of their own."""
-    return {Function: 0, Let: 0, If: 1, adt.Match: 1}.get(type(expr), len(children(expr)))  # type: ignore[arg-type]
+    return {Function: 0, Let: 0, If: 1, adt.Match: 1}.get(type(expr), len(children(expr)))
 
 
 class _Scopes:

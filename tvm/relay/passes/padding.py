@@ -74,7 +74,7 @@ def FoldExplicitPadding() -> Pass:
 
 
 def _atrous(old: Expr, new: Any) -> Expr | None:
-    conv = new.args[0] if op_of(new) == "nn.batch_to_space_nd" else None
+    conv: Any = new.args[0] if op_of(new) == "nn.batch_to_space_nd" else None
     inner: Any = conv.args[0] if op_of(conv) in ("nn.conv2d", "qnn.conv2d") else None
     if op_of(inner) != "nn.space_to_batch_nd" or scalar_value(_value(inner.attrs.get("pad_value", 0))) != _zero(conv):
         return None

@@ -101,7 +101,7 @@ class _Mixed:
                     attrs[key] = accumulation
         made = Call(new.op, [self.cast(arg, wanted) for arg in new.args], attrs, new.type_args, names=new.names)
         made._checked_type = _converted(old._checked_type, "float32", accumulation if category == ALWAYS else "float32")
-        return self.cast(made, output) if category == ALWAYS and accumulation != output else made  # type: ignore[no-any-return]
+        return self.cast(made, output) if category == ALWAYS and accumulation != output else made
 
 
 def ToMixedPrecision(mixed_precision_type: str = "float16", missing_op_mode: int = 1) -> ModulePass:

@@ -160,7 +160,7 @@ def _along(value: Any, affine: Affine, arg: Expr) -> Expr:
     """A number, or one for each channel, as what broadcasts along the affine's axis."""
     shape = shape_of(folded(affine.scale)) or ()
     if len(shape) != 1 or shape[0] == 1:
-        return value  # type: ignore[no-any-return]
+        return value
     form = [1] * len(_shape(arg))
     form[affine.axis] = -1
     return make("reshape", make("broadcast_to", value, shape), form)
@@ -339,7 +339,7 @@ def _on_integers(old: Any, quantize: Any, optional: Sequence[str]) -> Expr:
     """What is quantized, computed on integers. Raises CompileError where an operator has no rule."""
     region = _region(quantize)
     if region is None or not any(op_of(each) for each in region):
-        return quantize  # type: ignore[no-any-return]
+        return quantize
     for each in region:
         if op_of(each) and _rule(op_of(each), optional) is None:
             raise CompileError(f"FakeQuantizationToInteger: there is no rule for {op_of(each)}")

@@ -122,7 +122,8 @@ def _scale_of(call: Any, wish: _Wish, place: int, new: Any) -> tuple[Expr, Expr]
 
 def _asked(call: Any, wish: _Wish | None) -> list[_Wish | None]:
     """What a call wants of its operands, if that is wanted of itself."""
-    name, none = op_of(call), [None] * len(call.args)
+    name = op_of(call)
+    none: list[_Wish | None] = [None] * len(call.args)
     if name in _CONVS:
         return [_conv_wish(call, call.attrs["data_layout"]), *none[1:]]
     if name == "nn.dense":
@@ -149,14 +150,15 @@ def _forward(function: Function, _: IRModule) -> Expr:
             several = _asked(expr, wishes.get(id(expr)))
             for arg, wish in zip(expr.args, several, strict=True):
                 tell(arg, wish)
-            rest = (expr.op,) if isinstance(expr.op, Expr) else ()
+            rest: tuple[Expr, ...] = (expr.op,) if isinstance(expr.op, Expr) else ()
         else:
             rest = children(expr)
         for child in rest:
             tell(child, None)
-    scales: dict[
-        int, tuple[Expr, tuple[int, ...]]
-    ] = {}  # of a new expression: the factor that is still to come, and its axes
+    # of a new expression: the factor that is still to come, and its axes; what it is without the factor
+    scales: dict[int, tuple[Expr, tuple[int, ...]]] = {}
+    values: dict[int, Expr] = {}
+    kept: list[Expr] = []  # whose identities are in use
 
     def rule(old: Any, new: Any) -> Expr | None:
         name = op_of(old)
@@ -170,9 +172,10 @@ def _forward(function: Function, _: IRModule) -> Expr:
                     scales[id(value)] = found[1], wish.axes
                     kept.append(value)
                     return value
-        place = next((at for at, arg in enumerate(new.args) if id(arg) in scales), None) if name else None
-        if place is None:
+        several = [at for at, arg in enumerate(new.args) if id(arg) in scales] if name else []
+        if not several:
             return None
+        place = several[0]
         scale, axes = scales[id(new.args[place])]
         args = [values.get(id(arg), arg) for arg in new.args]
         if name in _CONVS or name == "nn.dense":
@@ -189,8 +192,6 @@ def _forward(function: Function, _: IRModule) -> Expr:
         kept.append(made)
         return made
 
-    values: dict[int, Expr] = {}  # of such an expression: what it is without the factor
-    kept: list[Expr] = []  # whose identities are in use
     return rewrite(function, rule)
 
 

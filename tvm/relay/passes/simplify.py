@@ -295,8 +295,8 @@ def _clipped_casts(call: Any) -> Expr | None:
     last = dtype_of(kept[0] if kept else inner)
     made = make("cast", made, dtype_of(call)) if last != dtype_of(call) else made
     count, same = 0, made
-    while op_of(same) in _CASTS:
-        count, same = count + 1, same.args[0]  # type: ignore[attr-defined]
+    while isinstance(same, Call) and op_of(same) in _CASTS:
+        count, same = count + 1, same.args[0]
     return made if count < len(casts) else None
 
 
