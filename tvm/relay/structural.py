@@ -111,7 +111,7 @@ class _Content:
             return callee, _attributes(expr.attrs)
         if isinstance(expr, Function):
             self.bind(expr.params)
-            return len(expr.params), tuple(map(_parameter, expr.params)), _attributes(expr.attrs)
+            return len(expr.params), tuple(map(_annotation, expr.params)), _attributes(expr.attrs)
         if isinstance(expr, Let):
             self.bind([expr.var])
             return _annotation(expr.var)
@@ -191,7 +191,7 @@ class _Comparison:
                 return False
             if not _fits(_result(a), _result(b)):
                 return False
-            if tuple(map(_parameter, a.params)) != tuple(map(_parameter, b.params)):
+            if not all(map(_same_parameter, a.params, b.params)):
                 return False
             return all(self.bind(x, y, typed=False) for x, y in zip(a.params, b.params, strict=True))
         if isinstance(a, Let):
@@ -233,9 +233,11 @@ def _fits(a: ty.Type | None, b: ty.Type | None) -> bool:
     return a is None or b is None or a == b
 
 
-def _parameter(variable: Var) -> ty.Type | None:
-    """The type of a function's parameter: declared, or inferred."""
-    return _annotation(variable) or variable._checked_type
+def _same_parameter(a: Var, b: Var) -> bool:
+    """Whether two parameters are of one type: declared, or inferred where it is not."""
+    mine, other = (_annotation(each) or each._checked_type for each in (a, b))
+    are_open = _annotation(a) is None and _annotation(b) is None
+    return _fits(mine, other) if are_open else mine == other
 
 
 def _annotation(variable: Var) -> ty.Type | None:
