@@ -266,7 +266,7 @@ def _words(options: Any) -> list[str]:
 
 
 class VirtualDevice:
-    """Where TVM's passes put a value: a device, the target that its programs are made for, and a memory scope. There is one here."""
+    """Where TVM's passes put a value: a device, the target of its programs, and a memory scope. There is one here."""
 
     def __init__(self, device: Any = None, target: Any = None, memory_scope: str = "") -> None:
         self.device, self.target, self.memory_scope = device, target, memory_scope
