@@ -26,13 +26,14 @@ _LEAST = 1e-6  # a float tensor without a larger magnitude is measured as if it 
 _MOST_TRANSPOSED = 5  # axes of a tensor for which an order of axes is looked for
 
 
-def bound(found: np.dtype, wanted: np.dtype, depth: int) -> float:
-    """The error that may be between two tensors of these element types, after `depth` kernels: by the coarser of both."""
-    unit = max(UNITS.get(found.name, 0.0), UNITS.get(wanted.name, 0.0))
-    return unit * math.sqrt(max(depth, 1)) if _is_float(found) or _is_float(wanted) else unit
+def bound(found: np.dtype, wanted: np.dtype, depth: int, step: float = 0.0) -> float:
+    """The error that may be between two tensors of these element types, after `depth` kernels: by the coarser of both, or by a
+    `step` between codes that floats were made of, as a share of the largest magnitude."""
+    unit = max(UNITS.get(found.name, 0.0), UNITS.get(wanted.name, 0.0), step if is_float(found) else 0.0)
+    return unit * math.sqrt(max(depth, 1)) if is_float(found) or is_float(wanted) else unit
 
 
-def _is_float(dtype: np.dtype) -> bool:
+def is_float(dtype: np.dtype) -> bool:
     return dtype.kind == "f" or (dtype.name in UNITS and DType.of(dtype).is_float)
 
 
@@ -40,9 +41,8 @@ def error(found: np.ndarray, wanted: np.ndarray) -> float:
     """How far `found` is from `wanted`, of the same shape. Infinite where NaNs or infinities stand in other places."""
     if found.size == 0:
         return 0.0
-    if any(
-        array.dtype.kind not in "fiub" and array.dtype.name not in UNITS for array in (found, wanted)
-    ):  # texts, and what else has no difference
+    # texts, and what else has no difference
+    if any(array.dtype.kind not in "fiub" and array.dtype.name not in UNITS for array in (found, wanted)):
         return 0.0 if np.array_equal(found, wanted) else math.inf
     a, b = (array if array.dtype == np.float64 else array.astype(np.float64) for array in (found, wanted))
     finite = np.isfinite(b)
@@ -55,7 +55,7 @@ def error(found: np.ndarray, wanted: np.ndarray) -> float:
     if a.size == 0:
         return 0.0
     largest = float(np.abs(a - b).max())
-    if not _is_float(found.dtype) and not _is_float(wanted.dtype):
+    if not is_float(found.dtype) and not is_float(wanted.dtype):
         return largest
     return largest / max(float(np.abs(b).max()), _LEAST)
 
