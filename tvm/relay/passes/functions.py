@@ -7,7 +7,7 @@ from typing import Any
 
 from ...transform import ModulePass, PassInfo
 from .. import adt, ty
-from ..expr import Call, Expr, Function, GlobalVar, If, Let, Var
+from ..expr import Call, Expr, Function, GlobalVar, If, Let, Tuple, Var
 from ..module import IRModule
 from ..rewrite import bind
 from ..visit import free_vars, global_vars, postorder
@@ -160,6 +160,8 @@ def expanded(function: Function, module: IRModule | None) -> Function:
     known = {name: each for name, each in own.items() if name not in _reached(own, name)}
 
     def expand(old: Expr, new: Any) -> Expr | None:
+        if isinstance(new, adt.Match):
+            return _chosen(new)
         if not isinstance(new, Call):
             return None
         callee: Any = known.get(new.op.name_hint) if isinstance(new.op, GlobalVar) else new.op
@@ -182,6 +184,36 @@ def expanded(function: Function, module: IRModule | None) -> Function:
         if function is before:
             break
     return function
+
+
+def _chosen(match: adt.Match) -> Expr | None:
+    """What a match of a tuple or a constructor's call is; None where that is known at run time alone."""
+    for clause in match.clauses:
+        bound: dict[Var, Expr] = {}
+        fits = _fits(clause.lhs, match.data, bound)
+        if fits:
+            return bind(clause.rhs, bound)
+        if fits is None:
+            break
+    return None
+
+
+def _fits(pattern: Any, value: Any, bound: dict[Var, Expr]) -> bool | None:
+    """Whether a pattern fits a value, and what its variables are then; None: unknown."""
+    if isinstance(pattern, adt.PatternVar):
+        bound[pattern.var] = value
+    if not isinstance(pattern, (adt.PatternTuple, adt.PatternConstructor)):
+        return True
+    if isinstance(pattern, adt.PatternTuple) and isinstance(value, Tuple):
+        parts = value.fields
+    elif isinstance(value, Call) and isinstance(value.op, adt.Constructor):
+        if value.op.name_hint != pattern.constructor.name_hint:
+            return False
+        parts = value.args
+    else:
+        return None
+    several = [_fits(mine, part, bound) for mine, part in zip(pattern.patterns, parts, strict=True)]
+    return False if False in several else None if None in several else True
 
 
 def _reached(functions: dict[str, Function], name: str) -> set[str]:
