@@ -67,10 +67,10 @@ def annotated(function: Function) -> Function:
     return rewrite(function, lambda old, new: made.get(id(old))) if made else function  # type: ignore[return-value]
 
 
-def rewrite(root: Expr, rule: Rule | None = None, inline: Callable[[Let, Expr], bool] | None = None) -> Expr:
+def rewrite(root: Expr, rule: Rule | None = None, inline: Callable[[Let, Expr], bool | Var] | None = None) -> Expr:
     """`root` with each expression replaced by what the rule makes of it, parts first. A replacement has the type of what it
     replaces, until inference says otherwise. A let gives way to its body, and its variable to its value, where
-    `inline(let, new value)` says so."""
+    `inline(let, new value)` says so; or it gives the let another variable."""
     made: dict[int, Expr] = {}
     lets_of: dict[int, list[Let]] = {}
     if inline is not None:
@@ -91,8 +91,8 @@ def rewrite(root: Expr, rule: Rule | None = None, inline: Callable[[Let, Expr], 
             new._checked_type = expr._checked_type
         made[id(expr)] = new
         for let in lets_of.get(id(expr), ()):
-            if inline is not None and inline(let, new):
-                made[id(let.var)] = new
+            if inline is not None and (stands := inline(let, new)):
+                made[id(let.var)] = stands if isinstance(stands, Var) else new
     return made[id(root)]
 
 

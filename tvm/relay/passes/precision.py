@@ -7,7 +7,7 @@ from typing import Any
 from ....formats.messages.errors import CompileError
 from ...transform import ModulePass, PassContext, PassInfo
 from .. import ty
-from ..expr import Call, Constant, Expr, Function, Op, Tuple, TupleGetItem, Var
+from ..expr import Call, Constant, Expr, Function, Let, Op, Tuple, TupleGetItem, Var
 from ..module import IRModule
 from .core import make, op_of, rewrite, type_of, typed
 from .functions import own_functions
@@ -73,6 +73,12 @@ class _Mixed:
         made._checked_type = type_of(expr).fields[at]  # type: ignore[union-attr]
         return made
 
+    @staticmethod
+    def variable(let: Let, value: Expr) -> bool | Var:
+        """Another variable for a let, where its value is of another type now."""
+        type_ = type_of(value)
+        return Var(let.var.name_hint, type_) if type_ is not None and type_ != type_of(let.var) else False
+
     def rule(self, old: Any, new: Any) -> Expr | None:
         if isinstance(new, Tuple):
             new._checked_type = ty.TupleType(tuple(type_of(field) for field in new.fields))  # type: ignore[misc]
@@ -116,7 +122,7 @@ def ToMixedPrecision(mixed_precision_type: str = "float16", missing_op_mode: int
         made = typed(module).shallow_copy()
         for name, function in own_functions(module).items():
             mixed = _Mixed(mixed_precision_type)
-            changed: Any = rewrite(function, mixed.rule)
+            changed: Any = rewrite(function, mixed.rule, mixed.variable)
             body = changed.body
             if keeps and name == "main":
                 kept = next(iter(_dtypes(type_of(function.body))), "float32")
