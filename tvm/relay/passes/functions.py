@@ -206,7 +206,11 @@ def _fits(pattern: Any, value: Any, bound: dict[Var, Expr]) -> bool | None:
         return True
     if isinstance(pattern, adt.PatternTuple) and isinstance(value, Tuple):
         parts = value.fields
-    elif isinstance(value, Call) and isinstance(value.op, adt.Constructor):
+    elif (
+        isinstance(pattern, adt.PatternConstructor)
+        and isinstance(value, Call)
+        and isinstance(value.op, adt.Constructor)
+    ):
         if value.op.name_hint != pattern.constructor.name_hint:
             return False
         parts = value.args
