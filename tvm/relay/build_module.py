@@ -99,11 +99,16 @@ def compiled_ir(module: ir.Module, params: Mapping[str, np.ndarray], **options: 
 
 
 def optimize(mod: Any, target: Any = None, params: Mapping[str, Any] | None = None) -> tuple[IRModule, dict]:
-    """The module, parameters bound, and an empty dict: what follows is done by Treadle's passes when it is compiled."""
+    """The module, parameters bound, after the passes that the context requires, and an empty dict: what follows is done by
+    Treadle's passes when it is compiled."""
+    from . import transform
+
     check_target(target)
     module = as_module(mod).shallow_copy()
     if params:
         module["main"] = bind_params_by_name(module["main"], params)
+    for name in PassContext.current().required_pass:
+        module = getattr(transform, name)()(module)
     return module, {}
 
 

@@ -160,6 +160,20 @@ class Op(Expr):
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self._attributes: dict[str, Any] = {}  # what passes ask for: rules, and whether a compiler takes it
+
+    def get_attr(self, attr_name: str) -> Any:
+        """An attribute for passes, or None."""
+        return self._attributes.get(attr_name)
+
+    def has_attr(self, attr_name: str) -> bool:
+        return attr_name in self._attributes
+
+    def set_attr(self, attr_name: str, value: Any, plevel: int = 10) -> None:
+        self._attributes[attr_name] = value
+
+    def reset_attr(self, attr_name: str) -> None:
+        self._attributes.pop(attr_name, None)
 
     @staticmethod
     def get(name: str) -> Op:
@@ -399,8 +413,8 @@ _DEFAULTS = {"float64": "float32", "int64": "int32"}
 
 
 def const(value: Any, dtype: str | None = None, span: object = None) -> Constant:
-    """A constant: of Python numbers and lists, float64 becomes float32 and int64 int32 unless a type is given."""
-    if not dtype and isinstance(value, (bool, int, float, list, tuple)):
+    """A constant: of numbers, lists and NumPy's arrays, float64 becomes float32 and int64 int32 unless a type is given."""
+    if not dtype and isinstance(value, (bool, int, float, list, tuple, np.ndarray, np.generic)):
         array = np.array(value)
         dtype = _DEFAULTS.get(array.dtype.name, array.dtype.name)
     elif hasattr(value, "numpy"):

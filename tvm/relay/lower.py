@@ -23,6 +23,7 @@ from ...formats import types
 from ...formats.messages.errors import InferenceError
 from . import adt, ty
 from .expr import Call, Constant, Expr, Function, GlobalVar, If, Let, Op, Tuple, TupleGetItem, Var
+from .external import handed_over
 from .loops import WhileLoop, while_loop_of
 from .op.table import ROWS, fields_of, fresh_dim, naming_dims
 from .op.weight_types import weight_types
@@ -167,11 +168,15 @@ class _Body:
         self.root: Expr | None = None  # the function's body, where all of it is known
         self.uses: Counter[int] = Counter()  # of expressions in it, by identity, once somebody asks
 
-    def closure(self, source: Function, name: str = "") -> Walk:
+    def closure(self, source: Function, name: str = "", args: Sequence[Expression] = ()) -> Walk:
+        """The function. `args` are what it is called with: parameters without a type have theirs."""
         names = _unique([param.name_hint for param in source.params])
         names_dims = self.module.names_dims and bool(name)
         pairs = zip(source.params, names, strict=True)
         params = [variable(param, each, names_dims, not name) for param, each in pairs]
+        for param, arg in zip(params, args, strict=False):
+            if param.type is None and isinstance(param.atom, ir.Var):
+                param.atom, param.type = ir.Var(param.atom.name, arg.type), arg.type
         self.variables.update(zip(source.params, params, strict=True))
         self.root = source.body if name else self.root
         body = yield self.lower(source.body)
@@ -292,7 +297,14 @@ class _Body:
             local = self.locals[expr.op]
             args = yield self._many(expr.args)
             return programs.global_function(local.name)(*args, *local.free)
-        callee, *args = yield self._many((expr.op, *expr.args))
+        args = yield self._many(expr.args)
+        source = self.module.functions.get(expr.op.name_hint) if isinstance(expr.op, GlobalVar) else expr.op
+        if isinstance(source, Function) and "Compiler" in source.attrs and (handed := handed_over(source)) is not None:
+            return handed(*args)
+        if isinstance(expr.op, Function) and id(expr.op) not in self.known:
+            self.known[id(expr.op)] = yield self.closure(expr.op, args=args)
+            self.kept.append(expr.op)
+        callee = yield self.lower(expr.op)
         return callee(*args)
 
     def _biased(self, call: Call, args: Sequence[Expression]) -> Expression | None:

@@ -193,7 +193,9 @@ class _Comparison:
                 return False
             if not _fits(_result(a), _result(b)):
                 return False
-            return all(self.bind(x, y) for x, y in zip(a.params, b.params, strict=True))
+            if not all(map(_same_parameter, a.params, b.params)):
+                return False
+            return all(self.bind(x, y, typed=False) for x, y in zip(a.params, b.params, strict=True))
         if isinstance(a, Let):
             return self.bind(a.var, b.var)
         if isinstance(a, TupleGetItem):
@@ -231,6 +233,13 @@ def _result(function: Function) -> ty.Type | None:
 
 def _fits(a: ty.Type | None, b: ty.Type | None) -> bool:
     return a is None or b is None or a == b
+
+
+def _same_parameter(a: Var, b: Var) -> bool:
+    """Whether two parameters are of one type: declared, or inferred where it is not."""
+    mine, other = (_annotation(each) or each._checked_type for each in (a, b))
+    are_open = _annotation(a) is None and _annotation(b) is None
+    return _fits(mine, other) if are_open else mine == other
 
 
 def _annotation(variable: Var) -> ty.Type | None:

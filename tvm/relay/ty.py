@@ -143,6 +143,19 @@ class FuncType(Type):
         return (*map(of, self.arg_types), of(self.ret_type), kinds)
 
 
+@dataclass(frozen=True, eq=False)
+class TypeRelation(Type):
+    """A relation between types, as TVM's operators have it; Treadle's operators have rules of their own."""
+
+    func: object
+    args: tuple[Type, ...]
+    num_inputs: int
+    attrs: object = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "args", tuple(self.args))
+
+
 class IncompleteType(Type):
     """A type that inference is to find."""
 

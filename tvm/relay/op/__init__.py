@@ -23,7 +23,17 @@ from .reduce import (  # noqa: F401
     variance,
 )
 from .sparse import *  # noqa: F403
-from .table import TABLE, get  # noqa: F401
+from .table import (  # noqa: F401
+    TABLE,
+    get,
+    register_alter_op_layout,
+    register_convert_op_layout,
+    register_fake_quantization_to_integer,
+    register_gradient,
+    register_legalize,
+    register_mixed_precision_conversion,
+    register_op_attr,
+)
 from .tensor import *  # noqa: F403
 from .transform import *  # noqa: F403
 

@@ -31,7 +31,7 @@ from ....formats import dims, types
 from ....formats.dims import Dim, SymbolicDim
 from ....formats.dtypes import DType
 from ....formats.messages.errors import InferenceError
-from ..expr import OPERATOR_CALLS, Call, Expr, Op, TupleWrapper, as_expr
+from ..expr import OPERATOR_CALLS, Call, Expr, Op, Tuple, TupleWrapper, as_expr
 from ..ty import Any as AnyDim
 
 Tensor = Expression
@@ -102,6 +102,7 @@ def _call(row: Row, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     operands, names, attributes = [], [], {}
     for name, value in bound.arguments.items():
         annotation = str(row.signature.parameters[name].annotation)
+        value = Tuple(list(value)) if annotation == "Tensors" and isinstance(value, TupleWrapper) else value
         if isinstance(value, (Expr, TupleWrapper)) or (annotation.startswith("Tensor") and value is not None):
             operands.append(as_expr(value))
             names.append(name)
@@ -366,3 +367,40 @@ def scalar(value: Any, dtype: DType) -> Expression:
 def get(name: str) -> Op:
     """The operator of that name. Raises ValueError."""
     return Op.get(name)
+
+
+# ---- what passes ask operators for ----
+
+
+def register_op_attr(op_name: str, attr_key: str, value: Any = None, level: int = 10) -> Any:
+    """Gives an operator an attribute, as a decorator too. Raises ValueError for an unknown operator."""
+
+    def register(rule: Any) -> Any:
+        Op.get(op_name).set_attr(attr_key, rule)
+        return rule
+
+    return register if value is None else register(value)
+
+
+def _registers(attr_key: str, what: str) -> Callable[..., Any]:
+    def register(op_name: str, rule: Any = None, level: int = 10) -> Any:
+        return register_op_attr(op_name, attr_key, rule, level)
+
+    register.__doc__ = f"Gives an operator its rule for {what}; as a decorator too."
+    return register
+
+
+register_alter_op_layout = _registers(
+    "FTVMAlterOpLayout", "AlterOpLayout: `(attrs, operands, types) → expression or None`"
+)
+register_convert_op_layout = _registers(
+    "FTVMConvertOpLayout", "ConvertLayout: `(attrs, operands, types, layouts) → expression or None`"
+)
+register_gradient = _registers("FPrimalGradient", "gradient: `(call, gradient of the result) → of the operands`")
+register_legalize = _registers("FTVMLegalize", "Legalize: `(attrs, operands, types) → expression or None`")
+register_fake_quantization_to_integer = _registers(
+    "FTVMFakeQuantizationToInteger", "FakeQuantizationToInteger: `(call, types) → [expression, type]`"
+)
+register_mixed_precision_conversion = _registers(
+    "FTVMMixedPrecisionConversionType", "ToMixedPrecision: `(call, type) → [category, accumulation type, result type]`"
+)

@@ -351,7 +351,10 @@ def strided_slice(
     bounds = [_with_defaults(each) for each in (begin, end)]
     if steps is None or (None in bounds and min(steps, default=1) < 0):
         return sliced_by(data, begin, end, programs.constant(steps) if steps else strides, axes)
-    count = max(len(known) if known is not None else known_length(value) for known, value in zip(bounds, (begin, end)))  # noqa: B905
+    lengths = [
+        known_length(value) if known is None else len(known) for known, value in zip(bounds, (begin, end), strict=True)
+    ]
+    count = max(*lengths, len(steps))
     along = [axis_of(data, int(axis)) for axis in axes] if axes is not None else list(range(count))
     steps = steps * len(along) if len(steps) == 1 else steps + (1,) * (len(along) - len(steps))
     if None in bounds:

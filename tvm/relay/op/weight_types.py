@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ....compiler.builder.programs import Expression
-from ....formats.dims import add, floordiv
+from ....formats.dims import add, floordiv, product
 from ....formats.types import TensorType
 from .layouts import parse
 from .table import axis_of, pair
@@ -23,17 +23,21 @@ def _vector(data: Expression, axis: int, *names: str) -> Types:
 
 def _of(values: Mapping[str, Any], letters: str, sizes: Mapping[str, Any]) -> Types:
     assert isinstance(values["data"].type, TensorType)
-    return {"weight": TensorType(values["data"].type.dtype, tuple(sizes[letter] for letter, _ in parse(letters)))}
+    parts = {letter.upper(): size for letter, size in parse(letters) if letter.islower()}
+    shape = (
+        size if letter.islower() else floordiv(sizes[letter], parts.get(letter, 1)) for letter, size in parse(letters)
+    )
+    return {"weight": TensorType(values["data"].type.dtype, tuple(shape))}
 
 
 def _conv(spatial: str, transposed: bool) -> Callable[[Mapping[str, Any]], Types]:
     def weight(values: Mapping[str, Any]) -> Types:
         layout, kernel = values["data_layout"], values["kernel_layout"]
         channels, size, groups = values["channels"], values["kernel_size"], int(values["groups"])
-        lower = any(letter.islower() for letter, _ in (*parse(layout), *parse(kernel)))
-        if channels is None or size is None or lower:
+        if channels is None or size is None:
             return {}
-        inputs = values["data"].type.shape[[letter for letter, _ in parse(layout)].index("C")]
+        places = [letter for letter, _ in parse(layout)]
+        inputs = product([values["data"].type.shape[places.index(letter)] for letter in "Cc" if letter in places])
         sizes: dict[str, Any] = dict(zip(spatial, pair(size, len(spatial)), strict=True))
         if transposed:
             sizes |= {"I": inputs, "O": channels // groups}
