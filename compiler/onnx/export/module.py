@@ -1,0 +1,491 @@
+"""A module of the IR as an ONNX file: `treadle.to_onnx`.
+
+Operators become nodes (`table.py`), `If` and `Loop` ONNX's own, calls the nodes of what is called; tuples fall apart into tensors.
+Functions and values of data types are followed as far as the program says which they are; what a run chooses has no form in ONNX.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+from collections import ChainMap
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Union
+
+from .... import formats
+from ....formats import dims
+from ....formats.executable import Executable
+from ....formats.messages.calling import told
+from ....formats.messages.errors import CompileError, FileError, UnsupportedOperatorError
+from ....formats.messages.names import near
+from ....formats.types import TensorType, TupleType, Type
+from ... import ir
+from ...driver import module_of
+from ...operators import lookup
+from ...operators.table import Fusion
+from ...passes import InferTypes, Monomorphise
+from .graph import LEAST_OPSET, File, Graph, RefusedError, Size, Tensor, living, read_by, renamed, tensor_proto, value_info
+from .table import REFUSED, WRITERS
+
+if TYPE_CHECKING:
+    import onnx
+
+EXTERNAL_BYTES = (1 << 31) - (1 << 24)  # of initializers, above which they lie beside the file: protobuf ends at 2 GiB
+_FOLDED_GROWTH = 1 << 10  # bytes by which a view of a constant may be larger than it
+
+
+@dataclass(frozen=True, eq=False)
+class Closure:
+    """A function, and what it sees around it."""
+
+    function: ir.Function
+    frame: Frame | None
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """A value of a data type whose constructor is known."""
+
+    constructor: str
+    fields: tuple[Any, ...]
+
+
+Value = Union[Tensor, tuple, Closure, Data]
+
+
+@dataclass
+class Frame:
+    """A function at work: its variables, and what tells its sizes."""
+
+    vars: MutableMapping[ir.Var, Any] = field(default_factory=dict)
+    sizes: MutableMapping[str, Size] = field(default_factory=dict)
+
+    def bind(self, pairs: Sequence[tuple[ir.Var, Value]]) -> None:
+        """Gives variables values, and what their shapes tell to sizes that nothing has told yet."""
+        owners: list[tuple[Tensor, int]] = []
+        shape: list[Any] = []
+        for var, value in pairs:
+            self.vars[var] = typed = _typed(value, var.type)
+            for tensor in _flat(typed):
+                if isinstance(tensor, Tensor) and not tensor.type.is_static:
+                    owners += [(tensor, axis) for axis in range(tensor.rank)]
+                    shape += tensor.shape
+        for told in dims.solve(shape, self.sizes) if shape else ():
+            tensor, axis = owners[told.index]
+            self.sizes[str(told.variable)] = tensor, dataclasses.replace(told, index=axis)
+
+    def inside(self) -> Frame:
+        """Of a block, which finds sizes of its own each time."""
+        return Frame(self.vars, ChainMap({}, self.sizes))
+
+
+def to_onnx(
+    model: Any, path: str | os.PathLike | None = None, *, opset: int | None = None, entry: str | None = None
+) -> onnx.ModelProto:
+    """The ONNX model of `model`, which may be anything that `treadle.compile` takes: a function, a module, a model's file. With a
+    `path` it is written there; constants of more than 2 GB lie in a file beside it, `<path>.data`.
+
+    Names of parameters, results and sizes stay; weights keep theirs where they have some. `opset` is the version of ONNX, from 11
+    on: by default 21, or the first that has all of the model's operators.
+
+    Raises UnsupportedOperatorError, which lists all nodes that ONNX has no form for and says what to do; CompileError; FileError.
+    """
+    from onnx import checker
+
+    if opset is not None and (isinstance(opset, bool) or not isinstance(opset, int) or opset < LEAST_OPSET):
+        raise CompileError(f"opset={opset!r}: expected a version of ONNX's operators from {LEAST_OPSET} on")
+    if isinstance(model, Executable) or isinstance(getattr(model, "executable", None), Executable):
+        raise CompileError(
+            f"to_onnx of {told(model)}: an executable holds kernels of a CPU; give the function, module or model it was compiled of"
+        )
+    module, name = module_of(model, entry)
+    made = _Exporter(Monomorphise()(InferTypes()(module)), opset).model(name)
+    size = sum(len(tensor.raw_data) for tensor in made.graph.initializer)
+    if path is not None:
+        _write(made, Path(path), size > EXTERNAL_BYTES)
+    elif size > EXTERNAL_BYTES:
+        raise CompileError(f"to_onnx: {size} bytes of constants do not fit into one message; give a path")
+    if size <= EXTERNAL_BYTES:
+        checker.check_model(made)
+    return made
+
+
+def _write(model: onnx.ModelProto, path: Path, is_external: bool) -> None:
+    import onnx
+
+    options: dict[str, Any] = {"save_as_external_data": True, "location": f"{path.name}.data"} if is_external else {}
+    try:
+        if is_external:
+            path.with_name(f"{path.name}.data").unlink(missing_ok=True)
+        onnx.save_model(model, path, **options)
+    except OSError as error:
+        raise FileError.of(error, f"{path} cannot be written") from None
+
+
+class _Exporter:
+    def __init__(self, module: ir.Module, opset: int | None) -> None:
+        self.module, self.opset = module, opset
+        self.refused: list[tuple[str, str, str]] = []
+        self.running: list[ir.Function] = []
+
+    def model(self, entry: str) -> onnx.ModelProto:
+        from onnx import helper
+
+        if entry not in self.module.functions:
+            known = ", ".join(self.module.functions)
+            raise CompileError(f"there is no function {entry!r}; there are {known}{near(entry, self.module.functions)}")
+        function = self.module.functions[entry]
+        reserved = [name for param in function.params for name, _ in _leaves(param.name, param.type)]
+        self.file = File(self.opset, (*reserved, *function.result_names))
+        graph, arguments, inputs = Graph(self.file), list[Value](), list[Any]()
+        for param in function.params:
+            leaves = list(_leaves(param.name, param.type))
+            for name, type_ in leaves:
+                if not isinstance(type_, TensorType):
+                    raise CompileError(f"parameter {name!r} is {type_}, not a tensor: ONNX's inputs are tensors", function=entry)
+                inputs.append(value_info(name, type_))
+            arguments.append(_built(param.type, iter([Tensor(type_, name) for name, type_ in leaves])))
+        result = self._called(graph, Closure(function, None), tuple(arguments))
+        if self.refused:
+            raise _error(self.refused)
+        outputs, nodes = self._outputs(graph, function, list(_flat(result)), {info.name for info in inputs})
+        used = set().union(*map(read_by, nodes), (info.name for info in outputs))
+        kept = [tensor_proto(name, array) for name, array in self.file.initializers.items() if name in used]
+        opsets = [helper.make_opsetid("", self.file.opset)]
+        opsets += [helper.make_opsetid(domain, version) for domain, version in self.file.domains.items()]
+        producer, _, version = formats.producer.partition(" ")
+        return helper.make_model(
+            helper.make_graph(nodes, entry, inputs, outputs, kept),
+            opset_imports=opsets,
+            ir_version=helper.find_min_ir_version_for(opsets, ignore_unknown=True),
+            producer_name=producer,
+            producer_version=version,
+        )
+
+    def _outputs(
+        self, graph: Graph, function: ir.Function, results: Sequence[Tensor], inputs: set[str]
+    ) -> tuple[list[Any], list[Any]]:
+        """What the file says of its results, and the nodes: the results have the program's names for them."""
+        wanted = list(function.result_names)
+        if len(wanted) != len(results):
+            wanted = [self.file.unique(f"result_{place}" if len(results) > 1 else "result") for place in range(len(results))]
+        nodes, names = graph.nodes, dict[str, str]()
+        made = {name for node in nodes for name in node.output}
+        for place, (name, tensor) in enumerate(zip(wanted, results, strict=True)):
+            if name in inputs:
+                wanted[place] = name = self.file.unique(name)
+            if tensor.name in made and tensor.name not in names:
+                names[tensor.name] = name
+            else:  # a parameter, a constant, or twice the same
+                graph.hint = graph.origin = ""
+                alias = graph.node("Identity", tensor)
+                names[alias.name] = name
+        renamed(nodes, names)
+        outputs = [value_info(name, tensor.type) for name, tensor in zip(wanted, results, strict=True)]
+        return outputs, living(nodes, wanted)
+
+    # ---- bindings ----
+
+    def _block(self, g: Graph, frame: Frame, block: ir.Block) -> Value:
+        for binding in block.bindings:
+            g.origin, g.hint, g.sizes = binding.origin, binding.var.name, frame.sizes
+            try:
+                value = _HANDLERS[type(binding.value)](self, g, frame, binding)
+            except RefusedError as error:
+                what = binding.value.operator if isinstance(binding.value, ir.OperatorCall) else type(binding.value).__name__
+                self.refused.append((what, error.node or binding.origin or binding.var.name, error.message))
+                value = _placeholder(binding.var.type)
+            frame.bind([(binding.var, value)])
+        return self._atom(frame, block.result)
+
+    def _atom(self, frame: Frame, atom: ir.Atom) -> Value:
+        if isinstance(atom, ir.Constant):
+            weight = next(iter(atom.names)) if isinstance(atom, ir.Weight) and atom.made is None else ""
+            return Tensor(atom.type, array=atom.array, weight=weight)
+        if isinstance(atom, ir.GlobalRef):
+            return Closure(self.module.functions[atom.name], None)
+        return frame.vars[atom]
+
+    def _operator(self, g: Graph, frame: Frame, binding: ir.Binding) -> Value:
+        call = binding.value
+        assert isinstance(call, ir.OperatorCall)
+        entry = lookup(call.operator)
+        inputs = tuple(self._atom(frame, arg) for arg in call.args)
+        g.types = tuple(type_ for _, type_ in _leaves("", binding.var.type))  # type: ignore[misc]
+        if (folded := _folded(entry, call, inputs, g.types)) is not None:
+            return folded
+        write = WRITERS.get(call.operator)
+        if write is None:
+            raise RefusedError(REFUSED.get(call.operator) or _refusal(call.operator))
+        results = write(g, *inputs, **entry.bind(call.attributes))
+        if isinstance(results, tuple):
+            return tuple(dataclasses.replace(each, made=(call, inputs)) for each in results)
+        return dataclasses.replace(results, made=(call, inputs))
+
+    def _alias(self, g: Graph, frame: Frame, binding: ir.Binding) -> Value:
+        return self._atom(frame, binding.value)  # type: ignore[arg-type]
+
+    def _match_shape(self, g: Graph, frame: Frame, binding: ir.Binding) -> Value:
+        assert isinstance(binding.value, ir.MatchShape)
+        return self._atom(frame, binding.value.value)
+
+    def _tuple(self, g: Graph, frame: Frame, binding: ir.Binding) -> Value:
+        assert isinstance(binding.value, ir.MakeTuple)
+        return tuple(self._atom(frame, each) for each in binding.value.fields)
+
+    def _item(self, g: Graph, frame: Frame, binding: ir.Binding) -> Value:
+        assert isinstance(binding.value, ir.GetItem)
+        return self._atom(frame, binding.value.tuple)[binding.value.index]  # type: ignore[index]
+
+    def _function(self, g: Graph, frame: Frame, binding: ir.Binding) -> Value:
+        assert isinstance(binding.value, ir.Function)
+        return Closure(binding.value, frame)
+
+    def _call(self, g: Graph, frame: Frame, binding: ir.Binding) -> Value:
+        assert isinstance(binding.value, ir.Call)
+        callee = self._atom(frame, binding.value.callee)
+        if not isinstance(callee, Closure):
+            raise RefusedError("which function is called, a run decides: ONNX calls none; call each in a branch of treadle.if_")
+        return self._called(g, callee, tuple(self._atom(frame, arg) for arg in binding.value.args))
+
+    def _called(self, g: Graph, callee: Closure, arguments: tuple[Value, ...]) -> Value:
+        """The nodes of a function, in place of its call."""
+        function, outer = callee.function, callee.frame
+        if function in self.running:
+            raise RefusedError(f"{function.name or 'the function'} calls itself: ONNX has loops (treadle.while_loop), no recursion")
+        frame = Frame() if outer is None else Frame(ChainMap({}, outer.vars), ChainMap({}, outer.sizes))
+        frame.bind(list(zip(function.params, arguments, strict=True)))
+        before = g.sizes
+        self.running.append(function)
+        try:
+            return self._block(g, frame, function.body)
+        finally:
+            self.running.pop()
+            g.sizes = before
+
+    # ---- control flow ----
+
+    def _if(self, g: Graph, frame: Frame, binding: ir.Binding) -> Value:
+        branch = binding.value
+        assert isinstance(branch, ir.If)
+        condition = self._atom(frame, branch.condition)
+        assert isinstance(condition, Tensor)
+        if condition.array is not None:
+            return self._block(g, frame.inside(), branch.then if condition.array else branch.otherwise)
+        names = self._names(g, binding)
+        graphs = {}
+        for key, block in (("then_branch", branch.then), ("else_branch", branch.otherwise)):
+            inner = Graph(self.file, g)
+            value = self._block(inner, frame.inside(), block)
+            graphs[key] = self._inner(inner, key, [], self._tensors_of(value, binding))
+        return self._node(g, "If", [condition], graphs, binding.var.type, names)
+
+    def _loop(self, g: Graph, frame: Frame, binding: ir.Binding) -> Value:
+        """The condition is computed before the loop, and at each round's end."""
+        loop = binding.value
+        assert isinstance(loop, ir.Loop)
+        names = self._names(g, binding)
+        initial = [self._atom(frame, atom) for atom in loop.initial]
+        started = [tensor for value in initial for tensor in self._tensors_of(value, binding)]
+        before, round_frame = frame.inside(), frame.inside()
+        before.bind(list(zip(loop.variables, initial, strict=True)))
+        condition = self._block(g, before, loop.condition)
+        inner = Graph(self.file, g)
+        number, going = self.file.unique("round"), self.file.unique("going")
+        inputs = [value_info(number, TensorType("int64", ())), value_info(going, TensorType("bool", ()))]  # type: ignore[arg-type]
+        states = []
+        for var in loop.variables:
+            leaves = [Tensor(type_, self.file.unique(name)) for name, type_ in _leaves(var.name, var.type)]  # type: ignore[arg-type]
+            inputs += [value_info(each.name, _unsized(each.type)) for each in leaves]
+            states.append((var, _built(var.type, iter(leaves))))
+        round_frame.bind(states)
+        following = self._block(inner, round_frame, loop.body)
+        assert isinstance(following, tuple)
+        behind = round_frame.inside()
+        behind.bind(list(zip(loop.variables, following, strict=True)))
+        again = self._block(inner, behind, loop.condition)
+        results = [*self._tensors_of(again, binding), *self._tensors_of(following, binding)]
+        body = self._inner(inner, "body", inputs, results)
+        (start,) = self._tensors_of(condition, binding)
+        return self._node(g, "Loop", [None, start, *started], {"body": body}, binding.var.type, names)
+
+    def _names(self, g: Graph, binding: ir.Binding) -> tuple[str, str]:
+        return binding.origin, binding.var.name
+
+    def _node(
+        self,
+        g: Graph,
+        operator: str,
+        inputs: Sequence[Tensor | None],
+        graphs: Mapping[str, Any],
+        type_: Type | None,
+        names: tuple[str, str],
+    ) -> Value:
+        g.origin, g.hint = names
+        leaves = [each for _, each in _leaves("", type_)]
+        made = g.nodes_of(operator, *inputs, count=len(leaves), dtype=leaves[0].dtype, **graphs)  # type: ignore[union-attr]
+        return _built(type_, (dataclasses.replace(each, type=leaf) for each, leaf in zip(made, leaves, strict=True)))  # type: ignore[arg-type]
+
+    def _tensors_of(self, value: Value, binding: ir.Binding) -> list[Tensor]:
+        """Raises RefusedError for what is not made of tensors."""
+        found = list(_flat(value))
+        if any(not isinstance(each, Tensor) for each in found):
+            raise RefusedError("ONNX's branches and loops give tensors: functions and data types have no form there")
+        return found
+
+    def _inner(self, g: Graph, name: str, inputs: Sequence[Any], results: Sequence[Tensor]) -> onnx.GraphProto:
+        """A graph within a node: its results are its own, and each another one."""
+        from onnx import helper
+
+        own, names = {name for node in g.nodes for name in node.output}, list[str]()
+        for tensor in results:
+            if tensor.name not in own or tensor.name in names:
+                g.origin = ""
+                tensor = dataclasses.replace(g.node("Identity", tensor), type=tensor.type)
+            names.append(tensor.name)
+        outputs = [value_info(name, _unsized(tensor.type)) for name, tensor in zip(names, results, strict=True)]
+        return helper.make_graph(living(g.nodes, names), name, inputs, outputs)
+
+    # ---- data types ----
+
+    def _construct(self, g: Graph, frame: Frame, binding: ir.Binding) -> Value:
+        assert isinstance(binding.value, ir.Construct)
+        return Data(binding.value.constructor, tuple(self._atom(frame, arg) for arg in binding.value.args))
+
+    def _match(self, g: Graph, frame: Frame, binding: ir.Binding) -> Value:
+        """The clause that fits, if it is known which one that is."""
+        match = binding.value
+        assert isinstance(match, ir.Match)
+        value = self._atom(frame, match.value)
+        for pattern, block in match.clauses:
+            if _fits(pattern, value, frame):
+                return self._block(g, frame.inside(), block)
+        raise RefusedError("no clause fits the value")
+
+    def _import(self, g: Graph, frame: Frame, binding: ir.Binding) -> Value:
+        assert isinstance(binding.value, ir.ImportCall)
+        raise RefusedError(f"the function {binding.value.name!r} is Python's: ONNX calls none; export what is before and behind it")
+
+    def _primitive(self, g: Graph, frame: Frame, binding: ir.Binding) -> Value:
+        raise RefusedError("it is a kernel of a CPU: export the module as it was before passes ran")
+
+
+_HANDLERS: dict[type, Any] = {
+    ir.OperatorCall: _Exporter._operator,
+    ir.Var: _Exporter._alias,
+    ir.Constant: _Exporter._alias,
+    ir.GlobalRef: _Exporter._alias,
+    ir.MatchShape: _Exporter._match_shape,
+    ir.MakeTuple: _Exporter._tuple,
+    ir.GetItem: _Exporter._item,
+    ir.Function: _Exporter._function,
+    ir.Call: _Exporter._call,
+    ir.If: _Exporter._if,
+    ir.Loop: _Exporter._loop,
+    ir.Construct: _Exporter._construct,
+    ir.Match: _Exporter._match,
+    ir.ImportCall: _Exporter._import,
+    ir.PrimitiveCall: _Exporter._primitive,
+    ir.MakeClosure: _Exporter._primitive,
+}
+
+
+def _refusal(operator: str) -> str:
+    return f"ONNX has no form of {operator}: if a pass made it, export the module as it was before"
+
+
+def _error(found: list[tuple[str, str, str]]) -> UnsupportedOperatorError:
+    lines = [f"  {operator} ({node}): {reason}" for operator, node, reason in found]
+    count = "1 node has" if len(found) == 1 else f"{len(found)} nodes have"
+    return UnsupportedOperatorError("\n".join([f"to_onnx: {count} no form in ONNX:", *lines]), found)
+
+
+def _folded(entry: Any, call: ir.OperatorCall, inputs: Sequence[Any], types: Sequence[TensorType]) -> Value | None:
+    """Constants that are moved, as importers do with weights, at once."""
+    if entry.fusion not in (Fusion.MOVEMENT, Fusion.VIEW) or not inputs:
+        return None
+    if not all(isinstance(each, Tensor) and each.array is not None for each in inputs):
+        return None
+    if not all(each.is_static for each in types):
+        return None
+    room = sum(each.array.nbytes for each in inputs) + _FOLDED_GROWTH
+    if sum(each.nbytes for each in types) > room:
+        return None
+    made = tuple(
+        Tensor(type_, array=ir.frozen(array))
+        for type_, array in zip(types, entry.evaluate([each.array for each in inputs], call.attributes), strict=True)
+    )
+    return made if len(made) > 1 else made[0]
+
+
+def _fits(pattern: ir.Pattern, value: Value, frame: Frame) -> bool:
+    """Binds the pattern's variables. Raises RefusedError where only a run knows."""
+    if isinstance(pattern, ir.Bind):
+        frame.vars[pattern.var] = value
+        return True
+    if isinstance(pattern, ir.Wildcard):
+        return True
+    if isinstance(pattern, ir.ConstructorPattern):
+        if not isinstance(value, Data):
+            raise RefusedError("ONNX has no data types, and which constructor made the value a run decides: use treadle.if_")
+        if value.constructor != pattern.constructor:
+            return False
+        value = value.fields
+    assert isinstance(value, tuple)
+    return all(_fits(part, each, frame) for part, each in zip(pattern.fields, value, strict=True))
+
+
+# ---- tuples ----
+
+
+def _leaves(name: str, type_: Type | None) -> Iterator[tuple[str, Type | None]]:
+    """The parts of a tuple's type, each with a name."""
+    if isinstance(type_, TupleType):
+        for place, each in enumerate(type_.fields):
+            yield from _leaves(f"{name}_{place}", each)
+    else:
+        yield name, type_
+
+
+def _built(type_: Type | None, parts: Iterator[Tensor]) -> Value:
+    if isinstance(type_, TupleType):
+        return tuple(_built(each, parts) for each in type_.fields)
+    return next(parts)
+
+
+def _flat(value: Value) -> Iterator[Any]:
+    if isinstance(value, tuple):
+        for each in value:
+            yield from _flat(each)
+    else:
+        yield value
+
+
+def _tensors(value: Value) -> Iterator[Tensor]:
+    return (each for each in _flat(value) if isinstance(each, Tensor))
+
+
+def _typed(value: Value, type_: Type | None) -> Value:
+    """A value with what its variable's type says of it."""
+    if isinstance(value, tuple) and isinstance(type_, TupleType):
+        return tuple(map(_typed, value, type_.fields))
+    if isinstance(value, Tensor) and isinstance(type_, TensorType):
+        return dataclasses.replace(value, type=type_)
+    return value
+
+
+def _placeholder(type_: Type | None) -> Value:
+    """A value in place of one that could not be written."""
+    if isinstance(type_, TupleType):
+        return tuple(map(_placeholder, type_.fields))
+    return Tensor(type_, "?") if isinstance(type_, TensorType) else Data("?", ())
+
+
+def _unsized(type_: TensorType) -> TensorType:
+    """Without sizes that are not numbers: their names are those of one graph."""
+    from ....formats.types import UNKNOWN
+
+    return TensorType(type_.dtype, tuple(dim if isinstance(dim, int) else UNKNOWN for dim in type_.shape))
