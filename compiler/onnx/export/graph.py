@@ -24,6 +24,14 @@ if TYPE_CHECKING:
 OPSET = 21  # of files that no newer operator is in: what onnxruntime 1.18 and others of 2024 run
 LEAST_OPSET = 11
 _AXES_AS_INPUT = {"ReduceSum": 13, "Squeeze": 13, "Unsqueeze": 13}  # since when; of other reductions since 18
+_TYPES_SINCE = {
+    DType.bfloat16: 13,
+    **dict.fromkeys((DType.float8_e4m3fn, DType.float8_e4m3fnuz, DType.float8_e5m2, DType.float8_e5m2fnuz), 19),
+    **dict.fromkeys((DType.int4, DType.uint4), 21),
+    DType.float4_e2m1fn: 23,
+    DType.float8_e8m0fnu: 24,
+    **dict.fromkeys((DType.int2, DType.uint2), 25),
+}
 _SHAPE_OF_AXES = 15  # the opset whose Shape takes a range of axes
 
 
@@ -97,10 +105,15 @@ class File:
         first, newest = _versions(operator, domain)
         if domain:
             self.domains[domain] = newest
-        elif self.given is None:
-            self.opset = max(self.opset, first)
-        elif first > self.given:
-            raise RefusedError(f"ONNX has {operator} from opset {first} on: to_onnx(…, opset={first}) or higher")
+        else:
+            self.raise_to(first, operator)
+
+    def raise_to(self, opset: int, what: str) -> None:
+        """Makes the file one of that version at least."""
+        if self.given is None:
+            self.opset = max(self.opset, opset)
+        elif opset > self.given:
+            raise RefusedError(f"ONNX has {what} from opset {opset} on: to_onnx(…, opset={opset}) or higher")
 
 
 @functools.cache
@@ -141,6 +154,7 @@ class Graph:
         if dtype is None:
             assert inputs and inputs[0] is not None
             dtype = inputs[0].dtype
+        self.file.raise_to(_TYPES_SINCE.get(dtype, 0), f"elements of {dtype.name}")
         results = [self.file.unique(self.hint or operator.lower()) for _ in range(count)]
         given = {key: int(value) if isinstance(value, bool) else value for key, value in attributes.items()}
         node = helper.make_node(operator, names, results, self.file.unique(self.origin or self.hint), domain=domain, **given)
@@ -341,6 +355,3 @@ def renamed(nodes: Iterable[onnx.NodeProto], names: Mapping[str, str]) -> None:
             renamed(graph.node, names)
             for info in graph.output:
                 info.name = names.get(info.name, info.name)
-
-
-Writer = Callable[..., Any]

@@ -143,12 +143,11 @@ class _Exporter:
         graph, arguments, inputs = Graph(self.file), list[Value](), list[Any]()
         for param in function.params:
             leaves = list(_leaves(param.name, param.type))
-            for name, type_ in leaves:
-                if not isinstance(type_, TensorType):
-                    raise CompileError(f"parameter {name!r} is {type_}, not a tensor: ONNX's inputs are tensors", function=entry)
-                inputs.append(value_info(name, type_))
+            self._check_tensors(leaves)
+            inputs += [value_info(name, type_) for name, type_ in leaves]
             arguments.append(_built(param.type, iter([Tensor(type_, name) for name, type_ in leaves])))
         result = self._called(graph, Closure(function, None), tuple(arguments))
+        self._check_tensors([(f"result {place}", getattr(each, "type", None)) for place, each in enumerate(_flat(result))])
         if self.refused:
             raise _error(self.refused)
         outputs, nodes = self._outputs(graph, function, list(_flat(result)), {info.name for info in inputs})
@@ -164,6 +163,14 @@ class _Exporter:
             producer_name=producer,
             producer_version=version,
         )
+
+    def _check_tensors(self, types: Sequence[tuple[str, Type | None]]) -> None:
+        """Raises UnsupportedOperatorError where an input or a result is not a tensor, with what was refused before."""
+        for name, type_ in types:
+            if not isinstance(type_, TensorType):
+                what = "no tensor" if type_ is None else str(type_)
+                self.refused.append(("main", name, f"it is {what}: files that to_onnx writes take and give tensors"))
+                raise _error(self.refused)
 
     def _outputs(
         self, graph: Graph, function: ir.Function, results: Sequence[Tensor], inputs: set[str]

@@ -10,6 +10,7 @@ What ONNX has no operator for is written by several. `REFUSED` says of the other
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -184,9 +185,16 @@ def _floor_divide(g: Graph, a: Tensor, b: Tensor) -> Tensor:
 
 
 def _shift(g: Graph, x: Tensor, distance: Tensor, *, direction: str) -> Tensor:
-    if x.dtype.bounds[0] != 0:
-        raise RefusedError(f"ONNX shifts unsigned integers alone, not {x.dtype.name}: cast to unsigned ones, or multiply")
-    return g.node("BitShift", x, distance, direction=direction)
+    """ONNX shifts unsigned integers alone: of a negative one, the bits that are not set are shifted to the right."""
+    if x.dtype.bounds[0] == 0:
+        return g.node("BitShift", x, distance, direction=direction)
+    unsigned = DType.of(f"u{x.dtype.name}")
+    if direction == "LEFT":
+        return g.cast(_shift(g, g.cast(x, unsigned), g.cast(distance, unsigned), direction=direction), x.dtype)
+    below = g.node("Less", x, g.constant(0, x), dtype=DType.bool)
+    bits = g.node("Where", below, g.node("BitwiseNot", x), x, dtype=x.dtype)
+    made = g.cast(_shift(g, g.cast(bits, unsigned), g.cast(distance, unsigned), direction=direction), x.dtype)
+    return g.node("Where", below, g.node("BitwiseNot", made), made, dtype=x.dtype)
 
 
 writer("shift_left")(functools.partial(_shift, direction="LEFT"))
@@ -293,52 +301,61 @@ def _matmul_integer(
     return g.node("MatMulInteger", a, b, rows, columns, dtype=DType.int32)
 
 
-def _place(parameter: Tensor, rank: int) -> int | None:
-    """The axis of a tensor of that rank along which a parameter that broadcasts to it differs; None: it is one number."""
+def _places(parameter: Tensor, rank: int) -> list[int]:
+    """The axes of a tensor of that rank along which a parameter that broadcasts to it may differ."""
     sizes = (1,) * (rank - parameter.rank) + parameter.shape
-    along = [axis for axis, size in enumerate(sizes) if size != 1]
-    if len(along) > 1 or any(not isinstance(size, int) for size in sizes):
-        raise RefusedError(f"ONNX has scales and zero points of one axis, not {parameter.type}: write it by operators on floats")
-    return along[0] if along else None
+    return [axis for axis, size in enumerate(sizes) if size != 1]
 
 
 def _along_one(g: Graph, parameter: Tensor, rank: int, axis: int | None) -> Tensor:
     """A parameter as a number, or as a vector along that axis."""
-    place = _place(parameter, rank)
-    if place not in (None, axis):
+    places = _places(parameter, rank)
+    if places not in ([], [axis]):
         raise RefusedError(f"ONNX has its zero points along another axis than {parameter.type}")
-    return g.reshaped(parameter, () if place is None else (math.prod(parameter.shape),))
+    return g.reshaped(parameter, (-1,) if places else ())
 
 
-def _scaled(operator: str) -> Writer:
-    def write(g: Graph, x: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
-        places = {place for each in (scale, zero) if (place := _place(each, x.rank)) is not None}
-        if len(places) > 1:
-            raise RefusedError(f"ONNX has scales and zero points of one axis, not {scale.type} and {zero.type}")
-        (axis,) = places or (None,)
-        count = max(math.prod(each.shape) for each in (scale, zero))
-        numbers = [g.reshaped(each, () if axis is None else (math.prod(each.shape),)) for each in (scale, zero)]
-        if axis is not None:  # both are of as many elements
-            numbers = [n if n.shape == (count,) or not n.shape and n.array is None else _repeated(g, n, count) for n in numbers]
-        is_zero = zero.array is not None and not zero.array.any() and operator == "DequantizeLinear"
-        if zero.dtype is DType.int32 and not is_zero:
-            raise RefusedError("ONNX takes no zero point of int32: subtract it before")
-        wanted = None if is_zero else numbers[1]
-        made = {} if axis is None else {"axis": axis}
-        dtype = zero.dtype if operator == "QuantizeLinear" else DType.float32
-        return g.node(operator, x, numbers[0], wanted, dtype=dtype, **made)
+@writer("quantize")
+def _quantize(g: Graph, x: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
+    if (numbers := _along_an_axis(g, x, scale, zero)) is not None:
+        axis, scales, zeros = numbers
+        return g.node("QuantizeLinear", x, scales, zeros, dtype=zero.dtype, **axis)
+    whole = g.node("Add", g.node("Round", g.node("Div", x, scale)), g.cast(zero, x.dtype))
+    least, greatest = zero.dtype.bounds
+    return g.cast(_clip(g, dataclasses.replace(whole, type=x.type), min=least, max=greatest), zero.dtype)
 
-    return write
+
+@writer("dequantize")
+def _dequantize(g: Graph, x: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
+    is_zero = zero.array is not None and not zero.array.any()
+    numbers = _along_an_axis(g, x, scale, constant(0, zero.dtype) if is_zero else zero)
+    if numbers is not None and (is_zero or zero.dtype is not DType.int32):
+        axis, scales, zeros = numbers
+        return g.node("DequantizeLinear", x, scales, None if is_zero else zeros, dtype=DType.float32, **axis)
+    centred = g.node("Sub", *(g.cast(each, DType.int32) for each in (x, zero)))
+    return g.node("Mul", g.cast(centred, DType.float32), scale)
+
+
+def _along_an_axis(
+    g: Graph, x: Tensor, scale: Tensor, zero: Tensor
+) -> tuple[dict[str, int], Tensor, Tensor] | None:
+    """The axis, and both parameters as vectors along it, or as two numbers; None for what ONNX's operators do not take."""
+    places = {*_places(scale, x.rank), *_places(zero, x.rank)}
+    if not places:
+        return {}, g.reshaped(scale, ()), g.reshaped(zero, ())
+    counts = {each.shape[-1 - (x.rank - 1 - axis)] for axis in places for each in (scale, zero) if _places(each, x.rank)}
+    if len(places) > 1 or len(counts) > 1 or not all(isinstance(each, int) for each in counts):
+        return None
+    vectors = [g.reshaped(each, (-1,)) for each in (scale, zero)]
+    (axis,), (count,) = places, counts
+    return {"axis": axis}, *(_repeated(g, each, count) if not _places(of, x.rank) else each
+            for each, of in zip(vectors, (scale, zero), strict=True))  # fmt: skip
 
 
 def _repeated(g: Graph, vector: Tensor, count: int) -> Tensor:
     if vector.array is not None:
         return constant(np.broadcast_to(vector.array, (count,)), vector.dtype)
     return g.node("Expand", vector, g.constant([count]))
-
-
-writer("quantize")(_scaled("QuantizeLinear"))
-writer("dequantize")(_scaled("DequantizeLinear"))
 
 
 @writer("max_pool")
