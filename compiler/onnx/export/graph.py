@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 OPSET = 21  # of files that no newer operator is in: what onnxruntime 1.18 and others of 2024 run
 LEAST_OPSET = 11
 _AXES_AS_INPUT = {"ReduceSum": 13, "Squeeze": 13, "Unsqueeze": 13}  # since when; of other reductions since 18
+_ALLOWS_ZERO = 14  # since when a 0 may be a size of Reshape
 _TYPES_SINCE = {
     DType.bfloat16: 13,
     **dict.fromkeys((DType.float8_e4m3fn, DType.float8_e4m3fnuz, DType.float8_e5m2, DType.float8_e5m2fnuz), 19),
@@ -185,7 +186,10 @@ class Graph:
         """x in another shape."""
         if x.array is not None and all(isinstance(dim, int) for dim in shape):
             return _of_array(x.array.reshape(tuple(shape)))  # type: ignore[arg-type]
-        return self.node("Reshape", x, self._target(x, shape))
+        wanted, keeps_zero = _target(x, shape)
+        if keeps_zero and self.file.opset >= _ALLOWS_ZERO:
+            return self.node("Reshape", x, self.numbers(wanted), allowzero=1)
+        return self.node("Reshape", x, self.numbers(wanted))
 
     def transposed(self, x: Tensor, axes: Sequence[int]) -> Tensor:
         if x.array is not None:
@@ -195,19 +199,6 @@ class Graph:
     def cast(self, x: Tensor, dtype: DType) -> Tensor:
         """x in another element type, kept as it is where it has that one."""
         return x if x.dtype is dtype else self.node("Cast", x, dtype=dtype, to=dtype.value.onnx)
-
-    def _target(self, x: Tensor, shape: Sequence[Dim]) -> Tensor:
-        """A shape as Reshape takes it: 0 for x's own size, -1 for what is left."""
-        wanted: list[Dim] = list(shape)
-        if 0 in wanted:
-            return self.numbers(wanted)
-        for axis, dim in enumerate(wanted):
-            if isinstance(dim, SymbolicDim) and axis < x.rank and x.shape[axis] == dim:
-                wanted[axis] = 0
-        left = [axis for axis, dim in enumerate(wanted) if isinstance(dim, SymbolicDim)]
-        if len(left) == 1:
-            wanted[left[0]] = -1
-        return self.numbers(wanted)
 
     # ---- sizes ----
 
@@ -291,6 +282,22 @@ class Graph:
         if self.file.opset >= _SHAPE_OF_AXES:
             return self.node("Shape", x, dtype=DType.int64, start=axis, end=axis + 1)
         return self.node("Gather", self.node("Shape", x, dtype=DType.int64), self.constant([axis]))
+
+
+def _target(x: Tensor, shape: Sequence[Dim]) -> tuple[Sequence[Dim], bool]:
+    """A shape as Reshape takes it, and whether a 0 in it is a size: otherwise 0 is x's own size, and -1 what is left, which nothing
+    is where another size may be 0."""
+    if 0 in shape:
+        return shape, True
+    short = [
+        0 if isinstance(dim, SymbolicDim) and axis < x.rank and x.shape[axis] == dim else dim
+        for axis, dim in enumerate(shape)
+    ]
+    left = [axis for axis, dim in enumerate(short) if isinstance(dim, SymbolicDim)]
+    if len(left) == 1 and 0 not in short:
+        short[left[0]] = -1
+        return short, False
+    return (shape, True) if left else (short, False)
 
 
 def _of_array(array: np.ndarray) -> Tensor:

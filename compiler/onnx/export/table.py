@@ -216,6 +216,8 @@ def _clip(g: Graph, x: Tensor, *, min: float | None, max: float | None) -> Tenso
 
 @writer("cast")
 def _cast(g: Graph, x: Tensor, *, dtype: DType) -> Tensor:
+    if x.dtype is dtype:
+        return x
     saturates = {} if dtype.format is None or dtype.itemsize > 1 or dtype is DType.float8_e8m0fnu else {"saturate": 0}
     rounds = {"round_mode": "nearest"} if dtype is DType.float8_e8m0fnu else {}
     return g.node("Cast", x, dtype=dtype, to=dtype.value.onnx, **saturates, **rounds)
@@ -566,8 +568,6 @@ for _theirs, _gates in (("RNN", 1), ("GRU", 3), ("LSTM", 4)):
 
 @writer("reshape")
 def _reshape(g: Graph, x: Tensor, *, shape: tuple[Dim, ...]) -> Tensor:
-    if 0 in shape:
-        return g.node("Reshape", x, g.numbers(shape), allowzero=1)
     return g.reshaped(x, shape)
 
 
