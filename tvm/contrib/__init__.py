@@ -2,7 +2,7 @@
 
 from .._lazy import lazy
 
-_OWN = "cc cuda_graph dlpack download debugger graph_executor graph_runtime tar tvmjs utils"
+_OWN = "cc cuda_graph dlpack download debugger graph_executor graph_runtime tar target tvmjs utils"
 
 _OTHERS = {"util": ".utils"}
 

@@ -239,9 +239,19 @@ class Executor:
 
         def call(*args: Any, **kwargs: Any) -> Any:
             values = map(argument, bound_arguments(free, args, kwargs), types)
-            return wrapped(main(*(map(_of_kind, values, types) if self.converts else values)))
+            return self._given_out(main(*(map(_of_kind, values, types) if self.converts else values)))
 
         return call
+
+    def _given_out(self, result: Any) -> Any:
+        return wrapped(result)
+
+
+class GraphExecutor(Executor):
+    """Evaluates as the graph executor does, which gives several results as a list."""
+
+    def _given_out(self, result: Any) -> Any:
+        return list(map(self._given_out, result)) if isinstance(result, tuple) else wrapped(result)
 
 
 def _of_kind(value: Any, type_: Any) -> Any:
@@ -304,4 +314,5 @@ def create_executor(
         raise RuntimeError(f"unknown execution strategy: {kind}; there are {', '.join(_KINDS)}")
     if kind == "vm":
         return VMExecutor(IRModule() if mod is None else mod, device, target, params)
-    return Executor(mod, device, target, params)
+    made = GraphExecutor if kind in ("graph", "aot") else Executor
+    return made(mod, device, target, params)

@@ -93,36 +93,46 @@ def to_onnx(
 
     Raises UnsupportedOperatorError, which lists all nodes that ONNX has no form for and says what to do; CompileError; FileError.
     """
-    from onnx import checker
-
-    if opset is not None and (isinstance(opset, bool) or not isinstance(opset, int) or opset < LEAST_OPSET):
-        raise CompileError(f"opset={opset!r}: expected a version of ONNX's operators from {LEAST_OPSET} on")
     if isinstance(model, Executable) or isinstance(getattr(model, "executable", None), Executable):
         raise CompileError(
             f"to_onnx of {told(model)}: an executable holds kernels of a CPU; give the function, module or model it was compiled of"
         )
     module, name = module_of(model, entry)
-    made = _Exporter(Monomorphise()(InferTypes()(module)), opset).model(name)
-    size = sum(len(tensor.raw_data) for tensor in made.graph.initializer)
+    made = exported(module, name, opset)
     if path is not None:
-        _write(made, Path(path), size > EXTERNAL_BYTES)
-    elif size > EXTERNAL_BYTES:
-        raise CompileError(f"to_onnx: {size} bytes of constants do not fit into one message; give a path")
-    if size <= EXTERNAL_BYTES:
+        write(made, path)
+    return made
+
+
+def exported(module: ir.Module, entry: str, opset: int | None, name: str = "") -> onnx.ModelProto:
+    """The ONNX model of a function of a module; its graph is called like it if there is no `name`. Raises as `to_onnx`."""
+    if opset is not None and (isinstance(opset, bool) or not isinstance(opset, int) or opset < LEAST_OPSET):
+        raise CompileError(f"opset={opset!r}: expected a version of ONNX's operators from {LEAST_OPSET} on")
+    made = _Exporter(Monomorphise()(InferTypes()(module)), opset).model(entry, name or entry)
+    if not _is_large(made):
+        from onnx import checker
+
         checker.check_model(made)
     return made
 
 
-def _write(model: onnx.ModelProto, path: Path, is_external: bool) -> None:
+def _is_large(model: onnx.ModelProto) -> bool:
+    return sum(len(tensor.raw_data) for tensor in model.graph.initializer) > EXTERNAL_BYTES
+
+
+def write(model: onnx.ModelProto, path: str | os.PathLike) -> None:
+    """Writes a model's file; one that is too large for a message, with its constants in `<path>.data`. Raises FileError."""
     import onnx
 
-    options: dict[str, Any] = {"save_as_external_data": True, "location": f"{path.name}.data"} if is_external else {}
+    beside = Path(f"{os.fspath(path)}.data")
     try:
-        if is_external:
-            path.with_name(f"{path.name}.data").unlink(missing_ok=True)
-        onnx.save_model(model, path, **options)
+        if _is_large(model):
+            beside.unlink(missing_ok=True)  # onnx appends
+            onnx.save_model(model, path, save_as_external_data=True, location=beside.name)
+        else:
+            onnx.save_model(model, path)
     except OSError as error:
-        raise FileError.of(error, f"{path} cannot be written") from None
+        raise FileError.of(error, f"{os.fspath(path)} cannot be written") from None
 
 
 class _Exporter:
@@ -131,7 +141,7 @@ class _Exporter:
         self.refused: list[tuple[str, str, str]] = []
         self.running: list[ir.Function] = []
 
-    def model(self, entry: str) -> onnx.ModelProto:
+    def model(self, entry: str, name: str) -> onnx.ModelProto:
         from onnx import helper
 
         if entry not in self.module.functions:
@@ -155,13 +165,13 @@ class _Exporter:
         kept = [tensor_proto(name, array) for name, array in self.file.initializers.items() if name in used]
         opsets = [helper.make_opsetid("", self.file.opset)]
         opsets += [helper.make_opsetid(domain, version) for domain, version in self.file.domains.items()]
-        producer, _, version = formats.producer.partition(" ")
+        producer, _, release = formats.producer.partition(" ")
         return helper.make_model(
-            helper.make_graph(nodes, entry, inputs, outputs, kept),
+            helper.make_graph(nodes, name, inputs, outputs, kept),
             opset_imports=opsets,
             ir_version=helper.find_min_ir_version_for(opsets, ignore_unknown=True),
             producer_name=producer,
-            producer_version=version,
+            producer_version=release,
         )
 
     def _check_tensors(self, types: Sequence[tuple[str, Type | None]]) -> None:
