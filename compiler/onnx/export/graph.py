@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -143,7 +143,13 @@ class Graph:
         return tensor.name or self.file.initializer(tensor)
 
     def nodes_of(
-        self, operator: str, *inputs: Tensor | None, count: int, dtype: DType | None = None, domain: str = "", **attributes: Any
+        self,
+        operator: str,
+        *inputs: Tensor | None,
+        count: int,
+        dtype: DType | None = None,
+        domain: str = "",
+        **attributes: Any,
     ) -> tuple[Tensor, ...]:
         """A node of `count` results, all of which have the element type of the first input unless `dtype` says another."""
         from onnx import helper
@@ -153,12 +159,15 @@ class Graph:
         while names and not names[-1]:
             names.pop()
         if dtype is None:
-            assert inputs and inputs[0] is not None
-            dtype = inputs[0].dtype
+            (first, *_) = inputs
+            assert first is not None
+            dtype = first.dtype
         self.file.raise_to(_TYPES_SINCE.get(dtype, 0), f"elements of {dtype.name}")
         results = [self.file.unique(self.hint or operator.lower()) for _ in range(count)]
         given = {key: int(value) if isinstance(value, bool) else value for key, value in attributes.items()}
-        node = helper.make_node(operator, names, results, self.file.unique(self.origin or self.hint), domain=domain, **given)
+        node = helper.make_node(
+            operator, names, results, self.file.unique(self.origin or self.hint), domain=domain, **given
+        )
         self.nodes.append(node)
         return tuple(Tensor(TensorType(dtype, ()), name) for name in results)
 
@@ -285,8 +294,8 @@ class Graph:
 
 
 def _target(x: Tensor, shape: Sequence[Dim]) -> tuple[Sequence[Dim], bool]:
-    """A shape as Reshape takes it, and whether a 0 in it is a size: otherwise 0 is x's own size, and -1 what is left, which nothing
-    is where another size may be 0."""
+    """A shape as Reshape takes it, and whether a 0 in it is a size. Otherwise 0 is the size of x, and -1 what is left, where no
+    other size may be 0."""
     if 0 in shape:
         return shape, True
     short = [

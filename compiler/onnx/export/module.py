@@ -1,13 +1,12 @@
 """A module of the IR as an ONNX file: `treadle.to_onnx`.
 
-Operators become nodes (`table.py`), `If` and `Loop` ONNX's own, calls the nodes of what is called; tuples fall apart into tensors.
+Operators become nodes (`table.py`), `If` and `Loop` ONNX's own, a call the nodes of what is called, a tuple its tensors.
 Functions and values of data types are followed as far as the program says which they are; what a run chooses has no form in ONNX.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
 from collections import ChainMap
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
@@ -21,13 +20,26 @@ from ....formats.executable import Executable
 from ....formats.messages.calling import told
 from ....formats.messages.errors import CompileError, FileError, UnsupportedOperatorError
 from ....formats.messages.names import near
-from ....formats.types import TensorType, TupleType, Type
+from ....formats.types import UNKNOWN, TensorType, TupleType, Type
 from ... import ir
 from ...driver import module_of
 from ...operators import lookup
 from ...operators.table import Fusion
 from ...passes import InferTypes, Monomorphise
-from .graph import LEAST_OPSET, File, Graph, RefusedError, Size, Tensor, living, read_by, renamed, tensor_proto, value_info
+from . import networks, tensors  # noqa: F401  (they register writers)
+from .graph import (
+    LEAST_OPSET,
+    File,
+    Graph,
+    RefusedError,
+    Size,
+    Tensor,
+    living,
+    read_by,
+    renamed,
+    tensor_proto,
+    value_info,
+)
 from .table import REFUSED, WRITERS
 
 if TYPE_CHECKING:
@@ -73,9 +85,9 @@ class Frame:
                 if isinstance(tensor, Tensor) and not tensor.type.is_static:
                     owners += [(tensor, axis) for axis in range(tensor.rank)]
                     shape += tensor.shape
-        for told in dims.solve(shape, self.sizes) if shape else ():
-            tensor, axis = owners[told.index]
-            self.sizes[str(told.variable)] = tensor, dataclasses.replace(told, index=axis)
+        for solution in dims.solve(shape, self.sizes) if shape else ():
+            tensor, axis = owners[solution.index]
+            self.sizes[str(solution.variable)] = tensor, dataclasses.replace(solution, index=axis)
 
     def inside(self) -> Frame:
         """Of a block, which finds sizes of its own each time."""
@@ -95,7 +107,7 @@ def to_onnx(
     """
     if isinstance(model, Executable) or isinstance(getattr(model, "executable", None), Executable):
         raise CompileError(
-            f"to_onnx of {told(model)}: an executable holds kernels of a CPU; give the function, module or model it was compiled of"
+            f"to_onnx of {told(model)}: an executable holds kernels of a CPU; give the function, module or model behind it"
         )
     module, name = module_of(model, entry)
     made = exported(module, name, opset)
@@ -157,7 +169,9 @@ class _Exporter:
             inputs += [value_info(name, type_) for name, type_ in leaves]
             arguments.append(_built(param.type, iter([Tensor(type_, name) for name, type_ in leaves])))
         result = self._called(graph, Closure(function, None), tuple(arguments))
-        self._check_tensors([(f"result {place}", getattr(each, "type", None)) for place, each in enumerate(_flat(result))])
+        self._check_tensors(
+            [(f"result {place}", getattr(each, "type", None)) for place, each in enumerate(_flat(result))]
+        )
         if self.refused:
             raise _error(self.refused)
         outputs, nodes = self._outputs(graph, function, list(_flat(result)), {info.name for info in inputs})
@@ -188,7 +202,9 @@ class _Exporter:
         """What the file says of its results, and the nodes: the results have the program's names for them."""
         wanted = list(function.result_names)
         if len(wanted) != len(results):
-            wanted = [self.file.unique(f"result_{place}" if len(results) > 1 else "result") for place in range(len(results))]
+            wanted = [
+                self.file.unique(f"result_{place}" if len(results) > 1 else "result") for place in range(len(results))
+            ]
         nodes, names = graph.nodes, dict[str, str]()
         made = {name for node in nodes for name in node.output}
         for place, (name, tensor) in enumerate(zip(wanted, results, strict=True)):
@@ -212,7 +228,11 @@ class _Exporter:
             try:
                 value = _HANDLERS[type(binding.value)](self, g, frame, binding)
             except RefusedError as error:
-                what = binding.value.operator if isinstance(binding.value, ir.OperatorCall) else type(binding.value).__name__
+                what = (
+                    binding.value.operator
+                    if isinstance(binding.value, ir.OperatorCall)
+                    else type(binding.value).__name__
+                )
                 self.refused.append((what, error.node or binding.origin or binding.var.name, error.message))
                 value = _placeholder(binding.var.type)
             frame.bind([(binding.var, value)])
@@ -265,14 +285,18 @@ class _Exporter:
         assert isinstance(binding.value, ir.Call)
         callee = self._atom(frame, binding.value.callee)
         if not isinstance(callee, Closure):
-            raise RefusedError("which function is called, a run decides: ONNX calls none; call each in a branch of treadle.if_")
+            raise RefusedError(
+                "which function is called, a run decides: ONNX calls none; call each in a branch of treadle.if_"
+            )
         return self._called(g, callee, tuple(self._atom(frame, arg) for arg in binding.value.args))
 
     def _called(self, g: Graph, callee: Closure, arguments: tuple[Value, ...]) -> Value:
         """The nodes of a function, in place of its call."""
         function, outer = callee.function, callee.frame
         if function in self.running:
-            raise RefusedError(f"{function.name or 'the function'} calls itself: ONNX has loops (treadle.while_loop), no recursion")
+            raise RefusedError(
+                f"{function.name or 'the function'} calls itself: ONNX has loops (treadle.while_loop), no recursion"
+            )
         frame = Frame() if outer is None else Frame(ChainMap({}, outer.vars), ChainMap({}, outer.sizes))
         frame.bind(list(zip(function.params, arguments, strict=True)))
         before = g.sizes
@@ -292,7 +316,7 @@ class _Exporter:
         assert isinstance(condition, Tensor)
         if condition.array is not None:
             return self._block(g, frame.inside(), branch.then if condition.array else branch.otherwise)
-        names = self._names(g, binding)
+        names = binding.origin, binding.var.name
         graphs = {}
         for key, block in (("then_branch", branch.then), ("else_branch", branch.otherwise)):
             inner = Graph(self.file, g)
@@ -304,7 +328,7 @@ class _Exporter:
         """The condition is computed before the loop, and at each round's end."""
         loop = binding.value
         assert isinstance(loop, ir.Loop)
-        names = self._names(g, binding)
+        names = binding.origin, binding.var.name
         initial = [self._atom(frame, atom) for atom in loop.initial]
         started = [tensor for value in initial for tensor in self._tensors_of(value, binding)]
         before, round_frame = frame.inside(), frame.inside()
@@ -328,9 +352,6 @@ class _Exporter:
         body = self._inner(inner, "body", inputs, results)
         (start,) = self._tensors_of(condition, binding)
         return self._node(g, "Loop", [None, start, *started], {"body": body}, binding.var.type, names)
-
-    def _names(self, g: Graph, binding: ir.Binding) -> tuple[str, str]:
-        return binding.origin, binding.var.name
 
     def _node(
         self,
@@ -384,7 +405,9 @@ class _Exporter:
 
     def _import(self, g: Graph, frame: Frame, binding: ir.Binding) -> Value:
         assert isinstance(binding.value, ir.ImportCall)
-        raise RefusedError(f"the function {binding.value.name!r} is Python's: ONNX calls none; export what is before and behind it")
+        raise RefusedError(
+            f"the function {binding.value.name!r} is Python's: ONNX calls none; export what is before and behind it"
+        )
 
     def _primitive(self, g: Graph, frame: Frame, binding: ir.Binding) -> Value:
         raise RefusedError("it is a kernel of a CPU: export the module as it was before passes ran")
@@ -447,7 +470,9 @@ def _fits(pattern: ir.Pattern, value: Value, frame: Frame) -> bool:
         return True
     if isinstance(pattern, ir.ConstructorPattern):
         if not isinstance(value, Data):
-            raise RefusedError("ONNX has no data types, and which constructor made the value a run decides: use treadle.if_")
+            raise RefusedError(
+                "ONNX has no data types, and which constructor made the value a run decides: use treadle.if_"
+            )
         if value.constructor != pattern.constructor:
             return False
         value = value.fields
@@ -503,6 +528,4 @@ def _placeholder(type_: Type | None) -> Value:
 
 def _unsized(type_: TensorType) -> TensorType:
     """Without sizes that are not numbers: their names are those of one graph."""
-    from ....formats.types import UNKNOWN
-
     return TensorType(type_.dtype, tuple(dim if isinstance(dim, int) else UNKNOWN for dim in type_.shape))
