@@ -139,6 +139,11 @@ class Graph:
         self.sizes: Mapping[str, Size] = {} if outer is None else outer.sizes
         self._numbers: dict[Any, Tensor] = {}
 
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """The result's sizes."""
+        return self.types[0].shape
+
     def name(self, tensor: Tensor) -> str:
         return tensor.name or self.file.initializer(tensor)
 
@@ -164,7 +169,9 @@ class Graph:
             dtype = first.dtype
         self.file.raise_to(_TYPES_SINCE.get(dtype, 0), f"elements of {dtype.name}")
         results = [self.file.unique(self.hint or operator.lower()) for _ in range(count)]
-        given = {key: int(value) if isinstance(value, bool) else value for key, value in attributes.items()}
+        given: dict[str, Any] = {
+            key: int(value) if isinstance(value, bool) else value for key, value in attributes.items()
+        }
         node = helper.make_node(
             operator, names, results, self.file.unique(self.origin or self.hint), domain=domain, **given
         )

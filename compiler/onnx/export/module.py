@@ -166,8 +166,9 @@ class _Exporter:
         for param in function.params:
             leaves = list(_leaves(param.name, param.type))
             self._check_tensors(leaves)
-            inputs += [value_info(name, type_) for name, type_ in leaves]
-            arguments.append(_built(param.type, iter([Tensor(type_, name) for name, type_ in leaves])))
+            parts = [Tensor(type_, name) for name, type_ in leaves]  # type: ignore[arg-type]
+            inputs += [value_info(each.name, each.type) for each in parts]
+            arguments.append(_built(param.type, iter(parts)))
         result = self._called(graph, Closure(function, None), tuple(arguments))
         self._check_tensors(
             [(f"result {place}", getattr(each, "type", None)) for place, each in enumerate(_flat(result))]
@@ -250,7 +251,7 @@ class _Exporter:
         call = binding.value
         assert isinstance(call, ir.OperatorCall)
         entry = lookup(call.operator)
-        inputs = tuple(self._atom(frame, arg) for arg in call.args)
+        inputs: tuple[Any, ...] = tuple(self._atom(frame, arg) for arg in call.args)
         g.types = tuple(type_ for _, type_ in _leaves("", binding.var.type))  # type: ignore[misc]
         if (folded := _folded(entry, call, inputs, g.types)) is not None:
             return folded

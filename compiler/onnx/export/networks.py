@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from ....formats.dtypes import DType
+from ...operators.attention import part_of, permuted
 from ...operators.recurrent import BLOCK
 from ..operators.networks import REDUCTIONS, same_pads
 from .graph import Graph, RefusedError, Tensor, constant
-from .table import WRITERS, Ints, Results, Writer, clip, split, writer
+from .table import Ints, Results, Writer, clip, full, split, writer
 
 # ---- reductions ----
 
@@ -146,8 +147,11 @@ def _along_an_axis(g: Graph, x: Tensor, scale: Tensor, zero: Tensor) -> tuple[di
         return None
     vectors = [g.reshaped(each, (-1,)) for each in (scale, zero)]
     (axis,), (count,) = places, counts
-    return {"axis": axis}, *(_repeated(g, each, count) if not _places(of, x.rank) else each
-            for each, of in zip(vectors, (scale, zero), strict=True))  # fmt: skip
+    scales, zeros = (
+        each if _places(of, x.rank) else _repeated(g, each, count)
+        for each, of in zip(vectors, (scale, zero), strict=True)
+    )
+    return {"axis": axis}, scales, zeros
 
 
 def _repeated(g: Graph, vector: Tensor, count: int) -> Tensor:
@@ -194,7 +198,7 @@ def _ones(g: Graph, x: Tensor, scale: Tensor | None, axis: int) -> Tensor:
     if scale is not None:
         return scale
     shape = x.shape[axis % x.rank :]
-    return WRITERS["full"](g, shape=shape, value=1.0, dtype=x.dtype)
+    return full(g, shape=shape, value=1.0, dtype=x.dtype)
 
 
 @writer("group_normalization")
@@ -230,12 +234,18 @@ def _attention(
     **views: Any,
 ) -> Tensor:
     """By products and a softmax."""
+    shapes = [
+        permuted(part_of(x.shape, views[f"{n}_part"]), views[f"{n}_axes"])
+        for n, x in zip("qkv", (q, k, v), strict=True)
+    ]
     queries, keys, values = (
         _seen(g, x, views[f"{n}_part"], views[f"{n}_axes"]) for n, x in zip("qkv", (q, k, v), strict=True)
     )
-    rank = q.rank - (views["q_part"] is not None)
+    rank = len(shapes[0])
     if repeat > 1:
-        keys, values = (_repeated_heads(g, x, part, rank, repeat) for x, part in ((keys, k), (values, v)))
+        keys, values = (
+            _repeated_heads(g, x, shape, repeat) for x, shape in zip((keys, values), shapes[1:], strict=True)
+        )
     turned = g.transposed(keys, (*range(rank - 2), rank - 1, rank - 2))
     scores = g.node("MatMul", queries, turned)
     scores = g.node("Mul", scores, g.constant(scale, q)) if scale != 1 else scores
@@ -262,9 +272,9 @@ def _seen(g: Graph, x: Tensor, part: Ints | None, axes: Ints | None) -> Tensor:
     return x if axes is None else g.transposed(x, axes)
 
 
-def _repeated_heads(g: Graph, x: Tensor, of: Tensor, rank: int, repeat: int) -> Tensor:
+def _repeated_heads(g: Graph, x: Tensor, shape: Sequence[Any], repeat: int) -> Tensor:
     """Each matrix as often as neighbours share it: those of the last axis before matrices."""
-    heads = next((dim for dim in of.shape[-3:-2]), None)
+    heads, rank = shape[-3], len(shape)
     if not isinstance(heads, int):
         raise RefusedError("the number of its heads depends on the sizes of the inputs")
     return g.node("Gather", x, g.constant(np.arange(heads * repeat) // repeat), axis=rank - 3)

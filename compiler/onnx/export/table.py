@@ -13,12 +13,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, Union
+from typing import Any, TypeVar, Union
+
+import numpy as np
 
 from ....formats.dims import Dim, SymbolicDim
 from ....formats.dtypes import DType
 from ..operators.elementwise import BINARY, UNARY
-from .graph import Graph, RefusedError, Tensor
+from .graph import Graph, RefusedError, Tensor, tensor_proto
 
 Results = Union[Tensor, tuple[Tensor, ...]]
 Writer = Callable[..., Results]
@@ -29,8 +31,11 @@ WRITERS: dict[str, Writer] = {}
 _ML = "ai.onnx.ml"
 
 
-def writer(*names: str) -> Callable[[Writer], Writer]:
-    def add(function: Writer) -> Writer:
+_Function = TypeVar("_Function", bound=Writer)
+
+
+def writer(*names: str) -> Callable[[_Function], _Function]:
+    def add(function: _Function) -> _Function:
         WRITERS.update(dict.fromkeys(names, function))
         return function
 
@@ -213,6 +218,12 @@ def _read_numbers(g: Graph, x: Tensor, *, dtype: DType) -> Tensor:
 @writer("bitcast")
 def _bitcast(g: Graph, x: Tensor, *, dtype: DType) -> Tensor:
     return g.node("BitCast", x, dtype=dtype, to=dtype.value.onnx)
+
+
+@writer("full")
+def full(g: Graph, *, shape: tuple[Dim, ...], value: float, dtype: DType) -> Tensor:
+    filled = tensor_proto("", np.full(1, value).astype(dtype.numpy))
+    return g.node("ConstantOfShape", g.numbers(shape), dtype=dtype, value=filled)
 
 
 @writer("split")

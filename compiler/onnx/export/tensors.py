@@ -43,7 +43,7 @@ def _permute_dims(g: Graph, x: Tensor, *, axes: Ints | None) -> Tensor:
 def _depth_to_space(g: Graph, x: Tensor, *, blocks: Ints) -> Tensor:
     if x.rank == 4 and len(set(blocks)) == 1 and len(blocks) == 2:
         return g.node("DepthToSpace", x, blocksize=blocks[0])
-    result = g.types[0].shape
+    result = g.shape
     parted = g.reshaped(x, (x.shape[0], *blocks, result[1], *x.shape[2:]))
     return g.reshaped(g.transposed(parted, space_axes(x.rank, len(blocks))), result)
 
@@ -78,12 +78,6 @@ def _slice(
 def _pad(g: Graph, x: Tensor, *, pads: tuple[Dim, ...], mode: str, value: float) -> Tensor:
     filled = g.constant(value, x) if mode == "constant" and value else None
     return g.node("Pad", x, g.numbers(pads), filled, mode=mode)
-
-
-@writer("full")
-def _full(g: Graph, *, shape: tuple[Dim, ...], value: float, dtype: DType) -> Tensor:
-    filled = tensor_proto("", np.full(1, value).astype(dtype.numpy))
-    return g.node("ConstantOfShape", g.numbers(shape), dtype=dtype, value=filled)
 
 
 @writer("constant")
@@ -174,7 +168,7 @@ def _resize(
 ) -> Tensor:
     scales, sizes = None, None
     if scale is None:
-        sizes = g.numbers(g.types[0].shape)
+        sizes = g.numbers(g.shape)
     else:
         factors = np.ones(x.rank)
         factors[axis % x.rank] = scale
@@ -195,7 +189,7 @@ def _listed_boxes(g: Graph, best: Tensor, *, count: Dim | None = None) -> Tensor
     if best.made is None or best.made[0].operator != "best_boxes":
         raise RefusedError("the boxes are not those of best_boxes at hand")
     call, (boxes, scores, *numbers) = best.made
-    attributes = dict(call.attributes)
+    attributes: dict[str, Any] = dict(call.attributes)
     numbers = [g.reshaped(each, (1,)) for each in numbers]
     numbers[0] = g.cast(numbers[0], DType.int64)
     centred = int(attributes.get("centred", False))
@@ -255,7 +249,7 @@ def _decode_image(g: Graph, encoded: Tensor, *, pixel_format: str) -> Tensor:
 
 @writer("split_texts")
 def _split_texts(g: Graph, x: Tensor, *, delimiter: str, most: int | None) -> tuple[Tensor, ...]:
-    limit = {} if most is None else {"maxsplit": most}
+    limit: dict[str, Any] = {} if most is None else {"maxsplit": most}
     parts, counts = g.nodes_of("StringSplit", x, count=2, delimiter=delimiter, **limit)
     return parts, counts
 

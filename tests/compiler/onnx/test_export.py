@@ -96,6 +96,10 @@ CASES = {
     "top_k": (lambda: tuple_(*(op.top_k(x, k=2)[i] for i in range(2))), {}),
     "tile": (lambda: op.tile(x, repetitions=(2, 3)), {}),
     "attention": (lambda: op.attention(x[None], y[None], x[None], scale=0.5), {"rtol": 1e-5, "atol": 1e-6}),
+    "heads": (
+        lambda: op.attention(op.stack(x, y, x, y)[None], op.stack(x, y)[None], op.stack(y, x)[None], repeat=2),
+        {"rtol": 1e-5, "atol": 1e-6},
+    ),
     "rotary": (lambda: op.rotary(x, y, op.sin(x)), {"rtol": 1e-5, "atol": 1e-6}),
     "layer_normalization": (lambda: op.layer_normalization(x), {}),
     "arange": (lambda: op.arange(stop=x.shape[0], dtype="float32"), {}),
