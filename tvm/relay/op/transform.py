@@ -38,6 +38,7 @@ from .table import (
     behind,
     cut_to,
     like,
+    minus,
     operator,
     operators_in,
     pair,
@@ -351,10 +352,10 @@ def split(data: Tensor, indices_or_sections: Any, axis: int = 0) -> Expression:
     bounds = list(itertools.pairwise(places))
     if len(bounds) == 1:
         return programs.tuple_(data)
-    if isinstance(length, int):
-        return op.split(data, axis=axis, sizes=[end - start for start, end in bounds])
-    along = {"axes": (axis,), "steps": (1,)}
-    return programs.tuple_(*(op.slice(data, starts=(start,), ends=(end,), **along) for start, end in bounds))
+    if not isinstance(length, int) and isinstance(indices_or_sections, (int, np.integer)):  # a run checks
+        data = programs.match_shape(data, (*shape[:axis], dims.multiply(part, count), *shape[axis + 1 :]))
+        bounds[-1] = (bounds[-1][0], dims.multiply(part, count))
+    return op.split(data, axis=axis, sizes=[minus(end, start) for start, end in bounds])
 
 
 @operator("strided_slice")
