@@ -63,6 +63,10 @@ class SourceLocation(Readable):
 
 TARGET = "target"  # the metadata's key
 
+# What a program's products and convolutions may be computed with; their sums, and all else, are float32 where the model's are
+EXACT = "float32"
+PRECISIONS = (EXACT, "bfloat16")
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Program(Readable):

@@ -18,7 +18,15 @@ from ..formats.messages.names import near
 from ..formats.types import TensorType
 from . import arguments
 from .errors import UsageError
-from .program_files import HELP, STANDARD_INPUT, ProgramFile, add_opt_level, program_file, write_executable
+from .program_files import (
+    HELP,
+    STANDARD_INPUT,
+    ProgramFile,
+    add_compile_options,
+    compile_options,
+    program_file,
+    write_executable,
+)
 
 if TYPE_CHECKING:
     from ..formats.executable import Executable
@@ -75,7 +83,7 @@ def add_commands(commands: Any) -> None:
         help="make the batch symbolic, and the sizes that the exporter wrote down for it; --shape with that name says which axes "
         "are the batch (default: the first of each input)",
     )
-    add_opt_level(compile_)
+    add_compile_options(compile_)
     compile_.add_argument("--entry", default="main", help="name of the compiled function (default: main)")
     compile_.add_argument("--no-kernels", action="store_true", help="build no native code; the first run will")
     compile_.add_argument(
@@ -131,7 +139,7 @@ def add_dim(parser: argparse.ArgumentParser, text: str) -> None:
 
 def add_call_options(parser: argparse.ArgumentParser) -> None:
     """The options that say which function is called, with what, and how."""
-    add_opt_level(parser)
+    add_compile_options(parser)
     parser.add_argument("--function", default="main", help="the function to call (default: main)")
     parser.add_argument(
         "--input", action="append", default=[], metavar="[NAME=][TYPE=]SOURCE", help="an argument; see below"
@@ -201,7 +209,7 @@ def _compiled(file: ProgramFile, options: argparse.Namespace) -> Executable:
         return compile(
             module,
             entry=options.entry,
-            opt_level=options.opt_level,
+            **compile_options(options),
             print_after=options.print_after,
             embed_native=not options.no_kernels,
             decode_loop=options.decode_loop,
@@ -255,7 +263,7 @@ def open_executable(name: str, options: argparse.Namespace) -> Executable:
     """An executable, loaded, assembled, or compiled with its kernels for the function that the call options name."""
     return program_file(name).executable(
         entry=None if options.function == "main" else options.function,
-        opt_level=options.opt_level,
+        **compile_options(options),
         trust_native=options.trust_native,
         kernels=options.kernels == "build",
     )

@@ -117,6 +117,7 @@ class ModelOperators:
         k_part: Sequence[int] | np.ndarray | None = None,
         v_part: Sequence[int] | np.ndarray | None = None,
         result_axes: Sequence[int] | np.ndarray | None = None,
+        narrow: bool = False,
     ) -> Expression:
         """attention(q, k, v, mask?, bias?): softmax(q kᵀ scale + mask) v, of queries [batch …, query, depth], keys and values [batch …, key, depth]; a bias goes with a mask of truth values.
 
@@ -132,6 +133,7 @@ class ModelOperators:
         k_part: (axis, index): k is what a tensor of one more axis has at that index; None: all of it
         v_part: (axis, index): v is what a tensor of one more axis has at that index; None: all of it
         result_axes: the result's axes in the order in which they are stored; None: as they are
+        narrow: whether scaled queries, keys, values and weights that are not normalised yet are rounded to bfloat16
         """
 
     def average_pool(

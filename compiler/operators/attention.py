@@ -38,6 +38,11 @@ _ATTRIBUTES = {
     "result_axes": Attribute(
         Kind.INTS, "the result's axes in the order in which they are stored; None: as they are", None
     ),
+    "narrow": Attribute(
+        Kind.BOOL,
+        "whether scaled queries, keys, values and weights that are not normalised yet are rounded to bfloat16",
+        False,
+    ),
 }
 
 
@@ -74,6 +79,7 @@ def _infer(
     k_part: tuple | None,
     v_part: tuple | None,
     result_axes: tuple | None,
+    narrow: bool,
 ) -> TensorType:
     views = ((q_part, q_axes), (k_part, k_axes), (v_part, v_axes))
     q, k, v = (permuted(part_of(type_.shape, part), axes) for type_, (part, axes) in zip(inputs, views, strict=False))
@@ -121,11 +127,14 @@ def _attention(
     k_part: tuple | None,
     v_part: tuple | None,
     result_axes: tuple | None,
+    narrow: bool,
 ) -> np.ndarray:
     views = ((q, q_part, q_axes), (k, k_part, k_axes), (v, v_part, v_axes))
     queries, keys, values = (_transposed(_taken(x.astype(np.float64), part), axes) for x, part, axes in views)
     if repeat > 1:
         keys, values = (x[..., np.arange(x.shape[-3] * repeat) // repeat, :, :] for x in (keys, values))
+    if narrow:
+        queries, keys, values, scale = _rounded(queries * scale), _rounded(keys), _rounded(values), 1.0
     scores = matmul(queries, np.swapaxes(keys, -1, -2)) * scale
     if bias is not None and not bias_last:
         scores = scores + bias
@@ -133,10 +142,20 @@ def _attention(
         scores = np.where(mask, scores, masked) if mask.dtype == np.bool_ else scores + mask
     if bias is not None and bias_last:
         scores = scores + bias
-    weights = softmax(scores, -1)
+    weights = _rounded_softmax(scores) if narrow else softmax(scores, -1)
     if nan_to_zero:
         weights = np.where(np.isnan(weights), 0, weights)
     return _transposed(matmul(weights, values).astype(q.dtype), result_axes)
+
+
+def _rounded(x: np.ndarray) -> np.ndarray:
+    return x.astype(np.float32).astype(DType.bfloat16.numpy).astype(np.float64)
+
+
+def _rounded_softmax(scores: np.ndarray) -> np.ndarray:
+    with np.errstate(invalid="ignore"):
+        weights = _rounded(np.exp(scores - scores.max(-1, keepdims=True, initial=-np.inf)))
+        return weights / weights.sum(-1, keepdims=True)
 
 
 def _taken(x: np.ndarray, part: tuple[int, int] | None) -> np.ndarray:

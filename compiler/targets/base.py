@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...formats import dims
 from ...formats.primitive import PrimitiveDefinition
+from ...formats.program import EXACT
 
 if TYPE_CHECKING:
     from ...vm.library import Evaluate
@@ -39,6 +40,8 @@ class Costs:
 class Backend(ABC):
     """A target in use: its passes, its kernels, its native code."""
 
+    precision = EXACT  # one of PRECISIONS
+
     @property
     @abstractmethod
     def key(self) -> str:
@@ -54,6 +57,10 @@ class Backend(ABC):
         """The target's name in the executables that are made for it, by which a machine finds what computes their primitives
         (`vm.targets`); "" where any machine builds the kernels that it needs."""
         return ""
+
+    @abstractmethod
+    def with_precision(self, precision: str) -> Backend:
+        """The same target, with products of that precision."""
 
     @abstractmethod
     def passes(self, stage: Stage) -> Sequence[tuple[int, Any]]:

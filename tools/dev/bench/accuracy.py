@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ....formats.program import EXACT
 from .race import OURS, WRONG, check_engines, reason, told, zoo_entries
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def _outputs(
     from .engines import ENGINES
 
     buffers = {name: array.copy() for name, array in samples[0].items()}  # an engine may read its inputs in place
-    call, results = ENGINES[engine](model, buffers, 1), []
+    call, results = ENGINES[engine](model, buffers, 1, EXACT), []
     for sample in samples:
         for name, array in sample.items():
             buffers[name][...] = array

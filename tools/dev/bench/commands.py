@@ -28,6 +28,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ....formats.program import EXACT
+from ...errors import UsageError
 from ...least_calls import dispatch_text
 from . import accuracy, decode, depth, race, race_report, scaling, throughput
 from .paged import measure_paged
@@ -193,8 +195,12 @@ def measure_cold(repeat: int) -> dict[str, Any]:
 
 
 def race_command(options: argparse.Namespace) -> int:
-    """Prints each race when it is over."""
-    found = race.run_races(options.only, options.against, options.threads, options.repeat or race.ROUNDS)
+    """Prints each race when it is over. Raises UsageError for a report of anything but float32, which its page says it is."""
+    if options.report and options.precision != EXACT:
+        raise UsageError(f"--report is about float32; races of --precision {options.precision} are printed alone")
+    found = race.run_races(
+        options.only, options.against, options.threads, options.repeat or race.ROUNDS, options.precision
+    )
     races = race.told(found, race_report.line, options)
     if options.json:
         print(json.dumps([asdict(each) | {"ratio": each.ratio} for each in races]))

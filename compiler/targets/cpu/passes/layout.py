@@ -57,15 +57,16 @@ class BlockChannels:
     """`winograd` chooses the convolutions for Winograd's algorithm."""
 
     registers: int = WIDE_REGISTERS  # of a block each
+    multiplies: bool = False  # images and weights rounded to bfloat16
     name: str = "block_channels"
 
     def __call__(self, module: ir.Module) -> ir.Module:
-        return _Walk(module, self.registers).run()
+        return _Walk(module, self.registers, self.multiplies).run()
 
 
 class _Walk(Blocker):
-    def __init__(self, module: ir.Module, registers: int) -> None:
-        super().__init__(module, registers)
+    def __init__(self, module: ir.Module, registers: int, multiplies: bool) -> None:
+        super().__init__(module, registers, multiplies)
         self._slices: dict[ir.Var, list[ir.OperatorCall]] = {}  # of what is split
 
     def block(self, block: ir.Block) -> ir.Block:

@@ -28,9 +28,9 @@ class Apart:
 class Blocker(Emitter):
     """`blocked` maps variables to their channel-blocked forms, in the current block and those around it."""
 
-    def __init__(self, module: ir.Module, registers: int) -> None:
+    def __init__(self, module: ir.Module, registers: int, multiplies_bfloat16: bool) -> None:
         super().__init__(module)
-        self.registers = registers
+        self.registers, self.multiplies_bfloat16 = registers, multiplies_bfloat16
         self.blocked: dict[ir.Var, ir.Var] = {}
         self.calls: dict[ir.Var, ir.OperatorCall] = {}  # calls by their result variables
         self.splits: dict[ir.Atom, ir.Var] = {}  # tuples of parts of images, to those of their blocked parts

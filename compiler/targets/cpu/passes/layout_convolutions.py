@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .....formats.dtypes import DType
 from .....formats.types import TensorType
 from .... import ir
 from ....operators.shapes import integer
@@ -97,6 +98,8 @@ def _planar(blocker: Blocker, it: _Convolution) -> ir.Var:
 
 
 def _blocked(blocker: Blocker, it: _Convolution) -> ir.Var:
+    if blocker.multiplies_bfloat16 and it.begins_in_blocks and isinstance(it.weight, ir.Constant):
+        return _of_bfloat16(blocker, it)
     biases, weights = _biases(blocker, it), blocker.packed("pack_weights", it.weight, groups=it.groups)
     sizes = {
         "groups": it.groups,
@@ -104,6 +107,13 @@ def _blocked(blocker: Blocker, it: _Convolution) -> ir.Var:
         "outputs": it.narrow.outputs if it.narrow else 0,
     }
     return blocker.emit("conv_blocked", blocker.as_blocked(it.x), weights, *biases, **it.attributes, **sizes)
+
+
+def _of_bfloat16(blocker: Blocker, it: _Convolution) -> ir.Var:
+    image = blocker.emit("cast", blocker.as_blocked(it.x), dtype=DType.bfloat16)
+    weights, sizes = blocker.packed("pack_bfloat16_weights", it.weight), {"channels": it.channels // it.groups}
+    biases = _biases(blocker, it)
+    return blocker.emit("conv_bfloat16_blocked", image, weights, *biases, **it.attributes, groups=it.groups, **sizes)
 
 
 # ---- to a few channels ----

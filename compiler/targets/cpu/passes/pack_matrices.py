@@ -20,6 +20,7 @@ from ....ir.analysis import expressions
 from ....named_weights import computed
 from ....passes.rewriting import Emitter, constant, operator_call, order_of, tensor_type
 from .. import costs
+from ..operators.bfloat16 import PAIR
 from . import pack_integers
 
 _SOME = 4096  # elements, of which one will tell in most cases
@@ -27,15 +28,20 @@ _SOME = 4096  # elements, of which one will tell in most cases
 
 @dataclass(frozen=True)
 class PackMatrices:
+    """`narrow`: constant matrices are rounded to bfloat16; `multiplies`: and so is what they are multiplied with."""
+
+    narrow: bool = False
+    multiplies: bool = False
     name: str = "pack_matrices"
 
     def __call__(self, module: ir.Module) -> ir.Module:
-        return _Packer(module).run()
+        return _Packer(module, self).run()
 
 
 class _Packer(Emitter):
-    def __init__(self, module: ir.Module) -> None:
+    def __init__(self, module: ir.Module, options: PackMatrices) -> None:
         super().__init__(module)
+        self.options = options
         self.permutations: dict[ir.Var, ir.OperatorCall] = {}
         self.panels: dict[ir.Constant, ir.Constant] = {}
         self.tables: dict[ir.Constant, ir.Constant] = {}
@@ -55,6 +61,9 @@ class _Packer(Emitter):
             self.permutations[binding.var] = call
         if call.operator == "take":
             return self._rows_taken(binding, call)
+        if call.operator == "attention" and self.options.multiplies:
+            narrow = dict(call.attributes) | {"narrow": True}
+            return (dataclasses.replace(binding, value=operator_call("attention", *call.args, **narrow)),)
         if call.operator == "matmul_integer":
             self.begin(binding)
             self.atoms[binding.var] = pack_integers.product(self, call)
@@ -65,8 +74,9 @@ class _Packer(Emitter):
         if self._is_one_column(a, b):
             return self._summed(binding, a, b)
         if isinstance(b, ir.Constant) and b.type.rank == 2 and tensor_type(a).rank > 1:
-            packed = operator_call("matmul_packed", a, self._packed(b), columns=b.array.shape[1])
-            return (dataclasses.replace(binding, value=packed),)
+            self.begin(binding)
+            product = self._bfloat16(a, b) if self.options.multiplies else self._float32(a, b)
+            return (*self.new, dataclasses.replace(binding, value=product))
         return self._transposed(binding, a, b)
 
     def _is_one_column(self, a: ir.Atom, b: ir.Atom) -> bool:
@@ -98,10 +108,19 @@ class _Packer(Emitter):
         rows = self.emit("take", narrow, places, **dict(call.attributes))
         return (*self.new, dataclasses.replace(binding, value=operator_call("cast", rows, dtype=DType.float32)))
 
-    def _packed(self, matrix: ir.Constant) -> ir.Constant:
+    def _float32(self, a: ir.Atom, matrix: ir.Constant) -> ir.OperatorCall:
         if matrix not in self.panels:
-            self.panels[matrix] = _narrowed(computed("pack_matrix", matrix))
-        return self.panels[matrix]
+            panels = computed("pack_matrix", matrix)
+            if self.options.narrow:
+                panels = computed("cast", computed("cast", panels, dtype=DType.bfloat16), dtype=DType.float32)
+            self.panels[matrix] = _narrowed(panels)
+        return operator_call("matmul_packed", a, self.panels[matrix], columns=matrix.array.shape[1])
+
+    def _bfloat16(self, a: ir.Atom, matrix: ir.Constant) -> ir.OperatorCall:
+        if matrix not in self.panels:
+            self.panels[matrix] = computed("pack_bfloat16_matrix", matrix)
+        pairs = pack_integers.padded(self, self.emit("cast", a, dtype=DType.bfloat16), len(matrix.array) % PAIR)
+        return operator_call("matmul_bfloat16_packed", pairs, self.panels[matrix], columns=matrix.array.shape[1])
 
     def _transposed(self, binding: ir.Binding, a: ir.Atom, b: ir.Atom) -> Iterable[ir.Binding]:
         if min(tensor_type(a).rank, tensor_type(b).rank) < 2:
