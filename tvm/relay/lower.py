@@ -7,7 +7,7 @@ from around it are parameters more.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -121,6 +121,15 @@ def _unique(names: Sequence[str]) -> list[str]:
     return made
 
 
+def _type_variables(args: Sequence[Expression], expected: Iterable[types.Type | None]) -> None:
+    """Gives variables without a type the one that what they are handed to says, if it is not generic."""
+    for arg, type_ in zip(args, expected, strict=False):
+        if arg.type is not None or not isinstance(arg.atom, ir.Var) or type_ is None:
+            continue
+        if not any(isinstance(each, types.TypeVariable) for each in leaves(type_)):
+            arg.atom, arg.type = ir.Var(arg.atom.name, type_), type_
+
+
 class _Body:
     """Lowers the expressions of one function. What an expression became is remembered: what is shared stays shared."""
 
@@ -215,12 +224,15 @@ class _Body:
                 raise InferenceError(error.message, function=error.function or self.function, node=error.node) from None
         if isinstance(expr.op, adt.Constructor):
             args = yield self._many(expr.args)
+            _type_variables(args, map(to_type, expr.op.inputs))
             return self._constructor(expr.op)(*args)
         if isinstance(expr.op, Var) and expr.op in self.locals:
             local = self.locals[expr.op]
             args = yield self._many(expr.args)
             return programs.global_function(local.name)(*args, *local.free)
         callee, *args = yield self._many((expr.op, *expr.args))
+        if isinstance(callee.type, types.FunctionType):
+            _type_variables(args, callee.type.params)
         return callee(*args)
 
     def _type_weights(self, call: Call, args: Sequence[Expression]) -> None:
@@ -232,8 +244,7 @@ class _Body:
         for name, type_ in weight_types(call.op.name, values).items():
             arg = values.get(name)
             if isinstance(arg, Expression) and any(arg is each for each in open_):
-                assert isinstance(arg.atom, ir.Var)
-                arg.atom, arg.type = ir.Var(arg.atom.name, type_), type_
+                _type_variables([arg], [type_])
 
     def function_value(self, expr: Function) -> Walk:
         return (yield self.closure(expr))

@@ -95,17 +95,16 @@ def with_ones(data: Expression, axis: Expression, count: int) -> Expression:
 def enlarged(data: Expression, axes: Sequence[int], scales: Sequence[Any]) -> tuple[list[Expression], list[Dim]]:
     """The lengths of axes times scales, rounded. If a run tells one of the scales, it tells all lengths; what binds them."""
     data, shape = shape_of(data)
-    numbers = [scale if isinstance(scale, Expression) else float(scale) for scale in scales]
-    if not any(isinstance(each, Expression) for each in numbers) and all(
-        isinstance(shape[axis], int) or scale.is_integer() for axis, scale in zip(axes, numbers, strict=True)
+    pairs = [(shape[axis], scale) for axis, scale in zip(axes, scales, strict=True)]
+    if not any(
+        isinstance(scale, Expression) or not (isinstance(dim, int) or float(scale).is_integer()) for dim, scale in pairs
     ):
-        pairs = zip(axes, numbers, strict=True)
         return [], [
-            round(shape[axis] * scale) if isinstance(shape[axis], int) else dims.multiply(shape[axis], int(scale))
-            for axis, scale in pairs
+            round(dim * float(scale)) if isinstance(dim, int) else dims.multiply(dim, int(scale))
+            for dim, scale in pairs
         ]
     sizes = op.cast(op.take(op.shape(data), programs.constant(list(axes)), axis=0), dtype="float64")
-    factors = [op.cast(programs.expression(each), dtype="float64") for each in numbers]
+    factors = [op.cast(programs.expression(each), dtype="float64") for each in scales]
     made = op.round(op.multiply(sizes, op.stack(*(op.reshape(each, shape=()) for each in factors), axis=0)))
     waits, named = sizes_of(op.cast(made, dtype="int64"))
     return waits, list(named)
