@@ -1,7 +1,7 @@
 """Tensor arrays of `relay.prelude`: lists of tensors, as TensorFlow's programs have them, as functions of the module.
 
-A tensor in one is a value of a data type: `tensor_<dtype>_t` has a constructor for each rank up to 6; a shape that is told has a type of
-its own. Functions are defined when they are asked for, those that they call with them.
+A tensor in one is a value of a data type: `tensor_<dtype>_t` has a constructor for each rank up to 6, a shape that is told has
+a type of its own. Functions are defined when they are asked for, those that they call with them.
 """
 
 from __future__ import annotations
