@@ -21,6 +21,7 @@ from ...formats import types
 from ...formats.messages.errors import InferenceError
 from . import adt, ty
 from .expr import Call, Constant, Expr, Function, GlobalVar, If, Let, Op, Tuple, TupleGetItem, Var
+from .op.references import CREATE, READ, WRITE, Cell
 from .op.table import TABLE, fresh_dim, naming_dims
 from .op.weight_types import weight_types
 from .ty import to_type
@@ -139,6 +140,8 @@ class _Body:
         self.locals: dict[Var, _Local] = {}
         self.known: dict[int, Expression] = {}
         self.kept: list[Expr] = []
+        self.cells: list[Cell] = []  # references that were made
+        self.depth = 0  # functions around what is lowered
 
     def closure(self, source: Function, name: str = "") -> Walk:
         names = _unique([param.name_hint for param in source.params])
@@ -146,7 +149,9 @@ class _Body:
         pairs = zip(source.params, names, strict=True)
         params = [variable(param, each, names_dims, not name) for param, each in pairs]
         self.variables.update(zip(source.params, params, strict=True))
+        self.depth += 1
         body = yield self.lower(source.body)
+        self.depth -= 1
         result = to_type(source.ret_type)
         if not name and result is not None and any(isinstance(each, types.TypeVariable) for each in leaves(result)):
             result = None
@@ -201,8 +206,42 @@ class _Body:
         return programs.field(value, expr.index)
 
     def if_(self, expr: If) -> Walk:
-        condition, then, otherwise = yield self._many((expr.cond, expr.true_branch, expr.false_branch))
-        return programs.if_(condition, then, otherwise)
+        """What references hold behind the branches is a result of both."""
+        condition, cells = (yield self.lower(expr.cond)), list(self.cells)
+        before, known = [cell.value for cell in cells], self.known
+        results, ends = [], []
+        for branch in (expr.true_branch, expr.false_branch):
+            for cell, value in zip(cells, before, strict=True):
+                cell.value = value
+            self.known = dict(known) if cells else known  # what reads a reference may be shared
+            results.append((yield self.lower(branch)))
+            ends.append([cell.value for cell in cells])
+        self.known = known
+        changed = [place for place, value in enumerate(before) if any(end[place] is not value for end in ends)]
+        if not changed:
+            return programs.if_(condition, *results)
+        pairs = zip(results, ends, strict=True)
+        made = programs.if_(
+            condition, *(programs.tuple_(each, *(end[place] for place in changed)) for each, end in pairs)
+        )
+        for number, place in enumerate(changed, 1):
+            cells[place].value = programs.field(made, number)
+        return programs.field(made, 0)
+
+    def _reference(self, name: str, args: Sequence[Expression]) -> Expression:
+        """Makes, reads or writes a reference."""
+        if name == CREATE:
+            self.cells.append(Cell(args[0], self.depth))
+            return self.cells[-1]
+        cell = args[0]
+        if not isinstance(cell, Cell) or cell.depth != self.depth:
+            raise InferenceError(
+                f"{name}: a reference is followed in the function that makes it alone; hand on values, and return new ones"
+            )
+        if name == READ:
+            return cell.value
+        cell.value = args[1]
+        return programs.tuple_()
 
     def let(self, expr: Let) -> Walk:
         chain: Expr = expr
@@ -217,6 +256,8 @@ class _Body:
     def call(self, expr: Call) -> Walk:
         if isinstance(expr.op, Op):
             args = yield self._many(expr.args)
+            if expr.op.name in (CREATE, READ, WRITE):
+                return self._reference(expr.op.name, args)
             self._type_weights(expr, args)
             try:
                 return TABLE[expr.op.name](expr, args)
@@ -256,10 +297,15 @@ class _Body:
 
     def match(self, expr: adt.Match) -> Walk:
         value = yield self.lower(expr.data)
+        before = [cell.value for cell in self.cells]
         clauses: list[tuple[Any, Expression]] = []
         for clause in expr.clauses:
             pattern = self._pattern(clause.lhs)
             clauses.append((pattern, (yield self.lower(clause.rhs))))
+        if any(cell.value is not held for cell, held in zip(self.cells, before)):  # noqa: B905
+            raise InferenceError(
+                f"{WRITE}: in a clause of a match; let each clause give the new value", function=self.function
+            )
         used = [c.lhs.constructor for c in expr.clauses if isinstance(c.lhs, adt.PatternConstructor)]
         made = programs.match_(value, clauses)
         if used:

@@ -48,7 +48,6 @@ _BINARY = {
     "==": ("equal", 0),
     "!=": ("not_equal", 0),
 }  # the operator, and how strongly it binds
-_REFERENCES = ("ref", "ref_read", "ref_write")
 
 
 def parse_module(text: str, module: IRModule | None = None, meta: Mapping[str, Sequence] | None = None) -> IRModule:
@@ -380,8 +379,6 @@ class _Reader:
             return Constant(np.array(token.value == "True"))
         if token.value in self.constructors:
             return self.constructors[token.value]
-        if token.value in _REFERENCES:
-            raise self.stream.error(f"{token.value}: programs here have no references; pass values instead", token)
         if token.value.removeprefix("dyn.") not in TABLE:
             raise self.stream.error(f"there is no operator or constructor {token}", token)
         return _Named(token.value) if self.stream.at_mark("(") else _Named(token.value).op
