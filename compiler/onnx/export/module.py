@@ -18,7 +18,7 @@ from .... import formats
 from ....formats import dims
 from ....formats.executable import Executable
 from ....formats.messages.calling import told
-from ....formats.messages.errors import CompileError, FileError, UnsupportedOperatorError
+from ....formats.messages.errors import CompileError, FileError, MiscompilationError, UnsupportedOperatorError
 from ....formats.messages.names import near
 from ....formats.types import UNKNOWN, TensorType, TupleType, Type
 from ... import ir
@@ -118,13 +118,21 @@ def to_onnx(
 
 def exported(module: ir.Module, entry: str, opset: int | None, name: str = "") -> onnx.ModelProto:
     """The ONNX model of a function of a module; its graph is called like it if there is no `name`. Raises as `to_onnx`."""
-    if opset is not None and (isinstance(opset, bool) or not isinstance(opset, int) or opset < LEAST_OPSET):
-        raise CompileError(f"opset={opset!r}: expected a version of ONNX's operators from {LEAST_OPSET} on")
+    try:
+        from onnx import checker, defs
+    except ModuleNotFoundError:
+        raise CompileError("ONNX models are written by the package onnx: pip install 'treadle[onnx]'") from None
+    newest = defs.onnx_opset_version()
+    if opset is not None and (type(opset) is not int or not LEAST_OPSET <= opset <= newest):
+        raise CompileError(f"opset={opset!r}: expected a version of ONNX's operators from {LEAST_OPSET} to {newest}")
     made = _Exporter(Monomorphise()(InferTypes()(module)), opset).model(entry, name or entry)
-    if not _is_large(made):
-        from onnx import checker
-
-        checker.check_model(made)
+    try:
+        if not _is_large(made):
+            checker.check_model(made)
+    except checker.ValidationError as error:
+        raise MiscompilationError(
+            f"Treadle wrote an ONNX model that onnx refuses ({error}). This is a fault of Treadle; please report it"
+        ) from None
     return made
 
 
