@@ -25,13 +25,9 @@ OPSET = 21  # of files that no newer operator is in: what onnxruntime 1.18 and o
 LEAST_OPSET = 11
 _AXES_AS_INPUT = {"ReduceSum": 13, "Squeeze": 13, "Unsqueeze": 13}  # since when; of other reductions since 18
 _ALLOWS_ZERO = 14  # since when a 0 may be a size of Reshape
-_TYPES_SINCE = {
-    DType.bfloat16: 13,
-    **dict.fromkeys((DType.float8_e4m3fn, DType.float8_e4m3fnuz, DType.float8_e5m2, DType.float8_e5m2fnuz), 19),
-    **dict.fromkeys((DType.int4, DType.uint4), 21),
-    DType.float4_e2m1fn: 23,
-    DType.float8_e8m0fnu: 24,
-    **dict.fromkeys((DType.int2, DType.uint2), 25),
+_OF_OTHERS = {  # operators whose results are no tensors, or of a graph's
+    *("If", "Loop", "SequenceConstruct", "SequenceEmpty", "SequenceInsert", "SequenceErase", "SequenceAt"),
+    *("Optional", "OptionalGetElement", "Identity"),
 }
 _SHAPE_OF_AXES = 15  # the opset whose Shape takes a range of axes
 
@@ -101,13 +97,14 @@ class File:
             self.initializers[name] = array
         return self._constants[key]
 
-    def require(self, operator: str, domain: str) -> None:
-        """Raises RefusedError for an operator that the asked version of ONNX lacks; without one, the file's is raised."""
-        first, newest = _versions(operator, domain)
+    def require(self, operator: str, domain: str, attributes: frozenset[str], types: Sequence[DType | None]) -> None:
+        """Makes the file one of the first version that has an operator with these attributes, for these types of inputs and the
+        first result. Raises RefusedError where an older one was asked for."""
+        first, newest, what = _version(operator, domain, attributes, tuple(map(_type_name, types)))
         if domain:
             self.domains[domain] = newest
         else:
-            self.raise_to(first, operator)
+            self.raise_to(first, what)
 
     def raise_to(self, opset: int, what: str) -> None:
         """Makes the file one of that version at least."""
@@ -118,13 +115,40 @@ class File:
 
 
 @functools.cache
-def _versions(operator: str, domain: str) -> tuple[int, int]:
-    """The first version of an operator's set that has it, and the newest version of the set."""
+def _version(operator: str, domain: str, attributes: frozenset[str], types: tuple[str, ...]) -> tuple[int, int, str]:
+    """The first version of an operator's set that has it so, the newest of the set, and what that version is needed for."""
+    schemas = _schemas()
+    versions = sorted(schemas[domain, operator], key=lambda each: each.since_version)
+    known = [each for each in versions if attributes <= each.attributes.keys()]
+    *inputs, result = types
+
+    def takes(schema: Any) -> bool:
+        pairs = [(each, schema.inputs[min(place, len(schema.inputs) - 1)]) for place, each in enumerate(inputs)]
+        return all(not each or each in formal.types for each, formal in [*pairs, (result, schema.outputs[0])])
+
+    fitting = next(filter(takes, known), None) or (known or versions)[0]
+    newest = max(each.since_version for (its, _), several in schemas.items() if its == domain for each in several)
+    what = operator if fitting is versions[0] else f"{operator} of {', '.join(filter(None, types))}"
+    return fitting.since_version, newest, what
+
+
+@functools.cache
+def _schemas() -> Mapping[tuple[str, str], list[Any]]:
+    """All versions of ONNX's operators, by domain and name."""
     import onnx
 
-    histories = [each for each in onnx.defs.get_all_schemas_with_history() if each.domain == domain]
-    first = min(each.since_version for each in histories if each.name == operator)
-    return first, max(each.since_version for each in histories)
+    found: dict[tuple[str, str], list[Any]] = {}
+    for each in onnx.defs.get_all_schemas_with_history():
+        found.setdefault((each.domain, each.name), []).append(each)
+    return found
+
+
+_TYPE_NAMES = {DType.float32: "float", DType.float64: "double"}
+
+
+def _type_name(dtype: DType | None) -> str:
+    """A type of tensors as ONNX's schemas call it; "" for what is not a tensor."""
+    return "" if dtype is None else f"tensor({_TYPE_NAMES.get(dtype, dtype.name.replace('_', ''))})"
 
 
 class Graph:
@@ -159,15 +183,17 @@ class Graph:
         """A node of `count` results, all of which have the element type of the first input unless `dtype` says another."""
         from onnx import helper
 
-        self.file.require(operator, domain)
         names = ["" if each is None else self.name(each) for each in inputs]
         while names and not names[-1]:
             names.pop()
-        if dtype is None:
-            (first, *_) = inputs
-            assert first is not None
-            dtype = first.dtype
-        self.file.raise_to(_TYPES_SINCE.get(dtype, 0), f"elements of {dtype.name}")
+        types = [getattr(each.type, "dtype", None) if each is not None else None for each in inputs[: len(names)]]
+        dtype = dtype or types[0] or DType.float32
+        attributes = {
+            key.rstrip("_"): value for key, value in attributes.items() if value is not None
+        }  # `dtype_` is ONNX's
+        attributes = {key: value for key, value in attributes.items() if not _is_default(operator, domain, key, value)}
+        result = None if operator in _OF_OTHERS else dtype
+        self.file.require(operator, domain, frozenset(attributes), [*types, result])
         results = [self.file.unique(self.hint or operator.lower()) for _ in range(count)]
         given: dict[str, Any] = {
             key: int(value) if isinstance(value, bool) else value for key, value in attributes.items()
@@ -319,6 +345,14 @@ def _target(x: Tensor, shape: Sequence[Dim]) -> tuple[Sequence[Dim], bool]:
 def _of_array(array: np.ndarray) -> Tensor:
     array = ir.frozen(array)
     return Tensor(TensorType(DType.of(array.dtype), array.shape), array=array)
+
+
+def _is_default(operator: str, domain: str, name: str, value: Any) -> bool:
+    """Whether a number is the default of an attribute, which float32 would round: importers know it unrounded."""
+    if not isinstance(value, float) or float(np.float32(value)) == value:
+        return False
+    attribute = _schemas()[domain, operator][0].attributes.get(name)
+    return attribute is not None and attribute.default_value.f == np.float32(value)
 
 
 # ---- messages of onnx ----

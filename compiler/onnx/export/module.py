@@ -7,20 +7,23 @@ Functions and values of data types are followed as far as the program says which
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from collections import ChainMap
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
 from .... import formats
 from ....formats import dims
+from ....formats.dtypes import DType
 from ....formats.executable import Executable
+from ....formats.host_values import form_of
 from ....formats.messages.calling import told
 from ....formats.messages.errors import CompileError, FileError, MiscompilationError, UnsupportedOperatorError
 from ....formats.messages.names import near
-from ....formats.types import UNKNOWN, TensorType, TupleType, Type
+from ....formats.types import UNKNOWN, DataType, TensorType, TupleType, Type
 from ... import ir
 from ...driver import module_of
 from ...operators import lookup
@@ -45,6 +48,13 @@ from .table import REFUSED, WRITERS
 if TYPE_CHECKING:
     import onnx
 
+_TRUTH = TensorType(DType.bool)
+_OF_SEQUENCES = {
+    "sequence_length": "SequenceLength",
+    "sequence_at": "SequenceAt",
+    "sequence_insert": "SequenceInsert",
+    "sequence_erase": "SequenceErase",
+}
 EXTERNAL_BYTES = (1 << 31) - (1 << 24)  # of initializers, above which they lie beside the file: protobuf ends at 2 GiB
 _FOLDED_GROWTH = 1 << 10  # bytes by which a view of a constant may be larger than it
 
@@ -82,7 +92,7 @@ class Frame:
         for var, value in pairs:
             self.vars[var] = typed = _typed(value, var.type)
             for tensor in _flat(typed):
-                if isinstance(tensor, Tensor) and not tensor.type.is_static:
+                if isinstance(tensor, Tensor) and isinstance(tensor.type, TensorType) and not tensor.type.is_static:
                     owners += [(tensor, axis) for axis in range(tensor.rank)]
                     shape += tensor.shape
         for solution in dims.solve(shape, self.sizes) if shape else ():
@@ -173,17 +183,16 @@ class _Exporter:
         graph, arguments, inputs = Graph(self.file), list[Value](), list[Any]()
         for param in function.params:
             leaves = list(_leaves(param.name, param.type))
-            self._check_tensors(leaves)
+            self._check_types(leaves)
             parts = [Tensor(type_, name) for name, type_ in leaves]  # type: ignore[arg-type]
-            inputs += [value_info(each.name, each.type) for each in parts]
+            inputs += [self._info(each.name, each.type) for each in parts]
             arguments.append(_built(param.type, iter(parts)))
         result = self._called(graph, Closure(function, None), tuple(arguments))
-        self._check_tensors(
-            [(f"result {place}", getattr(each, "type", None)) for place, each in enumerate(_flat(result))]
-        )
+        self._check_types([(name, type_) for name, type_ in _leaves("result", function.result_type)])
+        results = self._tensors_of(graph, result, function.result_type) if not self.refused else []
         if self.refused:
             raise _error(self.refused)
-        outputs, nodes = self._outputs(graph, function, list(_flat(result)), {info.name for info in inputs})
+        outputs, nodes = self._outputs(graph, function, results, {info.name for info in inputs})
         used = set().union(*map(read_by, nodes), (info.name for info in outputs))
         kept = [tensor_proto(name, array) for name, array in self.file.initializers.items() if name in used]
         opsets = [helper.make_opsetid("", self.file.opset)]
@@ -197,13 +206,33 @@ class _Exporter:
             producer_version=release,
         )
 
-    def _check_tensors(self, types: Sequence[tuple[str, Type | None]]) -> None:
-        """Raises UnsupportedOperatorError where an input or a result is not a tensor, with what was refused before."""
+    def _check_types(self, types: Sequence[tuple[str, Type | None]]) -> None:
+        """Raises UnsupportedOperatorError where an input or a result is of another type than ONNX's files say here."""
         for name, type_ in types:
-            if not isinstance(type_, TensorType):
-                what = "no tensor" if type_ is None else str(type_)
-                self.refused.append(("main", name, f"it is {what}: files that to_onnx writes take and give tensors"))
-                raise _error(self.refused)
+            if not isinstance(type_, TensorType) and not self._element(type_)[1]:
+                what = f"it is {type_}: files that to_onnx writes take and give tensors, sequences and optional tensors"
+                raise _error([*self.refused, ("main", name, what)])
+
+    def _element(self, type_: Type | None) -> tuple[str, TensorType | None]:
+        """ "Sequence" or "Optional", of tensors of a type; "" and None for other types."""
+        definition = self.module.data_types.get(type_.name) if isinstance(type_, DataType) else None
+        form = form_of(definition) if definition is not None else ""
+        if definition is None or form not in ("Sequence", "Optional"):
+            return "", None
+        element = definition.constructors[1].fields[0]
+        return (form, element) if isinstance(element, TensorType) else ("", None)
+
+    def _info(self, name: str, type_: Type) -> onnx.ValueInfoProto:
+        """What a file says of a value; of sequences and optional values too."""
+        from onnx import helper
+
+        if isinstance(type_, TensorType):
+            return value_info(name, type_)
+        form, element = self._element(type_)
+        if element is None:
+            raise RefusedError(f"{type_} has no form in ONNX: its branches and loops give tensors")
+        make = helper.make_sequence_type_proto if form == "Sequence" else helper.make_optional_type_proto
+        return helper.make_value_info(name, make(value_info(name, _unsized(element)).type))
 
     def _outputs(
         self, graph: Graph, function: ir.Function, results: Sequence[Tensor], inputs: set[str]
@@ -226,7 +255,7 @@ class _Exporter:
                 alias = graph.node("Identity", tensor)
                 names[alias.name] = name
         renamed(nodes, names)
-        outputs = [value_info(name, tensor.type) for name, tensor in zip(wanted, results, strict=True)]
+        outputs = [self._info(name, tensor.type) for name, tensor in zip(wanted, results, strict=True)]
         return outputs, living(nodes, wanted)
 
     # ---- bindings ----
@@ -293,11 +322,25 @@ class _Exporter:
     def _call(self, g: Graph, frame: Frame, binding: ir.Binding) -> Value:
         assert isinstance(binding.value, ir.Call)
         callee = self._atom(frame, binding.value.callee)
+        if isinstance(callee, Closure) and (made := self._of_sequences(g, frame, binding, callee)) is not None:
+            return made
         if not isinstance(callee, Closure):
             raise RefusedError(
                 "which function is called, a run decides: ONNX calls none; call each in a branch of treadle.if_"
             )
         return self._called(g, callee, tuple(self._atom(frame, arg) for arg in binding.value.args))
+
+    def _of_sequences(self, g: Graph, frame: Frame, binding: ir.Binding, callee: Closure) -> Value | None:
+        """What the importer's functions of sequences do, which ONNX has operators for; None for another function."""
+        call = binding.value
+        assert isinstance(call, ir.Call)
+        operator = _OF_SEQUENCES.get(callee.function.name.partition("[")[0])
+        if operator is None or not self._element(callee.function.params[0].type)[1]:
+            return None
+        xs, *others = (self._atom(frame, arg) for arg in call.args)
+        held = self._held(g, xs, callee.function.params[0].type)
+        dtype = DType.int64 if operator == "SequenceLength" else DType.float32
+        return g.node(operator, held, *others, dtype=dtype)  # type: ignore[arg-type]
 
     def _called(self, g: Graph, callee: Closure, arguments: tuple[Value, ...]) -> Value:
         """The nodes of a function, in place of its call."""
@@ -325,12 +368,22 @@ class _Exporter:
         assert isinstance(condition, Tensor)
         if condition.array is not None:
             return self._block(g, frame.inside(), branch.then if condition.array else branch.otherwise)
+        blocks = (branch.then, branch.otherwise)
+        return self._choice(
+            g,
+            binding,
+            condition,
+            *(functools.partial(self._block, frame=frame.inside(), block=each) for each in blocks),
+        )
+
+    def _choice(self, g: Graph, binding: ir.Binding, condition: Tensor, *branches: Callable[[Graph], Value]) -> Value:
+        """The first branch's value where the condition holds, else the second's."""
         names = binding.origin, binding.var.name
         graphs = {}
-        for key, block in (("then_branch", branch.then), ("else_branch", branch.otherwise)):
+        for key, branch in zip(("then_branch", "else_branch"), branches, strict=True):
             inner = Graph(self.file, g)
-            value = self._block(inner, frame.inside(), block)
-            graphs[key] = self._inner(inner, key, [], self._tensors_of(value, binding))
+            results = self._tensors_of(inner, branch(inner), binding.var.type)
+            graphs[key] = self._inner(inner, key, [], results)
         return self._node(g, "If", [condition], graphs, binding.var.type, names)
 
     def _loop(self, g: Graph, frame: Frame, binding: ir.Binding) -> Value:
@@ -339,17 +392,18 @@ class _Exporter:
         assert isinstance(loop, ir.Loop)
         names = binding.origin, binding.var.name
         initial = [self._atom(frame, atom) for atom in loop.initial]
-        started = [tensor for value in initial for tensor in self._tensors_of(value, binding)]
+        pairs = zip(initial, loop.variables, strict=True)
+        started = [tensor for value, var in pairs for tensor in self._tensors_of(g, value, var.type)]
         before, round_frame = frame.inside(), frame.inside()
         before.bind(list(zip(loop.variables, initial, strict=True)))
         condition = self._block(g, before, loop.condition)
         inner = Graph(self.file, g)
         number, going = self.file.unique("round"), self.file.unique("going")
-        inputs = [value_info(number, TensorType("int64", ())), value_info(going, TensorType("bool", ()))]  # type: ignore[arg-type]
+        inputs = [value_info(number, TensorType(DType.int64)), value_info(going, _TRUTH)]
         states = []
         for var in loop.variables:
             leaves = [Tensor(type_, self.file.unique(name)) for name, type_ in _leaves(var.name, var.type)]  # type: ignore[arg-type]
-            inputs += [value_info(each.name, _unsized(each.type)) for each in leaves]
+            inputs += [self._info(each.name, _unsized(each.type)) for each in leaves]
             states.append((var, _built(var.type, iter(leaves))))
         round_frame.bind(states)
         following = self._block(inner, round_frame, loop.body)
@@ -357,9 +411,9 @@ class _Exporter:
         behind = round_frame.inside()
         behind.bind(list(zip(loop.variables, following, strict=True)))
         again = self._block(inner, behind, loop.condition)
-        results = [*self._tensors_of(again, binding), *self._tensors_of(following, binding)]
+        results = self._tensors_of(inner, again, _TRUTH) + self._tensors_of(inner, following, binding.var.type)
         body = self._inner(inner, "body", inputs, results)
-        (start,) = self._tensors_of(condition, binding)
+        (start,) = self._tensors_of(g, condition, _TRUTH)
         return self._node(g, "Loop", [None, start, *started], {"body": body}, binding.var.type, names)
 
     def _node(
@@ -373,15 +427,38 @@ class _Exporter:
     ) -> Value:
         g.origin, g.hint = names
         leaves = [each for _, each in _leaves("", type_)]
-        made = g.nodes_of(operator, *inputs, count=len(leaves), dtype=leaves[0].dtype, **graphs)  # type: ignore[union-attr]
+        made = g.nodes_of(operator, *inputs, count=len(leaves), dtype=DType.float32, **graphs)
         return _built(type_, (dataclasses.replace(each, type=leaf) for each, leaf in zip(made, leaves, strict=True)))  # type: ignore[arg-type]
 
-    def _tensors_of(self, value: Value, binding: ir.Binding) -> list[Tensor]:
-        """Raises RefusedError for what is not made of tensors."""
-        found = list(_flat(value))
-        if any(not isinstance(each, Tensor) for each in found):
+    def _tensors_of(self, g: Graph, value: Value, type_: Type | None) -> list[Tensor]:
+        """The tensors that a value is made of, sequences and optional tensors as such. Raises RefusedError for other values."""
+        leaves = [each for _, each in _leaves("", type_)]
+        return [self._held(g, each, leaf) for each, leaf in zip(_flat(value), leaves, strict=True)]
+
+    def _held(self, g: Graph, value: Value, type_: Type | None) -> Tensor:
+        """A value of a data type that is known now as one of the file."""
+        if isinstance(value, Tensor):
+            return value
+        form, element = self._element(type_)
+        if element is None or not isinstance(value, Data):
             raise RefusedError("ONNX's branches and loops give tensors: functions and data types have no form there")
-        return found
+        items = []
+        while isinstance(value, Data) and value.fields:
+            items.append(value.fields[0])
+            value = value.fields[1] if form == "Sequence" else Data("Absent", ())
+        options: dict[str, Any] = {"dtype": element.dtype}
+        if form == "Optional":
+            proto = value_info("", _unsized(element)).type
+            made = g.node("Optional", *items, **options, **({} if items else {"type": proto}))
+        elif isinstance(value, Tensor):
+            made = value
+            for each in items[::-1]:
+                made = g.node("SequenceInsert", made, each, g.constant(0), **options)
+        elif items:
+            made = g.node("SequenceConstruct", *items, **options)
+        else:
+            made = g.node("SequenceEmpty", **options, dtype_=element.dtype.value.onnx)
+        return dataclasses.replace(made, type=type_)  # type: ignore[arg-type]
 
     def _inner(self, g: Graph, name: str, inputs: Sequence[Any], results: Sequence[Tensor]) -> onnx.GraphProto:
         """A graph within a node: its results are its own, and each another one."""
@@ -393,7 +470,7 @@ class _Exporter:
                 g.origin = ""
                 tensor = dataclasses.replace(g.node("Identity", tensor), type=tensor.type)
             names.append(tensor.name)
-        outputs = [value_info(name, _unsized(tensor.type)) for name, tensor in zip(names, results, strict=True)]
+        outputs = [self._info(name, _unsized(tensor.type)) for name, tensor in zip(names, results, strict=True)]
         return helper.make_graph(living(g.nodes, names), name, inputs, outputs)
 
     # ---- data types ----
@@ -407,10 +484,42 @@ class _Exporter:
         match = binding.value
         assert isinstance(match, ir.Match)
         value = self._atom(frame, match.value)
+        if isinstance(value, Tensor) and isinstance(value.type, DataType):
+            return self._match_held(g, frame, binding, value)
+        return self._clause(g, frame, match, value)
+
+    def _clause(self, g: Graph, frame: Frame, match: ir.Match, value: Value) -> Value:
         for pattern, block in match.clauses:
             if _fits(pattern, value, frame):
                 return self._block(g, frame.inside(), block)
         raise RefusedError("no clause fits the value")
+
+    def _match_held(self, g: Graph, frame: Frame, binding: ir.Binding, value: Tensor) -> Value:
+        """Of a sequence or an optional tensor a run asks whether there is one. Clauses for one case alone fail in the other."""
+        form, element = self._element(value.type)
+        match = binding.value
+        assert isinstance(match, ir.Match)
+        assert element is not None
+        options = {"dtype": element.dtype}
+
+        def some(g: Graph) -> Value:
+            if form == "Optional":
+                parts: tuple = (dataclasses.replace(g.node("OptionalGetElement", value, **options), type=element),)
+                return self._clause(g, frame, match, Data("Present", parts))
+            first = dataclasses.replace(g.node("SequenceAt", value, g.constant(0), **options), type=element)
+            rest = dataclasses.replace(g.node("SequenceErase", value, g.constant(0), **options), type=value.type)
+            return self._clause(g, frame, match, Data("Item", (first, rest)))
+
+        def none(g: Graph) -> Value:
+            return self._clause(g, frame, match, Data("End" if form == "Sequence" else "Absent", ()))
+
+        kinds = [p.constructor if isinstance(p, ir.ConstructorPattern) else "" for p, _ in match.clauses]
+        if kinds in (["Item"], ["Present"]):
+            return some(g)
+        if form == "Optional":
+            return self._choice(g, binding, g.node("OptionalHasElement", value, dtype=DType.bool), some, none)
+        count = g.node("SequenceLength", value, dtype=DType.int64)
+        return self._choice(g, binding, g.node("Greater", count, g.constant(0), dtype=DType.bool), some, none)
 
     def _import(self, g: Graph, frame: Frame, binding: ir.Binding) -> Value:
         assert isinstance(binding.value, ir.ImportCall)
@@ -523,8 +632,8 @@ def _typed(value: Value, type_: Type | None) -> Value:
     """A value with what its variable's type says of it."""
     if isinstance(value, tuple) and isinstance(type_, TupleType):
         return tuple(map(_typed, value, type_.fields))
-    if isinstance(value, Tensor) and isinstance(type_, TensorType):
-        return dataclasses.replace(value, type=type_)
+    if isinstance(value, Tensor) and isinstance(type_, (TensorType, DataType)):
+        return dataclasses.replace(value, type=type_)  # type: ignore[arg-type]
     return value
 
 
@@ -535,6 +644,8 @@ def _placeholder(type_: Type | None) -> Value:
     return Tensor(type_, "?") if isinstance(type_, TensorType) else Data("?", ())
 
 
-def _unsized(type_: TensorType) -> TensorType:
+def _unsized(type_: Any) -> Any:
     """Without sizes that are not numbers: their names are those of one graph."""
+    if not isinstance(type_, TensorType):
+        return type_
     return TensorType(type_.dtype, tuple(dim if isinstance(dim, int) else UNKNOWN for dim in type_.shape))

@@ -223,6 +223,34 @@ def test_what_a_program_says_of_data_types_is_followed():
     )
 
 
+def test_sequences_are_lists_of_the_file():
+    """Of a length that only a run knows: a run asks, where the program matches one."""
+    nodes = [
+        onnx.helper.make_node("SequenceInsert", ["s", "x"], ["longer"]),
+        onnx.helper.make_node("ConcatFromSequence", ["longer"], ["y"], axis=0),
+        onnx.helper.make_node("SequenceLength", ["longer"], ["count"]),
+    ]
+    tensor = [onnx.helper.make_tensor_value_info(name, 1, shape) for name, shape in (("x", ("n",)), ("y", (None,)))]
+    sequence = onnx.helper.make_tensor_sequence_value_info("s", 1, (None,))
+    count = onnx.helper.make_tensor_value_info("count", 7, ())
+    model = onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", [sequence, tensor[0]], [tensor[1], count]))
+    again = treadle.to_onnx(model)
+    assert again.graph.input[0].type.HasField("sequence_type")
+    for each in (model, again):
+        machine = treadle.VirtualMachine(treadle.compile(each, embed_native=False, progress=False), kernels="cached")
+        joined, length = machine["main"]([np.float32([1, 2]), np.float32([3])], np.float32([4]))
+        assert (np.asarray(joined).tolist(), int(length)) == ([1, 2, 3, 4], 3)
+
+
+def test_a_version_is_raised_by_types_and_attributes():
+    """ONNX adds numbers of 8 bits from opset 14 on, and has dilations of averages from 19 on."""
+    with pytest.raises(UnsupportedOperatorError, match=r"Add of tensor\(int8\), tensor\(int8\).* from opset 14 on"):
+        treadle.to_onnx(function([i8], i8 + i8), opset=13)
+    dilated = op.average_pool(images, kernel=(2, 2), dilations=(2, 2))
+    with pytest.raises(UnsupportedOperatorError, match=r"AveragePool of .* from opset 19 on"):
+        treadle.to_onnx(function([images], dilated), opset=18)
+
+
 def test_refusals_name_all_operators_and_nodes_and_what_to_do():
     s = var("s", (4, 4))
     main = function([s], op.solve(s, s) + op.solve(s, op.exp(s)))
