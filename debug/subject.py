@@ -130,14 +130,14 @@ def is_executable(path: Path) -> bool:
 
 
 def arguments(
-    executable: Executable, function: str, feeds: Mapping[str, Any] | Sequence[Any] | None
+    executable: Executable, function: str, feeds: Mapping[str, Any] | Sequence[Any] | None, seed: int = _SEED
 ) -> dict[str, np.ndarray]:
-    """One array for each parameter, in order: those of `feeds`, by name or position; without feeds random ones, always the same.
+    """One array for each parameter, in order: those of `feeds`, by name or position; without feeds random ones from the seed.
     Raises ArgumentError."""
     ports = executable.inputs(function)
     names = [port.name for port in ports]
     if feeds is None:
-        rng = np.random.default_rng(_SEED)
+        rng = np.random.default_rng(seed)
         return {port.name: _random(rng, port.name, port.type) for port in ports}
     if not isinstance(feeds, Mapping):
         values = [feeds] if isinstance(feeds, np.ndarray) else list(feeds)

@@ -7,6 +7,7 @@ import contextlib
 import json
 import sys
 import time
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ import numpy as np
 
 from ..formats.messages.errors import UnknownPassError
 from ..formats.messages.names import near
+from ..formats.program import AUTO, PRECISIONS
 from ..formats.types import TensorType
 from . import arguments
 from .errors import UsageError
@@ -83,7 +85,20 @@ def add_commands(commands: Any) -> None:
         help="make the batch symbolic, and the sizes that the exporter wrote down for it; --shape with that name says which axes "
         "are the batch (default: the first of each input)",
     )
-    add_compile_options(compile_)
+    add_compile_options(compile_, (*PRECISIONS, AUTO))
+    compile_.add_argument(
+        "--tolerance",
+        type=float,
+        metavar="SHARE",
+        help="of --precision auto: the largest error, as a share of an output's largest element (default: 0.01)",
+    )
+    compile_.add_argument(
+        "--samples",
+        action="append",
+        default=[],
+        metavar="FILE.npz",
+        help="of --precision auto: arrays by the names of inputs, a file for each sample (default: three from seeds)",
+    )
     compile_.add_argument("--entry", default="main", help="name of the compiled function (default: main)")
     compile_.add_argument("--no-kernels", action="store_true", help="build no native code; the first run will")
     compile_.add_argument(
@@ -186,6 +201,24 @@ def compile_command(options: argparse.Namespace) -> int:
     return 0
 
 
+def _searched(options: argparse.Namespace) -> dict[str, Any]:
+    """The arguments of a search for a precision. Raises UsageError for those of none."""
+    if options.precision != AUTO and (options.tolerance is not None or options.samples):
+        raise UsageError(f"--tolerance and --samples are of --precision {AUTO}")
+    tolerance = {} if options.tolerance is None else {"tolerance": options.tolerance}
+    return tolerance | ({"samples": list(map(_arrays, options.samples))} if options.samples else {})
+
+
+def _arrays(name: str) -> dict[str, np.ndarray]:
+    """Those of a file of NumPy's, without objects. Raises UsageError."""
+    arguments.require_file(name)
+    try:
+        with np.load(name, allow_pickle=False) as kept:
+            return dict(kept)
+    except (AttributeError, EOFError, OSError, TypeError, ValueError, zipfile.BadZipFile) as error:
+        raise UsageError(f"--samples {name}: expected arrays that numpy.savez has written ({error})") from None
+
+
 def _spilling(output: Path) -> contextlib.AbstractContextManager[None]:
     """Large constants lie in the output's folder meanwhile, if it has one."""
     from ..compiler.codegen.spill import spilling
@@ -210,6 +243,7 @@ def _compiled(file: ProgramFile, options: argparse.Namespace) -> Executable:
             module,
             entry=options.entry,
             **compile_options(options),
+            **_searched(options),
             print_after=options.print_after,
             embed_native=not options.no_kernels,
             decode_loop=options.decode_loop,

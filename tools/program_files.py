@@ -42,7 +42,7 @@ _ADVICE = {  # what the command line does with a file that is not a program
 }
 
 
-def add_compile_options(parser: argparse.ArgumentParser) -> None:
+def add_compile_options(parser: argparse.ArgumentParser, precisions: Sequence[str] = PRECISIONS) -> None:
     """The options of all commands that compile models: `compile_options` gives their values."""
     parser.add_argument(
         "--opt-level",
@@ -53,7 +53,7 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--precision",
-        choices=PRECISIONS,
+        choices=precisions,
         default=EXACT,
         help="what a model's products and convolutions compute with: bfloat16 is faster, with errors of some 0.5 %% "
         "(default: float32)",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 import treadle
 from treadle import op
 from treadle.compiler.targets.cpu.target import host
-from treadle.formats.messages.errors import CompileError
+from treadle.formats.messages.errors import ArgumentError, CompileError
 from treadle.tools.cli import main
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
@@ -36,7 +37,8 @@ def rounded(x: np.ndarray) -> np.ndarray:
 def perceptron() -> treadle.Module:
     """Two products, the first with an odd number of rows, and a matrix that is read twice."""
     x, w, v = treadle.var("x", ("n", 37)), treadle.var("w", (37, 20)), treadle.var("v", (20, 9))
-    return treadle.Module(main=treadle.function([x, w, v], op.matmul(op.relu(op.matmul(x, w)), v)))
+    hidden = treadle.named("hidden", op.matmul(x, w))
+    return treadle.Module(main=treadle.function([x, w, v], op.matmul(op.relu(hidden), v)))
 
 
 def convolution() -> treadle.Module:
@@ -155,6 +157,99 @@ def test_narrow_products_need_layouts():
         compiled(perceptron(), "bfloat16", opt_level=1)
 
 
+def test_nodes_are_narrow_by_name():
+    x = GENERATOR.standard_normal((3, 37)).astype("f")
+    whole = compiled(perceptron(), "bfloat16", WITH)
+    names = [name for name, *_ in nodes_of(compiled(perceptron(), "auto", WITH, tolerance=1.0))]
+    assert len(names) == 2
+    assert compiled(perceptron(), dict.fromkeys(names, "bfloat16"), WITH).primitive_ops == whole.primitive_ops
+    one = compiled(perceptron(), {names[0]: "bfloat16"}, WITH)
+    assert sum("bfloat16" in name for name in one.primitive_ops) == 1
+    hidden = np.maximum(rounded(x) @ rounded(WEIGHTS["w"]), 0)
+    np.testing.assert_allclose(run(one, x), hidden @ WEIGHTS["v"], rtol=1e-4, atol=1e-4)
+    with pytest.raises(
+        CompileError, match=r"precision: no node 'hiden' may be narrow; these may: hidden, .*did you mean hidden"
+    ):
+        compiled(perceptron(), {"hiden": "bfloat16"}, WITH)
+
+
+# ---- the search ----
+
+
+def nodes_of(executable: Any) -> list:
+    return json.loads(executable.program.metadata["precision_report"])["nodes"]
+
+
+def chain() -> treadle.Module:
+    """Six products of unlike sensitivity: each has larger numbers than the one before it, whose part of the sum is then lost."""
+    x = treadle.var("x", ("n", 32))
+    total: Any = x
+    for at in range(6):
+        weight = (GENERATOR.standard_normal((32, 32)) * 4**at).astype("f")
+        total = op.add(total, treadle.named(f"product_{at}", op.matmul(x, treadle.constant(weight))))
+    return treadle.Module(main=treadle.function([x], total))
+
+
+@pytest.mark.parametrize("tolerance", [1.0, 3e-3, 1e-3, 1e-9])
+def test_what_is_searched_is_within_the_tolerance(tolerance: float):
+    module = chain()
+    executable = treadle.compile(
+        module,
+        precision="auto",
+        tolerance=tolerance,
+        target=WITH,
+        progress=False,
+        embed_native=False,
+        without=["merge_products"],
+    )
+    exact = treadle.compile(module, target=WITH, progress=False, embed_native=False)
+    narrow = [name for name, precision, *_ in nodes_of(executable) if precision == "bfloat16"]
+    assert len(narrow) == {1.0: 6, 1e-9: 0}.get(tolerance, len(narrow))
+    assert tolerance > 0.5 or len(narrow) < 6
+    for _ in range(5):
+        x = GENERATOR.standard_normal((16, 32)).astype("f")
+        wanted = run(exact, x)
+        assert np.abs(run(executable, x) - wanted).max() <= tolerance * np.abs(wanted).max()
+
+
+def test_the_search_says_what_it_chose():
+    samples = [{"x": x.astype("f")} for x in GENERATOR.standard_normal((3, 4, 37))]
+    executable = compiled(perceptron(), "auto", WITH, tolerance=4e-3, samples=samples)
+    text = str(executable.stats)
+    assert "on the samples (3 given), " in text
+    assert executable.program.metadata["precision"] == "auto"
+    again = compiled(perceptron(), "auto", WITH, tolerance=4e-3)
+    assert again.as_bytes() == compiled(perceptron(), "auto", WITH, tolerance=4e-3).as_bytes()
+
+
+def test_a_report_that_says_anything_is_no_report():
+    executable = compiled(perceptron(), None, WITH)
+    reports = [
+        "",
+        "[]",
+        "{",
+        '{"nodes": [[1, 2, 3]]}',
+        '{"nodes": 5}',
+        "[" * 60_000,
+        '{"nodes": [["a", "b", 1e999, null]]}',
+    ]
+    for report in reports:
+        assert "Precision" not in str(executable.with_metadata({"precision_report": report}).stats)
+
+
+@pytest.mark.parametrize("tolerance", [0, -1, float("nan"), "1e-2", True])
+def test_a_tolerance_that_is_none(tolerance: Any):
+    with pytest.raises(ArgumentError, match=r"tolerance=.*expected a number above 0"):
+        compiled(perceptron(), "auto", WITH, tolerance=tolerance)
+
+
+def test_samples_that_do_not_fit():
+    with pytest.raises(ArgumentError, match="there is no 'y'; main takes x"):
+        compiled(perceptron(), "auto", WITH, samples={"y": np.zeros((2, 37), "f")})
+    with pytest.raises(ArgumentError, match="samples: expected one mapping"):
+        compiled(perceptron(), "auto", WITH, samples=[])
+
+
 def test_the_package_that_bfloat16_needs_is_named():
     code = (
         "import sys; sys.modules['ml_dtypes'] = None; import treadle; treadle.compile('x.onnx', precision='bfloat16')"
@@ -169,3 +264,9 @@ def test_commands_take_a_precision(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(["compile", str(tmp_path / "p.ir"), "-o", str(output), "--precision", "bfloat16", "--no-kernels"]) == 0
     assert main(["info", str(output)]) == 0
     assert "bfloat16" in capsys.readouterr().out
+    np.savez(tmp_path / "s.npz", x=np.ones((2, 37), "f"), w=WEIGHTS["w"], v=WEIGHTS["v"])
+    options = ["--precision", "auto", "--tolerance", "0.5", "--samples", str(tmp_path / "s.npz"), "--no-kernels"]
+    assert main(["compile", str(tmp_path / "p.ir"), "-o", str(output), *options]) == 0
+    assert main(["stats", str(output)]) == 0
+    assert "on the samples (1 given); allowed 0.5" in capsys.readouterr().out
+    assert main(["compile", str(tmp_path / "p.ir"), "-o", str(output), *options[:-2], str(output)]) == 2

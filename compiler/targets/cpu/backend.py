@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ....formats.primitive import PrimitiveDefinition
 from ....formats.program import EXACT
 from ...passes.common_subexpressions import CommonSubexpressions
-from ..base import Backend, Costs, Stage
+from ..base import Backend, Costs, Narrowing, Stage
 from . import costs, operators  # noqa: F401  (operators join the table)
 from .kernels.lower import supports
 from .passes.count_texts import CountTexts
@@ -22,8 +22,8 @@ from .target import Target
 
 
 class CPU(Backend):
-    def __init__(self, target: Target, precision: str = EXACT) -> None:
-        self.target, self.precision = target, precision
+    def __init__(self, target: Target, precision: str | Mapping[str, str] = EXACT) -> None:
+        self.target, self.narrowing = target, Narrowing(precision)
         self._supported: dict[PrimitiveDefinition, bool] = {}
 
     @property
@@ -34,20 +34,21 @@ class CPU(Backend):
     def costs(self) -> Costs:
         return Costs(costs.ATTENTION_ROW, costs.MERGED_BYTES, costs.PART_WEIGHTS, costs.READS_A_COLUMN)
 
-    def with_precision(self, precision: str) -> CPU:
+    def with_precision(self, precision: str | Mapping[str, str]) -> CPU:
         return CPU(self.target, precision)
 
     def passes(self, stage: Stage) -> Sequence[tuple[int, Any]]:
-        is_narrow = self.precision == "bfloat16"
-        multiplies = is_narrow and bool(self.target.dot_bfloat16)
+        narrowing, multiplies = self.narrowing, bool(self.target.dot_bfloat16)
         passes: dict[Stage, list[tuple[int, Any]]] = {
             Stage.SIMPLIFIED: [(1, TransposedConvolutions()), (1, IntegerProducts()), (1, DequantizedProducts())],
             Stage.RECOGNISED: [(1, CountTexts())],
             Stage.LAYOUT: [
                 (2, PointwiseProducts()),
-                (2, BlockChannels(self.target.block_registers, multiplies)),
-                (2, PackMatrices(is_narrow, multiplies)),
-                *([(2, CommonSubexpressions())] if multiplies else []),  # what several products read is rounded once
+                (2, BlockChannels(self.target.block_registers, narrowing if multiplies else Narrowing())),
+                (2, PackMatrices(narrowing, multiplies)),
+                *(
+                    [(2, CommonSubexpressions())] if narrowing.is_any else []
+                ),  # what several products read is rounded once
             ],
         }
         return passes[stage]

@@ -83,7 +83,8 @@ def convolution(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> i
     if not it.begins_in_blocks:
         return _of_groups_apart(blocker, it, tiles)
     if tiles is None:
-        return _blocked(blocker, it)
+        is_narrow = isinstance(it.weight, ir.Constant) and blocker.narrowing.takes(blocker.current, call, type_)
+        return (_of_bfloat16 if is_narrow else _blocked)(blocker, it)
     return _winograd(blocker, it, tiles, blocker.as_blocked(it.x), it.weight, _biases(blocker, it))
 
 
@@ -98,8 +99,6 @@ def _planar(blocker: Blocker, it: _Convolution) -> ir.Var:
 
 
 def _blocked(blocker: Blocker, it: _Convolution) -> ir.Var:
-    if blocker.multiplies_bfloat16 and it.begins_in_blocks and isinstance(it.weight, ir.Constant):
-        return _of_bfloat16(blocker, it)
     biases, weights = _biases(blocker, it), blocker.packed("pack_weights", it.weight, groups=it.groups)
     sizes = {
         "groups": it.groups,
