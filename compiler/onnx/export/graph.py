@@ -25,7 +25,7 @@ OPSET = 21  # of files that no newer operator is in: what onnxruntime 1.18 and o
 LEAST_OPSET = 11
 _AXES_AS_INPUT = {"ReduceSum": 13, "Squeeze": 13, "Unsqueeze": 13}  # since when; of other reductions since 18
 _ALLOWS_ZERO = 14  # since when a 0 may be a size of Reshape
-_OF_OTHERS = {  # operators whose results are no tensors, or of a graph's
+_OF_OTHERS = {  # operators whose results may be other values than tensors
     *("If", "Loop", "SequenceConstruct", "SequenceEmpty", "SequenceInsert", "SequenceErase", "SequenceAt"),
     *("Optional", "OptionalGetElement", "Identity"),
 }
