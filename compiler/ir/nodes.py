@@ -385,9 +385,8 @@ def map_atoms(expr: Expr, change: Callable[[Atom], Atom], change_block: Callable
         }
     else:
         changes = {"value": change(expr.value)}
-    if all(
-        new == getattr(expr, name) for name, new in changes.items()
-    ):  # atoms and blocks are equal to themselves alone
+    # atoms and blocks are equal to themselves alone
+    if all(new == getattr(expr, name) for name, new in changes.items()):
         return expr
     return dataclasses.replace(expr, **changes)
 

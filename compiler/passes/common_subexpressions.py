@@ -4,22 +4,13 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
 
 from ...formats.primitive import exactly
 from .. import ir
 from ..ir.effects import Effects
-from .rewriting import Rewriter
+from .rewriting import Rewriter, rewriting
 
 _SMALL_BYTES = 64  # constants up to this size are compared by value
-
-
-@dataclass(frozen=True)
-class CommonSubexpressions:
-    name: str = "common_subexpressions"
-
-    def __call__(self, module: ir.Module) -> ir.Module:
-        return _Eliminator(module).run()
 
 
 class _Eliminator(Rewriter):
@@ -74,3 +65,6 @@ def _atom_identity(atom: ir.Atom) -> Hashable:
     if isinstance(atom, ir.Constant) and not isinstance(atom, ir.Weight) and atom.array.nbytes <= _SMALL_BYTES:
         return atom.array.dtype.str, atom.array.shape, atom.value.tobytes()
     return atom
+
+
+CommonSubexpressions = rewriting("common_subexpressions", _Eliminator)

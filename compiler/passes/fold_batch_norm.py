@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,15 +13,7 @@ from ...formats.types import TensorType
 from .. import ir
 from ..named_weights import computed
 from ..operators.table import lookup
-from .rewriting import Rewriter, constant
-
-
-@dataclass(frozen=True)
-class FoldBatchNorm:
-    name: str = "fold_batch_norm"
-
-    def __call__(self, module: ir.Module) -> ir.Module:
-        return _Folder(module).run()
+from .rewriting import Rewriter, constant, rewriting
 
 
 class _Folder(Rewriter):
@@ -30,12 +21,10 @@ class _Folder(Rewriter):
         super().__init__(module)
         self.convolutions: dict[ir.Var, ir.OperatorCall] = {}
 
-    def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
-        binding = self.with_new_operands(binding)
-        call = binding.value
-        if isinstance(call, ir.OperatorCall) and call.operator == "conv":
+    def call(self, binding: ir.Binding, call: ir.OperatorCall) -> Iterable[ir.Binding]:
+        if call.operator == "conv":
             self.convolutions[binding.var] = call
-        if not isinstance(call, ir.OperatorCall) or call.operator != "batch_normalization":
+        if call.operator != "batch_normalization":
             return (binding,)
         if not all(isinstance(arg, ir.Constant) for arg in call.args[1:]):
             return (binding,)
@@ -88,3 +77,6 @@ def _multiply_and_add(binding: ir.Binding, x: ir.Atom, scale: ir.Constant, shift
 
 def _cast(value: ir.Constant, dtype: DType) -> ir.Constant:
     return value if value.type.dtype is dtype else computed("cast", value, dtype=dtype)
+
+
+FoldBatchNorm = rewriting("fold_batch_norm", _Folder)

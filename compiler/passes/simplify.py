@@ -7,7 +7,6 @@ None if it does not apply. A sum with 0 is its other term, also if that is -0.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Union
 
 import numpy as np
@@ -16,17 +15,9 @@ from ...formats.dtypes import DType
 from ...formats.types import UNKNOWN, TensorType, Type
 from .. import ir
 from ..operators.table import Fusion, lookup
-from .rewriting import Rewriter, operator_call
+from .rewriting import Rewriter, operator_call, rewriting
 
 _Rule = Callable[["_Simplifier", ir.OperatorCall, TensorType], Union[ir.Expr, None]]
-
-
-@dataclass(frozen=True)
-class Simplify:
-    name: str = "simplify"
-
-    def __call__(self, module: ir.Module) -> ir.Module:
-        return _Simplifier(module).run()
 
 
 class _Simplifier(Rewriter):
@@ -220,3 +211,6 @@ RULES: dict[str, _Rule] = {
     "conv": _padded,
     "slice": _slice,
 }
+
+
+Simplify = rewriting("simplify", _Simplifier)

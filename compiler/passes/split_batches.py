@@ -11,22 +11,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from ...formats.types import TensorType
 from .. import ir
 from ..operators.shapes import element_count, is_unknown
 from ..operators.table import lookup
 from .patterns import number_of
-from .rewriting import Emitter, operator_call, order_of, tensor_type
-
-
-@dataclass(frozen=True)
-class SplitBatches:
-    name: str = "split_batches"
-
-    def __call__(self, module: ir.Module) -> ir.Module:
-        return _Splitter(module).run()
+from .rewriting import Emitter, operator_call, order_of, rewriting, tensor_type
 
 
 class _Splitter(Emitter):
@@ -36,10 +27,9 @@ class _Splitter(Emitter):
         self.results: set[ir.Atom] = set()  # of split products, and values computed from these
         self.definitions: dict[ir.Atom, ir.OperatorCall] = {}
 
-    def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
-        binding = self.with_new_operands(binding)
-        call, var = binding.value, binding.var
-        if not isinstance(call, ir.OperatorCall) or not all(map(_is_known, (var, *call.args))):
+    def call(self, binding: ir.Binding, call: ir.OperatorCall) -> Iterable[ir.Binding]:
+        var = binding.var
+        if not all(map(_is_known, (var, *call.args))):
             return (binding,)
         self.begin(binding)
         self.definitions[var] = call
@@ -173,3 +163,6 @@ def _is_known(atom: ir.Atom) -> bool:
     """Whether an atom is a tensor all whose dimensions are known or have names."""
     type_ = None if isinstance(atom, ir.GlobalRef) else atom.type
     return isinstance(type_, TensorType) and not any(map(is_unknown, type_.shape))
+
+
+SplitBatches = rewriting("split_batches", _Splitter)

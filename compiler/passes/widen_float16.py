@@ -11,26 +11,17 @@ from __future__ import annotations
 import dataclasses
 from collections import ChainMap
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from ...formats.dtypes import DType
 from ...formats.types import TensorType, TupleType, Type
 from .. import ir
 from ..named_weights import computed
 from ..operators.table import Fusion, lookup
-from .rewriting import Emitter, operator_call, tensor_type
+from .rewriting import Emitter, operator_call, rewriting, tensor_type
 
 # These only move elements: narrow ones, unless all have been computed. New entries of a cache of
 # keys are rounded, so that the cache is not converted back and forth.
 _CARRIERS = frozenset({Fusion.MOVEMENT, Fusion.VIEW})
-
-
-@dataclass(frozen=True)
-class WidenFloat16:
-    name: str = "widen_float16"
-
-    def __call__(self, module: ir.Module) -> ir.Module:
-        return _Widener(module).run()
 
 
 class _Widener(Emitter):
@@ -121,3 +112,6 @@ def _is_widening(binding: ir.Binding) -> bool:
     if not isinstance(call, ir.OperatorCall) or call.operator != "cast":
         return False
     return _is_half(tensor_type(call.args[0])) and tensor_type(binding.var).dtype is DType.float32
+
+
+WidenFloat16 = rewriting("widen_float16", _Widener)

@@ -165,12 +165,7 @@ class Conv:
 
     def lengths(self) -> dict[str, Dim]:
         problem = self.problem
-        return {
-            "height": problem.height,
-            "width": problem.width,
-            "lines": problem.lines,
-            "columns": problem.columns,
-        }
+        return {"height": problem.height, "width": problem.width, "lines": problem.lines, "columns": problem.columns}
 
     @property
     def is_staged(self) -> bool:

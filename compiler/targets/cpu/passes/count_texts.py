@@ -10,7 +10,6 @@ with other users, and those whose padding might count as a token.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from .....formats import dims, strings
@@ -19,17 +18,9 @@ from .....formats.types import TensorType, TupleType
 from .... import ir
 from ....ir.analysis import dimension_uses, expressions
 from ....operators.table import lookup
-from ....passes.rewriting import Emitter, constant, operator_call, tensor_type
+from ....passes.rewriting import Emitter, constant, operator_call, rewriting, tensor_type
 from .. import text_tables
 from ..operators.text_counts import MOST_TOKENS
-
-
-@dataclass(frozen=True)
-class CountTexts:
-    name: str = "count_texts"
-
-    def __call__(self, module: ir.Module) -> ir.Module:
-        return _Counter(module).run()
 
 
 class _Chain(NamedTuple):
@@ -191,3 +182,6 @@ def _ngrams(tokens: list[str], places: list[int], attributes: dict[str, Any]) ->
                 found.append((tokens[at : at + size], places[number]))
             number += 1
     return found
+
+
+CountTexts = rewriting("count_texts", _Counter)

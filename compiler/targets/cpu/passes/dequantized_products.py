@@ -17,7 +17,7 @@ import numpy as np
 from .....formats.primitive import PrimitiveDefinition
 from .... import ir
 from ....operators.table import lookup
-from ....passes.rewriting import Emitter, constant, operator_call, tensor_type
+from ....passes.rewriting import Emitter, constant, operator_call, rewriting, tensor_type
 from ..operators.dequantized import PACKINGS, Packing
 from ..operators.packing import pack_matrix
 from .dequantized_rows import rows
@@ -26,14 +26,6 @@ _BYTES = (np.int8, np.uint8)
 _LONGEST = 128  # most rows of a group: longer groups have coarser rounding, and less exact sums
 # Operators that only move elements.
 _LAYOUT = frozenset({"reshape", "permute_dims", "expand_dims", "squeeze", "slice", "broadcast_to"})
-
-
-@dataclass(frozen=True)
-class DequantizedProducts:
-    name: str = "dequantized_products"
-
-    def __call__(self, module: ir.Module) -> ir.Module:
-        return _Walk(module).run()
 
 
 @dataclass(frozen=True)
@@ -60,11 +52,7 @@ class _Walk(Emitter):
         self.calls: dict[ir.Var, ir.OperatorCall] = {}  # calls whose results' elements may be known
         self.packed: dict[ir.Var, _Packed | None] = {}  # by matrix
 
-    def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
-        binding = self.with_new_operands(binding)
-        call = binding.value
-        if not isinstance(call, ir.OperatorCall):
-            return (binding,)
+    def call(self, binding: ir.Binding, call: ir.OperatorCall) -> Iterable[ir.Binding]:
         if call.operator == "matmul":
             return (self._product(binding, call),)
         if call.operator == "take":
@@ -162,3 +150,6 @@ def _group(found: _Numbers, packing: Packing) -> int | None:
     group = math.gcd(*places, 0 if len(begins) <= _LONGEST else _LONGEST)
     group = group or -(-len(begins) // packing.each) * packing.each
     return group if group % packing.each == 0 else None
+
+
+DequantizedProducts = rewriting("dequantized_products", _Walk)

@@ -26,18 +26,10 @@ from ....ir.analysis import expressions
 from ....operators.shapes import integer
 from ....operators.table import lookup
 from ....operators.windows import Axis, axes
-from ....passes.rewriting import Emitter, tensor_type
+from ....passes.rewriting import Emitter, rewriting, tensor_type
 from .. import costs
 from ..operators.packing import BLOCK
 from ..operators.winograd import WINDOW_SIZE
-
-
-@dataclass(frozen=True)
-class TransposedConvolutions:
-    name: str = "transposed_convolutions"
-
-    def __call__(self, module: ir.Module) -> ir.Module:
-        return _Splitter(module).run()
 
 
 @dataclass(frozen=True)
@@ -121,10 +113,9 @@ class _Splitter(Emitter):
         self.is_alone = calls["conv"] + calls["conv_transpose"] == 1
         return super().function(function)
 
-    def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
-        binding = self.with_new_operands(binding)
-        call, type_ = binding.value, binding.var.type
-        if not isinstance(call, ir.OperatorCall) or call.operator != "conv_transpose":
+    def call(self, binding: ir.Binding, call: ir.OperatorCall) -> Iterable[ir.Binding]:
+        type_ = binding.var.type
+        if call.operator != "conv_transpose":
             return (binding,)
         assert isinstance(type_, TensorType)
         attributes = lookup(call.operator).bind(call.attributes)
@@ -287,3 +278,6 @@ def _wastes(weight: TensorType, phases: list[_Phases]) -> bool:
     if any(axis.taps < 2 or axis.pads[0] < 1 for axis in lacking) or channels < BLOCK or outputs % BLOCK:
         return False
     return math.prod(axis.taps * axis.stride / integer(axis.window.size) for axis in lacking) >= costs.TRANSPOSED_WASTE
+
+
+TransposedConvolutions = rewriting("transposed_convolutions", _Splitter)
