@@ -73,5 +73,6 @@ def max_value(dtype: str) -> IntImm | FloatImm:
 
 floordiv = indexdiv = dims.floordiv
 floormod = indexmod = dims.modulo
+max, min = dims.maximum, dims.minimum
 
 expr = sys.modules[__name__]  # `tvm.tir.expr` has the same names

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ....formats import dims
 from ....formats.dims import Dim
 from ....formats.dtypes import DType
 from ....formats.strings import to_texts
@@ -72,6 +73,16 @@ def _slice(
     along = range(len(starts)) if axes is None else axes
     paces = None if steps is None else g.constant(list(steps))
     return g.node("Slice", x, g.numbers(starts), g.numbers(ends), g.constant(list(along)), paces)
+
+
+@writer("put_slice")
+def _put_slice(g: Graph, x: Tensor, part: Tensor, *, start: Dim, axis: int) -> Tensor:
+    """What is before the part, the part, and what is behind it."""
+    length, count = x.shape[axis], part.shape[axis]
+    end = dims.add(start, count)
+    along = {"axes": (axis % x.rank,), "steps": None}
+    before, behind = (_slice(g, x, starts=(a,), ends=(b,), **along) for a, b in ((0, start), (end, length)))
+    return g.node("Concat", before, part, behind, axis=axis)
 
 
 @writer("pad")

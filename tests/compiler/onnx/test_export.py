@@ -92,6 +92,7 @@ CASES = {
     "clip": (lambda: op.clip(x, min=-0.5), {}),
     "not_equal": (lambda: op.not_equal(x, y), {}),
     "stack": (lambda: op.stack(x, y, axis=1), {}),
+    "put_slice": (lambda: op.put_slice(x, op.exp(x[:, :2]), start=1, axis=1), {}),
     "top_k": (lambda: tuple_(*(op.top_k(x, k=2)[i] for i in range(2))), {}),
     "tile": (lambda: op.tile(x, repetitions=(2, 3)), {}),
     "attention": (lambda: op.attention(x[None], y[None], x[None], scale=0.5), {"rtol": 1e-5, "atol": 1e-6}),
