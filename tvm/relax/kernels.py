@@ -10,12 +10,12 @@ from ...compiler import driver
 from ...formats.messages.errors import ParseError
 from ...vm.machine import VirtualMachine
 from ...vm.tensor import Tensor
+from ..runtime.container import given
 from ..script.reader import from_source
 from . import expr
 from .expr import Call, Function, PrimValue, ShapeExpr, Var
 from .lower import lowered
 from .module import IRModule
-from .results import given
 from .struct_info import TensorStructInfo
 from .visit import free_vars, replaced
 

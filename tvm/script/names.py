@@ -63,7 +63,7 @@ class Macro:
 
 
 class PrimFunc:
-    """A function of TIR that stands in a class or beside one: using it says that there are none."""
+    """A function of TIR that stands in a class or beside one: using it is an error that says so."""
 
     def __init__(self, function: Any) -> None:
         code = getattr(function, "__code__", None)
