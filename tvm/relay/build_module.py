@@ -264,9 +264,19 @@ class Executor:
         )
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            return wrapped(main(*bound_arguments(free, args, kwargs)))
+            return self._given_out(main(*bound_arguments(free, args, kwargs)))
 
         return call
+
+    def _given_out(self, result: Any) -> Any:
+        return wrapped(result)
+
+
+class GraphExecutor(Executor):
+    """Evaluates as the graph executor does, which gives several results as a list."""
+
+    def _given_out(self, result: Any) -> Any:
+        return list(map(self._given_out, result)) if isinstance(result, tuple) else wrapped(result)
 
 
 def _of_kind(value: Any, type_: Any) -> Any:
@@ -318,7 +328,7 @@ def create_executor(
     ctx: Any = None,
 ) -> Executor:
     """What evaluates programs at once. There is one machine, so the kinds "vm", "graph", "debug" and "aot" differ in their class
-    alone. `ctx` is what `device` was called before 0.8.
+    alone, and "graph" and "aot" give several results as a list. `ctx` is what `device` was called before 0.8.
 
     Raises RuntimeError for another kind, ArgumentError for a device or target that does not exist.
     """
@@ -329,4 +339,5 @@ def create_executor(
         raise RuntimeError(f"unknown execution strategy: {kind}; there are {', '.join(_KINDS)}")
     if kind == "vm":
         return VMExecutor(IRModule() if mod is None else mod, device, target, params)
-    return Executor(mod, device, target, params)
+    made = GraphExecutor if kind in ("graph", "aot") else Executor
+    return made(mod, device, target, params)

@@ -364,19 +364,28 @@ _FUNCTION_FIELDS = ("params", "body", "ret_type", "type_params", "attrs")
 BaseFunc = Function
 
 
-class RefCreate(Expr):
-    """Not supported: Treadle's programs have no memory that changes."""
+class _OfReferences(type):
+    """`RefCreate(x)` is a call of the operator `ref`, which `isinstance` knows again."""
 
-    def __init__(self, *args: object) -> None:
-        raise NotImplementedError(f"relay.{type(self).__name__}: programs here have no references; pass values instead")
+    operator: str
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, Call) and isinstance(instance.op, Op) and instance.op.name == cls.operator
+
+    def __call__(cls, *args: Any) -> Any:
+        return OPERATOR_CALLS[cls.operator](*args)
 
 
-class RefRead(RefCreate):
-    pass
+class RefCreate(metaclass=_OfReferences):
+    operator = "ref"
 
 
-class RefWrite(RefCreate):
-    pass
+class RefRead(metaclass=_OfReferences):
+    operator = "ref_read"
+
+
+class RefWrite(metaclass=_OfReferences):
+    operator = "ref_write"
 
 
 def as_expr(value: Any) -> Expr:

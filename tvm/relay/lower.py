@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,6 +25,7 @@ from . import adt, ty
 from .expr import Call, Constant, Expr, Function, GlobalVar, If, Let, Op, Tuple, TupleGetItem, Var
 from .external import handed_over
 from .loops import WhileLoop, while_loop_of
+from .op.references import CREATE, READ, WRITE, Cell
 from .op.table import ROWS, fields_of, fresh_dim, naming_dims
 from .op.weight_types import weight_types
 from .ty import to_type
@@ -156,6 +157,15 @@ def _unique(names: Sequence[str]) -> list[str]:
     return made
 
 
+def _type_variables(args: Sequence[Expression], expected: Iterable[types.Type | None]) -> None:
+    """Gives variables without a type the one that what they are handed to says, if it is not generic."""
+    for arg, type_ in zip(args, expected, strict=False):
+        if arg.type is not None or not isinstance(arg.atom, ir.Var) or type_ is None:
+            continue
+        if not any(isinstance(each, types.TypeVariable) for each in leaves(type_)):
+            arg.atom, arg.type = ir.Var(arg.atom.name, type_), type_
+
+
 class _Body:
     """Lowers the expressions of one function. What an expression became is remembered: what is shared stays shared."""
 
@@ -167,6 +177,8 @@ class _Body:
         self.kept: list[Expr] = []
         self.root: Expr | None = None  # the function's body, where all of it is known
         self.uses: Counter[int] = Counter()  # of expressions in it, by identity, once somebody asks
+        self.cells: list[Cell] = []  # references that were made
+        self.depth = 0  # functions around what is lowered
 
     def closure(self, source: Function, name: str = "", args: Sequence[Expression] = ()) -> Walk:
         """The function. `args` are what it is called with: parameters without a type have theirs."""
@@ -179,7 +191,9 @@ class _Body:
                 param.atom, param.type = ir.Var(param.atom.name, arg.type), arg.type
         self.variables.update(zip(source.params, params, strict=True))
         self.root = source.body if name else self.root
+        self.depth += 1
         body = yield self.lower(source.body)
+        self.depth -= 1
         result = to_type(source.ret_type)
         if not name and result is not None and any(isinstance(each, types.TypeVariable) for each in leaves(result)):
             result = None
@@ -239,8 +253,42 @@ class _Body:
         return fields_of(value)[expr.index] if is_made else programs.field(value, expr.index)
 
     def if_(self, expr: If) -> Walk:
-        condition, then, otherwise = yield self._many((expr.cond, expr.true_branch, expr.false_branch))
-        return programs.if_(condition, then, otherwise)
+        """What references hold behind the branches is a result of both."""
+        condition, cells = (yield self.lower(expr.cond)), list(self.cells)
+        before, known = [cell.value for cell in cells], self.known
+        results, ends = [], []
+        for branch in (expr.true_branch, expr.false_branch):
+            for cell, value in zip(cells, before, strict=True):
+                cell.value = value
+            self.known = dict(known) if cells else known  # what reads a reference may be shared
+            results.append((yield self.lower(branch)))
+            ends.append([cell.value for cell in cells])
+        self.known = known
+        changed = [place for place, value in enumerate(before) if any(end[place] is not value for end in ends)]
+        if not changed:
+            return programs.if_(condition, *results)
+        pairs = zip(results, ends, strict=True)
+        made = programs.if_(
+            condition, *(programs.tuple_(each, *(end[place] for place in changed)) for each, end in pairs)
+        )
+        for number, place in enumerate(changed, 1):
+            cells[place].value = programs.field(made, number)
+        return programs.field(made, 0)
+
+    def _reference(self, name: str, args: Sequence[Expression]) -> Expression:
+        """Makes, reads or writes a reference."""
+        if name == CREATE:
+            self.cells.append(Cell(args[0], self.depth))
+            return self.cells[-1]
+        cell = args[0]
+        if not isinstance(cell, Cell) or cell.depth != self.depth:
+            raise InferenceError(
+                f"{name}: a reference is followed in the function that makes it alone; hand on values, and return new ones"
+            )
+        if name == READ:
+            return cell.value
+        cell.value = args[1]
+        return programs.tuple_()
 
     def let(self, expr: Let) -> Walk:
         last, placed = yield self._lets(expr)
@@ -257,7 +305,7 @@ class _Body:
                 yield self._recursive(chain.var, chain.value)
             else:
                 self.variables[chain.var] = value = yield self.lower(chain.value)
-                placed += [value] if chain.value.place is not None else []
+                placed += [value] if chain.value.place is not None and not isinstance(value, Cell) else []
                 if isinstance(chain.value, Function):
                     value.name = chain.var.name_hint
                 if value.type is None and value.make is not None:
@@ -283,6 +331,8 @@ class _Body:
     def call(self, expr: Call) -> Walk:
         if isinstance(expr.op, Op):
             args = yield self._many(expr.args)
+            if expr.op.name in (CREATE, READ, WRITE):
+                return self._reference(expr.op.name, args)
             self._type_weights(expr, args)
             if expr.op.name == "nn.bias_add" and (biased := self._biased(expr, args)) is not None:
                 return biased
@@ -292,6 +342,7 @@ class _Body:
                 raise InferenceError(error.message, function=error.function or self.function, node=error.node) from None
         if isinstance(expr.op, adt.Constructor):
             args = yield self._many(expr.args)
+            _type_variables(args, map(to_type, expr.op.inputs))
             return self._constructor(expr.op)(*args)
         if isinstance(expr.op, Var) and expr.op in self.locals:
             local = self.locals[expr.op]
@@ -305,6 +356,8 @@ class _Body:
             self.known[id(expr.op)] = yield self.closure(expr.op, args=args)
             self.kept.append(expr.op)
         callee = yield self.lower(expr.op)
+        if isinstance(callee.type, types.FunctionType):
+            _type_variables(args, callee.type.params)
         return callee(*args)
 
     def _biased(self, call: Call, args: Sequence[Expression]) -> Expression | None:
@@ -336,8 +389,7 @@ class _Body:
         for name, type_ in weight_types(call.op.name, values).items():
             arg = values.get(name)
             if isinstance(arg, Expression) and any(arg is each for each in open_):
-                assert isinstance(arg.atom, ir.Var)
-                arg.atom, arg.type = ir.Var(arg.atom.name, type_), type_
+                _type_variables([arg], [type_])
 
     def function_value(self, expr: Function) -> Walk:
         return (yield self.closure(expr))
@@ -349,10 +401,15 @@ class _Body:
 
     def match(self, expr: adt.Match) -> Walk:
         value = yield self.lower(expr.data)
+        before = [cell.value for cell in self.cells]
         clauses: list[tuple[Any, Expression]] = []
         for clause in expr.clauses:
             pattern = self._pattern(clause.lhs)
             clauses.append((pattern, (yield self.lower(clause.rhs))))
+        if any(cell.value is not held for cell, held in zip(self.cells, before)):  # noqa: B905
+            raise InferenceError(
+                f"{WRITE}: in a clause of a match; let each clause give the new value", function=self.function
+            )
         used = [c.lhs.constructor for c in expr.clauses if isinstance(c.lhs, adt.PatternConstructor)]
         made = programs.match_(value, clauses)
         if used:

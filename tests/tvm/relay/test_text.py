@@ -251,7 +251,6 @@ def test_deep_programs_read_back():
         ("meta[relay.Constant][3]", 1, 1, "has 0 entries"),
         ("let %a: Tensor[(99999999999999999999999), int8] = 1; 1", 1, 17, "is not a dimension"),
         ("let %a: Tensor[(1), no] = 1; 1", 1, 21, "is not an element type"),
-        ("ref(1)", 1, 1, "no references"),
         ("/* open", 1, 1, "the comment has no end"),
         ("1 $ 2", 1, 3, "'$' begins no word"),
         ("match (1) { Cons(_) => 1 }", 1, 13, "there is no constructor `Cons`"),

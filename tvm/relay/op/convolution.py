@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ....compiler.builder import programs
 from ....compiler.builder.programs import Expression, op
 from ....formats import dims
 from ....formats.dtypes import DType
 from ....formats.messages.errors import InferenceError
+from ....formats.types import TensorType
 from ..ty import dtype_name
 from .layouts import transformed
-from .table import Tensor, operator, pair, rank_of, said, type_of
+from .table import Tensor, operator, pair, rank_of, said, shape_of, type_of
 
 LETTERS = {1: "W", 2: "HW", 3: "DHW"}  # the axes of space
 
@@ -140,8 +142,17 @@ conv1d_transpose, conv2d_transpose, conv3d_transpose = map(_transposed, (1, 2, 3
 
 def _product(a: Expression, b: Expression, out_dtype: str) -> Expression:
     a, b, kind, cast_to = _kinds(a, b, out_dtype)
-    result = (op.matmul if kind.is_float else op.matmul_integer)(a, b)
+    result = (op.matmul if kind.is_float else op.matmul_integer)(a, _fitted(a, b))
     return result if cast_to is None else op.cast(result, dtype=cast_to)
+
+
+def _fitted(a: Expression, b: Expression) -> Expression:
+    """b with as many rows as a has columns: a run checks where that is not known of b alone."""
+    known = [x.type.shape if isinstance(x.type, TensorType) else () for x in (a, b)]
+    if len(known[1]) < 2 or not known[0] or not isinstance(known[0][-1], int) or isinstance(known[1][-2], int):
+        return b
+    b, (*batch, _, columns) = shape_of(b)
+    return programs.match_shape(b, (*batch, known[0][-1], columns))
 
 
 def _turned(x: Expression) -> Expression:

@@ -67,7 +67,10 @@ def _average(count: int) -> Callable[..., Any]:
         count_include_pad: bool = False,
     ) -> Expression:
         window, counted = (pool_size, strides, dilation, padding), {"count_include_pad": bool(count_include_pad)}
-        return _pool("average_pool", data, count, window, (layout, out_layout), ceil_mode, **counted)
+        own = type_of(data).dtype
+        wide = data if own.is_float else op.cast(data, dtype="float64")  # the mean of integers is cut off
+        made = _pool("average_pool", wide, count, window, (layout, out_layout), ceil_mode, **counted)
+        return made if own.is_float else op.cast(made, dtype=own)
 
     return pooled
 

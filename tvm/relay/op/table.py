@@ -194,7 +194,6 @@ ALWAYS_SHOWN = {
     "nn.upsampling": ("scale_h", "scale_w"),
     "nn.upsampling3d": ("scale_d", "scale_h", "scale_w"),
     "slice_like": ("axes",),
-    "squeeze": ("axis",),
     "strided_slice": ("strides", "axes"),
     "topk": ("k",),
     "transpose": ("axes",),

@@ -16,7 +16,18 @@ from ....formats.dtypes import DType
 from ....formats.messages.errors import InferenceError
 from ..ty import dtype_name
 from .dynamic import broadcast_to_like as _broadcast_to_like
-from .dynamic import computed_bounds, dims_of, full_of, known_length, reshaped_to, sizes_of, sliced_by
+from .dynamic import (
+    computed_bounds,
+    dims_of,
+    full_of,
+    known_length,
+    repeated_to,
+    reshaped_to,
+    sizes_of,
+    sliced_by,
+    squeezed,
+    with_ones,
+)
 from .layouts import transformed
 from .reshaping import new_shape, reverse_shape
 from .table import (
@@ -28,6 +39,7 @@ from .table import (
     behind,
     cut_to,
     like,
+    minus,
     operator,
     operators_in,
     pair,
@@ -58,10 +70,14 @@ def reinterpret(data: Tensor, dtype: str) -> Expression:
 
 
 @operator("expand_dims")
-def expand_dims(data: Tensor, axis: int, num_newaxis: int = 1) -> Expression:
+def expand_dims(data: Tensor, axis: Any, num_newaxis: int = 1) -> Expression:
     """Axes of length 1 in front of an axis."""
     if num_newaxis == 0:
         return data
+    known = as_dims(axis)
+    if known is None:
+        return with_ones(data, axis, num_newaxis)
+    (axis,) = known
     first = axis if axis >= 0 or num_newaxis == 1 else axis + rank_of(data) + 1
     return op.expand_dims(data, axes=[first + place for place in range(num_newaxis)])
 
@@ -77,10 +93,12 @@ def transpose(data: Tensor, axes: Any = None) -> Expression:
 @operator("squeeze")
 def squeeze(data: Tensor, axis: Any = None) -> Expression:
     """Without axes of length 1: these, or all."""
+    known = () if axis is None else as_dims(axis)
+    if known is None:
+        return squeezed(data, axis)
+    axes = [int(each) for each in known]
     if axis is None:
         axes = [place for place, dim in enumerate(type_of(data).shape) if dim == 1]
-    else:
-        axes = [int(each) for each in (axis if isinstance(axis, (list, tuple)) else [axis])]
     return op.squeeze(data, axes=axes) if axes else data
 
 
@@ -281,7 +299,7 @@ def where(condition: Tensor, x: Tensor, y: Tensor) -> Expression:
 @operator("broadcast_to")
 def broadcast_to(data: Tensor, shape: Any) -> Expression:
     """The tensor, axes of length 1 repeated."""
-    return full_of(data, shape)
+    return repeated_to(data, shape)
 
 
 @operator("broadcast_to_like")
@@ -337,8 +355,10 @@ def split(data: Tensor, indices_or_sections: Any, axis: int = 0) -> Expression:
         return programs.tuple_(data)
     if isinstance(length, int):
         return op.split(data, axis=given, sizes=[end - start for start, end in bounds])
-    along = {"axes": (axis,), "steps": (1,)}
-    return programs.tuple_(*(op.slice(data, starts=(start,), ends=(end,), **along) for start, end in bounds))
+    if isinstance(indices_or_sections, (int, np.integer)):  # a run checks
+        data = programs.match_shape(data, (*shape[:axis], dims.multiply(part, count), *shape[axis + 1 :]))
+        bounds[-1] = (bounds[-1][0], dims.multiply(part, count))
+    return op.split(data, axis=axis, sizes=[minus(end, start) for start, end in bounds])
 
 
 @operator("strided_slice")

@@ -55,6 +55,12 @@ def _dense(values: Mapping[str, Any]) -> Types:
     return {} if units is None else {"weight": TensorType(data.dtype, (units, data.shape[-1]))}
 
 
+def _matmul(values: Mapping[str, Any]) -> Types:
+    a, units = values["tensor_a"].type, values["units"]
+    shape = (a.shape[-2 if values["transpose_a"] else -1], units)
+    return {} if units is None else {"tensor_b": TensorType(a.dtype, shape[::-1] if values["transpose_b"] else shape)}
+
+
 def _normalisation(*names: str) -> Callable[[Mapping[str, Any]], Types]:
     return lambda values: _vector(values["data"], values["axis"], *names)
 
@@ -86,6 +92,7 @@ _RULES: dict[str, Callable[[Mapping[str, Any]], Types]] = {
     "nn.conv2d_transpose": _conv("HW", transposed=True),
     "nn.conv3d_transpose": _conv("DHW", transposed=True),
     "nn.dense": _dense,
+    "nn.matmul": _matmul,
     "nn.bias_add": _normalisation("bias"),
     "nn.prelu": _normalisation("alpha"),
     "nn.batch_norm": _normalisation("gamma", "beta", "moving_mean", "moving_var"),
@@ -98,7 +105,7 @@ _RULES: dict[str, Callable[[Mapping[str, Any]], Types]] = {
 def weight_types(name: str, values: Mapping[str, Any]) -> Types:
     """The types of an operator's weights, by parameter, as far as the other arguments say them."""
     rule = _RULES.get(name)
-    data = values.get("data")
+    data = values.get("data", values.get("tensor_a"))
     if rule is None or not isinstance(data, Expression) or not isinstance(data.type, TensorType):
         return {}
     return rule(values)

@@ -63,7 +63,6 @@ _BINARY = {
     "!=": ("not_equal", 0),
 }  # the operator, and how strongly it binds
 _ATOMIC = (Constant, GlobalVar, Op, Var, adt.Constructor)  # which are where they are used
-_REFERENCES = ("ref", "ref_read", "ref_write")
 
 
 def parse_module(text: str, module: IRModule | None = None, meta: Mapping[str, Sequence] | None = None) -> IRModule:
@@ -406,8 +405,6 @@ class _Reader:
             return Constant(np.array(token.value == "True"))
         if token.value in self.constructors:
             return self.constructors[token.value]
-        if token.value in _REFERENCES:
-            raise self.stream.error(f"{token.value}: programs here have no references; pass values instead", token)
         if token.value.removeprefix("dyn.") not in ROWS:
             raise self.stream.error(f"there is no operator or constructor {token}", token)
         return _Named(token.value) if self.stream.at_mark("(") else _Named(token.value).op
