@@ -12,7 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any
 
-PACKAGE = Path(__file__).parents[3]
+from . import ROOT as PACKAGE
+from . import write
+
 LISTS = PACKAGE / "native" / "source_lists.py"
 
 # What makes a kernel's record of a definition, object code of a kernel's text, and the engine
@@ -224,5 +226,4 @@ def lists() -> str:
 
 
 if __name__ == "__main__":
-    if LISTS.read_text(encoding="utf-8") != lists():  # other processes may be reading it
-        LISTS.write_text(lists(), encoding="utf-8")
+    write({LISTS: lists()})
