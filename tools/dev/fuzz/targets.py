@@ -248,25 +248,11 @@ def _saved(data: bytes, suffix: str) -> str:
     return str(path)
 
 
-TARGETS: dict[str, Target] = {
-    target.__name__: target
-    for target in (
-        file,
-        sections,
-        assembly,
-        module,
-        definition,
-        onnx,
-        argument,
-        array,
-        constants,
-        params,
-        relay,
-        relax,
-        graph,
-        modules,
-    )
-}
+_FUNCTIONS: tuple[Target, ...] = (
+    *(file, sections, assembly, module, definition, onnx, argument),
+    *(array, constants, params, relay, relax, graph, modules),
+)
+TARGETS = {target.__name__: target for target in _FUNCTIONS}
 
 
 def read_corpus(name: str) -> list[bytes]:

@@ -11,22 +11,8 @@ import numpy as np
 from .sound import EXTERNAL, sound_model
 
 SIZES = (
-    -(1 << 63),
-    -(1 << 31),
-    -2,
-    -1,
-    0,
-    1,
-    2,
-    3,
-    7,
-    1 << 16,
-    1 << 31,
-    (1 << 31) - 1,
-    1 << 40,
-    (1 << 47) - 1,
-    (1 << 62),
-    (1 << 63) - 1,
+    *(-(1 << 63), -(1 << 31), -2, -1, 0, 1, 2, 3, 7),
+    *(1 << 16, 1 << 31, (1 << 31) - 1, 1 << 40, (1 << 47) - 1, 1 << 62, (1 << 63) - 1),
 )
 _FLOATS = (0.0, -1.0, 1e-45, 3e38, float("inf"), float("nan"), 1e9)
 # fmt: off
@@ -460,16 +446,8 @@ def _many_names(random: Random, model: Any, tag: str) -> str:
 
 
 _BOMBS: tuple[Callable[[Random, Any, str], str], ...] = (
-    _large_tensor,
-    _large_tensor,
-    _large_tensor,
-    _long_texts,
-    _long_sequence,
-    _many_rounds,
-    _large_pool,
-    _trees,
-    _picture,
-    _many_names,
+    *(_large_tensor, _large_tensor, _large_tensor, _long_texts, _long_sequence),
+    *(_many_rounds, _large_pool, _trees, _picture, _many_names),
 )
 
 
@@ -563,18 +541,6 @@ def graft(random: Random, model: Any) -> None:
 
 
 CHANGES: tuple[Callable[[Random, Any], None], ...] = (
-    attribute,
-    attribute,
-    names,
-    operator,
-    types,
-    sizes,
-    tensor,
-    sparse,
-    bomb,
-    bomb,
-    nested,
-    whole,
-    graft,
-    graft,
+    *(attribute, attribute, names, operator, types, sizes, tensor),
+    *(sparse, bomb, bomb, nested, whole, graft, graft),
 )
