@@ -147,12 +147,7 @@ def _transposed_shape(spatial: Shape, windows: Sequence[Axis], output_padding: S
 
 
 def _infer_conv_transpose(
-    inputs: Sequence[TensorType],
-    strides: tuple,
-    pads: tuple,
-    dilations: tuple,
-    groups: int,
-    output_padding: tuple,
+    inputs: Sequence[TensorType], strides: tuple, pads: tuple, dilations: tuple, groups: int, output_padding: tuple
 ) -> TensorType:
     x, weight = inputs[0], inputs[1]
     if x.rank < 3 or weight.rank != x.rank:

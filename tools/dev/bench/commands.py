@@ -108,10 +108,7 @@ def measure_call(repeat: int) -> dict[str, Any]:
     session = _onnxruntime(model.SerializeToString())
     np.testing.assert_allclose(function(x).numpy(), session.run(None, {"x": x})[0], rtol=1e-4, atol=1e-5)
     ours, theirs = _interleaved([lambda: function(x).numpy(), lambda: session.run(None, {"x": x})], repeat, calls=200)
-    return {
-        "us_per_call": _median(ours) * 1e6,
-        "onnxruntime_us_per_call": _median(theirs) * 1e6,
-    }
+    return {"us_per_call": _median(ours) * 1e6, "onnxruntime_us_per_call": _median(theirs) * 1e6}
 
 
 def _onnxruntime(model: bytes) -> Any:
@@ -260,11 +257,7 @@ def measure_compile(repeat: int) -> dict[str, Any]:
             first = run_child(_COMPILE_CHILD, model, environment=environment)
             cold.append(first["seconds"])
             warm.append(run_child(_COMPILE_CHILD, model, environment=environment)["seconds"])
-    return {
-        "seconds": _median(cold),
-        "warm_seconds": _median(warm),
-        "primitives": int(first["primitives"]),
-    }
+    return {"seconds": _median(cold), "warm_seconds": _median(warm), "primitives": int(first["primitives"])}
 
 
 _BENCHMARKS: dict[str, tuple[Callable[[int], dict[str, Any]], int]] = {

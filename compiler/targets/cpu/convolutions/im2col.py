@@ -291,10 +291,7 @@ class _Convolution:
         write("w = w_tile")
         if self.is_gathered:
             write("x = matrix + (row - base) * x_row")
-            with (
-                write_chunks(write, tile, "depth", chunk_of(self.depth)) as steps,
-                write.block(f"for step in {steps}"),
-            ):
+            with write_chunks(write, tile, "depth", chunk_of(self.depth)) as steps, write.block(f"for step in {steps}"):
                 channel = f"step // (taps * {BLOCK}) * {BLOCK} + step % {BLOCK}"
                 write_step(write, tile, self.target, mask=write_mask(write, channel) if is_masked else "")
             return

@@ -9,10 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .....compiler.builder.programs import (
-    constant,
-    match_shape,
-)
+from .....compiler.builder.programs import constant, match_shape
 from .....formats import dims
 from .....formats.dims import Dim
 from .....formats.dtypes import DType
