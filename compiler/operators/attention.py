@@ -191,12 +191,8 @@ register(
     attributes=_ATTRIBUTES,
     work=_work,
 )
-register(
-    "rotary",
-    "x cosine sine",
-    _infer_rotary,
-    _rotary,
-    Fusion.OPAQUE,
-    "x cosine + (-second, first) sine, of the halves of x along the last axis: x turned by angles",
-    work=each_input(3),
-)
+# fmt: off
+register("rotary", "x cosine sine", _infer_rotary, _rotary, Fusion.OPAQUE,
+         "x cosine + (-second, first) sine, of the halves of x along the last axis: x turned by angles",
+         work=each_input(3))
+# fmt: on

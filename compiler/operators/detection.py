@@ -117,24 +117,13 @@ def _infer_counted(inputs: Sequence[TensorType], count: Dim) -> TensorType:
     return TensorType(DType.int64, (count, *_infer_listed(inputs).shape[1:]))
 
 
-register(
-    "counted_boxes",
-    "best",
-    _infer_counted,
-    lambda best, count: counted(_listed(best), 0, count),
-    Fusion.OPAQUE,
-    "listed_boxes, where it is known how many there are",
-    attributes={"count": Attribute(Kind.DIM, "of the numbers that are not negative")},
-)
-register(
-    "listed_boxes",
-    "best",
-    _infer_listed,
-    _listed,
-    Fusion.OPAQUE,
-    "[image, class, box] of the numbers that best_boxes gives",
-    data_dependent=True,
-)
+# fmt: off
+register("counted_boxes", "best", _infer_counted, lambda best, count: counted(_listed(best), 0, count), Fusion.OPAQUE,
+         "listed_boxes, where it is known how many there are",
+         attributes={"count": Attribute(Kind.DIM, "of the numbers that are not negative")})
+register("listed_boxes", "best", _infer_listed, _listed, Fusion.OPAQUE,
+         "[image, class, box] of the numbers that best_boxes gives", data_dependent=True)
+# fmt: on
 
 
 # ---- regions ----

@@ -186,35 +186,16 @@ def _conv_transpose(
     return _with_bias(result, bias).astype(x.dtype)
 
 
-register(
-    "matmul",
-    "a b",
-    infer_matmul,
-    matmul,
-    Fusion.ANCHOR,
-    "the matrix product, batched and broadcast as NumPy's",
-    work=of_product,
-)
-register(
-    "conv",
-    "x weight bias?",
-    infer_conv,
-    conv,
-    Fusion.ANCHOR,
-    "convolution of x [N, C, *spatial] with weights [M, C / groups, *kernel], plus a bias [M]",
-    attributes=WINDOW | GROUPS,
-    work=of_convolution,
-)
-register(
-    "conv_transpose",
-    "x weight bias?",
-    _infer_conv_transpose,
-    _conv_transpose,
-    Fusion.ANCHOR,
-    "the transpose (gradient) of convolution: x [N, C, *spatial], weights [C, M / groups, *kernel], a bias [M]",
-    attributes=WINDOW | GROUPS | {"output_padding": _OUTPUT_PADDING},
-    work=of_transposed_convolution,
-)
+# fmt: off
+register("matmul", "a b", infer_matmul, matmul, Fusion.ANCHOR,
+         "the matrix product, batched and broadcast as NumPy's", work=of_product)
+register("conv", "x weight bias?", infer_conv, conv, Fusion.ANCHOR,
+         "convolution of x [N, C, *spatial] with weights [M, C / groups, *kernel], plus a bias [M]",
+         attributes=WINDOW | GROUPS, work=of_convolution)
+register("conv_transpose", "x weight bias?", _infer_conv_transpose, _conv_transpose, Fusion.ANCHOR,
+         "the transpose (gradient) of convolution: x [N, C, *spatial], weights [C, M / groups, *kernel], a bias [M]",
+         attributes=WINDOW | GROUPS | {"output_padding": _OUTPUT_PADDING}, work=of_transposed_convolution)
+# fmt: on
 
 
 def _infer_determinant(inputs: Sequence[TensorType]) -> TensorType:

@@ -81,23 +81,9 @@ def _average_pool(
     return (total / number).astype(x.dtype)
 
 
-register(
-    "max_pool",
-    "x",
-    _infer_max,
-    _max_pool,
-    Fusion.ANCHOR,
-    "the greatest element under each window",
-    attributes=_POOL,
-    work=of_pooling,
-)
-register(
-    "average_pool",
-    "x",
-    _infer_average,
-    _average_pool,
-    Fusion.ANCHOR,
-    "the mean of the elements under each window",
-    attributes=_POOL | _COUNT,
-    work=of_pooling,
-)
+# fmt: off
+register("max_pool", "x", _infer_max, _max_pool, Fusion.ANCHOR,
+         "the greatest element under each window", attributes=_POOL, work=of_pooling)
+register("average_pool", "x", _infer_average, _average_pool, Fusion.ANCHOR,
+         "the mean of the elements under each window", attributes=_POOL | _COUNT, work=of_pooling)
+# fmt: on

@@ -599,28 +599,14 @@ NORMALISING = {
     "case": Attribute(Kind.STRING, "the case that texts get", "none", choices=tuple(CASES)),
     "is_case_sensitive": Attribute(Kind.BOOL, "whether stop words are told from others by their case", False),
 }
-register(
-    "normalize_texts",
-    "x stopwords",
-    _infer_normalized,
-    _normalized,
-    _OPAQUE,
-    "the texts without stop words, in another case; an empty text if none is left",
-    attributes=NORMALISING,
-    data_dependent=True,
-    takes_texts=True,
-)
-register(
-    "match_texts",
-    "x",
-    _infer_matched,
-    _matched,
-    _OPAQUE,
-    "whether a regular expression, of RE2's syntax, matches the whole text",
-    attributes={"expression": Attribute(Kind.STRING, "the regular expression")},
-    takes_texts=True,
-    recalls=True,
-)
+# fmt: off
+register("normalize_texts", "x stopwords", _infer_normalized, _normalized, _OPAQUE,
+         "the texts without stop words, in another case; an empty text if none is left", attributes=NORMALISING,
+         data_dependent=True, takes_texts=True)
+register("match_texts", "x", _infer_matched, _matched, _OPAQUE,
+         "whether a regular expression, of RE2's syntax, matches the whole text",
+         attributes={"expression": Attribute(Kind.STRING, "the regular expression")}, takes_texts=True, recalls=True)
+# fmt: on
 register(
     "tokenize_texts",
     "x expressions",
@@ -640,36 +626,17 @@ register(
     takes_texts=True,
     recalls=True,
 )
-register(
-    "hash_texts",
-    "x",
-    _infer_hash,
-    _hashes,
-    _OPAQUE,
-    "MurmurHash3 of each text's bytes in UTF-8",
-    attributes={"seed": Attribute(Kind.INT, "of the hash", 0)},
-    takes_texts=True,
-)
+# fmt: off
+register("hash_texts", "x", _infer_hash, _hashes, _OPAQUE,
+         "MurmurHash3 of each text's bytes in UTF-8", attributes={"seed": Attribute(Kind.INT, "of the hash", 0)},
+         takes_texts=True)
 register("print_numbers", "x", _infer_print, _printed, _OPAQUE, "numbers as texts", takes_texts=True, takes_bits=True)
-register(
-    "read_numbers",
-    "x",
-    _infer_read,
-    _read,
-    _OPAQUE,
-    "the numbers that texts are",
-    attributes={"dtype": Attribute(Kind.DTYPE, "their element type")},
-    takes_texts=True,
-)
-register(
-    "look_up",
-    "x keys values default",
-    _infer_look_up,
-    _looked_up,
-    _OPAQUE,
-    "the value of each element's key, else the default",
-    recalls=True,
-)
+register("read_numbers", "x", _infer_read, _read, _OPAQUE,
+         "the numbers that texts are", attributes={"dtype": Attribute(Kind.DTYPE, "their element type")},
+         takes_texts=True)
+register("look_up", "x keys values default", _infer_look_up, _looked_up, _OPAQUE,
+         "the value of each element's key, else the default", recalls=True)
+# fmt: on
 register(
     "count_ngrams",
     "x pool places",
