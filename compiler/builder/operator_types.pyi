@@ -705,9 +705,8 @@ class ModelOperators:
 
     def resize(
         self, x: Operand, /, *, axis: int, size: _Dimension,
-        mode: Literal["nearest", "linear", "cubic"] | str = "nearest", scale: float | None = None, coordinates: Literal[
-        "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "tf_half_pixel_for_nn", "align_corners", "asymmetric
-        "] | str = "half_pixel",
+        mode: Literal["nearest", "linear", "cubic"] | str = "nearest", scale: float | None = None,
+        coordinates: Literal["half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "tf_half_pixel_for_nn", "align_corners", "asymmetric"] | str = "half_pixel",
         rounding: Literal["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"] | str = "round_prefer_floor",
         cubic: float = -0.75, exclude_outside: bool = False
     ) -> Expression:

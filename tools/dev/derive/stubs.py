@@ -108,7 +108,9 @@ def _wrapped(name: str, parts: list[str]) -> str:
         return line
     whole = ", ".join(part.replace(" ", "\N{NO-BREAK SPACE}") for part in parts)
     indent = 8 * " "
-    filled = textwrap.fill(whole, _WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+    filled = textwrap.fill(
+        whole, _WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
+    )
     return "\n" + filled.replace("\N{NO-BREAK SPACE}", " ") + "\n    "
 
 
