@@ -81,13 +81,7 @@ def unpack_weights(weight: np.ndarray) -> np.ndarray:
 
 
 def infer_convolution(
-    inputs: Sequence[TensorType],
-    types: tuple[DType, DType],
-    summed: DType,
-    strides: tuple,
-    pads: tuple,
-    dilations: tuple,
-    groups: int,
+    inputs: Sequence[TensorType], types: tuple[DType, DType], summed: DType, groups: int, **window: tuple
 ) -> TensorType:
     """The type of a convolution of a channel-blocked image with packed weights, and what sums start with, if it is given."""
     x, weight = inputs[:2]
@@ -105,5 +99,5 @@ def infer_convolution(
     match_dim(x.shape[1], lift(lambda blocks: dims.multiply(blocks, groups), weight.shape[1]))
     if len(inputs) > 2:
         require_vector(inputs[2], weight.shape[0], "vector")
-    windows = axes(weight.shape[2:-3], strides, pads, dilations)
+    windows = axes(weight.shape[2:-3], **window)
     return TensorType(summed, (x.shape[0], weight.shape[0], *result_shape(x.shape[2:-1], windows), BLOCK))
