@@ -580,21 +580,14 @@ def _codes(pool: np.ndarray, begins: tuple[int, ...]) -> tuple[np.ndarray, _Code
     return tokens, codes
 
 
+# fmt: off
 register("concat_texts", "a b", _infer_concat, _concat, _OPAQUE, "each text of b behind that of a", takes_texts=True)
-register(
-    "split_texts",
-    "x",
-    _infer_split,
-    _split,
-    _OPAQUE,
-    "the parts of each text along a new axis, as many as the most has, empty texts behind; and how many there are",
-    attributes={
-        "delimiter": Attribute(Kind.STRING, "what stands between parts; white space if empty", ""),
-        "most": Attribute(Kind.INT, "how many times a text is split at most; None: as often as possible", None),
-    },
-    data_dependent=True,
-    takes_texts=True,
-)
+register("split_texts", "x", _infer_split, _split, _OPAQUE,
+         "the parts of each text along a new axis, as many as the most has, empty texts behind; and how many there are",
+         attributes={"delimiter": Attribute(Kind.STRING, "what stands between parts; white space if empty", ""),
+                     "most": Attribute(Kind.INT, "how many times a text is split at most; None: as often as possible", None)},
+         data_dependent=True, takes_texts=True)
+# fmt: on
 NORMALISING = {
     "case": Attribute(Kind.STRING, "the case that texts get", "none", choices=tuple(CASES)),
     "is_case_sensitive": Attribute(Kind.BOOL, "whether stop words are told from others by their case", False),
@@ -637,19 +630,12 @@ register("read_numbers", "x", _infer_read, _read, _OPAQUE,
 register("look_up", "x keys values default", _infer_look_up, _looked_up, _OPAQUE,
          "the value of each element's key, else the default", recalls=True)
 # fmt: on
-register(
-    "count_ngrams",
-    "x pool places",
-    _infer_ngrams,
-    _ngrams,
-    _OPAQUE,
-    "how often each row of x has each n-gram of the pool, in the columns `places`",
-    attributes={
-        "begins": Attribute(Kind.INTS, "where in the pool n-grams of 1, 2, … tokens begin"),
-        "least": Attribute(Kind.INT, "tokens of the shortest n-grams that count"),
-        "most": Attribute(Kind.INT, "tokens of the longest ones"),
-        "skips": Attribute(Kind.INT, "how many tokens may be skipped between two of an n-gram, always as many"),
-        "columns": Attribute(Kind.INT, "of the result"),
-    },
-    recalls=True,
-)
+# fmt: off
+register("count_ngrams", "x pool places", _infer_ngrams, _ngrams, _OPAQUE,
+         "how often each row of x has each n-gram of the pool, in the columns `places`",
+         attributes={"begins": Attribute(Kind.INTS, "where in the pool n-grams of 1, 2, … tokens begin"),
+                     "least": Attribute(Kind.INT, "tokens of the shortest n-grams that count"),
+                     "most": Attribute(Kind.INT, "tokens of the longest ones"),
+                     "skips": Attribute(Kind.INT, "how many tokens may be skipped between two of an n-gram, always as many"),
+                     "columns": Attribute(Kind.INT, "of the result")}, recalls=True)
+# fmt: on
