@@ -4,22 +4,13 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
 
 from ...formats.primitive import exactly
 from .. import ir
 from ..ir.effects import Effects
-from .rewriting import Rewriter
+from .rewriting import Rewriter, Rewriting
 
 _SMALL_BYTES = 64  # constants up to this size are compared by value
-
-
-@dataclass(frozen=True)
-class CommonSubexpressions:
-    name: str = "common_subexpressions"
-
-    def __call__(self, module: ir.Module) -> ir.Module:
-        return _Eliminator(module).run()
 
 
 class _Eliminator(Rewriter):
@@ -46,6 +37,10 @@ class _Eliminator(Rewriter):
             return (binding,)
         self.atoms[binding.var] = earlier
         return ()
+
+
+class CommonSubexpressions(Rewriting):
+    name, rewriter = "common_subexpressions", _Eliminator
 
 
 def _identity(expr: ir.Expr) -> tuple[Hashable, ...] | None:

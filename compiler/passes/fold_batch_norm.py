@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,15 +13,7 @@ from ...formats.types import TensorType
 from .. import ir
 from ..named_weights import computed
 from ..operators.table import lookup
-from .rewriting import Rewriter, constant
-
-
-@dataclass(frozen=True)
-class FoldBatchNorm:
-    name: str = "fold_batch_norm"
-
-    def __call__(self, module: ir.Module) -> ir.Module:
-        return _Folder(module).run()
+from .rewriting import Rewriter, Rewriting, constant
 
 
 class _Folder(Rewriter):
@@ -47,6 +38,10 @@ class _Folder(Rewriter):
             self.convolutions[binding.var] = folded
             return (dataclasses.replace(binding, value=folded),)
         return _multiply_and_add(binding, x, scale, shift)
+
+
+class FoldBatchNorm(Rewriting):
+    name, rewriter = "fold_batch_norm", _Folder
 
 
 def _scale_and_shift(call: ir.OperatorCall) -> tuple[ir.Constant, ir.Constant]:

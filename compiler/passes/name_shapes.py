@@ -19,7 +19,6 @@ import dataclasses
 import itertools
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -34,7 +33,7 @@ from ...formats.types import UNKNOWN, ShapeDim, TensorType, TupleType, Type
 from .. import ir
 from ..ir.analysis import dimension_uses
 from ..operators.table import lookup
-from .rewriting import Emitter, constant, tensor_type
+from .rewriting import Emitter, Rewriting, constant, tensor_type
 
 # Data-dependent operators: the comparison with 0 that selects an element, and the
 # operator that takes their number.
@@ -42,14 +41,6 @@ _COUNTED = {"nonzero": ("not_equal", "counted_nonzero"), "listed_boxes": ("great
 
 _MOST_PAIRS = 100  # most pairs of a name and a candidate that are tried for an operator
 _TRIES = 8  # with other sizes, for each size of a name
-
-
-@dataclass(frozen=True)
-class NameShapes:
-    name: str = "name_shapes"
-
-    def __call__(self, module: ir.Module) -> ir.Module:
-        return _Namer(module).run()
 
 
 class _Namer(Emitter):
@@ -233,6 +224,10 @@ class _Namer(Emitter):
         name = next(self.names)
         self.given[name] = len(self.given)
         return dims.variable(name)
+
+
+class NameShapes(Rewriting):
+    name, rewriter = "name_shapes", _Namer
 
 
 def _has_unknown(type_: Type | None) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable, MutableMapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -60,6 +60,16 @@ class Rewriter:
         while isinstance(atom, ir.Var) and atom in self.atoms:
             atom = self.atoms[atom]
         return atom
+
+
+class Rewriting:
+    """A pass without options: the walk of a module by a rewriter."""
+
+    name: ClassVar[str]
+    rewriter: ClassVar[type[Rewriter]]
+
+    def __call__(self, module: ir.Module) -> ir.Module:
+        return self.rewriter(module).run()
 
 
 class Emitter(Rewriter):

@@ -7,7 +7,6 @@ None if it does not apply. A sum with 0 is its other term, also if that is -0.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Union
 
 import numpy as np
@@ -16,17 +15,9 @@ from ...formats.dtypes import DType
 from ...formats.types import UNKNOWN, TensorType, Type
 from .. import ir
 from ..operators.table import Fusion, lookup
-from .rewriting import Rewriter, operator_call
+from .rewriting import Rewriter, Rewriting, operator_call
 
 _Rule = Callable[["_Simplifier", ir.OperatorCall, TensorType], Union[ir.Expr, None]]
-
-
-@dataclass(frozen=True)
-class Simplify:
-    name: str = "simplify"
-
-    def __call__(self, module: ir.Module) -> ir.Module:
-        return _Simplifier(module).run()
 
 
 class _Simplifier(Rewriter):
@@ -68,6 +59,10 @@ class _Simplifier(Rewriter):
         """The call that `atom` is the result of, if it is one of `operator`."""
         made = self.definition(atom)
         return made if isinstance(made, ir.OperatorCall) and made.operator == operator else None
+
+
+class Simplify(Rewriting):
+    name, rewriter = "simplify", _Simplifier
 
 
 def type_of(atom: ir.Atom) -> Type | None:

@@ -11,22 +11,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from ...formats.types import TensorType
 from .. import ir
 from ..operators.shapes import element_count, is_unknown
 from ..operators.table import lookup
 from .patterns import number_of
-from .rewriting import Emitter, operator_call, order_of, tensor_type
-
-
-@dataclass(frozen=True)
-class SplitBatches:
-    name: str = "split_batches"
-
-    def __call__(self, module: ir.Module) -> ir.Module:
-        return _Splitter(module).run()
+from .rewriting import Emitter, Rewriting, operator_call, order_of, tensor_type
 
 
 class _Splitter(Emitter):
@@ -157,6 +148,10 @@ class _Splitter(Emitter):
         if len(shape) > 3 or shape[0] not in (1, element_count(batch)):
             return None
         return self.emit("reshape", atom, shape=(*((1, 1) if shape[0] == 1 else batch), *shape[1:]))
+
+
+class SplitBatches(Rewriting):
+    name, rewriter = "split_batches", _Splitter
 
 
 def _is_merged(source: TensorType, view: TensorType) -> bool:

@@ -8,23 +8,14 @@ of x[batch, token, …] seen as [batch · token, …]. Operators after the view 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from ...formats.types import TensorType
 from .. import ir
 from ..operators.shapes import element_count, is_unknown
 from ..operators.table import Fusion, lookup
-from .rewriting import Emitter, tensor_type
+from .rewriting import Emitter, Rewriting, tensor_type
 
 _Outer = tuple  # the dimensions that rows have
-
-
-@dataclass(frozen=True)
-class SplitRows:
-    name: str = "split_rows"
-
-    def __call__(self, module: ir.Module) -> ir.Module:
-        return _Splitter(module).run()
 
 
 class _Splitter(Emitter):
@@ -77,6 +68,10 @@ class _Splitter(Emitter):
         merged = self.definitions.get(atom)
         source = merged.args[0] if merged is not None and merged.operator == "reshape" else atom
         return source if tensor_type(source).shape == shape else self.emit("reshape", source, shape=shape)
+
+
+class SplitRows(Rewriting):
+    name, rewriter = "split_rows", _Splitter
 
 
 def _parts_rows(source: TensorType, view: TensorType) -> bool:

@@ -9,7 +9,6 @@ looks at. Attention stays whole: a row among few is summed in another order than
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple, Union
 
 import numpy as np
@@ -22,7 +21,7 @@ from .. import ir
 from ..ir.analysis import atoms_in
 from ..operators.shapes import is_unknown
 from ..operators.table import Fusion, lookup
-from .rewriting import Emitter, constant, order_of, tensor_type
+from .rewriting import Emitter, Rewriting, constant, order_of, tensor_type
 
 _PRODUCTS = frozenset({"matmul", "matmul_integer", "matmul_dequantized"})
 _SOFTMAX = frozenset({"softmax", "log_softmax"})  # over one axis; normalisations of layers, over one and all behind it
@@ -48,14 +47,6 @@ class _All:
 
 _ALL = _All()
 _Read = Union[_Rows, _All]
-
-
-@dataclass(frozen=True)
-class UnreadRows:
-    name: str = "unread_rows"
-
-    def __call__(self, module: ir.Module) -> ir.Module:
-        return _Narrower(module).run()
 
 
 class _Narrower(Emitter):
@@ -177,6 +168,10 @@ class _Narrower(Emitter):
         if len(distinct) < rows or (distinct[0] < 0 <= distinct[-1] and not (isinstance(size, int) and rows <= size)):
             return None
         return self.indices.setdefault(vector.value.astype(np.int64).tobytes(), vector)
+
+
+class UnreadRows(Rewriting):
+    name, rewriter = "unread_rows", _Narrower
 
 
 def _names(dim: object) -> set[str]:

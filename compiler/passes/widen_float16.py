@@ -11,26 +11,17 @@ from __future__ import annotations
 import dataclasses
 from collections import ChainMap
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from ...formats.dtypes import DType
 from ...formats.types import TensorType, TupleType, Type
 from .. import ir
 from ..named_weights import computed
 from ..operators.table import Fusion, lookup
-from .rewriting import Emitter, operator_call, tensor_type
+from .rewriting import Emitter, Rewriting, operator_call, tensor_type
 
 # These only move elements: narrow ones, unless all have been computed. New entries of a cache of
 # keys are rounded, so that the cache is not converted back and forth.
 _CARRIERS = frozenset({Fusion.MOVEMENT, Fusion.VIEW})
-
-
-@dataclass(frozen=True)
-class WidenFloat16:
-    name: str = "widen_float16"
-
-    def __call__(self, module: ir.Module) -> ir.Module:
-        return _Widener(module).run()
 
 
 class _Widener(Emitter):
@@ -97,6 +88,10 @@ class _Widener(Emitter):
             self.wide[var] = self.bind(value, _wide_type(var.type), var.name)
             value = operator_call("cast", self.wide[var], dtype=var.type.dtype)
         self.new.append(ir.Binding(var, value, self.origin))
+
+
+class WidenFloat16(Rewriting):
+    name, rewriter = "widen_float16", _Widener
 
 
 def _is_half(type_: Type) -> bool:

@@ -10,7 +10,6 @@ with other users, and those whose padding might count as a token.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from .....formats import dims, strings
@@ -19,17 +18,9 @@ from .....formats.types import TensorType, TupleType
 from .... import ir
 from ....ir.analysis import dimension_uses, expressions
 from ....operators.table import lookup
-from ....passes.rewriting import Emitter, constant, operator_call, tensor_type
+from ....passes.rewriting import Emitter, Rewriting, constant, operator_call, tensor_type
 from .. import text_tables
 from ..operators.text_counts import MOST_TOKENS
-
-
-@dataclass(frozen=True)
-class CountTexts:
-    name: str = "count_texts"
-
-    def __call__(self, module: ir.Module) -> ir.Module:
-        return _Counter(module).run()
 
 
 class _Chain(NamedTuple):
@@ -165,6 +156,10 @@ class _Counter(Emitter):
     def _in_a_row(self, texts: ir.Atom) -> ir.Atom:
         type_ = tensor_type(texts)
         return texts if type_.rank == 1 else self.emit("reshape", texts, shape=type_.shape[:1])
+
+
+class CountTexts(Rewriting):
+    name, rewriter = "count_texts", _Counter
 
 
 def _is(value: object, operator: str) -> bool:

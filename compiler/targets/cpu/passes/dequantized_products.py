@@ -17,7 +17,7 @@ import numpy as np
 from .....formats.primitive import PrimitiveDefinition
 from .... import ir
 from ....operators.table import lookup
-from ....passes.rewriting import Emitter, constant, operator_call, tensor_type
+from ....passes.rewriting import Emitter, Rewriting, constant, operator_call, tensor_type
 from ..operators.dequantized import PACKINGS, Packing
 from ..operators.packing import pack_matrix
 from .dequantized_rows import rows
@@ -26,14 +26,6 @@ _BYTES = (np.int8, np.uint8)
 _LONGEST = 128  # most rows of a group: longer groups have coarser rounding, and less exact sums
 # Operators that only move elements.
 _LAYOUT = frozenset({"reshape", "permute_dims", "expand_dims", "squeeze", "slice", "broadcast_to"})
-
-
-@dataclass(frozen=True)
-class DequantizedProducts:
-    name: str = "dequantized_products"
-
-    def __call__(self, module: ir.Module) -> ir.Module:
-        return _Walk(module).run()
 
 
 @dataclass(frozen=True)
@@ -125,6 +117,10 @@ class _Walk(Emitter):
         arrays = [self._elements(arg) for arg in call.args]
         known = [array for array in arrays if array is not None]
         return _evaluated(call, known) if len(known) == len(arrays) else None
+
+
+class DequantizedProducts(Rewriting):
+    name, rewriter = "dequantized_products", _Walk
 
 
 def _evaluated(call: ir.OperatorCall, arrays: Sequence[np.ndarray]) -> np.ndarray:

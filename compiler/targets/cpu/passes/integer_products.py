@@ -19,19 +19,11 @@ import numpy as np
 from .....formats.dtypes import DType
 from .... import ir
 from ....operators.table import lookup
-from ....passes.rewriting import Emitter, constant, operator_call, tensor_type
+from ....passes.rewriting import Emitter, Rewriting, constant, operator_call, tensor_type
 from . import pack_integers
 
 _BYTES = frozenset({DType.int8, DType.uint8})
 _MOST_TERMS = 3  # of a sum of products of integers
-
-
-@dataclass(frozen=True)
-class IntegerProducts:
-    name: str = "integer_products"
-
-    def __call__(self, module: ir.Module) -> ir.Module:
-        return _Walk(module).run()
 
 
 @dataclass(frozen=True)
@@ -114,6 +106,10 @@ class _Walk(Emitter):
         if isinstance(atom, ir.Constant) and atom.array.dtype == np.float32:
             return _Linear((), atom.value.astype(np.float64))
         return self.linear.get(atom)
+
+
+class IntegerProducts(Rewriting):
+    name, rewriter = "integer_products", _Walk
 
 
 # ---- rules ----

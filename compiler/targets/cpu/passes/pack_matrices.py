@@ -8,7 +8,6 @@ import contextlib
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,19 +17,11 @@ from .....formats.types import UNKNOWN
 from .... import ir
 from ....ir.analysis import expressions
 from ....named_weights import computed
-from ....passes.rewriting import Emitter, constant, operator_call, order_of, tensor_type
+from ....passes.rewriting import Emitter, Rewriting, constant, operator_call, order_of, tensor_type
 from .. import costs
 from . import pack_integers
 
 _SOME = 4096  # elements, of which one will tell in most cases
-
-
-@dataclass(frozen=True)
-class PackMatrices:
-    name: str = "pack_matrices"
-
-    def __call__(self, module: ir.Module) -> ir.Module:
-        return _Packer(module).run()
 
 
 class _Packer(Emitter):
@@ -128,6 +119,10 @@ class _Packer(Emitter):
             return None
         axes = (*axes[:-2], axes[-1], axes[-2])
         return x if axes == tuple(range(rank)) else self.emit("permute_dims", x, axes=axes)
+
+
+class PackMatrices(Rewriting):
+    name, rewriter = "pack_matrices", _Packer
 
 
 def _types_of_16_bits() -> tuple[DType, ...]:

@@ -11,7 +11,7 @@ view, so that it joins the product's kernel.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from .....formats import dims
@@ -20,7 +20,7 @@ from .... import ir
 from ....named_weights import computed
 from ....operators.shapes import integer
 from ....operators.table import Fusion, lookup
-from ....passes.rewriting import Emitter, operator_call, tensor_type
+from ....passes.rewriting import Emitter, Rewriting, operator_call, tensor_type
 from .. import costs
 from .layout_blocker import is_image, likely_size, moves_channels
 
@@ -37,14 +37,6 @@ _OF_BLOCKS = frozenset(
         "resize",
     }
 )
-
-
-@dataclass(frozen=True)
-class PointwiseProducts:
-    name: str = "pointwise_products"
-
-    def __call__(self, module: ir.Module) -> ir.Module:
-        return _Walk(module).run()
 
 
 class _Walk(Emitter):
@@ -121,6 +113,10 @@ class _Walk(Emitter):
         if isinstance(atom, ir.Constant):
             return computed("reshape", atom, shape=tuple(integer(size) for size in shape))
         return self.emit("reshape", atom, shape=shape)
+
+
+class PointwiseProducts(Rewriting):
+    name, rewriter = "pointwise_products", _Walk
 
 
 def _flat(shape: Sequence[ShapeDim], groups: int) -> tuple[ShapeDim, ...]:

@@ -26,18 +26,10 @@ from ....ir.analysis import expressions
 from ....operators.shapes import integer
 from ....operators.table import lookup
 from ....operators.windows import Axis, axes
-from ....passes.rewriting import Emitter, tensor_type
+from ....passes.rewriting import Emitter, Rewriting, tensor_type
 from .. import costs
 from ..operators.packing import BLOCK
 from ..operators.winograd import WINDOW_SIZE
-
-
-@dataclass(frozen=True)
-class TransposedConvolutions:
-    name: str = "transposed_convolutions"
-
-    def __call__(self, module: ir.Module) -> ir.Module:
-        return _Splitter(module).run()
 
 
 @dataclass(frozen=True)
@@ -254,6 +246,10 @@ class _Splitter(Emitter):
         whole = self.emit("depth_to_space", apart, blocks=strides)
         _, depth, *size = tensor_type(whole).shape
         return self.emit("reshape", whole, shape=(n, groups * integer(depth), *size))
+
+
+class TransposedConvolutions(Rewriting):
+    name, rewriter = "transposed_convolutions", _Splitter
 
 
 def _is_faster_as_product(x: TensorType, weight: TensorType, type_: TensorType, phases: list[_Phases]) -> bool:
