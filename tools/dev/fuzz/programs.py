@@ -70,10 +70,14 @@ def setting_of(seed: int, number: int, off: bool) -> Setting:
 def try_program(seed: int, number: int, off: bool = False) -> str:
     """What comes of a program: a kind, or "finding: …"."""
     setting = setting_of(seed, number, off)
-    kind = "native" if setting.native else "planned"
+    return tried(setting, lambda: try_sample(sample_of(seed, number), setting, Random(f"{seed} {number} run")))
+
+
+def tried(setting: Setting, act: Callable[[], str]) -> str:
+    """What comes of a trial, of the kind of its setting; whatever it raises is a finding."""
     try:
         with using(setting.threads):
-            return f"{kind}: {try_sample(sample_of(seed, number), setting, Random(f'{seed} {number} run'))}"
+            return f"{'native' if setting.native else 'planned'}: {act()}"
     except Finding as finding:
         return f"finding: {setting}: {finding}"
     except Exception as error:
