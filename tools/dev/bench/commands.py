@@ -22,7 +22,7 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -88,7 +88,8 @@ def measure_dispatch(repeat: int) -> dict[str, Any]:
     x = np.float32(1)
     texts = [dispatch_text(instructions) for instructions in (_INSTRUCTIONS, 0)]
     functions = [VirtualMachine(Executable(parse_assembly(text)))["main"] for text in texts]
-    long, short = _interleaved([partial(function, x) for function in functions], repeat, calls=10)
+    calls = {name: partial(function, x) for name, function in zip(("long", "short"), functions, strict=True)}
+    long, short = race.in_turns(calls, repeat, 10).values()
     return {"ns_per_instruction": (min(long) - min(short)) / _INSTRUCTIONS * 1e9, "instructions": _INSTRUCTIONS}
 
 
@@ -107,7 +108,8 @@ def measure_call(repeat: int) -> dict[str, Any]:
     function = VirtualMachine(compile(model, progress=False))["main"]
     session = _onnxruntime(model.SerializeToString())
     np.testing.assert_allclose(function(x).numpy(), session.run(None, {"x": x})[0], rtol=1e-4, atol=1e-5)
-    ours, theirs = _interleaved([lambda: function(x).numpy(), lambda: session.run(None, {"x": x})], repeat, calls=200)
+    calls = {"ours": lambda: function(x).numpy(), "theirs": lambda: session.run(None, {"x": x})}
+    ours, theirs = race.in_turns(calls, repeat, 200).values()
     return {"us_per_call": _median(ours) * 1e6, "onnxruntime_us_per_call": _median(theirs) * 1e6}
 
 
@@ -117,21 +119,6 @@ def _onnxruntime(model: bytes) -> Any:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-
-
-def _interleaved(functions: Sequence[Callable[[], object]], repeat: int, calls: int) -> list[list[float]]:
-    """Seconds a call of each function, `repeat` times; a slow moment of the machine hits all of them."""
-    for function in functions:
-        for _ in range(calls):
-            function()
-    found: list[list[float]] = [[] for _ in functions]
-    for _ in range(repeat):
-        for times, function in zip(found, functions, strict=True):
-            start = time.perf_counter()
-            for _ in range(calls):
-                function()
-            times.append((time.perf_counter() - start) / calls)
-    return found
 
 
 # ---- a profiler ----

@@ -11,6 +11,7 @@ import math
 import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -113,14 +114,21 @@ def each_count(
     measure: Callable[[Entry, Sequence[str], int], _T],
 ) -> Iterator[_T]:
     """The measurements of each model, ours and the rivals', at each thread count, which is restored at the end."""
-    from .... import get_num_threads, set_num_threads
-
     check_engines(rivals)
-    before = get_num_threads()
-    try:
+    with threads_put_back():
         for entry in entries:
             for threads in threadcounts:
                 yield measure(entry, (OURS, *rivals), threads)
+
+
+@contextmanager
+def threads_put_back() -> Iterator[None]:
+    """Behind this, calls use as many threads as before."""
+    from .... import get_num_threads, set_num_threads
+
+    before = get_num_threads()
+    try:
+        yield
     finally:
         set_num_threads(before)
 
@@ -201,6 +209,17 @@ def interleaved(calls: dict[str, Call], rounds: int) -> dict[str, list[float]]:
     return times
 
 
+def in_turns(calls: Mapping[str, Callable[[], object]], rounds: int, count: int = 1) -> dict[str, list[float]]:
+    """Seconds a call of each, `count` calls in each of so many rounds, without those that come first."""
+    for call in calls.values():
+        _seconds(call, count)
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            times[name].append(_seconds(call, count))
+    return times
+
+
 def await_idle_threads() -> None:
     """Waits until the threads of this process are idle: after a run they look for more work for a while, onnxruntime's for some
     50 ms, and would take the cores from another engine's."""
@@ -212,7 +231,7 @@ def await_idle_threads() -> None:
             return
 
 
-def _seconds(call: Call, count: int) -> float:
+def _seconds(call: Callable[[], object], count: int) -> float:
     start = time.perf_counter()
     for _ in range(count):
         call()
