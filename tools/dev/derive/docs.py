@@ -14,8 +14,7 @@ from ....formats import container, isa, limits, schema
 from ....formats.codec import Choice, Codec, Converted, Record, Sequence
 from ....formats.dtypes import DType
 from ....formats.text import assembly
-from ... import operators
-from . import ROOT, write
+from . import ROOT, operators, write
 
 NOTICE = "<!-- Derived by tools/dev/derive/docs.py; edit the table instead, then run `make docs`. -->\n"
 
