@@ -161,18 +161,9 @@ class _Convolution:
     def _write_sizes(self) -> None:
         write = self.write
         write.inputs(self.node.inputs, "images_at", "weight", "bias")
-        write.sizes(
-            images=self.image[0],
-            pixels=self.pixels,
-            groups=self.groups,
-            channels=self.channels,
-            last_channels=self.last,
-            blocks=self.blocks,
-            taps=self.taps,
-            depth=self.depth,
-            band=self.band,
-            picoseconds=round(self._nanoseconds * 1000),
-        )
+        write.sizes(images=self.image[0], pixels=self.pixels, groups=self.groups, channels=self.channels)
+        write.sizes(last_channels=self.last, blocks=self.blocks, taps=self.taps, depth=self.depth, band=self.band)
+        write.size("picoseconds", round(self._nanoseconds * 1000))
         if self.narrow:
             write_channel_band_sizes(write, self.narrow)
         self.sliding.write_sizes(write)
