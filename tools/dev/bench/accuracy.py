@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .race import OURS, WRONG, check_engines, reason, told, zoo_entries
+from .race import OURS, WRONG, check_engines, errors_of, reason, told, zoo_entries
 
 if TYPE_CHECKING:
     import numpy as np
@@ -138,23 +138,8 @@ def _reference(model: onnx.ModelProto, samples: Sequence[Mapping[str, np.ndarray
 
 def _deviation(found: Sequence[Sequence[np.ndarray]], wanted: Sequence[Sequence[np.ndarray]]) -> Deviation:
     """The errors of the worst output of floats; each is the mean, or the largest, of all inputs'."""
-    errors = [_errors(a, b) for a, b in zip(zip(*found, strict=True), zip(*wanted, strict=True), strict=True)]
+    errors = [errors_of(a, b) for a, b in zip(zip(*found, strict=True), zip(*wanted, strict=True), strict=True)]
     return Deviation(max(rms for rms, _ in errors), max(largest for _, largest in errors))
-
-
-def _errors(found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> tuple[float, float]:
-    """Of one output, for all inputs. Infinite where it has other NaNs or infinities than the reference."""
-    import numpy as np
-
-    got, reference = (np.concatenate([array.ravel() for array in arrays]) for arrays in (found, wanted))
-    finite = np.isfinite(reference)
-    if not np.array_equal(finite, np.isfinite(got)) or not np.array_equal(got[~finite], reference[~finite], True):
-        return math.inf, math.inf
-    difference, size = np.abs(got[finite] - reference[finite].astype(np.float64)), np.abs(reference[finite])
-    if not difference.any():
-        return 0.0, 0.0
-    mean = math.sqrt(float(np.mean(difference**2) / max(np.mean(size.astype(np.float64) ** 2), 1e-300)))
-    return mean, float(difference.max() / max(size.max(), 1e-300))
 
 
 # ---- a model in float64 ----

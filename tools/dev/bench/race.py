@@ -245,20 +245,26 @@ def _quantiles(seconds: Sequence[float]) -> dict[str, float]:
 
 
 def _error(outputs: Sequence[np.ndarray], reference: Sequence[np.ndarray]) -> float:
-    """Infinite for outputs of other shapes, and where one has NaN or an infinity that the other has not."""
-    import numpy as np
-
+    """The largest of all outputs. Infinite for outputs of other shapes."""
     if [array.shape for array in outputs] != [array.shape for array in reference]:
         return math.inf
-    worst = 0.0
-    for a, b in zip(outputs, reference, strict=True):
-        finite = np.isfinite(b)
-        if not np.array_equal(finite, np.isfinite(a)) or not np.array_equal(a[~finite], b[~finite], equal_nan=True):
-            return math.inf
-        if finite.any():
-            difference = np.abs(a[finite].astype(np.float64) - b[finite]).max()
-            worst = max(worst, float(difference) / max(float(np.abs(b[finite]).max()), 1e-30))
-    return worst
+    return max((errors_of([a], [b])[1] for a, b in zip(outputs, reference, strict=True)), default=0.0)
+
+
+def errors_of(found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> tuple[float, float]:
+    """The root mean square of the differences, a share of that of the elements, and the largest, a share of the largest element.
+    Infinite where there are other NaNs or infinities than there should be."""
+    import numpy as np
+
+    got, reference = (np.concatenate([array.ravel() for array in arrays]) for arrays in (found, wanted))
+    finite = np.isfinite(reference)
+    if not np.array_equal(finite, np.isfinite(got)) or not np.array_equal(got[~finite], reference[~finite], True):
+        return math.inf, math.inf
+    difference, size = np.abs(got[finite] - reference[finite].astype(np.float64)), np.abs(reference[finite])
+    if not difference.any():
+        return 0.0, 0.0
+    mean = math.sqrt(float(np.mean(difference**2) / max(np.mean(size.astype(np.float64) ** 2), 1e-300)))
+    return mean, float(difference.max() / max(size.max(), 1e-300))
 
 
 def reason(error: Exception) -> str:
