@@ -9,7 +9,6 @@ matter of luck from input to input, and the largest even more so, so a model is 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -59,10 +58,9 @@ def _ratio(ours: float, theirs: float) -> float:
 
 def accuracy_command(options: argparse.Namespace) -> int:
     """Prints each comparison when it is made."""
-    found = told(compare_models(options.only, options.against, options.repeat or _INPUTS), _line, options)
-    if options.json:
-        print(json.dumps([asdict(comparison) | {"ratios": comparison.ratios} for comparison in found]))
-    else:
+    compared = compare_models(options.only, options.against, options.repeat or _INPUTS)
+    found = told(compared, _line, options, lambda each: asdict(each) | {"ratios": each.ratios})
+    if not options.json:
         within = [max(comparison.ratios) <= _LIMIT for comparison in found if comparison.ratios]
         print(f"\n{sum(within)} of {len(within)} models within {_LIMIT:g} times the first rival's errors")
     return 0

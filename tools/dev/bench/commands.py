@@ -179,10 +179,8 @@ def measure_cold(repeat: int) -> dict[str, Any]:
 def race_command(options: argparse.Namespace) -> int:
     """Prints each race when it is over."""
     found = race.run_races(options.only, options.against, options.threads, options.repeat or race.ROUNDS)
-    races = race.told(found, race_report.line, options)
-    if options.json:
-        print(json.dumps([asdict(each) | {"ratio": each.ratio} for each in races]))
-    else:
+    races = race.told(found, race_report.line, options, lambda each: asdict(each) | {"ratio": each.ratio})
+    if not options.json:
         print("\n" + "\n".join(race_report.summary(races)))
     if options.report:
         race_report.write(options.report, races)
@@ -194,9 +192,7 @@ def race_command(options: argparse.Namespace) -> int:
 
 def memory_command(options: argparse.Namespace) -> int:
     """Models of the zoo, each alone in fresh processes. Exits with 1 if one takes more memory than onnxruntime does."""
-    rows = race.told(measure_memory(race.zoo_entries(options.only), options.repeat or 3), _memory_line, options)
-    if options.json:
-        print(json.dumps(rows))
+    rows = race.told(measure_memory(race.zoo_entries(options.only), options.repeat or 3), _memory_line, options, dict)
     return int(any(row["treadle"] > row["onnxruntime"] for row in rows))
 
 

@@ -8,7 +8,6 @@ the longer one.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -50,11 +49,8 @@ class Decoding:
 
 def decode_command(options: argparse.Namespace) -> int:
     """Prints each model when it is measured."""
-    found = told(
-        measure(options.only or _MODELS, options.against, options.threads, options.repeat or _ROUNDS), _line, options
-    )
-    if options.json:
-        print(json.dumps([asdict(decoding) | {"share": decoding.share} for decoding in found]))
+    found = measure(options.only or _MODELS, options.against, options.threads, options.repeat or _ROUNDS)
+    told(found, _line, options, lambda each: asdict(each) | {"share": each.share})
     return 0
 
 

@@ -7,6 +7,7 @@ compared, so that a fast wrong answer is seen. A model that an engine cannot run
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import textwrap
 import time
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ....formats.messages.errors import TreadleError
 from ...errors import UsageError
@@ -92,13 +93,20 @@ def counts(text: str) -> tuple[int, ...]:
     return counts
 
 
-def told(found: Iterable[_T], line: Callable[[_T], str], options: argparse.Namespace) -> list[_T]:
-    """All that is found. Prints a line for each when it is there, unless JSON is asked for."""
+def told(
+    found: Iterable[_T],
+    line: Callable[[_T], str],
+    options: argparse.Namespace,
+    facts: Callable[[_T], Any] | None = None,
+) -> list[_T]:
+    """All that is found. Prints a line for each when it is there, or, where JSON is asked for, the facts of all."""
     kept = []
     for each in found:
         kept.append(each)
         if not options.json:
             print(line(each), flush=True)
+    if options.json and facts is not None:
+        print(json.dumps(list(map(facts, kept))))
     return kept
 
 
