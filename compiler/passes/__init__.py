@@ -36,6 +36,34 @@ from .text_entries import TextEntries
 from .unread_rows import UnreadRows
 from .widen_float16 import WidenFloat16
 
+__all__ = [
+    "PIPELINE",
+    "CommonSubexpressions",
+    "DeadCode",
+    "FoldBatchNorm",
+    "FoldConstants",
+    "Fuse",
+    "InferTypes",
+    "LambdaLift",
+    "MergeProducts",
+    "Monomorphise",
+    "NameShapes",
+    "Options",
+    "Pass",
+    "Recognise",
+    "Simplify",
+    "SplitBatches",
+    "SplitProducts",
+    "SplitRows",
+    "TextEntries",
+    "Timings",
+    "UnreadRows",
+    "WidenFloat16",
+    "optional_passes",
+    "pipeline",
+    "run",
+]
+
 
 class Pass(Protocol):
     @property
