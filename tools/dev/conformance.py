@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+from onnx import numpy_helper
 
 KINDS = ("node", "simple", "pytorch-operator", "pytorch-converted", "real")
 
@@ -70,8 +72,6 @@ def _of_node(kind: str, test: Any) -> Case:
 
 def _value(value: Any) -> Any:
     """A value of a case that is made by Python code."""
-    import onnx
-
     if isinstance(value, onnx.TensorProto):
         return onnx.numpy_helper.to_array(value)
     if value is None or isinstance(value, (list, tuple)):
@@ -81,8 +81,6 @@ def _value(value: Any) -> Any:
 
 
 def _of_folder(kind: str, test: Any) -> Case:
-    import onnx
-
     folder = Path(test.model_dir)
 
     def sets() -> list[tuple[list[Any], list[Any]]]:
@@ -101,9 +99,6 @@ def _of_folder(kind: str, test: Any) -> Case:
 
 
 def _read(path: Path, type_: Any) -> Any:
-    import onnx
-    from onnx import numpy_helper
-
     content = path.read_bytes()
     if type_.HasField("sequence_type"):
         return numpy_helper.to_list(onnx.SequenceProto.FromString(content))
@@ -114,8 +109,6 @@ def _read(path: Path, type_: Any) -> Any:
 
 def _of_network(kind: str, test: Any) -> Case:
     """A network, of which the package has the model and what it gives for a ramp from 0 to 1."""
-    import onnx
-
     folder = Path(onnx.__file__).parent / "backend/test/data/light"
     path = folder / Path(test.url).name
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from onnx import TensorProto, helper, numpy_helper
 
 from ...compiler.driver import compile
 from ...compiler.targets.cpu.target import host
@@ -35,8 +36,6 @@ _NO_RECORD = b"-"  # too short for a kernel's record: as if there were none
 def model(*, wrong_weight: bool = False, nan: bool = False, rows: int = 4) -> onnx.ModelProto:
     """Twenty blocks of a product, a bias, an activation, a scale, and a sum with the input. `wrong_weight`: one element of
     one product's weights has the wrong sign. `nan`: one block takes the root of what may be negative."""
-    from onnx import TensorProto, helper, numpy_helper
-
     rng = np.random.default_rng(1)
     nodes, weights, x = [], [], "x"
 

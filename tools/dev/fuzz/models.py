@@ -23,6 +23,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import onnx
+from google.protobuf.message import DecodeError
+
 from .... import compile
 from .changes import mutate_bytes
 from .hostile.changes import CHANGES
@@ -48,9 +51,6 @@ class Way:
 
 def make_model(seed: int, number: int, with_cases: bool = True) -> bytes:
     """A changed model. ONNX's own cases take some seconds to make, once: `with_cases` may leave them out."""
-    import onnx
-    from google.protobuf.message import DecodeError
-
     random = Random(f"{seed} {number} models")
     data = sound_model(random, with_cases) if random.random() < 0.9 else random.choice(read_corpus("onnx"))
     if random.random() < 0.15:

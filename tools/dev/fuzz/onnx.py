@@ -19,7 +19,11 @@ from random import Random
 from typing import Any
 
 import numpy as np
+import onnx
 
+from ....compiler.driver import compile_module
+from ....compiler.onnx.importer import from_onnx
+from ....formats.executable import Executable, load
 from ....formats.messages.errors import (
     CompileError,
     IndexOutOfRangeError,
@@ -27,6 +31,7 @@ from ....formats.messages.errors import (
     TreadleError,
     UnsupportedOperatorError,
 )
+from ....vm.machine import VirtualMachine
 from . import runs
 from .programs import BUDGETS, REFUSED, Finding, Setting, setting_of, tried
 from .random_onnx.graphs import Sample, random_graph
@@ -49,9 +54,6 @@ def try_graph(seed: int, number: int, off: bool = False) -> str:
 
 def try_sample(sample: Sample, setting: Setting) -> str:
     """What comes of a graph. Raises Finding for what must not happen."""
-    from ....formats.executable import Executable, load
-    from ....vm.machine import VirtualMachine
-
     if not sample.outputs:
         return "no nodes"
     models = [sample.model, *([sample.fixed()] if sample.has_symbols else [])]
@@ -126,9 +128,6 @@ def _by_reference(sample: Sample, output: str, feeds: dict[str, Array]) -> list[
 
 
 def _program(model: Any, setting: Setting) -> Any:
-    from ....compiler.driver import compile_module
-    from ....compiler.onnx.importer import from_onnx
-
     return compile_module(from_onnx(model), opt_level=setting.level, without=setting.without).program
 
 
@@ -206,8 +205,6 @@ def judged(seed: int, count: int) -> Counter[str]:
 
 
 def _show(options: Namespace, number: int) -> None:
-    import onnx
-
     print(onnx.printer.to_text(sample_of(options.seed, number).model))
 
 

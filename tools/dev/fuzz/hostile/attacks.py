@@ -20,6 +20,8 @@ from random import Random
 from typing import Any
 
 import numpy as np
+import onnx
+from onnx import helper, numpy_helper, parser
 
 from ..... import Executable, TreadleError, VirtualMachine, compile, dis, load
 from .....compiler.ir.text import parse_module
@@ -116,8 +118,6 @@ _NUMBER_TYPES = (
 
 def numbers_as_texts(random: Random) -> Variant:
     """Numbers of texts in files and messages, under whatever type."""
-    import onnx
-
     from ..... import load_params
     from .....compiler.onnx.tensors import to_array
     from .....rpc.values import Reader
@@ -323,9 +323,6 @@ _OPERATORS = (
 
 def shapes(random: Random) -> Variant:
     """Shapes whose product, or a part of it, no array can have."""
-    import onnx
-    from onnx import helper
-
     shape = [random.choice((*SIZES, 0, 0, 1, 2, 1 << 46, (1 << 46) + 1)) for _ in range(random.randrange(1, 5))]
     values = [1] * (math.prod(shape) if 0 <= math.prod(shape) < 9 else random.choice((0, 1, 2)))
     dtype = random.choice((*_TYPES, "string"))
@@ -390,8 +387,6 @@ def _character(random: Random) -> str:
 
 
 def _named_model(random: Random) -> Any:
-    from onnx import parser
-
     model = parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 17]> agraph (float[n, m] x, float[n, m] y) => (float[k, m] z) '
         "{ z = Concat<axis=0>(x, y, x) }"
@@ -447,9 +442,6 @@ def names(random: Random) -> Variant:
 
 def broadcast(random: Random) -> Variant:
     """Sizes of other names, and computed ones, that meet: as NumPy does it, or refused."""
-    import onnx
-    from onnx import helper
-
     texts: list[list[Any]] = []
     rank = random.randrange(1, 4)
     for _ in range(2):
@@ -502,9 +494,6 @@ def broadcast(random: Random) -> Variant:
 
 def versions(random: Random) -> Variant:
     """Sparse weights, existing and unknown versions, inputs of any rank."""
-    import onnx
-    from onnx import helper, numpy_helper
-
     shape = [random.choice((0, 1, 2, 4)) for _ in range(random.randrange(1, 4))]
     size = math.prod(shape)
     count = random.choice((0, 1, min(3, size), size))

@@ -13,6 +13,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from onnx import TensorProto, helper, parser
+
 LARGEST_BYTES = 1 << 14  # of a case of ONNX: changes of weights show little
 _GRAPHS, _STEPS = 200, 4  # random graphs; and of each operator of other domains
 EXTERNAL = "weights.bin"  # 4,096 bytes beside the model, where a model is a file
@@ -197,8 +199,6 @@ def _networks() -> tuple[bytes, ...]:
 @functools.cache
 def _texts() -> tuple[bytes, ...]:
     """Of the texts, also those whose sequences hold tensors of any rank."""
-    from onnx import parser
-
     made = []
     for text in (*TEXTS, *FUNCTIONS):
         model = parser.parse_model(_HEAD + text)
@@ -222,8 +222,6 @@ def _inner(type_: Any) -> Any:
 
 def _external() -> Any:
     """A model whose weights lie beside it."""
-    from onnx import TensorProto, helper
-
     weights = helper.make_tensor("w", 1, [16, 8], b"\0" * 512, raw=True)
     weights.ClearField("raw_data")
     weights.data_location = TensorProto.EXTERNAL
