@@ -14,10 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from .race import OURS, WRONG, check_engines, errors_of, reason, told, zoo_entries
 
 if TYPE_CHECKING:
-    import numpy as np
     import onnx
 
     from ..zoo.catalogue import Entry
@@ -119,8 +120,6 @@ def _outputs(
 
 
 def _reference(model: onnx.ModelProto, samples: Sequence[Mapping[str, np.ndarray]]) -> list[list[np.ndarray]]:
-    import numpy as np
-
     from ....compiler.ir.evaluate import evaluate
     from ....compiler.ir.infer import infer_types
     from ....compiler.onnx.importer import from_onnx
@@ -185,7 +184,6 @@ def _widen_nodes(nodes: Any) -> None:
 
 
 def _widen_tensor(tensor: onnx.TensorProto) -> None:
-    import numpy as np
     from onnx import TensorProto, numpy_helper
 
     if tensor.data_type == TensorProto.FLOAT:

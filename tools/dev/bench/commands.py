@@ -26,8 +26,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from ....formats.executable import Executable
+from ....formats.text.assembly import parse_assembly
 from ...least_calls import dispatch_text
 from . import accuracy, decode, depth, race, race_report, scaling, throughput
 from .paged import measure_paged
@@ -37,12 +42,6 @@ if TYPE_CHECKING:
     from ..zoo.catalogue import Entry
 
 _INSTRUCTIONS = 10_000
-
-
-def _median(values: Iterable[float]) -> float:
-    import statistics  # 10 ms, which the other commands of `treadle` need not pay
-
-    return statistics.median(values)
 
 
 def add_commands(commands: Any) -> None:
@@ -79,11 +78,7 @@ def bench_command(options: argparse.Namespace) -> int:
 
 def measure_dispatch(repeat: int) -> dict[str, Any]:
     """The difference between a long program and a short one, an instruction."""
-    import numpy as np
-
     from .... import VirtualMachine
-    from ....formats.executable import Executable
-    from ....formats.text.assembly import parse_assembly
 
     x = np.float32(1)
     texts = [dispatch_text(instructions) for instructions in (_INSTRUCTIONS, 0)]
@@ -98,8 +93,6 @@ def measure_dispatch(repeat: int) -> dict[str, Any]:
 
 def measure_call(repeat: int) -> dict[str, Any]:
     """The MLP 16-64-64-4 on one row, against onnxruntime's `run` in the same process."""
-    import numpy as np
-
     from .... import VirtualMachine, compile
     from ..zoo import mlp
 
@@ -110,7 +103,7 @@ def measure_call(repeat: int) -> dict[str, Any]:
     np.testing.assert_allclose(function(x).numpy(), session.run(None, {"x": x})[0], rtol=1e-4, atol=1e-5)
     calls = {"ours": lambda: function(x).numpy(), "theirs": lambda: session.run(None, {"x": x})}
     ours, theirs = race.in_turns(calls, repeat, 200).values()
-    return {"us_per_call": _median(ours) * 1e6, "onnxruntime_us_per_call": _median(theirs) * 1e6}
+    return {"us_per_call": median(ours) * 1e6, "onnxruntime_us_per_call": median(theirs) * 1e6}
 
 
 def _onnxruntime(model: bytes) -> Any:
@@ -126,8 +119,6 @@ def _onnxruntime(model: bytes) -> Any:
 
 def measure_profiler(repeat: int) -> dict[str, Any]:
     """The cost of a profiler in CPU time: `cost` is the median of neighbouring turns with and without one, less 1."""
-    import numpy as np
-
     from .... import VirtualMachine, compile
     from ....vm.observe.profile import Profiler
     from ..zoo import resnet
@@ -147,9 +138,9 @@ def measure_profiler(repeat: int) -> dict[str, Any]:
         with machine.listening(Profiler()):
             profiled.append(turn())
     return {
-        "cost": _median(with_it / without for with_it, without in zip(profiled, plain, strict=True)) - 1,
-        "ms_per_call": _median(plain) * 1e3,
-        "profiled_ms_per_call": _median(profiled) * 1e3,
+        "cost": median(with_it / without for with_it, without in zip(profiled, plain, strict=True)) - 1,
+        "ms_per_call": median(plain) * 1e3,
+        "profiled_ms_per_call": median(profiled) * 1e3,
     }
 
 
@@ -158,8 +149,6 @@ def measure_profiler(repeat: int) -> dict[str, Any]:
 
 def measure_cold(repeat: int) -> dict[str, Any]:
     """ResNet-50: `seconds` from the first statement of a process to its first result; `wall_seconds` of the process."""
-    import numpy as np
-
     from ..zoo import resnet
     from .children import Contest
 
@@ -167,7 +156,7 @@ def measure_cold(repeat: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         runs = Contest(Path(folder), resnet(50), {"x": image}).run(repeat)
     return {
-        f"{'' if engine == 'treadle' else f'{engine}_'}{key}": _median(run[key] for run in measured)
+        f"{'' if engine == 'treadle' else f'{engine}_'}{key}": median(run[key] for run in measured)
         for engine, measured in runs.items()
         for key in ("seconds", "wall_seconds", "peak_bytes")
     }
@@ -211,7 +200,7 @@ def measure_memory(entries: Iterable[Entry], repeat: int) -> Iterator[dict[str, 
         with tempfile.TemporaryDirectory() as folder:
             runs = Contest(Path(folder), model, inputs(entry, model)).run(repeat)
         yield {"model": entry.name} | {
-            engine: int(_median(run["peak_bytes"] for run in measured)) for engine, measured in runs.items()
+            engine: int(median(run["peak_bytes"] for run in measured)) for engine, measured in runs.items()
         }
 
 
@@ -240,7 +229,7 @@ def measure_compile(repeat: int) -> dict[str, Any]:
             first = run_child(_COMPILE_CHILD, model, environment=environment)
             cold.append(first["seconds"])
             warm.append(run_child(_COMPILE_CHILD, model, environment=environment)["seconds"])
-    return {"seconds": _median(cold), "warm_seconds": _median(warm), "primitives": int(first["primitives"])}
+    return {"seconds": median(cold), "warm_seconds": median(warm), "primitives": int(first["primitives"])}
 
 
 _BENCHMARKS: dict[str, tuple[Callable[[int], dict[str, Any]], int]] = {

@@ -12,6 +12,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from math import prod
 from typing import TYPE_CHECKING
 
 from .race import OURS, each_count, interleaved, prepare, told, zoo_entries
@@ -92,8 +93,6 @@ def _measure(entry: Entry, engines: Sequence[str], threads: int, rounds: int) ->
 
 def weight_bytes(model: onnx.ModelProto) -> int:
     """The bytes of the constants that matrix products read."""
-    from math import prod
-
     import onnx
 
     read = {name for node in model.graph.node if node.op_type in _PRODUCTS for name in node.input}

@@ -10,9 +10,11 @@ import statistics
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    import numpy as np
+import numpy as np
 
+from .race import in_turns, threads_put_back
+
+if TYPE_CHECKING:
     from ....decode.paged_cache import PagedCache
 
 _SEQUENCES, _TOKENS, _HEADS, _KV_HEADS, _SIZE, _PAGE = 8, 1024, 32, 8, 128, 16
@@ -20,11 +22,8 @@ _SEQUENCES, _TOKENS, _HEADS, _KV_HEADS, _SIZE, _PAGE = 8, 1024, 32, 8, 128, 16
 
 def measure_paged(repeat: int) -> dict[str, Any]:
     """Medians of milliseconds a step of all sequences."""
-    import numpy as np
-
     from .... import set_num_threads
     from ...machine_limits import PlainRead
-    from .race import in_turns, threads_put_back
 
     with threads_put_back():
         set_num_threads(1)
@@ -54,8 +53,6 @@ def measure_paged(repeat: int) -> dict[str, Any]:
 
 def _filled() -> PagedCache:
     """The pages of a sequence come in turns with those of the others."""
-    import numpy as np
-
     from ....decode.paged_cache import PagedCache
 
     pages = _SEQUENCES * (_TOKENS // _PAGE + 1)
@@ -72,8 +69,6 @@ def _filled() -> PagedCache:
 
 def _gathered(cache: PagedCache, qkv: np.ndarray) -> np.ndarray:
     """The obvious implementation: each sequence's keys and values side by side, then two products."""
-    import numpy as np
-
     results = []
     for name in range(_SEQUENCES):
         table = cache.sequences[name].pages[: _TOKENS // _PAGE]

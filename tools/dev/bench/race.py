@@ -17,11 +17,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+
 from ....formats.messages.errors import TreadleError
 from ...errors import UsageError
 
 if TYPE_CHECKING:
-    import numpy as np
     import onnx
 
     from ..zoo.catalogue import Entry
@@ -247,8 +248,6 @@ def _seconds(call: Callable[[], object], count: int) -> float:
 
 
 def _quantiles(seconds: Sequence[float]) -> dict[str, float]:
-    import numpy as np
-
     return {name: float(np.percentile(seconds, share)) * 1e3 for name, share in _QUANTILES.items()}
 
 
@@ -262,8 +261,6 @@ def _error(outputs: Sequence[np.ndarray], reference: Sequence[np.ndarray]) -> fl
 def errors_of(found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> tuple[float, float]:
     """The root mean square of the differences, a share of that of the elements, and the largest, a share of the largest element.
     Infinite where there are other NaNs or infinities than there should be."""
-    import numpy as np
-
     got, reference = (np.concatenate([array.ravel() for array in arrays]) for arrays in (found, wanted))
     finite = np.isfinite(reference)
     if not np.array_equal(finite, np.isfinite(got)) or not np.array_equal(got[~finite], reference[~finite], True):

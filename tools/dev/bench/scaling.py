@@ -22,6 +22,10 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from ....formats.executable import Executable
+from ....formats.text.assembly import parse_assembly
 from . import race
 
 if TYPE_CHECKING:
@@ -106,11 +110,7 @@ def _factors_of(scaling: Scaling) -> dict[str, float]:
 
 def start_costs(counts: Sequence[int], rounds: int) -> dict[int, float]:
     """Microseconds that a start costs, by the count of threads."""
-    import numpy as np
-
     from .... import VirtualMachine
-    from ....formats.executable import Executable
-    from ....formats.text.assembly import parse_assembly
 
     function = VirtualMachine(Executable(parse_assembly(_work_text(_CALLS))))["main"]
     x = np.linspace(-3, 3, _ELEMENTS, dtype=np.float32)

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from .throughput import GrpcClients, HttpClient, listening, open_inference, served
 
 _ELEMENTS = 256  # float32: 1 KB
@@ -23,8 +25,6 @@ _CALLS = 200  # a turn
 
 def measure_serve(repeat: int) -> dict[str, Any]:
     """Median microseconds: of the model alone, of a request over HTTP and gRPC, and of one to servers that do nothing."""
-    import numpy as np
-
     from .... import Module, VirtualMachine, compile, function, load, op, var
 
     x = var("x", (1, _ELEMENTS))
