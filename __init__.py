@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 vm.compiler_name = f"{__name__}.compiler.targets.cpu.toolchain.kernels"
 vm.targets = {"emulated": f"{__name__}.compiler.targets.emulated.backend"}
 formats.library_writer = f"{__name__}.tvm.modules.kinds"
+formats.precision_search = f"{__name__}.debug.precision"
 formats.kernel_sources = f"{__name__}.compiler.targets.cpu.kernels.source"
 formats.data_types = f"{__name__}.vm.data_types"
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import gc
+import importlib
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,7 +29,7 @@ from ..formats.host_work import note
 from ..formats.messages.calling import public, told, warn_user
 from ..formats.messages.errors import CompileError, InferenceError, MiscompilationError, VerificationError, naming
 from ..formats.messages.names import near
-from ..formats.program import TARGET, NativeKernel, Program
+from ..formats.program import AUTO, PRECISION, TARGET, NativeKernel, Program
 from ..formats.types import TensorType
 from . import bounds, effort, ir
 from .batch import Batch
@@ -73,6 +74,9 @@ def compile(
     shapes: Mapping[str, Sequence[int | str | None] | int | str] | None = None,
     target: Any = None,
     opt_level: int = OPT_LEVEL,
+    precision: str | Mapping[str, str] | None = None,
+    tolerance: float = 1e-2,
+    samples: Any = None,
     print_after: Iterable[str] = (),
     progress: bool = True,
     embed_native: bool = True,
@@ -102,6 +106,14 @@ def compile(
                   depend on are left out
     target        the CPU that kernels are made for, by default this one
     opt_level     0: what code generation needs, 1: simplification and fusion, 2: layouts too
+    precision     what products and convolutions compute with at opt_level 2: "float32", the default, or "bfloat16": up to twice
+                  as fast where the CPU has instructions for it, with errors of some 0.5 % of a result's largest element. On
+                  others, constant matrices are rounded, and kept in half the bytes. The names of primitives say which are narrow.
+                  {"node": "bfloat16"}: those of these nodes of the model. "auto": as much bfloat16 as `tolerance` allows, by
+                  running the model; `executable.stats` shows what was chosen
+    tolerance     of "auto": the largest error, as a share of the largest element of each output
+    samples       of "auto": arrays by the names of inputs, or a list of such, the last third of which is kept for a check; by
+                  default three from seeds
     print_after   names of passes; the module behind each is printed, large constants left out
     progress      says on standard error what takes long: a progress bar while kernels are built, a line for another step
     embed_native  whether the executable carries the kernels' native code
@@ -121,13 +133,24 @@ def compile(
 
     Raises CompileError (InferenceError, UnsupportedOperatorError, ModelError, CompileBudgetError).
     """
+    others = dict(locals())
+    if precision == AUTO:
+        del others["model"], others["precision"], others["tolerance"], others["samples"]
+        search = importlib.import_module(formats.precision_search)
+        found: Executable = search.compiled(compile, model, others, tolerance, samples)
+        return found
     weights = Weights() if named_weights else None
     with (
         naming("compiling"),
         bounds.bounded(max_seconds, max_memory),
         bounds.telling(progress),
     ):
-        backend = backend_of(target)
+        backend = backend_of(target, precision)
+        if backend.narrowing.is_any and opt_level in (0, 1):
+            raise CompileError(
+                f"precision={backend.narrowing.precision!r} is made with the layouts of opt_level={OPT_LEVEL}; "
+                f"got opt_level={opt_level}"
+            )
         built = _built(model, entry)
         if entry is None:
             entry = (built.entries if built is not None else ()) or "main"
@@ -234,7 +257,15 @@ def compile_module(
         steps = with_placed(pipeline(opt_level, options, without), passes, entries)
         module = run(module, steps, print_after=print_after, timings=timings)
     bounds.step("code generation")
-    generated = generate(module, {"entry": entries[0], "opt_level": str(opt_level), "producer": formats.producer})
+    metadata = {"entry": entries[0], "opt_level": str(opt_level), "producer": formats.producer}
+    if backend.narrowing.is_any:
+        metadata[PRECISION] = backend.narrowing.note
+        if unknown := backend.narrowing.unknown:
+            met = ", ".join(backend.narrowing.met) or "none"
+            raise CompileError(
+                f"precision: no node {unknown[0]!r} may be narrow; these may: {met}{near(unknown[0], backend.narrowing.met)}"
+            )
+    generated = generate(module, metadata)
     program, made = generated.program, generated.constants
     if weights is not None:
         constants, made = weights.kept(program, made)

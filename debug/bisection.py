@@ -86,8 +86,9 @@ class _Search:
 
     def passes(self) -> Bisection:
         from ..compiler.passes import Options, optional_passes, pipeline
+        from ..compiler.targets.choice import backend_of
 
-        options = Options((self.of.function,))
+        options = Options((self.of.function,), backend_of(None, self.of.precision))
         steps = pipeline(self.of.opt_level, options, self.of.without)
         module = self.of.module()
         if not self._is_right(module):

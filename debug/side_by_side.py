@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..formats.messages.calling import public
+from ..formats.program import EXACT
 from ..vm.observe.hooks import Event
 from .bisection import bisected
 from .case import save_case
@@ -42,6 +43,7 @@ def compare(
     opt_level: int = OPT_LEVEL,
     without: Collection[str] = (),
     trust_native: bool = False,
+    precision: str = EXACT,
 ) -> Comparison:
     """Runs a model here and by someone else, and compares every tensor that both make.
 
@@ -55,7 +57,9 @@ def compare(
 
     Raises ArgumentError, MissingPackageError, and what compiling and running raise.
     """
-    of = subject(model, function=function, opt_level=opt_level, without=without, trust_native=trust_native)
+    of = subject(
+        model, function=function, opt_level=opt_level, without=without, trust_native=trust_native, precision=precision
+    )
     values = arguments(of.executable, function, feeds)
     wanted = reference(of, values, _default(of) if against is None else against)
     report = compare_with(of, values, wanted, tolerance)

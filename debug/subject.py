@@ -15,6 +15,7 @@ from ..formats.executable import SUFFIX, Executable, load
 from ..formats.messages.calling import told
 from ..formats.messages.errors import ArgumentError
 from ..formats.messages.names import near
+from ..formats.program import EXACT
 from ..formats.types import TensorType, Type
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Subject:
     trust_native: bool = False
     opt_level: int = OPT_LEVEL  # that the model was compiled with
     without: tuple[str, ...] = ()
+    precision: str = EXACT
 
     @property
     def is_onnx(self) -> bool:
@@ -77,6 +79,7 @@ def subject(
     opt_level: int = OPT_LEVEL,
     without: Collection[str] = (),
     trust_native: bool = False,
+    precision: str = EXACT,
 ) -> Subject:
     """`model` is an executable or the path of one; or what `treadle.compile` takes, which is compiled; or a Subject."""
     if isinstance(model, Subject):
@@ -88,8 +91,10 @@ def subject(
         return Subject(load(model, trust_native=trust_native), None, function, trust_native)
     from ..compiler.driver import compile
 
-    executable = compile(model, entry=function, opt_level=opt_level, without=without, progress=False)
-    return Subject(executable, model, function, False, opt_level, tuple(without))
+    executable = compile(
+        model, entry=function, opt_level=opt_level, without=without, precision=precision, progress=False
+    )
+    return Subject(executable, model, function, False, opt_level, tuple(without), precision)
 
 
 def _of_machine(model: Any) -> Any:
@@ -125,14 +130,14 @@ def is_executable(path: Path) -> bool:
 
 
 def arguments(
-    executable: Executable, function: str, feeds: Mapping[str, Any] | Sequence[Any] | None
+    executable: Executable, function: str, feeds: Mapping[str, Any] | Sequence[Any] | None, seed: int = _SEED
 ) -> dict[str, np.ndarray]:
-    """One array for each parameter, in order: those of `feeds`, by name or position; without feeds random ones, always the same.
+    """One array for each parameter, in order: those of `feeds`, by name or position; without feeds random ones from the seed.
     Raises ArgumentError."""
     ports = executable.inputs(function)
     names = [port.name for port in ports]
     if feeds is None:
-        rng = np.random.default_rng(_SEED)
+        rng = np.random.default_rng(seed)
         return {port.name: _random(rng, port.name, port.type) for port in ports}
     if not isinstance(feeds, Mapping):
         values = [feeds] if isinstance(feeds, np.ndarray) else list(feeds)

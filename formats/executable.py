@@ -221,6 +221,12 @@ class Executable(Suggesting):
         copy._native = _read_only(_by_target("with_native", native))
         return copy
 
+    def with_metadata(self, metadata: Mapping[str, str]) -> Executable:
+        """This executable with these entries of its metadata added, or replaced."""
+        copy = self._copy()
+        copy._program = replace(self.program, metadata={**self.program.metadata, **metadata})
+        return copy
+
     def move_late_bound_consts(self, path: str | os.PathLike, byte_limit: int = 1024) -> Executable:
         """This executable with its constants of `byte_limit` bytes and more moved into the constants file `path`.
 

@@ -63,6 +63,12 @@ class SourceLocation(Readable):
 
 TARGET = "target"  # the metadata's key
 
+# What a program's products and convolutions may be computed with; their sums, and all else, are float32 where the model's are
+EXACT = "float32"
+PRECISIONS = (EXACT, "bfloat16")
+AUTO = "auto"  # as much bfloat16 as a tolerance allows
+PRECISION, PRECISION_REPORT = "precision", "precision_report"  # keys of the metadata
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Program(Readable):

@@ -106,6 +106,7 @@ KERNELS = (
     "compiler/targets/cpu/products/tile.py",
     "compiler/targets/cpu/rows/attention.py",
     "compiler/targets/cpu/rows/attention_operands.py",
+    "compiler/targets/cpu/rows/attention_packing.py",
     "compiler/targets/cpu/rows/cumulative.py",
     "compiler/targets/cpu/rows/extreme.py",
     "compiler/targets/cpu/rows/group.py",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from ..formats.executable import Executable, load
 from ..formats.messages.errors import ArgumentError, FileError
@@ -26,11 +28,17 @@ class Model:
     """An executable that is served. Immutable but for what is counted: another file makes another model."""
 
     def __init__(
-        self, name: str, version: int, path: Path, config: ModelConfig, before: Model | None = None, opt_level: int = 2
+        self,
+        name: str,
+        version: int,
+        path: Path,
+        config: ModelConfig,
+        before: Model | None = None,
+        compiling: Mapping[str, Any] | None = None,
     ) -> None:
         """Loads and verifies the file, or compiles it where it is an ONNX model, and builds its kernels. What was counted of the
         model `before`, whose place it takes, goes on. Raises TreadleError."""
-        executable, self.digest = _read(path, opt_level)
+        executable, self.digest = _read(path, compiling or {})
         machine = VirtualMachine(executable, max_memory=config.max_memory, threads=config.threads)
         self.name, self.version, self.path, self.config = name, version, path, config
         self.machine = machine
@@ -82,13 +90,13 @@ class Model:
         return found
 
 
-def _read(path: Path, opt_level: int) -> tuple[Executable, str]:
+def _read(path: Path, compiling: Mapping[str, Any]) -> tuple[Executable, str]:
     """The executable in a file, or of the model in it, and the file's SHA-256. Raises TreadleError."""
     stamp = stamp_of(path)
     if path.suffix == ONNX:
         from ..compiler.driver import compile
 
-        executable = compile(path, opt_level=opt_level, progress=False, embed_native=False)
+        executable = compile(path, **compiling, progress=False, embed_native=False)
     else:
         executable = load(path, mapped=False)  # overwriting the file must not end the server
         executable.check_constants()

@@ -75,13 +75,13 @@ class Repository:
         *,
         is_explicit: bool = False,
         is_strict: bool = False,
-        opt_level: int = 2,
+        compiling: Mapping[str, Any] | None = None,
     ) -> None:
         """With `is_explicit`, a model is loaded when a client asks for it, else all are, and the folder is followed. `is_strict`
-        is about `is_ready`, `opt_level` about ONNX models. Raises FileError."""
+        is about `is_ready`, `compiling` are `treadle.compile`'s arguments for ONNX models. Raises FileError."""
         self.folder = Path(folder)
         self.config = config or ModelConfig()
-        self.is_explicit, self.is_strict, self.opt_level = is_explicit, is_strict, opt_level
+        self.is_explicit, self.is_strict, self.compiling = is_explicit, is_strict, compiling or {}
         self.failures: dict[str, int] = {}  # by name, how often a file could not be loaded
         self.loads: dict[str, int] = {}  # and how often one was
         self._loading = threading.Lock()
@@ -295,7 +295,7 @@ class Repository:
             self._put(name, versions | {number: _Loaded((), serving, State("READY" if serving else "LOADING"))})
             try:
                 settings = ModelConfig.load(found.config, config or self.config)
-                model = Model(name, number, path, settings, serving, self.opt_level)
+                model = Model(name, number, path, settings, serving, self.compiling)
             except Exception as error:  # whatever the file does to us, the others are served
                 reason = str(error) if isinstance(error, TreadleError) else str(as_serve_error(error))
                 failures.append(reason)

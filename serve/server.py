@@ -53,7 +53,7 @@ class ServerConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     is_explicit: bool = False
     is_strict: bool = False  # readiness: see `Repository.is_ready`
-    opt_level: int = 2  # that ONNX models in the folder are compiled with
+    compiling: Mapping[str, Any] = field(default_factory=dict)  # `treadle.compile`'s arguments for ONNX models
     poll: float = 1.0  # between two looks at the folder
     limits: HttpLimits = field(default_factory=HttpLimits)
     drain: float = 30.0  # that running calls have when the server stops
@@ -99,7 +99,7 @@ class Server:
             config.model,
             is_explicit=config.is_explicit,
             is_strict=config.is_strict,
-            opt_level=config.opt_level,
+            compiling=config.compiling,
         )
         self.service = Service(self.repository)
         self.service.metrics.watch(self.service.scheduler.waiting, self.service.scheduler.running)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import arguments
-from .program_files import HELP, ONNX, add_opt_level, program_file
+from .program_files import HELP, ONNX, add_compile_options, compile_options, program_file
 
 if TYPE_CHECKING:
     from ..debug.comparison import Comparison
@@ -72,7 +72,7 @@ def add_commands(commands: Any) -> None:
     )
     graph.add_argument("--function", metavar="NAME", help="only this function")
     for parser, command in ((source, source_command), (diff, diff_command), (graph, graph_command)):
-        add_opt_level(parser)
+        add_compile_options(parser)
         parser.set_defaults(command=command)
 
 
@@ -253,7 +253,7 @@ def graph_command(options: argparse.Namespace) -> int:
 
 def _opened(name: str, options: argparse.Namespace) -> Executable:
     """An executable; a model is compiled, without kernels."""
-    return program_file(name).executable(opt_level=options.opt_level, progress=False)
+    return program_file(name).executable(**compile_options(options), progress=False)
 
 
 def prepare(options: argparse.Namespace) -> tuple[Subject, dict[str, np.ndarray]]:
@@ -274,7 +274,7 @@ def prepare(options: argparse.Namespace) -> tuple[Subject, dict[str, np.ndarray]
     of = subject(
         model,
         function=options.function,
-        opt_level=options.opt_level,
+        **compile_options(options),
         without=options.without,
         trust_native=options.trust_native,
     )

@@ -7,6 +7,7 @@ import contextlib
 import json
 import sys
 import time
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,10 +16,19 @@ import numpy as np
 
 from ..formats.messages.errors import UnknownPassError
 from ..formats.messages.names import near
+from ..formats.program import AUTO, PRECISIONS
 from ..formats.types import TensorType
 from . import arguments
 from .errors import UsageError
-from .program_files import HELP, STANDARD_INPUT, ProgramFile, add_opt_level, program_file, write_executable
+from .program_files import (
+    HELP,
+    STANDARD_INPUT,
+    ProgramFile,
+    add_compile_options,
+    compile_options,
+    program_file,
+    write_executable,
+)
 
 if TYPE_CHECKING:
     from ..formats.executable import Executable
@@ -75,7 +85,20 @@ def add_commands(commands: Any) -> None:
         help="make the batch symbolic, and the sizes that the exporter wrote down for it; --shape with that name says which axes "
         "are the batch (default: the first of each input)",
     )
-    add_opt_level(compile_)
+    add_compile_options(compile_, (*PRECISIONS, AUTO))
+    compile_.add_argument(
+        "--tolerance",
+        type=float,
+        metavar="SHARE",
+        help="of --precision auto: the largest error, as a share of an output's largest element (default: 0.01)",
+    )
+    compile_.add_argument(
+        "--samples",
+        action="append",
+        default=[],
+        metavar="FILE.npz",
+        help="of --precision auto: arrays by the names of inputs, a file for each sample (default: three from seeds)",
+    )
     compile_.add_argument("--entry", default="main", help="name of the compiled function (default: main)")
     compile_.add_argument("--no-kernels", action="store_true", help="build no native code; the first run will")
     compile_.add_argument(
@@ -131,7 +154,7 @@ def add_dim(parser: argparse.ArgumentParser, text: str) -> None:
 
 def add_call_options(parser: argparse.ArgumentParser) -> None:
     """The options that say which function is called, with what, and how."""
-    add_opt_level(parser)
+    add_compile_options(parser)
     parser.add_argument("--function", default="main", help="the function to call (default: main)")
     parser.add_argument(
         "--input", action="append", default=[], metavar="[NAME=][TYPE=]SOURCE", help="an argument; see below"
@@ -178,6 +201,24 @@ def compile_command(options: argparse.Namespace) -> int:
     return 0
 
 
+def _searched(options: argparse.Namespace) -> dict[str, Any]:
+    """The arguments of a search for a precision. Raises UsageError for those of none."""
+    if options.precision != AUTO and (options.tolerance is not None or options.samples):
+        raise UsageError(f"--tolerance and --samples are of --precision {AUTO}")
+    tolerance = {} if options.tolerance is None else {"tolerance": options.tolerance}
+    return tolerance | ({"samples": list(map(_arrays, options.samples))} if options.samples else {})
+
+
+def _arrays(name: str) -> dict[str, np.ndarray]:
+    """Those of a file of NumPy's, without objects. Raises UsageError."""
+    arguments.require_file(name)
+    try:
+        with np.load(name, allow_pickle=False) as kept:
+            return dict(kept)
+    except (AttributeError, EOFError, OSError, TypeError, ValueError, zipfile.BadZipFile) as error:
+        raise UsageError(f"--samples {name}: expected arrays that numpy.savez has written ({error})") from None
+
+
 def _spilling(output: Path) -> contextlib.AbstractContextManager[None]:
     """Large constants lie in the output's folder meanwhile, if it has one."""
     from ..compiler.codegen.spill import spilling
@@ -201,7 +242,8 @@ def _compiled(file: ProgramFile, options: argparse.Namespace) -> Executable:
         return compile(
             module,
             entry=options.entry,
-            opt_level=options.opt_level,
+            **compile_options(options),
+            **_searched(options),
             print_after=options.print_after,
             embed_native=not options.no_kernels,
             decode_loop=options.decode_loop,
@@ -255,7 +297,7 @@ def open_executable(name: str, options: argparse.Namespace) -> Executable:
     """An executable, loaded, assembled, or compiled with its kernels for the function that the call options name."""
     return program_file(name).executable(
         entry=None if options.function == "main" else options.function,
-        opt_level=options.opt_level,
+        **compile_options(options),
         trust_native=options.trust_native,
         kernels=options.kernels == "build",
     )

@@ -21,7 +21,8 @@ from .program_files import (
     HELP,
     STANDARD_INPUT,
     ProgramFile,
-    add_opt_level,
+    add_compile_options,
+    compile_options,
     program_file,
     write_executable,
 )
@@ -63,13 +64,13 @@ def _add(commands: Any, name: str, function: Any, text: str, files: str = FILES)
     parser.add_argument("file", help=files)
     parser.add_argument("--json", action="store_true", help="print JSON")
     if files is FILES:
-        add_opt_level(parser)
+        add_compile_options(parser)
     parser.set_defaults(command=function)
     return parser
 
 
 def _load(file: ProgramFile, options: argparse.Namespace) -> Executable:
-    return file.executable(opt_level=options.opt_level, progress=False)
+    return file.executable(**compile_options(options), progress=False)
 
 
 def _print_json(value: Any) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import UsageError
-from .program_files import HELP, program_file
+from .program_files import HELP, add_compile_options, compile_options, program_file
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}  # seconds
 _AGE = re.compile(rf"(\d{{1,9}}(?:\.\d{{1,9}})?)([{''.join(_UNITS)}])")
@@ -32,7 +32,7 @@ def add_commands(commands: Any) -> None:
         "it will run on where that is not this one.",
     )
     warmup.add_argument("programs", nargs="*", metavar="program", help=f"{HELP}; or a folder of executables")
-    warmup.add_argument("--opt-level", type=int, choices=(0, 1, 2), default=2, help="how models are compiled")
+    add_compile_options(warmup)
     warmup.set_defaults(command=warmup_command)
     cache = commands.add_parser("cache", help="show the kernel cache, or remove what is in it")
     what = cache.add_mutually_exclusive_group()
@@ -52,7 +52,7 @@ def warmup_command(options: argparse.Namespace) -> int:
     core.engine()
     programs = [each for name in options.programs for each in _programs(name)]
     for program in programs:
-        _build(program, options.opt_level)
+        _build(program, **compile_options(options))
     report = {
         "cache": str(cache.folder),
         "programs": programs,
@@ -75,11 +75,11 @@ def _programs(name: str) -> Sequence[str]:
     return found
 
 
-def _build(name: str, opt_level: int) -> None:
+def _build(name: str, **compiling: Any) -> None:
     """Builds the kernels that a machine of the program would."""
     from .. import VirtualMachine
 
-    VirtualMachine(program_file(name).executable(opt_level=opt_level, kernels=True))
+    VirtualMachine(program_file(name).executable(kernels=True, **compiling))
 
 
 def cache_command(options: argparse.Namespace) -> int:

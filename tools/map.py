@@ -13,7 +13,7 @@ from typing import Any
 from . import arguments
 from .arguments import require_file
 from .errors import UsageError
-from .program_files import HELP, add_opt_level, program_file
+from .program_files import HELP, add_compile_options, compile_options, program_file
 
 COMMANDS = {"Run models": ("map",)}
 
@@ -45,7 +45,7 @@ def add_commands(commands: Any) -> None:
         help="keeps finished batches until all are done, so that the same command goes on where it was (default: OUTPUT.parts)",
     )
     command.add_argument("--quiet", action="store_true", help="no progress")
-    add_opt_level(command)
+    add_compile_options(command)
     command.set_defaults(command=map_command)
 
 
@@ -59,7 +59,7 @@ def map_command(options: argparse.Namespace) -> int:
     start = time.perf_counter()
     executable = program_file(options.model).executable(
         entry=None if options.function == "main" else options.function,
-        opt_level=options.opt_level,
+        **compile_options(options),
         kernels=True,
         progress=not options.quiet,
     )

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..formats.container import LIBRARIES, target_of
 from ..formats.messages.file_kinds import HEAD_BYTES, FileKind, is_text, kind_of, kind_of_whole, told
+from ..formats.program import EXACT, PRECISIONS
 from .arguments import require_file
 from .errors import UsageError
 
@@ -41,8 +42,8 @@ _ADVICE = {  # what the command line does with a file that is not a program
 }
 
 
-def add_opt_level(parser: argparse.ArgumentParser) -> None:
-    """The option that says how much a model is optimised."""
+def add_compile_options(parser: argparse.ArgumentParser, precisions: Sequence[str] = PRECISIONS) -> None:
+    """The options of all commands that compile models: `compile_options` gives their values."""
     parser.add_argument(
         "--opt-level",
         type=int,
@@ -50,6 +51,18 @@ def add_opt_level(parser: argparse.ArgumentParser) -> None:
         default=2,
         help="how a model is compiled: 0 with the needed passes alone, 1 without layouts, 2 with all (the default)",
     )
+    parser.add_argument(
+        "--precision",
+        choices=precisions,
+        default=EXACT,
+        help="what a model's products and convolutions compute with: bfloat16 is faster, with errors of some 0.5 %% "
+        "(default: float32)",
+    )
+
+
+def compile_options(options: argparse.Namespace) -> dict[str, Any]:
+    """Keyword arguments of `treadle.compile`."""
+    return {"opt_level": options.opt_level, "precision": options.precision}
 
 
 @dataclass(frozen=True)
@@ -125,14 +138,15 @@ class ProgramFile:
         self,
         *,
         entry: str | None = None,
-        opt_level: int = 2,
         trust_native: bool = False,
         without: Collection[str] = (),
         kernels: bool = False,
         progress: bool = True,
+        **options: Any,
     ) -> Executable:
-        """Loaded, assembled or compiled: from function `entry` on, by default "main" or, of a text without one, all functions.
-        With `kernels`, what is compiled is built at once. Raises what the kind's reader raises."""
+        """Loaded, assembled or compiled: from function `entry` on, by default "main" or, of a text without one, all functions,
+        as `options` say (`compile_options`). With `kernels`, what is compiled is built at once. Raises what the kind's reader
+        raises."""
         if self.kind in (EXECUTABLE, *_OF_TVM):
             from ..formats.executable import load
 
@@ -143,9 +157,7 @@ class ProgramFile:
 
         module = self.module(entry=entry or "main")
         entries = entry or ("main" if "main" in module.functions else tuple(module.functions))
-        return compile(
-            module, entry=entries, opt_level=opt_level, without=without, embed_native=kernels, progress=progress
-        )
+        return compile(module, entry=entries, without=without, embed_native=kernels, progress=progress, **options)
 
     def _assembled(self) -> Executable:
         from ..formats.executable import Executable

@@ -19,7 +19,15 @@ from typing import IO, Any
 
 from ..formats.messages.terminal import Shown
 from .errors import UsageError
-from .program_files import EXECUTABLE, HELP, STANDARD_INPUT, add_opt_level, program_file, write_executable
+from .program_files import (
+    EXECUTABLE,
+    HELP,
+    STANDARD_INPUT,
+    add_compile_options,
+    compile_options,
+    program_file,
+    write_executable,
+)
 
 SUFFIX = ".trdl"
 _NEEDED = ("uvicorn", "starlette", "prometheus_client", "grpc", "google.protobuf")
@@ -31,7 +39,7 @@ def add_commands(commands: Any) -> None:
     """Adds `serve` to the command line."""
     serve = commands.add_parser("serve", help="serve a folder of executables, or one program, over HTTP and gRPC")
     serve.add_argument("models", help=f"a folder with NAME.trdl or .onnx, or NAME/VERSION/model.trdl; or {HELP}")
-    add_opt_level(serve)
+    add_compile_options(serve)
     serve.add_argument(
         "--host", default="127.0.0.1", help="the address to listen on (default: 127.0.0.1, this host alone)"
     )
@@ -98,7 +106,7 @@ def _serve(options: argparse.Namespace) -> None:
         model=model,
         is_explicit=options.explicit,
         is_strict=options.strict_readiness,
-        opt_level=options.opt_level,
+        compiling=compile_options(options),
         poll=options.poll,
         limits=replace(HttpLimits(), max_body=options.max_body),
         drain=options.drain,
@@ -110,7 +118,7 @@ def _serve(options: argparse.Namespace) -> None:
         remote=_remote(options),
     )
     with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(served_folder(options.models, options.opt_level))
+        folder = stack.enter_context(served_folder(options.models, **compile_options(options)))
         config = replace(config, folder=folder)
         log = None
         if options.access_log:
@@ -134,11 +142,11 @@ def _appended(path: str) -> Iterator[IO[str]]:
 
 
 @contextlib.contextmanager
-def served_folder(name: str, opt_level: int = 2) -> Iterator[Path]:
+def served_folder(name: str, **compiling: Any) -> Iterator[Path]:
     """A folder itself. Of a program, one that holds it alone, under its own name, until the body ends.
 
-    A model is compiled. An executable's file stays where it is: another one in its place is served, too. Raises what reading and
-    compiling raise.
+    A model is compiled, as `compiling` says. An executable's file stays where it is: another one in its place is served, too.
+    Raises what reading and compiling raise.
     """
     if name != STANDARD_INPUT and not os.path.isfile(name):
         yield Path(name)
@@ -152,7 +160,7 @@ def served_folder(name: str, opt_level: int = 2) -> Iterator[Path]:
             if (settings := file.source.with_suffix(".json")).is_file():
                 _link(settings, place.with_suffix(".json"))
         else:
-            write_executable(file.executable(opt_level=opt_level, kernels=True), place)
+            write_executable(file.executable(kernels=True, **compiling), place)
         yield Path(made)
 
 

@@ -99,7 +99,7 @@ class ModelOperators:
         scale: float = 1.0, masked: float = ..., bias_last: bool = False, nan_to_zero: bool = False, repeat: int = 1,
         q_axes: _Integers | None = None, k_axes: _Integers | None = None, v_axes: _Integers | None = None,
         q_part: _Integers | None = None, k_part: _Integers | None = None, v_part: _Integers | None = None,
-        result_axes: _Integers | None = None
+        result_axes: _Integers | None = None, narrow: bool = False
     ) -> Expression:
         """attention(q, k, v, mask?, bias?): softmax(q kᵀ scale + mask) v, of queries [batch …, query, depth], keys and values [batch …, key, depth]; a bias goes with a mask of truth values.
 
@@ -115,6 +115,7 @@ class ModelOperators:
         k_part: (axis, index): k is what a tensor of one more axis has at that index; None: all of it
         v_part: (axis, index): v is what a tensor of one more axis has at that index; None: all of it
         result_axes: the result's axes in the order in which they are stored; None: as they are
+        narrow: whether scaled queries, keys, values and weights that are not normalised yet are rounded to bfloat16
         """
 
     def average_pool(

@@ -38,6 +38,11 @@ _ATTRIBUTES = {
     "result_axes": Attribute(
         Kind.INTS, "the result's axes in the order in which they are stored; None: as they are", None
     ),
+    "narrow": Attribute(
+        Kind.BOOL,
+        "whether scaled queries, keys, values and weights that are not normalised yet are rounded to bfloat16",
+        False,
+    ),
 }
 
 
@@ -103,6 +108,7 @@ def _attention(
     nan_to_zero: bool,
     repeat: int,
     result_axes: tuple | None,
+    narrow: bool,
     **views: Any,
 ) -> np.ndarray:
     queries, keys, values = (
@@ -111,6 +117,8 @@ def _attention(
     )
     if repeat > 1:
         keys, values = (x[..., np.arange(x.shape[-3] * repeat) // repeat, :, :] for x in (keys, values))
+    if narrow:
+        queries, keys, values, scale = _rounded(queries * scale), _rounded(keys), _rounded(values), 1.0
     scores = matmul(queries, np.swapaxes(keys, -1, -2)) * scale
     if bias is not None and not bias_last:
         scores = scores + bias
@@ -118,10 +126,20 @@ def _attention(
         scores = np.where(mask, scores, masked) if mask.dtype == np.bool_ else scores + mask
     if bias is not None and bias_last:
         scores = scores + bias
-    weights = softmax(scores, -1)
+    weights = _rounded_softmax(scores) if narrow else softmax(scores, -1)
     if nan_to_zero:
         weights = np.where(np.isnan(weights), 0, weights)
     return _transposed(matmul(weights, values).astype(q.dtype), result_axes)
+
+
+def _rounded(x: np.ndarray) -> np.ndarray:
+    return x.astype(np.float32).astype(DType.bfloat16.numpy).astype(np.float64)
+
+
+def _rounded_softmax(scores: np.ndarray) -> np.ndarray:
+    with np.errstate(invalid="ignore"):
+        weights = _rounded(np.exp(scores - scores.max(-1, keepdims=True, initial=-np.inf)))
+        return weights / weights.sum(-1, keepdims=True)
 
 
 def _taken(x: np.ndarray, part: tuple[int, int] | None) -> np.ndarray:

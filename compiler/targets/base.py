@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from ...formats import dims
 from ...formats.primitive import PrimitiveDefinition
+from ...formats.program import EXACT
+from ...formats.types import TensorType
+from ..ir import Binding, OperatorCall
+from ..operators.table import lookup
+from ..operators.work import work_of
 
 if TYPE_CHECKING:
     from ...vm.library import Evaluate
@@ -36,8 +42,57 @@ class Costs:
     reads_a_column: int = 0  # elements of the operand, at most, that parts read again for each column of the product
 
 
+class Narrowing:
+    """Which products, convolutions and attentions are computed in bfloat16: all, none, or those of some nodes of the model."""
+
+    def __init__(self, precision: str | Mapping[str, str] = EXACT) -> None:
+        """A precision of `PRECISIONS` for all, or one for each node by its name; other nodes are float32."""
+        self.precision = precision
+        self.met: dict[
+            str, int
+        ] = {}  # nodes that may be narrow → the operations of the plain algorithm, 0 if sizes are open
+
+    @property
+    def is_any(self) -> bool:
+        """Whether anything may be narrow."""
+        values = [self.precision] if isinstance(self.precision, str) else self.precision.values()
+        return any(each != EXACT for each in values)
+
+    def takes(self, binding: Binding, call: OperatorCall, result: TensorType) -> bool:
+        """Whether a binding's call, which could be computed in bfloat16, is."""
+        if not self.is_any:
+            return False
+        node = binding.origin or binding.var.name
+        self.met[node] = self.met.get(node, 0) + _operations(call, result)
+        precision = self.precision
+        return (precision if isinstance(precision, str) else precision.get(node, EXACT)) != EXACT
+
+    @property
+    def note(self) -> str:
+        """For metadata: the precision, or the names of the nodes that are narrow."""
+        return (
+            self.precision if isinstance(self.precision, str) else json.dumps(dict(self.precision), ensure_ascii=False)
+        )
+
+    @property
+    def unknown(self) -> list[str]:
+        """Nodes that were named, and that no pass has met."""
+        return [] if isinstance(self.precision, str) else [name for name in self.precision if name not in self.met]
+
+
+def _operations(call: OperatorCall, result: TensorType) -> int:
+    found = [getattr(arg, "type", None) for arg in call.args]
+    types = [type_ for type_ in (*found, result) if isinstance(type_, TensorType) and type_.is_static]
+    if len(types) <= len(found):
+        return 0
+    operator = lookup(call.operator)
+    return work_of(operator, types[:-1], [result], operator.bind(call.attributes)).defined
+
+
 class Backend(ABC):
     """A target in use: its passes, its kernels, its native code."""
+
+    narrowing: Narrowing
 
     @property
     @abstractmethod
@@ -54,6 +109,10 @@ class Backend(ABC):
         """The target's name in the executables that are made for it, by which a machine finds what computes their primitives
         (`vm.targets`); "" where any machine builds the kernels that it needs."""
         return ""
+
+    @abstractmethod
+    def with_precision(self, precision: str | Mapping[str, str]) -> Backend:
+        """The same target, with products of that precision."""
 
     @abstractmethod
     def passes(self, stage: Stage) -> Sequence[tuple[int, Any]]:

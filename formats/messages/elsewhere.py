@@ -254,8 +254,9 @@ _WORDS = (  # (what others call a parameter or an option, its name here)
 _PARAMETERS = {
     "compile": _by_name(
         {
-            "dtype precision fp16 half float16 bf16 int8 quantize quantization":
-                "the model's own types decide; onnxruntime.transformers.float16 and onnxruntime.quantization write others",
+            "dtype fp16 half float16 bf16 int8 quantize quantization":
+                "the model's own types decide, and precision='bfloat16'; onnxruntime.transformers.float16 and "
+                "onnxruntime.quantization write others",
             "level graph_optimization_level": "opt_level is 0, 1 or 2",
             "disabled_pass disable_passes disabled_optimizers": "without=[…] leaves passes out",
             "cache cache_dir": "TREADLE_CACHE says where kernels are kept",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from typing import Any, Protocol
 
@@ -11,7 +12,7 @@ from .. import container, host_work, sections
 from ..bytecode import function_words, scan
 from ..constants import constant_type
 from ..ports import Ports
-from ..program import LateBoundConstant, Native, Program
+from ..program import PRECISION_REPORT, LateBoundConstant, Native, Program
 from ..weight_table import WeightTable
 from .disassembly import signature
 
@@ -98,7 +99,7 @@ def information_text(facts: dict[str, Any]) -> str:
         loop = ", in a loop: this may be slow" if each["in_loop"] else ""
         lines.append(f"    on the host: {each['name']} ({', '.join(dict.fromkeys(each['operators']))}){nodes}{loop}")
     lines += [
-        f"  {key}: {value}" for key, value in facts["metadata"].items() if key != host_work.NOTE
+        f"  {key}: {value}" for key, value in facts["metadata"].items() if key not in (host_work.NOTE, PRECISION_REPORT)
     ]  # the lines above say it
     return "\n".join(lines)
 
@@ -155,7 +156,30 @@ def statistics_text(executable: Reported) -> str:
         f"  Native code: {_listed([f'{target} (#{n})' for target, n in facts['native'].items()])}",
         "  Sections: " + ", ".join(f"{name} {size_text(size)}" for name, size in facts["sections"].items()),
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *_precision_lines(executable.program.metadata.get(PRECISION_REPORT, "{}"))]) + "\n"
+
+
+def _precision_lines(report: str) -> list[str]:
+    """The table of the nodes that may be narrow, if the compiler has searched for those that are (`debug/precision.py`)."""
+    try:
+        said = json.loads(report)
+        whole = sum(int(work) for _, _, work, _ in said["nodes"]) or 1
+        unseen = "" if said["unseen"] is None else f", {float(said['unseen']):.1e} on those kept for the check"
+        seen, allowed = float(said["error"]), float(said["tolerance"])
+        head = f"  Precision: off by {seen:.1e} on the samples ({said['samples']}){unseen}; allowed {allowed:g}"
+        rows = [
+            f"  {int(work) / whole:6.1%}  {precision:9}  {'' if error is None else f'{float(error):.1e}':>18}  {node}"
+            for node, precision, work, error in said["nodes"]
+        ]
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        OverflowError,
+        RecursionError,
+    ):  # of a file, whose metadata may say anything
+        return []
+    return [head, "    work  precision  error of its group  node", *rows]
 
 
 def _counted(names: list[str]) -> str:

@@ -22,6 +22,7 @@ BY_VARIABLE = {
     "formats/executable.py": "the package says which module links libraries (formats.library_writer)",
     "formats/library.py": "the package says which module shows kernels (formats.kernel_sources)",
     "compiler/operators/table.py": "the compiler says which module has the operators of targets (operators_of_targets)",
+    "compiler/driver.py": "the package says which module runs programs to find their precision (formats.precision_search)",
     "vm/library.py": "the package says which module builds kernels (vm.compiler_name), and which others run them (vm.targets)",
     "tvm/_lazy.py": "the modules that packages of tvm list by name (lazy)",
     "vm/internals.py": "names within Numba and NumPy",

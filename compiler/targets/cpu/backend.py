@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ....formats.primitive import PrimitiveDefinition
-from ..base import Backend, Costs, Stage
+from ....formats.program import EXACT
+from ...passes.common_subexpressions import CommonSubexpressions
+from ..base import Backend, Costs, Narrowing, Stage
 from . import costs, operators  # noqa: F401  (operators join the table)
 from .kernels.lower import supports
 from .passes.count_texts import CountTexts
@@ -20,8 +22,8 @@ from .target import Target
 
 
 class CPU(Backend):
-    def __init__(self, target: Target) -> None:
-        self.target = target
+    def __init__(self, target: Target, precision: str | Mapping[str, str] = EXACT) -> None:
+        self.target, self.narrowing = target, Narrowing(precision)
         self._supported: dict[PrimitiveDefinition, bool] = {}
 
     @property
@@ -32,14 +34,21 @@ class CPU(Backend):
     def costs(self) -> Costs:
         return Costs(costs.ATTENTION_ROW, costs.MERGED_BYTES, costs.PART_WEIGHTS, costs.READS_A_COLUMN)
 
+    def with_precision(self, precision: str | Mapping[str, str]) -> CPU:
+        return CPU(self.target, precision)
+
     def passes(self, stage: Stage) -> Sequence[tuple[int, Any]]:
+        narrowing, multiplies = self.narrowing, bool(self.target.dot_bfloat16)
         passes: dict[Stage, list[tuple[int, Any]]] = {
             Stage.SIMPLIFIED: [(1, TransposedConvolutions()), (1, IntegerProducts()), (1, DequantizedProducts())],
             Stage.RECOGNISED: [(1, CountTexts())],
             Stage.LAYOUT: [
                 (2, PointwiseProducts()),
-                (2, BlockChannels(self.target.block_registers)),
-                (2, PackMatrices()),
+                (2, BlockChannels(self.target.block_registers, narrowing if multiplies else Narrowing())),
+                (2, PackMatrices(narrowing, multiplies)),
+                *(
+                    [(2, CommonSubexpressions())] if narrowing.is_any else []
+                ),  # what several products read is rounded once
             ],
         }
         return passes[stage]

@@ -7,7 +7,7 @@ Executables say what they were made for (`Backend.note`); the machine evaluates 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from ....formats import dims
 from ....formats.messages.calling import public
 from ....formats.messages.errors import CompileError, KernelError, TreadleError
 from ....formats.primitive import PrimitiveDefinition
+from ....formats.program import EXACT
 from ....vm.library import KernelFailed
 from ..base import CHECK_STEPS, Backend, Costs, Stage
 from ..cpu.backend import CPU
@@ -35,10 +36,11 @@ _THREADS = 2  # that parts are split for: races between them are found
 class Emulated(Backend):
     """`cpu` is a name as TREADLE_TARGET has it; "" for the one that programs run on."""
 
-    def __init__(self, cpu: str = "") -> None:
+    def __init__(self, cpu: str = "", precision: str | Mapping[str, str] = EXACT) -> None:
         self._cpu = cpu
         self.target = noted(self.note)
-        self._compiled = CPU(self.target)
+        self._compiled = CPU(self.target, precision)
+        self.narrowing = self._compiled.narrowing
 
     @property
     def note(self) -> str:
@@ -51,6 +53,9 @@ class Emulated(Backend):
     @property
     def costs(self) -> Costs:
         return self._compiled.costs
+
+    def with_precision(self, precision: str | Mapping[str, str]) -> Emulated:
+        return Emulated(self._cpu, precision)
 
     def passes(self, stage: Stage) -> Sequence[tuple[int, Any]]:
         return self._compiled.passes(stage)

@@ -32,7 +32,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ....formats.executable import Executable
+from ....formats.program import EXACT
 from ....formats.text.assembly import parse_assembly
+from ...errors import UsageError
 from ...least_calls import dispatch_text
 from . import accuracy, decode, depth, race, race_report, scaling, throughput
 from .paged import measure_paged
@@ -166,8 +168,12 @@ def measure_cold(repeat: int) -> dict[str, Any]:
 
 
 def race_command(options: argparse.Namespace) -> int:
-    """Prints each race when it is over."""
-    found = race.run_races(options.only, options.against, options.threads, options.repeat or race.ROUNDS)
+    """Prints each race when it is over. Raises UsageError for a report of anything but float32, which its page says it is."""
+    if options.report and options.precision != EXACT:
+        raise UsageError(f"--report is about float32; races of --precision {options.precision} are printed alone")
+    found = race.run_races(
+        options.only, options.against, options.threads, options.repeat or race.ROUNDS, options.precision
+    )
     races = race.told(found, race_report.line, options, lambda each: asdict(each) | {"ratio": each.ratio})
     if not options.json:
         print("\n" + "\n".join(race_report.summary(races)))

@@ -1,6 +1,7 @@
 """The runtimes that `treadle bench models` compares, each behind one function: a model, its inputs, threads → a call.
 
-Every engine is used as its documentation advises for low latency, in float32. A session is made once; the call that is measured
+Every engine is used as its documentation advises for low latency, in float32; with `precision` "bfloat16", Treadle so and
+the others as people install them: OpenVINO then takes bfloat16 where the CPU has it. A session is made once; the measured call
 takes NumPy arrays and gives NumPy arrays.
 """
 
@@ -11,20 +12,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ....formats.program import EXACT
+
 if TYPE_CHECKING:
     import onnx
 
 Feeds = Mapping[str, np.ndarray]
 Call = Callable[[], "list[np.ndarray]"]
-Prepare = Callable[["onnx.ModelProto", Feeds, int], Call]
+Prepare = Callable[["onnx.ModelProto", Feeds, int, str], Call]
 
 
-def treadle(model: onnx.ModelProto, feeds: Feeds, threads: int) -> Call:
+def treadle(model: onnx.ModelProto, feeds: Feeds, threads: int, precision: str) -> Call:
     """Threads are the process's, not the machine's: this sets them."""
     from .... import VirtualMachine, compile, set_num_threads
 
     set_num_threads(threads)
-    function = VirtualMachine(compile(model, progress=False))["main"]
+    function = VirtualMachine(compile(model, precision=precision, progress=False))["main"]
     inputs = tuple(feeds.values())
 
     def call() -> list[np.ndarray]:
@@ -34,8 +37,8 @@ def treadle(model: onnx.ModelProto, feeds: Feeds, threads: int) -> Call:
     return call
 
 
-def onnxruntime(model: onnx.ModelProto, feeds: Feeds, threads: int) -> Call:
-    """All graph optimisations are on by default."""
+def onnxruntime(model: onnx.ModelProto, feeds: Feeds, threads: int, precision: str) -> Call:
+    """All graph optimisations are on by default. It has no kernels of bfloat16."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -45,15 +48,15 @@ def onnxruntime(model: onnx.ModelProto, feeds: Feeds, threads: int) -> Call:
     return lambda: session.run(None, feeds)
 
 
-def openvino(model: onnx.ModelProto, feeds: Feeds, threads: int) -> Call:
-    """In float32: where a CPU has bfloat16, OpenVINO would otherwise compute with 8 bits of precision."""
+def openvino(model: onnx.ModelProto, feeds: Feeds, threads: int, precision: str) -> Call:
+    """In float32 if that is asked for: where a CPU has bfloat16, OpenVINO would otherwise compute with 8 bits of precision."""
     import openvino
 
     core = openvino.Core()
     settings: dict[str, Any] = {
         "PERFORMANCE_HINT": "LATENCY",
-        "INFERENCE_PRECISION_HINT": "f32",
         "INFERENCE_NUM_THREADS": threads,
+        **({"INFERENCE_PRECISION_HINT": "f32"} if precision == EXACT else {}),
     }
     request = core.compile_model(core.read_model(model.SerializeToString()), "CPU", settings).create_infer_request()
     inputs = dict(feeds)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from ....formats.messages.errors import TreadleError
+from ....formats.program import EXACT, PRECISIONS
 from ...errors import UsageError
 
 if TYPE_CHECKING:
@@ -80,6 +81,9 @@ def add_options(bench: argparse.ArgumentParser) -> None:
     group.add_argument("--only", type=_names, default=(), metavar="MODEL,…", help="models of the zoo (default: all)")
     group.add_argument("--against", type=_names, default=RIVALS, metavar="ENGINE,…", help="rivals (default: all)")
     group.add_argument("--threads", type=counts, default=(1, 2), metavar="N,…", help="thread counts (default: 1,2)")
+    group.add_argument(
+        "--precision", choices=PRECISIONS, default=EXACT, help="bfloat16: Treadle so, rivals as they are installed"
+    )
     group.add_argument("--report", metavar="FILE", help="write a page in Markdown, or its part")
 
 
@@ -111,9 +115,11 @@ def told(
     return kept
 
 
-def run_races(models: Sequence[str], rivals: Sequence[str], threadcounts: Iterable[int], rounds: int) -> Iterator[Race]:
+def run_races(
+    models: Sequence[str], rivals: Sequence[str], threadcounts: Iterable[int], rounds: int, precision: str = EXACT
+) -> Iterator[Race]:
     """Races the models of these names, or all. Raises UsageError for a name that is not in the zoo, or no engine's."""
-    return each_count(zoo_entries(models), rivals, threadcounts, partial(_race, rounds=rounds))
+    return each_count(zoo_entries(models), rivals, threadcounts, partial(_race, rounds=rounds, precision=precision))
 
 
 def each_count(
@@ -162,12 +168,12 @@ def _check_names(kind: str, given: Sequence[str], known: Iterable[str]) -> None:
         raise UsageError(f"there is no {kind} {unknown[0]!r}; there are {', '.join(known)}")
 
 
-def _race(entry: Entry, engines: Sequence[str], threads: int, rounds: int) -> Race:
+def _race(entry: Entry, engines: Sequence[str], threads: int, rounds: int, precision: str) -> Race:
     """The engines' sessions live for this race only: their threads and memory must not burden the next."""
     from ..zoo.catalogue import inputs
 
     model = entry.build()
-    calls, outputs, failures = prepare(engines, model, inputs(entry, model), threads)
+    calls, outputs, failures = prepare(engines, model, inputs(entry, model), threads, precision)
     times = interleaved(calls, rounds)
     reference = next((outputs[name] for name in engines if name != OURS and name in outputs), None)
     results = {
@@ -180,7 +186,11 @@ def _race(entry: Entry, engines: Sequence[str], threads: int, rounds: int) -> Ra
 
 
 def prepare(
-    engines: Sequence[str], model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], threads: int
+    engines: Sequence[str],
+    model: onnx.ModelProto,
+    feeds: Mapping[str, np.ndarray],
+    threads: int,
+    precision: str = EXACT,
 ) -> tuple[dict[str, Call], dict[str, list[np.ndarray]], dict[str, str]]:
     """By engine: its call, what this gave, and, of those that cannot run the model, why."""
     from .engines import ENGINES
@@ -190,7 +200,7 @@ def prepare(
     failures: dict[str, str] = {}
     for name in engines:
         try:
-            call = ENGINES[name](model, feeds, threads)
+            call = ENGINES[name](model, feeds, threads, precision)
             outputs[name] = [array.copy() for array in call()]
             calls[name] = call
         except Exception as error:  # whatever a runtime raises: that it cannot run this model is a result

@@ -17,6 +17,7 @@ from ....operators.work import of_integer_convolution, of_product
 from .packing import CHANNELS_EACH, blocks_of, pack_channels, unpack_channels
 from .words import Words, unpack_matrix, unpack_weights
 
+PAIR = 2  # elements of a word
 _WORDS = Words((DType.bfloat16, DType.bfloat16), DType.float32, frozenset({DType.bfloat16, DType.float32}))
 
 

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Union
 
 from .....formats.types import TensorType, TupleType
 from .... import ir
 from ....passes.rewriting import operator_call, tensor_type
+from ...base import Narrowing
 from ..operators.packing import BLOCK
 from ..operators.winograd import WIDE_REGISTERS
 from . import layout_channels, layout_per_channel, pack_integers
@@ -57,15 +58,16 @@ class BlockChannels:
     """`winograd` chooses the convolutions for Winograd's algorithm."""
 
     registers: int = WIDE_REGISTERS  # of a block each
+    narrowing: Narrowing = field(default_factory=Narrowing)
     name: str = "block_channels"
 
     def __call__(self, module: ir.Module) -> ir.Module:
-        return _Walk(module, self.registers).run()
+        return _Walk(module, self.registers, self.narrowing).run()
 
 
 class _Walk(Blocker):
-    def __init__(self, module: ir.Module, registers: int) -> None:
-        super().__init__(module, registers)
+    def __init__(self, module: ir.Module, registers: int, narrowing: Narrowing) -> None:
+        super().__init__(module, registers, narrowing)
         self._slices: dict[ir.Var, list[ir.OperatorCall]] = {}  # of what is split
 
     def block(self, block: ir.Block) -> ir.Block:
@@ -81,6 +83,7 @@ class _Walk(Blocker):
             return (binding,)
         self.calls[binding.var] = call
         self.begin(binding)
+        self.current = binding
         if not isinstance(type_, TensorType):
             layout_channels.split(self, binding.var, call)
             return (*self.new, binding)

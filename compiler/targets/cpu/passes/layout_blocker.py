@@ -12,6 +12,7 @@ from .... import ir
 from ....named_weights import computed
 from ....operators.table import lookup
 from ....passes.rewriting import Emitter, tensor_type
+from ...base import Narrowing
 from .. import costs
 from . import layout_weights
 
@@ -28,9 +29,10 @@ class Apart:
 class Blocker(Emitter):
     """`blocked` maps variables to their channel-blocked forms, in the current block and those around it."""
 
-    def __init__(self, module: ir.Module, registers: int) -> None:
+    def __init__(self, module: ir.Module, registers: int, narrowing: Narrowing) -> None:
         super().__init__(module)
-        self.registers = registers
+        self.registers, self.narrowing = registers, narrowing
+        self.current: ir.Binding
         self.blocked: dict[ir.Var, ir.Var] = {}
         self.calls: dict[ir.Var, ir.OperatorCall] = {}  # calls by their result variables
         self.splits: dict[ir.Atom, ir.Var] = {}  # tuples of parts of images, to those of their blocked parts

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .....formats.dtypes import DType
 from .....formats.types import TensorType
 from .... import ir
 from ....operators.shapes import integer
@@ -82,7 +83,8 @@ def convolution(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> i
     if not it.begins_in_blocks:
         return _of_groups_apart(blocker, it, tiles)
     if tiles is None:
-        return _blocked(blocker, it)
+        is_narrow = isinstance(it.weight, ir.Constant) and blocker.narrowing.takes(blocker.current, call, type_)
+        return (_of_bfloat16 if is_narrow else _blocked)(blocker, it)
     return _winograd(blocker, it, tiles, blocker.as_blocked(it.x), it.weight, _biases(blocker, it))
 
 
@@ -104,6 +106,13 @@ def _blocked(blocker: Blocker, it: _Convolution) -> ir.Var:
         "outputs": it.narrow.outputs if it.narrow else 0,
     }
     return blocker.emit("conv_blocked", blocker.as_blocked(it.x), weights, *biases, **it.attributes, **sizes)
+
+
+def _of_bfloat16(blocker: Blocker, it: _Convolution) -> ir.Var:
+    image = blocker.emit("cast", blocker.as_blocked(it.x), dtype=DType.bfloat16)
+    weights, sizes = blocker.packed("pack_bfloat16_weights", it.weight), {"channels": it.channels // it.groups}
+    biases = _biases(blocker, it)
+    return blocker.emit("conv_bfloat16_blocked", image, weights, *biases, **it.attributes, groups=it.groups, **sizes)
 
 
 # ---- to a few channels ----

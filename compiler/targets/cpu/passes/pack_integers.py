@@ -40,7 +40,7 @@ def product(emitter: Emitter, call: ir.OperatorCall) -> ir.Atom:
     matrix, b_zero = weights
     unsigned, a_zero = as_unsigned(emitter, a, zeros[0])
     panels = constant(lookup("pack_integer_matrix").evaluate([matrix])[0])
-    a_words = _padded(emitter, unsigned, -len(matrix) % WORD)
+    a_words = padded(emitter, unsigned, -len(matrix) % WORD)
     sums: ir.Atom = emitter.emit("matmul_integer_packed", a_words, panels, columns=matrix.shape[1])
     if a_zero is not None:
         columns = matrix.sum(axis=0, dtype=np.int32) - (0 if b_zero is None else len(matrix) * b_zero.value)
@@ -194,7 +194,7 @@ def combined(emitter: Emitter, operator: str, a: ir.Atom, b: ir.Atom) -> ir.Atom
     return emitter.emit(operator, a, b)
 
 
-def _padded(emitter: Emitter, a: ir.Atom, count: int) -> ir.Atom:
+def padded(emitter: Emitter, a: ir.Atom, count: int) -> ir.Atom:
     """a with `count` more elements in each row; their weights are zero."""
     if not count:
         return a

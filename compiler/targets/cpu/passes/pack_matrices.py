@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -17,18 +18,35 @@ from .....formats.types import UNKNOWN
 from .... import ir
 from ....ir.analysis import expressions
 from ....named_weights import computed
-from ....passes.rewriting import Emitter, Rewriting, constant, operator_call, order_of, tensor_type
+from ....passes.rewriting import Emitter, constant, operator_call, order_of, tensor_type
+from ...base import Narrowing
 from .. import costs
+from ..operators.bfloat16 import PAIR
 from . import pack_integers
 
 _SOME = 4096  # elements, of which one will tell in most cases
 
 
+@dataclass(frozen=True)
+class PackMatrices:
+    """Constant matrices that `narrowing` takes are rounded to bfloat16; if the CPU `multiplies` it, so is what they are
+    multiplied with, and what attention multiplies."""
+
+    narrowing: Narrowing = field(default_factory=Narrowing)
+    multiplies: bool = False
+    name: str = "pack_matrices"
+
+    def __call__(self, module: ir.Module) -> ir.Module:
+        return _Packer(module, self).run()
+
+
 class _Packer(Emitter):
-    def __init__(self, module: ir.Module) -> None:
+    def __init__(self, module: ir.Module, options: PackMatrices) -> None:
         super().__init__(module)
+        self.options = options
         self.permutations: dict[ir.Var, ir.OperatorCall] = {}
-        self.panels: dict[ir.Constant, ir.Constant] = {}
+        self.panels: dict[tuple[ir.Constant, bool], ir.Constant] = {}
+        self.pairs: dict[ir.Constant, ir.Constant] = {}
         self.tables: dict[ir.Constant, ir.Constant] = {}
         self.taken: Counter[ir.Atom] = Counter()  # number of gathers from each constant, in the current function
 
@@ -46,6 +64,9 @@ class _Packer(Emitter):
             self.permutations[binding.var] = call
         if call.operator == "take":
             return self._rows_taken(binding, call)
+        if call.operator == "attention" and self._takes(binding, call):
+            narrow = dict(call.attributes) | {"narrow": True}
+            return (dataclasses.replace(binding, value=operator_call("attention", *call.args, **narrow)),)
         if call.operator == "matmul_integer":
             self.begin(binding)
             self.atoms[binding.var] = pack_integers.product(self, call)
@@ -56,9 +77,15 @@ class _Packer(Emitter):
         if self._is_one_column(a, b):
             return self._summed(binding, a, b)
         if isinstance(b, ir.Constant) and b.type.rank == 2 and tensor_type(a).rank > 1:
-            packed = operator_call("matmul_packed", a, self._packed(b), columns=b.array.shape[1])
-            return (dataclasses.replace(binding, value=packed),)
+            self.begin(binding)
+            is_narrow = self._takes(binding, call)
+            product = self._bfloat16(a, b) if is_narrow and self.options.multiplies else self._float32(a, b, is_narrow)
+            return (*self.new, dataclasses.replace(binding, value=product))
         return self._transposed(binding, a, b)
+
+    def _takes(self, binding: ir.Binding, call: ir.OperatorCall) -> bool:
+        is_possible = call.operator == "matmul" or self.options.multiplies
+        return is_possible and self.options.narrowing.takes(binding, call, tensor_type(binding.var))
 
     def _is_one_column(self, a: ir.Atom, b: ir.Atom) -> bool:
         """Whether b is a vector or has one column, and a's rows are contiguous and long."""
@@ -89,10 +116,19 @@ class _Packer(Emitter):
         rows = self.emit("take", narrow, places, **dict(call.attributes))
         return (*self.new, dataclasses.replace(binding, value=operator_call("cast", rows, dtype=DType.float32)))
 
-    def _packed(self, matrix: ir.Constant) -> ir.Constant:
-        if matrix not in self.panels:
-            self.panels[matrix] = _narrowed(computed("pack_matrix", matrix))
-        return self.panels[matrix]
+    def _float32(self, a: ir.Atom, matrix: ir.Constant, is_rounded: bool) -> ir.OperatorCall:
+        if (matrix, is_rounded) not in self.panels:
+            panels = computed("pack_matrix", matrix)
+            if is_rounded:
+                panels = computed("cast", computed("cast", panels, dtype=DType.bfloat16), dtype=DType.float32)
+            self.panels[matrix, is_rounded] = _narrowed(panels)
+        return operator_call("matmul_packed", a, self.panels[matrix, is_rounded], columns=matrix.array.shape[1])
+
+    def _bfloat16(self, a: ir.Atom, matrix: ir.Constant) -> ir.OperatorCall:
+        if matrix not in self.pairs:
+            self.pairs[matrix] = computed("pack_bfloat16_matrix", matrix)
+        pairs = pack_integers.padded(self, self.emit("cast", a, dtype=DType.bfloat16), len(matrix.array) % PAIR)
+        return operator_call("matmul_bfloat16_packed", pairs, self.pairs[matrix], columns=matrix.array.shape[1])
 
     def _transposed(self, binding: ir.Binding, a: ir.Atom, b: ir.Atom) -> Iterable[ir.Binding]:
         if min(tensor_type(a).rank, tensor_type(b).rank) < 2:
@@ -119,10 +155,6 @@ class _Packer(Emitter):
             return None
         axes = (*axes[:-2], axes[-1], axes[-2])
         return x if axes == tuple(range(rank)) else self.emit("permute_dims", x, axes=axes)
-
-
-class PackMatrices(Rewriting):
-    name, rewriter = "pack_matrices", _Packer
 
 
 def _types_of_16_bits() -> tuple[DType, ...]:

@@ -18,21 +18,18 @@ Scratch memory of a unit, in bytes from `scratch`: see `Layout`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cached_property
 
 from .....formats import dims
 from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
-from .....formats.types import TensorType
-from ....operators.attention import part_of, permuted
-from ....operators.table import bound_attributes
 from .. import costs
 from ..kernels.expression import literal
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, shape_of
-from ..products.tile import BLOCK, VECTOR_BYTES, Tile, choose, write_start, write_step
+from ..products.tile import BLOCK, VECTOR_BYTES, Tile, write_start, write_step
 from ..target import Target
-from .attention_operands import NAMES, SPAN, Layout, Operand, operands_of
+from .attention_operands import SPAN, operands_of
+from .attention_packing import Packing
 
 _GROUP = 4096  # scores that a group of tiles has, in L1
 _LEAST = -3.4028234663852886e38  # the first greatest score: -∞ - (-∞) would be no number
@@ -50,81 +47,8 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kerne
     return attention.kernel if attention.is_possible else None
 
 
-class _Attention:
-    """Writes one attention. Operands and result are known by their logical axes: batch …, row, depth."""
-
-    def __init__(self, definition: PrimitiveDefinition, operands: dict[str, list[Operand]], target: Target) -> None:
-        self.definition, self.target = definition, target
-        self.node = definition.nodes[-1]
-        self.attributes = bound_attributes(self.node)
-        # "k", and, of what is joined from two tensors, "k_more" for the second
-        self.numbers = {
-            name if place == 0 else f"{name}_more": part.number
-            for name, parts in operands.items()
-            for place, part in enumerate(parts)
-        }
-        self.joined = {name: parts[0].rows for name, parts in operands.items() if len(parts) == 2}
-        types = {name: definition.params[number] for name, number in self.numbers.items()}
-        self.masks: dict[str, TensorType] = {name: types.pop(name) for name in ("mask", "bias") if name in types}
-        self.mask = self.masks.get("mask")
-        self.tensors = {**types, "out": definition.results[0]}
-        rank = definition.results[0].rank
-        self.orders = {
-            name if place == 0 else f"{name}_more": part.order
-            for name in "qkv"
-            for place, part in enumerate(operands[name])
-        }
-        stored = [axis % rank for axis in self.attributes["result_axes"] or range(rank)]
-        self.orders["out"] = tuple(stored.index(axis) for axis in range(rank))
-        self.parts = {name: self.attributes.get(f"{name}_part") for name in self.tensors}
-        whole = dict(zip(NAMES, (shape_of(definition.values[number]) for number in self.node.inputs), strict=False))
-        axes = {name: self.attributes[f"{name}_axes"] for name in "qkv"}
-        shapes = {name: permuted(part_of(whole[name], self.parts[name]), axes[name]) for name in "qkv"}
-        (*self.batch, self.queries, self.depth), self.keys, self.width = shapes["q"], shapes["k"][-2], shapes["v"][-1]
-
-    @property
-    def is_possible(self) -> bool:
-        rank = len(self.batch) + 2
-        return (
-            len(self.definition.outputs) == 1
-            and all(type_.dtype is DType.float32 for type_ in self.tensors.values())
-            and all(isinstance(size, int) and 0 < size <= costs.ATTENTION_ROW for size in (self.depth, self.width))
-            and all(order[-1] == rank - 1 for order in self.orders.values())
-            and all(part is None or part[0] < rank for part in self.parts.values())
-        )
-
-    @cached_property
-    def rows(self) -> int:
-        """Queries of a unit: few bands of equal size, since each transposes all keys; their sums stay in L2."""
-        if not isinstance(self.queries, int):
-            return costs.ATTENTION_BAND
-        matrices, row = max(1, estimate(dims.product(self.batch))), Layout(1, 1, self.depth, self.width)
-        most = max(costs.ATTENTION_LEAST_BAND, self.target.half_l2 // (row.query_row + row.sum_row))
-        bands = max(
-            1, -(-self.queries // most), min(costs.SOME_UNITS // matrices, self.queries // costs.ATTENTION_LEAST_BAND)
-        )
-        if matrices * bands % 2 and matrices * bands < costs.SOME_UNITS and self.queries >= 2 * costs.ATTENTION_TILED:
-            bands += 1  # two threads would not share an odd number of units evenly
-        return -(-self.queries // bands) or 1
-
-    @property
-    def is_online(self) -> bool:
-        """Whether keys may take several spans, so that the sums of earlier ones must be kept."""
-        return not isinstance(self.keys, int) or not 0 < self.keys <= SPAN
-
-    @property
-    def has_rest(self) -> bool:
-        """Whether the last block of keys may be partial."""
-        return not isinstance(self.keys, int) or self.keys % BLOCK != 0
-
-    @cached_property
-    def tile(self) -> Tile:
-        return choose(self.rows, 2, self.target)
-
-    @cached_property
-    def layout(self) -> Layout:
-        band = -(-self.rows // self.tile.rows) * self.tile.rows
-        return Layout(band, self.tile.rows, self.depth, self.width, "k" in self.joined)
+class _Attention(Packing):
+    """Writes one attention."""
 
     # ---- text ----
 
@@ -143,35 +67,6 @@ class _Attention:
         self._write_units()
         nanoseconds = estimate(scores) * (self.depth + self.width) / costs.ATTENTION_MACS
         return write.kernel(nanoseconds, sum(self.layout.parts.values()))
-
-    def _write_sizes(self) -> None:
-        write = self.write
-        for name, number in self.numbers.items():
-            write.input(f"{name}_at", number)
-        write.output("out_at", 0)
-        for axis, dim in enumerate(self.batch):
-            write.size(f"batch_{axis}", dim)
-        write.size("queries", self.queries)
-        write.size("keys", self.keys)
-        for name, type_ in self.tensors.items():
-            shape, (part, index) = shape_of(type_), self.parts[name] or (type_.rank, 0)
-            for axis, left in enumerate(self.orders[name][:-1]):
-                stored = left + (left >= part)
-                write.size(f"{name}_step_{axis}", dims.multiply(4, dims.product(shape[stored + 1 :])))
-            if index:
-                write.size(f"{name}_start", dims.multiply(4 * index, dims.product(shape[part + 1 :])))
-                write(f"{name}_at = {name}_at + {name}_start")
-        for name, rows in self.joined.items():
-            write.size(f"{name}_first", rows)
-        for name, type_ in self.masks.items():
-            shape = shape_of(type_)
-            for axis, dim in enumerate(shape, len(self.batch) + 2 - len(shape)):
-                inner = dims.product(shape[axis - len(self.batch) - 2 + len(shape) + 1 :])
-                write.size(f"{name}_step_{axis}", 0 if dim == 1 else dims.multiply(type_.dtype.itemsize, inner))
-        start = 0
-        for name, size in self.layout.parts.items():
-            write(f"{name} = scratch + {start}")
-            start += size
 
     def _write_units(self) -> None:
         """Each unit knows the next one's position, to prefetch its operands, and which keys are transposed already (`turned`), of
@@ -210,7 +105,8 @@ class _Attention:
 
     def _write_unit(self) -> None:
         self.write("rows = min(band, queries - begin)")
-        self._write_queries()
+        if not self.is_narrow:
+            self._write_queries(is_narrow=False)
         if isinstance(self.queries, int):
             (self._write_rows if self.queries < costs.ATTENTION_TILED else self._write_tiles)()
             return
@@ -221,32 +117,6 @@ class _Attention:
 
     def _mask_places(self) -> list[tuple[int, str]]:
         return [*((axis, f"at_{axis}") for axis in range(len(self.batch))), (len(self.batch), "next_begin")]
-
-    def _step(self, name: str) -> str:
-        """The bytes from one row of an operand to the next."""
-        return f"{name}_step_{len(self.batch)}"
-
-    def _write_queries(self) -> None:
-        """The band's queries, scaled; each padded with zeros to whole vectors."""
-        write, scale = self.write, literal(self.attributes["scale"], DType.float32)
-        with write.block("for row in range(rows)"):
-            write(f"source = q + row * {self._step('q')}", f"target = queries_at + row * {self.layout.query_row}")
-            for at in range(0, self.depth, BLOCK):
-                write(
-                    f"vstore(target, {4 * at}, vload_float32(source, {4 * at}{self._lanes(at, self.depth)}) * {scale})"
-                )
-
-    @staticmethod
-    def _lanes(at: int, length: int) -> str:
-        """The ending of a load or store of the vector at that element of a row."""
-        return f", {length - at}" if length - at < BLOCK else ""
-
-    def _row(self, name: str, row: str) -> str:
-        """The address of a row of keys or values."""
-        if name not in self.joined:
-            return f"{name} + ({row}) * {self._step(name)}"
-        more = f"{name}_more + ({row} - {name}_first) * {self._step(f'{name}_more')}"
-        return f"({name} + ({row}) * {self._step(name)}) if {row} < {name}_first else ({more})"
 
     # ---- few queries: row by row ----
 
@@ -267,7 +137,10 @@ class _Attention:
             yield
 
     def _write_rows(self) -> None:
+        """In float32, whatever tiles have: rows that are read once take no less time as bfloat16."""
         write = self.write
+        if self.is_narrow:
+            self._write_queries(is_narrow=False)
         depths, widths = range(0, self.depth, BLOCK), range(0, self.width, BLOCK)
         with write.block("for row in range(rows)"):
             for at in depths:
@@ -283,7 +156,7 @@ class _Attention:
                 write("known = peak", "peak = splat_float32(horizontal_maximum(most))")
                 self._write_factor()
                 write(*(f"sum_{at} = sum_{at} * factor" for at in widths), "total = total * factor")
-                self._write_weights()
+                self._write_weights(is_narrow=False)
                 for _ in self._each_row("v"):
                     write("weight = splat_float32(load_float32(scores, at * 4))")
                     for at in widths:
@@ -311,6 +184,8 @@ class _Attention:
 
     def _write_tiles(self) -> None:
         write, layout = self.write, self.layout
+        if self.is_narrow:
+            self._write_queries(is_narrow=True)
         if not self.is_online:
             write("key = 0", "length = keys")
             self._write_span()
@@ -381,45 +256,6 @@ class _Attention:
         self.write(f"lines = min({self.tile.rows}, group_end - top)", "place = top - group")
         self.write(f"scores_at = scores + place * {self.layout.score_row}")
 
-    def _write_panels(self) -> None:
-        """Turns the span's keys, square by square; where rows end with half a square, the last one overlaps the one before."""
-        write, depth = self.write, self.depth
-        deep = min(BLOCK, depth)
-        with write.block(f"for block in range((length + {BLOCK - 1}) // {BLOCK})"):
-            write(f"left = min({BLOCK}, length - block * {BLOCK})")
-            begin, step = self._write_block()
-            with write.block(f"for corner in range(0, {depth}, {BLOCK})"):
-                write(f"at = min(corner, {depth - deep})", f"source = {begin} + at * 4")
-                write(f"target = panels + block * {VECTOR_BYTES * depth} + at * {VECTOR_BYTES}")
-                with write.block(f"if left + {deep} == {2 * BLOCK}"):
-                    write(f"transpose_uint32(source, {step}, target, {VECTOR_BYTES})")
-                with write.block("else"):
-                    write(f"transpose_uint32(source, {step}, target, {VECTOR_BYTES}, left, {deep})")
-
-    def _write_block(self) -> tuple[str, str]:
-        """Where a block of keys is, and the bytes from one to the next: side by side, where it has keys of both tensors."""
-        write, begin = self.write, f"key + block * {BLOCK}"
-        if "k" not in self.joined:
-            return self._row("k", begin), self._step("k")
-        write(f"block_at = {self._row('k', begin)}")
-        step, row = f"{self._step('k')} if {begin} < k_first else {self._step('k_more')}", self.layout.query_row
-        write(f"block_step = {step}")
-        with write.block(f"if {begin} < k_first < {begin} + left"):
-            write("block_at = block_of_both", f"block_step = {row}")
-            with write.block("for line in range(left)"):
-                write(f"source = {self._row('k', f'{begin} + line')}", f"target = block_of_both + line * {row}")
-                for at in range(0, self.depth, BLOCK):
-                    write(f"vstore(target, {4 * at}, vload_float32(source, {4 * at}{self._lanes(at, self.depth)}))")
-        return "block_at", "block_step"
-
-    def _write_values(self) -> None:
-        """Copies the span's values together: heads that are far apart share few sets of L1."""
-        write, width = self.write, self.layout.sum_row
-        with write.block("for at in range(length)"):
-            write(f"source = {self._row('v', 'key + at')}", f"target = values + at * {width}")
-            for at in range(0, self.width, BLOCK):
-                write(f"vstore(target, {4 * at}, vload_float32(source, {4 * at}{self._lanes(at, self.width)}))")
-
     def _write_scores(self) -> None:
         """The tile's products with the span's keys, masked, and the greatest of each row, without lanes beyond the last
         key."""
@@ -437,7 +273,7 @@ class _Attention:
             "x_step = 4",
             f"x_row = {self.layout.query_row}",
             f"w_step = {VECTOR_BYTES}",
-            f"w_block = {VECTOR_BYTES * self.depth}",
+            f"w_block = {VECTOR_BYTES * self.layout.lanes}",
         )
         write(f"blocks = (count + {BLOCK - 1}) // {BLOCK}", f"greatest_at = greatest + place * {VECTOR_BYTES}")
         for line in range(tile.rows):
@@ -448,14 +284,14 @@ class _Attention:
             self.may_hide or not isinstance(self.keys, int) or -(-self.keys // BLOCK) % tile.blocks
         ):
             with write.block(f"for block in range(blocks - blocks % {tile.blocks}, blocks)"):
-                self._write_score(Tile(tile.rows, 1))
+                self._write_score(tile.single())
 
     def _write_score(self, tile: Tile) -> None:
         """The tile's products with the keys of its blocks."""
         write, layout = self.write, self.layout
         write(f"x = queries_at + top * {layout.query_row}", "w = panels + block * w_block")
         write_start(write, tile)
-        with write.block(f"for step in range({self.depth})"):
+        with write.block(f"for step in range({self.layout.lanes})"):
             write_step(write, tile, self.target, lines=0)
         write(f"at = block * {BLOCK}", f"score_at = scores_at + block * {VECTOR_BYTES}")
         if self.has_rest:
@@ -492,7 +328,7 @@ class _Attention:
                 self._write_sum(tile)
         if whole < blocks:
             with write.block(f"for block in range({whole}, {blocks})"):
-                self._write_sum(Tile(tile.rows, 1))
+                self._write_sum(tile.single())
 
     def _write_sum(self, tile: Tile) -> None:
         write, layout = self.write, self.layout
@@ -506,7 +342,7 @@ class _Attention:
                     write(f"{tile.accumulator(i, j)} = vload_float32(sum, {at}) * factor")
         else:
             write_start(write, tile)
-        with write.block("for step in range(count)"):
+        with write.block("for step in range((count + 1) // 2)" if self.is_narrow else "for step in range(count)"):
             write_step(write, tile, self.target, lines=0)
         if not self.is_online:
             self._write_result(tile)
@@ -559,7 +395,7 @@ class _Attention:
             write(f"peak = vload_float32(greatest, {place})", "total = splat_float32(0.0)")
             if self.is_online:
                 write(f"total = vload_float32(totals, row * {VECTOR_BYTES}) * vload_float32(factors, {place})")
-            self._write_weights()
+            self._write_weights(self.is_narrow)
             write(f"vstore(totals, row * {VECTOR_BYTES}, total)")
         with write.block(f"for row in range(group, group_end if key + {SPAN} >= keys else group)"):
             write(f"total = vload_float32(totals, row * {VECTOR_BYTES})")
@@ -569,15 +405,15 @@ class _Attention:
         """The greatest score of a row so far (`known`: that of earlier spans), and the factor of the earlier sums."""
         self.write("peak = select(peak > known, peak, known)", "factor = weight_of(known - peak)")
 
-    def _write_weights(self) -> None:
-        """Turns scores into exponentials, relative to the greatest, and adds them to `total`."""
+    def _write_weights(self, is_narrow: bool) -> None:
+        """Turns scores into exponentials, relative to the greatest, and adds them, as they are multiplied, to `total`."""
         write = self.write
         with write.block(f"for at in range(0, count, {BLOCK})"):
-            write(
-                "weight = weight_of(vload_float32(scores_at, at * 4) - peak)",
-                "vstore(scores_at, at * 4, weight)",
-                "total = total + weight",
-            )
+            write("weight = weight_of(vload_float32(scores_at, at * 4) - peak)")
+            if is_narrow:
+                write("rounded = convert_bfloat16(weight)", "weight = convert_float32(rounded)")
+            write("vstore(scores_at, at * 2, rounded)" if is_narrow else "vstore(scores_at, at * 4, weight)")
+            write("total = total + weight")
 
     # ---- the mask ----
 
@@ -664,9 +500,10 @@ class _Attention:
     def _write_bound(self) -> None:
         """No product of the band's queries and the span's keys is greater than `bound` (Cauchy-Schwarz). It is NaN, or
         infinite, where there are such queries, keys or values: then nothing counts as hidden."""
-        write = self.write
+        write, scale = self.write, abs(self.attributes["scale"]) if self.is_narrow else 1.0
+        queries = f"q + row * {self._step('q')}" if self.is_narrow else f"queries_at + row * {self.layout.query_row}"
         for name, rows, source, length in (
-            ("queries", "rows", f"queries_at + row * {self.layout.query_row}", self.depth),
+            ("queries", "rows", queries, self.depth),
             ("keys", "length", self._row_of_span("k"), self.depth),
             ("values", "length", self._row_of_span("v"), self.width),
         ):
@@ -678,7 +515,7 @@ class _Attention:
                     write(f"part_of_row = vload_float32(source, {4 * at}{self._lanes(at, length)})")
                     write(f"{square} = {square} + part_of_row * part_of_row")
             write(f"squares_of_{name} = horizontal_sum({' + '.join(squares)})")
-        write("product = sqrt(squares_of_queries) * sqrt(squares_of_keys)")
+        write(f"product = sqrt(squares_of_queries) * sqrt(squares_of_keys){f' * {scale}' if self.is_narrow else ''}")
         write("bound = product * 1.01 + squares_of_values * 0.0")
 
     def _row_of_span(self, name: str) -> str:

@@ -77,6 +77,12 @@ class Layout:
     depth: int
     width: int
     is_joined: bool = False  # keys lie in two tensors
+    is_narrow: bool = False
+
+    @property
+    def lanes(self) -> int:
+        """Steps of a product of a query and a key: elements, or pairs of bfloat16."""
+        return -(-self.depth // 2) if self.is_narrow else self.depth
 
     @property
     def query_row(self) -> int:
@@ -100,9 +106,12 @@ class Layout:
         """The bytes of each part, in their order."""
         sizes = {
             "queries_at": self.rows * self.query_row,  # scaled
-            "panels": 4 * SPAN * self.depth,  # keys, [span / 16, depth, 16]
-            **({"block_of_both": BLOCK * self.query_row} if self.is_joined else {}),  # keys of two tensors
-            "values": SPAN * self.sum_row,
+            "panels": 4 * SPAN * self.lanes,  # keys, [span / 16, lanes, 16]
+            **(
+                {"block_of_both": BLOCK * self.query_row} if self.is_joined or self.is_narrow else {}
+            ),  # keys side by side
+            "values": SPAN * self.sum_row // (2 if self.is_narrow else 1),
+            **({"pair": VECTOR_BYTES} if self.is_narrow else {}),  # values of two keys
             "scores": self.group * self.score_row,
             "counts": 8 * self.group,  # of visible keys of the span for each row of the group
             "greatest": self.group * VECTOR_BYTES,  # scores of each row of the group in this span, lane by lane

@@ -237,3 +237,30 @@ def test_keys_of_two_tensors_are_read_where_they_lie(queries: int, kept: str):
         other, wanted = run_kernel(together, [q, *whole, mask], sizes, 3)
         assert code == other == 0
         np.testing.assert_array_equal(got[0], wanted[0])
+
+
+# ---- of bfloat16 ----
+
+
+@pytest.mark.parametrize("target", [TARGET, *NARROW], ids=lambda target: f"{target.vector_bytes} bytes")
+@pytest.mark.parametrize(("queries", "keys", "depth", "width"), [(19, 21, 24, 40), (33, 77, 5, 64), (150, 300, 32, 32)])
+def test_narrow_attention_rounds_what_it_multiplies(queries, keys, depth, width, target):
+    types = [tensor("float32", shape) for shape in ((2, queries, depth), (2, keys, depth), (2, keys, width))]
+    definition = definition_of("attention", types, scale=0.3, narrow=True)
+    check(definition, [random_array(type_, seed) for seed, type_ in enumerate(types)], None, 3, 4e-3, 4e-3, target)
+
+
+def test_narrow_attention_takes_symbolic_sizes_masks_and_joined_keys():
+    sizes = {"b": 2, "l": 35, "m": 140}
+    types = [
+        tensor("float32", shape) for shape in (("b", 6, "l", 16), ("b", 3, "m", 16), ("b", 3, "m", 16), ("l", "m"))
+    ]
+    arrays = [random_array(type_, seed, sizes) for seed, type_ in enumerate(types)]
+    arrays[3] = np.where(np.tri(35, 140, 3), 0, -np.inf).astype("f")
+    for count, bound in ((35, 4e-3), (2, 2e-2)):  # few queries are multiplied in float32
+        arrays[0], arrays[3], sizes["l"] = arrays[0][:, :, :count], arrays[3][:count], count
+        check(definition_of("attention", types, repeat=2, narrow=True), arrays, sizes, 3, bound, bound)
+    build = Builder(*(tensor("float32", (2, 3, rows, 16)) for rows in (20, 9, 15, 9, 15)))
+    joined = build("attention", 0, build("concat", 1, 2, axis=2), build("concat", 3, 4, axis=2), narrow=True)
+    definition = build.definition(joined)
+    check(definition, [random_array(type_, seed) for seed, type_ in enumerate(definition.params)], None, 2, 4e-3, 4e-3)

@@ -1,0 +1,272 @@
+"""`precision`: what products and convolutions compute with, and what that costs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import treadle
+from treadle import op
+from treadle.compiler.targets.cpu.target import host
+from treadle.formats.messages.errors import ArgumentError, CompileError
+from treadle.tools.cli import main
+
+ml_dtypes = pytest.importorskip("ml_dtypes")
+
+HAS_INSTRUCTION = bool(host().dot_bfloat16)
+# Kernels for CPUs with and without the instruction, interpreted: this test runs on any CPU
+WITH, WITHOUT = treadle.emulated("cooperlake"), treadle.emulated("haswell")
+GENERATOR = np.random.default_rng(0)
+WEIGHTS = {
+    "w": GENERATOR.standard_normal((37, 20)).astype("f"),
+    "v": GENERATOR.standard_normal((20, 9)).astype("f"),
+    "k": GENERATOR.standard_normal((32, 17, 1, 3)).astype("f"),
+    "b": GENERATOR.standard_normal(32).astype("f"),
+}
+
+
+def rounded(x: np.ndarray) -> np.ndarray:
+    return x.astype(ml_dtypes.bfloat16).astype("f")
+
+
+def perceptron() -> treadle.Module:
+    """Two products, the first with an odd number of rows, and a matrix that is read twice."""
+    x, w, v = treadle.var("x", ("n", 37)), treadle.var("w", (37, 20)), treadle.var("v", (20, 9))
+    hidden = treadle.named("hidden", op.matmul(x, w))
+    return treadle.Module(main=treadle.function([x, w, v], op.matmul(op.relu(hidden), v)))
+
+
+def convolution() -> treadle.Module:
+    x, k, b = treadle.var("x", ("n", 17, 4, 9)), treadle.var("k", (32, 17, 1, 3)), treadle.var("b", (32,))
+    return treadle.Module(main=treadle.function([x, k, b], op.conv(x, k, b, pads=(0, 1, 0, 1))))
+
+
+def compiled(module: treadle.Module, precision: str | None, target: Any = None, **options: Any) -> Any:
+    names = [name for name in WEIGHTS if any(each.name == name for each in module.functions["main"].params)]
+    params = {name: WEIGHTS[name] for name in names}
+    return treadle.compile(
+        module, params=params, precision=precision, target=target, progress=False, embed_native=False, **options
+    )
+
+
+def run(executable: Any, x: np.ndarray) -> np.ndarray:
+    return treadle.VirtualMachine(executable)["main"](x).numpy()
+
+
+def test_operands_of_products_are_rounded_once_and_sums_are_float32():
+    x = GENERATOR.standard_normal((3, 37)).astype("f")
+    executable = compiled(perceptron(), "bfloat16", WITH)
+    assert sum("matmul_bfloat16_packed" in name for name in executable.primitive_ops) == 2
+    hidden = np.maximum(rounded(x) @ rounded(WEIGHTS["w"]), 0)
+    np.testing.assert_allclose(run(executable, x), rounded(hidden) @ rounded(WEIGHTS["v"]), rtol=1e-2, atol=1e-1)
+    exact = np.maximum(x @ WEIGHTS["w"], 0) @ WEIGHTS["v"]
+    error = np.abs(run(executable, x) - exact).max() / np.abs(exact).max()
+    assert 1e-4 < error < 1e-2
+
+
+def test_images_and_weights_of_convolutions_are_rounded():
+    x = GENERATOR.standard_normal((1, 17, 4, 9)).astype("f")
+    narrow, wide = (compiled(convolution(), precision, WITH) for precision in ("bfloat16", "float32"))
+    assert any("conv_bfloat16_blocked" in name for name in narrow.primitive_ops)
+    params = {"k": rounded(WEIGHTS["k"]), "b": WEIGHTS["b"]}
+    expected = treadle.compile(convolution(), params=params, target=WITH, progress=False, embed_native=False)
+    np.testing.assert_allclose(run(narrow, x), run(expected, rounded(x)), rtol=1e-4, atol=1e-4)
+    assert np.abs(run(narrow, x) - run(wide, x)).max() > 1e-4
+
+
+def test_a_row_is_the_same_in_any_batch():
+    x = GENERATOR.standard_normal((5, 37)).astype("f")
+    executable = compiled(perceptron(), "bfloat16", WITH)
+    together = run(executable, x)
+    assert all(run(executable, x[at : at + 1]).tobytes() == row.tobytes() for at, row in enumerate(together))
+
+
+def test_a_cpu_without_the_instruction_rounds_matrices_alone():
+    """Then float32 is as fast, and nothing else need be given away."""
+    x = GENERATOR.standard_normal((3, 37)).astype("f")
+    executable = compiled(perceptron(), "bfloat16", WITHOUT)
+    assert not any("bfloat16" in name for name in executable.primitive_ops)
+    expected = np.maximum(x @ rounded(WEIGHTS["w"]), 0) @ rounded(WEIGHTS["v"])
+    np.testing.assert_allclose(run(executable, x), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("target", [WITH, WITHOUT], ids=["with", "without"])
+def test_large_matrices_take_half_the_bytes(target: Any):
+    x, w = treadle.var("x", ("n", 512)), treadle.var("w", (512, 512))
+    module = treadle.Module(main=treadle.function([x, w], op.matmul(x, w)))
+    params = {"w": GENERATOR.standard_normal((512, 512)).astype("f")}
+    sizes = [
+        sum(
+            each.nbytes
+            for each in treadle.compile(
+                module, params=params, precision=precision, target=target, progress=False, embed_native=False
+            ).constants
+        )
+        for precision in ("float32", "bfloat16")
+    ]
+    assert sizes[1] * 2 == sizes[0]
+
+
+def test_what_several_products_read_is_rounded_once():
+    x, w = treadle.var("x", ("n", 37)), treadle.var("w", (37, 20))
+    y = op.exp(x)
+    products = op.add(op.matmul(y, w), op.matmul(y, treadle.constant(WEIGHTS["w"][:, ::-1].copy())))
+    module = treadle.Module(main=treadle.function([x, w], products))
+    executable = compiled(module, "bfloat16", WITH, without=["merge_products"])
+    assert sum("cast" in name for name in executable.primitive_ops) == 1
+
+
+def test_the_executable_says_its_precision():
+    executables = [compiled(perceptron(), precision, WITH) for precision in (None, "float32", "bfloat16", "bfloat16")]
+    assert [each.program.metadata.get("precision") for each in executables] == [None, None, "bfloat16", "bfloat16"]
+    blobs = [each.as_bytes() for each in executables]
+    assert blobs[0] == blobs[1] != blobs[2] == blobs[3]
+
+
+def test_weights_of_a_narrow_program_are_replaced_by_name():
+    executable = compiled(perceptron(), "bfloat16", WITH, named_weights=True)
+    machine = treadle.VirtualMachine(executable)
+    x, other = GENERATOR.standard_normal((2, 37)).astype("f"), {**WEIGHTS, "w": 2 * WEIGHTS["w"]}
+    machine.load_params({name: other[name] for name in "wv"})
+    expected = 2 * run(executable, x)  # a power of two: no bit of the sums differs
+    np.testing.assert_array_equal(machine["main"](x).numpy(), expected)
+
+
+@pytest.mark.skipif(not HAS_INSTRUCTION, reason="this CPU multiplies no bfloat16")
+def test_kernels_of_this_cpu_are_those_of_the_emulator():
+    x = GENERATOR.standard_normal((3, 37)).astype("f")
+    here, there = (run(compiled(perceptron(), "bfloat16", target), x) for target in (None, treadle.emulated()))
+    assert here.tobytes() == there.tobytes()
+
+
+@pytest.mark.parametrize("given", ["bfloat", "int4", 16, ""])
+def test_a_precision_that_there_is_not(given: Any):
+    with pytest.raises(CompileError, match=r"precision=.*expected float32 or bfloat16"):
+        compiled(perceptron(), given)
+
+
+def test_narrow_products_need_layouts():
+    with pytest.raises(
+        CompileError, match=r"precision='bfloat16' is made with the layouts of opt_level=2; got opt_level=1"
+    ):
+        compiled(perceptron(), "bfloat16", opt_level=1)
+
+
+def test_nodes_are_narrow_by_name():
+    x = GENERATOR.standard_normal((3, 37)).astype("f")
+    whole = compiled(perceptron(), "bfloat16", WITH)
+    names = [name for name, *_ in nodes_of(compiled(perceptron(), "auto", WITH, tolerance=1.0))]
+    assert len(names) == 2
+    assert compiled(perceptron(), dict.fromkeys(names, "bfloat16"), WITH).primitive_ops == whole.primitive_ops
+    one = compiled(perceptron(), {names[0]: "bfloat16"}, WITH)
+    assert sum("bfloat16" in name for name in one.primitive_ops) == 1
+    hidden = np.maximum(rounded(x) @ rounded(WEIGHTS["w"]), 0)
+    np.testing.assert_allclose(run(one, x), hidden @ WEIGHTS["v"], rtol=1e-4, atol=1e-4)
+    with pytest.raises(
+        CompileError, match=r"precision: no node 'hiden' may be narrow; these may: hidden, .*did you mean hidden"
+    ):
+        compiled(perceptron(), {"hiden": "bfloat16"}, WITH)
+
+
+# ---- the search ----
+
+
+def nodes_of(executable: Any) -> list:
+    return json.loads(executable.program.metadata["precision_report"])["nodes"]
+
+
+def chain() -> treadle.Module:
+    """Six products of unlike sensitivity: each has larger numbers than the one before it, whose part of the sum is then lost."""
+    x = treadle.var("x", ("n", 32))
+    total: Any = x
+    for at in range(6):
+        weight = (GENERATOR.standard_normal((32, 32)) * 4**at).astype("f")
+        total = op.add(total, treadle.named(f"product_{at}", op.matmul(x, treadle.constant(weight))))
+    return treadle.Module(main=treadle.function([x], total))
+
+
+@pytest.mark.parametrize("tolerance", [1.0, 3e-3, 1e-3, 1e-9])
+def test_what_is_searched_is_within_the_tolerance(tolerance: float):
+    module = chain()
+    executable = treadle.compile(
+        module,
+        precision="auto",
+        tolerance=tolerance,
+        target=WITH,
+        progress=False,
+        embed_native=False,
+        without=["merge_products"],
+    )
+    exact = treadle.compile(module, target=WITH, progress=False, embed_native=False)
+    narrow = [name for name, precision, *_ in nodes_of(executable) if precision == "bfloat16"]
+    assert len(narrow) == {1.0: 6, 1e-9: 0}.get(tolerance, len(narrow))
+    assert tolerance > 0.5 or len(narrow) < 6
+    for _ in range(5):
+        x = GENERATOR.standard_normal((16, 32)).astype("f")
+        wanted = run(exact, x)
+        assert np.abs(run(executable, x) - wanted).max() <= tolerance * np.abs(wanted).max()
+
+
+def test_the_search_says_what_it_chose():
+    samples = [{"x": x.astype("f")} for x in GENERATOR.standard_normal((3, 4, 37))]
+    executable = compiled(perceptron(), "auto", WITH, tolerance=4e-3, samples=samples)
+    text = str(executable.stats)
+    assert "on the samples (3 given), " in text
+    assert executable.program.metadata["precision"] == "auto"
+    again = compiled(perceptron(), "auto", WITH, tolerance=4e-3)
+    assert again.as_bytes() == compiled(perceptron(), "auto", WITH, tolerance=4e-3).as_bytes()
+
+
+def test_a_report_that_says_anything_is_no_report():
+    executable = compiled(perceptron(), None, WITH)
+    reports = [
+        "",
+        "[]",
+        "{",
+        '{"nodes": [[1, 2, 3]]}',
+        '{"nodes": 5}',
+        "[" * 60_000,
+        '{"nodes": [["a", "b", 1e999, null]]}',
+    ]
+    for report in reports:
+        assert "Precision" not in str(executable.with_metadata({"precision_report": report}).stats)
+
+
+@pytest.mark.parametrize("tolerance", [0, -1, float("nan"), "1e-2", True])
+def test_a_tolerance_that_is_none(tolerance: Any):
+    with pytest.raises(ArgumentError, match=r"tolerance=.*expected a number above 0"):
+        compiled(perceptron(), "auto", WITH, tolerance=tolerance)
+
+
+def test_samples_that_do_not_fit():
+    with pytest.raises(ArgumentError, match="there is no 'y'; main takes x"):
+        compiled(perceptron(), "auto", WITH, samples={"y": np.zeros((2, 37), "f")})
+    with pytest.raises(ArgumentError, match="samples: expected one mapping"):
+        compiled(perceptron(), "auto", WITH, samples=[])
+
+
+def test_the_package_that_bfloat16_needs_is_named():
+    code = (
+        "import sys; sys.modules['ml_dtypes'] = None; import treadle; treadle.compile('x.onnx', precision='bfloat16')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "pip install 'ml_dtypes" in done.stderr
+
+
+def test_commands_take_a_precision(tmp_path: Path, capsys: pytest.CaptureFixture):
+    (tmp_path / "p.ir").write_text(str(perceptron()))
+    output = tmp_path / "p.trdl"
+    assert main(["compile", str(tmp_path / "p.ir"), "-o", str(output), "--precision", "bfloat16", "--no-kernels"]) == 0
+    assert main(["info", str(output)]) == 0
+    assert "bfloat16" in capsys.readouterr().out
+    np.savez(tmp_path / "s.npz", x=np.ones((2, 37), "f"), w=WEIGHTS["w"], v=WEIGHTS["v"])
+    options = ["--precision", "auto", "--tolerance", "0.5", "--samples", str(tmp_path / "s.npz"), "--no-kernels"]
+    assert main(["compile", str(tmp_path / "p.ir"), "-o", str(output), *options]) == 0
+    assert main(["stats", str(output)]) == 0
+    assert "on the samples (1 given); allowed 0.5" in capsys.readouterr().out
+    assert main(["compile", str(tmp_path / "p.ir"), "-o", str(output), *options[:-2], str(output)]) == 2
