@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .difference import diff
     from .dumping import dump
     from .graph import save_graph
+    from .noise import Loss, loss
     from .nonfinite import NonFinite, first_nonfinite
     from .side_by_side import compare
     from .statistics import Stats, stats
@@ -34,6 +35,8 @@ _HOMES = {
     "diff": ".difference",
     "dump": ".dumping",
     "first_nonfinite": ".nonfinite",
+    "Loss": ".noise",
+    "loss": ".noise",
     "load_case": ".case",
     "save_graph": ".graph",
     "save_trace": ".trace",
@@ -45,6 +48,7 @@ _HOMES = {
 __all__ = [
     "Comparison",
     "KernelFaultError",
+    "Loss",
     "NonFinite",
     "Row",
     "Stats",
@@ -53,6 +57,7 @@ __all__ = [
     "dump",
     "first_nonfinite",
     "load_case",
+    "loss",
     "save_graph",
     "save_trace",
     "stats",

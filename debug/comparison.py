@@ -180,13 +180,14 @@ def result_rows(results: Mapping[str, Any], wanted: Reference, depth: int, toler
     """The results of the program beside those of the reference: by name, or, where names differ, by position."""
     by_name = all(name in wanted.results for name in results)
     others = wanted.results if by_name else dict(zip(results, wanted.results.values(), strict=False))
+    steps = {tensor.name: tensor.step for tensor in wanted.tensors}
     rows = []
     for name, value in results.items():
         other = others.get(name)
         if not isinstance(value, np.ndarray) or other is None:
             rows.append(Row(f"result {name}", "", "", type(value).__name__, 0.0, 0.0, depth, UNKNOWN))
             continue
-        limit = tolerance * bound(value.dtype, other.dtype, depth)
+        limit = tolerance * bound(value.dtype, other.dtype, depth, steps.get(name if by_name else "", 0.0))
         differs = error(value, other) if value.shape == other.shape else math.inf
         status = status_of(differs, limit, value, other)
         rows.append(Row(f"result {name}", name, "", type_of(value), differs, limit, depth, status))

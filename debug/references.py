@@ -33,6 +33,9 @@ class Tensor:
     node: str
     array: np.ndarray
     weights: tuple[str, ...] = ()
+    step: float = (
+        0.0  # between the codes that it was made of, or what it was made of, as a share of its largest magnitude
+    )
 
 
 @dataclass
@@ -44,10 +47,10 @@ class Reference:
     by_node: dict[str, list[Tensor]] = field(default_factory=dict)
     results: dict[str, np.ndarray] = field(default_factory=dict)
 
-    def add(self, name: str, node: str, array: Any, weights: tuple[str, ...] = ()) -> None:
+    def add(self, name: str, node: str, array: Any, weights: tuple[str, ...] = (), step: float = 0.0) -> None:
         """A further tensor; what is not a tensor is left out."""
         if isinstance(array, np.ndarray):
-            tensor = Tensor(name, len(self.tensors), node, array, weights)
+            tensor = Tensor(name, len(self.tensors), node, array, weights, step)
             self.tensors.append(tensor)
             self.by_node.setdefault(node, []).append(tensor)
 
@@ -114,7 +117,7 @@ def _of_onnxruntime(model: Any, feeds: Mapping[str, np.ndarray]) -> Reference:
             'compare(against="onnxruntime") needs onnxruntime: pip install onnxruntime; against="reference" does without, '
             "and so does an executable, which treadle.compile makes of a model"
         ) from None
-    proto = _proto(model)
+    proto = proto_of(model)
     results = [info.name for info in proto.graph.output]
     made = {name: node for node in proto.graph.node for name in node.output if name}
     del proto.graph.output[len(results) :]
@@ -134,13 +137,26 @@ def _of_onnxruntime(model: Any, feeds: Mapping[str, np.ndarray]) -> Reference:
         ) from None
     found = Reference(f"onnxruntime {onnxruntime.__version__}", results={name: values[name] for name in results})
     weights = {tensor.name for tensor in proto.graph.initializer}
+    steps: dict[str, float] = {}
     for name, node in made.items():
         read = tuple(each for each in node.input if each in weights)
-        found.add(name, node_name(node), values[name], read)
+        steps[name] = max([steps.get(each, 0.0) for each in node.input] + [_step(node, proto, values[name])])
+        found.add(name, node_name(node), values[name], read, steps[name])
     return found
 
 
-def _proto(model: Any) -> onnx.ModelProto:
+def _step(node: Any, proto: onnx.ModelProto, made: Any) -> float:
+    """Between two neighbouring codes, if the node turns codes into numbers, as a share of the largest of these."""
+    from onnx import numpy_helper
+
+    if node.op_type != "DequantizeLinear" or not made.size:
+        return 0.0
+    scales = [each for each in proto.graph.initializer if each.name == node.input[1]]
+    largest = float(np.abs(made).max())
+    return float(np.abs(numpy_helper.to_array(scales[0])).max()) / largest if scales and largest else 0.0
+
+
+def proto_of(model: Any) -> onnx.ModelProto:
     """A copy of an ONNX model with all its weights."""
     import onnx
 

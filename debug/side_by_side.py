@@ -22,7 +22,7 @@ from .comparison import DIFFERS, ELSEWHERE, LATER, UNKNOWN, Comparison, Row, res
 from .flow import Flow, Step, spread
 from .references import Reference, Tensor, reference
 from .subject import OPT_LEVEL, Subject, arguments, subject
-from .tensors import bound, error, forms, least_error
+from .tensors import bound, error, forms, is_float, least_error
 
 if TYPE_CHECKING:
     from .kernels import Checked
@@ -104,22 +104,23 @@ class _Watch(Flow):
         )
         row.weights = tuple(dict.fromkeys(name for tensor in own for name in tensor.weights))
         self.rows.append(row)
-        fitting = [(found, tensor) for tensor in own if (found := least_error(array, tensor.array)) is not None]
+        alike = [
+            tensor for tensor in own if is_float(tensor.array.dtype) == is_float(array.dtype)
+        ]  # numbers are not compared with codes
+        fitting = [(found, each) for each in alike or own if (found := least_error(array, each.array)) is not None]
         if not fitting:
-            row.bound = self._bound(array, array, step)
+            row.bound = self._tolerance * bound(array.dtype, array.dtype, step.depth)
             return
-        differs, tensor = next(
-            (pair for pair in fitting if pair[0] <= self._bound(array, pair[1].array, step)), fitting[0]
-        )
-        row.error, row.bound = differs, self._bound(array, tensor.array, step)
+        differs, tensor = next((pair for pair in fitting if pair[0] <= self._bound(array, pair[1], step)), fitting[0])
+        row.error, row.bound = differs, self._bound(array, tensor, step)
         row.tensor, row.status = tensor.name, status_of(differs, row.bound, array, tensor.array)
         if row.status == DIFFERS:
             later = self._later(array, own[0].order, step)
             if later is not None:
                 row.error, row.tensor, row.status = later[0], later[1].name, LATER
 
-    def _bound(self, found: np.ndarray, wanted: np.ndarray, step: Step) -> float:
-        return self._tolerance * bound(found.dtype, wanted.dtype, step.depth)
+    def _bound(self, found: np.ndarray, wanted: Tensor, step: Step) -> float:
+        return self._tolerance * bound(found.dtype, wanted.array.dtype, step.depth, wanted.step)
 
     def _later(self, array: np.ndarray, than: int, step: Step) -> tuple[float, Tensor] | None:
         """A tensor that the reference made later, and that this is. One made earlier it may be by a fault: of a kernel that only
@@ -127,7 +128,7 @@ class _Watch(Flow):
         for tensor in self._wanted.later(than, array):
             if not spread(tensor.array):
                 continue
-            limit = self._bound(array, tensor.array, step)
+            limit = self._bound(array, tensor, step)
             for form in forms(array, tensor.array.shape):
                 if _may_be(form, tensor.array, limit) and (differs := error(form, tensor.array)) <= limit:
                     return differs, tensor

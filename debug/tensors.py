@@ -26,13 +26,14 @@ _LEAST = 1e-6  # a float tensor without a larger magnitude is measured as if it 
 _MOST_TRANSPOSED = 5  # axes of a tensor for which an order of axes is looked for
 
 
-def bound(found: np.dtype, wanted: np.dtype, depth: int) -> float:
-    """The error that may be between two tensors of these element types, after `depth` kernels: by the coarser of both."""
-    unit = max(UNITS.get(found.name, 0.0), UNITS.get(wanted.name, 0.0))
-    return unit * math.sqrt(max(depth, 1)) if _is_float(found) or _is_float(wanted) else unit
+def bound(found: np.dtype, wanted: np.dtype, depth: int, step: float = 0.0) -> float:
+    """The error that may be between two tensors of these element types, after `depth` kernels: by the coarser of both, or by a
+    `step` between codes that floats were made of, as a share of the largest magnitude."""
+    unit = max(UNITS.get(found.name, 0.0), UNITS.get(wanted.name, 0.0), step if is_float(found) else 0.0)
+    return unit * math.sqrt(max(depth, 1)) if is_float(found) or is_float(wanted) else unit
 
 
-def _is_float(dtype: np.dtype) -> bool:
+def is_float(dtype: np.dtype) -> bool:
     return dtype.kind == "f" or (dtype.name in UNITS and DType.of(dtype).is_float)
 
 
@@ -55,7 +56,7 @@ def error(found: np.ndarray, wanted: np.ndarray) -> float:
     if a.size == 0:
         return 0.0
     largest = float(np.abs(a - b).max())
-    if not _is_float(found.dtype) and not _is_float(wanted.dtype):
+    if not is_float(found.dtype) and not is_float(wanted.dtype):
         return largest
     return largest / max(float(np.abs(b).max()), _LEAST)
 

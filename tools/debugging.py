@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..formats.program import EXACT
 from . import arguments
 from .program_files import HELP, ONNX, add_compile_options, compile_options, program_file
 
@@ -102,6 +103,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 
 
 def compare_command(options: argparse.Namespace) -> int:
+    from ..debug.noise import is_loss, loss
     from ..debug.references import is_foreign
     from ..debug.side_by_side import compare, compare_with
 
@@ -120,6 +122,10 @@ def compare_command(options: argparse.Namespace) -> int:
             file=sys.stderr,
             flush=True,
         )
+    if options.precision != EXACT or is_loss(of, against):
+        found = loss(of, of.model if against is None else against, values, function=options.function)
+        print(json.dumps(found.as_dict(), ensure_ascii=False) if options.json else found.table(options.top))
+        return 0
     report = compare(
         of,
         values,
