@@ -18,12 +18,7 @@ from .references import Reference
 from .subject import Subject
 
 
-def bisected(
-    of: Subject,
-    feeds: Mapping[str, np.ndarray],
-    wanted: Reference,
-    tolerance: float,
-) -> Bisection:
+def bisected(of: Subject, feeds: Mapping[str, np.ndarray], wanted: Reference, tolerance: float) -> Bisection:
     """Finds what makes the results of a call wrong, which they are."""
     search = _Search(of, feeds, wanted, tolerance)
     names = search.called()

@@ -33,11 +33,7 @@ _VERSION = 1
 
 
 def save_case(
-    path: str | os.PathLike,
-    of: Subject,
-    feeds: Mapping[str, np.ndarray],
-    wanted: Reference,
-    report: Comparison,
+    path: str | os.PathLike, of: Subject, feeds: Mapping[str, np.ndarray], wanted: Reference, report: Comparison
 ) -> Path:
     """Writes the folder, which is made, or empty. Raises ArgumentError, FileError."""
     folder = new_folder(path, "save")

@@ -93,12 +93,7 @@ class Loss(Suggesting):
 
 @public
 def loss(
-    model: Any,
-    against: Any,
-    feeds: Mapping[str, Any] | None = None,
-    *,
-    function: str = "main",
-    precision: str = EXACT,
+    model: Any, against: Any, feeds: Mapping[str, Any] | None = None, *, function: str = "main", precision: str = EXACT
 ) -> Loss:
     """How much a narrow model loses, at each tensor, of what its float model computes.
 

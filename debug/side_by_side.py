@@ -104,9 +104,8 @@ class _Watch(Flow):
         )
         row.weights = tuple(dict.fromkeys(name for tensor in own for name in tensor.weights))
         self.rows.append(row)
-        alike = [
-            tensor for tensor in own if is_float(tensor.array.dtype) == is_float(array.dtype)
-        ]  # numbers are not compared with codes
+        # numbers are not compared with codes
+        alike = [tensor for tensor in own if is_float(tensor.array.dtype) == is_float(array.dtype)]
         fitting = [(found, each) for each in alike or own if (found := least_error(array, each.array)) is not None]
         if not fitting:
             row.bound = self._tolerance * bound(array.dtype, array.dtype, step.depth)

@@ -41,9 +41,8 @@ def error(found: np.ndarray, wanted: np.ndarray) -> float:
     """How far `found` is from `wanted`, of the same shape. Infinite where NaNs or infinities stand in other places."""
     if found.size == 0:
         return 0.0
-    if any(
-        array.dtype.kind not in "fiub" and array.dtype.name not in UNITS for array in (found, wanted)
-    ):  # texts, and what else has no difference
+    # texts, and what else has no difference
+    if any(array.dtype.kind not in "fiub" and array.dtype.name not in UNITS for array in (found, wanted)):
         return 0.0 if np.array_equal(found, wanted) else math.inf
     a, b = (array if array.dtype == np.float64 else array.astype(np.float64) for array in (found, wanted))
     finite = np.isfinite(b)

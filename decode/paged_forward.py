@@ -103,13 +103,7 @@ class Forward:
         return True
 
     def _attend_plainly(
-        self,
-        part: Part,
-        pages: np.ndarray,
-        queries: np.ndarray,
-        keys: np.ndarray,
-        values: np.ndarray,
-        out: np.ndarray,
+        self, part: Part, pages: np.ndarray, queries: np.ndarray, keys: np.ndarray, values: np.ndarray, out: np.ndarray
     ) -> None:
         numbers, places = part.past.places()
         known = pages[numbers, 0, :, places].astype(queries.dtype)

@@ -116,10 +116,7 @@ class RecurrentState:
                 f"length of rollback is {count} which exceeds the sequence length."
             )
         self.known[sequence] = replace(
-            place,
-            length=place.length - count,
-            older=place.older - count,
-            newest=(place.newest - count) % self.history,
+            place, length=place.length - count, older=place.older - count, newest=(place.newest - count) % self.history
         )
 
     # ---- a forward ----

@@ -284,6 +284,5 @@ _OTHER_NAMES = {  # of the element types, at other places; those that NumPy know
 
 _BY_CODE = {dtype.code: dtype for dtype in DType}
 _BY_ONNX = {dtype.value.onnx: dtype for dtype in DType}
-_BY_NUMPY = {
-    ours.numpy: ours for ours in DType if ours.is_numpys or ours.is_string
-}  # a dtype's name takes NumPy some microseconds
+# a dtype's name takes NumPy some microseconds
+_BY_NUMPY = {ours.numpy: ours for ours in DType if ours.is_numpys or ours.is_string}

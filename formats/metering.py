@@ -12,7 +12,7 @@ The caller sets a `Meter` that bounds the work (`metered`); without one nothing 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Union
@@ -109,3 +109,12 @@ def rows(texts: Row) -> Iterator[slice]:
                 look()
                 begin, characters = at, size
         yield slice(begin, span.stop)
+
+
+def pieces(texts: Row) -> Iterable[list[str]]:
+    """The texts, a list for each of their `rows`."""
+    if len(texts) <= ITEMS:
+        whole = texts.tolist() if isinstance(texts, np.ndarray) else list(texts)
+        if sum(map(len, whole)) <= CHARACTERS:
+            return (whole,)
+    return (list(texts[span]) for span in rows(texts))

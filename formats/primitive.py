@@ -22,9 +22,8 @@ from .dtypes import DType
 from .messages.readable import Readable, brief
 from .types import TensorType
 
-AttributeValue = Union[
-    bool, int, float, str, None, DType, SymbolicDim, tuple["AttributeValue", ...]
-]  # a Dim, or a tuple of them, is an ordinary value
+# a Dim, or a tuple of them, is an ordinary value
+AttributeValue = Union[bool, int, float, str, None, DType, SymbolicDim, tuple["AttributeValue", ...]]
 Attributes = tuple[tuple[str, AttributeValue], ...]  # sorted by name, so that equal definitions have equal bytes
 
 

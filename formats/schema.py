@@ -202,12 +202,7 @@ NATIVE = Sequence(
     limits.TARGETS,
 )
 
-NAMED_WEIGHT = record(
-    NamedWeight,
-    name=TEXT,
-    type=TENSOR_TYPE,
-    digest=Text(64),
-)
+NAMED_WEIGHT = record(NamedWeight, name=TEXT, type=TENSOR_TYPE, digest=Text(64))
 LITERAL = Record(
     "literal",
     {"type": TENSOR_TYPE, "elements": Binary(limits.TABLE_BYTES)},

@@ -134,12 +134,7 @@ def decode(
     )
     check(program)
     check_weights(tables["weights"], [constant_type(array) for array in program.constants])
-    return (
-        program,
-        late_bound,
-        _decode_native(tables["native"]),
-        tables["weights"],
-    )
+    return (program, late_bound, _decode_native(tables["native"]), tables["weights"])
 
 
 def _is_there(table: Any) -> bool:

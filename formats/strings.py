@@ -36,11 +36,13 @@ NONE = np.zeros(0, np.uint64)  # the numbers of no texts
 _SHARDS = 1 << 10  # by high bits of a hash: dicts go by the low ones
 _HIGH = 40
 _BLOCK = 12  # bits of numbers in a block
+_LASTING = 1 << 14  # texts of constants that are found without the lock
 
 _lock = threading.Lock()
 _numbers: tuple[dict[str, int], ...] = tuple({} for _ in range(_SHARDS))
 _texts: dict[int, dict[int, str]] = {0: {0: ""}}  # by blocks
 _others: dict[int, dict[int, int]] = {}  # how many hold a text beside one, where any do; by blocks
+_lasting: dict[str, int] = {"": 0}  # some that are held for ever: nobody else needs to hold them
 _gone: deque[set[int]] = deque()  # what holders that are gone have held, by blocks: they may go while the lock is held
 _last = 0
 
@@ -85,26 +87,34 @@ class Texts:
 
     def _taken(self, texts: list[str]) -> list[int]:
         global _last
-        found, held, nbytes, places = [], self._held, 0, 0
+        found, held, nbytes, places, shards = [], self._held, 0, 0, _numbers
         with _lock:
             _forget(4 * len(texts) + ITEMS)
             try:
                 for text in texts:
                     if type(text) is not str:
                         text = _text(text)
-                    shard = _shard(text)
+                    shard = shards[hash(text) >> _HIGH & _SHARDS - 1]  # `_shard`
                     number = shard.get(text)
                     if number is None or (number and number not in held.get(number >> _BLOCK, ())):
                         nbytes += _OVERHEAD + _size(text)
                         places += _PLACES
                         if number is None:
-                            _last += 1
-                            number = _last
-                            _texts.setdefault(number >> _BLOCK, {})[number] = text  # before anybody can find its number
+                            number = _last = _last + 1
+                            block = number >> _BLOCK
+                            if block not in _texts:
+                                _texts[block] = {}
+                            _texts[block][number] = text  # before anybody can find its number
                             shard[text] = number
                         else:
+                            block = number >> _BLOCK
                             _add_holder(number)  # before it is held
-                        held.setdefault(number >> _BLOCK, set()).add(number)
+                        if block in held:
+                            held[block].add(number)
+                        else:
+                            held[block] = {number}
+                        if self is PERMANENT and len(_lasting) < _LASTING:
+                            _lasting[text] = number
                     found.append(number)
             finally:
                 self.nbytes += nbytes
@@ -124,7 +134,11 @@ class Texts:
 
     def numbers_of(self, texts: list[str]) -> np.ndarray:
         """The numbers of at most a piece's texts, uint64. Raises DTypeError, LimitError."""
-        return np.array(self._taken(texts), np.uint64)
+        try:
+            found = list(map(_lasting.get, texts))
+        except TypeError:  # no text, and without a hash
+            found = [None]
+        return np.array(self._taken(texts) if None in found else found, np.uint64)
 
     def keep(self, other: Texts) -> None:
         """Holds what another one holds."""
@@ -272,6 +286,22 @@ def listed(array: np.ndarray) -> list:
 def longest(array: np.ndarray) -> int:
     """Characters of the longest text of a string tensor; 0 of any other array."""
     return max(map(len, to_texts(array).reshape(-1)), default=0) if array.dtype == ELEMENT else 0
+
+
+FEW = 64  # elements, and
+FEW_BYTES = 1 << 12  # bytes of their texts together, in UTF-8, that every operation is done with within a millisecond
+_TEXT = {str}
+
+
+def is_few(array: np.ndarray) -> bool:
+    """Whether an array has few elements; those of an array of Python's objects are to be short texts."""
+    if array.size > FEW or array.dtype != object:
+        return array.size <= FEW
+    texts = array.tolist() if array.ndim == 1 else array.reshape(-1).tolist()
+    try:
+        return _TEXT.issuperset(map(type, texts)) and len("".join(texts).encode()) <= FEW_BYTES
+    except UnicodeEncodeError:  # lone surrogates
+        return False
 
 
 def characters(array: np.ndarray) -> int:

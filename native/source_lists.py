@@ -24,6 +24,7 @@ KERNELS = (
     "compiler/operators/images.py",
     "compiler/operators/indexing.py",
     "compiler/operators/linear.py",
+    "compiler/operators/lookups.py",
     "compiler/operators/movement.py",
     "compiler/operators/normalization.py",
     "compiler/operators/own.py",

@@ -146,12 +146,7 @@ class Connection:
         return {**header, "session": self.session, "release": released}
 
     def _answer(
-        self,
-        method: Any,
-        request: Any,
-        timeout: float | None,
-        cancel: CancelToken | None = None,
-        metadata: tuple = (),
+        self, method: Any, request: Any, timeout: float | None, cancel: CancelToken | None = None, metadata: tuple = ()
     ) -> tuple[dict[str, Any], memoryview]:
         with self._errors(cancel):
             future = method.future(request, timeout=timeout, metadata=(*self._metadata, *metadata))

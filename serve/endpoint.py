@@ -107,10 +107,7 @@ class Endpoint:
         return self._arrays(result, arguments, filled)
 
     def run(
-        self,
-        arguments: Sequence[np.ndarray],
-        deadline: float | None = None,
-        cancel: CancelToken | None = None,
+        self, arguments: Sequence[np.ndarray], deadline: float | None = None, cancel: CancelToken | None = None
     ) -> list[np.ndarray]:
         """The outputs. `deadline` is a time of `time.monotonic`. Raises what the call raises, DeadlineError."""
         return self._run(self._machine, arguments, deadline, cancel)

@@ -28,9 +28,8 @@ STREAMS = 64  # at once; each holds a thread
 SWEEP_SECONDS = 1.0  # between two looks at all calls
 _SMALL = 4 << 10  # bytes of an answer that may lie about: a connection has no more than a few hundred of them
 SCANNED = 64 << 10  # bytes of a message from which on it is looked at before it is read, and counted
-MAX_STRUCTURE = (
-    16 << 20
-)  # bytes of a message but for raw_input_contents: what is made of them takes up to 50 times as many
+# bytes of a message but for raw_input_contents: what is made of them takes up to 50 times as many
+MAX_STRUCTURE = 16 << 20
 
 
 # How compressed messages begin, and none of the protocol's does: it has no field of these numbers and types

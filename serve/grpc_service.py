@@ -21,14 +21,7 @@ from .access import AccessLog, Tokens
 from .datatypes import NAMES, dtype_of, element_type
 from .descriptions import model_config, model_statistics, repository_index
 from .descriptors import most_connections
-from .errors import (
-    BadRequestError,
-    NotImplementedHereError,
-    ServeError,
-    UnavailableError,
-    as_serve_error,
-    let_go,
-)
+from .errors import BadRequestError, NotImplementedHereError, ServeError, UnavailableError, as_serve_error, let_go
 from .grpc_calls import Calls, Shares, read
 from .grpc_messages import SERVICE, message
 from .grpc_plain import PlainMessages

@@ -24,9 +24,8 @@ from .texts import is_texts, of_json, packed, packed_size, unpacked
 
 MAX_TENSORS = 4096  # of a request
 MAX_ELEMENTS = 1 << 40  # of a tensor; sizes of bodies bound what is really there
-MAX_EMPTY = (
-    1 << 24
-)  # the product of the other sizes of a tensor that has no elements: what is computed of it may have some
+# the product of the other sizes of a tensor that has no elements: what is computed of it may have some
+MAX_EMPTY = 1 << 24
 MAX_LISTED = 1 << 20  # elements of an answer that are printed as JSON: about 600 ns each
 _TEXT_BYTES = 16  # of texts, that take as long as an element
 _KNOWN_HEADS, _MAX_KNOWN_HEAD = 256, 1024  # heads and answers that are remembered; bytes of a head that is
@@ -144,12 +143,7 @@ def make_request(head: Head, binary: memoryview, model: str, version: str, regio
             inputs[name], at = _tensor(name, each, binary, at, regions)
         head.layout = _layout(values["inputs"])
     return Request(
-        model,
-        inputs,
-        version,
-        text(values.get("id", ""), "id"),
-        tuple(head.wanted),
-        *options(_parameters(values)),
+        model, inputs, version, text(values.get("id", ""), "id"), tuple(head.wanted), *options(_parameters(values))
     )
 
 

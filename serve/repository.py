@@ -121,9 +121,8 @@ class Repository:
 
     def endpoint(self, name: str, version: str = "") -> tuple[Model, Endpoint]:
         """The model and function of a name: `mlp`, or `mlp:decode` for another function than the main one."""
-        known = (
-            self._known
-        )  # taken before the models are: what is kept below may be of models that are replaced meanwhile
+        # taken before the models are: what is kept below may be of models that are replaced meanwhile
+        known = self._known
         found = known.get((name, version))
         if found is None:
             stem, _, function = name.partition(":")

@@ -66,6 +66,7 @@ MEMORIES = {
     "formats/same_file.py: _digests": "1,024 digests of files, which would be read again",
     "formats/schema.py: _parse_dim": "1,024 dimensions of 1,024 characters and 64 terms",
     "formats/strings.py: _gone": "texts whose holders are gone: as many as the calls held, forgotten by the next ones",
+    "formats/strings.py: _lasting": "16,384 texts of constants, which PERMANENT holds",
     "formats/strings.py: _others": "texts that somebody holds",
     "formats/strings.py: _texts": "texts that somebody holds: calls, whose budgets count them, and executables",
     "serve/grpc_messages.py: _pool": ONE,

@@ -36,6 +36,7 @@ def _step(what: str) -> Iterator[None]:
 def main() -> int:
     from .. import compile
 
+    digits.require_images()  # the new process would miss them after all the work
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "digits.trdl")
         with _step(f"compile {digits.MODEL.name} ({digits.MODEL.stat().st_size / 1e3:.0f} kB of ONNX)"):

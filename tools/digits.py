@@ -3,6 +3,7 @@
 `dev/train_digits.py` trains on the first part alone, so that `demo.py` classifies images that the model has never seen.
 """
 
+import importlib.util
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,12 +24,16 @@ class Digits(NamedTuple):
     labels: np.ndarray
 
 
+def require_images() -> None:
+    """Raises TreadleError where scikit-learn, which has them, is missing."""
+    if importlib.util.find_spec("sklearn") is None:
+        raise TreadleError('the images of digits are scikit-learn\'s: pip install "treadle[demo]"')
+
+
 def load_split() -> tuple[Digits, Digits]:
-    """The images to train on, and the `HELD_OUT` others. Raises TreadleError where scikit-learn, which has them, is missing."""
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError as error:
-        raise TreadleError("the images of digits are scikit-learn's: pip install scikit-learn") from error
+    """The images to train on, and the `HELD_OUT` others. Raises TreadleError as `require_images`."""
+    require_images()
+    from sklearn.datasets import load_digits
 
     data = load_digits()
     order = np.random.default_rng(_SPLIT_SEED).permutation(len(data.target))

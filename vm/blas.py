@@ -23,9 +23,8 @@ _NAMES = ("scipy_openblas_{}64_", "openblas_{}64_", "scipy_openblas_{}", "openbl
 Functions = tuple[Callable[[], int], Callable[[int], None]]
 
 _lock = Lock()
-_users: set[threading.Thread] = (
-    set()
-)  # that want one thread; where Ctrl-C left one here, the next operator takes it away
+# that want one thread; where Ctrl-C left one here, the next operator takes it away
+_users: set[threading.Thread] = set()
 _before = 1  # how many threads BLAS had before the first of them
 
 

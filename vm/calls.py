@@ -20,13 +20,7 @@ import numpy as np
 
 from ..formats import limits, strings
 from ..formats.messages.calling import by_name, told
-from ..formats.messages.errors import (
-    ArgumentError,
-    BudgetExceededError,
-    OutOfMemoryError,
-    TreadleError,
-    naming,
-)
+from ..formats.messages.errors import ArgumentError, BudgetExceededError, OutOfMemoryError, TreadleError, naming
 from ..formats.messages.names import near
 from ..formats.strings import Texts
 from ..formats.text_entries import TextParameter, bytes_of, entry_of
@@ -38,6 +32,7 @@ from .clock import UNBOUNDED, Clock
 from .context import KEPT_BYTES, UNLIMITED, Context, abandon_contexts, contexts_of
 from .convert import Arguments, Results
 from .failures import error
+from .few_texts import few_texts
 from .host import HostCall, go_on, perform
 from .image import Image
 from .imports import Imported, call_imported
@@ -230,10 +225,32 @@ class Calls(InProcess):
     # ---- calls with arrays ----
 
     def array_callable(self, number: int, otherwise: Callable[..., Any]) -> Callable[..., Any] | None:
-        """A fast way to call a function of tensors: the engine reads NumPy's arrays itself, and writes a result of static type
-        into a new one. `otherwise` is called with arguments that need a closer look. None for a function of other things."""
+        """A fast way to call a function of tensors. `otherwise` is called with arguments that need a closer look. None for a
+        function of other things."""
         if not self._takes_arrays(number):
             return None
+        engine = self._engine_callable(number, otherwise)
+        few = few_texts(self.image, number) if self._budget.max_depth else None
+        if few is None:
+            return engine
+        count, in_order = len(self.image.program.functions[number].param_names), self._in_order(number)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if kwargs:
+                args = in_order(args, kwargs)
+            if self.hooked is None and len(args) == count:
+                try:
+                    found = few(args)
+                except Exception:  # the engine fails as well, and says where
+                    found = None
+                if found is not None:
+                    return found
+            return engine(*args)
+
+        return call
+
+    def _engine_callable(self, number: int, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+        """As `array_callable`: the engine reads NumPy's arrays itself, and writes a result of static type into a new one."""
         if self._texts_of(number):
             return self._bytes_callable(number, otherwise) or self._text_callable(number, otherwise)
         shape, dtype, take = self._made(number)

@@ -5,10 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ..formats.messages.errors import (
-    BudgetExceededError,
-    CancelledError,
-)
+from ..formats.messages.errors import BudgetExceededError, CancelledError
 from .budgets import Budget
 from .context import SLICE_SECONDS, SLICE_TICKS, Context
 from .layout import CONTEXT

@@ -33,10 +33,9 @@ from ..formats.strings import ELEMENT, Texts, is_text, to_numbers, to_texts
 from ..formats.types import DataType, DataTypeDefinition, FunctionType, TensorType, TupleType, Type, erase_dims
 from . import core
 from .context import Context, outside
-from .heap_size import block_bytes
 from .image import Image
 from .layout import CONTEXT, COPIED_BYTES, KIND, OBJECT, OBJECT_HEAD, TRAP, WORD
-from .memory import Elements, array_at, pinned, set_word, tensor_shape, word, words
+from .memory import Elements, array_at, block_bytes, pinned, set_word, tensor_shape, word, words
 from .outputs import naming_results
 from .tensor import Tensor, tensor_of
 from .values import Closure, DataValue, NativeReference

@@ -11,7 +11,7 @@ import contextvars
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Union
 
 import numpy as np
@@ -45,6 +45,7 @@ from .places import Place
 _TINY = 64  # even square loops of Python's are done within a millisecond
 _BLAS = 8192  # from which on threads of BLAS may share a product: OpenBLAS's do from matrices of 9216 elements on
 _FEW = 4096  # characters of the texts of such an operator: what may take steps for each pair of them looks whether it is to end
+_KNOWN = 64  # sizes of calls whose shapes are kept
 _SHORT = 1 << 16  # where nothing but Ctrl-C can end the call
 
 Shape = tuple[Union[int, None], ...]  # None: a dimension that depends on elements
@@ -64,10 +65,10 @@ class HostCall:
     size: int  # words
     dtypes: tuple[np.dtype, ...]  # of all values
     types: tuple[TensorType, ...]
-    shapes: tuple[Shape, ...] | None  # of these, where they are always the same
-    elements: int  # of all of these, then
     has_texts: bool
     largest: int  # the greatest product of integers in one: sizes of windows, numbers of rounds
+    # of all values the shapes, and how many elements they have together, by the sizes of calls before
+    known: dict[tuple[int, ...], tuple[tuple[Shape, ...], int]] = field(default_factory=dict)
 
     @staticmethod
     def at(place: Place) -> HostCall:
@@ -76,7 +77,6 @@ class HostCall:
         primitive = place.context.image.program.primitives[instruction.word("prim")]
         definition = primitive.definition
         types = definition.values
-        shapes = None if definition.variables else _shapes(types, {})
         return HostCall(
             instruction.word("prim"),
             primitive.name,
@@ -88,27 +88,26 @@ class HostCall:
             instruction.size,
             tuple(type_.dtype.numpy for type_ in types),
             types,
-            shapes,
-            0 if shapes is None else _elements(shapes),
             any(type_.dtype.is_string for type_ in types),
             max((_product(value) for node in definition.nodes for _, value in node.attributes), default=1),
         )
 
-    def shapes_for(self, sizes: Sequence[int], context: Context) -> tuple[Shape, ...]:
-        """The shapes of all values as far as they are known."""
-        if self.shapes is not None:
-            return self.shapes
+    def shapes_for(self, sizes: tuple[int, ...], context: Context) -> tuple[tuple[Shape, ...], int]:
+        """The shapes of all values as far as they are known, and their elements together, where unknown dimensions count as 1."""
+        found = self.known.get(sizes)
+        if found is not None:
+            return found
         values = dict(zip(self.definition.variables, sizes, strict=True))
         try:
-            return _shapes(self.types, values)
+            shapes = _shapes(self.types, values)
         except ZeroDivisionError:
             message = f"primitive {self.name}: a dimension is divided by zero for {values}"
             raise ExecutionError(message, **Place.current(context).where()) from None
-
-
-def _elements(shapes: Sequence[Shape]) -> int:
-    """Of all these tensors together, where unknown dimensions count as 1."""
-    return sum(math.prod(1 if dim is None else max(0, dim) for dim in shape) for shape in shapes)
+        if len(self.known) >= _KNOWN:
+            self.known.clear()
+        elements = sum(math.prod(1 if dim is None else max(0, dim) for dim in shape) for shape in shapes)
+        self.known[sizes] = shapes, elements
+        return shapes, elements
 
 
 def _product(value: Any) -> int:
@@ -137,14 +136,13 @@ def perform(context: Context, evaluators: dict[int, library.Evaluate], calls: di
     if call is None:
         call = calls[at] = HostCall.at(Place.current(context))
     registers, integers = context.registers()
-    sizes = [operand if operand >= 0 else word(integers, ~operand) for operand in call.dims]
-    shapes = call.shapes_for(sizes, context)
+    sizes = tuple([operand if operand >= 0 else word(integers, ~operand) for operand in call.dims])
+    shapes, elements = call.shapes_for(sizes, context)
     _check_room(context, call, shapes)
     arrays = [
         _array(registers, register, dtype, shape, writeable=False)
         for register, dtype, shape in zip(call.inputs, call.dtypes, shapes)  # noqa: B905 (the parameters come first)
     ]
-    elements = call.elements if call.shapes is not None else _elements(shapes)
     results = _evaluate(context, call, arrays, sizes, evaluators, elements)
     if context.texts is not None:
         _check_room(context, call, shapes)
@@ -192,7 +190,7 @@ def _evaluate(
     context: Context,
     call: HostCall,
     arrays: list[np.ndarray],
-    sizes: list[int],
+    sizes: Sequence[int],
     evaluators: dict[int, library.Evaluate],
     elements: int,
 ) -> list[np.ndarray]:

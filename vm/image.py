@@ -53,9 +53,8 @@ class Image(InProcess):
         self.functions = self._function_words(verified)
         self._constant_block, self.constants = _constant_words(program)
         self.arrays = tuple(program.constants)  # whose elements the constants are
-        self._held = [
-            (self.arrays, [pinned(constant) for constant in program.constants])
-        ]  # all that the block may refer to
+        # all that the block may refer to
+        self._held = [(self.arrays, [pinned(constant) for constant in program.constants])]
         self._statics = [np.array(primitive.words, np.int64) for primitive in primitives]
         self.primitives = self._primitive_words(primitives)
         self.scratch_bytes = max((primitive.scratch_bytes for primitive in primitives), default=0)
@@ -248,9 +247,8 @@ def _result_place(program: Program, facts: VerifiedFunction) -> int:
     """Where the function makes its one result, a tensor; -1 when it is not that simple, and for a large one."""
     result = facts.function.type.result
     if not isinstance(result, TensorType) or result.dtype.is_string or (result.is_static and result.nbytes >= LARGE):
-        return (
-            -1
-        )  # callers want texts, not numbers of them; for a large one, the heap has memory whose pages are there already
+        # callers want texts, not numbers of them; for a large one, the heap has memory whose pages are there already
+        return -1
     places = result_places(program, facts.function, facts.instructions)
     return places[0] if places else -1
 

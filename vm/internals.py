@@ -19,14 +19,7 @@ from ..native.platform import ADVICE
 # Modules and what is taken of them
 NAMES = {
     "llvmlite": ("binding", "ir"),
-    "numba.core": (
-        "cgutils",
-        "compiler",
-        "config",
-        "cpu",
-        "imputils",
-        "types",
-    ),
+    "numba.core": ("cgutils", "compiler", "config", "cpu", "imputils", "types"),
     "numba.core.codegen": ("JITCPUCodegen", "JITCodeLibrary"),
     "numba.core.compiler": ("Flags", "_make_subtarget"),
     "numba.core.compiler_lock": ("global_compiler_lock",),

@@ -28,7 +28,7 @@ from ..formats.weight_table import WeightTable
 from ..native import platform, sources
 from ..native.once import Lock, once
 
-Evaluate = Callable[[list[np.ndarray], list[int]], Sequence[np.ndarray]]  # inputs, dimension variables → results
+Evaluate = Callable[[list[np.ndarray], Sequence[int]], Sequence[np.ndarray]]  # inputs, dimension variables → results
 
 
 class BuiltKernel(NamedTuple):
@@ -49,11 +49,7 @@ class Compiler(Protocol):
         """Names what kernels are made for here."""
 
     def build(
-        self,
-        definitions: Sequence[PrimitiveDefinition],
-        *,
-        names: Sequence[str],
-        seconds: float | None,
+        self, definitions: Sequence[PrimitiveDefinition], *, names: Sequence[str], seconds: float | None
     ) -> Sequence[BuiltKernel | None]:
         """Builds and stores kernels; None for a definition that has no native lowering. Refuses malformed ones."""
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .layout import OBJECT, WORD
+from .layout import KIND, OBJECT, OBJECT_HEAD, WORD
 
 
 def word(address: int, index: int = 0) -> int:
@@ -32,9 +32,8 @@ def _array_type(count: int) -> Any:
 
 def array_at(address: int, dtype: np.dtype, shape: tuple[int, ...], writeable: bool = True) -> np.ndarray:
     """Memory as an array, which keeps nothing alive."""
-    made: np.ndarray = np.ndarray(
-        shape, dtype, _Memory.from_address(address or 64)
-    )  # NumPy takes no null for no elements
+    # NumPy takes no null for no elements
+    made: np.ndarray = np.ndarray(shape, dtype, _Memory.from_address(address or 64))
     if not writeable:
         made.flags.writeable = False
     return made
@@ -75,3 +74,28 @@ def tensor_shape(reference: int) -> tuple[int, ...]:
     """The dimensions of a tensor object."""
     address = reference & ~1
     return words(address + WORD * OBJECT.ITEMS, word(address, OBJECT.COUNT))
+
+
+def block_bytes(size: int) -> int:
+    """The bytes that an object of `size` bytes counts in the budget: `heap.allocate` rounds to one of four sizes between two
+    powers of two."""
+    power = (size - 1).bit_length() - 1
+    return ((size - 1 >> power - 2) & 3) + 5 << power - 2
+
+
+def heap_bytes(reference: int, most: int) -> int:
+    """Bytes of all objects that a reference leads to, each counted once; those of the program's constants are not. Stops soon
+    after `most`: a list of a million cells takes about a second."""
+    total, seen, todo = 0, set(), [reference]
+    while todo and total <= most:
+        address = todo.pop()
+        if address == 0 or address & 1 or address in seen:
+            continue
+        seen.add(address)
+        header = words(address, OBJECT.ITEMS)
+        total += header[OBJECT.SIZE]
+        if header[OBJECT.KIND] == KIND.TENSOR:
+            todo.append(header[OBJECT.OWNER])
+        elif header[OBJECT.KIND] in (KIND.DATA, KIND.CLOSURE):
+            todo += words(address + OBJECT_HEAD, header[OBJECT.COUNT])
+    return total

@@ -197,9 +197,8 @@ def _written(names: Sequence[str]) -> list[str]:
     for name in names:
         text = name
         if not _is_name(name):
-            text = "".join(
-                letter if f"_{letter}".isidentifier() else "_" for letter in name
-            )  # "²" is a digit, of no name
+            # "²" is a digit, of no name
+            text = "".join(letter if f"_{letter}".isidentifier() else "_" for letter in name)
             text = text if text.isidentifier() else f"_{text}"
             while not _is_name(text) or text in taken or text in made:
                 text += "_"

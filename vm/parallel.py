@@ -328,9 +328,8 @@ def keep_apart(pool, member):
     allowed, word = load(pool, POOL.ALLOWED), processor >> 6
     bits = load(allowed, word)
     store(allowed, word, bits & ~(1 << (processor & 63)))
-    call_python(
-        load(pool, POOL.CONFINE), load(member, SLEEPER.THREAD), MAX_PROCESSORS >> 3, allowed, 0, 0, 0, 0, 0
-    )  # where no processor is left, it does nothing
+    # where no processor is left, it does nothing
+    call_python(load(pool, POOL.CONFINE), load(member, SLEEPER.THREAD), MAX_PROCESSORS >> 3, allowed, 0, 0, 0, 0, 0)
     store(allowed, word, bits)
     store(member, SLEEPER.APART, processor + 1)
     return 0

@@ -62,9 +62,8 @@ class _Watch:
                 f"a call's time cannot be bounded: the system has no thread or pipe for that ({error})"
             ) from error
         self._deadlines[context.address] = deadline, context
-        if (
-            self._is_idle
-        ):  # the thread alone says that it is not: Ctrl-C may come between a word of ours and what wakes it
+        # the thread alone says that it is not: Ctrl-C may come between a word of ours and what wakes it
+        if self._is_idle:
             with contextlib.suppress(BlockingIOError):  # it has been woken often enough
                 os.write(write, b"\0")
 
@@ -150,9 +149,8 @@ def _interrupt() -> None:
         return
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     if frame is not None and frame.f_code in _ENTRANCES:
-        context = frame.f_locals.get(
-            "context"
-        )  # none yet, or of a call that is just over: the next one takes that back
+        # none yet, or of a call that is just over: the next one takes that back
+        context = frame.f_locals.get("context")
         if isinstance(context, Context):
             context.stop()
 

@@ -45,9 +45,8 @@ class Scope:
     numbers: ChainMap[SymbolicDim, Number] = field(default_factory=ChainMap)
     constants: ChainMap[object, Register] = field(default_factory=ChainMap)  # also functions as values
     wholes: ChainMap[Fields, Register] = field(default_factory=ChainMap)
-    proved: ChainMap[Register, TensorType] = field(
-        default_factory=ChainMap
-    )  # the type that the verifier knows for a register
+    # the type that the verifier knows for a register
+    proved: ChainMap[Register, TensorType] = field(default_factory=ChainMap)
 
     def child(self) -> Scope:
         return Scope(

@@ -16,9 +16,8 @@ from .virtual import Instruction, Item, Label, Register, VirtualFunction
 
 @dataclass(frozen=True)
 class Liveness:
-    wanted: tuple[
-        Spans, ...
-    ]  # by register's serial, points of the code: 2 p is before the item at position p, 2 p + 1 behind it
+    # by register's serial, points of the code: 2 p is before the item at position p, 2 p + 1 behind it
+    wanted: tuple[Spans, ...]
     positions: tuple[Spans, ...]  # by register's serial, where it is read, written, or waits to be read
     crossing: Sequence[Register]  # those that may be wanted at labels and jumps
     before: Mapping[Item, int]  # of labels and jumps, what is wanted there: bits, by place in `crossing`

@@ -102,6 +102,18 @@ class DefinitionEvaluator:
         self._nodes = [(Application(node.operator, node.attributes), node.inputs) for node in definition.nodes]
         self.inflates = any(lookup(node.operator).inflates for node in definition.nodes)
 
+    @property
+    def of_texts(self) -> Callable[..., list[np.ndarray]] | None:
+        """What computes the outputs from arrays of Python's texts in place of string tensors, into such; None for others than
+        single operators that take these."""
+        apply, inputs = self._nodes[0]
+        all_results = range(len(self._definition.params), len(self._definition.values))
+        if len(self._nodes) > 1 or not apply.takes_objects or self._definition.outputs != tuple(all_results):
+            return None
+        if inputs == tuple(range(len(inputs))):
+            return apply.of_texts
+        return lambda *arrays: apply.of_texts(*[arrays[at] for at in inputs])
+
     def __call__(self, arrays: Sequence[np.ndarray], dims: Sequence[int]) -> list[np.ndarray]:
         definition = self._definition
         bound = dict(zip(definition.variables, dims, strict=True))
@@ -131,6 +143,24 @@ class Application:
         self._is_symbolic = bool(PrimitiveDefinition.variables_of((), tuple(value for _, value in attributes)))
         # types of the arguments, what inference gave for them, and all attributes by name
         self._last: tuple[Any, tuple[TensorType, ...], Mapping[str, Any]] = (None, (), {})
+        self._last_texts: tuple[Any, Mapping[str, Any]] = (None, {})  # the same of `of_texts`
+
+    @property
+    def takes_objects(self) -> bool:
+        """Whether `of_texts` may be called."""
+        return (self._operator.takes_texts or self._operator.takes_objects) and not self._is_symbolic
+
+    def of_texts(self, *arrays: np.ndarray) -> list[np.ndarray]:
+        """The results for arrays of Python's texts in place of string tensors, as such. Raises InferenceError."""
+        got = [array.shape for array in arrays]
+        known, bound = self._last_texts
+        if got != known:
+            types = [DType.string if array.dtype == object else DType.of(array.dtype) for array in arrays]
+            self._operator.result_types(list(map(TensorType, types, got)), self._attributes)
+            bound = self._operator.bind(self._attributes) | self._kept
+            self._last_texts = got, bound
+        results = self._operator.reference(*arrays, **bound)
+        return list(results) if isinstance(results, tuple) else [results]
 
     def __call__(self, arrays: Sequence[np.ndarray], dims: Mapping[str, int]) -> list[np.ndarray]:
         """The results. Raises ShapeError where the inputs do not fit."""

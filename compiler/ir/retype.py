@@ -47,9 +47,8 @@ class _Rebuilding:
         self.fresh: dict[ir.Var, ir.Atom] = {}
 
     def function(self, function: ir.Function, result: Type | None) -> ir.Function:
-        around = {
-            var: self.fresh[var] for var in function.params if var in self.fresh
-        }  # which a function within may hide
+        # which a function within may hide
+        around = {var: self.fresh[var] for var in function.params if var in self.fresh}
         params = tuple(map(self.var, function.params))
         made = dataclasses.replace(function, params=params, body=self.block(function.body), result_type=result)
         self.fresh.update(around)

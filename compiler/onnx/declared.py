@@ -6,12 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...formats import dims
-from ...formats.messages.errors import (
-    DTypeError,
-    ModelError,
-    ParseError,
-    UnsupportedOperatorError,
-)
+from ...formats.messages.errors import DTypeError, ModelError, ParseError, UnsupportedOperatorError
 from ...formats.types import UNKNOWN, ShapeDim, TensorType, size_problem
 from . import importers  # noqa: F401  (it registers them)
 from .tensors import element_type

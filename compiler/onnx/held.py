@@ -17,14 +17,7 @@ from ...formats import dims
 from ...formats.dtypes import DType
 from ...formats.host_values import MOST_RANKS, OPTIONAL, RANKED, SEQUENCE
 from ...formats.messages.errors import InferenceError, ModelError
-from ...formats.types import (
-    UNKNOWN,
-    DataType,
-    TensorType,
-    TupleType,
-    Type,
-    replace_dims,
-)
+from ...formats.types import UNKNOWN, DataType, TensorType, TupleType, Type, replace_dims
 from .. import effort, ir
 from ..ir.analysis import called
 from ..operators.shapes import axis_of

@@ -7,25 +7,9 @@ from typing import TYPE_CHECKING
 from ...formats.dtypes import DType
 from ...formats.host_values import MOST_RANKS, OPTIONAL, RANKED, SEQUENCE
 from ...formats.messages.errors import DTypeError
-from ...formats.types import (
-    UNKNOWN,
-    DataType,
-    DataTypeDefinition,
-    ShapeDim,
-    TensorType,
-    Type,
-    TypeVariable,
-)
+from ...formats.types import UNKNOWN, DataType, DataTypeDefinition, ShapeDim, TensorType, Type, TypeVariable
 from .tensors import element_type
-from .values import (
-    AnyRank,
-    HeldSequence,
-    Imported,
-    Maps,
-    OptionalTensor,
-    UnsupportedError,
-    Value,
-)
+from .values import AnyRank, HeldSequence, Imported, Maps, OptionalTensor, UnsupportedError, Value
 
 if TYPE_CHECKING:
     import onnx

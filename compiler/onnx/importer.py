@@ -171,9 +171,8 @@ class _ModelImporter:
     ) -> None:
         """`first` has imported the model: this one makes the version that takes no sizes for equal, of the same constants."""
         model, self.weights = file.model, weights
-        self.constants: dict[str, Value] = (
-            {} if first is None else first.constants
-        )  # the initializers of the model's graph
+        # the initializers of the model's graph
+        self.constants: dict[str, Value] = {} if first is None else first.constants
         self.asks = first is not None
         self.file, self.graph = file, graph
         check_versions(model)
@@ -466,9 +465,7 @@ class _ModelImporter:
         return self._by_rank(inputs, run)
 
     def _by_rank(
-        self,
-        inputs: Sequence[Imported | None],
-        run: Callable[[Sequence[Imported | None]], Sequence[Imported | None]],
+        self, inputs: Sequence[Imported | None], run: Callable[[Sequence[Imported | None]], Sequence[Imported | None]]
     ) -> Sequence[Imported | None]:
         if not any(isinstance(value, AnyRank) for value in inputs):
             return run(inputs)
@@ -478,9 +475,7 @@ class _ModelImporter:
             return [None] * self.g.output_count
 
     def _by_length(
-        self,
-        inputs: Sequence[Imported | None],
-        run: Callable[[Sequence[Imported | None]], Sequence[Imported | None]],
+        self, inputs: Sequence[Imported | None], run: Callable[[Sequence[Imported | None]], Sequence[Imported | None]]
     ) -> Sequence[Imported | None]:
         if self.batch is not None:  # followed through tensors of known ranks only
             return run(inputs)

@@ -7,20 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...formats.dtypes import DType
-from ...formats.messages.errors import (
-    ModelError,
-)
+from ...formats.messages.errors import ModelError
 from . import importers  # noqa: F401  (it registers them)
 from .held_types import dtype_of
 from .loops import LOOPS
 from .operators.training import DOMAIN as TRAINING
 from .table import attribute_value, find
-from .values import (
-    HeldSequence,
-    Imported,
-    TensorSequence,
-    tensors_of,
-)
+from .values import HeldSequence, Imported, TensorSequence, tensors_of
 
 if TYPE_CHECKING:
     import onnx

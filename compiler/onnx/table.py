@@ -94,9 +94,12 @@ def importer(
     those of another function, with their defaults."""
 
     def add(function: _Function) -> _Function:
+        signature = _signature(function, attributes_of)
+        if attributes_of is not None:  # they are those of whoever takes them from this one
+            function.__signature__ = signature  # type: ignore[attr-defined]
         for name in names:
             versions = importers_of(domain, name)
-            versions.append(Importer(name, since, function, _signature(function, attributes_of)))
+            versions.append(Importer(name, since, function, signature))
             versions.sort(key=lambda version: -version.since)
         return function
 

@@ -33,9 +33,8 @@ from .dims import NotKnownError, evaluate_symbolically
 
 FOLD_BYTES = 1 << 20
 _TRACKED_ELEMENTS = 1024
-_VIEWS = frozenset(
-    {"reshape", "squeeze", "expand_dims", "permute_dims", "cast"}
-)  # what exporters put before shared weights
+# what exporters put before shared weights
+_VIEWS = frozenset({"reshape", "squeeze", "expand_dims", "permute_dims", "cast"})
 _SAMPLES = (2, 3, 4, 5, 8, 64, 96, 224)  # sizes, to find out whether two dimensions can be equal
 _EXACT_INTEGERS = 1 << 24  # floats count as integers below this
 _NUMBERED = 24  # characters of a size's name that are left for a number behind it
@@ -247,9 +246,8 @@ class GraphBuilder:
         self.kept_loops: set[str] = set()  # origins of loops that are not to be written out
         self.asks = False  # whether a run asks of all sizes that meet under other names which is 1
         self.held_equal: list[tuple[Dim, Dim]] = []  # if not: those that are taken for one
-        self.told_equal: set[frozenset[Dim]] = (
-            set()
-        )  # those that the model says are one, such as past + length and a total
+        # those that the model says are one, such as past + length and a total
+        self.told_equal: set[frozenset[Dim]] = set()
         self.result_sizes: frozenset[Dim] = frozenset()  # what it says of the results of the node at hand
         self.tape: list[Noted] | None = None  # notes what is asked for: see gradient.py
         self.has_data = False  # whether there are values that are not tensors in the program

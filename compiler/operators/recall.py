@@ -38,7 +38,7 @@ class Recall:
             return last[1]
         made = make()
         if self._takes(nbytes(made)):
-            self._last = [each.copy() if isinstance(each, np.ndarray) else each for each in key], made
+            self._last = [_lasting(each) for each in key], made
         return made
 
     def _takes(self, nbytes: int) -> bool:
@@ -64,9 +64,18 @@ def recalled(recall: Recall | None, key: Key, nbytes: Callable[[_T], int], make:
     return make() if recall is None else recall.of(key, nbytes, make)
 
 
+def _lasting(part: Any) -> Any:
+    """A part of a key as it stays: a copy of an array whose elements may change or lie in the memory of a call."""
+    return part.copy() if isinstance(part, np.ndarray) and (part.flags.writeable or part.base is not None) else part
+
+
 def _are_equal(one: Any, other: Any) -> bool:
+    if one is other:
+        return True
     if not isinstance(one, np.ndarray):
         return bool(one == other)
     if one.dtype != other.dtype or one.shape != other.shape:
         return False
+    if one.dtype == object:
+        return bool(one.tolist() == other.tolist())
     return np.array_equal(one.view(np.uint8), np.ascontiguousarray(other).view(np.uint8))  # NaN equals itself

@@ -12,6 +12,7 @@ import re
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Union
 
 from ...formats import metering
 
@@ -449,6 +450,17 @@ def _is_number(text: str) -> bool:
 _FEW = 64  # steps that are counted together: counting takes longer than a step
 
 States = tuple[frozenset[int], str]  # states, and the character before, where it matters
+_Move = tuple[bool, Union["_Set", None]]  # whether a match ends before a character, and the states after it
+_NOWHERE: _Move = (False, None)
+
+
+class _Set(dict[str, _Move]):
+    """Some states, and the moves from them over the characters met so far."""
+
+    __slots__ = ("states",)
+
+    def __init__(self, states: States) -> None:
+        self.states = states
 
 
 def _parsed(expression: str) -> _Node:
@@ -459,6 +471,28 @@ def _parsed(expression: str) -> _Node:
     if node.states > STATES:
         raise PatternError(f"a regular expression of {node.states} states; at most {STATES} are taken")
     return node
+
+
+def _literal(node: _Node) -> str | None:
+    """The one text that an expression matches, if that is plain."""
+    if node.kind == "chars":
+        first = node.chars.ranges[0][0] if node.chars.ranges else ""
+        return first if node.chars == Characters(((first, first),)) else None
+    if node.kind != "all" and (node.kind != "any of" or len(node.parts) > 1):
+        return None
+    parts = [_literal(part) for part in node.parts]
+    return None if None in parts else "".join(parts)  # type: ignore[arg-type]
+
+
+def find(text: str, wanted: str, begin: int) -> int:
+    """As `str.find`, in pieces."""
+    while begin <= len(text):
+        found = text.find(wanted, begin, begin + metering.CHARACTERS + len(wanted))
+        if found >= 0:
+            return found
+        begin += metering.CHARACTERS
+        metering.look()
+    return -1
 
 
 class Pattern:
@@ -472,51 +506,50 @@ class Pattern:
         metering.step(2 * node.states)
         self._begin = frozenset({begin})
         self._looks_around = any(holds for each in self._made.free for holds, _ in each)
-        self._known: dict[States, dict[str, tuple[bool, States | None]]] = {}
+        self._known: dict[States, _Set] = {}
         self._size = 0  # of the kept states and moves
+        self._first: _Set | None = None  # the states in which a match begins, where they are always the same
+        self._literal = _literal(node)
 
     @property
     def nbytes(self) -> int:
         """An estimate of its largest size."""
         return _STATE_BYTES * len(self._made.moves) + _KEPT_BYTES * KEPT
 
-    def longest(self, text: str, begin: int) -> int:
-        """The end of the longest match that begins there; -1 if there is none."""
-        return self._ends(text, begin)[0]
-
     def is_whole(self, text: str) -> bool:
         """Whether it matches all of a text."""
-        return self._ends(text, 0)[0] == len(text)
+        return self.longest(text, 0) == len(text)
 
     def search(self, text: str, begin: int) -> tuple[int, int] | None:
         """The first match from there on, and of these the longest."""
+        if self._literal is not None:
+            at = find(text, self._literal, begin)
+            return None if at < 0 else (at, at + len(self._literal))
+        begins = None if self._looks_around else self._begins(text, 0)
         for place in range(begin, len(text) + 1):
-            if (end := self.longest(text, place)) >= 0:
+            may_begin = begins is None or begins.get(text[place : place + 1]) is not _NOWHERE
+            if may_begin and (end := self.longest(text, place)) >= 0:
                 return place, end
             if place % _FEW == 0:
                 metering.step(_FEW * _FEW // 2)
         return None
 
-    def _ends(self, text: str, begin: int) -> tuple[int, bool]:
-        now: States | None = self.start(text[begin - 1] if begin else "")
+    def longest(self, text: str, begin: int) -> int:
+        """The end of the longest match that begins there; -1 if there is none."""
+        now: _Set | None = self._begins(text, begin)
         end = -1
-        for first in range(begin, len(text) + 1, metering.STEPS):
-            place = first
-            for place in range(first, min(first + metering.STEPS, len(text) + 1)):
-                assert now is not None
-                char = text[place] if place < len(text) else ""
-                known = self._known.get(now)
-                found = known.get(char) if known is not None else None
-                is_match, now = self.step(now, char) if found is None else found
+        for first in range(begin, len(text) + 1, _FEW):
+            part = text[first : first + _FEW]
+            is_full = len(part) == _FEW
+            for place, char in enumerate(part if is_full else (*part, ""), first):
+                is_match, now = now.get(char) or self._move(now, char)  # type: ignore[union-attr, arg-type]
                 if is_match:
                     end = place
                 if now is None:
-                    break
-            if place - first > _FEW:
-                metering.step(place - first)
-            if now is None:
-                break
-        return end, now is None
+                    return end
+            if is_full:
+                metering.step(_FEW)
+        return end
 
     @property
     def takes_others_alike(self) -> bool:
@@ -544,17 +577,39 @@ class Pattern:
                     pending.append(other)
         moves: Iterable = (self._made.moves[state] for state in reached)
         behind = frozenset(move[1] for move in moves if move is not None and char and char in move[0])
-        result = self._end in reached, (behind, self._seen(char)) if behind else None
         metering.step(len(reached))
-        self._keep(now, char, result)
-        return result
+        return self._end in reached, (behind, self._seen(char)) if behind else None
 
-    def _keep(self, now: States, char: str, result: tuple[bool, States | None]) -> None:
-        size = 1 + (0 if now in self._known else len(now[0])) + (0 if result[1] is None else len(result[1][0]))
+    def _begins(self, text: str, at: int) -> _Set:
+        """The states in which a match begins there."""
+        if self._looks_around:
+            return self._set(self.start(text[at - 1] if at else ""))
+        if self._first is None:
+            self._first = self._set(self.start(""))
+        return self._first
+
+    def _set(self, states: States) -> _Set:
+        """The one set of these states, kept."""
+        found = self._known.get(states)
+        if found is None:
+            self._make_room(len(states[0]))
+            found = self._known[states] = _Set(states)
+        return found
+
+    def _move(self, now: _Set, char: str) -> _Move:
+        """`step` from a set that has not seen the character yet."""
+        is_match, behind = self.step(now.states, char)
+        moved = (is_match, self._set(behind)) if behind is not None else (True, None) if is_match else _NOWHERE
+        self._make_room(1)
+        now[char] = moved
+        return moved
+
+    def _make_room(self, size: int) -> None:
         if self._size + size > KEPT:
-            self._known, self._size = {}, 0
+            known, self._known, self._size, self._first = self._known, {}, 0, None
+            for each in known.values():  # they refer to one another
+                each.clear()
         self._size += size
-        self._known.setdefault(now, {})[char] = result
 
 
 @functools.lru_cache(maxsize=64)

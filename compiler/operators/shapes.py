@@ -18,6 +18,7 @@ from ...formats.types import UNKNOWN, ShapeDim, TensorType
 Shape = tuple[ShapeDim, ...]
 
 FLOAT = frozenset(dtype for dtype in DType if dtype.is_float)
+STRING = frozenset({DType.string})
 INTEGER = frozenset(dtype for dtype in DType if dtype.is_integer)
 SIGNED = FLOAT | frozenset(dtype for dtype in INTEGER if dtype.is_signed)
 NUMERIC = FLOAT | INTEGER

@@ -142,6 +142,7 @@ class Operator:
 
     The reference gets types that NumPy lacks as wider ones, and its results are rounded, unless it `takes_bits`. Of string
     tensors it gets numbers, one for each text, unless it `takes_texts`: then it takes and returns arrays of Python's strings.
+    One that `takes_objects` may get either.
 
     `work(inputs, results, **attributes)` counts the arithmetic of a call whose shapes are known (see `work.py`); without it, an
     elementwise operator or reduction does one operation an element, and any other operator none. `scratch` are the bytes that
@@ -161,6 +162,7 @@ class Operator:
     in_place: bool = False
     takes_bits: bool = False
     takes_texts: bool = False
+    takes_objects: bool = False
     varies: bool = False
     scratch: int = 0
     recalls: bool = False
@@ -309,6 +311,7 @@ def register(
     in_place: bool = False,
     takes_bits: bool = False,
     takes_texts: bool = False,
+    takes_objects: bool = False,
     varies: bool = False,
     scratch: int = 0,
     recalls: bool = False,
@@ -337,6 +340,7 @@ def register(
         in_place,
         takes_bits,
         takes_texts,
+        takes_objects,
         varies,
         scratch,
         recalls,

@@ -1,4 +1,4 @@
-"""Operators on texts, and lookups in small tables: host operators.
+"""Operators on texts: host operators.
 
 Equality and movement of string tensors are the operators of `elementwise.py` and `movement.py`: equal texts are equal numbers.
 """
@@ -17,24 +17,26 @@ import numpy as np
 from ...formats import limits
 from ...formats.dtypes import DType
 from ...formats.messages.errors import ExecutionError, InferenceError, LimitError
-from ...formats.metering import CHARACTERS, ITEMS, OBJECT, STEPS, Row, look, pay, rows, spans, step
+from ...formats.metering import CHARACTERS, ITEMS, OBJECT, STEPS, Row, look, pay, pieces, spans, step
 from ...formats.strings import holder, tensor_of
 from ...formats.text_entries import CASES, encoded, in_case
 from ...formats.types import UNKNOWN, TensorType
 from .recall import Recall, recalled
-from .regular_expressions import Pattern, PatternError, pattern_problem
-from .shapes import INTEGER, NUMERIC, broadcast, mismatch, require, same_dtype
+from .regular_expressions import Pattern, PatternError, find, pattern_problem
+from .shapes import NUMERIC, STRING, broadcast, mismatch, require, same_dtype
 from .table import Attribute, Fusion, Kind, register
 
-STRING = frozenset({DType.string})
 _OPAQUE = Fusion.OPAQUE
 
 
 class _Tensor:
     """A string tensor that is made piece by piece: an array of millions of Python objects would take long to free."""
 
+    __slots__ = ("_end", "_numbers", "_size", "_texts")
+
     def __init__(self, size: int) -> None:
-        self._numbers = np.empty(size, np.uint64)
+        self._size = size
+        self._numbers: np.ndarray | None = None
         self._end = 0  # of the finished part
         self._texts: list[str] = []  # the pending texts
 
@@ -44,29 +46,38 @@ class _Tensor:
         if len(self._texts) >= ITEMS:
             self._flush()
 
-    def _flush(self) -> None:
+    def _flush(self) -> np.ndarray:
+        if self._numbers is None:
+            self._numbers = np.empty(self._size, np.uint64)
         end = self._end + len(self._texts)
         self._numbers[self._end : end] = holder().numbers_of(self._texts)
         self._end, self._texts = end, []
+        return self._numbers
 
     def of_shape(self, shape: tuple[int, ...]) -> np.ndarray:
-        self._flush()
-        return tensor_of(self._numbers, shape)
+        """The tensor; few texts as they are."""
+        return _few(self._texts, shape) if self._numbers is None else tensor_of(self._flush(), shape)
+
+
+def _few(texts: list[str], shape: tuple[int, ...]) -> np.ndarray:
+    made = np.empty(len(texts), object)
+    made[:] = texts
+    return made if len(shape) == 1 else made.reshape(shape)
 
 
 class _Lines:
     """Lines of texts, as numbers at once: millions of lists would be walked through by the collector of garbage, and let go of in
     one go, while all threads wait."""
 
-    def __init__(self, count: int) -> None:
-        self.lengths = np.zeros(count, np.int64)
-        self._line = 0  # the one that is made
+    def __init__(self) -> None:
+        self._lengths: list[int] = []
+        self._length = 0  # of the line that is made
         self._texts: list[str] = []  # that come next
         self._numbers: list[np.ndarray] = []
 
     def add(self, texts: list[str]) -> None:
         """Puts texts behind those of the line."""
-        self.lengths[self._line] += len(texts)
+        self._length += len(texts)
         if len(texts) > ITEMS:
             self._flush()
             self._numbers += (holder().numbers_of(texts[span]) for span in spans(len(texts)))
@@ -77,24 +88,32 @@ class _Lines:
 
     def end(self) -> None:
         """Ends a line."""
-        self._line += 1
+        self._lengths.append(self._length)
+        self._length = 0
         step(_LINE_STEPS)
 
     def _flush(self) -> None:
         self._numbers.append(holder().numbers_of(self._texts))
         self._texts = []
 
+    @property
+    def lengths(self) -> np.ndarray:
+        return np.array(self._lengths, np.int64)
+
     def table(self, shape: tuple[int, ...], pad: str, marks: tuple[str, str] | None = None) -> np.ndarray:
         """A string tensor [*shape, n], with `pad` behind the lines that are shorter than n, and each between two marks."""
+        marks = marks if any(self._lengths) else None
+        width = max(self._lengths, default=0) + (0 if marks is None else 2)
+        if not self._numbers and width * len(self._lengths) <= ITEMS:
+            return self._few_lines(shape, width, pad, marks)
         self._flush()
         numbers = np.concatenate(self._numbers)
         self._numbers = []
-        first = 0 if marks is None else 1
-        width = int(self.lengths.max(initial=0)) + 2 * first
-        made = np.full((len(self.lengths), width), holder().number(pad), np.uint64)
+        all_lengths, first = self.lengths, 0 if marks is None else 1
+        made = np.full((len(all_lengths), width), holder().number(pad), np.uint64)
         at = 0
-        for span in spans(len(self.lengths), max(1, CHARACTERS // max(width, 1))):
-            lengths, piece = self.lengths[span, None], made[span]
+        for span in spans(len(all_lengths), max(1, CHARACTERS // max(width, 1))):
+            lengths, piece = all_lengths[span, None], made[span]
             count = int(lengths.sum())
             if len(piece) == 1:
                 piece[0, first : first + count] = numbers[at : at + count]
@@ -107,15 +126,26 @@ class _Lines:
             at += count
         return tensor_of(made.reshape(-1), (*shape, width))
 
+    def _few_lines(self, shape: tuple[int, ...], width: int, pad: str, marks: tuple[str, str] | None) -> np.ndarray:
+        made: list[str] = []
+        at = 0
+        for length in self._lengths:
+            line = self._texts[at : at + length]
+            line = line if marks is None else [marks[0], *line, marks[1]]
+            made += line + [pad] * (width - len(line))
+            at += length
+        return _few(made, (*shape, width))
+
 
 _LINE_STEPS = 4
 
 
 def _each(x: np.ndarray, make: Callable[[str], Any], dtype: Any) -> np.ndarray:
     """An array of numbers computed from texts."""
-    made, texts = np.empty(x.size, dtype), x.reshape(-1)
-    for span in rows(texts):
-        made[span] = np.array([make(text) for text in texts[span]], dtype)
+    made, at = np.empty(x.size, dtype), 0
+    for part in pieces(x.reshape(-1)):
+        made[at : at + len(part)] = [make(text) for text in part]
+        at += len(part)
     return made.reshape(x.shape)
 
 
@@ -129,10 +159,16 @@ def _infer_concat(inputs: Sequence[TensorType]) -> TensorType:
 def _concat(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     if a.shape != b.shape:
         a, b = np.broadcast_arrays(a, b)
+    if (
+        a.size <= ITEMS
+        and (nbytes := _nbytes(a.reshape(-1).tolist()) + _nbytes(b.reshape(-1).tolist())) <= _PIECE_BYTES
+    ):
+        pay(nbytes)
+        return np.asarray(np.add(a, b), object)
     made = _Tensor(a.size)
     for span in spans(a.size):
         befores, behinds = a.flat[span], b.flat[span]
-        nbytes = sum(map(getsizeof, befores)) + sum(map(getsizeof, behinds))
+        nbytes = _nbytes(befores) + _nbytes(behinds)
         if nbytes <= _PIECE_BYTES:
             pay(nbytes)
             made.add(np.add(befores, behinds).tolist())
@@ -143,6 +179,10 @@ def _concat(a: np.ndarray, b: np.ndarray) -> np.ndarray:
             made.add([before + behind])
             step(1 + (len(before) + len(behind)) // _COPIED)
     return made.of_shape(a.shape)
+
+
+def _nbytes(texts: Row) -> int:
+    return sum(map(getsizeof, texts))
 
 
 _PIECE_BYTES = 1 << 20  # of the texts of a piece
@@ -163,9 +203,8 @@ def _infer_split(inputs: Sequence[TensorType], **_: object) -> tuple[TensorType,
 
 def _split(x: np.ndarray, delimiter: str, most: int | None) -> tuple[np.ndarray, np.ndarray]:
     most = None if most is None or most < 0 else most
-    texts, lines = x.reshape(-1), _Lines(x.size)
-    for span in rows(texts):
-        part = texts[span]
+    lines = _Lines()
+    for part in pieces(x.reshape(-1)):
         characters = sum(map(len, part))
         if characters <= CHARACTERS:
             count = sum([text.count(delimiter) for text in part]) if delimiter else characters // 2
@@ -206,7 +245,7 @@ def _parts(text: str, delimiter: str, most: int | None) -> Iterator[list[str]]:
                 begin = start
                 parts.pop()
             else:
-                end = _find(text, delimiter, start) if delimiter else _next(text, _SPACE, start)
+                end = find(text, delimiter, start) if delimiter else _next(text, _SPACE, start)
                 is_last = end < 0
                 pay(4 * (len(text) if is_last else end) - 4 * start)
                 parts[0] = text[start:] if is_last else text[start:end]
@@ -218,17 +257,6 @@ def _parts(text: str, delimiter: str, most: int | None) -> Iterator[list[str]]:
 
 
 _SPACE, _NO_SPACE = re.compile(r"\s"), re.compile(r"\S")
-
-
-def _find(text: str, wanted: str, begin: int) -> int:
-    """As `str.find`, in pieces."""
-    while begin < len(text):
-        found = text.find(wanted, begin, begin + CHARACTERS + len(wanted) - 1)
-        if found >= 0:
-            return found
-        begin += CHARACTERS
-        look()
-    return -1
 
 
 def _next(text: str, wanted: re.Pattern, begin: int) -> int:
@@ -250,29 +278,41 @@ def _infer_normalized(inputs: Sequence[TensorType], **_: object) -> TensorType:
     return TensorType(DType.string, (*x.shape[:-1], UNKNOWN))
 
 
-def normalized(texts: Row, stopwords: Row, case: str, is_case_sensitive: bool) -> list[str]:
+def normalized(
+    texts: Row, stopwords: Row, case: str, is_case_sensitive: bool, recall: Recall | None = None
+) -> list[str]:
     """Texts without stop words, in another case; an empty text if none is left."""
     seen = "none" if is_case_sensitive else "lower"
-    left_out = set[str]()
-    for span in rows(stopwords):
-        left_out.update(in_case(stopwords[span], seen))
+    left_out: set[str] = recalled(
+        recall,
+        (stopwords, seen),
+        lambda words: 2 * _nbytes(list(words)) + OBJECT * len(words),
+        lambda: {word for part in pieces(stopwords) for word in in_case(part, seen)},
+    )
     kept: list[str] = []
-    for span in rows(texts):
-        part = texts[span]
-        if left_out:
+    for part in pieces(texts):
+        if left_out and is_case_sensitive:
+            part = [text for text in part if text not in left_out]
+        elif left_out:
             part = [text for text, word in zip(part, in_case(part, seen), strict=True) if word not in left_out]
         if case != "none":
-            pay(sum(map(getsizeof, part)))
-        kept += in_case(part, case)
+            pay(_nbytes(part))
+            part = in_case(part, case)
+        kept += part
     return kept or [""]
 
 
-def _normalized(x: np.ndarray, stopwords: np.ndarray, case: str, is_case_sensitive: bool) -> np.ndarray:
-    kept = normalized(x.reshape(-1), stopwords, case, is_case_sensitive)
+def _normalized(
+    x: np.ndarray, stopwords: np.ndarray, case: str, is_case_sensitive: bool, recall: Recall | None = None
+) -> np.ndarray:
+    kept = normalized(x.reshape(-1), stopwords, case, is_case_sensitive, recall)
+    shape = (*x.shape[:-1], len(kept))
+    if len(kept) <= ITEMS:
+        return _few(kept, shape)
     made = _Tensor(len(kept))
     for span in spans(len(kept)):
         made.add(kept[span])
-    return made.of_shape((*x.shape[:-1], len(kept)))
+    return made.of_shape(shape)
 
 
 # ---- regular expressions ----
@@ -322,12 +362,12 @@ def _tokens(
         patterns = _patterns(expressions.tolist(), recall)
     except PatternError as error:
         raise ExecutionError(str(error)) from None
-    texts, lines = x.reshape(-1), _Lines(x.size)
-    for span in rows(texts):
-        for text in texts[span]:
+    lines = _Lines()
+    for part in pieces(x.reshape(-1)):
+        for text in part:
             lines.add(_tokens_of(text, patterns, between, least))
             lines.end()
-    return lines.table(x.shape, pad, ("\x02", "\x03") if marks and lines.lengths.any() else None)
+    return lines.table(x.shape, pad, ("\x02", "\x03") if marks else None)
 
 
 def _tokens_of(text: str, patterns: Sequence[Pattern], between: bool, least: int) -> list[str]:
@@ -392,14 +432,18 @@ def _hashes(x: np.ndarray, seed: int) -> np.ndarray:
 def _murmur3(text: str, seed: int) -> int:
     """MurmurHash3_x86_32, by Austin Appleby (https://github.com/aappleby/smhasher), of the bytes in UTF-8."""
     state, length, rest = seed, 0, b""
-    for data in encoded(text, STEPS):
+    for data in (text.encode(),) if len(text) <= STEPS else encoded(text, STEPS):
         length += len(data)
         data = rest + data
         whole = len(data) // 4 * 4
         for (word,) in _WORD.iter_unpack(data[:whole]):
-            state = (_rotated(state ^ _mixed(word), 13) * 5 + 0xE6546B64) & _MASK
+            word = word * 0xCC9E2D51 & _MASK  # `_mixed`
+            state ^= (word << 15 | word >> 17) * 0x1B873593 & _MASK
+            state = ((state << 13 | state >> 19) & _MASK) * 5 + 0xE6546B64 & _MASK
         rest = data[whole:]
-    state ^= _mixed(int.from_bytes(rest, "little")) ^ length
+    if rest:
+        state ^= _mixed(int.from_bytes(rest, "little"))
+    state ^= length
     state = (state ^ state >> 16) * 0x85EBCA6B & _MASK
     state = (state ^ state >> 13) * 0xC2B2AE35 & _MASK
     return state ^ state >> 16
@@ -409,11 +453,8 @@ _WORD = struct.Struct("<I")
 
 
 def _mixed(word: int) -> int:
-    return _rotated(word * 0xCC9E2D51 & _MASK, 15) * 0x1B873593 & _MASK
-
-
-def _rotated(word: int, by: int) -> int:
-    return (word << by | word >> 32 - by) & _MASK
+    word = word * 0xCC9E2D51 & _MASK
+    return (word << 15 | word >> 17) * 0x1B873593 & _MASK
 
 
 # ---- numbers ----
@@ -455,7 +496,8 @@ def _read(x: np.ndarray, dtype: DType) -> np.ndarray:
     """Floats, and integers, which a fraction is cut off of. Raises ExecutionError for other texts and for what does not fit."""
     try:
         numbers = _each(x, lambda text: _number(text, dtype), np.float64 if dtype.is_float else dtype.numpy)
-        return numbers.astype(dtype.numpy)
+        with np.errstate(over="ignore"):
+            return numbers.astype(dtype.numpy)
     except OverflowError as error:
         raise ExecutionError(f"a text is not a {dtype.name}: {error}") from None
 
@@ -479,107 +521,6 @@ def _number(text: str, dtype: DType) -> float | int:
         raise ExecutionError(f"the text {text[:60]!r} is not a {dtype.name}") from None
 
 
-# ---- what is looked up ----
-
-
-def _infer_look_up(inputs: Sequence[TensorType]) -> TensorType:
-    x, keys, values, default = inputs
-    same_dtype((x, keys))
-    if keys.rank != 1 or values.rank != 1 or keys.shape != values.shape or default.rank:
-        raise mismatch("keys [n], values [n] and a default", f"{keys}, {values} and {default}")
-    return TensorType(same_dtype((values, default)), x.shape)
-
-
-def _looked_up(
-    x: np.ndarray, keys: np.ndarray, values: np.ndarray, default: np.ndarray, recall: Recall | None = None
-) -> np.ndarray:
-    """NaN is equal to NaN here; of equal keys the first one counts."""
-    if not len(keys):
-        return np.full(x.shape, default, values.dtype)
-    order = recalled(recall, (keys,), lambda _: 2 * keys.nbytes, lambda: np.argsort(keys, kind="stable"))
-    found = order[np.minimum(np.searchsorted(keys, x, sorter=order), len(keys) - 1)]
-    is_known = keys[found] == x
-    if x.dtype.kind == "f":
-        is_known |= np.isnan(keys[found]) & np.isnan(x)
-    return np.where(is_known, values[found], default)
-
-
-def _infer_ngrams(inputs: Sequence[TensorType], columns: int, **_: object) -> TensorType:
-    x, pool, places = inputs
-    same_dtype((x, pool), STRING | INTEGER)
-    if x.rank not in (1, 2) or pool.rank != 1 or places.rank != 1 or places.dtype is not DType.int64:
-        raise mismatch("x [c] or [b, c], a pool [n] and places [m] of int64", f"{x}, {pool} and {places}")
-    return TensorType(DType.float32, (*x.shape[:-1], columns))
-
-
-def _ngrams(
-    x: np.ndarray,
-    pool: np.ndarray,
-    places: np.ndarray,
-    begins: tuple[int, ...],
-    least: int,
-    most: int,
-    skips: int,
-    columns: int,
-    recall: Recall | None = None,
-) -> np.ndarray:
-    nbytes = 8 * pool.nbytes + 32 * pool.size
-    tokens, codes = recalled(recall, (pool, begins), lambda _: nbytes, lambda: _codes(pool, begins))
-    rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])  # -1 is not known where there are no tokens
-    total = np.zeros((len(rows), columns), np.float32)
-    if not len(tokens) or not rows.size:
-        return total.reshape((*x.shape[:-1], columns))
-    known = np.minimum(np.searchsorted(tokens, rows), len(tokens) - 1)
-    known = np.where(tokens[known] == rows, known, -1)
-    ends = rows.shape[1]
-    for size in range(least, min(most, len(codes)) + 1):
-        order, numbers, first = codes[size - 1]
-        if not len(order):
-            continue
-        for distance in range(1, (skips + 1 if size > 1 else 1) + 1):
-            starts = ends - distance * (size - 1)
-            if starts <= 0:
-                break
-            code = np.zeros((len(rows), starts), np.int64)
-            for at in range(size):  # exact: what a row may be is numbered anew for each token
-                token = known[:, at * distance : at * distance + starts]
-                code = _next_code(numbers[at], code, token, len(tokens))
-            line, _ = np.nonzero(code >= 0)
-            gram = order[code[code >= 0]] + first
-            np.add.at(total, (line, places[gram]), 1)
-    return total.reshape((*x.shape[:-1], columns))
-
-
-def _next_code(numbers: np.ndarray, code: np.ndarray, token: np.ndarray, count: int) -> np.ndarray:
-    """The indices in `numbers`, the known n-grams, of codes extended by a token; -1 if unknown."""
-    wanted = code * count + token
-    found = np.minimum(np.searchsorted(numbers, wanted), len(numbers) - 1)
-    return np.where((code >= 0) & (token >= 0) & (numbers[found] == wanted), found, -1)
-
-
-_Codes = list[tuple[np.ndarray, list[np.ndarray], int]]
-
-
-def _codes(pool: np.ndarray, begins: tuple[int, ...]) -> tuple[np.ndarray, _Codes]:
-    """The tokens of a pool, sorted; and for each size of n-grams: which n-gram each of the longest beginnings is, the sorted
-    beginnings of one, two, … tokens, and the number of the first n-gram."""
-    tokens, inverse = np.unique(pool, return_inverse=True)
-    codes: _Codes = []
-    first = 0
-    for size, (begin, end) in enumerate(zip(begins, (*begins[1:], len(pool)), strict=True), 1):
-        grams = inverse.reshape(-1)[begin : begin + (end - begin) // size * size].reshape(-1, size)
-        code, numbers = np.zeros(len(grams), np.int64), []
-        for at in range(size):
-            unique, code = np.unique(code * len(tokens) + grams[:, at], return_inverse=True)
-            numbers.append(unique)
-            code = code.reshape(-1)
-        order = np.zeros(len(numbers[-1]), np.int64)
-        order[code[::-1]] = np.arange(len(grams))[::-1]  # of equal n-grams the first
-        codes.append((order, numbers, first))
-        first += len(grams)
-    return tokens, codes
-
-
 # fmt: off
 register("concat_texts", "a b", _infer_concat, _concat, _OPAQUE, "each text of b behind that of a", takes_texts=True)
 register("split_texts", "x", _infer_split, _split, _OPAQUE,
@@ -595,7 +536,7 @@ NORMALISING = {
 # fmt: off
 register("normalize_texts", "x stopwords", _infer_normalized, _normalized, _OPAQUE,
          "the texts without stop words, in another case; an empty text if none is left", attributes=NORMALISING,
-         data_dependent=True, takes_texts=True)
+         data_dependent=True, takes_texts=True, recalls=True)
 register("match_texts", "x", _infer_matched, _matched, _OPAQUE,
          "whether a regular expression, of RE2's syntax, matches the whole text",
          attributes={"expression": Attribute(Kind.STRING, "the regular expression")}, takes_texts=True, recalls=True)
@@ -627,15 +568,4 @@ register("print_numbers", "x", _infer_print, _printed, _OPAQUE, "numbers as text
 register("read_numbers", "x", _infer_read, _read, _OPAQUE,
          "the numbers that texts are", attributes={"dtype": Attribute(Kind.DTYPE, "their element type")},
          takes_texts=True)
-register("look_up", "x keys values default", _infer_look_up, _looked_up, _OPAQUE,
-         "the value of each element's key, else the default", recalls=True)
-# fmt: on
-# fmt: off
-register("count_ngrams", "x pool places", _infer_ngrams, _ngrams, _OPAQUE,
-         "how often each row of x has each n-gram of the pool, in the columns `places`",
-         attributes={"begins": Attribute(Kind.INTS, "where in the pool n-grams of 1, 2, … tokens begin"),
-                     "least": Attribute(Kind.INT, "tokens of the shortest n-grams that count"),
-                     "most": Attribute(Kind.INT, "tokens of the longest ones"),
-                     "skips": Attribute(Kind.INT, "how many tokens may be skipped between two of an n-gram, always as many"),
-                     "columns": Attribute(Kind.INT, "of the result")}, recalls=True)
 # fmt: on

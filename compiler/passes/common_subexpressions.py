@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterable
 from ...formats.primitive import exactly
 from .. import ir
 from ..ir.effects import Effects
-from .rewriting import Rewriter, Rewriting
+from .rewriting import Rewriter, rewriting
 
 _SMALL_BYTES = 64  # constants up to this size are compared by value
 
@@ -39,10 +39,6 @@ class _Eliminator(Rewriter):
         return ()
 
 
-class CommonSubexpressions(Rewriting):
-    name, rewriter = "common_subexpressions", _Eliminator
-
-
 def _identity(expr: ir.Expr) -> tuple[Hashable, ...] | None:
     """A key, equal for expressions of equal values; None for those that are not compared, since they contain blocks."""
     atoms = tuple(map(_atom_identity, ir.atoms_of(expr)))
@@ -69,3 +65,6 @@ def _atom_identity(atom: ir.Atom) -> Hashable:
     if isinstance(atom, ir.Constant) and not isinstance(atom, ir.Weight) and atom.array.nbytes <= _SMALL_BYTES:
         return atom.array.dtype.str, atom.array.shape, atom.value.tobytes()
     return atom
+
+
+CommonSubexpressions = rewriting("common_subexpressions", _Eliminator)

@@ -13,7 +13,7 @@ from ...formats.types import TensorType
 from .. import ir
 from ..named_weights import computed
 from ..operators.table import lookup
-from .rewriting import Rewriter, Rewriting, constant
+from .rewriting import Rewriter, constant, rewriting
 
 
 class _Folder(Rewriter):
@@ -21,12 +21,10 @@ class _Folder(Rewriter):
         super().__init__(module)
         self.convolutions: dict[ir.Var, ir.OperatorCall] = {}
 
-    def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
-        binding = self.with_new_operands(binding)
-        call = binding.value
-        if isinstance(call, ir.OperatorCall) and call.operator == "conv":
+    def call(self, binding: ir.Binding, call: ir.OperatorCall) -> Iterable[ir.Binding]:
+        if call.operator == "conv":
             self.convolutions[binding.var] = call
-        if not isinstance(call, ir.OperatorCall) or call.operator != "batch_normalization":
+        if call.operator != "batch_normalization":
             return (binding,)
         if not all(isinstance(arg, ir.Constant) for arg in call.args[1:]):
             return (binding,)
@@ -38,10 +36,6 @@ class _Folder(Rewriter):
             self.convolutions[binding.var] = folded
             return (dataclasses.replace(binding, value=folded),)
         return _multiply_and_add(binding, x, scale, shift)
-
-
-class FoldBatchNorm(Rewriting):
-    name, rewriter = "fold_batch_norm", _Folder
 
 
 def _scale_and_shift(call: ir.OperatorCall) -> tuple[ir.Constant, ir.Constant]:
@@ -83,3 +77,6 @@ def _multiply_and_add(binding: ir.Binding, x: ir.Atom, scale: ir.Constant, shift
 
 def _cast(value: ir.Constant, dtype: DType) -> ir.Constant:
     return value if value.type.dtype is dtype else computed("cast", value, dtype=dtype)
+
+
+FoldBatchNorm = rewriting("fold_batch_norm", _Folder)

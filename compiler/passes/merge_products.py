@@ -19,18 +19,9 @@ from .. import ir
 from ..named_weights import computed
 from ..operators.table import lookup
 from ..targets.base import Costs
-from .rewriting import Emitter, constant, is_row, operator_call, tensor_type
+from .rewriting import Emitter, constant, is_row, operator_call, rewriting, tensor_type
 
 _OPERANDS = "qkv"
-
-
-@dataclass(frozen=True)
-class MergeProducts:
-    costs: Costs
-    name: str = "merge_products"
-
-    def __call__(self, module: ir.Module) -> ir.Module:
-        return _Merger(module, self.costs).run()
 
 
 @dataclass(frozen=True)
@@ -66,11 +57,7 @@ class _Merger(Emitter):
         self.made = before
         return result
 
-    def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
-        binding = self.with_new_operands(binding)
-        call = binding.value
-        if not isinstance(call, ir.OperatorCall):
-            return (binding,)
+    def call(self, binding: ir.Binding, call: ir.OperatorCall) -> Iterable[ir.Binding]:
         self.made[binding.var] = call, binding.origin
         if call.operator != "attention":
             return (binding,)
@@ -141,3 +128,6 @@ class _Merger(Emitter):
 def _side_by_side(parts: Sequence[ir.Constant], shape: tuple[int, ...]) -> ir.Constant:
     """Concatenates arrays [..., heads, columns] head by head, in a shape."""
     return computed("reshape", computed("concat", *parts, axis=-1), shape=shape)
+
+
+MergeProducts = rewriting("merge_products", _Merger)

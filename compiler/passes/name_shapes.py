@@ -33,7 +33,7 @@ from ...formats.types import UNKNOWN, ShapeDim, TensorType, TupleType, Type
 from .. import ir
 from ..ir.analysis import dimension_uses
 from ..operators.table import lookup
-from .rewriting import Emitter, Rewriting, constant, tensor_type
+from .rewriting import Emitter, constant, rewriting, tensor_type
 
 # Data-dependent operators: the comparison with 0 that selects an element, and the
 # operator that takes their number.
@@ -226,10 +226,6 @@ class _Namer(Emitter):
         return dims.variable(name)
 
 
-class NameShapes(Rewriting):
-    name, rewriter = "name_shapes", _Namer
-
-
 def _has_unknown(type_: Type | None) -> bool:
     return isinstance(type_, TensorType) and UNKNOWN in type_.shape
 
@@ -267,3 +263,6 @@ def _with_sizes(type_: TensorType, values: Mapping[str, Dim]) -> TensorType:
     """The type with dimensions in place of some names."""
     shape = tuple(dims.substitute(dim, values) if isinstance(dim, SymbolicDim) else dim for dim in type_.shape)
     return TensorType(type_.dtype, shape)
+
+
+NameShapes = rewriting("name_shapes", _Namer)

@@ -20,22 +20,13 @@ from ..targets.base import Costs
 from . import recognise_attention, recognise_groups, recognise_masks
 from .patterns import Found, Matcher, Node, may_match, number_of, parse
 from .recognise_places import Places
-from .rewriting import Emitter, operator_call
-
-
-@dataclass(frozen=True)
-class Recognise:
-    costs: Costs
-    name: str = "recognise"
-
-    def __call__(self, module: ir.Module) -> ir.Module:
-        return _Recogniser(module, self.costs.attention_row).run()
+from .rewriting import Emitter, operator_call, rewriting
 
 
 class _Recogniser(Emitter):
-    def __init__(self, module: ir.Module, longest_row: int) -> None:
+    def __init__(self, module: ir.Module, costs: Costs) -> None:
         super().__init__(module)
-        self.longest_row = longest_row
+        self.longest_row = costs.attention_row
         self.definitions: dict[ir.Var, ir.OperatorCall] = {}
         self.fields: dict[ir.Var, ir.GetItem] = {}
         self.matcher = Matcher(self.definitions)
@@ -140,10 +131,7 @@ def _joined(normal: ir.OperatorCall, operand: Any) -> ir.OperatorCall | None:
 
 
 # Normalisations with scale and bias: the operator that adds each, and the number of operands before
-_JOINED = {
-    "multiply": {("layer_normalization", 1), ("rms_normalization", 1)},
-    "add": {("layer_normalization", 2)},
-}
+_JOINED = {"multiply": {("layer_normalization", 1), ("rms_normalization", 1)}, "add": {("layer_normalization", 2)}}
 
 # ---- the patterns ----
 
@@ -198,3 +186,6 @@ def _rules_of(operator: str) -> tuple[tuple[Node, _Build], ...]:
     """The patterns whose root may be a call of this operator, in order, and their replacements."""
     patterns = ((parse(text), rule.build) for rule in RULES for text in rule.patterns)
     return tuple((pattern, build) for pattern, build in patterns if may_match(pattern, operator))
+
+
+Recognise = rewriting("recognise", _Recogniser)

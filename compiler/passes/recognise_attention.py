@@ -128,9 +128,8 @@ def _attention(
     attributes: dict[str, Any] = {"scale": scale, "masked": masked, **ways}
     repeats: dict[str, tuple[Any, int]] = {}
     for name in "qkv":
-        place = places.of(
-            found[name], row=-2 if name == "k" else -1
-        )  # rows of k are the columns of the product's operand
+        # rows of k are the columns of the product's operand
+        place = places.of(found[name], row=-2 if name == "k" else -1)
         if place is None:
             return None
         source, order = place.source, place.order

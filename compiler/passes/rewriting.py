@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, MutableMapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, MutableMapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -47,8 +48,13 @@ class Rewriter:
         return ir.Block(tuple(bindings), self.atom(block.result))
 
     def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
-        """The replacement of a binding, whose operands are replaced and blocks rebuilt already."""
-        return (self.with_new_operands(binding),)
+        """The replacement of a binding: of an operator's call, what `call` says."""
+        binding = self.with_new_operands(binding)
+        return self.call(binding, binding.value) if isinstance(binding.value, ir.OperatorCall) else (binding,)
+
+    def call(self, binding: ir.Binding, call: ir.OperatorCall) -> Iterable[ir.Binding]:
+        """The replacement of an operator's call, whose operands are replaced already."""
+        return (binding,)
 
     def with_new_operands(self, binding: ir.Binding) -> ir.Binding:
         if isinstance(binding.value, ir.OperatorCall) and not any(arg in self.atoms for arg in binding.value.args):
@@ -60,16 +66,6 @@ class Rewriter:
         while isinstance(atom, ir.Var) and atom in self.atoms:
             atom = self.atoms[atom]
         return atom
-
-
-class Rewriting:
-    """A pass without options: the walk of a module by a rewriter."""
-
-    name: ClassVar[str]
-    rewriter: ClassVar[type[Rewriter]]
-
-    def __call__(self, module: ir.Module) -> ir.Module:
-        return self.rewriter(module).run()
 
 
 class Emitter(Rewriter):
@@ -127,3 +123,20 @@ def order_of(call: ir.OperatorCall) -> tuple[int, ...]:
 def constant(array: np.ndarray) -> ir.Constant:
     """A constant of these elements, which must not change any more."""
     return ir.Constant(ir.frozen(array))
+
+
+@dataclass(frozen=True)
+class Rewriting:
+    """A pass that a rewriter does, made of the module and of the pass's options."""
+
+    name: str
+    rewriter: Callable[..., Rewriter]
+    options: tuple[Any, ...]
+
+    def __call__(self, module: ir.Module) -> ir.Module:
+        return self.rewriter(module, *self.options).run()
+
+
+def rewriting(name: str, rewriter: Callable[..., Rewriter]) -> Callable[..., Rewriting]:
+    """The function that makes a pass of options."""
+    return lambda *options: Rewriting(name, rewriter, options)

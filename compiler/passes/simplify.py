@@ -15,7 +15,7 @@ from ...formats.dtypes import DType
 from ...formats.types import UNKNOWN, TensorType, Type
 from .. import ir
 from ..operators.table import Fusion, lookup
-from .rewriting import Rewriter, Rewriting, operator_call
+from .rewriting import Rewriter, operator_call, rewriting
 
 _Rule = Callable[["_Simplifier", ir.OperatorCall, TensorType], Union[ir.Expr, None]]
 
@@ -59,10 +59,6 @@ class _Simplifier(Rewriter):
         """The call that `atom` is the result of, if it is one of `operator`."""
         made = self.definition(atom)
         return made if isinstance(made, ir.OperatorCall) and made.operator == operator else None
-
-
-class Simplify(Rewriting):
-    name, rewriter = "simplify", _Simplifier
 
 
 def type_of(atom: ir.Atom) -> Type | None:
@@ -215,3 +211,6 @@ RULES: dict[str, _Rule] = {
     "conv": _padded,
     "slice": _slice,
 }
+
+
+Simplify = rewriting("simplify", _Simplifier)

@@ -17,7 +17,7 @@ from .. import ir
 from ..operators.shapes import element_count, is_unknown
 from ..operators.table import lookup
 from .patterns import number_of
-from .rewriting import Emitter, Rewriting, operator_call, order_of, tensor_type
+from .rewriting import Emitter, operator_call, order_of, rewriting, tensor_type
 
 
 class _Splitter(Emitter):
@@ -27,10 +27,9 @@ class _Splitter(Emitter):
         self.results: set[ir.Atom] = set()  # of split products, and values computed from these
         self.definitions: dict[ir.Atom, ir.OperatorCall] = {}
 
-    def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
-        binding = self.with_new_operands(binding)
-        call, var = binding.value, binding.var
-        if not isinstance(call, ir.OperatorCall) or not all(map(_is_known, (var, *call.args))):
+    def call(self, binding: ir.Binding, call: ir.OperatorCall) -> Iterable[ir.Binding]:
+        var = binding.var
+        if not all(map(_is_known, (var, *call.args))):
             return (binding,)
         self.begin(binding)
         self.definitions[var] = call
@@ -150,10 +149,6 @@ class _Splitter(Emitter):
         return self.emit("reshape", atom, shape=(*((1, 1) if shape[0] == 1 else batch), *shape[1:]))
 
 
-class SplitBatches(Rewriting):
-    name, rewriter = "split_batches", _Splitter
-
-
 def _is_merged(source: TensorType, view: TensorType) -> bool:
     """Whether a view merges the first two axes of its source."""
     return (
@@ -168,3 +163,6 @@ def _is_known(atom: ir.Atom) -> bool:
     """Whether an atom is a tensor all whose dimensions are known or have names."""
     type_ = None if isinstance(atom, ir.GlobalRef) else atom.type
     return isinstance(type_, TensorType) and not any(map(is_unknown, type_.shape))
+
+
+SplitBatches = rewriting("split_batches", _Splitter)

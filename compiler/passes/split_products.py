@@ -23,18 +23,9 @@ from ..named_weights import computed
 from ..operators.shapes import axis_of
 from ..operators.table import lookup
 from ..targets.base import Costs
-from .rewriting import Emitter, is_row, order_of, tensor_type
+from .rewriting import Emitter, is_row, order_of, rewriting, tensor_type
 
 _VIEWS = ("reshape", "permute_dims", "squeeze", "expand_dims")
-
-
-@dataclass(frozen=True)
-class SplitProducts:
-    costs: Costs
-    name: str = "split_products"
-
-    def __call__(self, module: ir.Module) -> ir.Module:
-        return _Splitter(module, self.costs).run()
 
 
 @dataclass(frozen=True)
@@ -244,3 +235,6 @@ def _last_axes(shape: Sequence[ShapeDim], columns: int) -> tuple[int, ...]:
 
 def _are_integers(numbers: Sequence[ShapeDim]) -> TypeGuard[tuple[int, ...]]:
     return all(isinstance(number, int) for number in numbers)
+
+
+SplitProducts = rewriting("split_products", _Splitter)

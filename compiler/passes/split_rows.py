@@ -13,7 +13,7 @@ from ...formats.types import TensorType
 from .. import ir
 from ..operators.shapes import element_count, is_unknown
 from ..operators.table import Fusion, lookup
-from .rewriting import Emitter, Rewriting, tensor_type
+from .rewriting import Emitter, rewriting, tensor_type
 
 _Outer = tuple  # the dimensions that rows have
 
@@ -23,11 +23,8 @@ class _Splitter(Emitter):
         super().__init__(module)
         self.definitions: dict[ir.Atom, ir.OperatorCall] = {}
 
-    def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
-        binding = self.with_new_operands(binding)
-        call, var = binding.value, binding.var
-        if not isinstance(call, ir.OperatorCall):
-            return (binding,)
+    def call(self, binding: ir.Binding, call: ir.OperatorCall) -> Iterable[ir.Binding]:
+        var = binding.var
         self.definitions[var] = call
         if call.operator != "reshape" or not _parts_rows(tensor_type(call.args[0]), tensor_type(var)):
             return (binding,)
@@ -70,10 +67,6 @@ class _Splitter(Emitter):
         return source if tensor_type(source).shape == shape else self.emit("reshape", source, shape=shape)
 
 
-class SplitRows(Rewriting):
-    name, rewriter = "split_rows", _Splitter
-
-
 def _parts_rows(source: TensorType, view: TensorType) -> bool:
     """Whether a view splits the rows of a matrix into several axes of the same total, also if there are no columns."""
     is_known = not any(map(is_unknown, (*source.shape, *view.shape)))
@@ -85,3 +78,6 @@ def _parts_rows(source: TensorType, view: TensorType) -> bool:
 
 def _has_rows(type_: TensorType, count: object) -> bool:
     return type_.rank == 2 and type_.shape[0] == count
+
+
+SplitRows = rewriting("split_rows", _Splitter)

@@ -21,7 +21,7 @@ from .. import ir
 from ..ir.analysis import atoms_in
 from ..operators.shapes import is_unknown
 from ..operators.table import Fusion, lookup
-from .rewriting import Emitter, Rewriting, constant, order_of, tensor_type
+from .rewriting import Emitter, constant, order_of, rewriting, tensor_type
 
 _PRODUCTS = frozenset({"matmul", "matmul_integer", "matmul_dequantized"})
 _SOFTMAX = frozenset({"softmax", "log_softmax"})  # over one axis; normalisations of layers, over one and all behind it
@@ -170,10 +170,6 @@ class _Narrower(Emitter):
         return self.indices.setdefault(vector.value.astype(np.int64).tobytes(), vector)
 
 
-class UnreadRows(Rewriting):
-    name, rewriter = "unread_rows", _Narrower
-
-
 def _names(dim: object) -> set[str]:
     return set() if isinstance(dim, int) else set(dims.variables(dim))  # type: ignore[arg-type]
 
@@ -212,3 +208,6 @@ def _axes(call: ir.OperatorCall, var: ir.Var, axis: int) -> list[int | None] | N
             return None
         places.append(None if is_same else at)
     return places if any(place is not None for place in places) else None
+
+
+UnreadRows = rewriting("unread_rows", _Narrower)

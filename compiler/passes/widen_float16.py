@@ -17,7 +17,7 @@ from ...formats.types import TensorType, TupleType, Type
 from .. import ir
 from ..named_weights import computed
 from ..operators.table import Fusion, lookup
-from .rewriting import Emitter, Rewriting, operator_call, tensor_type
+from .rewriting import Emitter, operator_call, rewriting, tensor_type
 
 # These only move elements: narrow ones, unless all have been computed. New entries of a cache of
 # keys are rounded, so that the cache is not converted back and forth.
@@ -90,10 +90,6 @@ class _Widener(Emitter):
         self.new.append(ir.Binding(var, value, self.origin))
 
 
-class WidenFloat16(Rewriting):
-    name, rewriter = "widen_float16", _Widener
-
-
 def _is_half(type_: Type) -> bool:
     return isinstance(type_, TensorType) and type_.dtype.is_float and type_.dtype.computed is not type_.dtype
 
@@ -116,3 +112,6 @@ def _is_widening(binding: ir.Binding) -> bool:
     if not isinstance(call, ir.OperatorCall) or call.operator != "cast":
         return False
     return _is_half(tensor_type(call.args[0])) and tensor_type(binding.var).dtype is DType.float32
+
+
+WidenFloat16 = rewriting("widen_float16", _Widener)

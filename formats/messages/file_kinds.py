@@ -51,9 +51,8 @@ def _is_npz(head: bytes) -> bool:
     return head.startswith(b"PK\x03\x04") and head[30 : 30 + int.from_bytes(head[26:28], "little")].endswith(b".npy")
 
 
-_function = _has(
-    rb"^\s*(func @|data \w+|const \w+ |prim \w+\[?|import \S+:|meta \")"
-)  # begins alike in assembly and the IR
+# begins alike in assembly and the IR
+_function = _has(rb"^\s*(func @|data \w+|const \w+ |prim \w+\[?|import \S+:|meta \")")
 _instructions = (
     _has(  # assembly alone has them, misspelt ones too, and labels; a line of the IR is a binding, or a value alone
         rb"\brefs=\d|^meta \"|^\w+:[ \t]*$|^[ \t]+[a-z]\w*[ \t]+[\w(]"

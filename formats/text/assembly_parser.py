@@ -257,10 +257,7 @@ class _Body:
         for name, place in self.label_uses.items():
             if self.labels[name].offset is None:
                 hint = near(name, (each for each, label in self.labels.items() if label.offset is not None))
-                scanner.fail(
-                    f"there is no label {name!r} in this function{hint}",
-                    place,
-                )
+                scanner.fail(f"there is no label {name!r} in this function{hint}", place)
 
     def place(self, name: str, start: int) -> None:
         label = self.labels.setdefault(name, Label(name))
@@ -383,11 +380,7 @@ class _Body:
         return self.labels.setdefault(name, Label(name))
 
     def derived_counts(self, params: int) -> dict[str, int]:
-        return {
-            "refs": max(params, self.highest["r"] + 1),
-            "ints": self.highest["i"] + 1,
-            "frame": self.frame,
-        }
+        return {"refs": max(params, self.highest["r"] + 1), "ints": self.highest["i"] + 1, "frame": self.frame}
 
 
 def _suggestion(name: str) -> str:

@@ -98,9 +98,8 @@ def information_text(facts: dict[str, Any]) -> str:
         nodes = f", of {', '.join(each['nodes'][:3])}{' …' if len(each['nodes']) > 3 else ''}" if each["nodes"] else ""
         loop = ", in a loop: this may be slow" if each["in_loop"] else ""
         lines.append(f"    on the host: {each['name']} ({', '.join(dict.fromkeys(each['operators']))}){nodes}{loop}")
-    lines += [
-        f"  {key}: {value}" for key, value in facts["metadata"].items() if key not in (host_work.NOTE, PRECISION_REPORT)
-    ]  # the lines above say it
+    skipped = (host_work.NOTE, PRECISION_REPORT)  # the lines above say it
+    lines += [f"  {key}: {value}" for key, value in facts["metadata"].items() if key not in skipped]
     return "\n".join(lines)
 
 

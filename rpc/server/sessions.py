@@ -22,7 +22,7 @@ from ...formats.starting import Thread
 from ...serve.scheduler import Line
 from ...vm.budgets import CancelToken
 from ...vm.device import cpu
-from ...vm.heap_size import heap_bytes
+from ...vm.memory import heap_bytes
 from ...vm.tensor import Tensor
 from ...vm.values import Closure, DataValue
 from ..wire import SESSION_BYTES
@@ -388,7 +388,7 @@ def size_of(value: Any, most: int) -> int:
         if isinstance(each, (Tensor, np.ndarray)):
             total += each.nbytes
         elif isinstance(each, (DataValue, Closure)) and each.native is not None:
-            total += heap_bytes(each.native, most)
+            total += heap_bytes(each.native.word, most)
         elif isinstance(each, DataValue):
             total += _LEAST
             todo += each.fields

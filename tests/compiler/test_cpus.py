@@ -23,6 +23,13 @@ def test_the_demo_recognises_digits(capfd: pytest.CaptureFixture) -> None:
     assert "accuracy" in capfd.readouterr().out
 
 
+def test_the_demo_says_what_it_needs_before_it_begins(monkeypatch: pytest.MonkeyPatch, capfd) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(treadle.TreadleError, match=r"pip install \"treadle\[demo\]\""):
+        demo.main()
+    assert not capfd.readouterr().out
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", zoo.LIGHT_NETWORKS)
 def test_light_networks_give_their_stored_output(name: str) -> None:

@@ -84,9 +84,8 @@ class RelaxProgram:
 
     functions: tuple[RelaxFunction, ...]
     constants: tuple[Any, ...]
-    from_file: bool = field(
-        default=False, compare=False
-    )  # it calls by name what it was handed, and no registered function
+    # it calls by name what it was handed, and no registered function
+    from_file: bool = field(default=False, compare=False)
 
     def own(self) -> Iterator[RelaxFunction]:
         """The functions that have instructions."""

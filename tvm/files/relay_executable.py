@@ -267,9 +267,8 @@ class Reader(ExecutableReader):
         operation = OPERATIONS.get(opcode)
         if operation is None:
             raise self.error(f"{what}: there is no opcode {opcode}")
-        if (
-            operation.name == "alloc_storage" and len(fields) == operation.width - 1
-        ):  # TVM up to 0.13 has no shape there
+        # TVM up to 0.13 has no shape there
+        if operation.name == "alloc_storage" and len(fields) == operation.width - 1:
             fields = (*fields[:-1], 0, fields[-1])
         self._check_length(what, operation, fields)
         return Instruction(operation, fields)

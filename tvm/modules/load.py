@@ -26,11 +26,7 @@ _OF_MACHINES = {executables.RELAX: "relax.Executable", executables.RELAY: "relay
 
 
 def load_module(
-    path: str | os.PathLike,
-    fmt: str = "",
-    *,
-    imports: registry.Imports = (),
-    trust_native: bool = False,
+    path: str | os.PathLike, fmt: str = "", *, imports: registry.Imports = (), trust_native: bool = False
 ) -> Module:
     """The module in a file: an executable (.trdl), what `export_library` wrote, an executable of TVM's Relay VM or Relax VM, also
     in TVM's libraries, or what a registered function "runtime.module.loadfile_FMT" reads.

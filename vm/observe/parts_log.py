@@ -31,9 +31,8 @@ class PartsLog(InProcess):
     """The parts of one call of a kernel at a time."""
 
     def __init__(self) -> None:
-        self._words = np.empty(
-            LOG.WORDS + LOG_ENTRY.WORDS * _ROOM, np.int64
-        )  # pages that nothing is written to take no memory
+        # pages that nothing is written to take no memory
+        self._words = np.empty(LOG.WORDS + LOG_ENTRY.WORDS * _ROOM, np.int64)
         self._words[LOG.ROOM] = _ROOM
         self.address = self._words.ctypes.data
         self.clear()

@@ -24,13 +24,7 @@ _Tap = tuple[Value, Value]  # the number of a pixel along an axis, an int64, and
 
 @importer("GridSample")
 def grid_sample(
-    g: GraphBuilder,
-    x: Value,
-    grid: Value,
-    *,
-    align_corners: int = 0,
-    mode: str = "linear",
-    padding_mode: str = "zeros",
+    g: GraphBuilder, x: Value, grid: Value, *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros"
 ) -> Value:
     """x [N, C, *spatial] at the places of the grid [N, *sizes, axes]: -1 … 1 along each axis of space, the last one first."""
     if mode not in _TAPS or padding_mode not in _PADDINGS:

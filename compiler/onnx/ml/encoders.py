@@ -8,10 +8,10 @@ import numpy as np
 
 from ....formats.dtypes import DType
 from ....formats.messages.errors import ModelError
-from ....formats.strings import ELEMENT, to_numbers, to_texts
+from ....formats.strings import to_numbers, to_texts
 from ..table import importer
 from ..values import GraphBuilder, Value
-from .scores import DOMAIN
+from .scores import DOMAIN, only
 
 _FEW = 256  # keys with which each element is compared
 
@@ -24,21 +24,6 @@ def _equal(g: GraphBuilder, x: Value, keys: np.ndarray) -> Value:
         both = g.op("logical_and", g.op("isnan", apart), g.constant(np.isnan(keys)))
         found = g.op("logical_or", found, both)
     return found
-
-
-def _only(what: str, **given: object) -> np.ndarray:
-    """The one list among several attributes that is given."""
-    found = [(name, value) for name, value in given.items() if value is not None and np.size(value)]  # type: ignore[arg-type]
-    if len(found) != 1:
-        raise ModelError(f"expected one list of {what}, got {', '.join(name for name, _ in found) or 'none'}")
-    (name, value) = found[0]
-    array = np.asarray(value)
-    if name == "strings":
-        return to_numbers(np.array(list(value), object))  # type: ignore[call-overload]
-    if array.dtype == ELEMENT:
-        return array.reshape(-1)
-    types = {"int64s": np.int64, "floats": np.float32}
-    return array.astype(types.get(name.rsplit("_", 1)[-1], array.dtype)).reshape(-1)
 
 
 @importer("LabelEncoder", domain=DOMAIN, since=2)
@@ -60,8 +45,8 @@ def _label_encoder(
     values_tensor: np.ndarray | None = None,
 ) -> Value:
     """The value of an element's key, the first one of equals; of no key, the default."""
-    keys = _only("keys", floats=keys_floats, int64s=keys_int64s, strings=keys_strings, tensor=keys_tensor)
-    values = _only("values", floats=values_floats, int64s=values_int64s, strings=values_strings, tensor=values_tensor)
+    keys = only("keys", floats=keys_floats, int64s=keys_int64s, strings=keys_strings, tensor=keys_tensor)
+    values = only("values", floats=values_floats, int64s=values_int64s, strings=values_strings, tensor=values_tensor)
     if len(keys) != len(values):
         raise ModelError(f"there are {len(keys)} keys and {len(values)} values")
     dtype = DType.of(values.dtype)
@@ -137,7 +122,7 @@ def _one_hot_encoder(
     zeros: int = 1,
 ) -> Value:
     """With `zeros`, an element of no category is zeros; without, a call fails that has one."""
-    categories = _only("categories", int64s=cats_int64s, strings=cats_strings)
+    categories = only("categories", int64s=cats_int64s, strings=cats_strings)
     is_text = DType.of(categories.dtype).is_string
     if x.dtype.is_string != is_text:
         raise ModelError(f"expected categories of type {DType.of(categories.dtype).name}, got {x.type}")

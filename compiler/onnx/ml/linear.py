@@ -101,9 +101,8 @@ def _kernel(g: GraphBuilder, x: Value, vectors: np.ndarray, kind: str, params: F
             raise ModelError(f"expected {vectors.shape[1]} features, got {x.type}")
         x = g.checked(x, (x.shape[0], vectors.shape[1]))
         apart = g.op("subtract", g.op("expand_dims", x, axes=(1,)), g.constant(vectors[None], x.dtype))
-        distance = g.op(
-            "sum", g.op("multiply", apart, apart), axes=(2,), keepdims=False
-        )  # |x|² + |v|² - 2xv would cancel
+        # |x|² + |v|² - 2xv would cancel
+        distance = g.op("sum", g.op("multiply", apart, apart), axes=(2,), keepdims=False)
         return g.op("exp", g.op("multiply", distance, number(-gamma)))
     product = _product(g, x, vectors)
     if kind == "LINEAR":

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from ....formats.dtypes import DType
 from ....formats.messages.errors import ModelError
+from ....formats.strings import ELEMENT, to_numbers
 from ..values import GraphBuilder, UnsupportedError, Value
 
 DOMAIN = "ai.onnx.ml"
@@ -91,6 +93,25 @@ def labels_of(ints: Sequence[int] | None, strings: Sequence[str] | None) -> np.n
     if strings:
         return np.array(strings, object)
     return np.array(ints if ints is not None else (), np.int64)
+
+
+def only(what: str, **given: Sequence[Any] | np.ndarray | None) -> np.ndarray:
+    """The one list among several attributes that is given. Raises ModelError."""
+    found = [(name, value) for name, value in given.items() if value is not None and _size(value)]
+    if len(found) != 1:
+        raise ModelError(f"expected one list of {what}, got {', '.join(name for name, _ in found) or 'none'}")
+    (name, value) = found[0]
+    if name == "strings":
+        return to_numbers(np.array(list(value), object))
+    array = np.asarray(value)
+    if array.dtype == ELEMENT:
+        return array.reshape(-1)
+    types = {"int64s": np.int64, "floats": np.float32}
+    return array.astype(types.get(name.rsplit("_", 1)[-1], array.dtype)).reshape(-1)
+
+
+def _size(values: Sequence[Any] | np.ndarray) -> int:
+    return values.size if isinstance(values, np.ndarray) else len(values)
 
 
 def chosen(g: GraphBuilder, labels: np.ndarray, places: Value) -> Value:

@@ -18,7 +18,7 @@ from ....formats.types import UNKNOWN, DataType, TensorType, TupleType
 from ... import ir
 from ..held import bound, converted, of_atom
 from ..held_types import declared_type, is_open, joined, settled, type_of
-from ..ml.scores import DOMAIN
+from ..ml.scores import DOMAIN, only
 from ..table import importer
 from ..tensors import element_type
 from ..values import GraphBuilder, Imported, Maps, OptionalTensor, UnsupportedError, Value
@@ -87,13 +87,7 @@ def _zip_map(
     classlabels_strings: Sequence[str] | None = None,
 ) -> Imported:
     """A map for each row: a list of dicts, where Python sees it."""
-    if bool(classlabels_int64s) == bool(classlabels_strings):
-        raise ModelError("one list of labels is needed, of integers or of strings")
-    labels = (
-        g.constant(list(classlabels_strings), DType.string)
-        if classlabels_strings
-        else g.constant(np.array(classlabels_int64s, np.int64))
-    )
+    labels = g.constant(only("labels", int64s=classlabels_int64s, strings=classlabels_strings))
     if x.rank == 1:
         x = g.op("expand_dims", x, axes=(0,))
     if x.rank != 2:
@@ -110,13 +104,7 @@ def _dict_vectorizer(
     string_vocabulary: Sequence[str] | None = None,
 ) -> Value:
     """[1, n]: the values of the words of a vocabulary, 0 or "" for those that the map lacks."""
-    if bool(int64_vocabulary) == bool(string_vocabulary):
-        raise ModelError("one vocabulary is needed, of integers or of strings")
-    words = (
-        g.constant(list(string_vocabulary), DType.string)
-        if string_vocabulary
-        else g.constant(np.array(int64_vocabulary, np.int64))
-    )
+    words = g.constant(only("words", int64s=int64_vocabulary, strings=string_vocabulary))
     if words.dtype is not x.keys.dtype:
         raise ModelError(f"the vocabulary is {words.dtype.name}, but the keys are {x.keys.dtype.name}")
     return g.op("expand_dims", g.op("look_up", words, x.keys, x.values, _nothing(g, x.values.dtype)), axes=(0,))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ....formats import dims
 from ....formats.dims import Dim, SymbolicDim
@@ -227,59 +227,42 @@ def _transposed_pads(
     return (*begins, *ends), tuple(extras)
 
 
-@importer("MaxPool")
-def max_pool(
-    g: GraphBuilder,
+class _Window(NamedTuple):
+    """A pooling window, as operators take it."""
+
+    kernel: Ints
+    strides: Ints | None
+    pads: tuple[Dim, ...] | None
+    dilations: Ints | None
+
+
+def _window(
     x: Value,
     *,
     kernel_shape: Ints,
     auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
     dilations: Ints | None = None,
     pads: Ints | None = None,
-    storage_order: int = 0,
     strides: Ints | None = None,
+) -> _Window:
+    return _Window(kernel_shape, strides, _pads(x, auto_pad, pads, kernel_shape, strides, dilations), dilations)
+
+
+@importer("MaxPool", attributes_of=_window)
+def max_pool(
+    g: GraphBuilder, x: Value, *, ceil_mode: int = 0, storage_order: int = 0, **window: Any
 ) -> Value | tuple[Value, ...]:
-    around = _pads(x, auto_pad, pads, kernel_shape, strides, dilations)
-    pooled = g.op(
-        "max_pool",
-        x,
-        kernel=kernel_shape,
-        strides=strides,
-        pads=around,
-        dilations=dilations,
-        ceil_mode=bool(ceil_mode),
-    )
+    size = _window(x, **window)
+    pooled = g.op("max_pool", x, **size._asdict(), ceil_mode=bool(ceil_mode))
     if g.output_count == 1:
         return pooled
-    by_columns = bool(storage_order)
-    places = places_of_greatest(g, x, pooled.shape[2:], kernel_shape, strides, around, dilations, by_columns)
-    return pooled, places
+    return pooled, places_of_greatest(g, x, pooled.shape[2:], *size, by_columns=bool(storage_order))
 
 
-@importer("AveragePool")
-def average_pool(
-    g: GraphBuilder,
-    x: Value,
-    *,
-    kernel_shape: Ints,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    count_include_pad: int = 0,
-    dilations: Ints | None = None,
-    pads: Ints | None = None,
-    strides: Ints | None = None,
-) -> Value:
-    return g.op(
-        "average_pool",
-        x,
-        kernel=kernel_shape,
-        strides=strides,
-        pads=_pads(x, auto_pad, pads, kernel_shape, strides, dilations),
-        dilations=dilations,
-        ceil_mode=bool(ceil_mode),
-        count_include_pad=bool(count_include_pad),
-    )
+@importer("AveragePool", attributes_of=_window)
+def average_pool(g: GraphBuilder, x: Value, *, ceil_mode: int = 0, count_include_pad: int = 0, **window: Any) -> Value:
+    counts = {"ceil_mode": bool(ceil_mode), "count_include_pad": bool(count_include_pad)}
+    return g.op("average_pool", x, **_window(x, **window)._asdict(), **counts)
 
 
 @importer("GlobalAveragePool")
@@ -292,43 +275,23 @@ def _global_max_pool(g: GraphBuilder, x: Value) -> Value:
     return g.op("max", x, axes=tuple(range(2, x.rank)), keepdims=True)
 
 
-@importer("LpPool", since=2)
-def _lp_pool(
-    g: GraphBuilder,
-    x: Value,
-    *,
-    kernel_shape: Ints,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    dilations: Ints | None = None,
-    p: int = 2,
-    pads: Ints | None = None,
-    strides: Ints | None = None,
-) -> Value:
+@importer("LpPool", since=2, attributes_of=_window)
+def _lp_pool(g: GraphBuilder, x: Value, *, ceil_mode: int = 0, p: int = 2, **window: Any) -> Value:
     """The p-th root of a window's sum of p-th powers; what lies outside the image counts as 0."""
-    around = _pads(x, auto_pad, pads, kernel_shape, strides, dilations)
+    size = _window(x, **window)
     if ceil_mode:
-        around = _reached(x, kernel_shape, strides, around, dilations)
+        size = size._replace(pads=_reached(x, size))
     magnitudes = g.op("abs", x)
-    means = g.op(
-        "average_pool",
-        magnitudes if p == 1 else g.op("pow", magnitudes, g.constant(p, x.dtype)),
-        kernel=kernel_shape,
-        strides=strides,
-        pads=around,
-        dilations=dilations,
-        count_include_pad=True,
-    )
-    sums = g.op("multiply", means, g.constant(math.prod(kernel_shape), x.dtype))
+    powers = magnitudes if p == 1 else g.op("pow", magnitudes, g.constant(p, x.dtype))
+    means = g.op("average_pool", powers, **size._asdict(), count_include_pad=True)
+    sums = g.op("multiply", means, g.constant(math.prod(size.kernel), x.dtype))
     return sums if p == 1 else g.op("pow", sums, g.constant(1 / p, x.dtype))
 
 
-def _reached(
-    x: Value, kernel: Ints, strides: Ints | None, pads: tuple[Dim, ...] | None, dilations: Ints | None
-) -> tuple[Dim, ...]:
+def _reached(x: Value, size: _Window) -> tuple[Dim, ...]:
     """Pads that a last window does not stick out of, which may begin after the last full one."""
-    _check_window(x, kernel_shape=kernel, strides=strides, dilations=dilations)
-    windows, ends = windows_along(kernel, strides, pads, dilations), []
+    _check_window(x, kernel_shape=size.kernel, strides=size.strides, dilations=size.dilations)
+    windows, ends = windows_along(*size), []
     for window, length in zip(windows, x.shape[2:], strict=True):
         last = dims.multiply(dims.add(window.count(length, ceil_mode=True), -1), window.stride)  # type: ignore[arg-type]
         reach = dims.add(last, window.extent)  # type: ignore[arg-type]
@@ -416,9 +379,7 @@ def _batch_normalization_before_7(
     spatial: int = 1,
 ) -> Value:
     """is_test was 0 by default, but a graph with one output is for inference."""
-    result = _batch_normalization(g, x, scale, bias, mean, variance, epsilon=epsilon, spatial=spatial)
-    assert isinstance(result, Value)
-    return result
+    return _batch_normalization(g, x, scale, bias, mean, variance, epsilon=epsilon, spatial=spatial)  # type: ignore[return-value]
 
 
 @importer("LayerNormalization")

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from ....formats import dims
+from ....formats.dims import Dim
 from ....formats.dtypes import DType
 from ....formats.messages.errors import ModelError
 from ...builder.draws import around, between, dropped, ones, uniform
@@ -21,56 +25,42 @@ def _bits(seed: float | None) -> int | None:
 # ---- operators ----
 
 
-@importer("RandomUniform")
-def _random_uniform(
+def _uniform(
     g: GraphBuilder,
+    shape: tuple[Dim, ...],
+    dtype: DType,
     *,
-    shape: tuple[int, ...],
-    dtype: int = 1,
-    high: float = 1.0,
     low: float = 0.0,
+    high: float = 1.0,
     seed: float | None = None,
 ) -> Value:
-    return between(g, shape, element_type(dtype), low, high, _bits(seed))
+    return between(g, shape, dtype, low, high, _bits(seed))
 
 
-@importer("RandomUniformLike")
-def _random_uniform_like(
+def _normal(
     g: GraphBuilder,
-    x: Value,
+    shape: tuple[Dim, ...],
+    dtype: DType,
     *,
-    dtype: int | None = None,
-    high: float = 1.0,
-    low: float = 0.0,
-    seed: float | None = None,
-) -> Value:
-    return between(g, x.shape, x.dtype if dtype is None else element_type(dtype), low, high, _bits(seed))
-
-
-@importer("RandomNormal")
-def _random_normal(
-    g: GraphBuilder,
-    *,
-    shape: tuple[int, ...],
-    dtype: int = 1,
     mean: float = 0.0,
     scale: float = 1.0,
     seed: float | None = None,
 ) -> Value:
-    return around(g, shape, element_type(dtype), mean, scale, _bits(seed))
+    return around(g, shape, dtype, mean, scale, _bits(seed))
 
 
-@importer("RandomNormalLike")
-def _random_normal_like(
-    g: GraphBuilder,
-    x: Value,
-    *,
-    dtype: int | None = None,
-    mean: float = 0.0,
-    scale: float = 1.0,
-    seed: float | None = None,
-) -> Value:
-    return around(g, x.shape, x.dtype if dtype is None else element_type(dtype), mean, scale, _bits(seed))
+def _register(name: str, draw: Callable[..., Value]) -> None:
+    @importer(name, attributes_of=draw)
+    def of_shape(g: GraphBuilder, *, shape: tuple[int, ...], dtype: int = 1, **parameters: Any) -> Value:
+        return draw(g, shape, element_type(dtype), **parameters)
+
+    @importer(f"{name}Like", attributes_of=draw)
+    def like(g: GraphBuilder, x: Value, *, dtype: int | None = None, **parameters: Any) -> Value:
+        return draw(g, x.shape, x.dtype if dtype is None else element_type(dtype), **parameters)
+
+
+_register("RandomUniform", _uniform)
+_register("RandomNormal", _normal)
 
 
 @importer("Bernoulli")

@@ -90,12 +90,7 @@ def _cut_by_sizes(g: GraphBuilder, x: Value, axis: int, split: Value) -> HeldSeq
 
 
 def _parts(
-    g: GraphBuilder,
-    x: Value,
-    axis: int,
-    count: Value,
-    bounds: Callable[[Value], tuple[Value, Value]],
-    squeeze: bool,
+    g: GraphBuilder, x: Value, axis: int, count: Value, bounds: Callable[[Value], tuple[Value, Value]], squeeze: bool
 ) -> HeldSequence:
     """So many parts of x along an axis: a loop from the end, since that is where a list is made from."""
     int64, type_ = TensorType(DType.int64, ()), sequence_of(of_rank(x.dtype, x.rank - squeeze))

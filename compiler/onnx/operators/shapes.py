@@ -140,11 +140,7 @@ def _stretched(g: GraphBuilder, x: Value, axis: int, wanted: SymbolicDim) -> Val
         return g.from_dims(np.array(dim, object))
 
     keeps = g.op("logical_or", g.op("equal", number(wanted), number(1)), g.op("equal", number(wanted), number(own)))
-    (made,) = g.choose(
-        keeps,
-        lambda: [x],
-        lambda: [g.op("broadcast_to", g.checked(x, of(1)), shape=of(wanted))],
-    )
+    (made,) = g.choose(keeps, lambda: [x], lambda: [g.op("broadcast_to", g.checked(x, of(1)), shape=of(wanted))])
     least, most = dims.minimum(own, wanted), dims.maximum(own, wanted)
     return g.checked(made, of(dims.multiply(most, dims.minimum(least, 1))))  # one of the two, which is not 1, or 0
 
@@ -239,12 +235,7 @@ def _slice(
     if not is_known(starts, ends, axes, steps):
         return _sliced_at_run_time(g, x, starts, ends, axes, steps)
     return _sliced(
-        g,
-        x,
-        dims_of(starts, "starts"),
-        dims_of(ends, "ends"),
-        integers_of(axes, "axes"),
-        integers_of(steps, "steps"),
+        g, x, dims_of(starts, "starts"), dims_of(ends, "ends"), integers_of(axes, "axes"), integers_of(steps, "steps")
     )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from ....formats.dtypes import DType
 from ....formats.messages.errors import ModelError
 from ...operators.regular_expressions import pattern_problem
+from ..ml.scores import only
 from ..ort.floats import DOMAIN as RUNTIME
 from ..table import importer
 from ..values import GraphBuilder, UnsupportedError, Value
@@ -110,13 +111,7 @@ def _tf_idf_vectorizer(
     pool_strings: Sequence[str] | None = None,
     weights: Sequence[float] | None = None,
 ) -> Value:
-    if bool(pool_int64s) == bool(pool_strings):
-        raise ModelError("one pool is needed, of integers or of strings")
-    pool = (
-        g.constant(list(pool_strings), DType.string)
-        if pool_strings
-        else g.constant(list(pool_int64s or ()), DType.int64)
-    )
+    pool = g.constant(only("tokens", int64s=pool_int64s, strings=pool_strings))
     if mode not in ("TF", "IDF", "TFIDF"):
         raise ModelError(f"mode is {mode!r}; there are TF, IDF and TFIDF")
     if not 0 < min_gram_length <= max_gram_length or max_skip_count < 0:

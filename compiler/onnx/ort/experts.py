@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ....formats import dims
 from ....formats.dtypes import DType
@@ -111,17 +111,15 @@ def _unsupported(**options: int | str) -> None:
             raise UnsupportedError(f"{name} = {value}")
 
 
-@importer("MoE", domain=DOMAIN)
-def _mixture(
-    g: GraphBuilder,
-    x: Value,
-    router_probs: Value,
-    fc1_weights: Value,
-    fc1_bias: Value | None,
-    fc2_weights: Value,
-    fc2_bias: Value | None = None,
-    fc3_weights: Value | None = None,
-    fc3_bias: Value | None = None,
+class _Options(NamedTuple):
+    """What a mixture is like, whatever its weights are."""
+
+    routing: _Routing
+    activation: str
+    swiglu: _Swiglu
+
+
+def _options(
     *,
     activation_type: str = "relu",
     activation_alpha: float = 1.0,
@@ -132,10 +130,27 @@ def _mixture(
     swiglu_limit: float = 0.0,
     swiglu_limit_after_activation: int = 0,
     use_sparse_mixer: int = 0,
-) -> Value:
-    """Weights are [experts, outputs, inputs], biases [experts, outputs]."""
+) -> _Options:
     _unsupported(use_sparse_mixer=use_sparse_mixer, swiglu_limit_after_activation=swiglu_limit_after_activation)
     swiglu = _Swiglu(activation_alpha, activation_beta, swiglu_limit, swiglu_fusion)
+    return _Options(_Routing(k, bool(normalize_routing_weights)), activation_type, swiglu)
+
+
+@importer("MoE", domain=DOMAIN, attributes_of=_options)
+def _mixture(
+    g: GraphBuilder,
+    x: Value,
+    router_probs: Value,
+    fc1_weights: Value,
+    fc1_bias: Value | None,
+    fc2_weights: Value,
+    fc2_bias: Value | None = None,
+    fc3_weights: Value | None = None,
+    fc3_bias: Value | None = None,
+    **options: Any,
+) -> Value:
+    """Weights are [experts, outputs, inputs], biases [experts, outputs]."""
+    asked = _options(**options)
     layers = [
         _layers_of_floats(g, weights, bias, name)
         for name, weights, bias in (
@@ -144,17 +159,11 @@ def _mixture(
             ("fc3", fc3_weights, fc3_bias),
         )
     ]
-    return _mixed(g, x, router_probs, _Routing(k, bool(normalize_routing_weights)), layers, activation_type, swiglu)
+    return _mixed(g, x, router_probs, layers, asked)
 
 
 def _mixed(
-    g: GraphBuilder,
-    x: Value,
-    router: Value,
-    routing: _Routing,
-    layers: Sequence[Sequence[_Layer] | None],
-    activation: str,
-    swiglu: _Swiglu,
+    g: GraphBuilder, x: Value, router: Value, layers: Sequence[Sequence[_Layer] | None], options: _Options
 ) -> Value:
     first = layers[0]
     assert first is not None
@@ -162,10 +171,10 @@ def _mixed(
     if len(set(counts)) > 1:
         raise ModelError(f"expected the same number of experts in each layer, got {', '.join(map(str, counts))}")
     experts = [
-        functools.partial(_expert, g, [each[number] if each else None for each in layers], activation, swiglu)
+        functools.partial(_expert, g, [each[number] if each else None for each in layers], *options[1:])
         for number in range(len(first))
     ]
-    return _by_experts(g, x, router, routing, experts)
+    return _by_experts(g, x, router, options.routing, experts)
 
 
 def _layers_of_floats(g: GraphBuilder, weights: Value | None, bias: Value | None, name: str) -> list[_Layer] | None:
@@ -194,7 +203,7 @@ def _plus(g: GraphBuilder, x: Value, bias: Value | None, number: int, name: str)
     return g.broadcast("add", x, g.op("cast", _of_expert(g, bias, number), dtype=x.dtype))
 
 
-@importer("QMoE", domain=DOMAIN)
+@importer("QMoE", domain=DOMAIN, attributes_of=_options)
 def _mixture_of_few_bits(
     g: GraphBuilder,
     x: Value,
@@ -212,30 +221,20 @@ def _mixture_of_few_bits(
     fc2_zeros: Value | None = None,
     fc3_zeros: Value | None = None,
     *,
-    activation_type: str = "relu",
-    activation_alpha: float = 1.0,
-    activation_beta: float = 0.0,
     accuracy_level: int = 0,  # what activations may be rounded to: here they are not
     block_size: int = 0,
     expert_weight_bits: int = 4,
-    k: int = 1,
-    normalize_routing_weights: int = 0,
     quant_type: str = "int",
-    swiglu_fusion: int = 0,
-    swiglu_limit: float = 0.0,
-    swiglu_limit_after_activation: int = 0,
-    use_sparse_mixer: int = 0,
     weights_prepacked: int = -1,
+    **options: Any,
 ) -> Value:
     """Weights are packed [experts, outputs, inputs], with a scale for each row, or each block of one."""
+    asked = _options(**options)
     _unsupported(
-        use_sparse_mixer=use_sparse_mixer,
-        swiglu_limit_after_activation=swiglu_limit_after_activation,
         quant_type="" if quant_type == "int" else quant_type,
         # -1 is left to the processor, for which a CPU's kernels take them as they are; 1 is an order of its kernels
         weights_prepacked="" if weights_prepacked in (-1, 0) else weights_prepacked,
     )
-    swiglu = _Swiglu(activation_alpha, activation_beta, swiglu_limit, swiglu_fusion)
     check_bits(expert_weight_bits, "weights")
     layers = [
         _layers_of_few_bits(g, parts, bias, expert_weight_bits, block_size, name)
@@ -245,7 +244,7 @@ def _mixture_of_few_bits(
             ("fc3", (fc3_weights, fc3_scales, fc3_zeros), fc3_bias),
         )
     ]
-    return _mixed(g, x, router_probs, _Routing(k, bool(normalize_routing_weights)), layers, activation_type, swiglu)
+    return _mixed(g, x, router_probs, layers, asked)
 
 
 def _layers_of_few_bits(

@@ -46,9 +46,8 @@ class CPU(Backend):
                 (2, PointwiseProducts()),
                 (2, BlockChannels(self.target.block_registers, narrowing if multiplies else Narrowing())),
                 (2, PackMatrices(narrowing, multiplies)),
-                *(
-                    [(2, CommonSubexpressions())] if narrowing.is_any else []
-                ),  # what several products read is rounded once
+                # what several products read is rounded once
+                *([(2, CommonSubexpressions())] if narrowing.is_any else []),
             ],
         }
         return passes[stage]

@@ -170,10 +170,13 @@ def test_encoders_and_labels_are_onnxruntimes(name: str) -> None:
 @pytest.mark.parametrize("skips", [0, 2])
 @pytest.mark.parametrize(("least", "most"), [(1, 1), (1, 3), (2, 2)])
 @pytest.mark.parametrize("is_text", [True, False])
-def test_ngrams_are_counted_as_onnxruntime_does(mode: str, skips: int, least: int, most: int, is_text: bool) -> None:
+@pytest.mark.parametrize("rows", [3, 30])  # few tokens, and many
+def test_ngrams_are_counted_as_onnxruntime_does(
+    mode: str, skips: int, least: int, most: int, is_text: bool, rows: int
+) -> None:
     words = ["a", "b", "c", "d"]
     pool = [*"abd", *"abbcca", *"abcbca"]
-    x = np.random.default_rng(0).choice(words, (3, 12)).astype(object)
+    x = np.random.default_rng(0).choice(words, (rows, 12)).astype(object)
     if not is_text:
         x = np.vectorize(words.index)(x)
     pools = {"pool_strings": pool} if is_text else {"pool_int64s": list(map(words.index, pool))}

@@ -14,9 +14,8 @@ from .machine import RelaxMachine, VMClosure
 from .registering import builtin, calling_builtin
 from .values import parts, required
 
-_allocated: WeakKeyDictionary[RelaxMachine, dict[int, Any]] = (
-    WeakKeyDictionary()
-)  # by machine, then by the place in its program
+# by machine, then by the place in its program
+_allocated: WeakKeyDictionary[RelaxMachine, dict[int, Any]] = WeakKeyDictionary()
 
 
 def get_cached_alloc(machine: Any, function: Any, index: int) -> Any:

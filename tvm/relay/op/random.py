@@ -198,7 +198,6 @@ def multinomial(key: Tensor, probs: Tensor, num_samples: int) -> Expression:
         op.expand_dims(totals, axes=(len(shape) - 1,)), op.expand_dims(op.multiply(numbers, whole), axes=(len(shape),))
     )
     places = op.sum(op.cast(reached, dtype="int32"), axes=(-1,))
-    last = op.argmax(
-        totals, axis=len(shape) - 1, keepdims=True
-    )  # of those that can be chosen, where the product is rounded up
+    # of those that can be chosen, where the product is rounded up
+    last = op.argmax(totals, axis=len(shape) - 1, keepdims=True)
     return programs.tuple_(key, op.minimum(places, op.cast(last, dtype="int32")))

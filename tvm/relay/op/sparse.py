@@ -13,15 +13,7 @@ from ..expr import as_expr
 from .dynamic import full_of, sizes_of
 from .table import Tensor, Tensors, as_dims, axis_of, behind, cut_to, known, like, minus, operator, shape_of, type_of
 
-__all__ = [
-    "cumprod",
-    "dft",
-    "matrix_set_diag",
-    "segment_sum",
-    "sparse_to_dense",
-    "stft",
-    "unique",
-]
+__all__ = ["cumprod", "dft", "matrix_set_diag", "segment_sum", "sparse_to_dense", "stft", "unique"]
 
 
 # ---- sparse matrices ----

@@ -85,9 +85,7 @@ class _WinogradRaw(Winograd):
     def write_chunk_places(self) -> None:
         rows = self.tile.rows
         self.write(
-            "opposite = spectrum",
-            f"spectrum += {self.weight_bytes}",
-            f"x_bundle = in_blocks * {self._bundle_bytes}",
+            "opposite = spectrum", f"spectrum += {self.weight_bytes}", f"x_bundle = in_blocks * {self._bundle_bytes}"
         )
         self.write(f"products = spectrum + (chunk + {rows - 1}) // {rows} * x_bundle")
 

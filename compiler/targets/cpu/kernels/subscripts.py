@@ -33,9 +33,8 @@ _CONVERSIONS = {
 }
 _CONVERSIONS |= {"int": "convert_int64", "float": "convert_float64"}
 _MODULES = ("math", "np", "numpy")
-_TAKEN = re.compile(
-    r"args|scratch|parts?|words|first|last|units|(d|v|related)\d+"
-)  # what a kernel's text has names for
+# what a kernel's text has names for
+_TAKEN = re.compile(r"args|scratch|parts?|words|first|last|units|(d|v|related)\d+")
 _CONSTANTS = ("pi", "e", "inf", "nan", "tau")
 _MARK, _REMARK = re.compile(r"""\s*('|\"{3})line (\d+)\1"""), re.compile(r"  # line (\d+)$")
 
@@ -399,10 +398,7 @@ class Subscripts:
             return index
         outside = ast.BoolOp(
             ast.Or(),
-            [
-                ast.Compare(index, [ast.Lt()], [ast.Constant(0)]),
-                ast.Compare(index, [ast.GtE()], [ast.Name(size)]),
-            ],
+            [ast.Compare(index, [ast.Lt()], [ast.Constant(0)]), ast.Compare(index, [ast.GtE()], [ast.Name(size)])],
         )
         made.append(ast.If(outside, [ast.Return(ast.Constant(OUT_OF_RANGE))], []))
         return index

@@ -28,9 +28,9 @@ from .....formats.dtypes import DType
 from .....formats.messages.errors import IndexOutOfRangeError
 from .....formats.text_entries import bytes_of
 from .....formats.types import UNKNOWN, TensorType
-from ....operators.shapes import mismatch, same_dtype
+from ....operators.shapes import STRING, mismatch, same_dtype
 from ....operators.table import Attribute, Fusion, Kind, register
-from ....operators.texts import NORMALISING, STRING, normalized
+from ....operators.texts import NORMALISING, normalized
 
 END = 128  # the byte that stands for the end of a text
 _WORD = frozenset(b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz")

@@ -18,7 +18,7 @@ from .....formats.types import TensorType, TupleType
 from .... import ir
 from ....ir.analysis import dimension_uses, expressions
 from ....operators.table import lookup
-from ....passes.rewriting import Emitter, Rewriting, constant, operator_call, tensor_type
+from ....passes.rewriting import Emitter, constant, operator_call, rewriting, tensor_type
 from .. import text_tables
 from ..operators.text_counts import MOST_TOKENS
 
@@ -158,10 +158,6 @@ class _Counter(Emitter):
         return texts if type_.rank == 1 else self.emit("reshape", texts, shape=type_.shape[:1])
 
 
-class CountTexts(Rewriting):
-    name, rewriter = "count_texts", _Counter
-
-
 def _is(value: object, operator: str) -> bool:
     return isinstance(value, ir.OperatorCall) and value.operator == operator
 
@@ -186,3 +182,6 @@ def _ngrams(tokens: list[str], places: list[int], attributes: dict[str, Any]) ->
                 found.append((tokens[at : at + size], places[number]))
             number += 1
     return found
+
+
+CountTexts = rewriting("count_texts", _Counter)

@@ -17,7 +17,7 @@ import numpy as np
 from .....formats.primitive import PrimitiveDefinition
 from .... import ir
 from ....operators.table import lookup
-from ....passes.rewriting import Emitter, Rewriting, constant, operator_call, tensor_type
+from ....passes.rewriting import Emitter, constant, operator_call, rewriting, tensor_type
 from ..operators.dequantized import PACKINGS, Packing
 from ..operators.packing import pack_matrix
 from .dequantized_rows import rows
@@ -52,11 +52,7 @@ class _Walk(Emitter):
         self.calls: dict[ir.Var, ir.OperatorCall] = {}  # calls whose results' elements may be known
         self.packed: dict[ir.Var, _Packed | None] = {}  # by matrix
 
-    def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
-        binding = self.with_new_operands(binding)
-        call = binding.value
-        if not isinstance(call, ir.OperatorCall):
-            return (binding,)
+    def call(self, binding: ir.Binding, call: ir.OperatorCall) -> Iterable[ir.Binding]:
         if call.operator == "matmul":
             return (self._product(binding, call),)
         if call.operator == "take":
@@ -119,10 +115,6 @@ class _Walk(Emitter):
         return _evaluated(call, known) if len(known) == len(arrays) else None
 
 
-class DequantizedProducts(Rewriting):
-    name, rewriter = "dequantized_products", _Walk
-
-
 def _evaluated(call: ir.OperatorCall, arrays: Sequence[np.ndarray]) -> np.ndarray:
     return lookup(call.operator).evaluate(arrays, call.attributes)[0]
 
@@ -158,3 +150,6 @@ def _group(found: _Numbers, packing: Packing) -> int | None:
     group = math.gcd(*places, 0 if len(begins) <= _LONGEST else _LONGEST)
     group = group or -(-len(begins) // packing.each) * packing.each
     return group if group % packing.each == 0 else None
+
+
+DequantizedProducts = rewriting("dequantized_products", _Walk)

@@ -19,7 +19,7 @@ import numpy as np
 from .....formats.dtypes import DType
 from .... import ir
 from ....operators.table import lookup
-from ....passes.rewriting import Emitter, Rewriting, constant, operator_call, tensor_type
+from ....passes.rewriting import Emitter, constant, operator_call, rewriting, tensor_type
 from . import pack_integers
 
 _BYTES = frozenset({DType.int8, DType.uint8})
@@ -79,10 +79,8 @@ class _Walk(Emitter):
         self.quantised: dict[ir.Atom, _Quantised] = {}
         self.linear: dict[ir.Atom, _Linear] = {}
 
-    def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
-        binding = self.with_new_operands(binding)
-        call = binding.value
-        if not isinstance(call, ir.OperatorCall) or call.operator not in _RULES:
+    def call(self, binding: ir.Binding, call: ir.OperatorCall) -> Iterable[ir.Binding]:
+        if call.operator not in _RULES:
             return (binding,)
         self.begin(binding)
         result = _RULES[call.operator](self, binding.var, call)
@@ -106,10 +104,6 @@ class _Walk(Emitter):
         if isinstance(atom, ir.Constant) and atom.array.dtype == np.float32:
             return _Linear((), atom.value.astype(np.float64))
         return self.linear.get(atom)
-
-
-class IntegerProducts(Rewriting):
-    name, rewriter = "integer_products", _Walk
 
 
 # ---- rules ----
@@ -273,3 +267,6 @@ _RULES: dict[str, Callable[[_Walk, ir.Var, ir.OperatorCall], Any]] = {
     "conv_integer": _convolution_of_integers,
     **dict.fromkeys(("reshape", "permute_dims", "expand_dims", "squeeze", "max_pool"), _move),
 }
+
+
+IntegerProducts = rewriting("integer_products", _Walk)

@@ -145,9 +145,8 @@ def _winograd_tiles(blocker: Blocker, it: _Convolution) -> Tiles | None:
     each, met = it.channels // it.groups, math.prod(slices)
     if not is_plain or not is_known or it.axes > 3 or max(between) > 1 or (met > 1 and each % BLOCK):
         return None
-    if _is_whole(blocker, it.x) and _is_whole(
-        blocker, it.weight
-    ):  # their sums are exact, but not those of transformed tiles
+    # their sums are exact, but not those of transformed tiles
+    if _is_whole(blocker, it.x) and _is_whole(blocker, it.weight):
         return None
     batch, _, *spatial = it.result.shape
     *piles, lines, columns = (1, *spatial)

@@ -55,11 +55,7 @@ class _Packer(Emitter):
         self.taken = Counter(call.args[0] for call in calls if call.operator == "take")
         return super().function(function)
 
-    def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
-        binding = self.with_new_operands(binding)
-        call = binding.value
-        if not isinstance(call, ir.OperatorCall):
-            return (binding,)
+    def call(self, binding: ir.Binding, call: ir.OperatorCall) -> Iterable[ir.Binding]:
         if call.operator == "permute_dims":
             self.permutations[binding.var] = call
         if call.operator == "take":

@@ -20,7 +20,7 @@ from .... import ir
 from ....named_weights import computed
 from ....operators.shapes import integer
 from ....operators.table import Fusion, lookup
-from ....passes.rewriting import Emitter, Rewriting, operator_call, tensor_type
+from ....passes.rewriting import Emitter, operator_call, rewriting, tensor_type
 from .. import costs
 from .layout_blocker import is_image, likely_size, moves_channels
 
@@ -115,10 +115,6 @@ class _Walk(Emitter):
         return self.emit("reshape", atom, shape=shape)
 
 
-class PointwiseProducts(Rewriting):
-    name, rewriter = "pointwise_products", _Walk
-
-
 def _flat(shape: Sequence[ShapeDim], groups: int) -> tuple[ShapeDim, ...]:
     """An image's shape with its spatial axes merged, and an axis of groups if there are several."""
     n, channels, *space = shape
@@ -208,3 +204,6 @@ class _Images:
             and _likely_pixels(x) + _likely_pixels(var) >= costs.POINTWISE_FEW_PIXELS
             and not (source is not None and moves_channels(source, to_last=False))
         )
+
+
+PointwiseProducts = rewriting("pointwise_products", _Walk)

@@ -26,7 +26,7 @@ from ....ir.analysis import expressions
 from ....operators.shapes import integer
 from ....operators.table import lookup
 from ....operators.windows import Axis, axes
-from ....passes.rewriting import Emitter, Rewriting, tensor_type
+from ....passes.rewriting import Emitter, rewriting, tensor_type
 from .. import costs
 from ..operators.packing import BLOCK
 from ..operators.winograd import WINDOW_SIZE
@@ -113,10 +113,9 @@ class _Splitter(Emitter):
         self.is_alone = calls["conv"] + calls["conv_transpose"] == 1
         return super().function(function)
 
-    def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
-        binding = self.with_new_operands(binding)
-        call, type_ = binding.value, binding.var.type
-        if not isinstance(call, ir.OperatorCall) or call.operator != "conv_transpose":
+    def call(self, binding: ir.Binding, call: ir.OperatorCall) -> Iterable[ir.Binding]:
+        type_ = binding.var.type
+        if call.operator != "conv_transpose":
             return (binding,)
         assert isinstance(type_, TensorType)
         attributes = lookup(call.operator).bind(call.attributes)
@@ -248,10 +247,6 @@ class _Splitter(Emitter):
         return self.emit("reshape", whole, shape=(n, groups * integer(depth), *size))
 
 
-class TransposedConvolutions(Rewriting):
-    name, rewriter = "transposed_convolutions", _Splitter
-
-
 def _is_faster_as_product(x: TensorType, weight: TensorType, type_: TensorType, phases: list[_Phases]) -> bool:
     """Whether a product and `col2im` take less time for an image than a convolution of all phases, by a count of vectors."""
     if not all(isinstance(size, int) for size in (*x.shape[2:], *type_.shape[2:])) or _are_for_winograd(phases):
@@ -283,3 +278,6 @@ def _wastes(weight: TensorType, phases: list[_Phases]) -> bool:
     if any(axis.taps < 2 or axis.pads[0] < 1 for axis in lacking) or channels < BLOCK or outputs % BLOCK:
         return False
     return math.prod(axis.taps * axis.stride / integer(axis.window.size) for axis in lacking) >= costs.TRANSPOSED_WASTE
+
+
+TransposedConvolutions = rewriting("transposed_convolutions", _Splitter)

@@ -369,9 +369,8 @@ class _Product:
             write("copied = place")
             with write.block("for row in range(first_copy, end_row)"):
                 write("source = a + row * a_row", "target = apart + (row - first_copy) * x_row")
-                with write.block(
-                    f"for at in range(0, depth, {BLOCK})"
-                ):  # depth is a multiple of BLOCK, or rows are not copied
+                # depth is a multiple of BLOCK, or rows are not copied
+                with write.block(f"for at in range(0, depth, {BLOCK})"):
                     write("vstore(target, at * 4, vload_uint32(source, at * 4))")
         write("a = apart - first_copy * x_row")
 
@@ -437,9 +436,8 @@ class _Product:
             return
         with write.block("for strip_row in range(first_row, end_row, strip)"):
             write("last_row = min(strip_row + strip, end_row)")
-            depth = (
-                "depth" if isinstance(self.depth, int) and self.depth > 0 else "max(depth, 1)"
-            )  # empty sums are stored, too
+            # empty sums are stored, too
+            depth = "depth" if isinstance(self.depth, int) and self.depth > 0 else "max(depth, 1)"
             with write.block(f"for begin in range(0, {depth}, {CHUNK})"):
                 write(f"end = min(begin + {CHUNK}, depth)")
                 if self.numbers:

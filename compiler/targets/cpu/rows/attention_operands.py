@@ -107,9 +107,8 @@ class Layout:
         sizes = {
             "queries_at": self.rows * self.query_row,  # scaled
             "panels": 4 * SPAN * self.lanes,  # keys, [span / 16, lanes, 16]
-            **(
-                {"block_of_both": BLOCK * self.query_row} if self.is_joined or self.is_narrow else {}
-            ),  # keys side by side
+            # keys side by side
+            **({"block_of_both": BLOCK * self.query_row} if self.is_joined or self.is_narrow else {}),
             "values": SPAN * self.sum_row // (2 if self.is_narrow else 1),
             **({"pair": VECTOR_BYTES} if self.is_narrow else {}),  # values of two keys
             "scores": self.group * self.score_row,

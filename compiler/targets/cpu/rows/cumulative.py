@@ -22,10 +22,7 @@ _STRIP = 4  # vectors side by side, whose sums are in registers
 _STRIPS = 32  # side by side, whose sums fit into L1
 _FEW_STRIPS = 8  # strips whose step spans less than a page
 _SUM_BYTES = 8
-_ARITHMETIC = {
-    "cumulative_sum": (0, "+"),
-    "cumulative_prod": (1, "*"),
-}  # neutral element, and operation
+_ARITHMETIC = {"cumulative_sum": (0, "+"), "cumulative_prod": (1, "*")}  # neutral element, and operation
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:

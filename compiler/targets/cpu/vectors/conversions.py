@@ -122,9 +122,8 @@ def _decoded_float(bits: Lanes, form: FloatFormat) -> Lanes:
     if form.bias != _BIAS:
         number = reinterpret(reinterpret(number, types.float32) * 2.0 ** (_BIAS - form.bias), types.uint32)
     if not form.has_sign and not form.mantissa:
-        number = select(
-            magnitude == 0, number.of(1 << 22), number
-        )  # powers of two have no zero: half the least normal one
+        # powers of two have no zero: half the least normal one
+        number = select(magnitude == 0, number.of(1 << 22), number)
     if form.overflow == form.greatest + 1 and form.overflow != form.nan:
         number = select(magnitude == form.overflow, number.of(_INFINITY), number)
     if form.exponent == _EXPONENT:
@@ -176,9 +175,8 @@ def _encoded_float(a: Lanes, form: FloatFormat) -> Lanes:
     number = select((number > form.greatest) | (magnitude == _INFINITY), number.of(form.overflow), number)
     number = select(magnitude > _INFINITY, number.of(form.nan), number)
     if not form.has_sign:
-        number = select(
-            magnitude <= 1 << 22, number.of(0), number
-        )  # the least, a subnormal float32; more is rounded up
+        # the least, a subnormal float32; more is rounded up
+        number = select(magnitude <= 1 << 22, number.of(0), number)
         return select((bits == magnitude) & (magnitude != 0), number, number.of(form.nan))
     if form.has_negative_zero:
         return number | ((bits >> (32 - sign.bit_length())) & sign)

@@ -63,12 +63,7 @@ def leaky_relu(
 
 @operator("qnn.softmax")
 def softmax(
-    x: Tensor,
-    scale: Tensor,
-    zero_point: Tensor,
-    output_scale: Tensor,
-    output_zero_point: Tensor,
-    axis: int = -1,
+    x: Tensor, scale: Tensor, zero_point: Tensor, output_scale: Tensor, output_zero_point: Tensor, axis: int = -1
 ) -> Expression:
     """Exponentials along an axis, of sum 1, as integers."""
     real = TABLE["nn.softmax"].function(dequantized(x, scale, zero_point, -1), axis=axis)
