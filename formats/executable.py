@@ -216,9 +216,15 @@ class Executable(Suggesting):
         return copy
 
     def with_native(self, native: Native) -> Executable:
-        """This executable with other native code; {} for none."""
+        """This executable with other native code, for which nobody has vouched; {} for none."""
         copy = self._copy()
-        copy._native = _read_only(_by_target("with_native", native))
+        copy._native, copy._trust_native = _read_only(_by_target("with_native", native)), False
+        return copy
+
+    def with_native_of(self, other: Executable) -> Executable:
+        """This executable with another one's native code, trusted as that is."""
+        copy = self._copy()
+        copy._native, copy._trust_native = other._native, other._trust_native
         return copy
 
     def with_metadata(self, metadata: Mapping[str, str]) -> Executable:

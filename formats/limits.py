@@ -12,6 +12,7 @@ FUNCTIONS = 100_000
 PARAMETERS = 10_000  # of a function
 REGISTERS = 1 << 20  # of a function, each of the two kinds
 FRAME_BYTES = 1 << 40  # planned tensor memory of a function
+MEMORIES = 16  # that the verifier takes a register to hold at most; those of one that may hold more count as shared
 CODE_WORDS = 1 << 27  # of a program
 OPERANDS = 10_000  # in one list of an instruction
 

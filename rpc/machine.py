@@ -295,6 +295,9 @@ class RemoteMachine(VirtualMachine):
 
     # ---- inside ----
 
+    def _direct(self, number: int, otherwise: Callable[..., Any]) -> None:
+        """Nothing is read in place."""
+
     def _callable(self, number: int) -> Callable[..., Any]:
         """It holds no machine, which keeps it."""
         return describe(self._remote.callable(number), self._program.functions[number])

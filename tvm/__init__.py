@@ -27,13 +27,12 @@ _NAMES = {
     ".ir": "IRModule",
     ".ir.json_text": "load_json save_json",
     ".relax.build_module": "compile",
-    ".relay.build_module": "build",
     ".runtime.ndarray": """
         TVMContext cl context cpu cuda device ext_dev gpu hexagon metal mtl opencl rocm vpi vulkan webgpu
     """,
-    ".runtime.data_type": "DataType DataTypeCode",
-    ".runtime.object": "Object",
-    ".runtime.packed_func": "Function",
+    "..formats.data_type": "DataType DataTypeCode",
+    ".modules.containers": "Object",
+    ".modules.registry": "Function",
     ".runtime.object_generic": "const convert",
     ".runtime.registry": "get_global_func register_extension register_func register_object",
     ".te": "size_var var",
@@ -42,10 +41,12 @@ _NAMES = {
 _KERNELS = "Treadle's compiler makes the kernels itself, out of operators; a function of your own is handed over by register_func"
 _TUNING = "kernels need no tuning, and no logs of it: their templates choose by a model of the CPU"
 _ABSENT = {
-    **dict.fromkeys(("arith", "driver", "generic", "lower", "schedule", "tag_scope", "topi"), _KERNELS),
+    **dict.fromkeys(("arith", "generic", "lower", "schedule", "tag_scope", "topi"), _KERNELS),
     **dict.fromkeys(("compute", "create_schedule", "extern", "placeholder", "reduce_axis", "thread_axis"), _KERNELS),
     **dict.fromkeys(("auto_scheduler", "autotvm", "meta_schedule"), _TUNING),
+    "build": "TE schedules and TIR are not read; relay.build and relax.build, or treadle.compile, take whole programs",
     "dlight": _KERNELS,
+    "driver": "the command treadle does what tvmc does: `treadle compile`, `run`, `profile`; `treadle --help` lists all",
     "micro": "there are no microcontrollers; executables run where Python and the package are",
     "script": "TVMScript is not read; relax.BlockBuilder, relax.ExecBuilder, relay's functions and relay.fromtext make programs",
 }

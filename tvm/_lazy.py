@@ -39,7 +39,7 @@ def lazy(
     homes = {name: module for module, several in (names or {}).items() for name in several.split()}
     for name, module in (others or {}).items():
         _ALIASES[f"{package}.{name}"] = importlib.util.resolve_name(module, package)
-    if absent:
+    if others or absent:
         vars(sys.modules[package]).setdefault("__path__", [])  # so that `from package import name` asks `_Aliases`, too
     _ABSENT.update((f"{package}.{name}", why) for name, why in (absent or {}).items())
 

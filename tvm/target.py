@@ -11,6 +11,7 @@ from typing import Any
 
 from ..formats.messages.errors import ArgumentError, FormatError
 from ..vm.device import device
+from ._lazy import lazy
 
 # kind → the keys that say which operators' strategies TVM takes
 _KINDS: dict[str, tuple[str, ...]] = {
@@ -33,6 +34,7 @@ _KINDS: dict[str, tuple[str, ...]] = {
     "sdaccel": ("sdaccel", "hls"),
 }
 _LISTS = ("keys", "libs", "mattr")
+_MOVED = ("executor", "interface-api", "link-params", "runtime", "system-lib", "unpacked-api")  # no target's since 0.9
 
 
 class TargetKind:
@@ -82,6 +84,11 @@ class Target:
         kind = options.pop("kind", "")
         if not isinstance(kind, str) or kind not in _KINDS:
             raise FormatError(f"Target kind {kind!r} is not defined; there are {', '.join(_KINDS)}")
+        if moved := [name for name in options if name in _MOVED]:
+            raise FormatError(
+                f"Target: Cannot recognize '-{moved[0]}': relay.build takes that as an option of its executor or runtime, as in "
+                'executor=relay.backend.Executor("graph", {"link-params": True})'
+            )
         for name in _LISTS:
             texts = options.get(name, [])
             if not isinstance(texts, (list, tuple)) or not all(isinstance(text, str) for text in texts):
@@ -248,6 +255,9 @@ def rocm(model: str = "unknown", options: Any = None) -> Target:
 def arm_cpu(model: str = "unknown", options: Any = None) -> Target:
     """An ARM CPU."""
     return _of_kind("llvm", model, ["-keys=arm_cpu,cpu", "-device=arm_cpu", *_words(options)])
+
+
+__getattr__, __dir__ = lazy(__name__, others={"target": __name__})  # tvm.target.target, where TVM defines Target
 
 
 class codegen:

@@ -34,6 +34,16 @@ from .layout import (
 )
 
 
+def array_in(layout, value):
+    """The array of a tensor, also of a class that extends Tensor itself, or 0; of anything else the value."""
+    kind, tensor = load(value + load(layout, PYTHON.TYPE), 0), load(layout, PYTHON.TENSOR)
+    if kind == load(layout, PYTHON.ARRAY):
+        return value
+    if kind == tensor or load(kind + load(layout, PYTHON.PARENT), 0) == tensor:
+        return load(value + load(layout, PYTHON.ELEMENTS), 0)
+    return value
+
+
 def bind_array(context, array, parameter, slot):
     """Puts a NumPy array into a register. 0 if it is not what the parameter needs, or there is no memory."""
     layout = load(context, CONTEXT.PYTHON)

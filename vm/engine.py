@@ -24,7 +24,7 @@ from ..native.intrinsics import (
     subtract_overflows,
 )
 from ..native.words import inlined
-from .arrays import bind_array, pin_array, unpin_arrays
+from .arrays import array_in, bind_array, pin_array, unpin_arrays
 from .heap import (
     REGISTER,
     described,
@@ -658,7 +658,7 @@ def give_places(context, places):
 
 
 def call_arrays(context, index, values, result):
-    """Calls a function of tensors with a tuple of NumPy arrays, and a new array for its result; runs until a trap.
+    """Calls a function of tensors with a tuple of NumPy arrays or tensors, and a new array for its result; runs until a trap.
 
     Called with the GIL, which is given up while the program runs: objects that other threads may change are read before, and
     arrays pinned until the call is over. UNUSUAL when any argument is not an array that can be taken as it is: nothing has
@@ -672,8 +672,8 @@ def call_arrays(context, index, values, result):
     arguments, parameter = load(context, CONTEXT.ARGUMENTS), load(function, FUNCTION.ARRAYS)
     store(arguments, STOP_WORD, 0)
     for k in range(count):
-        array = load(values + load(layout, PYTHON.ITEMS), k)
-        if bind_array(context, array, parameter, arguments + REGISTER * k) == 0:
+        array = array_in(layout, load(values + load(layout, PYTHON.ITEMS), k))
+        if array == 0 or bind_array(context, array, parameter, arguments + REGISTER * k) == 0:
             give_up(context, arguments, k)
             return TRAP.UNUSUAL
         if load(parameter, PARAMETER.MANNER) != MANNER.COPY and pin_array(context, array) == 0:

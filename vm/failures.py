@@ -98,7 +98,9 @@ def _kernel(place: Place) -> TreadleError:
         reason = _by_reference(place) or "an index is out of range"
         return IndexOutOfRangeError(f"primitive {name}: {reason}", **place.where())
     if code == 4:
-        reason = "channels that groups do not divide, a negative pad, or a product beyond 64 bits"
+        reason = (
+            "channels that groups do not divide, a negative pad, a slice beyond its axis, or a product beyond 64 bits"
+        )
         message = f"primitive {name}: sizes do not fit: {reason}"
         return ShapeError(message, **place.where())
     reasons = {2: "division of an integer by zero", 3: "an axis of size 0 has no greatest or least element"}

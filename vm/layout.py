@@ -239,6 +239,9 @@ PYTHON = _names("PYTHON", """
     KIND        in a descriptor: of the word that is the same in all of one element type and byte order
     DESCRIPTORS the address of those of the element types, by their codes
     NONE        the address of None
+    TENSOR      the address of vm.tensor.Tensor itself; 1 where the next two are not known
+    ELEMENTS    in a tensor: of its array, 0 where that is yet to come
+    PARENT      in a type: of the type that it extends
     OUTSIDE     of the context that results are released through
     DROP        of `drop_owned`; behind it, of functions of Python's and NumPy's; 0 where they are not known
     RETAIN      Py_IncRef

@@ -224,6 +224,16 @@ class VirtualMachine(Suggesting):
             found = self._callables[name] = self._callable(self._number(name))
         return found
 
+    def converting(self, name: str, convert: Callable[[Sequence[Any]], Sequence[Any]]) -> Callable[..., Any]:
+        """The function of that name, for arguments by position that `convert` makes the program's, where it does not take them
+        as they are: arrays and tensors of its parameters' types cost no conversion. Raises UnknownFunctionError."""
+        call = self[name]
+
+        def otherwise(*args: Any) -> Any:
+            return call(*convert(args))
+
+        return self._direct(self._number(name), otherwise) or otherwise
+
     def __iter__(self) -> Iterator[str]:
         """The names of its functions, then of those that were saved."""
         return iter([*self._functions, *(name for name in self._callables if name not in self._functions)])
@@ -559,6 +569,10 @@ class VirtualMachine(Suggesting):
         """One value for each parameter."""
         function = self._program.functions[number]
         return bound(function.name, function.param_names, args, kwargs)
+
+    def _direct(self, number: int, otherwise: Callable[..., Any]) -> Callable[..., Any] | None:
+        """As `Calls.array_callable`."""
+        return self._calls.array_callable(number, otherwise)
 
     def _callable(self, number: int) -> Callable[..., Any]:
         """It holds no machine, which keeps it."""

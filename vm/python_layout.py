@@ -19,6 +19,7 @@ from ..native.once import once
 from . import core
 from .layout import CAPSULE, OWNER, PYTHON, READABLE, WORD
 from .memory import word, words
+from .tensor import Tensor
 
 # Places in the table of NumPy's functions, the same in all its versions
 _NEW_FROM_DESCRIPTOR, _SET_BASE_OBJECT = 94, 282
@@ -52,6 +53,9 @@ def without_engine() -> Any:
         if dtype.is_numpys or dtype.is_string:
             descriptors[dtype.code] = id(dtype.numpy)
     block[PYTHON.DESCRIPTORS], block[PYTHON.NONE] = ctypes.addressof(descriptors), id(None)
+    # a slot is behind the head; of PyTypeObject, behind the head of an object with a size, 29 words
+    block[PYTHON.ELEMENTS], block[PYTHON.PARENT] = head, head + 30 * WORD
+    block[PYTHON.TENSOR] = id(Tensor) if _tensors_look_right(block) else 1
     works = _looks_right(block) and _has_locks(block)
     makes_arrays = works and _has_functions(block)
     address = ctypes.addressof(block)
@@ -88,6 +92,13 @@ def _looks_right(layout: Any) -> bool:
         and narrow(array.base, "FLAGS") & OWNER == OWNER
         and narrow(array, "FLAGS") & OWNER == 0
     )
+
+
+def _tensors_look_right(layout: Any) -> bool:
+    tensor = Tensor(array := np.zeros(1))
+    elements = word(id(tensor) + layout[PYTHON.ELEMENTS])
+    parents = [word(id(kind) + layout[PYTHON.PARENT]) for kind in (bool, np.memmap, KeyError)]
+    return elements == id(array) and parents == [id(int), id(np.ndarray), id(LookupError)]
 
 
 def _kind_looks_right(dtype: np.dtype, layout: Any) -> bool:

@@ -680,6 +680,13 @@ class ModelOperators:
         reduction: what becomes of the element that was there
         """
 
+    def put_slice(self, x: Operand, part: Operand, /, *, start: _Dimension, axis: int = 0) -> Expression:
+        """put_slice(x, part): x with part in place of its elements from start on along an axis; where x lies, if nothing else holds it.
+
+        start: the first place
+        axis: along which
+        """
+
     def quantize(self, x: Operand, scale: Operand, zero: Operand, /) -> Expression:
         """quantize(x, scale, zero): x / scale rounded to even, plus the zero point, the nearest integer of its type; the least one for NaN."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...formats import dims
 from ...formats.dims import Dim
 from ...formats.primitive import PrimitiveDefinition, PrimitiveNode
 from ...formats.types import TensorType
-from ..operators.movement import placed, space_axes
+from ..operators.movement import placed, space_axes, unfilled
 from ..operators.shapes import axis_of
 from ..operators.table import bound_attributes
 
@@ -30,6 +30,9 @@ class Copy:
     axes: tuple[Axis, ...]
     source_start: Dim = 0
     target_start: Dim = 0
+    may_stay: bool = (
+        False  # of elements that keep their places: there is nothing to do where source and target are one memory
+    )
 
     def simplified(self) -> Copy:
         """The same copy with as few axes as possible."""
@@ -45,7 +48,7 @@ class Copy:
             else:
                 merged.append(axis)
         axes = tuple(merged) or (Axis(1, 1, 1),)
-        return Copy(self.source, self.target, axes, self.source_start, self.target_start)
+        return replace(self, axes=axes)
 
 
 def shape_of(type_: TensorType) -> tuple[Dim, ...]:
@@ -148,6 +151,22 @@ def _slice(definition: PrimitiveDefinition, node: PrimitiveNode) -> list[Copy]:
     return [Copy(0, 1, _along(result, steps, steps_of(result)), start)]
 
 
+def _put_slice(definition: PrimitiveDefinition, node: PrimitiveNode) -> list[Copy]:
+    shape, part = (shape_of(definition.params[number]) for number in node.inputs)
+    attributes, steps = bound_attributes(node), steps_of(shape)
+    axis, start = axis_of(attributes["axis"], len(shape)), attributes["start"]
+    end, step = dims.add(start, part[axis]), steps[axis]
+    x, put = node.inputs
+
+    def kept(first: Dim, count: Dim) -> Copy:
+        axes = _along((*shape[:axis], count, *shape[axis + 1 :]), steps, steps)
+        at = dims.multiply(first, step)
+        return Copy(x, len(definition.params), axes, at, at, may_stay=True)
+
+    replaced = Copy(put, len(definition.params), _along(part, steps_of(part), steps), 0, dims.multiply(start, step))
+    return [kept(0, start), replaced, kept(end, unfilled(shape[axis], part[axis], start))]
+
+
 _COPIES: dict[str, Callable[[PrimitiveDefinition, PrimitiveNode], list[Copy]]] = {
     "permute_dims": _permute,
     "depth_to_space": _depth_to_space,
@@ -157,6 +176,7 @@ _COPIES: dict[str, Callable[[PrimitiveDefinition, PrimitiveNode], list[Copy]]] =
     "stack": _stack,
     "split": _split,
     "slice": _slice,
+    "put_slice": _put_slice,
 }
 OPERATORS = tuple(_COPIES)
 

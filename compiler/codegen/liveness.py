@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from .spans import Spans, contains, runs, union
 from .virtual import Instruction, Item, Label, Register, VirtualFunction
+
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True)
@@ -31,11 +34,11 @@ class Liveness:
         return ((end - 1) // 2 for _, end in runs(self.wanted[register.serial]))
 
 
-def members(bits: int, registers: Sequence[Register]) -> Iterator[Register]:
+def members(bits: int, items: Sequence[_Item]) -> Iterator[_Item]:
     """Those whose bits are set."""
     while bits:
         low = bits & -bits
-        yield registers[low.bit_length() - 1]
+        yield items[low.bit_length() - 1]
         bits ^= low
 
 

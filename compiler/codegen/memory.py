@@ -3,9 +3,9 @@
 A tensor of a static type that never leaves its function gets a place in the frame's memory, at an offset fixed here, so that a
 static function allocates nothing while it runs. Two tensors share memory if they are never live at the same time, and an
 elementwise primitive or a normalisation writes its output over an input that it is the last to read: data that one thread has
-written and another will read then pass between their caches once. Parts of a concatenation are placed in the whole from
-the beginning, and parts that are split off stay in place. Everything else is allocated on the heap, and released after its
-last use.
+written and another will read then pass between their caches once. On the heap they do so too, to what a loop carries as well.
+Parts of a concatenation are placed in the whole from the beginning, and parts that are split off stay in place. Everything else
+is allocated on the heap, and released after its last use.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import functools
 import operator
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ...formats import limits
@@ -64,6 +64,7 @@ class _Buffer:
     wanted: Spans = ()  # points of the code (see `liveness.py`) at which it is still to be read, under whatever name
     private: bool = True  # never seen outside of its function
     in_frame: bool = False
+    is_kept: bool = False  # still seen when it is made again (a loop's variable): it needs new memory for each round
     is_carried: bool = False  # live before it is made: in the next iteration of a loop
     host: _Buffer | None = None  # the buffer that contains this one
     start: int = 0  # there, in bytes
@@ -106,7 +107,7 @@ def plan(function: VirtualFunction, definition_of: Callable[[int], PrimitiveDefi
     liveness = analyse(function)
     buffers, sources = _find_buffers(function, liveness)
     _put_together(function, sources, definition_of)
-    in_place = _write_in_place(function, sources, definition_of)
+    in_place = _write_in_place(function, sources, definition_of, liveness)
     framed = [buffer for buffer in buffers if buffer.in_frame]
     frame_bytes = _place([buffer for buffer in framed if buffer.host is None])
     if frame_bytes > limits.FRAME_BYTES:
@@ -143,14 +144,16 @@ class _Held:
 
     group: Sequence[_Buffer] = ()  # all that moves join
     bits: int = 0  # which of these
+    is_foreign: bool = False  # it may hold a value made elsewhere, too
 
     def __iter__(self) -> Iterator[_Buffer]:
-        return (buffer for number, buffer in enumerate(self.group) if self.bits >> number & 1)
+        return members(self.bits, self.group)
 
     @property
     def only(self) -> _Buffer | None:
         """The buffer that the register always holds; None where it may hold one of several, or one made elsewhere."""
-        return self.group[self.bits.bit_length() - 1] if self.bits.bit_count() == 1 else None
+        is_one = self.bits.bit_count() == 1 and not self.is_foreign
+        return self.group[self.bits.bit_length() - 1] if is_one else None
 
 
 _Sources = dict[Register, _Held]
@@ -158,7 +161,7 @@ _NOTHING = _Held()
 
 
 def _find_buffers(function: VirtualFunction, liveness: Liveness) -> tuple[list[_Buffer], _Sources]:
-    """The buffers, and for each register all that it may hold (a value made elsewhere is not among them)."""
+    """The buffers, and for each register all that it may hold."""
     buffers: list[_Buffer] = []
     moves: list[tuple[Register, Register]] = []  # target, source
     foreign = set(function.params)
@@ -182,11 +185,12 @@ def _find_buffers(function: VirtualFunction, liveness: Liveness) -> tuple[list[_
         serial = buffer.register.serial
         buffer.lifetime, buffer.wanted = positions[serial], wanted[serial]
         buffer.private = buffer.register not in escaped
-        # one that is still seen when it is made again (a loop's variable) needs new memory for each round
-        is_kept = contains(buffer.wanted, 2 * buffer.position)
-        buffer.in_frame = buffer.private and buffer.type.is_static and not is_kept
+        buffer.is_kept = contains(buffer.wanted, 2 * buffer.position)
+        buffer.in_frame = buffer.private and buffer.type.is_static and not buffer.is_kept
         buffer.is_carried = buffer.lifetime[0] < buffer.position
-    return buffers, {register: held for register, held in sources.items() if register not in foreign}
+    return buffers, {
+        register: replace(held, is_foreign=True) if register in foreign else held for register, held in sources.items()
+    }
 
 
 def _spread(buffers: Sequence[_Buffer], moves: Sequence[tuple[Register, Register]], foreign: set[Register]) -> _Sources:
@@ -331,19 +335,25 @@ def _write_in_place(
     function: VirtualFunction,
     sources: _Sources,
     definition_of: Callable[[int], PrimitiveDefinition],
+    liveness: Liveness,
 ) -> int:
     """Lets outputs take the memory of inputs that die there, where the primitive allows it. Returns how many."""
-    count = 0
+    count, handing_on = 0, _HandingOn(function, sources, liveness)
     for position, item in enumerate(function.items):
         if not isinstance(item, Instruction) or item.name != "call":
             continue
-        for index, place in _possible_places(definition_of(item.operand("prim"))):  # type: ignore[arg-type]
+        definition = definition_of(item.operand("prim"))  # type: ignore[arg-type]
+        for index, place in _possible_places(definition):
             inputs, outputs = item.registers("inputs"), item.registers("outputs")
             source, target = inputs[index], outputs[place]
             old, new = sources.get(source, _NOTHING).only, sources.get(target, _NOTHING).only
-            if old is None or new is None or _is_read_twice(inputs, index, old, sources):
+            if new is None or source in outputs:
                 continue
-            count += _take_over(function, position, old, new, source)
+            if not new.in_frame and definition.params[index] == definition.results[place]:
+                others = {*inputs[:index], *inputs[index + 1 :]}
+                count += handing_on.hand_on(position, source, target, new, others)
+            elif old is not None and not _is_read_twice(inputs, index, old, sources):
+                count += _take_over(position, old, new)
     return count
 
 
@@ -365,26 +375,89 @@ def _possible_places(definition: PrimitiveDefinition) -> list[tuple[int, int]]:
     ]
 
 
-def _take_over(function: VirtualFunction, position: int, old: _Buffer, new: _Buffer, source: Register) -> bool:
-    """Gives `new`, written at `position`, the memory of `old`, if that is seen by nobody else or later."""
+def _take_over(position: int, old: _Buffer, new: _Buffer) -> bool:
+    """Gives `new`, written at `position`, the place of `old` in the frame, if that is seen by nobody else or later."""
     root = old.root
-    if old is new or new.host is not None or root is new or not old.private:
+    if old is new or new.host is not None or root is new or not old.private or not old.in_frame or old.size != new.size:
         return False
     if contains(old.wanted, 2 * (position + 1)):
         return False
     both = intersection(root.lifetime, new.lifetime)
     if both and (both[0] < new.position or both[-1] > position + 1):
         return False
-    if old.in_frame and new.in_frame and old.size == new.size:
-        _lay(new, old, 0)
-        return True
-    if old.in_frame or new.in_frame or old.type.is_static or source.type != new.type:
-        return False  # frame and heap are never mixed: a frame buffer has its offset, and perhaps guests
-    origin = function.items[new.position].origin  # type: ignore[union-attr]
-    function.items[new.position] = instruction("move", new.register, source, origin=origin)
-    function.items[position].replace(source, new.register)  # type: ignore[union-attr]
     _lay(new, old, 0)
     return True
+
+
+class _HandingOn:
+    """Tensors of the heap that primitives give another value in place, those of a loop's variables too: none is allocated then.
+    It keeps to what the verifier can follow (`vm/verify/flow.py`), which knows memory by the instruction that allocates it."""
+
+    _MOST = limits.MEMORIES - 2  # that a register may hold, beside the frame's and others'
+
+    def __init__(self, function: VirtualFunction, sources: _Sources, liveness: Liveness) -> None:
+        self.function, self.liveness = function, liveness
+        self.held: dict[Register, set[_Buffer]] = {}  # of the buffers that may be handed on
+        self.holders: dict[_Buffer, set[Register]] = {}
+        groups = {id(held.group): held.group for held in sources.values()}
+        # frame and heap are never mixed: a frame buffer has its offset, and perhaps guests
+        kept = {
+            key: sum(1 << n for n, each in enumerate(group) if each.type.is_static) for key, group in groups.items()
+        }
+        for held in sources.values():
+            if held.bits.bit_count() > self._MOST:
+                kept[id(held.group)] |= held.bits
+        for register, held in sources.items():
+            self.held[register] = set(members(held.bits & ~kept[id(held.group)], held.group))
+            for buffer in self.held[register]:
+                self.holders.setdefault(buffer, set()).add(register)
+        self.fixed = {r for r, held in sources.items() if held.is_foreign or held.bits & kept[id(held.group)]}
+        moves = (item for item in function.items if isinstance(item, Instruction) and item.name in _ALIASES)
+        self.moved = {register for item in moves for register in item.reads()}
+
+    def hand_on(self, position: int, source: Register, target: Register, new: _Buffer, others: set[Register]) -> bool:
+        """Makes `new`, written at `position`, the tensor in `source`, if nothing else is seen of that tensor from there on.
+        `others` are registers that the primitive reads besides."""
+        held = self.held.get(source, set())
+        found = held - {new}
+        if not found or source in self.fixed or new not in self.holders or not all(each.private for each in held):
+            return False
+        if any(self.held.get(other, set()) & held for other in others):
+            return False  # the primitive may read them in another order
+        users = self.holders[new].union(*(self.holders[each] for each in found))
+        is_wanted = self.liveness.is_wanted
+        if any(user is not target and is_wanted(user, position + 1) for user in users):
+            return False
+        # a tensor that is seen when its instruction makes the next one is others' from then on, whatever it is moved to
+        moved = users & (self.moved | {source})
+        if any(is_wanted(user, each.position) for user in moved for each in found):
+            return False
+        merged = {user: self.held[user] - {new} | found for user in self.holders[new]}
+        if any(len(each) > self._MOST for each in merged.values()):
+            return False
+        # all that a register may hold is shared once it leaves the function
+        if not new.private and (len(found) > 1 or any(self.held[user] - {new} > found for user in users)):
+            return False
+        return self._replace(new, position, source) and self._merge(found, new, merged)
+
+    def _replace(self, new: _Buffer, position: int, source: Register) -> bool:
+        allocation, *between = self.function.items[new.position : position]
+        assert isinstance(allocation, Instruction)
+        if any(isinstance(item, Label) or source in item.writes() for item in between):
+            return False
+        self.function.items[new.position] = instruction("move", new.register, source, origin=allocation.origin)
+        self.function.items[position].replace(source, new.register)  # type: ignore[union-attr]
+        self.moved.add(source)
+        return True
+
+    def _merge(self, found: set[_Buffer], new: _Buffer, merged: dict[Register, set[_Buffer]]) -> bool:
+        """What holds `new` holds one of these from now on."""
+        self.held.update(merged)
+        del self.holders[new]
+        for each in found:
+            self.holders[each].update(merged)
+            each.private &= new.private
+        return True
 
 
 # ---- offsets ----

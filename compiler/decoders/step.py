@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Union
 
 from ...formats import dims
@@ -27,7 +27,7 @@ from ...formats.types import FunctionType, TensorType, TupleType
 from .. import ir
 from ..builder import programs
 from ..builder.programs import Expression, op
-from ..ir.analysis import dimension_names, function_type
+from ..ir.analysis import dimension_uses
 from ..ir.infer import infer_types
 from ..ir.retype import inlined
 from ..operators.shapes import maximum, minimum, never_equal
@@ -88,7 +88,8 @@ class _Step:
             self.axes[name] = shape.index(0)
         self.past: Any = tensor_of(roles, self.caches[0]).shape[self.axes[self.caches[0]]]
         function = self._calling(ids)
-        return self._with_rows(_decided(self._inlined(function)))
+        inlined = with_inlined(function, self.decoder, self.entry, lambda args: _sizes(self.decoder, args))
+        return self._with_rows(_decided(inlined))
 
     # ---- a call of the decoder ----
 
@@ -106,20 +107,6 @@ class _Step:
         module = dataclasses.replace(self.module, functions={**self.module.functions, STEP: made.functions[STEP]})
         return infer_types(module).functions[STEP]
 
-    def _inlined(self, function: ir.Function) -> ir.Function:
-        bindings: list[ir.Binding] = []
-        renamed = Rewriter(self.module)
-        for binding in function.body.bindings:
-            binding = renamed.with_new_operands(binding)
-            call = binding.value
-            if not isinstance(call, ir.Call) or call.callee.name != self.entry:  # type: ignore[union-attr]
-                bindings.append(binding)
-                continue
-            block = inlined(self.decoder, call.args, _sizes(self.decoder, call.args))
-            bindings += block.bindings
-            renamed.atoms[binding.var] = block.result
-        return dataclasses.replace(function, body=ir.Block(tuple(bindings), renamed.atom(function.body.result)))
-
     # ---- caches of which only the new rows are given ----
 
     def _with_rows(self, function: ir.Function) -> ir.Function:
@@ -129,9 +116,7 @@ class _Step:
         assert isinstance(last.value, ir.MakeTuple)
         fields, names = list(last.value.fields), ["logits", *(self.present[number] for _, number in self.roles.cache)]
         params = {param.name: param for param in function.params}
-        room = dims.variable(
-            next(name for name in _fresh("room") if name not in dimension_names(function_type(function)))
-        )
+        (room,) = fresh_names(["room"], {*dimension_uses(ir.Binding(ir.Var(""), function))})
         before: list[ir.Binding] = []
         for place, name in enumerate(self.caches, 1):
             joined = definitions.get(fields[place])  # type: ignore[arg-type]
@@ -158,8 +143,34 @@ class _Step:
         )
 
 
-def _fresh(name: str) -> Iterator[str]:
-    return (f"{name}{number or ''}" for number in itertools.count())
+def fresh_names(names: Iterable[str], taken: Collection[str]) -> Iterator[SymbolicDim]:
+    """Sizes of these names, numbered where these are taken."""
+    for name in names:
+        numbered = (f"{name}{number or ''}" for number in itertools.count())
+        yield dims.variable(next(each for each in numbered if each not in taken))
+
+
+def with_inlined(
+    function: ir.Function, callee: ir.Function, name: str, sizes: Callable[[Sequence[ir.Atom]], Mapping[str, Dim]]
+) -> ir.Function:
+    """The function with a callee's own bindings in place of its calls; `sizes` are what the names of the callee's sizes stand for
+    in a call with these arguments."""
+    return _Inlining(callee, name, sizes).function(function)
+
+
+class _Inlining(Rewriter):
+    def __init__(self, callee: ir.Function, name: str, sizes: Callable[[Sequence[ir.Atom]], Mapping[str, Dim]]) -> None:
+        super().__init__(ir.Module({}))
+        self.callee, self.name, self.sizes = callee, name, sizes
+
+    def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
+        binding = self.with_new_operands(binding)
+        call = binding.value
+        if not isinstance(call, ir.Call) or call.callee.name != self.name:  # type: ignore[union-attr]
+            return (binding,)
+        block = inlined(self.callee, call.args, self.sizes(call.args))
+        self.atoms[binding.var] = block.result
+        return block.bindings
 
 
 def _puts_behind(joined: ir.Expr | None, cache: ir.Var, axis: int) -> bool:

@@ -95,7 +95,7 @@ def importer(
 
     def add(function: _Function) -> _Function:
         signature = _signature(function, attributes_of)
-        if attributes_of is not None:  # they are those of whoever takes them from this one
+        if attributes_of is not None:  # those of the functions that take them from this one
             function.__signature__ = signature  # type: ignore[attr-defined]
         for name in names:
             versions = importers_of(domain, name)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...formats import dims, limits
 from ...formats.dims import Dim
-from ...formats.messages.errors import IndexOutOfRangeError
+from ...formats.messages.errors import IndexOutOfRangeError, ShapeError
 from ...formats.types import UNKNOWN, ShapeDim, TensorType
 from .shapes import (
     INDEX,
@@ -26,6 +26,7 @@ from .shapes import (
     never_equal,
     replace_axis,
     require,
+    require_rank,
     require_value,
     same_dtype,
     text,
@@ -259,6 +260,36 @@ def _pad(x: np.ndarray, pads: tuple[int, ...], mode: str, value: float) -> np.nd
     return np.pad(x, widths, constant_values=np.asarray(value).astype(x.dtype))
 
 
+# ---- replacing ----
+
+
+def _infer_put_slice(inputs: Sequence[TensorType], start: Dim, axis: int) -> TensorType:
+    x, part = inputs
+    same_dtype(inputs)
+    require_rank(part, x.rank)
+    along = axis_of(axis, x.rank)
+    for place, (want, got) in enumerate(zip(x.shape, part.shape, strict=True)):
+        if place != along:
+            match_dim(want, got)
+    rest = lift(unfilled, x.shape[along], part.shape[along], start)
+    if any(isinstance(least, int) and least < 0 for least in (start, rest)):
+        raise mismatch(f"elements from {start} on of axis {along} of {x}", part)
+    return x
+
+
+def unfilled(length: Dim, count: Dim, start: Dim) -> Dim:
+    """The number of elements behind `count` of them from `start` on."""
+    return dims.add(length, dims.multiply(dims.add(start, count), -1))
+
+
+def _put_slice(x: np.ndarray, part: np.ndarray, start: int, axis: int) -> np.ndarray:
+    if start < 0 or unfilled(x.shape[axis], part.shape[axis], start) < 0:
+        raise ShapeError(f"{part.shape[axis]} elements from {start} on are not within {x.shape[axis]}")
+    result = x.copy()
+    np.moveaxis(result, axis, 0)[start : start + part.shape[axis]] = np.moveaxis(part, axis, 0)
+    return result
+
+
 # ---- gathering ----
 
 
@@ -338,6 +369,9 @@ register("slice", "x", _infer_slice, _slice, _MOVE,
                      "ends": Attribute(Kind.DIMS, "bound that is not reached"),
                      "axes": Attribute(Kind.INTS, "which axes; None: the first ones", None),
                      "steps": Attribute(Kind.INTS, "not 0; None: 1", None)})
+register("put_slice", "x part", _infer_put_slice, _put_slice, _MOVE,
+         "x with part in place of its elements from start on along an axis; where x lies, if nothing else holds it",
+         attributes={"start": Attribute(Kind.DIM, "the first place"), "axis": _AXIS}, in_place=True)
 register("pad", "x", _infer_pad, _pad, _MOVE,
          "elements added around x",
          attributes={"pads": Attribute(Kind.DIMS, "how many at the beginning of each axis, then at the end of each"),

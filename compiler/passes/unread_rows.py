@@ -8,6 +8,7 @@ looks at. Attention stays whole: a row among few is summed in another order than
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Iterable
 from typing import NamedTuple, Union
 
@@ -56,18 +57,24 @@ class _Narrower(Emitter):
     def __init__(self, module: ir.Module) -> None:
         super().__init__(module)
         self.read: dict[ir.Atom, _Read] = {}
-        self.narrow: dict[ir.Atom, ir.Var] = {}  # what is computed for some rows: by variables, these rows of them
-        self.picked: dict[tuple[ir.Atom, _Rows], ir.Var] = {}
+        self.narrow: ChainMap[ir.Atom, ir.Var] = ChainMap()  # what is computed for some rows: by variables, these rows
+        self.picked: ChainMap[tuple[ir.Atom, _Rows], ir.Var] = ChainMap()
         self.indices: dict[bytes, ir.Constant] = {}  # constants, by their elements: equal ones pick the same rows
 
     def block(self, block: ir.Block) -> ir.Block:
         self._read_in(block)
-        return super().block(block)
+        around = self.narrow, self.picked
+        self.narrow, self.picked = self.narrow.new_child(), self.picked.new_child()
+        made = super().block(block)
+        self.narrow, self.picked = around
+        return made
 
     # ---- what is read ----
 
     def _read_in(self, block: ir.Block) -> None:
         own = {binding.var for binding in block.bindings}
+        for var in own:
+            self.read.pop(var, None)  # around this block all that it reads was taken for read whole
         self._reads(block.result, _ALL)
         for binding in reversed(block.bindings):
             call = binding.value

@@ -153,6 +153,7 @@ _MEANT = {
             "sort argsort topk": "op.top_k, and lexicographic_order",
             "interpolate upsample image_resize": "op.resize",
             "scatter index_put scatter_elements": "op.scatter_nd and op.put_along_axis",
+            "dynamic_update_slice slice_scatter": "op.put_slice",
             "gather_elements": "op.take_along_axis",
             "norm": "op.l2_norm",
             "linspace": "op.arange",

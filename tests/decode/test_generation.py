@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import treadle
 from treadle import op
 from treadle.decode.generation import Sampler, _Rows, generate
 from treadle.formats.decoders import Roles
-from treadle.formats.messages.errors import ArgumentError, CancelledError, CompileError
+from treadle.formats.messages.errors import ArgumentError, BudgetExceededError, CancelledError, CompileError
 from treadle.formats.ports import Port
 from treadle.formats.types import tensor
 
@@ -329,6 +330,43 @@ def test_the_loop_in_the_executable_makes_the_same_text(looping: treadle.Virtual
         stop = int(found[0, 5])
         texts = np.array(list(generate(looping, ids, max_new_tokens=count, stop=[stop]))).T
         np.testing.assert_array_equal(looping["generate"](ids, np.int64(count), np.array([stop])).numpy(), texts)
+
+
+@pytest.mark.parametrize(("length", "count"), [(1, 40), (2, 2), (9, 30), (25, 8)])
+def test_room_of_the_loop_doubles_and_changes_no_token(looping: treadle.VirtualMachine, length: int, count: int):
+    """Whether it is full behind the prompt, in the middle, or never."""
+    ids = np.random.default_rng(length).integers(0, WORDS, (2, length))
+    expected = np.stack(list(generate(looping, ids, max_new_tokens=count)), axis=1)
+    found = looping["generate"](ids, np.int64(count), np.zeros(0, np.int64)).numpy()
+    assert found.tolist() == expected.tolist()
+
+
+def test_the_loop_puts_rows_where_the_caches_lie(looping: treadle.VirtualMachine):
+    """Its rounds join and copy no cache."""
+    lines = [f"{line.opname} {line.argrepr}" for line in treadle.dis(looping.executable, "generate")]
+    puts = [re.search(r"call put_slice\w* \((r\d+), r\d+\) -> \((r\d+)\)", line) for line in lines]
+    assert [put and put[1] == put[2] for put in puts if put] == [True, True]
+    joined = [line for line in lines if line.startswith("call concat")]
+    assert len(joined) == 1  # the new tokens
+
+
+def test_the_loop_takes_the_memory_of_the_text_that_it_makes(looping: treadle.VirtualMachine):
+    ids, none = np.array([PROMPT]), np.zeros(0, np.int64)
+    text = looping["generate"](ids, np.int64(40), none).numpy()[0].tolist()
+    end = next(token for place, token in enumerate(text) if place > 8 and token not in text[:place])
+    wanted = text[: text.index(end) + 1]
+    for many in (40, 1 << 40, np.iinfo(np.int64).max):
+        made = looping.call("generate", [ids, np.int64(many), np.array([end])], max_memory=1 << 20)
+        assert made.numpy()[0].tolist() == wanted
+
+
+def test_a_text_that_is_stopped_in_the_middle_leaves_nothing_behind(looping: treadle.VirtualMachine):
+    arguments = [np.array([PROMPT]), np.int64(9), np.zeros(0, np.int64)]
+    text = looping.call("generate", arguments).numpy().tolist()
+    for steps in range(30, 900, 31):
+        with pytest.raises(BudgetExceededError, match="max_steps"):
+            looping.call("generate", arguments, max_steps=steps)
+        assert looping.call("generate", arguments).numpy().tolist() == text
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [

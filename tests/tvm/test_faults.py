@@ -90,6 +90,6 @@ def test_an_unknown_input_is_named_with_those_that_there_are() -> None:
     x = relay.var("x", shape=(2,))
     module = tvm.contrib.graph_executor.GraphModule(relay.build(relay.Function([x], x + x))["default"](tvm.cpu()))
     with pytest.raises(RuntimeError, match="Could not find 'y' in graph's inputs; there are x"):
-        module.set_input(y=np.zeros(2, "float32"))
+        module.set_input("y", np.zeros(2, "float32"))
     with pytest.raises(ValueError, match=r"float32\[2\]|\(2,\)|shape"):
         module.set_input("x", tvm.nd.array(np.zeros((2, 1), "float32")))

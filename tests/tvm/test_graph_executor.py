@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,13 +15,19 @@ import pytest
 import treadle
 import treadle.tvm as tvm
 from treadle.compiler.targets.cpu.toolchain import kernels
+from treadle.formats import bundle
 from treadle.formats.executable import Executable
 from treadle.formats.messages.errors import ChecksumError, FormatError, UnknownFunctionError
 from treadle.formats.param_dict import save_param_dict
+from treadle.tvm import relay
 from treadle.tvm.contrib import graph_executor, graph_runtime
+from treadle.tvm.contrib.debugger import debug_executor
 from treadle.tvm.contrib.factory import GraphExecutorFactoryModule
 from treadle.tvm.files.graph_json import parse_graph
+from treadle.tvm.modules.module import _parts
+from treadle.tvm.relay import testing
 from treadle.tvm.runtime.container import ShapeTuple, String
+from treadle.vm import library
 
 from ..formats.graphs import call, document, parameter, simple
 
@@ -405,6 +413,36 @@ def test_the_library_alone_is_exported_too(dense: GraphExecutorFactoryModule, tm
     assert np.array_equal(module.get_output(0).numpy(), expected.numpy())
 
 
+def test_functions_of_the_graph_are_the_librarys(dense: GraphExecutorFactoryModule, tmp_path: Path) -> None:
+    named = {node.function for node in parse_graph(dense.get_graph_json()).nodes if node.function}
+    dense.export_library(tmp_path / "model.so")
+    for module in (dense, dense.get_lib(), tvm.runtime.load_module(tmp_path / "model.so")):
+        assert all(module.implements_function(name, query_imports=True) for name in named)
+        assert not module.implements_function("tvmgen_default_fused_nn_softmax", query_imports=True)
+
+
+def test_linked_weights_are_the_librarys(tmp_path: Path) -> None:
+    x, w = relay.var("x", shape=(2, 3)), relay.var("w", shape=(3, 4))
+    weight, data = RNG.random((3, 4), np.float32), RNG.random((2, 3), np.float32)
+    linked = relay.backend.Executor("graph", {"link-params": True})
+    lib = relay.build(
+        tvm.IRModule.from_expr(relay.Function([x, w], relay.nn.matmul(x, w))), params={"w": weight}, executor=linked
+    )
+    assert lib.params == lib.get_params() == {}
+    lib.lib.export_library(tmp_path / "kernels.so")
+    lib["remove_params"]().export_library(tmp_path / "model.so")
+    again = tvm.runtime.load_module(tmp_path / "model.so")
+    assert again["get_graph_params"]() == {}
+    kernels = tvm.runtime.load_module(tmp_path / "kernels.so")
+    for module in (
+        *(graph_executor.create(lib.graph_json, each, tvm.cpu()) for each in (lib.lib, kernels)),
+        *(graph_executor.GraphModule(each["default"](tvm.cpu())) for each in (lib, again)),
+        debug_executor.create(lib.graph_json, kernels, tvm.cpu()),
+    ):
+        module.module.run(x=data)
+        np.testing.assert_allclose(module.get_output(0).numpy(), data @ weight, rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     "header", [b"", b"[]", b'{"name": 1}', b'{"name": "x", "graph": 5}', b'{"name": "x", "graph": "{}"}']
 )
@@ -461,6 +499,102 @@ print(module.get_output(0).numpy().shape, [name for name in ("numba", "treadle.c
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout.strip() == "(2, 4) []"
+
+
+RUN_WITHOUT_A_BUILD = """
+import sys, time, numpy, treadle, treadle.tvm as tvm
+from treadle.vm import core, library
+from treadle.tvm.contrib.graph_executor import GraphModule, create
+core.engine()  # which releases bring along
+
+def build(*definitions, names, seconds):
+    raise AssertionError(f"kernels are built: {names}")
+
+graph, feeds = (numpy.load(path, allow_pickle=False) for path in sys.argv[1:3])
+weights = {name: graph[name] for name in graph if name != "json"}
+library.compiler().build = build
+for path in sys.argv[3:]:
+    start = time.thread_time()
+    loaded = tvm.runtime.load_module(path, trust_native=True)
+    if "vm" in path:
+        given = tvm.runtime.vm.VirtualMachine(tvm.runtime.vm.Executable(loaded), tvm.cpu()).run(*feeds.values())
+    else:
+        made = create(str(graph["json"]), loaded, tvm.cpu()) if "kernels" in path else GraphModule(loaded["default"](tvm.cpu()))
+        made.set_input(**weights)
+        made.run(**feeds)
+        given = made.get_output(0)
+    print(path.rpartition("/")[2], given.numpy().sum() != 0, time.thread_time() - start)
+"""
+
+
+def run_without_a_build(
+    folder: Path, lib: GraphExecutorFactoryModule, feeds: dict[str, np.ndarray]
+) -> dict[str, float]:
+    """CPU seconds that loading each kind of export and a first call take in a process without a kernel cache, by file name."""
+    np.savez(folder / "graph.npz", json=lib.graph_json, **lib.arrays)
+    np.savez(folder / "feeds.npz", **feeds)
+    exports = {
+        "model.so": lib,
+        "model.tar": lib,
+        "model.trdl": lib,
+        "weightless.so": lib["remove_params"](),
+        "kernels.so": lib.lib,
+        "vm.so": tvm.runtime.vm.Executable(lib.executable).mod,
+    }
+    for name, module in exports.items():
+        module.export_library(folder / name)
+    done = subprocess.run(
+        [sys.executable, "-c", RUN_WITHOUT_A_BUILD, *(folder / name for name in ("graph.npz", "feeds.npz", *exports))],
+        env={**os.environ, "TREADLE_CACHE": str(folder / "cache"), "TREADLE_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert all(is_computed == "True" for _, is_computed, _ in lines)
+    return {name: float(seconds) for name, _, seconds in lines}
+
+
+def test_what_is_exported_runs_at_once_where_no_kernels_are(dense: GraphExecutorFactoryModule, tmp_path: Path) -> None:
+    taken = run_without_a_build(tmp_path, dense, {"data": np.ones((2, 8), np.float32)})
+    assert len(taken) == 6
+    assert max(taken.values()) < 1, taken
+
+
+@pytest.mark.thorough
+def test_an_exported_network_runs_at_once_where_no_kernels_are(tmp_path: Path) -> None:
+    network, params = testing.resnet.get_workload(num_layers=18, image_shape=(3, 32, 32))
+    lib = relay.build(network, "llvm", params=params)
+    taken = run_without_a_build(tmp_path, lib, {"data": np.ones((1, 3, 32, 32), np.float32)})
+    assert max(taken.values()) < 1, taken
+
+
+def test_native_code_of_an_export_runs_only_where_it_is_trusted(
+    dense: GraphExecutorFactoryModule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of each kind of export: what is not code of a machine at all is not looked at."""
+    none = {
+        target: {key: each._replace(code=b"") for key, each in of.items()}
+        for target, of in dense.executable.native.items()
+    }
+    poor = factory(dense.executable.with_native(none))
+    data, expected = (
+        np.ones((2, 8), np.float32),
+        treadle.VirtualMachine(dense.executable)["main"](np.ones((2, 8), np.float32)),
+    )
+    params = dense.get_params()
+    for name, module in {"model": poor, "weightless": poor["remove_params"](), "kernels": poor.lib}.items():
+        file = tmp_path / f"{name}.bin"
+        file.write_bytes(b"".join(bundle.pack(_parts(module.with_imports()))))
+        for is_trusted in (False, True):
+            loaded = tvm.runtime.load_module(file, trust_native=is_trusted)
+            with monkeypatch.context() as patch:
+                patch.setattr(library, "find_kernels", lambda keys: {}) if is_trusted else None
+                with pytest.raises(FormatError) if is_trusted else contextlib.nullcontext():
+                    made = graph_executor.create(dense.graph_json, loaded, tvm.cpu())
+                    made.run(data=data, **params)
+                    assert np.array_equal(made.get_output(0).numpy(), expected.numpy())
 
 
 # ---- weights by their names in the model ----
@@ -535,7 +669,7 @@ def test_a_weight_that_does_not_fit_is_refused_and_nothing_is_set(
     with pytest.raises(tvm.TVMError, match=r"weight 'd': expected float32\[32, 10\]"):
         module.set_input(x=0 * IMAGE, w=weights(2)["w"], b=weights(2)["b"], d=np.ones((10, 32), np.float32))
     with pytest.raises(tvm.TVMError, match="Could not find 'v' in graph's inputs; there are x, p0"):
-        module.set_input(**weights(2), v=IMAGE)
+        module.set_input("v", IMAGE, **weights(2))
     module.run()
     assert module.get_output(0).numpy().tobytes() == before
 

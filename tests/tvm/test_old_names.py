@@ -106,9 +106,32 @@ def test_export_library_gives_what_fcompile_gives(tmp_path: Any) -> None:
     assert library.export_library(str(tmp_path / "a.so"), lambda path, objects, **options: len(objects) > 0) is True
 
 
+@pytest.mark.parametrize("form", ["o", "obj"])
+def test_object_files_have_the_suffix_that_fcompile_says(form: str, tmp_path: Any) -> None:
+    def suffixes(path: str, objects: list[str]) -> set[str]:
+        return {each.rpartition(".")[2] for each in objects}
+
+    suffixes.object_format = form
+    library = relay.build(module(), "llvm")
+    assert library.export_library(str(tmp_path / "a.so"), suffixes) == {form}
+    suffixes.object_format = "bc"
+    with pytest.raises(tvm.TVMError, match="object_format is 'bc'"):
+        library.export_library(str(tmp_path / "a.so"), suffixes)
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"), [("driver", "the command treadle"), ("build", r"relay\.build and relax\.build")]
+)
+def test_names_left_out_say_what_does_their_job(name: str, instead: str) -> None:
+    with pytest.raises(AttributeError, match=instead):
+        getattr(tvm, name)
+    with pytest.raises(ModuleNotFoundError, match=instead):
+        __import__(f"treadle.tvm.{name}")
+
+
 def test_small_names() -> None:
     assert tvm.cpu().texture_spatial_limit() is None
-    report = Report([{"Name": tvm.runtime.String("f")}], {})
+    report = Report([{"Name": tvm.runtime.String("f")}])
     assert Report.from_json(s=report.json()).calls == [{"Name": "f"}]
     assert tvm.expr is tvm.tir
     assert tvm.DataType("float32") == "float32"

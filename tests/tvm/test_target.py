@@ -35,7 +35,19 @@ def test_what_is_no_number_stays_text() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "quark", "llvm mcpu=x", "llvm -", "{", 'llvm -x="', '{"kind": "llvm", "keys": 7}', '{"kind": []}']
+    "text",
+    [
+        "llvm -link-params",
+        "c -executor=aot",
+        "",
+        "quark",
+        "llvm mcpu=x",
+        "llvm -",
+        "{",
+        'llvm -x="',
+        '{"kind": "llvm", "keys": 7}',
+        '{"kind": []}',
+    ],
 )
 def test_other_text_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError, match="Target"):
@@ -52,3 +64,11 @@ def test_the_innermost_target_is_the_current_one() -> None:
         with tvm.target.cuda():
             assert Target.current().kind == "cuda"
         assert Target.current() is outer
+
+
+def test_the_module_where_tvm_defines_it_is_there() -> None:
+    from treadle.tvm.relay.backend.executor import Executor
+    from treadle.tvm.target.target import Target as Defined
+
+    assert Defined is Target
+    assert Executor("graph", {"link-params": True})["link-params"]

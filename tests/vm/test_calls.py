@@ -409,6 +409,53 @@ def test_the_engine_reads_arrays_of_a_pickle(vm, monkeypatch):
         vm["main"](x.astype(">f4"), Y)
 
 
+class Mine(Tensor):
+    """A class of a user's."""
+
+
+@pytest.mark.parametrize("kind", [Tensor, Mine])
+def test_the_engine_reads_tensors_as_it_reads_arrays(vm, monkeypatch, kind):
+    monkeypatch.delattr(Calls, "call")
+    total = vm["main"](kind(X), Y)
+    assert np.array_equal(vm["main"](total, kind(Y)), X + Y + Y)
+    assert vm["sized"](kind(X[0])).numpy() == 2
+    same = vm["same"](kind(X))
+    assert np.array_equal(same, X)
+    assert not np.shares_memory(same.numpy(), X)
+    for other in (kind(X.T), kind(X.astype("f8")), kind(X[:1])):
+        with pytest.raises(AttributeError):
+            vm["main"](X, other)
+
+
+def test_tensors_whose_elements_are_yet_to_come_are_asked_for_them(vm):
+    class Late(Tensor):
+        def __init__(self):
+            """Its slot for an array is empty."""
+
+        @property
+        def _array(self):
+            return Y
+
+    assert np.array_equal(vm["main"](X, Late()), X + Y)
+
+
+def test_arguments_that_a_function_does_not_take_as_they_are_are_converted(vm):
+    seen = []
+
+    def convert(values):
+        seen.append(values)
+        return [np.asarray(value, np.float32) for value in values]
+
+    add = vm.converting("main", convert)
+    assert np.array_equal(add(X, Tensor(Y)), X + Y)
+    assert seen == []
+    assert np.array_equal(add(X.tolist(), Y), X + Y)
+    with pytest.raises(ArgumentError, match="no value for y"):
+        add(X)
+    assert len(seen) == 2
+    assert vm.converting("integer", lambda values: values)(3).numpy() == 3
+
+
 def test_results_that_are_left_when_python_ends():
     script = f"""
 import numpy as np

@@ -21,7 +21,7 @@ prim parts(%0: float32[n], %1: float32[m]) -> float32[n // m] {
 
 def test_a_size_that_is_divided_by_0_is_a_named_error() -> None:
     program = parse_assembly(TEXT)
-    call = kernel_function(program.primitives[0], Executable(program), trust_native=False)
+    call = kernel_function(program.primitives[0], Executable(program))
     made = treadle.Tensor(np.zeros(3, np.float32))
     call(np.ones(6, np.float32), np.zeros(2, np.float32), made)
     assert made.numpy().tolist() == [6, 6, 6]

@@ -8,7 +8,7 @@ _NAMES = {
     "..runtime.registry": """
         get_global_func list_global_func_names register_extension register_func register_object remove_global_func
     """,
-    "..runtime.data_type": "DataType DataTypeCode",
+    "...formats.data_type": "DataType DataTypeCode",
 }
 
 __getattr__, __dir__ = lazy(__name__, "base runtime_ctypes", others=_OTHERS, names=_NAMES)

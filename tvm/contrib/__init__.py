@@ -2,9 +2,9 @@
 
 from .._lazy import lazy
 
-_OWN = "cc cuda_graph dlpack download debugger graph_executor graph_runtime tar tvmjs utils"
+_OWN = "cc cuda_graph dlpack download debugger graph_executor tar tvmjs utils"
 
-_OTHERS = {"util": ".utils"}
+_OTHERS = {"factory": "..graphs.factory", "graph_runtime": ".graph_executor", "util": ".utils"}
 
 _ABSENT = {
     **dict.fromkeys(("clang", "cublas", "cudnn", "hexagon", "nvcc", "rocm", "xcode"), "everything runs on the CPU"),

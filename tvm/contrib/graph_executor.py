@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...formats.messages.errors import FormatError
 from ...vm.device import REMOTE, Device
 from ..graphs.executor import GraphExecutor
-from ..graphs.factory import executable_of, find_function, weights_of
+from ..graphs.factory import executor_of
 from ..runtime.container import Map, ShapeTuple, String
-from ..runtime.ndarray import NDArray
 
-__all__ = ["GraphModule", "create", "get_device"]
+__all__ = ["GraphModule", "create", "get_device", "get_device_ctx"]
 
 
-def create(graph_json_str: str, libmod: Any, device: Device | Sequence[Device]) -> GraphModule:
-    """A module that runs a graph, whose functions are those of `libmod`. Raises FormatError for a text that is not a graph,
-    UnknownFunctionError with all functions that are missing."""
-    devices, _, _ = get_device(libmod, device)
-    executor = GraphExecutor(
-        graph_json_str,
-        executable_of(libmod),
-        devices[0],
-        find=find_function(libmod),
-        weights=weights_of(libmod),
-        tensor=NDArray,
-    )
-    return GraphModule(executor)
+def create(graph_json_str: str, libmod: Any, device: Any = None, *, ctx: Any = None) -> GraphModule:
+    """A module that runs a graph, whose functions are those of `libmod`, on a device or several, which were called `ctx` before
+    0.8. Raises FormatError for a text that is not a graph, UnknownFunctionError with all functions that are missing."""
+    devices, _, _ = get_device(libmod, ctx if device is None else device)
+    return GraphModule(executor_of(GraphExecutor, graph_json_str, libmod, devices[0]))
 
 
 def get_device(libmod: Any, device: Device | Sequence[Device]) -> tuple[list[Device], int, list[int]]:
@@ -42,44 +32,45 @@ def get_device(libmod: Any, device: Device | Sequence[Device]) -> tuple[list[Dev
     return list(devices), remote, [number for each in devices for number in (each.device_type % REMOTE, each.device_id)]
 
 
+get_device_ctx = get_device  # as it was called before 0.8
+
+
+class _Forwarded:
+    """A method that is a function of the object's `module`, which the object finds once."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        if instance is None:
+            return self._function
+        found = vars(instance)[self._name] = instance.module[self._function.__name__]
+        return found
+
+
 def forwarding(kind: type, *names: str) -> Callable[[type], type]:
-    """A decorator that gives a class those functions of its `module`, of which `kind` has the signatures and docstrings."""
+    """A decorator that gives a class those functions of its `module`, of which `kind` has the signatures and docstrings. A name
+    may begin with an underscore that the function's has not."""
 
     def extended(cls: type) -> type:
         for name in names:
-            setattr(cls, name, _forwarded(getattr(kind, name)))
+            method = _Forwarded(getattr(kind, name.removeprefix("_")))
+            method.__set_name__(cls, name)
+            setattr(cls, name, method)
         return cls
 
     return extended
-
-
-def _forwarded(function: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return self.module[function.__name__](*args, **kwargs)
-
-    return call
-
-
-_OF_MODULE = frozenset(
-    [
-        "_get_input",
-        "_get_input_index",
-        "_get_input_info",
-        "_get_num_inputs",
-        "_get_num_outputs",
-        "_get_output",
-        "_load_params",
-        "_set_input",
-        "_share_params",
-    ]
-)
 
 
 @forwarding(
     GraphExecutor,
     *("set_input", "set_input_zero_copy", "set_output_zero_copy", "get_num_outputs", "get_num_inputs", "get_input"),
     *("get_input_index", "get_output", "debug_get_output", "load_params", "benchmark"),
+    *("_set_input", "_get_input", "_get_input_index", "_get_input_info", "_get_num_inputs", "_get_num_outputs"),
+    *("_get_output", "_load_params", "_share_params"),
 )
 class GraphModule:
     """A graph executor by TVM's names. `module` is the executor; `self[name]` is one of its functions, which are methods too."""
@@ -106,9 +97,3 @@ class GraphModule:
 
     def __getitem__(self, key: str) -> Any:
         return self.module[key]
-
-    def __getattr__(self, name: str) -> Any:
-        """TVM's own names for the functions of `module`: `_set_input`, `_get_output`, …"""
-        if name in _OF_MODULE and "module" in vars(self):
-            return self.module[name.removeprefix("_")]
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

@@ -15,19 +15,7 @@ import numpy as np
 from ...formats.messages.errors import ArgumentError, UnknownNodeError
 from ...vm.observe.benchmark import BenchmarkResult, Repeats, measure
 from ...vm.observe.profile import MetricCollector
-from ...vm.observe.report import (
-    COUNT,
-    DEVICE,
-    DURATION,
-    NAME,
-    PERCENT,
-    SHAPES,
-    Count,
-    Duration,
-    Metric,
-    Percent,
-    Report,
-)
+from ...vm.observe.report import Count, Metric, Report, in_all, timed
 from ...vm.threads import get_num_threads
 from ..files.graph_json import Node
 from .executor import GraphExecutor
@@ -93,7 +81,7 @@ class DebugExecutor(GraphExecutor):
         for number in range(index + 1):
             self.execute_node(number)
         array = self._array(self.graph.row_ptr[index] + output)
-        return self._tensor(array.copy()) if out is None else self._handed_out("debug_get_output", array, out)
+        return self._tensor(array.copy()) if out is None else self._handed_out("debug_get_output", node, array, out)
 
     def node_index(self, node: int | str) -> int:
         """The index of the first node of a name. Raises UnknownNodeError, an AttributeError, and ArgumentError."""
@@ -134,7 +122,7 @@ class DebugExecutor(GraphExecutor):
             self.run()
         for collector in collectors or ():
             collector.init([self.device])
-        rows: list[dict[str, Metric]] = []
+        rows: list[tuple[int, float, dict[str, Metric]]] = []
         begin = time.perf_counter()
         for step, call in zip(self._plan.steps, self._calls(), strict=True):
             started = [collector.start(self.device) for collector in collectors or ()]
@@ -144,28 +132,20 @@ class DebugExecutor(GraphExecutor):
             found: dict[str, Metric] = {}
             for collector, each in zip(collectors or (), started, strict=True):
                 found |= collector.stop(each)
-            rows.append(self._row(step.nodes[0], seconds) | found)
-        total = (time.perf_counter() - begin) * 1e6
-        for row in rows:
-            row[PERCENT] = Percent(100 * row[DURATION].value / total if total else 0.0)  # type: ignore[union-attr]
-        device = str(self.device).replace("(", "").replace(")", "")
-        totals: dict[str, Metric] = {DURATION: Duration(total), COUNT: Count(1), DEVICE: device}
-        return Report(rows, {device: totals}, {"Executor": "Graph", "Number of threads": Count(get_num_threads())})
+            rows.append((step.nodes[0], seconds, found))
+        total = time.perf_counter() - begin
+        calls = [self._row(node, seconds, total) | found for node, seconds, found in rows]
+        return Report(calls, in_all(total), {"Executor": "Graph", "Number of threads": Count(get_num_threads())})
 
     def profile_rpc(self, **inputs: Any) -> str:
         """The report as JSON."""
         return self.profile(**inputs).json()
 
-    def _row(self, index: int, seconds: float) -> dict[str, Metric]:
+    def _row(self, index: int, seconds: float, total: float) -> dict[str, Metric]:
         node, graph = self.graph.nodes[index], self.graph
         entries = [*map(graph.number, node.inputs), *range(graph.row_ptr[index], graph.row_ptr[index + 1])]
-        row: dict[str, Metric] = {
-            NAME: node.function or node.name,
-            DURATION: Duration(seconds * 1e6),
-            DEVICE: str(self.device).replace("(", "").replace(")", ""),
-            COUNT: Count(1),
-            SHAPES: ", ".join(str(graph.types[entry]) for entry in entries),
-        }
+        shapes = ", ".join(str(graph.types[entry]) for entry in entries)
+        row = timed(node.function or node.name, seconds, total, shapes)
         if "hash" in node.attrs:
             row["Hash"] = node.attrs["hash"]
         return row | {name: text for name, text in node.attrs.items() if "layout" in name}

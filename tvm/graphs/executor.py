@@ -21,7 +21,9 @@ import numpy as np
 
 from ...formats import limits
 from ...formats.executable import Executable
+from ...formats.messages.calling import warn_user
 from ...formats.messages.errors import ArgumentError, DTypeError, ExecutionError, OutOfMemoryError, ShapeError
+from ...formats.messages.names import near
 from ...formats.param_dict import load_param_dict
 from ...formats.program import Program
 from ...formats.types import TensorType
@@ -104,7 +106,11 @@ class GraphExecutor(InProcess, Module):
         self._foreign: set[int] = set()  # entries whose memory is not the executor's to write to
         self._given: dict[int, int] = {}  # entry → the output for whose sake it lies in memory of the user's
         self._copied: dict[int, np.ndarray] = {}  # outputs that are copied after each run
-        self._bound: Callable[[], Any] | None = None
+        self._keys: dict[Any, int] = {**self._inputs}  # entries by name and by index
+        self._keys.update(enumerate(self._inputs.values()))
+        self._places: dict[int | None, np.ndarray] = {}  # by entry: parameters that were set, in the executor's memory
+        self._seen: dict[Any, np.ndarray] = {}  # by name or index: outputs that were asked for
+        self._bound: Callable[[], Any] | None = None  # runs all steps; None: to be made anew
         self._steps: tuple[Callable[[], Any], ...] = ()
         self._allocate()
         for name in self._params:
@@ -122,8 +128,7 @@ class GraphExecutor(InProcess, Module):
         made = Executable(program)
         if executable is None:
             return VirtualMachine(made)
-        made = made.with_native(executable.native)
-        return VirtualMachine(made, trust_native=executable.trust_native)
+        return VirtualMachine(made.with_native_of(executable))
 
     def _make_plan(self, primitives: tuple, python: Mapping[str, Any]) -> GraphProgram:
         return make_program(self.graph, primitives, python)
@@ -205,7 +210,7 @@ class GraphExecutor(InProcess, Module):
             )
         self._arrays[entry] = array
         self._foreign.add(entry)
-        self._bound = None
+        self._unbind()
 
     # ---- parameters ----
 
@@ -219,21 +224,43 @@ class GraphExecutor(InProcess, Module):
         raise ArgumentError(f"{function}: Could not find {key!r} in graph's inputs; there are {known}")
 
     def set_input(self, key: int | str | None = None, value: Any = None, **params: Any) -> None:
-        """Copies the elements of arrays, tensors or lists into parameters, one by its name or index and any by their names.
+        """Copies the elements of arrays, tensors or lists into parameters, one by its name or index and any by their names; of
+        these, names that the graph lacks are warned of and left out, as all the weights of a model's importer may be given.
         Weights may have their names in the model: what was made of them is made anew.
 
         An array is converted where its kind of number allows it (float64 to float32, but not to int32), whole numbers where all
         fit; a tensor must have the parameter's element type. Nothing is set unless all fits. Raises ArgumentError for an unknown
-        name, ShapeError,
-        DTypeError.
+        `key`, ShapeError, DTypeError.
         """
         given: dict[Any, Any] = params if key is None else {key: value, **params}
+        pairs = []  # arrays and tensors of the parameters' types need no other look
+        for name, each in given.items():
+            target, source = self._places.get(self._keys.get(name)), each._array if isinstance(each, Tensor) else each
+            if target is None or type(source) is not np.ndarray:
+                break
+            if source.dtype != target.dtype or source.shape != target.shape:
+                break
+            pairs.append((target, source))
+        else:
+            for target, source in pairs:
+                target[...] = source
+            return
+        known = self._known(params)
+        given = known if key is None else {key: value, **known}
         weights = {name: each for name, each in given.items() if self._is_weight(name)}
         entries = {name: self._input("set_input", name) for name in given if name not in weights}
         fitting = {entry: self._fitting(f"set_input({name!r})", given[name], entry) for name, entry in entries.items()}
         self._take_weights(weights)
         for entry, source in fitting.items():
             self._copy_in(entry, source)
+
+    def _known(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of the parameters that the graph has. Warns of the others."""
+        unknown = [name for name in params if name not in self._inputs and not self._is_weight(name)]
+        if unknown:
+            names, known = (", ".join(each[:10]) + " …" * (len(each) > 10) for each in (unknown, list(self._inputs)))
+            warn_user(f"set_input: the graph has no {names}: left out; it has {known}{near(unknown[0], self._inputs)}")
+        return {name: each for name, each in params.items() if name not in unknown}
 
     def _is_weight(self, name: object) -> bool:
         """Whether that is a weight's name in the model, and no parameter's."""
@@ -251,8 +278,9 @@ class GraphExecutor(InProcess, Module):
         if entry in self._foreign:
             self._foreign.discard(entry)
             self._arrays[entry] = self._new(entry)
-            self._bound = None
-        np.copyto(self._array(entry), source, casting="same_kind")
+            self._unbind()
+        target = self._places[entry] = self._array(entry)
+        np.copyto(target, source, casting="same_kind")
 
     def set_input_zero_copy(self, key: int | str | None = None, value: Any = None, **params: Any) -> None:
         """Has parameters lie where the user's arrays or tensors lie, which are kept alive. They must have the parameter's shape
@@ -271,7 +299,7 @@ class GraphExecutor(InProcess, Module):
         `out`, a copy in there."""
         if isinstance(index, str) and index not in self._inputs:
             return None
-        return self._handed_out(f"get_input({index!r})", self._array(self._input("get_input", index)), out)
+        return self._handed_out("get_input", index, self._array(self._input("get_input", index)), out)
 
     def get_input_index(self, name: str) -> int:
         """The index of a parameter, -1 for an unknown name."""
@@ -348,19 +376,21 @@ class GraphExecutor(InProcess, Module):
             raise ArgumentError(f"{place}: this memory is a parameter's or another output's; give memory of its own")
         if root in self._inputs.values() or self._given.get(root, index) != index:
             self._copied[index] = array  # a parameter that is an output too, or one tensor that is two outputs
-            self._bound = None
+            self._unbind()
             return
         self._given[root] = index
         self._arrays[root] = array.reshape(self.graph.shapes[root])
-        self._bound = None
+        self._unbind()
 
     def get_output(self, index: int | str, out: Any = None) -> Any:
         """An output as it lies there: the next run writes into it. With `out`, a copy in there. The index is a number, or
         "node:index". Raises ArgumentError, ShapeError, DTypeError."""
-        number = self._output("get_output", index)
-        array = self._copied.get(number)
-        array = self._array(self._outputs[number]) if array is None else array
-        return self._handed_out(f"get_output({index!r})", array, out)
+        array = self._seen.get(index) if isinstance(index, (int, str)) else None
+        if array is None:
+            number = self._output("get_output", index)
+            array = self._copied.get(number)
+            array = self._seen[index] = self._array(self._outputs[number]) if array is None else array
+        return self._tensor(array) if out is None else self._handed_out("get_output", index, array, out)
 
     def get_num_outputs(self) -> int:
         return len(self._outputs)
@@ -422,6 +452,12 @@ class GraphExecutor(InProcess, Module):
         self._bound = calls[0] if len(calls) == 1 else _in_turn(calls)
         return self._bound
 
+    def _unbind(self) -> None:
+        """Tensors lie elsewhere now: steps are bound anew before they run."""
+        self._bound = None
+        self._places.clear()
+        self._seen.clear()
+
     def _calls(self) -> tuple[Callable[[], Any], ...]:
         """What runs each step."""
         if self._bound is None:
@@ -463,9 +499,10 @@ class GraphExecutor(InProcess, Module):
             raise DTypeError(f"{place}: expected {type_.dtype.name}, got {array.dtype}; convert it with astype")
         return array
 
-    def _handed_out(self, place: str, array: np.ndarray, out: Any) -> Any:
+    def _handed_out(self, function: str, key: int | str, array: np.ndarray, out: Any) -> Any:
         if out is None:
             return self._tensor(array)
+        place = f"{function}({key!r})"
         target = _array_of(place, out)
         if target.shape != array.shape:
             raise ShapeError(f"{place}: array shape do not match the shape of NDArray {array.shape} vs {target.shape}")

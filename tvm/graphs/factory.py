@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,16 +21,18 @@ from ...formats.container import named
 from ...formats.executable import Executable
 from ...formats.messages.errors import ArgumentError, FormatError, UnknownFunctionError
 from ...vm.device import Device, cpu
-from ...vm.tensor import Tensor
 from ..files.graph_json import Graph, parse_graph
 from ..modules.kinds import ExecutableModule, KernelModule
 from ..modules.module import EXECUTABLE, Module
 from ..modules.registry import PackedFunc
+from ..runtime.ndarray import NDArray
 from .debugger import DebugExecutor
 from .executor import Find, GraphExecutor
 from .graph_weights import GraphWeights
 from .names import graph_names
 from .of_program import graph_of
+
+_Executor = TypeVar("_Executor", bound=GraphExecutor)
 
 
 class GraphFactory(Module):
@@ -39,7 +42,6 @@ class GraphFactory(Module):
     """
 
     type_key = "GraphExecutorFactory"
-    tensor: Callable[[np.ndarray], Tensor] = Tensor  # makes what is handed out
 
     def __init__(
         self,
@@ -48,11 +50,13 @@ class GraphFactory(Module):
         *,
         graph: Graph | None = None,
         params: Mapping[str, np.ndarray] | None = None,
+        is_linked: bool = False,
     ) -> None:
         """`name` is what `factory[name]` makes an executor by. A `graph` of the executable's primitives is taken in place of
-        that of its main, with these weights. Raises ArgumentError for an executable whose main is not a graph (`graph_of`)."""
+        that of its main, with these weights. Where `is_linked`, the weights are the library's, and none are handed out. Raises
+        ArgumentError for an executable whose main is not a graph (`graph_of`)."""
         super().__init__()
-        self.libmod_name = name
+        self.libmod_name, self._is_linked = name, is_linked
         self._is_given = graph is not None
         self._graph = graph
         self._params = dict(params or {})
@@ -94,20 +98,35 @@ class GraphFactory(Module):
             self._text = replace(self.graph, nodes=nodes).as_text()
         return self._text
 
+    graph_json = graph_json_str
+
     def get_graph_json(self) -> str:
         return self.graph_json_str
 
     get_executor_config = get_graph_json
 
-    def get_graph_params(self) -> dict[str, Tensor]:
-        """The weights, copied."""
-        return {name: type(self).tensor(array.copy()) for name, array in self.arrays.items()}
+    @property
+    def params(self) -> dict[str, NDArray]:
+        """The weights, where they lie; none that are linked into the library."""
+        return {} if self._is_linked else {name: NDArray(array) for name, array in self.arrays.items()}
+
+    def get_graph_params(self) -> dict[str, NDArray]:
+        """The weights, copied; none that are linked into the library."""
+        return {name: NDArray(tensor.numpy()) for name, tensor in self.params.items()}
 
     get_params = get_graph_params
 
+    @property
+    def module(self) -> GraphFactory:
+        """What executors are made by."""
+        return self
+
     def get_lib(self) -> Module:
         """What has the graph's functions."""
-        return GraphLibrary(self.executable, self._weights)
+        linked = [self.arrays[f"p{number}"] for number in range(len(self.arrays))] if self._is_linked else []
+        library = KernelModule(self.executable, linked)
+        library.graph_weights = self._weights
+        return library
 
     @property
     def lib(self) -> Module:
@@ -115,11 +134,19 @@ class GraphFactory(Module):
         return self.get_lib()
 
     def remove_params(self) -> GraphFactory:
-        """The same without weights: who uses it loads them."""
+        """The same without weights: who uses it loads them. Itself where they are linked in."""
+        if self._is_linked:
+            return self
         return type(self)(self.executable, self.libmod_name, graph=self.graph)
 
     def __iter__(self) -> Iterator[Any]:
         """For `graph, lib, params = factory`."""
+        warnings.warn(
+            "legacy graph executor behavior of producing json / lib / params will be removed in the next release. "
+            "Please see documents of tvm.contrib.graph_executor.GraphModule for the new recommended usage.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
         return iter((self.get_graph_json(), self.get_lib(), self.get_params()))
 
     def export_library(self, file_name: str | os.PathLike, *args: Any, **kwargs: Any) -> Any:
@@ -129,7 +156,8 @@ class GraphFactory(Module):
         return exported(file_name, *args, **kwargs)
 
     def pieces(self) -> list[Buffer] | None:
-        header = {"name": self.libmod_name, "graph": self.graph_json_str if self._is_given else None}
+        header: dict[str, Any] = {"name": self.libmod_name, "graph": self.graph_json_str if self._is_given else None}
+        header |= {"linked": True} if self._is_linked else {}
         return [json.dumps(header).encode()]
 
     @classmethod
@@ -145,6 +173,7 @@ class GraphFactory(Module):
         made = cls.__new__(cls)
         Module.__init__(made)
         made.libmod_name, made._text, made._is_given = name, text or "", text is not None
+        made._is_linked = header.get("linked") is True
         made._graph, made._params, made._weights = None if text is None else parse_graph(text), {}, None
         return made
 
@@ -166,8 +195,7 @@ class GraphFactory(Module):
         )
 
     def _options(self) -> dict[str, Any]:
-        options = {"find": self._find_function, "params": self.arrays, "tensor": type(self).tensor}
-        return {**options, "weights": self._weights}
+        return {"find": self._find_function, "params": self.arrays, "tensor": NDArray, "weights": self._weights}
 
     def _find_function(self, name: str) -> Callable[..., Any] | None:
         return _uncrossed(self.imported_function(name))
@@ -181,12 +209,7 @@ class GraphFactory(Module):
         return getattr(self, name) if name in _FUNCTIONS else super().find(name)
 
 
-class GraphLibrary(KernelModule):
-    """The primitives of a graph, and, until it is saved, how the graph's weights are made."""
-
-    def __init__(self, executable: Executable, weights: GraphWeights | None) -> None:
-        super().__init__(executable)
-        self.weights = weights
+GraphExecutorFactoryModule = GraphFactory
 
 
 _FUNCTIONS = ("debug_create", "cuda_graph_create", "get_graph_json", "get_graph_params", "remove_params")
@@ -196,23 +219,24 @@ def _one(devices: Sequence[Device]) -> Device:
     return devices[0] if devices else cpu()
 
 
-def executable_of(module: Any) -> Executable | None:
-    """The executable that a module has, or one that it imports, or is."""
-    if isinstance(module, Executable):
-        return module
-    for each in module.with_imports() if isinstance(module, Module) else [module]:
-        found = getattr(each, "executable", None)
-        if isinstance(found, Executable):
-            return found
-    return None
+def executor_of(kind: type[_Executor], graph: str, library: Any, device: Device) -> _Executor:
+    """An executor of a graph whose functions are a library's: an executable, a module, or whatever has functions by name. Weights
+    are set where it has them. Raises what GraphExecutor raises, and ChecksumError where a file's weights are damaged."""
+    modules = library.with_imports() if isinstance(library, Module) else [library]
+    executables = (each if isinstance(each, Executable) else getattr(each, "executable", None) for each in modules)
+    executable = next((each for each in executables if isinstance(each, Executable)), None)
+    kernels, find = next((each for each in modules if isinstance(each, KernelModule)), None), _find_in(library)
+    params: Mapping[str, np.ndarray] = {}
+    if kernels is not None:
+        kernels.executable.check_constants()
+        params = {f"p{number}": array for number, array in enumerate(kernels.executable.program.constants)}
+    elif (given := find("get_graph_params")) is not None:
+        params = {name: tensor.array for name, tensor in given().items()}
+    weights = None if kernels is None else kernels.graph_weights
+    return kind(graph, executable, device, find=find, params=params, weights=weights, tensor=NDArray)
 
 
-def weights_of(module: Any) -> GraphWeights | None:
-    """How the weights of a library's graph are made, where it knows."""
-    return module.weights if isinstance(module, GraphLibrary) else None
-
-
-def find_function(module: Any) -> Find:
+def _find_in(module: Any) -> Find:
     """Finds the functions that a graph calls by name: those of a module or of those that it imports, or of whatever has functions
     by name. A graph may be a file's: nothing registered is looked at; `system_lib()` is a module of what is."""
 

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 
 from ...formats.primitive import Primitive, PrimitiveNode
 
-PREFIX = "tvmgen_default_fused_"
+PREFIX, VM_PREFIX = "tvmgen_default_fused_", "vm_mod_fused_"  # in a graph, in a program of the Relay VM
+PREFIXES = (PREFIX, VM_PREFIX)
 _LONGEST = 12  # operators that a name tells
 
 # an operator → Relay's, where that has another name
@@ -55,3 +56,9 @@ def graph_names(primitives: Sequence[Primitive]) -> list[str]:
         taken.add(name)
         names.append(name)
     return names
+
+
+def own_names(primitives: Sequence[Primitive]) -> dict[str, str]:
+    """The primitives' own names, by those that they have in the texts of a graph and of a program of the Relay VM."""
+    own = [primitive.name for primitive in primitives]
+    return {VM_PREFIX + name: name for name in own} | dict(zip(graph_names(primitives), own, strict=True))

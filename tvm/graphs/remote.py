@@ -149,15 +149,20 @@ class RemoteGraphExecutor(GraphExecutor):
             raise ArgumentError("share_params: expected a graph executor of the same remote device")
         super().share_params(found, params_bytes)
 
-    def _handed_out(self, place: str, array: Any, out: Any) -> Any:
+    def get_output(self, index: int | str, out: Any = None) -> Any:
+        """An output as it is now: tensors are values there, and not places. Raises ArgumentError, ShapeError, DTypeError."""
+        entry = self._outputs[self._output("get_output", index)]
+        return self._handed_out("get_output", index, self._array(entry), out)
+
+    def _handed_out(self, function: str, key: int | str, array: Any, out: Any) -> Any:
         if out is None and isinstance(array, RemoteTensor):
             kind = getattr(self._tensor, "remote_class", None)
             return array if kind is None else array.as_kind(kind())
         if out is None:
             return self._tensor(array.copy())
         if isinstance(out, RemoteTensor):
-            raise ArgumentError(f"{place}: out lies at a server; set_output_zero_copy writes there")
-        return super()._handed_out(place, array.array if isinstance(array, RemoteTensor) else array, out)
+            raise ArgumentError(f"{function}({key!r}): out lies at a server; set_output_zero_copy writes there")
+        return super()._handed_out(function, key, array.array if isinstance(array, RemoteTensor) else array, out)
 
     # ---- running ----
 

@@ -25,15 +25,14 @@ from ...vm.tensor import Tensor
 _MACHINES = 16  # that are kept for one kernel
 
 
-def kernel_function(primitive: Primitive, source: Executable, trust_native: bool) -> Callable[..., None]:
-    """`function(*inputs, *outputs)`. Native code comes from `source`, if the user vouches for it."""
+def kernel_function(primitive: Primitive, source: Executable) -> Callable[..., None]:
+    """`function(*inputs, *outputs)`. Native code comes from `source`, if its user vouches for it."""
     name, definition = primitive.name, primitive.definition
     count = len(definition.params)
 
     @functools.lru_cache(_MACHINES)
     def machine(sizes: tuple[int, ...]) -> VirtualMachine:
-        executable = Executable(_program(primitive, sizes), source.native)
-        return VirtualMachine(executable, trust_native=trust_native)
+        return VirtualMachine(Executable(_program(primitive, sizes)).with_native_of(source))
 
     def call(*tensors: Any) -> None:
         if len(tensors) != count + len(definition.outputs):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from ...formats.program import NativeKernel, Program
 from ...native import platform
 from ...vm import library
 from ...vm.machine import VirtualMachine
+from ..graphs.names import PREFIXES, own_names
 from . import linker, registry
 from .kernel_function import kernel_function
 from .module import ENTRY, Module
@@ -38,7 +40,7 @@ class _OfExecutable(Module):
         parts = [
             platform._split(code) for code in codes
         ]  # kernels' keys cover that file: nothing is added to it for this
-        return {f"{'-'.join(names)}.o": code for names, code in parts}
+        return {"-".join(names): code for names, code in parts}
 
     def symbols(self) -> dict[str, str]:
         kernels = {name: kernel for name, kernel in _kernels(self.executable).items() if linker.is_name(name)}
@@ -80,10 +82,16 @@ class ExecutableModule(_OfExecutable):
             name = "main"
         if name in self.executable.globals:
             return self.machine[name]
+        if name.startswith(PREFIXES):
+            return self._kernels.find(name)
         found = super().find(name)
         if found is None and name in registry.extensions:
             found = self._extension(registry.extensions[name]).find(name)
         return found
+
+    @cached_property
+    def _kernels(self) -> KernelModule:
+        return KernelModule(self.executable)
 
     def _extension(self, make: Callable[[Any], Any]) -> Module:
         """What has further functions, such as those that make graph executors of its main."""
@@ -101,25 +109,39 @@ def export_executable(executable: Executable, path: str | os.PathLike) -> None:
     ExecutableModule(executable).export_library(path)
 
 
+SYSTEM_ENTRY = "TVMSystemLibEntryPoint"
+
+
 class KernelModule(_OfExecutable):
-    """The primitives of an executable as functions: `module["add"](x, y, out)` writes into its last arguments."""
+    """The primitives of an executable as functions: `module["add"](x, y, out)` writes into its last arguments. A graph's weights
+    may be linked in, as constants that no function has."""
 
     type_key = "library"
+    graph_weights: Any = None  # how the graph's weights are made of the model's, until it is saved
 
-    def __init__(self, executable: Executable) -> None:
+    def __init__(self, executable: Executable, linked: Sequence[np.ndarray] = ()) -> None:
         super().__init__()
-        empty = Program((), (), executable.program.primitives, np.zeros(0, np.int64), (), ())
-        self.executable = Executable(empty, executable.native)
-        self._trust_native = executable.trust_native
+        program = Program((), tuple(linked), executable.program.primitives, np.zeros(0, np.int64), (), ())
+        is_library = not executable.program.functions
+        self.executable = executable if is_library else Executable(program).with_native_of(executable)
 
     def function_names(self) -> list[str]:
         return self.executable.primitive_ops
 
     def find(self, name: str) -> Callable[..., Any] | None:
-        if name not in self._functions and name in self.executable.lib:
+        """By a primitive's own name, or that in the text of a graph or of the Relay VM's program; by C's name for the function
+        that gives the library, what does so."""
+        if name == SYSTEM_ENTRY:
+            return lambda: self
+        own = name if name in self.executable.lib else self._in_texts.get(name, name)
+        if own not in self._functions and own in self.executable.lib:
             primitives = {primitive.name: primitive for primitive in self.executable.program.primitives}
-            self._functions[name] = kernel_function(primitives[name], self.executable, self._trust_native)
-        return self._functions.get(name)
+            self._functions[own] = kernel_function(primitives[own], self.executable)
+        return self._functions.get(own)
+
+    @cached_property
+    def _in_texts(self) -> dict[str, str]:
+        return own_names(self.executable.program.primitives)
 
     def get_source(self, fmt: str = "") -> str:
         return _source(self.executable, fmt)
@@ -138,7 +160,7 @@ class StaticLibrary(Module):
         """Raises MissingModuleError."""
         super().__init__()
         self._names = list(func_names)
-        self._name, self._code = Path(named(path, "load_static_library: path")).name, _read(path)
+        self._name, self._code = Path(named(path, "load_static_library: path")).stem, _read(path)
 
     def function_names(self) -> list[str]:
         return []

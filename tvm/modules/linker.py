@@ -26,27 +26,18 @@ _SECONDS = 600  # that the compiler may take
 # Kernels refer to the C library by absolute addresses, which the dynamic loader must be let put into their code
 _ELF_SHARED = ("-Wl,-z,notext", "-Wl,-z,noexecstack")
 
-_ELF_DATA = """\
-.section .treadle,"a"
+_DATA = """\
+.section {section}
 .balign 4096
-.globl treadle_modules
-treadle_modules:
+.globl {_}treadle_modules
+{_}treadle_modules:
 .incbin "{data}"
-.globl treadle_modules_end
-treadle_modules_end:
-.byte 0
-.section .note.GNU-stack,"",%progbits
-"""
-_MACH_DATA = """\
-.section __DATA,__treadle
-.balign 4096
-.globl _treadle_modules
-_treadle_modules:
-.incbin "{data}"
-.globl _treadle_modules_end
-_treadle_modules_end:
+.globl {_}treadle_modules_end
+{_}treadle_modules_end:
 .byte 0
 """
+_ELF_DATA = _DATA.replace("{section}", '.treadle,"a"').replace("{_}", "") + '.section .note.GNU-stack,"",%progbits\n'
+_MACH_DATA = _DATA.replace("{section}", "__DATA,__treadle").replace("{_}", "_")
 
 
 def find_compiler(wanted: str, path: str | os.PathLike) -> str:
@@ -63,20 +54,20 @@ def find_compiler(wanted: str, path: str | os.PathLike) -> str:
     )
 
 
-def write_objects(folder: Path, data: Sequence[Buffer], objects: Mapping[str, bytes], compiler: str) -> list[Path]:
-    """The object files of an export in `folder`: devc.o with the data, and those of `objects` by their names."""
-    paths = []
+def write_objects(
+    folder: Path, data: Sequence[Buffer], objects: Mapping[str, bytes], compiler: str, suffix: str = "o"
+) -> list[Path]:
+    """The object files of an export in `folder`: that with the data, devc, and those of `objects` by their names."""
     with open(folder / "devc.bin", "wb") as file:
         file.writelines(data)
     text = _MACH_DATA if sys.platform == "darwin" else _ELF_DATA
     (folder / "devc.s").write_text(text.format(data="devc.bin"))
-    run([compiler, "-c", "devc.s", "-o", "devc.o"], folder)
+    paths = [folder / f"{name}.{suffix}" for name in ("devc", *objects)]
+    run([compiler, "-c", "devc.s", "-o", paths[0].name], folder)
     for each in ("devc.bin", "devc.s"):
         (folder / each).unlink()
-    paths.append(folder / "devc.o")
-    for name, code in objects.items():
-        (folder / name).write_bytes(code)
-        paths.append(folder / name)
+    for path, code in zip(paths[1:], objects.values(), strict=True):
+        path.write_bytes(code)
     return paths
 
 

@@ -25,6 +25,7 @@ from . import linker, registry
 
 ENTRY = "__tvm_main__"
 EXECUTABLE = ".trdl"
+_OBJECTS = ("o", "obj")  # suffixes of object files
 
 
 class ModulePropertyMask:
@@ -191,7 +192,8 @@ class Module:
         (.tar), as the suffix says.
 
         `fcompile(file_name, objects, **kwargs)` links instead of the system's C compiler, which `cc` may name, and which gets
-        `options`; what it gives, this function gives. `addons` are further object files. Object files stay in `workspace_dir`
+        `options`; what it gives, this function gives. Its `object_format` is the suffix of the object files, "o" or "obj".
+        `addons` are further object files. Object files stay in `workspace_dir`
         where it is given. Raises LinkerError, which names the suffix that needs no linker, ArgumentError for a module that cannot
         be saved, FileError.
         """
@@ -284,12 +286,17 @@ def _export(
         raise ArgumentError(
             f"{str(path)!r}: expected a suffix of {', '.join(LIBRARIES)}, or {EXECUTABLE} for an executable alone"
         )
+    form = getattr(fcompile, "object_format", "o")
+    if form not in _OBJECTS:
+        raise ArgumentError(
+            f"export_library: fcompile.object_format is {form!r}; kernels are object code: 'o' or 'obj'"
+        )
     compiler = linker.find_compiler(cc, path)
     objects = {name: code for module in modules for name, code in module.objects().items()}
     aliases = {alias: symbol for module in reversed(modules) for alias, symbol in module.symbols().items()}
     with tempfile.TemporaryDirectory(prefix="treadle-export-") as folder:
         place = Path(folder if workspace is None else workspace)
-        paths: list[Any] = [*linker.write_objects(place, bundle.pack(parts), objects, compiler), *addons]
+        paths: list[Any] = [*linker.write_objects(place, bundle.pack(parts), objects, compiler, form), *addons]
         if fcompile is not None:
             return fcompile(str(path), [str(each) for each in paths], **(kwargs or {}))
         elif suffix == ".tar":

@@ -66,6 +66,8 @@ class PackedFunc:
         return f"<PackedFunc {self.__name__}>"
 
 
+Function = PackedFunc  # as it was called before 0.7
+
 # What crosses as it is; `register_crossing` adds modules, and classes that users register.
 _UNCHANGED: list[type] = [Object, SymbolicDim, DataValue, Closure, Device, str, PackedFunc, ctypes.c_void_p]
 

@@ -15,8 +15,8 @@ from ...formats.executable import Executable
 from ...formats.program import Import, Program
 from ...formats.types import TensorType, TupleType, Type
 from ..modules.registry import reachable
+from ..runtime.container import given
 from ..runtime.ndarray import NDArray
-from .results import given
 
 PACKED, DPS = "call_packed", "call_dps_packed"
 

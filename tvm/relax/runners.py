@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -11,19 +12,20 @@ import numpy as np
 from ...formats.constants import aligned_copy
 from ...formats.executable import Executable as Program
 from ...formats.messages.errors import ArgumentError
+from ...formats.types import Type
 from ...vm import machine
 from ...vm.budgets import Budget
 from ...vm.device import Device
 from ...vm.observe.hooks import Event, InstrumentAction, Listener
-from ...vm.observe.report import Count, Duration, Metric, Percent, Report
+from ...vm.observe.report import Report, in_all, timed
 from ...vm.tensor import Tensor
 from ..files.relax_program import RelaxProgram
 from ..machines.relax.machine import RelaxMachine
 from ..modules.containers import Array
 from ..runtime.arguments import argument
+from ..runtime.container import given
 from ..runtime.ndarray import NDArray
 from .packed import called, reached, registered_name
-from .results import given
 
 
 class Compiled:
@@ -53,26 +55,16 @@ class Compiled:
         )
         self._types = {name: program.function(name).type.params for name in self._machine}
         self.params = {name: self._machine.get_function_params(name) for name in self._machine}
+        self._inputs: dict[str, Sequence[Any]] = {}
         self._ending: Callable[[], Any] | None = None
 
-    def _arguments(self, name: str, args: Sequence[Any]) -> list[Any]:
-        types = self._types[name]
-        if len(args) != len(types):
-            names = ", ".join(self.params[name])
-            raise ArgumentError(
-                f"Invoking function {name} expects {len(types)} arguments ({names}), but {len(args)} arguments were provided."
-            )
-        return list(map(argument, args, types))
-
-    def call(self, name: str, args: Sequence[Any]) -> Any:
-        types = self._types[name]
-        values = map(argument, args, types) if len(args) == len(types) else self._arguments(name, args)
-        return given(self._machine[name](*values))
+    def function(self, name: str) -> Callable[..., Any]:
+        """A function of the program, whose result is yet to be TVM's (`given`)."""
+        return self._machine.converting(name, functools.partial(_converted, name, self.params[name], self._types[name]))
 
     def saved(self, name: str, values: Sequence[Any]) -> Callable[[], Any]:
         """A call with copies of these arguments, checked and converted now."""
-        run = self._machine.saved_call(name, *self._arguments(name, values))
-        return lambda: given(run())
+        return self._machine.saved_call(name, *_converted(name, self.params[name], self._types[name], values))
 
     def set_instrument(self, instrument: Callable[..., Any] | None) -> None:
         if self._ending is not None:
@@ -85,19 +77,25 @@ class Compiled:
 
     def set_input(self, name: str, values: Sequence[Any]) -> Callable[[], Any]:
         """A call with copies of these arguments, which `profile` takes too."""
-        self._machine.set_input(name, *self._arguments(name, values))
-
-        def run() -> Any:
-            self._machine.invoke_stateful(name)
-            return given(self._machine.get_outputs(name))
-
+        run = self._machine.saved_call(name, *_converted(name, self.params[name], self._types[name], values))
+        self._inputs[name] = run.values or values  # at a server, where the copies are, it is sent others
         return run
 
     def profile(self, name: str, args: Sequence[Any] | None) -> Report:
         """What calls of this thread cost; with the inputs that are set where there are no `args`."""
-        arguments = () if args is None else self._arguments(name, args)
-        profiled = self._machine.profile(name, *arguments)
+        values = self._inputs[name] if args is None else args
+        profiled = self._machine.profile(name, *_converted(name, self.params[name], self._types[name], values))
         return Report(profiled.calls, profiled.device_metrics, {**profiled.configuration, "Executor": "VM"})
+
+
+def _converted(function: str, names: Sequence[str], types: Sequence[Type], args: Sequence[Any]) -> list[Any]:
+    """Arguments as the machine takes them. Raises ArgumentError."""
+    if len(args) != len(types):
+        raise ArgumentError(
+            f"Invoking function {function} expects {len(types)} arguments ({', '.join(names)}), "
+            f"but {len(args)} arguments were provided."
+        )
+    return list(map(argument, args, types))
 
 
 class _Instrument(Listener):
@@ -192,13 +190,14 @@ class Built:
         self.params = {function.name: function.params for function in program.own()}
         self._inputs: dict[str, Callable[[], Any]] = {}
 
-    def call(self, name: str, args: Sequence[Any]) -> Any:
-        return given(self._machine.call(name, args))
+    def function(self, name: str) -> Callable[..., Any]:
+        """A function of the program."""
+        call = self._machine.call
+        return lambda *args: call(name, args)
 
     def saved(self, name: str, values: Sequence[Any]) -> Callable[[], Any]:
         """A call with copies of these arguments."""
-        kept = [_copied(value) for value in values]
-        return lambda: self.call(name, kept)
+        return functools.partial(self._machine.call, name, [_copied(value) for value in values])
 
     def set_instrument(self, instrument: Callable[..., Any] | None) -> None:
         self._machine.instrument = instrument
@@ -210,9 +209,9 @@ class Built:
 
     def profile(self, name: str, args: Sequence[Any] | None) -> Report:
         """Calls of this thread with a tensor among their arguments make rows."""
-        call = self._inputs[name] if args is None else lambda: self.call(name, args)
+        call = self._inputs[name] if args is None else functools.partial(self._machine.call, name, args)
         call()
-        rows: list[tuple[str, str, float]] = []
+        rows: list[tuple[str, float, str]] = []
         started: list[float] = []
 
         def watch(function: Any, symbol: str, before_run: bool, result: Any, *args: Any) -> None:
@@ -222,30 +221,14 @@ class Built:
             seconds = time.perf_counter() - started.pop()
             shapes = [f"{arg.array.dtype}[{', '.join(map(str, arg.shape))}]" for arg in args if isinstance(arg, Tensor)]
             if shapes:
-                rows.append((symbol, ", ".join(shapes), seconds))
+                rows.append((symbol, seconds, ", ".join(shapes)))
 
         with self._machine.watching(watch):
             start = time.perf_counter()
             call()
             total = time.perf_counter() - start
-        calls: list[dict[str, Metric]] = [
-            {
-                "Name": symbol,
-                "Duration (us)": Duration(seconds * 1e6),
-                "Percent": Percent(seconds / total * 100),
-                "Device": "cpu0",
-                "Count": Count(1),
-                "Argument Shapes": shapes,
-            }
-            for symbol, shapes, seconds in rows
-        ]
-        device: dict[str, Metric] = {
-            "Duration (us)": Duration(total * 1e6),
-            "Percent": Percent(100.0),
-            "Device": "cpu0",
-            "Count": Count(1),
-        }
-        return Report(calls, {"cpu0": device}, {"Executor": "VM"})
+        calls = [timed(symbol, seconds, total, shapes) for symbol, seconds, shapes in rows]
+        return Report(calls, in_all(total), {"Executor": "VM"})
 
 
 def _copied(value: Any) -> Any:

@@ -12,7 +12,7 @@ from ...formats.executable import Executable as Program
 from ...formats.messages.errors import ArgumentError, CheckError, UnknownFunctionError, UnknownGlobalFunctionError
 from ...vm.budgets import Budget
 from ...vm.device import Device, cpu
-from ...vm.observe.benchmark import BenchmarkResult, Repeats, measure
+from ...vm.observe.benchmark import BenchmarkResult, Repeats
 from ...vm.observe.hooks import InstrumentAction
 from ...vm.observe.report import Report
 from ...vm.tensor import Tensor, require_cpu
@@ -23,9 +23,10 @@ from ..machines.relax.module import RelaxModule
 from ..modules import kinds
 from ..modules.containers import Array, Object, ShapeTuple
 from ..modules.registry import PackedFunc, get_global_func
+from ..runtime.arguments import in_order
+from ..runtime.container import given
 from ..runtime.module import Module
 from .executable import Executable
-from .results import given
 from .runners import Built, Compiled
 
 VMInstrumentReturnKind = InstrumentAction
@@ -91,13 +92,15 @@ class VirtualMachine:
         if key not in self._runner.params:
             raise UnknownFunctionError(f"Module has no function '{key}'; it has {', '.join(self._runner.params)}")
 
+        function, runs, count = self._runner.function(key), self._runs, len(self._runner.params[key])
+
         def call(*args: Any) -> Any:
-            if key in self._runs:
+            if key in runs:
                 raise ArgumentError(
-                    f"Invoking function {key} expects {len(self._runner.params[key])} arguments, of which set_input has taken "
+                    f"Invoking function {key} expects {count} arguments, of which set_input has taken "
                     f"hold: call invoke_stateful({key!r}), and get_outputs"
                 )
-            return self._runner.call(key, args)
+            return given(function(*args))
 
         call.__name__ = call.__qualname__ = key
         self._direct[key] = call
@@ -123,7 +126,7 @@ class VirtualMachine:
         if run is None:
             self._known(func_name)
             raise CheckError(f"No inputs set for stateful call of {func_name}; use `set_input` first.")
-        self._outputs[func_name] = run()
+        self._outputs[func_name] = given(run())
 
     def get_outputs(self, func_name: str) -> Any:
         """What the last `invoke_stateful` gave: a tensor, or nested tuples. Raises CheckError, a ValueError."""
@@ -144,7 +147,7 @@ class VirtualMachine:
 
         def saved() -> Any:
             result = run()
-            return result if include_return else None
+            return given(result) if include_return else None
 
         saved.__name__ = saved.__qualname__ = saved_name
         self._saved[saved_name] = saved
@@ -160,14 +163,7 @@ class VirtualMachine:
         for unused in kwargs.keys() - set(names):
             warnings.warn(f'Keyword argument "{unused}" is unused in {name}', stacklevel=3)
         used = {key: value for key, value in kwargs.items() if key in names}
-        rest = iter(args)
-        holes = [each for each in names if each not in used]
-        if len(holes) != len(args):
-            raise ArgumentError(
-                f"The number of provided parameters doesn't match the number of arguments for {name}: it has "
-                f"{', '.join(names) or 'none'}, got {len(args)} by place and {', '.join(used) or 'none'} by name"
-            )
-        return [_value(used[each] if each in used else next(rest)) for each in names]
+        return list(map(_value, in_order(name, names, args, used)))
 
     # ---- looking on ----
 
@@ -204,19 +200,8 @@ class VirtualMachine:
             raise UnknownFunctionError(
                 f"Cannot find {func_name} in the machine; it has {', '.join(self._runner.params)}"
             )
-        prepare = get_global_func(f_preproc) if f_preproc else None
-        repeats = Repeats(
-            number,
-            repeat,
-            min_repeat_ms,
-            cooldown_interval_ms=cooldown_interval_ms,
-            repeats_to_cooldown=repeats_to_cooldown,
-        )
-
-        def evaluator(*args: Any) -> BenchmarkResult:
-            return measure(lambda: function(*args), repeats, (lambda: prepare(*args)) if prepare else None)
-
-        return evaluator
+        repeats = Repeats(number, repeat, min_repeat_ms, 100, cooldown_interval_ms, repeats_to_cooldown)
+        return Module({func_name: function}).timed(func_name, dev or cpu(), repeats, f_preproc=f_preproc)
 
     def profile(self, func_name: str, *args: Any) -> Report:
         """Calls a function once to warm up, and once to see how long what it calls takes; with its inputs where they are set.

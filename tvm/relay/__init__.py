@@ -9,11 +9,16 @@ from .op import annotation, image, nn, random, vision  # noqa: F401
 globals().update({name: getattr(_operators, name) for name in _operators.FUNCTIONS})
 
 _OWN = """
-    adt analysis backend build_module dataflow_pattern expr expr_functor frontend loops param_dict parser prelude
+    adt analysis backend build_module dataflow_pattern expr expr_functor frontend loops parser prelude
     scope_builder testing transform ty vm
 """
 
-_OTHERS = {"base": ".expr", "function": ".expr", "profiler_vm": "..runtime.profiler_vm"}
+_OTHERS = {
+    "base": ".expr",
+    "function": ".expr",
+    "param_dict": "..runtime.params",
+    "profiler_vm": "..runtime.profiler_vm",
+}
 
 _NAMES = {
     ".ty": """
@@ -29,7 +34,7 @@ _NAMES = {
     ".build_module": "build create_executor optimize",
     ".parser": "SpanCheck fromtext parse parse_expr",
     ".expr_functor": "ExprFunctor ExprMutator ExprVisitor",
-    ".param_dict": "load_param_dict save_param_dict",
+    "..runtime.params": "load_param_dict save_param_dict",
     ".module": "IRModule Module",
     ".prelude": "Prelude",
     ".rewrite": "bind",

@@ -18,7 +18,7 @@ from ...formats.types import TensorType
 from ...vm.device import cpu
 from ...vm.machine import VirtualMachine
 from ...vm.tensor import require_cpu
-from ..contrib.factory import GraphExecutorFactoryModule
+from ..graphs.factory import GraphFactory
 from ..runtime.arguments import argument
 from ..runtime.container import wrapped
 from ..runtime.executable import Executable as VMExecutable
@@ -28,7 +28,7 @@ from .expr import Constant, Expr, Function, GlobalVar, as_expr
 from .module import IRModule, LibraryFunction, as_module
 from .rewrite import bind, substitute
 from .transform import build_config
-from .visit import free_vars
+from .visit import free_vars, postorder
 
 __all__ = ["BuildModule", "bind_params_by_name", "build", "build_config", "compiled", "create_executor", "optimize"]
 
@@ -111,11 +111,24 @@ def build(
     params: Mapping[str, Any] | None = None,
     mod_name: str = "default",
 ) -> Any:
-    """A module for the graph executor; it can be taken apart as `graph, lib, params` too. Raises CompileError, and ArgumentError
-    for a module that is no graph, such as one with symbolic shapes or branches: the virtual machine runs that."""
+    """A module for the graph executor; it can be taken apart as `graph, lib, params` too. The option "link-params" of `executor`
+    makes the weights the library's, and so does a function with the attribute "Compiler": there are no params then.
+
+    Raises CompileError, and ArgumentError for a module that is no graph, such as one with symbolic shapes or branches: the
+    virtual machine runs that.
+    """
     check_target(target)
-    lowered, arrays = with_known_params(as_module(ir_mod), params)
-    return GraphExecutorFactoryModule(compiled_ir(lowered, arrays, entry="main", named_weights=True), mod_name)
+    module = as_module(ir_mod)
+    lowered, arrays = with_known_params(module, params)
+    is_linked = (executor is not None and executor["link-params"]) or _has_foreign_functions(module)
+    executable = compiled_ir(lowered, arrays, entry="main", named_weights=True)
+    return GraphFactory(executable, mod_name, is_linked=bool(is_linked))
+
+
+def _has_foreign_functions(module: IRModule) -> bool:
+    """Whether a function is another compiler's, whose library has its constants."""
+    parts = (part for function in module.functions.values() for part in postorder(function))
+    return any(isinstance(part, Function) and "Compiler" in (part.attrs or {}) for part in parts)
 
 
 class BuildModule:
@@ -137,7 +150,7 @@ class BuildModule:
         mod_name: str = "default",
     ) -> tuple[str, Any, dict[str, Any]]:
         """The graph as JSON, the library, and the weights. Raises what `build` of this module raises."""
-        self._built = build(mod, target, params=params, mod_name=mod_name)
+        self._built = build(mod, target, executor=executor, params=params, mod_name=mod_name)
         return self.get_graph_json(), self.get_module(), self.get_params()
 
     def optimize(
@@ -232,14 +245,14 @@ class Executor:
     def _callable(self, module: IRModule, function: Any, params: Mapping[str, Any] | None) -> Callable[..., Any]:
         fixed = {**self.params, **(params or {})}
         executable = compiled(module, self.target, fixed)
-        machine = VirtualMachine(executable)
-        main = machine["main"]
         free = [param.name_hint for param in function.params if param.name_hint not in fixed]
-        types = executable.function("main").type.params
+        types, of_kind = executable.function("main").type.params, _of_kind if self.converts else lambda value, _: value
+        main = VirtualMachine(executable).converting(
+            "main", lambda values: [of_kind(argument(*each), each[1]) for each in zip(values, types, strict=True)]
+        )
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            values = map(argument, bound_arguments(free, args, kwargs), types)
-            return wrapped(main(*(map(_of_kind, values, types) if self.converts else values)))
+            return wrapped(main(*bound_arguments(free, args, kwargs)))
 
         return call
 

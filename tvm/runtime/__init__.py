@@ -5,24 +5,26 @@ from typing import Any
 from .._lazy import lazy
 from ..modules import registry
 
-_OWN = """
-    container data_type executor module ndarray object object_generic object_path packed_func params profiler_vm profiling
-    vm
-"""
+_OWN = "container executor module ndarray object_generic object_path params profiler_vm profiling vm"
 
-_OTHERS = {"relax_vm": "..relax.vm"}
+_OTHERS = {
+    "data_type": "...formats.data_type",
+    "object": "..modules.containers",
+    "packed_func": "..modules.registry",
+    "relax_vm": "..relax.vm",
+}
 
 _NAMES = {
     ".container": "ShapeTuple String",
-    ".data_type": "DataType DataTypeCode",
+    "...formats.data_type": "DataType DataTypeCode",
     ".module": "Module enabled load_module load_static_library num_threads system_lib",
     ".ndarray": """
         Device NDArray TVMContext cl context cpu cuda device ext_dev gpu metal mtl opencl rocm vpi vulkan
     """,
-    ".object": "Object",
+    "..modules.containers": "Object",
     ".object_generic": "ObjectGeneric ObjectTypes const convert convert_to_object",
     ".object_path": "ObjectPath ObjectPathPair",
-    ".packed_func": "PackedFunc",
+    "..modules.registry": "PackedFunc",
     ".params": "load_param_dict load_param_dict_from_file save_param_dict save_param_dict_to_file",
     ".profiling": "Report",
     ".registry": "get_global_func list_global_func_names register_func remove_global_func",
@@ -45,14 +47,7 @@ def _load_executable(data: memoryview, trust_native: bool) -> Any:
     return load_executable(data, trust_native)
 
 
-def _load_factory(data: memoryview, trust_native: bool) -> Any:
-    from ..contrib.factory import GraphExecutorFactoryModule
-
-    return GraphExecutorFactoryModule.load(data)
-
-
 for _prefix in ("runtime.", "tvm.graph_", "tvm.relay._"):
     registry.provide(_prefix, _global_functions)
 registry.provide("testing.", _testing_functions)
 registry.register_loader("VMExecutable", _load_executable)
-registry.register_loader("GraphExecutorFactory", _load_factory)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ...formats.messages.errors import ArgumentError
+from ...formats.messages.errors import ArgumentError, UnknownArgumentError
 from ...formats.types import TensorType, TupleType, Type
 from ...vm.tensor import Tensor
 from .container import ADT, tuple_object
@@ -35,6 +36,23 @@ def argument(value: Any, type_: Type | None) -> Any:
             raise ArgumentError(f"expected a tuple of {len(type_.fields)}, got {len(fields)} values")
         return tuple(argument(each, wanted) for each, wanted in zip(fields, type_.fields, strict=True))
     return value
+
+
+def in_order(function: str, names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
+    """One value for each parameter: those that `kwargs` does not name are given by place. Raises ArgumentError,
+    UnknownArgumentError, a ValueError, for another name."""
+    if not kwargs and len(args) == len(names):
+        return args
+    known = ", ".join(names) or "none"
+    if unknown := [name for name in kwargs if name not in names]:
+        raise UnknownArgumentError(f"{function} has no parameters {', '.join(unknown)}; it has {known}")
+    if len(args) + len(kwargs) != len(names):
+        raise ArgumentError(
+            f"{function}: The number of provided parameters doesn't match the number of arguments: expected {len(names)} "
+            f"({known}), got {len(args)} by place and {', '.join(kwargs) or 'none'} by name"
+        )
+    rest = iter(args)
+    return [kwargs[name] if name in kwargs else next(rest) for name in names]
 
 
 def _untyped(value: Any) -> Any:

@@ -8,9 +8,9 @@ from typing import Any
 from ...vm.tensor import Tensor
 from ...vm.values import DataValue
 from ..modules.containers import Array, Map, Object, ShapeTuple, String
-from .ndarray import NDArray
+from .ndarray import NDArray, over
 
-__all__ = ["ADT", "Array", "Map", "ShapeTuple", "String", "tuple_object", "wrapped"]
+__all__ = ["ADT", "Array", "Map", "ShapeTuple", "String", "given", "tuple_object", "wrapped"]
 
 
 class ConstructorName(str):
@@ -57,6 +57,8 @@ def tuple_object(fields: Iterable[Any] | None = None) -> ADT:
 
 def wrapped(value: Any) -> Any:
     """What a machine gave, as TVM gives it: tensors as NDArrays over the same memory, tuples and data values as ADTs."""
+    if type(value) is Tensor:  # most results
+        return over(value)
     if isinstance(value, Tensor):
         return NDArray.of(value)
     if isinstance(value, ADT):
@@ -66,3 +68,12 @@ def wrapped(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple_object(map(wrapped, value))
     return value
+
+
+def given(value: Any) -> Any:
+    """What a machine gave, as Relax's machine gives it: tuples of any class and lists are Arrays, data values what they are."""
+    if type(value) is Tensor:  # most results
+        return over(value)
+    if isinstance(value, Tensor):
+        return NDArray.of(value)
+    return Array(map(given, value)) if isinstance(value, (tuple, list)) else value

@@ -17,6 +17,7 @@ from ...vm import machine
 from ...vm.device import Device
 from ...vm.tensor import Tensor
 from ..files import executables
+from ..graphs.names import VM_PREFIX
 from ..machines.relay.module import RelayModule
 from ..modules import kinds
 from .module import Module
@@ -24,8 +25,6 @@ from .ndarray import NDArray
 from .vm_text import bytecode_text, constants_text, statistics_text
 
 __all__ = ["Executable", "RelayExecutable", "VMExecutable"]
-
-PREFIX = "vm_mod_fused_"  # what TVM's compiler puts before the names of primitives
 
 
 class Executable:
@@ -137,7 +136,7 @@ class Executable:
             return Executable(module)
         made = Executable(bytes(data))
         if isinstance(lib, kinds.KernelModule) and made._program is not None:
-            made._program = made._program.with_native(lib.executable.native)
+            made._program = made._program.with_native_of(lib.executable)
         return made
 
     @property
@@ -205,7 +204,7 @@ class Executable:
     @property
     def primitive_ops(self) -> list[str]:
         """The primitives, named as TVM names them."""
-        return [PREFIX + name for name in self._known().primitive_ops]
+        return [VM_PREFIX + name for name in self._known().primitive_ops]
 
     @property
     def bytecode(self) -> str:

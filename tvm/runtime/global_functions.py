@@ -5,16 +5,16 @@ Imported when the first of them is asked for (`registry.provide`). What belongs 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-from ...vm.device import Device, device
+from ...vm.device import device
 from ...vm.threads import set_num_threads
-from ..contrib import graph_executor
-from ..contrib.debugger import debug_executor
+from ..graphs.debugger import DebugExecutor
+from ..graphs.executor import GraphExecutor
+from ..graphs.factory import executor_of
 from ..modules.registry import get_global_func, register_func
 from . import module, params
-from .ndarray import NDArray
 
 # the codes of `runtime.GetDeviceAttr`
 _ATTRIBUTES = {
@@ -34,18 +34,9 @@ _ATTRIBUTES = {
 }
 
 
-def _devices(numbers: tuple[int, ...]) -> list[Device]:
-    return [device(kind, number) for kind, number in zip(numbers[::2], numbers[1::2], strict=True)]
-
-
-def _create(graph_json: str, library: Any, *numbers: int) -> Any:
-    """A graph executor; devices are types and numbers in turn."""
-    return graph_executor.create(graph_json, library, _devices(numbers)).module
-
-
-def _create_debug(graph_json: str, library: Any, *numbers: int) -> Any:
-    """A debug executor."""
-    return debug_executor.executor(graph_json, library, _devices(numbers))
+def _creating(kind: type[GraphExecutor]) -> Callable[..., GraphExecutor]:
+    """What makes such an executor; devices are types and numbers in turn, of which the first one counts."""
+    return lambda graph_json, library, *numbers: executor_of(kind, graph_json, library, device(*numbers[:2]))
 
 
 def _device_attribute(kind: int, number: int, attribute: int) -> Any:
@@ -65,32 +56,18 @@ def _threads(affinity: int = 0, count: int = 0, *rest: Any) -> None:
         set_num_threads(count)
 
 
-def _system_lib(prefix: str = "") -> Any:
-    return module.system_lib(prefix)
-
-
-def _load(path: str, kind: str = "") -> Any:
-    return module.load_module(path, kind)
-
-
-def _params_of(data: bytes) -> Mapping[str, NDArray]:
-    return params.load_param_dict(data)
-
-
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "runtime.GetDeviceAttr": _device_attribute,
-    "runtime.LoadParams": _params_of,
-    "runtime.ModuleLoadFromFile": _load,
+    "runtime.LoadParams": params.load_param_dict,
+    "runtime.ModuleLoadFromFile": module.load_module,
     "runtime.NumThreads": module.num_threads,
     "runtime.RuntimeEnabled": module.enabled,
     "runtime.SaveParams": params.save_param_dict,
-    "runtime.SystemLib": _system_lib,
+    "runtime.SystemLib": module.system_lib,
     "runtime.config_threadpool": _threads,
-    "tvm.graph_executor.create": _create,
-    "tvm.graph_executor_debug.create": _create_debug,
-    "tvm.graph_runtime.create": _create,
-    "tvm.graph_runtime_debug.create": _create_debug,
-    "tvm.relay._load_param_dict": _params_of,
+    **dict.fromkeys(("tvm.graph_executor.create", "tvm.graph_runtime.create"), _creating(GraphExecutor)),
+    **dict.fromkeys(("tvm.graph_executor_debug.create", "tvm.graph_runtime_debug.create"), _creating(DebugExecutor)),
+    "tvm.relay._load_param_dict": params.load_param_dict,
     "tvm.relay._save_param_dict": _save_pairs,
 }
 

@@ -42,10 +42,8 @@ class NDArray(Tensor):
     @staticmethod
     def of(tensor: Tensor) -> NDArray:
         """A tensor of the machine's over the same memory; one that lies at a server stays there."""
-        if type(tensor) is Tensor:  # most results
-            made: NDArray = object.__new__(NDArray)
-            made._array = tensor._array
-            return made
+        if type(tensor) is Tensor:
+            return over(tensor)
         if isinstance(tensor, NDArray):
             return tensor
         as_kind = getattr(type(tensor), "as_kind", None)  # of those that lie at a server
@@ -104,6 +102,14 @@ class NDArray(Tensor):
         return NDArray, (self._array,)
 
 
+def over(tensor: Tensor) -> NDArray:
+    """A tensor of this process by TVM's names."""
+    made = _new(NDArray)
+    made._array = tensor._array
+    return made
+
+
+_new = NDArray.__new__
 NDArrayBase = NDArray
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...formats.messages.errors import IndexOutOfRangeError
-from .object import Object
+from ..modules.containers import Object
 
 
 class ObjectPath(Object):

@@ -9,9 +9,9 @@ from typing import Any
 from ...formats.bytecode import function_words, scan
 from ...formats.program import Program
 from ...vm.observe.report import COUNT, DURATION, NAME, PERCENT, SHAPES, Count, Duration, Metric, Percent
-from .executable import PREFIX
+from ..graphs.names import VM_PREFIX
 from .profiling import MetricCollector, Report
-from .vm import VirtualMachine
+from .vm import VirtualMachine, converted
 
 # Treadle's instructions → the Relay VM's. One that makes a tensor and its memory stands for two; the second takes no time.
 _INSTRUCTIONS = {
@@ -41,7 +41,7 @@ class VirtualMachineProfiler(VirtualMachine):
         """Calls a function to warm up, then once to measure it: with these arguments, or those that are set."""
         if args or kwargs:
             self.set_input(func_name, *args, **kwargs)
-        inputs = self._values(func_name)
+        inputs = converted(func_name, *self._signature(func_name), self._values(func_name))
         found = self._machine.profile_with(tuple(collectors or ()), func_name, *inputs)
         program = self._exec.program.program
         allocating = _allocating(program)
@@ -65,7 +65,7 @@ def _relay_rows(call: dict[str, Metric], primitives: set[str], allocating: set[s
     """A row of ours as the Relay VM would have it."""
     name = str(call[NAME])
     if name in primitives:
-        row: dict[str, Metric] = {**call, NAME: PREFIX + name}
+        row: dict[str, Metric] = {**call, NAME: VM_PREFIX + name}
         own = ("VM::AllocStorage", "VM::AllocTensorReg") if name in allocating else ()
         return [*(_without_time(call, each) for each in own), row]
     first, *rest = _INSTRUCTIONS.get(name, (name,))

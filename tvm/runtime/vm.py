@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
-from ...formats.messages.errors import ArgumentError, UnknownArgumentError
+from ...formats.messages.errors import ArgumentError
 from ...formats.types import Type
 from ...vm.device import Device, cpu
 from ...vm.observe.benchmark import Repeats
 from ...vm.tensor import require_cpu
-from .arguments import argument
+from .arguments import argument, in_order
 from .container import ADT, wrapped
 from .executable import Executable, VMExecutable
 from .module import Module
@@ -37,10 +39,10 @@ class VirtualMachine:
             self.init(device)
         self._exec = exe
         self._machine = exe.make_machine(_memory(memory_cfg), self._remote)
-        self._inputs: dict[str, list[Any]] = {}
+        self._inputs: dict[str, Sequence[Any]] = {}
         self._signatures: dict[str, tuple[Sequence[str], Sequence[Type | None]]] = {}  # of functions that were called
-        self._result: Any = None
-        self._has_result = False
+        self._functions: dict[str, Callable[..., Any]] = {}  # that were called
+        self._result: Any = _UNSET
 
     def init(self, device: Any = None, *, ctx: Any = None) -> None:
         """Says on which device, or devices, the machine runs: there is one. `ctx` is what `device` was called before 0.8. Raises
@@ -84,25 +86,18 @@ class VirtualMachine:
 
     def set_input(self, func_name: str, *args: Any, **kwargs: Any) -> None:
         """Arguments for the calls that follow, by place or name. Raises ArgumentError."""
-        self._inputs[func_name] = self._arguments(func_name, args, kwargs)
+        self._inputs[func_name] = converted(func_name, *self._signature(func_name), args, kwargs)
 
-    def _arguments(self, func_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        names, types = self._signature(func_name)
-        if not kwargs and len(args) == len(names):
-            return list(map(argument, args, types))
-        if unknown := [name for name in kwargs if name not in names]:
-            raise UnknownArgumentError(
-                f"{func_name} has no parameters {', '.join(unknown)}; it has {', '.join(names) or 'none'}"
-            )
-        rest = iter(args)
-        holes = [name for name in names if name not in kwargs]
-        if len(holes) != len(args):
-            raise ArgumentError(
-                f"{func_name}: The number of provided parameters doesn't match the number of arguments: "
-                f"expected {len(names)} ({', '.join(names)}), got {len(args) + len(kwargs)}"
-            )
-        values = [kwargs[name] if name in kwargs else next(rest) for name in names]
-        return [argument(value, type_) for value, type_ in zip(values, types, strict=True)]
+    def _function(self, name: str) -> Callable[..., Any]:
+        """A function of the program, which converts what the machine does not take as it is."""
+        convert = functools.partial(converted, name, *self._signature(name))
+        if hasattr(self._machine, "converting"):
+            found: Callable[..., Any] = self._machine.converting(name, convert)
+        else:
+            call = self._machine[name]
+            found = lambda *args: call(*convert(args))  # noqa: E731 (one of two)
+        self._functions[name] = found
+        return found
 
     def set_one_input(self, func_name: str, *args: Any, **kwargs: Any) -> None:
         """One argument, by place, by name, or by keyword. Raises ArgumentError."""
@@ -116,7 +111,7 @@ class VirtualMachine:
         place = names.index(tag) if tag in names else tag
         if not isinstance(place, int) or not 0 <= place < len(names):
             raise ArgumentError(f"{func_name} has no parameter {tag!r}; it has {', '.join(names) or 'none'}")
-        inputs = self._inputs.setdefault(func_name, [_UNSET] * len(names))
+        inputs = self._inputs[func_name] = list(self._inputs.get(func_name, [_UNSET] * len(names)))
         inputs[place] = argument(value, types[place])
 
     def get_input_index(self, input_name: str, func_name: str = "main") -> int:
@@ -126,29 +121,29 @@ class VirtualMachine:
 
     # ---- calls ----
 
-    def _values(self, func_name: str) -> list[Any]:
+    def _values(self, func_name: str) -> tuple[Any, ...]:
         """The inputs that are set. Raises ArgumentError where one is missing."""
         names, _ = self._signature(func_name)
         inputs = self._inputs.get(func_name, [_UNSET] * len(names))
         missing = [name for name, value in zip(names, inputs, strict=True) if value is _UNSET]
         if missing:
             raise ArgumentError(f"Input has not been set for function {func_name}: {', '.join(missing)}")
-        return inputs
-
-    def _call(self, func_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """What a call gives is its own: another thread's may change what the machine keeps meanwhile."""
-        if args or kwargs:
-            inputs = self._inputs[func_name] = self._arguments(func_name, args, kwargs)
-        else:
-            inputs = self._values(func_name)
-        self._has_result = False
-        result = self._result = wrapped(self._machine[func_name](*inputs))
-        self._has_result = True
-        return result
+        values = self._inputs[func_name] = tuple(inputs)
+        return values
 
     def invoke(self, func_name: str, *args: Any, **kwargs: Any) -> Any:
-        """Calls a function: with these arguments, or with those that are set."""
-        return self._call(func_name, args, kwargs)
+        """Calls a function: with these arguments, which stay set, or with those that are. What a call gives is its own: another
+        thread's may change what the machine keeps meanwhile."""
+        if kwargs:
+            args = converted(func_name, *self._signature(func_name), args, kwargs)
+        values = args or self._inputs.get(func_name)
+        if type(values) is not tuple:
+            values = self._values(func_name)
+        function = self._functions.get(func_name) or self._function(func_name)
+        self._result = _UNSET
+        result = self._result = wrapped(function(*values))
+        self._inputs[func_name] = values
+        return result
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Calls "main"."""
@@ -156,11 +151,11 @@ class VirtualMachine:
 
     def invoke_stateful(self, func_name: str, *args: Any, **kwargs: Any) -> None:
         """As invoke; the result is for `get_outputs`."""
-        self._call(func_name, args, kwargs)
+        self.invoke(func_name, *args, **kwargs)
 
     def get_outputs(self) -> list[Any]:
         """The fields of the last result, or the one. Raises ArgumentError before a call has succeeded."""
-        if not self._has_result:
+        if self._result is _UNSET:
             raise ArgumentError("get_outputs: there is no result; call invoke_stateful first")
         return list(self._result.fields) if isinstance(self._result, ADT) else [self._result]
 
@@ -170,7 +165,7 @@ class VirtualMachine:
         """Calls a function; its results are put into these tensors. Raises ArgumentError for those that do not fit."""
         if input_args:
             self.set_input(func_name, **input_args)
-        self._call(func_name, (), {})
+        self.invoke(func_name)
         self._set_outputs(func_name, output_args)
 
     def _set_outputs(self, func_name: str, outputs: Sequence[Any]) -> None:
@@ -219,6 +214,17 @@ class VirtualMachine:
             whole = Module({"end_to_end": lambda: self.invoke(func_name, *args, **kwargs)}, "VirtualMachine")
             return whole.time_evaluator("end_to_end", device, **vars(repeats))()
         return self.module.time_evaluator("invoke", device, **vars(repeats))(func_name)
+
+
+def converted(
+    function: str,
+    names: Sequence[str],
+    types: Sequence[Type | None],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] = MappingProxyType({}),
+) -> tuple[Any, ...]:
+    """One value for each parameter, as the machine takes it. Raises ArgumentError."""
+    return tuple(map(argument, in_order(function, names, args, kwargs), types))
 
 
 def convert(args: Any) -> list[Any]:

@@ -19,23 +19,8 @@ from ...formats.sections import encode_definition
 from ...formats.types import TensorType
 from ..device import Device, cpu
 from .hooks import Event, InstrumentAction, Listener, Site
-from .report import (
-    COUNT,
-    DEVICE,
-    DURATION,
-    NAME,
-    NODE,
-    PERCENT,
-    SHAPES,
-    Count,
-    Duration,
-    Metric,
-    Percent,
-    Report,
-    merged,
-)
+from .report import NODE, Count, Metric, Report, in_all, merged, timed
 
-_DEVICE = "cpu0"
 _ENTRIES = 10_000  # of a report: a loop may meet other shapes each time, which then are one entry a place
 
 
@@ -101,10 +86,8 @@ class Profile(Report):
 
     def __init__(self, profiler: Profiler, seconds: float, threads: int) -> None:
         """`threads` are those that kernels could share."""
-        total = seconds * 1e6
         configuration: dict[str, Metric] = {"Executor": "VM", "Number of threads": Count(threads)}
-        totals: dict[str, Metric] = {DURATION: Duration(total), COUNT: Count(1), DEVICE: _DEVICE}
-        super().__init__([_metrics(entry, total) for entry in profiler.entries], {_DEVICE: totals}, configuration)
+        super().__init__([_metrics(entry, seconds) for entry in profiler.entries], in_all(seconds), configuration)
         self.rows = profiler.rows
 
     def __iter__(self) -> Iterator[ProfileRow]:
@@ -189,17 +172,8 @@ class Profiler(Listener):
                 collected[name] = merged([collected[name], metric]) if name in collected else metric
 
 
-def _metrics(entry: _Entry, total: float) -> dict[str, Metric]:
-    microseconds = entry.seconds * 1e6
-    metrics: dict[str, Metric] = {
-        NAME: entry.name,
-        DURATION: Duration(microseconds),
-        PERCENT: Percent(100 * microseconds / total if total else 0.0),
-        DEVICE: _DEVICE,
-        COUNT: Count(entry.count),
-        SHAPES: entry.tensors(),
-        **(entry.collected or {}),
-    }
+def _metrics(entry: _Entry, whole: float) -> dict[str, Metric]:
+    metrics = timed(entry.name, entry.seconds, whole, entry.tensors(), entry.count) | (entry.collected or {})
     if entry.site.primitive is not None:
         metrics["Hash"] = kernel_hash(entry.site.primitive.definition)
     if entry.site.node:

@@ -92,15 +92,32 @@ _KINDS: dict[str, tuple[type, Callable[[Any], bool]]] = {
 _NAMES = {kind: name for name, (kind, _) in _KINDS.items()}
 
 
+def timed(name: str, seconds: float, whole: float, shapes: str, count: int = 1) -> dict[str, Metric]:
+    """The row of a call that took some seconds of the whole's."""
+    times: dict[str, Metric] = {
+        DURATION: Duration(seconds * 1e6),
+        PERCENT: Percent(100 * seconds / whole if whole else 0.0),
+    }
+    return {NAME: name, **times, DEVICE: "cpu0", COUNT: Count(count), SHAPES: shapes}
+
+
+def in_all(seconds: float) -> dict[str, Metrics]:
+    """The metrics of the CPU, on which one call took that long."""
+    return {"cpu0": {DURATION: Duration(seconds * 1e6), COUNT: Count(1), DEVICE: "cpu0"}}
+
+
 @public_class
 class Report(Suggesting):
     """Measurements: `calls`, each with metrics by name; `device_metrics` by device; `configuration`."""
 
     def __init__(
-        self, calls: Sequence[Metrics], device_metrics: Mapping[str, Metrics], configuration: Metrics | None = None
+        self,
+        calls: Sequence[Metrics],
+        device_metrics: Mapping[str, Metrics] | None = None,
+        configuration: Metrics | None = None,
     ) -> None:
         self.calls = [dict(call) for call in calls]
-        self.device_metrics = {str(device): dict(metrics) for device, metrics in device_metrics.items()}
+        self.device_metrics = {str(device): dict(metrics) for device, metrics in (device_metrics or {}).items()}
         self.configuration: dict[str, Metric] = dict(configuration or {})
 
     def renamed(self, names: Mapping[str, str]) -> Report:

@@ -46,7 +46,6 @@ from .integers import Values
 from .state import (
     FOREIGN,
     FRAME,
-    MEMORIES,
     OTHER_MEMORY,
     STORAGE,
     Held,
@@ -226,7 +225,7 @@ class Flow:
         memory = left | right
         self.work.spend(len(memory))
         self._joined |= memory
-        if len(memory) > MEMORIES:  # entries take this state's shared memories over after the registers
+        if len(memory) > limits.MEMORIES:  # entries take this state's shared memories over after the registers
             self.shared |= memory - FRAME
             return FOREIGN
         return memory

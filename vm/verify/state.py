@@ -32,7 +32,6 @@ OTHER_MEMORY = -1  # not allocated by this function, or by an earlier round of a
 FRAME_MEMORY = -2  # the frame's own; it is never shared
 FOREIGN = frozenset({OTHER_MEMORY})
 FRAME = frozenset({FRAME_MEMORY})
-MEMORIES = 16  # that a register may hold; of one that may hold more, all count as shared
 
 
 class Held(NamedTuple):

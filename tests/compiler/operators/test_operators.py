@@ -147,6 +147,8 @@ EXAMPLES: list[tuple[str, list[tuple[str, tuple]], dict[str, Any]]] = [
     ("slice", [(F, ("h", 7))], {"starts": (-1, 5), "ends": (-(1 << 62), 0), "steps": (-3, -2)}),
     ("slice", [(F, ("h",))], {"starts": (2,), "ends": ("n",)}),
     ("slice", [(F, ("n",))], {"starts": (5,), "ends": (9,)}),
+    ("put_slice", [(F, ("n", 7)), (F, ("n", 2))], {"start": 5, "axis": 1}),
+    ("put_slice", [(F, ("h", 2)), (F, (1, 2))], {"start": "h - 1"}),
     ("pad", [(F, ("n", 2))], {"pads": (1, 0, "n", 2), "value": 1.5}),
     ("pad", [(F, ("n", 4))], {"pads": (1, 3, 2, 0), "mode": "reflect"}),
     ("pad", [(F, ("n", 4))], {"pads": (1, 3, 2, 0), "mode": "edge"}),
@@ -427,6 +429,9 @@ WRONG: list[tuple[str, list[tuple[str, tuple]], dict, str]] = [
     ("reshape", [(F, ("n", 3))], {"shape": ("n + 1", 3)}, "expected a shape of 3*n elements"),
     ("reshape", [(F, (2, 3))], {"shape": (4, -1)}, "expected a shape of 6 elements"),
     ("concat", [(F, (2, 3)), (F, (2, 4))], {}, "expected tensors of one shape but for axis 0"),
+    ("put_slice", [(F, ("n", 3)), (F, ("n", 2))], {"start": 2, "axis": 1}, "expected elements from 2 on of axis 1"),
+    ("put_slice", [(F, (3,)), (F, (2,))], {"start": -1}, "expected elements from -1 on"),
+    ("put_slice", [(F, (3, 4)), (F, (2, 3))], {"start": 0}, "expected dimension 4, got 3"),
     *[
         (name, [], {**attributes, "dtype": S}, "expected an element type of numbers, got string")
         for name, attributes in (("constant", {"value": 1}), ("full", {"shape": (2,)}), ("arange", {"stop": 3}))

@@ -26,6 +26,10 @@ NARROWED = {
     "views": ["y = matmul(x, v)", "h = reshape(y) {shape=(<b>, <n>, 2, 3)}", "z = " + LAST.format("h")],
     "transposed": ["y = matmul(x, v)", "h = permute_dims(y) {axes=(1, 0, 2)}", "z = take(h, int64(-1)) {axis=0}"],
     "of a batch": ["y = matmul(x, w)", "z = slice(y) {starts=(0,), ends=(1,), axes=(0,)}"],
+    "in a branch": [
+        *("c = less(int64(0), int64(1))", "z = if c { y = matmul(x, v)", LAST.format("y").join(("t = ", " t }"))),
+        *("else { h = matmul(x, w)", "p = matmul(h, v)", LAST.format("p").join(("u = ", " u }"))),
+    ],
     "a row for all rows": ["y = matmul(x, w)", "h = add(y, s)", "z = " + LAST.format("h")],
 }
 WHOLE = {

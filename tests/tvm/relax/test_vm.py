@@ -123,7 +123,7 @@ def test_wrong_arguments(vm) -> None:
         vm["main"]()
     for args, kwargs in (((X,), {}), ((X, Y, X), {}), ((), {"x": X}), ((X, Y), {"y": Y})):
         with pytest.raises(
-            tvm.TVMError, match="number of provided parameters doesn't match the number of arguments for main"
+            tvm.TVMError, match="main: The number of provided parameters doesn't match the number of arguments"
         ):
             vm.set_input("main", *args, **kwargs)
     for odd in (None, object(), {}):

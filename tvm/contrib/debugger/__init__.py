@@ -2,4 +2,4 @@
 
 from ..._lazy import lazy
 
-__getattr__, __dir__ = lazy(__name__, "debug_executor debug_result debug_runtime")
+__getattr__, __dir__ = lazy(__name__, "debug_executor debug_result", others={"debug_runtime": ".debug_executor"})

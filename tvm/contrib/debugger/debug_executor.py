@@ -11,25 +11,17 @@ from typing import Any
 from ....vm.device import Device
 from ...graphs.debugger import DebugExecutor
 from ...graphs.dump import DebugResult
-from ...graphs.factory import executable_of, find_function
-from ...runtime.ndarray import NDArray
+from ...graphs.factory import executor_of
 from ..graph_executor import GraphModule, forwarding, get_device
 
 
 def create(
-    graph_json_str: str, libmod: Any, device: Device | Sequence[Device], dump_root: str | None = None
+    graph_json_str: str, libmod: Any, device: Any = None, dump_root: str | None = None, *, ctx: Any = None
 ) -> GraphModuleDebug:
     """As `graph_executor.create`, node by node. Weights are set where `libmod` has some."""
-    devices, _, _ = get_device(libmod, device)
-    return GraphModuleDebug(executor(graph_json_str, libmod, devices), devices, graph_json_str, dump_root)
-
-
-def executor(graph_json_str: str, libmod: Any, devices: Sequence[Device]) -> DebugExecutor:
-    """What a GraphModuleDebug stands on."""
-    find = find_function(libmod)
-    params = find("get_graph_params")
-    weights = {name: tensor.array for name, tensor in params().items()} if params is not None else {}
-    return DebugExecutor(graph_json_str, executable_of(libmod), devices[0], find=find, params=weights, tensor=NDArray)
+    devices, _, _ = get_device(libmod, ctx if device is None else device)
+    executor = executor_of(DebugExecutor, graph_json_str, libmod, devices[0])
+    return GraphModuleDebug(executor, devices, graph_json_str, dump_root)
 
 
 @forwarding(DebugExecutor, "run_individual", "run_individual_node", "profile")

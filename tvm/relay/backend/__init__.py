@@ -4,10 +4,16 @@ from ..._lazy import lazy
 
 _OTHERS = {
     "compile_engine": ".te_compiler",
-    "executor_factory": "...contrib.factory",
+    "executor": ".options",
+    "executor_factory": "...graphs.factory",
     "profiler_vm": "...runtime.profiler_vm",
+    "runtime": ".options",
     "vm": "..vm",
     "vmobj": "..vm",
 }
 
-__getattr__, __dir__ = lazy(__name__, "interpreter te_compiler", others=_OTHERS, names={".options": "Executor Runtime"})
+_STEPS = "a step of TVM's compiler; relay.build makes them all"
+_ABSENT = dict.fromkeys(("_backend", "aot", "graph_executor_codegen", "utils"), _STEPS)
+_NAMES = {".options": "Executor Runtime"}
+
+__getattr__, __dir__ = lazy(__name__, "interpreter te_compiler", others=_OTHERS, names=_NAMES, absent=_ABSENT)

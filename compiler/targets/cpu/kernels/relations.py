@@ -10,6 +10,7 @@ from typing import Any
 from .....formats import dims, limits
 from .....formats.dims import Atom, Dim, SymbolicDim, Variable
 from .....formats.primitive import PrimitiveDefinition
+from ....operators.movement import unfilled
 from ....operators.shapes import is_nonnegative
 from ....operators.table import bound_attributes
 
@@ -48,6 +49,11 @@ def _pads(shapes: _Shapes, attributes: dict[str, Any]) -> Iterable[Dim]:
     return attributes["pads"] or ()
 
 
+def _put_slice(shapes: _Shapes, attributes: dict[str, Any]) -> Iterable[Dim]:
+    start, (length, count) = attributes["start"], (shape[attributes["axis"]] for shape in shapes)
+    return start, unfilled(length, count, start)
+
+
 # operator → what must be 0, from the shapes of the operands and the attributes
 _ZERO: dict[str, _Rule] = {
     "group_normalization": _groups,
@@ -60,6 +66,7 @@ _ZERO: dict[str, _Rule] = {
 _NOT_NEGATIVE: dict[str, _Rule] = {
     **dict.fromkeys(("max_pool", "average_pool", "conv", "conv_blocked", "conv_planar", "conv_to_few"), _pads),
     **dict.fromkeys(("conv_integer_blocked", "conv_bfloat16_blocked", "conv_depthwise"), _pads),
+    "put_slice": _put_slice,
 }
 
 

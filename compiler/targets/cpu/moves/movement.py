@@ -120,6 +120,8 @@ class _Nest:
 
     @property
     def elements(self) -> str:
+        if self.copy.may_stay:
+            return f"rows{self.mark} * {self._size(self.inner)}"
         return " * ".join(self._size(axis) for axis in range(len(self.copy.axes)))
 
     @property
@@ -138,6 +140,11 @@ class _Nest:
         if copy.target_start != 0:
             write.size(f"target_start{mark}", copy.target_start)
         write(f"rows{mark} = {self.rows.count}")
+        if copy.may_stay:
+            with write.block(
+                f"if {' == '.join(f'word(args, {write.argument(n)})' for n in (copy.source, copy.target))}"
+            ):
+                write(f"rows{mark} = 0")
         cut = self.inner if self.turned is None or self.deal == "part" else self.turned
         block = costs.RUN_UNIT if self.turned is None or self.deal else self.strip
         write(f"blocks{mark} = ({self._size(cut)} + {block - 1}) // {block}")

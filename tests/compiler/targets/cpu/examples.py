@@ -174,6 +174,15 @@ def _slice(d: Draw) -> Operands:
     return [tensor(d.one(*_ANY), d.shape(rank))], attributes
 
 
+def _put_slice(d: Draw) -> Operands:
+    rank, dtype = d.one(1, 2, 3), d.one(*_ANY)
+    axis = d.axis(rank)
+    part, start = list(d.shape(rank)), d.few()
+    shape = list(part)
+    shape[axis] = dims.add(dims.add(part[axis], start), d.few())
+    return [tensor(dtype, shape), tensor(dtype, part)], {"start": start, "axis": axis}
+
+
 def _arange(d: Draw) -> Operands:
     dtype = d.one("int64", "int32", "float32")
     return [], {"start": d.bound(), "stop": d.dim(), "step": d.one(1, 2, -1, -3), "dtype": dtype}
@@ -551,6 +560,7 @@ OPERANDS: dict[str, Callable[[Draw], Operands]] = {
     "stack": _stack,
     "split": _split,
     "slice": _slice,
+    "put_slice": _put_slice,
     "arange": _arange,
     "pad": _pad,
     "resize": _resize,

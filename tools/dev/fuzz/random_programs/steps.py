@@ -157,6 +157,17 @@ def slice_(w: Walk) -> Value:
     return w.add(w.apply_view("slice", x, starts=(start,), ends=(end,), axes=(axis,), steps=(step,)))
 
 
+def put_slice(w: Walk) -> Value:
+    """Of loops' variables, too: chances to write in place from round to round."""
+    x = w.pick(least_rank=1)
+    axis, start = w.random.randrange(x.type.rank), w.random.choice((0, 0, 1))
+    source = w.of_type(x.type)
+    part = w.apply("slice", source, starts=(0,), ends=(w.random.choice((0, 1, 2)),), axes=(axis,))
+    if start + part.shape[axis] > x.shape[axis]:
+        raise Dead
+    return w.add(w.apply("put_slice", x, part, start=start, axis=axis))
+
+
 def split(w: Walk) -> Value:
     x = w.pick(least_rank=1)
     axis = w.random.randrange(x.type.rank)
@@ -307,6 +318,21 @@ def _factorings(count: int, random: Random) -> list[tuple[int, ...]]:
 
 STEPS: tuple[Callable[[Walk], Value], ...] = (
     *(unary, unary, chain, chain, chain, binary, binary, binary, literal, where, compare, cast, to_integer),
-    *(reshape, reshape, reshape, view, concat, concat, slice_, split, pad, spread, take, matched, made_of_sizes),
+    *(
+        reshape,
+        reshape,
+        reshape,
+        view,
+        concat,
+        concat,
+        slice_,
+        put_slice,
+        split,
+        pad,
+        spread,
+        take,
+        matched,
+        made_of_sizes,
+    ),
     *(reduction, rowwise, rowwise, product, linear, image, image),
 )

@@ -51,6 +51,7 @@ DEFINITIONS = {
     "max_pool": of("max_pool", (2, 3, 9, 11), kernel=(3, 3)),
     "permute_dims": of("permute_dims", (5, 18, 33), axes=(2, 0, 1)),
     "concat": of("concat", (3, 18), (3, 7), axis=1),
+    "put_slice": of("put_slice", (3, 18), (3, 7), start=4, axis=1),
     "pad": of("pad", (3, 18), pads=(1, 2, 0, 1), mode="reflect"),
     "few rows": of("matmul_packed", (3, 300), (9, 300, 16), columns=141),
     "im2col": of("conv_blocked", (1, 2, 70, 16), (3, 2, 3, 16, 16), channels=21, pads=(1, 1)),
@@ -171,6 +172,7 @@ def softmax_of_a_sum() -> PrimitiveDefinition:
 IN_PLACE = {
     "chain": chain(),
     "softmax": of("softmax", (11, 67)),
+    "put_slice": of("put_slice", (3, 18, 5), (3, 7, 5), start=4, axis=1),
     "softmax of long rows": of("softmax", (3, 2500)),
     "softmax of columns": of("softmax", (40, 300), axis=0),
     "softmax of a sum": softmax_of_a_sum(),

@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from treadle.compiler.ir.evaluate import evaluate_definition
+from treadle.compiler.targets.cpu.kernels.kernel import UNFIT
 from treadle.formats import dims
 from treadle.formats.dtypes import DType
+from treadle.formats.primitive import PrimitiveDefinition
 from treadle.formats.types import tensor
 from treadle.native.convention import FEW
 
@@ -155,6 +157,33 @@ def test_joining(operator, axis):
 def test_joining_symbolic_sizes():
     definition = definition_of("concat", [tensor("float32", ("n", 3)), tensor("float32", ("m", 3))], axis=0)
     check_random(definition, {"n": 4, "m": 9})
+
+
+def putting() -> PrimitiveDefinition:
+    params = [tensor("float32", ("b", 3, "room", 5)), tensor("float32", ("b", 3, "n", 5))]
+    return definition_of("put_slice", params, start=dims.parse("held"), axis=2)
+
+
+@pytest.mark.parametrize(("held", "n"), [(0, 0), (0, 9), (2, 3), (8, 1)])
+@pytest.mark.parametrize("over", [None, 0])
+def test_slices_are_put_in_place(held: int, n: int, over: int | None):
+    sizes = {"b": 2, "room": 9, "held": held, "n": n}
+    arrays = [random_array(param, seed, sizes) for seed, param in enumerate(putting().params)]
+    expected = arrays[0].copy()
+    expected[:, :, held : held + n] = arrays[1]
+    for parts in (1, 4):
+        code, (made,) = run_kernel(putting(), arrays, sizes, parts=parts, over=over)
+        assert code == 0
+        np.testing.assert_array_equal(made, expected)
+
+
+@pytest.mark.parametrize(("held", "n"), [(9, 1), (3, 7), (10, 0), (1 << 46, 1)])
+def test_slices_that_are_not_within_a_tensor_are_not_put(held: int, n: int):
+    sizes = {"b": 2, "room": 9, "held": held, "n": n}
+    arrays = [random_array(param, seed, sizes) for seed, param in enumerate(putting().params)]
+    code, (made,) = run_kernel(putting(), arrays, sizes, over=0)
+    assert code == UNFIT
+    np.testing.assert_array_equal(made, arrays[0])
 
 
 @pytest.mark.parametrize("axis", [0, 1])

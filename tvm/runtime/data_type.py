@@ -1,5 +1,0 @@
-"""`tvm.DataType` and its codes."""
-
-from ...formats.data_type import DataType, DataTypeCode
-
-__all__ = ["DataType", "DataTypeCode"]
