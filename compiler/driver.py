@@ -188,6 +188,8 @@ def _built(model: Any, entry: str | Sequence[str] | None) -> ir.Module | None:
     """The module of what was built in Python; None for a model."""
     if isinstance(model, (ir.Module, str, os.PathLike, bytes, bytearray, memoryview)):
         return model if isinstance(model, ir.Module) else None
+    if hasattr(model, "__treadle_module__"):  # of another front door, which says what it is here
+        return model.__treadle_module__()
     from .builder.programs import FunctionExpression, Module
 
     if isinstance(model, FunctionExpression):

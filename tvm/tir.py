@@ -55,5 +55,6 @@ def const(value: float, dtype: str = "int32") -> IntImm | FloatImm:
 
 floordiv = indexdiv = dims.floordiv
 floormod = indexmod = dims.modulo
+max, min = dims.maximum, dims.minimum
 
 expr = sys.modules[__name__]  # `tvm.tir.expr` has the same names

@@ -80,7 +80,7 @@ def test_models_are_shown_and_bound_and_passes_leave_them_as_they_are() -> None:
     passes = [relay.transform.InferType(), relay.transform.FoldConstant()]
     assert tvm.transform.Sequential(passes)(module)["main"].function is module["main"].function
     graph = relax.frontend.onnx.from_onnx(model(), {"x": (2, 4)})
-    assert "func @main(x: float32[2, 4])" in str(graph)
+    assert 'def main(x: R.Tensor((2, 4), dtype="float32"))' in str(graph)
     assert tvm.transform.Sequential([relax.transform.LegalizeOps(), relax.get_pipeline("zero")])(graph) is graph
     with pytest.raises(ValueError, match="Unknown pre-built pipeline 'nonsense'; there are zero"):
         relax.get_pipeline("nonsense")

@@ -52,8 +52,9 @@ CANNOT = (
     (r"tvm\.[\w.]+ is not here: Treadle's compiler makes", "needs TE schedules"),
     (r"tir' has no attribute|decl_buffer", "needs TIR"),
     (r"no attribute '(placeholder|compute|create_schedule|create_prim_func|extern)'", "needs TE schedules"),
-    (r"no attribute '(script|parser|emit_te|call_tir|_vmcodegen)'|tvm\.script|TVMScript|tvmscript", "needs TVMScript"),
+    (r"of TIR\b|got a Missing|TE schedules", "needs TIR"),
     (r"tvm\.(topi|autotvm|auto_scheduler|meta_schedule|micro|driver|dlight|tir\.\w+)\b", "needs TVM's own compiler"),
+    (r"no attribute 'cblas'", "needs TVM's own compiler"),
     (r"tvm\.rpc\.(tracker|proxy)\b", "needs a tracker of devices"),
     (
         r"treadle\.tvm has no tvm\.relay\.(analysis|collage|quantize|frontend|debug|backend\.(aot|utils|\w+_codegen))",

@@ -33,10 +33,6 @@ class Missing:
         return Missing(f"{self._name}.{name}")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._name.startswith(
-            "tvm.script"
-        ):  # decorators and annotations, of which a file's other tests know nothing
-            return self
         raise AttributeError(f"treadle.tvm has no {self._name}")
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
@@ -164,6 +160,22 @@ def _codes_of_types() -> None:
     sys.modules["tvm.topi.nn.qnn"] = module
 
 
+def _modules_of_tir() -> None:
+    """A class at the head of a file that needs TIR fails where it is used: other tests of the file know nothing of it."""
+    reader = importlib.import_module(f"{_PACKAGE}.script.reader")
+    read = reader.ir_module
+
+    def ir_module(mod: Any = None, **options: Any) -> Any:
+        if mod is None or sys._getframe(1).f_code.co_name != "<module>":
+            return read(mod, **options)
+        try:
+            return read(mod, **options)
+        except reader.TirError as error:
+            return Missing(f"tvm.script.{mod.__name__}, which has functions of TIR: {error}")
+
+    vars(reader)["ir_module"] = ir_module
+
+
 class Plugin:
     """Keeps what became of each test."""
 
@@ -210,6 +222,7 @@ def main(argv: Sequence[str]) -> int:
     sys.meta_path[:0] = [References(), _Restored()]
     sys.meta_path.append(Absent())
     _codes_of_types()
+    _modules_of_tir()
     folder = Path(file).resolve().parent
     sys.path.insert(0, str(folder))
     plugin = Plugin()

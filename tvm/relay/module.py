@@ -58,7 +58,12 @@ class LibraryFunction:
 
 
 class IRModule(Object):
-    """Functions by name, in order. `mod["main"] = function`; an expression becomes a function of no parameters."""
+    """Functions by name, in order. `mod["main"] = function`; an expression becomes a function of no parameters. Of functions of
+    Relax, which say so by `module_class`, the module is one of Relax."""
+
+    def __new__(cls, functions: Mapping[Any, Any] | None = None, *_: Any, **__: Any) -> IRModule:
+        kinds = (getattr(each, "module_class", None) for each in dict(functions or {}).values())
+        return super().__new__(next(filter(None, kinds), cls))
 
     def __init__(
         self,
@@ -208,6 +213,8 @@ class IRModule(Object):
     @staticmethod
     def from_expr(expr: Any, functions: Mapping | None = None, type_defs: Mapping | None = None) -> IRModule:
         """A module whose "main" is a function, or a function of an expression's free variables."""
+        if kind := getattr(expr, "module_class", None):
+            return kind.from_expr(expr, functions)
         expr = as_expr(expr)
         module = IRModule(functions, type_defs)
         module["main"] = expr if isinstance(expr, Function) else Function(free_vars(expr), expr)
@@ -267,7 +274,7 @@ def _argument(value: Any) -> types.Type:
 
 def as_module(value: Any) -> IRModule:
     """A module from one, or from an expression. Raises TypeError."""
-    if isinstance(value, ir.Module):
+    if isinstance(value, ir.Module) or hasattr(value, "__treadle_module__"):
         raise TypeError("expected a module of Relay, got one of Relax; tvm.compile and relax.build take it")
     return value if isinstance(value, IRModule) else IRModule.from_expr(value)
 

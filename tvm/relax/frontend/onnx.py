@@ -64,7 +64,13 @@ def _with_identifiers(module: ir.Module) -> ir.Module:
     return dataclasses.replace(module, functions={**module.functions, "main": made})
 
 
-def detach_params(mod: ir.Module) -> tuple[IRModule, dict[str, list[NDArray]]]:
+def detach_params(mod: IRModule) -> tuple[IRModule, dict[str, list[NDArray]]]:
     """The module, and by function the weights that it takes after its other parameters."""
-    kept = mod.params if isinstance(mod, IRModule) else {}
-    return IRModule.of(mod), {name: list(params) for name, params in kept.items()}
+    made = mod.shallow_copy()
+    made.params = {}
+    if mod.source is None:
+        for name in mod.params:
+            made[name] = mod[name].without_attr("params")
+    else:
+        made._made = {}
+    return made, {name: list(params) for name, params in mod.params.items()}
