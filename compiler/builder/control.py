@@ -8,14 +8,7 @@ from typing import Any, Union
 
 from ...formats.messages.calling import public
 from ...formats.messages.errors import InferenceError
-from ...formats.types import (
-    UNKNOWN,
-    FunctionType,
-    TensorType,
-    TupleType,
-    Type,
-    map_types,
-)
+from ...formats.types import UNKNOWN, FunctionType, TensorType, TupleType, Type, map_types
 from .. import ir
 from . import checks as check
 from .anf import Node
