@@ -287,7 +287,7 @@ def test_help_lists_each_command_once_by_group(capsys: pytest.CaptureFixture) ->
     assert main(["--help"]) == 0
     parts = re.split(r"^(\S.*):$", capsys.readouterr().out, flags=re.MULTILINE)
     listed = {
-        title: re.findall(r"^  (\w+)  ", text, re.MULTILINE)
+        title: re.findall(r"^  ([\w-]+)  ", text, re.MULTILINE)
         for title, text in zip(parts[1::2], parts[2::2], strict=True)
     }
     del listed["options"]

@@ -20,7 +20,7 @@ from ....formats import dims
 from ....formats.dtypes import DType
 from ....formats.executable import Executable
 from ....formats.host_values import form_of
-from ....formats.messages.calling import told
+from ....formats.messages.calling import public, told
 from ....formats.messages.errors import CompileError, FileError, MiscompilationError, UnsupportedOperatorError
 from ....formats.messages.names import near
 from ....formats.types import UNKNOWN, DataType, TensorType, TupleType, Type
@@ -104,6 +104,7 @@ class Frame:
         return Frame(self.vars, ChainMap({}, self.sizes))
 
 
+@public
 def to_onnx(
     model: Any, path: str | os.PathLike | None = None, *, opset: int | None = None, entry: str | None = None
 ) -> onnx.ModelProto:
