@@ -187,12 +187,17 @@ def parse_table(table: str) -> list[Operation]:
         if line.startswith("#"):
             group = line[1:].strip()
             continue
-        head, meaning = line[:63], line[63:].rstrip()
-        opcode, name, *fields = head.split()
-        meaning, _, roles = meaning.partition("  // ")
+        opcode, name, rest = line.split(maxsplit=2)
+        fields, _, meaning = rest.partition("  ")  # as two spaces are between a row's parts
+        meaning, _, roles = meaning.strip().partition("  // ")
         rows.append(
             Operation(
-                int(opcode), name, group, tuple(map(Field.parse, fields)), meaning, frozenset(map(Role, roles.split()))
+                int(opcode),
+                name,
+                group,
+                tuple(map(Field.parse, fields.split())),
+                meaning,
+                frozenset(map(Role, roles.split())),
             )
         )
     return rows

@@ -9,7 +9,7 @@ from ._lazy import lazy
 __version__ = "0.14.0"  # the release of TVM whose names these are
 
 # modules of its own
-_OWN = "_ffi contrib error instrument ir relax relay rpc runtime support target te testing tir transform"
+_OWN = "_ffi contrib error instrument ir relax relay rpc runtime script support target te testing tir transform"
 
 # other attributes → the module that each is
 _OTHERS = {
@@ -48,7 +48,6 @@ _ABSENT = {
     "dlight": _KERNELS,
     "driver": "the command treadle does what tvmc does: `treadle compile`, `run`, `profile`; `treadle --help` lists all",
     "micro": "there are no microcontrollers; executables run where Python and the package are",
-    "script": "TVMScript is not read; relax.BlockBuilder, relax.ExecBuilder, relay's functions and relay.fromtext make programs",
 }
 
 __getattr__, __dir__ = lazy(__name__, _OWN, others=_OTHERS, names=_NAMES, absent=_ABSENT)

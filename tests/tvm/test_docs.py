@@ -80,7 +80,7 @@ CLASSES: dict[str, set[str]] = {
     "contrib.debugger.debug_executor.GraphModuleDebug": set(),
     "contrib.debugger.debug_result.DebugResult": set(),
     "contrib.graph_executor.GraphModule": set(),
-    "relax.BlockBuilder": {"unique"},
+    "relax.BlockBuilder": {"bind", "cast", "ended", "leaf", "normal", "unique"},
     "relax.ExecBuilder": set(),
     "relax.Executable": set(),
     "relax.VirtualMachine": set(),

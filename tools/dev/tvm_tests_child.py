@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 _PACKAGE = "treadle.tvm"
+_OTHERS = ("torch", "torchvision")  # packages that heads of files import, of which most of their tests know nothing
 
 
 class Missing:
@@ -33,10 +34,8 @@ class Missing:
         return Missing(f"{self._name}.{name}")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._name.startswith(
-            "tvm.script"
-        ):  # decorators and annotations, of which a file's other tests know nothing
-            return self
+        if self._name.startswith(_OTHERS):
+            raise ModuleNotFoundError(f"No module named {self._name.partition('.')[0]!r}")
         raise AttributeError(f"treadle.tvm has no {self._name}")
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
@@ -102,7 +101,7 @@ class Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Asked last: a module that the face lacks is one that can be imported, and nothing more."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
-        known = name.startswith(f"{_PACKAGE}.")
+        known = name.startswith(f"{_PACKAGE}.") or name.partition(".")[0] in _OTHERS
         return importlib.machinery.ModuleSpec(name, self, is_package=True) if known else None
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
@@ -164,6 +163,22 @@ def _codes_of_types() -> None:
     sys.modules["tvm.topi.nn.qnn"] = module
 
 
+def _modules_of_tir() -> None:
+    """A class at the head of a file that needs TIR fails where it is used: other tests of the file know nothing of it."""
+    reader = importlib.import_module(f"{_PACKAGE}.script.reader")
+    read = reader.ir_module
+
+    def ir_module(mod: Any = None, **options: Any) -> Any:
+        if mod is None or sys._getframe(1).f_code.co_name != "<module>":
+            return read(mod, **options)
+        try:
+            return read(mod, **options)
+        except reader.TirError as error:
+            return Missing(f"tvm.script.{mod.__name__}, which has functions of TIR: {error}")
+
+    vars(reader)["ir_module"] = ir_module
+
+
 class Plugin:
     """Keeps what became of each test."""
 
@@ -210,8 +225,9 @@ def main(argv: Sequence[str]) -> int:
     sys.meta_path[:0] = [References(), _Restored()]
     sys.meta_path.append(Absent())
     _codes_of_types()
+    _modules_of_tir()
     folder = Path(file).resolve().parent
-    sys.path.insert(0, str(folder))
+    sys.path[:0] = [str(folder), str(Path("tests/python").resolve())]
     plugin = Plugin()
     options = ["-q", "-p", "no:cacheprovider", "--rootdir", str(folder), "--noconftest", "-c", "/dev/null"]
     selected = ["-k", names[0]] if names else []

@@ -20,8 +20,11 @@ _NAMES = {
     "..relay.module": "IRModule",
     "..relay.expr": "BaseFunc GlobalVar Op RelayExpr SourceName Span",
     "..relay.ty": "FuncType GlobalTypeVar IncompleteType TensorType TupleType Type TypeCall TypeKind TypeVar",
+    "..relay.op.table": "register_op_attr",
     "..tir": "FloatImm IntImm",
-    "..relay.structural": "assert_structural_equal get_first_structural_mismatch structural_equal structural_hash",
+    "..relay.structural": "get_first_structural_mismatch",
+    "..relax.module": "DummyGlobalInfo VDevice",
+    ".structural": "assert_structural_equal structural_equal structural_hash",
 }
 
 __getattr__, __dir__ = lazy(__name__, "diagnostics", others=_OTHERS, names=_NAMES)

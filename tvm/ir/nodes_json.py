@@ -7,9 +7,19 @@ from typing import Any
 
 from ...formats.messages.errors import FormatError
 from ..modules.containers import Array, Map
+from ..relax import expr as relax
+from ..relax import struct_info as infos
 from ..relay import adt, expr, ty
 from ..relay.module import IRModule
 from ..relay.visit import Walk, run
+
+
+def _kinds(module: Any, attribute: str) -> list[Any]:
+    """The classes of a module whose fields an attribute of theirs names."""
+    return [
+        each for each in vars(module).values() if isinstance(each, type) and getattr(each, attribute, None) is not None
+    ]
+
 
 # kind → its fields, in the order in which its class takes them
 FIELDS: dict[type, tuple[str, ...]] = {
@@ -42,8 +52,13 @@ FIELDS: dict[type, tuple[str, ...]] = {
     ty.IncompleteType: ("kind",),
     ty.Any: (),
     IRModule: ("functions", "type_definitions", "attrs"),
+    **{kind: kind.parts for kind in _kinds(relax, "parts")},
+    **{kind: kind.fields_of for kind in _kinds(infos, "fields_of")},
+    infos.ShapeExpr: ("values",),
+    infos.Condition: ("operator", "left", "right"),
 }
-_KINDS = {kind.__name__: kind for kind in FIELDS}
+_KINDS = {f"{kind.__module__.split('.')[-2]}.{kind.__name__}": kind for kind in FIELDS}
+_NAMES = {kind: name for name, kind in _KINDS.items()}
 _LISTS: dict[str, Any] = {"list": list, "tuple": tuple, "Array": Array}
 _MAPS: dict[str, Any] = {"dict": dict, "Attrs": expr.Attrs, "Map": Map}
 
@@ -88,7 +103,7 @@ class Writer:
             fields.append({"Python": node.tag})  # which modules number
         self._numbers[id(node)] = len(self.nodes)
         self._kept.append(node)
-        self.nodes.append([type(node).__name__, *fields])
+        self.nodes.append([_NAMES[type(node)], *fields])
 
 
 class Reader:
@@ -108,7 +123,7 @@ class Reader:
             made = adt.Constructor(*fields[:-1])
             made.tag = fields[-1]
             return made
-        return kind(*fields)
+        return getattr(kind, "of_fields", kind)(*fields)
 
     def read(self, form: Any) -> Any:
         """The value of a form. Raises FormatError, and what Python raises for a form that is none."""

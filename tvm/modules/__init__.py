@@ -42,7 +42,8 @@ def _relax_machine(executable: Any) -> Any:
     return loader(executable)
 
 
-registry.provide(registry.BUILTIN, _builtins)
+for _prefix in (registry.BUILTIN, "relax.run."):
+    registry.provide(_prefix, _builtins)
 registry.register_loader("GraphExecutorFactory", _load_graph_factory)
 registry.register_loader("relax.Executable", _load_relax)
 registry.register_loader("relay.Executable", _load_relay)

@@ -2,21 +2,27 @@
 
 from .._lazy import lazy
 
-_OTHERS = {"expr": ".module", "struct_info": ".struct_info", "vm_build": ".build_module"}
+_OTHERS = {"vm_build": ".build_module"}
 
 _NAMES = {
-    ".block_builder": "BlockBuilder If Tuple TupleGetItem const",
+    ".block_builder": "BlockBuilder",
     ".build_module": "build",
     ".exec_builder": "ExecBuilder VMFuncKind VMFuncScope",
     ".executable": "Executable",
-    ".module": "BindingBlock DataflowBlock Function SeqExpr VarBinding",
-    ".op.packed": "Call ExternFunc call_dps_packed call_packed call_pure_packed",
+    ".expr": """
+        Binding BindingBlock Call Constant DataTypeImm DataflowBlock DataflowVar Expr ExternFunc Function GlobalVar If
+        MatchCast Op PrimValue SeqExpr StringImm Tuple TupleGetItem Var VarBinding const get_shape_of
+    """,
+    ".op": "call_dps_packed call_packed call_pure_packed call_tir call_tir_inplace call_tir_with_grad",
     ".struct_info": """
         FuncStructInfo ObjectStructInfo PrimStructInfo ShapeExpr ShapeStructInfo StructInfo TensorStructInfo TupleStructInfo
     """,
+    ".module": "IRModule",
     ".transform": "get_pipeline",
-    ".values": "DataflowVar Expr Var",
+    ".ty": "DynTensorType FuncType ObjectType PackedFuncType PrimType ShapeType TupleType",
     ".vm": "VMInstrumentReturnKind VirtualMachine",
 }
 
-__getattr__, __dir__ = lazy(__name__, "frontend op testing transform vm", others=_OTHERS, names=_NAMES)
+__getattr__, __dir__ = lazy(
+    __name__, "analysis expr frontend op struct_info testing transform ty vm", others=_OTHERS, names=_NAMES
+)

@@ -11,9 +11,27 @@ from ..relay.build_module import array_of, check_target, compiled_ir
 from ..relay.build_module import compiled as relay_compiled
 from ..relay.expr import Expr as RelayExpr
 from ..relay.module import IRModule
+from .codegen import generate, program_of
+from .exec_builder import ExecBuilder
 from .executable import Executable
+from .expr import Function
+from .lower import UntypedError
+from .module import IRModule as RelaxModule
+from .transform import BindParams
 
 __all__ = ["build", "compile"]
+
+
+def _vmcodegen(builder: ExecBuilder, mod: RelaxModule, exec_mode: str = "bytecode") -> RelaxModule:
+    """The Relax machine's instructions of a module's functions, into a builder."""
+    generate(builder, mod)
+    return mod
+
+
+def _vmlink(builder: ExecBuilder, target: Any, tir_mod: Any = None, *_: Any, **__: Any) -> Executable:
+    """The program that a builder holds."""
+    check_target(target)
+    return builder.get()
 
 
 def build(
@@ -30,10 +48,17 @@ def build(
     if exec_mode not in ("bytecode", "compiled"):
         raise CheckError(f"Unknown exec_mode {exec_mode!r}; expected bytecode or compiled")
     check_target(target)
+    if isinstance(mod, Function):
+        mod = RelaxModule.from_expr(mod)
+    if isinstance(mod, RelaxModule):
+        try:
+            mod = mod.lowered()
+        except UntypedError:
+            return Executable(program_of(BindParams("main", params)(mod) if params else mod))
     if not isinstance(mod, (ir.Module, IRModule, RelayExpr)):
         raise CompileError(
-            f"relax.build: expected a module of BlockBuilder, of treadle.compiler.builder.programs or of tvm.relay, "
-            f"got a {type(mod).__name__}; TVMScript is not read"
+            f"relax.build: expected a module of relax, of treadle.compiler.builder.programs or of tvm.relay, "
+            f"got a {type(mod).__name__}; tvm.script.from_source reads a text"
         )
     if not isinstance(mod, ir.Module):
         return Executable(relay_compiled(mod, target, params))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import treadle
 import treadle.tvm as tvm
-from treadle.formats.messages.errors import ArgumentError, ShapeError, UnknownFunctionError
+from treadle.formats.messages.errors import CheckError, ShapeError, UnknownFunctionError
 from treadle.tvm import relax
 from treadle.tvm.modules.registry import remove_global_func
 
@@ -137,12 +137,17 @@ def test_instruments_are_told_of_them(told: list) -> None:
     assert seen == [("test.packed.add_one", True, True, 1), ("test.packed.add_one", False, False, 1)]
 
 
-def test_arguments_have_types(told: list) -> None:
-    with pytest.raises(ArgumentError, match="the type of argument 0 is not known"):
-        relax.op.call_packed("test.packed.tell", relax.Var("x"))
-    with pytest.raises(ArgumentError, match="expected one type"):
-        relax.op.call_packed(
-            "test.packed.tell", sinfo_args=[relax.TensorStructInfo((1,)), relax.TensorStructInfo((2,))]
-        )
-    with pytest.raises(ArgumentError, match="expected types of tensors"):
-        relax.call_dps_packed("test.packed.tell", [], relax.TupleStructInfo([]))
+def test_arguments_of_which_nothing_is_known_are_handed_over_as_they_are(told: list) -> None:
+    bb = relax.BlockBuilder()
+    x = relax.Var("x", relax.ObjectStructInfo())
+    with bb.function("main", [x]):
+        bb.emit(relax.op.call_packed("test.packed.tell", x))
+        bb.emit_func_output(x)
+    vm = relax.VirtualMachine(relax.build(bb.get()), tvm.cpu())
+    assert vm["main"](tvm.nd.array(X)).numpy().tolist() == X.tolist()
+    assert told == [X.tolist()]
+
+
+def test_tensors_that_a_function_writes_have_shapes() -> None:
+    with pytest.raises(CheckError, match=r"expected R\.Tensor with a shape"):
+        relax.call_dps_packed("test.packed.tell", [], relax.TensorStructInfo(ndim=2))

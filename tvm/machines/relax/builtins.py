@@ -5,11 +5,13 @@ This module is imported for the first of them (`modules/__init__.py`), and impor
 
 from __future__ import annotations
 
+import operator
 import sys
 from typing import Any
 
 import numpy as np
 
+from ....formats import dims
 from ....formats.data_type import DataType
 from ....formats.dtypes import DType
 from ....formats.messages.errors import (
@@ -21,7 +23,7 @@ from ....formats.messages.errors import (
 from ....vm.device import Device
 from ....vm.tensor import Tensor, require_cpu
 from ...modules.containers import Array, Object, ShapeTuple
-from ...modules.registry import PackedFunc, get_global_func
+from ...modules.registry import PackedFunc, get_global_func, register_contained
 from . import caches, devices, paged_cache, recurrent_state, sampling, tensor_cache  # noqa: F401  they register theirs
 from .machine import VMClosure
 from .registering import builtin, calling_builtin
@@ -106,6 +108,36 @@ def make_prim_value(heap: Tensor, code: int, value: int) -> int:
 
 
 @builtin
+def compute_size(heap: Tensor, text: str, index: int, *known: Any) -> None:
+    """Remembers an expression of dimensions: its text, and pairs of names in it and where they lie."""
+    heap.array[_slot(heap, index, "compute_size")] = _size(heap, text, known)
+
+
+@builtin
+def compute_condition(heap: Tensor, comparison: str, left: str, right: str, *known: Any) -> bool:
+    """Whether a comparison of two expressions of dimensions holds. Raises ArgumentError."""
+    if comparison not in _COMPARISONS:
+        raise ArgumentError(f"compute_condition: there is no comparison {comparison!r}")
+    return _COMPARISONS[comparison](_size(heap, left, known), _size(heap, right, known))
+
+
+_COMPARISONS: dict[str, Any] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+
+
+def _size(heap: Tensor, text: str, known: tuple) -> int:
+    names = zip(known[::2], known[1::2], strict=True)
+    values = {name: int(heap.array[_slot(heap, at, "compute_size")]) for name, at in names}
+    return int(dims.evaluate(dims.parse(text), values))
+
+
+@builtin
 def shape_of(value: Tensor) -> ShapeTuple:
     return ShapeTuple(tensor(value, "shape_of").shape)
 
@@ -116,6 +148,12 @@ def tensor_to_shape(value: Tensor) -> ShapeTuple:
     if array.ndim != 1 or array.dtype.kind != "i":
         raise ArgumentError(f"tensor_to_shape: expected integers along one axis, got {array.dtype}{list(array.shape)}")
     return ShapeTuple(array.tolist())
+
+
+@builtin
+def shape_to_tensor(value: Any) -> Tensor:
+    """A shape's integers along one axis."""
+    return Tensor(np.array(sizes(value, "shape_to_tensor"), np.int64))
 
 
 @builtin
@@ -302,3 +340,37 @@ calling_builtin(invoke_debug_func, contained=False)
 @builtin
 def debug_print(value: Any) -> None:
     print(value, file=sys.stderr)
+
+
+def _printed(format_: str, values: tuple) -> str:
+    """The values in their places of a text; without places one after the other."""
+    texts = list(map(_shown, values))
+    if "{}" not in format_:
+        return " ".join([*([format_] if format_ else []), *texts])
+    *before, last = format_.split("{}")
+    return "".join(part + text for part, text in zip(before, [*texts, *[""] * len(before)], strict=False)) + last
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return str(value.array)
+    is_tuple = isinstance(value, (tuple, list)) and not isinstance(value, ShapeTuple)
+    return f"({', '.join(map(_shown, value))})" if is_tuple else str(value)
+
+
+def _print(format_: str, *values: Any) -> Array:
+    """`relax.print`."""
+    print(_printed(format_, values))
+    return Array()
+
+
+def _assert(condition: Any, format_: str, *values: Any) -> Array:
+    """`relax.assert_op`. Raises AssertionError."""
+    if not truth(condition):
+        told = f"{format_}" if "{}" in format_ or not values else ", ".join(["{}"] * len(values))
+        raise AssertionError(_printed(told, values) if told else "Assertion Failed")
+    return Array()
+
+
+register_contained("relax.run.print", _print)
+register_contained("relax.run.assert_op", _assert)

@@ -19,7 +19,7 @@ from ....vm.budgets import Budget
 from ....vm.tensor import Tensor
 from ...files.relax_program import MACHINE, VOID, Call, Goto, If, Kind, Operand, RelaxFunction, RelaxProgram, Ret, check
 from ...modules.containers import Array, Object
-from ...modules.registry import reachable, register_crossing
+from ...modules.registry import PackedFunc, reachable, register_crossing
 from .budget import Meter
 from .values import truth
 
@@ -82,6 +82,10 @@ class RelaxMachine:
             return self.closure(function.name)
         if function.is_native:
             return None
+        if function.name.startswith("R.") and function.name not in given:  # an operator on tensors, by its text
+            from ...relax.kernels import kernel
+
+            return kernel(function.name)
         return reachable(function.name, given, self.program.from_file)
 
     def closure(self, name: str) -> VMClosure:
@@ -215,4 +219,4 @@ def _entering(value: Any) -> Any:
         return Tensor(value)
     if isinstance(value, (tuple, list)) and not isinstance(value, Object):
         return Array(map(_entering, value))
-    return value
+    return PackedFunc.of(value) if callable(value) and not isinstance(value, Object) else value

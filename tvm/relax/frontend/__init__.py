@@ -3,9 +3,6 @@
 from ..._lazy import lazy
 
 _EXPORT = "models are read as ONNX; export this one, and use relax.frontend.onnx.from_onnx"
-_ABSENT = {
-    **dict.fromkeys(("stablehlo", "tflite", "torch"), _EXPORT),
-    "nn": "relax.testing.nn and relax.BlockBuilder make programs",
-}
+_ABSENT = dict.fromkeys(("stablehlo", "tflite", "torch"), _EXPORT)
 
-__getattr__, __dir__ = lazy(__name__, "onnx", names={".onnx": "detach_params"}, absent=_ABSENT)
+__getattr__, __dir__ = lazy(__name__, "nn onnx", names={".onnx": "detach_params"}, absent=_ABSENT)

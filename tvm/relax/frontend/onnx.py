@@ -15,7 +15,7 @@ from ....compiler.driver import unbind_weights
 from ....compiler.named_weights import Weights
 from ....compiler.onnx.importer import from_onnx as read
 from ....compiler.passes.rewriting import Rewriter
-from ...relay.frontend import shapes_of
+from ...relay.frontend import of_ranks, shapes_of
 from ...runtime.ndarray import NDArray
 from ..module import IRModule
 
@@ -33,7 +33,10 @@ def from_onnx(
     """The module of an ONNX model: a path, its bytes, or an onnx.ModelProto. `detach_params` gives the weights that were kept as
     parameters. Element types and the opset are the model's own. Raises what `treadle.compile` raises for a model."""
     weights = Weights() if keep_params_in_input else None
-    module, arrays = read(model, shapes=shapes_of(shape_dict), weights=weights), dict[str, np.ndarray]()
+    module, arrays = (
+        read(of_ranks(model, shape_dict), shapes=shapes_of(shape_dict), weights=weights),
+        dict[str, np.ndarray](),
+    )
     if keep_params_in_input:
         module, arrays = unbind_weights(module, "main")
     if sanitize_input_names:
@@ -64,7 +67,13 @@ def _with_identifiers(module: ir.Module) -> ir.Module:
     return dataclasses.replace(module, functions={**module.functions, "main": made})
 
 
-def detach_params(mod: ir.Module) -> tuple[IRModule, dict[str, list[NDArray]]]:
+def detach_params(mod: IRModule) -> tuple[IRModule, dict[str, list[NDArray]]]:
     """The module, and by function the weights that it takes after its other parameters."""
-    kept = mod.params if isinstance(mod, IRModule) else {}
-    return IRModule.of(mod), {name: list(params) for name, params in kept.items()}
+    made = mod.shallow_copy()
+    made.params = {}
+    if mod.source is None:
+        for name in mod.params:
+            made[name] = mod[name].without_attr("params")
+    else:
+        made._made = {}
+    return made, {name: list(params) for name, params in mod.params.items()}

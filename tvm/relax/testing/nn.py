@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ....compiler.builder.programs import Expression
 from .. import op
 from ..block_builder import BlockBuilder
+from ..expr import Expr, Var
 from ..struct_info import TensorStructInfo
-from ..values import Var
 
 __all__ = ["Linear", "LogSoftmax", "Module", "Parameter", "Placeholder", "ReLU", "Sequential", "emit"]
 
 
-def emit(expr: Expression, name_hint: str = "") -> Expression:
+def emit(expr: Expr, name_hint: str = "") -> Expr:
     """The value of an expression in the function that is being built."""
     current = BlockBuilder.current()
     return expr if current is None else current.emit(expr, name_hint)
@@ -42,10 +41,10 @@ class Parameter(Var):
 class Module:
     """Calls `forward`; its parameters are those among its attributes, and of the modules among them."""
 
-    def forward(self, input: Any) -> Expression:
+    def forward(self, input: Any) -> Expr:
         raise NotImplementedError
 
-    def __call__(self, *args: Any) -> Expression:
+    def __call__(self, *args: Any) -> Expr:
         return self.forward(*args)
 
     def parameters(self) -> list[Parameter]:
@@ -68,19 +67,19 @@ class Sequential(Module):
     def __init__(self, *modules: Module) -> None:
         self.modules = modules
 
-    def forward(self, input: Expression) -> Expression:
+    def forward(self, input: Expr) -> Expr:
         for module in self.modules:
             input = module(input)
         return input
 
 
 class ReLU(Module):
-    def forward(self, input: Expression) -> Expression:
+    def forward(self, input: Expr) -> Expr:
         return emit(op.nn.relu(input))
 
 
 class LogSoftmax(Module):
-    def forward(self, input: Expression) -> Expression:
+    def forward(self, input: Expr) -> Expr:
         return emit(op.nn.log_softmax(input))
 
 
@@ -91,6 +90,6 @@ class Linear(Module):
         self.weight = Parameter((in_features, out_features), name="linear_weight")
         self.bias = Parameter((out_features,), name="linear_bias") if bias else None
 
-    def forward(self, input: Expression) -> Expression:
+    def forward(self, input: Expr) -> Expr:
         made = emit(op.matmul(input, self.weight))
         return made if self.bias is None else emit(op.add(made, self.bias))

@@ -200,14 +200,6 @@ def found(w: Walk, depth: int) -> Value:
 
 
 CONTROL: tuple[Callable[[Walk, int], Value], ...] = (
-    branch,
-    branch,
-    loop,
-    loop,
-    closure,
-    call,
-    call,
-    rows,
-    chain_of,
-    found,
+    *(branch, branch, loop, loop, closure),
+    *(call, call, rows, chain_of, found),
 )
