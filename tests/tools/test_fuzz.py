@@ -10,7 +10,7 @@ from treadle.formats.dtypes import DType
 from treadle.formats.executable import Executable
 from treadle.formats.text.assembly import parse_assembly
 from treadle.tools.dev.fuzz import definitions, executables, runs
-from treadle.tools.dev.fuzz.changes import mutate_bytes, mutate_program, mutate_section, tweak
+from treadle.tools.dev.fuzz.changes import change, mutate_bytes, mutate_program, mutate_section, tweak
 
 PROGRAMS = Path(__file__).parent.parent / "vm" / "programs"
 
@@ -101,7 +101,7 @@ def test_mutations_keep_kinds_and_change_something() -> None:
 
 def test_narrow_types_that_no_cast_joins_are_changed_too() -> None:
     array = np.ones(2, DType.float8_e4m3fnuz.numpy)
-    assert len({tweak(Random(seed), array).dtype for seed in range(200)}) > 5
+    assert len({change(Random(seed), array).dtype for seed in range(200)}) > 5
 
 
 def test_nans_of_narrow_types_are_the_same() -> None:
