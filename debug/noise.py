@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _ROWS = 40
 _NOISY = 20.0  # dB: noise of a tenth of the signal, below which the first tensor is named
+_NONE = np.empty(0, object)
 _COPIES = frozenset({"cast", "pad", "pack_channels", "unpack_channels", "reshape", "permute_dims"})
 # Operators that make or read codes; their models are compared with others by what the codes mean
 _OF_CODES = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinear", "MatMulInteger", "ConvInteger")
@@ -160,18 +161,13 @@ def _of_codes(of: Subject, feeds: Mapping[str, np.ndarray], wanted: Reference) -
             for after in readers.get(node.output[0], ())
             if after.op_type == "DequantizeLinear"
         ]
-        coded = (
-            made.get(f"{name}_quantized"),
-            known.get(f"{name}_scale"),
-            known.get(f"{name}_zero_point", np.zeros(())),
-        )
+        codes, scale = made.get(f"{name}_quantized", _NONE), known.get(f"{name}_scale", _NONE)
+        zero = known.get(f"{name}_zero_point", np.zeros(()))
         if through:
             found[name] = made[through[0]]
-        elif (
-            all(each is not None and each.dtype.kind in "iuf" for each in coded) and coded[1].size == coded[2].size == 1
-        ):
+        elif all(each.dtype.kind in "iuf" for each in (codes, scale, zero)) and scale.size == zero.size == 1:
             # as onnxruntime's quantiser calls those of QLinear operators
-            codes, scale, zero = (each.astype(np.float32) for each in coded)
+            codes, scale, zero = (each.astype(np.float32) for each in (codes, scale, zero))
             found[name] = (codes - zero.reshape(())) * scale.reshape(())
         elif name in made:
             found[name] = made[name]
