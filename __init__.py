@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         while_loop,
     )
     from .compiler.driver import compile
+    from .compiler.onnx.export.module import to_onnx
     from .compiler.passes.placed import after, before
     from .compiler.targets.emulated.backend import emulated
     from .decode.generation import Sampler, generate
@@ -85,6 +86,7 @@ _HOMES = {
     "Batch": ".compiler.batch",
     "compile": ".compiler.driver",
     "onnx_operator": ".compiler.builder.extension",
+    "to_onnx": ".compiler.onnx.export.module",
     "operator": ".compiler.builder.extension",
     "after": ".compiler.passes.placed",
     "before": ".compiler.passes.placed",
@@ -160,6 +162,7 @@ __all__ = [
     "remote",
     "save_params",
     "set_num_threads",
+    "to_onnx",
     "tuple_",
     "var",
     "while_loop",

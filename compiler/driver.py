@@ -184,6 +184,14 @@ def compile(
         return with_kernels(executable, backend, progress) if embed_native else executable
 
 
+def module_of(model: Any, entry: str | None = None) -> tuple[ir.Module, str]:
+    """The module of anything that `compile` takes, with names for the results of its entry, and that one's name."""
+    with naming("reading the model"):
+        built = _built(model, entry)
+        name = entry or (built.entries[:1] if built is not None and built.entries else ("main",))[0]
+        return _with_result_names(built or _import(model, name, Weights(), None), [name]), name
+
+
 def _built(model: Any, entry: str | Sequence[str] | None) -> ir.Module | None:
     """The module of what was built in Python; None for a model."""
     if isinstance(model, (ir.Module, str, os.PathLike, bytes, bytearray, memoryview)):
@@ -311,11 +319,11 @@ def check_made(program: Program) -> None:
 
 
 def _with_result_names(module: ir.Module, names: Sequence[str]) -> ir.Module:
-    named = {name: _named_results(module.functions[name]) for name in names if name in module.functions}
+    named = {name: named_results(module.functions[name]) for name in names if name in module.functions}
     return dataclasses.replace(module, functions={**module.functions, **named})
 
 
-def _named_results(function: ir.Function) -> ir.Function:
+def named_results(function: ir.Function) -> ir.Function:
     """The function, whose result, or each part of a tuple that is made at the end, is called what its variable is, unless the
     model has names for them."""
     body = function.body

@@ -98,17 +98,19 @@ class _Search:
 
     def _blamed(self, name: str, steps: Sequence, may_be_left_out: bool) -> Bisection:
         if not may_be_left_out:
-            return Bisection("pass", (name,), False, f"behind the pass {name}, which must run, it is wrong", self.runs)
+            return Bisection(
+                "pass", (name,), False, f"the pass {name}, which must run, makes the program wrong", self.runs
+            )
         module = self.of.module()
         for step in steps:
             module = step(module) if step.name != name else module
         right = self._is_right(module)
-        ending = "without it, it is right" if right else "without it, it is wrong still"
+        ending = "right" if right else "wrong still"
         return Bisection(
             "pass",
             (name,),
             right,
-            f"behind the pass {name} the program is wrong; {ending} (without={[name]})",
+            f"the pass {name} makes the program wrong; without it (--without {name}) it is {ending}",
             self.runs,
         )
 

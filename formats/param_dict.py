@@ -52,6 +52,7 @@ _CODES: tuple[tuple[str, tuple[int, int]], ...] = (
 )
 _BY_CODE = {code: name for name, code in _CODES}
 _BY_NAME = dict(_CODES)
+ELEMENT_TYPES = frozenset(_BY_NAME)  # that TVM's files have
 
 
 # ---- writing ----

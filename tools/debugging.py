@@ -161,10 +161,10 @@ def nonfinite_command(options: argparse.Namespace) -> int:
 
     of, values = prepare(options)
     found = first_nonfinite(of, values, function=options.function, infinities=not options.nan_only)
-    if options.json:
-        print("null" if found is None else found.json())
+    if found is None:
+        print("null" if options.json else "all numbers are finite")
     else:
-        print("all numbers are finite" if found is None else found)
+        print(found.json() if options.json else found)
     return 0 if found is None else 1
 
 
@@ -237,10 +237,7 @@ def source_command(options: argparse.Namespace) -> int:
         raise arguments.UsageError(f"there is no primitive {options.primitive!r} in {options.file}; there is {known}")
     else:
         shown = library.get_source(options.primitive, options.form)
-    if options.json:
-        print(json.dumps(shown))
-    else:
-        print(shown if isinstance(shown, str) else "\n".join(shown))
+    print(json.dumps(shown) if options.json else shown if isinstance(shown, str) else "\n".join(shown))
     return 0
 
 

@@ -59,11 +59,9 @@ def warmup_command(options: argparse.Namespace) -> int:
         "built": len(cache.entries()) - before,
         "seconds": round(time.perf_counter() - start, 3),
     }
-    if options.json:
-        print(json.dumps(report))
-    else:
-        what = f"the engine and {len(programs)} program{'s' * (len(programs) != 1)}"
-        print(f"{what} are ready in {cache.folder}: {report['built']} new files, in {report['seconds']:.2f} s")
+    what = f"the engine and {len(programs)} program{'s' * (len(programs) != 1)}"
+    text = f"{what} are ready in {cache.folder}: {report['built']} new files, in {report['seconds']:.2f} s"
+    print(json.dumps(report) if options.json else text)
     return 0
 
 
@@ -131,10 +129,9 @@ def _removed(folder: Path | None, entries: Sequence[Any], options: argparse.Name
         with contextlib.suppress(FileNotFoundError):
             os.unlink(folder / entry.shelf / entry.name)
             removed.append(entry.size)
-    if options.json:
-        print(json.dumps({"removed": len(removed), "bytes": sum(removed)}))
-    else:
-        print(f"removed {len(removed)} files, {sum(removed) / 1e6:.1f} MB")
+    report = {"removed": len(removed), "bytes": sum(removed)}
+    text = f"removed {len(removed)} files, {sum(removed) / 1e6:.1f} MB"
+    print(json.dumps(report) if options.json else text)
     return 0
 
 

@@ -86,8 +86,6 @@ def map_command(options: argparse.Namespace) -> int:
             raise
     shutil.rmtree(kept)
     report = {"output": str(options.output), "rows": writer.rows, "seconds": round(time.perf_counter() - start, 3)}
-    if options.json:
-        print(json.dumps(report))
-    else:
-        print(f"{options.output}: {writer.rows} rows in {report['seconds']:.2f} s")
+    text = f"{options.output}: {writer.rows} rows in {report['seconds']:.2f} s"
+    print(json.dumps(report) if options.json else text)
     return 0

@@ -38,7 +38,7 @@ _ENDINGS = {".trdl": EXECUTABLE, ".tasm": ASSEMBLY, ".ir": IR, ".onnx": ONNX}
 _OF_TVM = ("relay or relax", _LIBRARY, "gzip")  # kinds that may hold an executable of TVM's machines
 _LOOKED_INTO = "`treadle info`, `dis`, `stats` and `verify` look into those of TVM's machines"
 _ADVICE = {  # what the command line does with a file that is not a program
-    "npy": "an array is an argument of a program: `treadle run PROGRAM --input NAME=@FILE`",
+    "npy": "an array is an argument of a program: `treadle run PROGRAM --input NAME=@FILE`"
 }
 
 

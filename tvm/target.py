@@ -273,3 +273,10 @@ class codegen:
 
 def _words(options: Any) -> list[str]:
     return [options] if isinstance(options, str) else list(options or ())
+
+
+class VirtualDevice:
+    """Where TVM's passes put a value: a device, the target of its programs, and a memory scope. There is one here."""
+
+    def __init__(self, device: Any = None, target: Any = None, memory_scope: str = "") -> None:
+        self.device, self.target, self.memory_scope = device, target, memory_scope

@@ -3,8 +3,9 @@
 from ._lazy import lazy
 from .tir import Var as size_var
 from .tir import Var as var
+from .tir import max_value, min_value
 
-__all__ = ["size_var", "var"]
+__all__ = ["max_value", "min_value", "size_var", "var"]
 
 _WHY = "Treadle's compiler makes the kernels itself, out of operators; a function of your own is handed over by register_func"
 _ABSENT = (

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+import numpy as np
+
 from ..formats import dims
 from ..formats.dims import SymbolicDim
 from .modules.containers import FloatImm, IntImm
@@ -51,6 +53,22 @@ class SizeVar(metaclass=_OfVariables):
 def const(value: float, dtype: str = "int32") -> IntImm | FloatImm:
     """A number with a type."""
     return IntImm(dtype, value) if isinstance(value, int) else FloatImm(dtype, value)
+
+
+def _limits(dtype: str) -> tuple[float, float]:
+    kind = np.dtype(dtype)
+    limits = np.finfo(kind) if kind.kind == "f" else np.iinfo(kind)
+    return kind.type(limits.min).item(), kind.type(limits.max).item()
+
+
+def min_value(dtype: str) -> IntImm | FloatImm:
+    """The least number of a type."""
+    return const(_limits(dtype)[0], dtype)
+
+
+def max_value(dtype: str) -> IntImm | FloatImm:
+    """The greatest number of a type."""
+    return const(_limits(dtype)[1], dtype)
 
 
 floordiv = indexdiv = dims.floordiv

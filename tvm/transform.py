@@ -152,10 +152,6 @@ class Pass:
 
     def __call__(self, mod: IRModule) -> IRModule:
         context = PassContext.current()
-        if self._info.name in context.disabled_pass or (
-            self._info.opt_level > context.opt_level and self._info.name not in context.required_pass
-        ):
-            return mod
         if not all(answer is not False for answer in _tell(context.instruments, "should_run", mod, self._info)):
             return mod
         _tell(context.instruments, "run_before_pass", mod, self._info)
@@ -188,8 +184,13 @@ class Sequential(Pass):
         super().__init__(PassInfo(opt_level, name, required, traceable), self._all)
 
     def _all(self, mod: IRModule, context: PassContext) -> IRModule:
+        """Only passes of a sequence are left out by the context; one that is called by itself runs."""
         for each in self.passes:
-            mod = each(mod)
+            info = each.info
+            if info.name in context.disabled_pass:
+                continue
+            if info.opt_level <= context.opt_level or info.name in context.required_pass:
+                mod = each(mod)
         return mod
 
 

@@ -17,8 +17,8 @@ from .. import ir
 
 @dataclass(eq=False)
 class Node:
-    """An expression: an atom, what `make` builds of its operands' atoms and its bodies' blocks, or, of neither, its one operand
-    under a name."""
+    """An expression: an atom, what `make` builds of its operands' atoms and its bodies' blocks, or, of neither, its first operand
+    under a name, the others being bound where it is."""
 
     make: Callable[[tuple[ir.Atom, ...], tuple[ir.Block, ...]], ir.Expr] | None = None
     operands: tuple[Node, ...] = ()
@@ -26,10 +26,12 @@ class Node:
     params: tuple[ir.Var, ...] = ()  # of a function, which its body may use
     atom: ir.Atom | None = None
     type: Type | None = None  # where it is known before inference
+    declared: Type | None = None  # that inference is to find, or one within it
     name: str = "value"  # what the variable that holds it is called
     given_name: str = ""  # what the user calls it, and so the result that it is
     origin: str = ""
     data_type: DataTypeDefinition | None = None  # that it uses
+    place: int | None = None  # in the order of a text or a model; None: where it is needed first
     fields: tuple[Type | None, ...] | None = None  # of a tuple, the types as far as they are known
     imported: tuple[str, FunctionType] | None = None  # that it calls
 
@@ -54,27 +56,36 @@ def _common(a: _Scope, b: _Scope) -> _Scope:
     return a
 
 
-def postorder(root: Node) -> list[Node]:
-    """The nodes that `root` is made of, itself the last; each once, after those that it uses."""
+def postorder(*roots: Node) -> list[Node]:
+    """The nodes that `roots` are made of, root after root; each once, after those that it uses."""
     order: list[Node] = []
-    seen = {root}
-    stack: list[tuple[Node, Any]] = [(root, iter((*root.operands, *root.bodies)))]
-    while stack:
-        node, children = stack[-1]
-        child = next((child for child in children if child not in seen), None)
-        if child is None:
-            order.append(node)
-            stack.pop()
-        else:
-            seen.add(child)
-            stack.append((child, iter((*child.operands, *child.bodies))))
+    seen: set[Node] = set()
+    for root in roots:
+        stack: list[tuple[Node, Any]] = [] if root in seen else [(root, iter((*root.operands, *root.bodies)))]
+        seen.add(root)
+        while stack:
+            node, children = stack[-1]
+            child = next((child for child in children if child not in seen), None)
+            if child is None:
+                order.append(node)
+                stack.pop()
+            else:
+                seen.add(child)
+                stack.append((child, iter((*child.operands, *child.bodies))))
     return order
+
+
+def _ordered(result: Node) -> list[Node]:
+    """The nodes of a block: by their places, each after those that it uses."""
+    order = postorder(result)
+    placed = [node for node in order if node.place is not None]
+    return postorder(*sorted(placed, key=lambda node: node.place or 0), result) if placed else order
 
 
 def normalize(result: Node) -> ir.Block:
     """The block that computes `result`. Raises InferenceError for an expression of a function's parameter that would have to be
     placed outside of that function."""
-    order = postorder(result)
+    order = _ordered(result)
     root = _Scope(None, 0)
     homes: dict[Node, _Scope] = {result: root}
     inner: dict[Node, list[_Scope]] = {}
@@ -100,7 +111,7 @@ def normalize(result: Node) -> ir.Block:
         scopes = zip(node.bodies, inner[node], strict=True)
         blocks = tuple(ir.Block(tuple(scope.bindings), atoms[body]) for body, scope in scopes)
         value = node.make(tuple(atoms[operand] for operand in node.operands), blocks)
-        var = ir.Var(names.fresh(node.name))
+        var = ir.Var(names.fresh(node.name), node.declared)
         homes[node].bindings.append(ir.Binding(var, value, node.origin))
         atoms[node] = var
     return ir.Block(tuple(root.bindings), atoms[result])

@@ -43,51 +43,6 @@ UFUNCS = {  # NumPy's name → the operator's, where they differ; others that ha
     "right_shift": "shift_right",
     "rint": "round",
 }
-SAME_UFUNCS = frozenset(
-    [
-        "add",
-        "ceil",
-        "cos",
-        "cosh",
-        "divide",
-        "equal",
-        "exp",
-        "expm1",
-        "floor",
-        "floor_divide",
-        "fmod",
-        "greater",
-        "greater_equal",
-        "isfinite",
-        "isinf",
-        "isnan",
-        "less",
-        "less_equal",
-        "log",
-        "log1p",
-        "logical_and",
-        "logical_not",
-        "logical_or",
-        "logical_xor",
-        "matmul",
-        "maximum",
-        "minimum",
-        "multiply",
-        "negative",
-        "not_equal",
-        "reciprocal",
-        "remainder",
-        "sign",
-        "sin",
-        "sinh",
-        "sqrt",
-        "square",
-        "subtract",
-        "tan",
-        "tanh",
-        "trunc",
-    ]
-)
 _BITS = {
     "bitwise_and": "logical_and",
     "bitwise_or": "logical_or",
@@ -349,9 +304,9 @@ class ArrayMethods(Suggesting):
             )
         if name in _BITS:
             return bitwise(self._operator, name, *inputs)
-        if name in _COMPOSED and method == "__call__":
+        if name in _COMPOSED:
             return _COMPOSED[name](*(_expression(self._operator, each) for each in inputs))
-        if name not in UFUNCS and name not in SAME_UFUNCS:
+        if name not in UFUNCS and not (is_operator(name) and getattr(np, name, None) is function):
             raise _none(name)
         return self._operator(UFUNCS.get(name, name), *inputs)
 
@@ -639,27 +594,10 @@ def _ndim(_: Callable[..., Any], a: Any) -> Any:
     return a.ndim
 
 
-_METHODS = [
-    "sum",
-    "prod",
-    "mean",
-    "max",
-    "min",
-    "all",
-    "any",
-    "argmax",
-    "argmin",
-    "cumsum",
-    "repeat",
-    "round",
-    "clip",
-    "reshape",
-    "ravel",
-    "transpose",
-    "swapaxes",
-    "squeeze",
-    "take",
-]
+_METHODS = (
+    "sum", "prod", "mean", "max", "min", "all", "any", "argmax", "argmin", "cumsum", "repeat", "round", "clip", "reshape",
+    "ravel", "transpose", "swapaxes", "squeeze", "take",
+)  # fmt: skip
 FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {getattr(np, name): _method(name) for name in _METHODS}
 FUNCTIONS |= {
     np.where: _where,

@@ -8,14 +8,7 @@ from typing import Any, Union
 
 from ...formats.messages.calling import public
 from ...formats.messages.errors import InferenceError
-from ...formats.types import (
-    UNKNOWN,
-    FunctionType,
-    TensorType,
-    TupleType,
-    Type,
-    map_types,
-)
+from ...formats.types import UNKNOWN, FunctionType, TensorType, TupleType, Type, map_types
 from .. import ir
 from . import checks as check
 from .anf import Node
@@ -144,7 +137,7 @@ def while_loop(condition: Callable[..., Any], body: Callable[..., Any], initial:
     names = _parameter_names(body, len(operands), "while_loop: the body")
     variables = [_loop_variable(name, start) for name, start in zip(names, operands, strict=True)]
     following = _next_values("while_loop", body(*variables), len(variables))
-    return _loop(variables, operands, _result(condition(*variables), "while_loop: the condition's result"), following)
+    return loop(variables, operands, _result(condition(*variables), "while_loop: the condition's result"), following)
 
 
 def _initial(loop: str, values: Any) -> Iterator[Expression]:
@@ -153,9 +146,10 @@ def _initial(loop: str, values: Any) -> Iterator[Expression]:
     return (expression(value, f"{loop}: initial[{number}]") for number, value in enumerate(given))
 
 
-def _loop(
+def loop(
     variables: Sequence[Expression], initial: Sequence[Expression], condition: Expression, following: Expression
 ) -> Expression:
+    """The loop of variables that there are: `condition` and `following`, the tuple of their next values, are made of them."""
     atoms_of_variables = _atoms(variables)
     types = tuple(variable.type for variable in variables)
     return Expression(
@@ -229,7 +223,7 @@ def for_loop(count: Operand, body: Callable[..., Any], initial: Sequence[Operand
     counter = variables[0]
     after = _next_values("for_loop", body(*variables), len(variables) - 1)
     following = (counter + 1, *(field(after, index) for index in range(len(variables) - 1)))
-    looped = _loop(variables, operands, counter < limit, tuple_(*following))
+    looped = loop(variables, operands, counter < limit, tuple_(*following))
     return tuple_(*(field(looped, index) for index in range(1, len(variables))))
 
 

@@ -8,9 +8,7 @@ import numpy as np
 
 from ...formats.limits import DIMENSION
 from ...formats.messages.errors import InferenceError, SubscriptError
-from ...formats.types import (
-    TensorType,
-)
+from ...formats.types import TensorType
 from . import checks as check
 from .array_methods import ArrayMethods
 

@@ -11,6 +11,8 @@ from ...formats.types import ShapeDim
 from .expressions import Expression, Operand
 
 _Dimension = ShapeDim | str
+_Dimensions = Sequence[_Dimension] | np.ndarray
+_Integers = Sequence[int] | np.ndarray
 _ElementType = DType | np.dtype[Any] | type | str
 
 class LoweredOperators:
@@ -35,18 +37,14 @@ class ModelOperators:
     def add(self, a: Operand, b: Operand, /) -> Expression:
         """add(a, b): a + b; integers wrap around."""
 
-    def all(
-        self, x: Operand, /, *, axes: Sequence[int] | np.ndarray | None = None, keepdims: bool = False
-    ) -> Expression:
+    def all(self, x: Operand, /, *, axes: _Integers | None = None, keepdims: bool = False) -> Expression:
         """all(x): true if all are.
 
         axes: what to reduce over; None: all
         keepdims: reduced axes stay, with size 1
         """
 
-    def any(
-        self, x: Operand, /, *, axes: Sequence[int] | np.ndarray | None = None, keepdims: bool = False
-    ) -> Expression:
+    def any(self, x: Operand, /, *, axes: _Integers | None = None, keepdims: bool = False) -> Expression:
         """any(x): true if one is.
 
         axes: what to reduce over; None: all
@@ -97,27 +95,11 @@ class ModelOperators:
         """atanh(x): inverse hyperbolic tangent."""
 
     def attention(
-        self,
-        q: Operand,
-        k: Operand,
-        v: Operand,
-        mask: Operand | None = None,
-        bias: Operand | None = None,
-        /,
-        *,
-        scale: float = 1.0,
-        masked: float = ...,
-        bias_last: bool = False,
-        nan_to_zero: bool = False,
-        repeat: int = 1,
-        q_axes: Sequence[int] | np.ndarray | None = None,
-        k_axes: Sequence[int] | np.ndarray | None = None,
-        v_axes: Sequence[int] | np.ndarray | None = None,
-        q_part: Sequence[int] | np.ndarray | None = None,
-        k_part: Sequence[int] | np.ndarray | None = None,
-        v_part: Sequence[int] | np.ndarray | None = None,
-        result_axes: Sequence[int] | np.ndarray | None = None,
-        narrow: bool = False,
+        self, q: Operand, k: Operand, v: Operand, mask: Operand | None = None, bias: Operand | None = None, /, *,
+        scale: float = 1.0, masked: float = ..., bias_last: bool = False, nan_to_zero: bool = False, repeat: int = 1,
+        q_axes: _Integers | None = None, k_axes: _Integers | None = None, v_axes: _Integers | None = None,
+        q_part: _Integers | None = None, k_part: _Integers | None = None, v_part: _Integers | None = None,
+        result_axes: _Integers | None = None, narrow: bool = False
     ) -> Expression:
         """attention(q, k, v, mask?, bias?): softmax(q kᵀ scale + mask) v, of queries [batch …, query, depth], keys and values [batch …, key, depth]; a bias goes with a mask of truth values.
 
@@ -137,16 +119,8 @@ class ModelOperators:
         """
 
     def average_pool(
-        self,
-        x: Operand,
-        /,
-        *,
-        kernel: Sequence[int] | np.ndarray,
-        strides: Sequence[int] | np.ndarray | None = None,
-        pads: Sequence[_Dimension] | np.ndarray | None = None,
-        dilations: Sequence[int] | np.ndarray | None = None,
-        ceil_mode: bool = False,
-        count_include_pad: bool = False,
+        self, x: Operand, /, *, kernel: _Integers, strides: _Integers | None = None, pads: _Dimensions | None = None,
+        dilations: _Integers | None = None, ceil_mode: bool = False, count_include_pad: bool = False
     ) -> Expression:
         """average_pool(x): the mean of the elements under each window.
 
@@ -167,16 +141,8 @@ class ModelOperators:
         """
 
     def best_boxes(
-        self,
-        boxes: Operand,
-        scores: Operand,
-        most: Operand,
-        overlap: Operand,
-        least: Operand,
-        /,
-        *,
-        centred: bool = False,
-        room: _Dimension,
+        self, boxes: Operand, scores: Operand, most: Operand, overlap: Operand, least: Operand, /, *,
+        centred: bool = False, room: _Dimension
     ) -> Expression:
         """best_boxes(boxes, scores, most, overlap, least): the numbers of the boxes [N, B, 4] with scores [N, C, B] above the least, the best first, at most `room` in each class,  that overlap no better one by more than that share; behind them -1.
 
@@ -202,7 +168,7 @@ class ModelOperators:
     def bitwise_xor(self, a: Operand, b: Operand, /) -> Expression:
         """bitwise_xor(a, b): bits that only one has."""
 
-    def broadcast_to(self, x: Operand, /, *, shape: Sequence[_Dimension] | np.ndarray) -> Expression:
+    def broadcast_to(self, x: Operand, /, *, shape: _Dimensions) -> Expression:
         """broadcast_to(x): axes of size 1, and missing ones in front, repeated.
 
         shape: of the result
@@ -231,15 +197,8 @@ class ModelOperators:
         """
 
     def col2im(
-        self,
-        x: Operand,
-        /,
-        *,
-        shape: Sequence[_Dimension] | np.ndarray,
-        kernel: Sequence[int] | np.ndarray,
-        starts: Sequence[int] | np.ndarray | None = None,
-        strides: Sequence[int] | np.ndarray | None = None,
-        dilations: Sequence[int] | np.ndarray | None = None,
+        self, x: Operand, /, *, shape: _Dimensions, kernel: _Integers, starts: _Integers | None = None,
+        strides: _Integers | None = None, dilations: _Integers | None = None
     ) -> Expression:
         """col2im(x): x [N, M * elements of a window, *windows]: each window's elements are added to an image [N, M, *shape] where it lies.
 
@@ -267,16 +226,8 @@ class ModelOperators:
         """
 
     def conv(
-        self,
-        x: Operand,
-        weight: Operand,
-        bias: Operand | None = None,
-        /,
-        *,
-        strides: Sequence[int] | np.ndarray | None = None,
-        pads: Sequence[_Dimension] | np.ndarray | None = None,
-        dilations: Sequence[int] | np.ndarray | None = None,
-        groups: int = 1,
+        self, x: Operand, weight: Operand, bias: Operand | None = None, /, *, strides: _Integers | None = None,
+        pads: _Dimensions | None = None, dilations: _Integers | None = None, groups: int = 1
     ) -> Expression:
         """conv(x, weight, bias?): convolution of x [N, C, *spatial] with weights [M, C / groups, *kernel], plus a bias [M].
 
@@ -287,18 +238,9 @@ class ModelOperators:
         """
 
     def conv_integer(
-        self,
-        x: Operand,
-        weight: Operand,
-        x_zero: Operand | None = None,
-        weight_zero: Operand | None = None,
-        /,
-        *,
-        strides: Sequence[int] | np.ndarray | None = None,
-        pads: Sequence[_Dimension] | np.ndarray | None = None,
-        dilations: Sequence[int] | np.ndarray | None = None,
-        groups: int = 1,
-        dtype: _ElementType = ...,
+        self, x: Operand, weight: Operand, x_zero: Operand | None = None, weight_zero: Operand | None = None, /, *,
+        strides: _Integers | None = None, pads: _Dimensions | None = None, dilations: _Integers | None = None,
+        groups: int = 1, dtype: _ElementType = ...
     ) -> Expression:
         """conv_integer(x, weight, x_zero?, weight_zero?): convolution of 8-bit integers less their zero points, as conv; pads are such points.
 
@@ -310,17 +252,9 @@ class ModelOperators:
         """
 
     def conv_transpose(
-        self,
-        x: Operand,
-        weight: Operand,
-        bias: Operand | None = None,
-        /,
-        *,
-        strides: Sequence[int] | np.ndarray | None = None,
-        pads: Sequence[_Dimension] | np.ndarray | None = None,
-        dilations: Sequence[int] | np.ndarray | None = None,
-        groups: int = 1,
-        output_padding: Sequence[int] | np.ndarray | None = None,
+        self, x: Operand, weight: Operand, bias: Operand | None = None, /, *, strides: _Integers | None = None,
+        pads: _Dimensions | None = None, dilations: _Integers | None = None, groups: int = 1,
+        output_padding: _Integers | None = None
     ) -> Expression:
         """conv_transpose(x, weight, bias?): the transpose (gradient) of convolution: x [N, C, *spatial], weights [C, M / groups, *kernel], a bias [M].
 
@@ -338,17 +272,8 @@ class ModelOperators:
         """cosh(x): hyperbolic cosine."""
 
     def count_ngrams(
-        self,
-        x: Operand,
-        pool: Operand,
-        places: Operand,
-        /,
-        *,
-        begins: Sequence[int] | np.ndarray,
-        least: int,
-        most: int,
-        skips: int,
-        columns: int,
+        self, x: Operand, pool: Operand, places: Operand, /, *, begins: _Integers, least: int, most: int, skips: int,
+        columns: int
     ) -> Expression:
         """count_ngrams(x, pool, places): how often each row of x has each n-gram of the pool, in the columns `places`.
 
@@ -391,7 +316,7 @@ class ModelOperators:
         pixel_format: the channels and their order
         """
 
-    def depth_to_space(self, x: Operand, /, *, blocks: Sequence[int] | np.ndarray) -> Expression:
+    def depth_to_space(self, x: Operand, /, *, blocks: _Integers) -> Expression:
         """depth_to_space(x): x [N, blocks … · C, *spatial, …] with the blocks of channels side by side in space: [N, C, *(spatial · blocks), …].
 
         blocks: how many lie side by side, for each of the first spatial axes
@@ -421,7 +346,7 @@ class ModelOperators:
     def exp(self, x: Operand, /) -> Expression:
         """exp(x): e to the x."""
 
-    def expand_dims(self, x: Operand, /, *, axes: Sequence[int] | np.ndarray) -> Expression:
+    def expand_dims(self, x: Operand, /, *, axes: _Integers) -> Expression:
         """expand_dims(x): axes of size 1 put in, at these places of the result.
 
         axes: which axes
@@ -445,9 +370,7 @@ class ModelOperators:
     def fmod(self, a: Operand, b: Operand, /) -> Expression:
         """fmod(a, b): a - b trunc(a / b): has the sign of a."""
 
-    def full(
-        self, /, *, shape: Sequence[_Dimension] | np.ndarray, value: float = 0.0, dtype: _ElementType
-    ) -> Expression:
+    def full(self, /, *, shape: _Dimensions, value: float = 0.0, dtype: _ElementType) -> Expression:
         """full(): one value everywhere.
 
         shape: of the result
@@ -483,18 +406,9 @@ class ModelOperators:
         """
 
     def gru(
-        self,
-        projected: Operand,
-        recurrent: Operand,
-        hidden: Operand,
-        bias: Operand,
-        lengths: Operand | None = None,
-        /,
-        *,
-        direction: Literal["forward", "reverse", "bidirectional"] | str = "forward",
-        clip: float | None = None,
-        activations: str = "sigmoid tanh",
-        reset_after: bool = False,
+        self, projected: Operand, recurrent: Operand, hidden: Operand, bias: Operand, lengths: Operand | None = None, /,
+        *, direction: Literal["forward", "reverse", "bidirectional"] | str = "forward", clip: float | None = None,
+        activations: str = "sigmoid tanh", reset_after: bool = False
     ) -> Expression:
         """gru(projected, recurrent, hidden, bias, lengths?): gated recurrent units; a bias [directions, hidden] is added to what the state gives to the last gate.
 
@@ -540,18 +454,14 @@ class ModelOperators:
     def isnan(self, x: Operand, /) -> Expression:
         """isnan(x): x is not a number."""
 
-    def l1_norm(
-        self, x: Operand, /, *, axes: Sequence[int] | np.ndarray | None = None, keepdims: bool = False
-    ) -> Expression:
+    def l1_norm(self, x: Operand, /, *, axes: _Integers | None = None, keepdims: bool = False) -> Expression:
         """l1_norm(x): the sum of absolute values.
 
         axes: what to reduce over; None: all
         keepdims: reduced axes stay, with size 1
         """
 
-    def l2_norm(
-        self, x: Operand, /, *, axes: Sequence[int] | np.ndarray | None = None, keepdims: bool = False
-    ) -> Expression:
+    def l2_norm(self, x: Operand, /, *, axes: _Integers | None = None, keepdims: bool = False) -> Expression:
         """l2_norm(x): the square root of the sum of squares.
 
         axes: what to reduce over; None: all
@@ -559,14 +469,8 @@ class ModelOperators:
         """
 
     def layer_normalization(
-        self,
-        x: Operand,
-        scale: Operand | None = None,
-        bias: Operand | None = None,
-        /,
-        *,
-        axis: int = -1,
-        epsilon: float = 1e-05,
+        self, x: Operand, scale: Operand | None = None, bias: Operand | None = None, /, *, axis: int = -1,
+        epsilon: float = 1e-05
     ) -> Expression:
         """layer_normalization(x, scale?, bias?): x with mean 0 and variance 1 over the last axes, times a scale, plus a bias, both of those axes' shape.
 
@@ -615,9 +519,7 @@ class ModelOperators:
         axis: along which the elements sum to 1
         """
 
-    def log_sum_exp(
-        self, x: Operand, /, *, axes: Sequence[int] | np.ndarray | None = None, keepdims: bool = False
-    ) -> Expression:
+    def log_sum_exp(self, x: Operand, /, *, axes: _Integers | None = None, keepdims: bool = False) -> Expression:
         """log_sum_exp(x): the logarithm of the sum of exponentials.
 
         axes: what to reduce over; None: all
@@ -640,18 +542,10 @@ class ModelOperators:
         """look_up(x, keys, values, default): the value of each element's key, else the default."""
 
     def lstm(
-        self,
-        projected: Operand,
-        recurrent: Operand,
-        hidden: Operand,
-        cell: Operand,
-        peephole: Operand | None = None,
-        lengths: Operand | None = None,
-        /,
-        *,
-        direction: Literal["forward", "reverse", "bidirectional"] | str = "forward",
-        clip: float | None = None,
-        activations: str = "sigmoid tanh tanh",
+        self, projected: Operand, recurrent: Operand, hidden: Operand, cell: Operand, peephole: Operand | None = None,
+        lengths: Operand | None = None, /, *,
+        direction: Literal["forward", "reverse", "bidirectional"] | str = "forward", clip: float | None = None,
+        activations: str = "sigmoid tanh tanh"
     ) -> Expression:
         """lstm(projected, recurrent, hidden, cell, peephole?, lengths?): long short-term memory, with weights [directions, 3, hidden] by which gates i o f see the cell.
 
@@ -674,18 +568,14 @@ class ModelOperators:
     ) -> Expression:
         """matmul_integer(a, b, a_zero?, b_zero?): the matrix product of 8-bit integers less their zero points, in int32."""
 
-    def max(
-        self, x: Operand, /, *, axes: Sequence[int] | np.ndarray | None = None, keepdims: bool = False
-    ) -> Expression:
+    def max(self, x: Operand, /, *, axes: _Integers | None = None, keepdims: bool = False) -> Expression:
         """max(x): the greatest; NaN if one is.
 
         axes: what to reduce over; None: all
         keepdims: reduced axes stay, with size 1
         """
 
-    def max_of_regions(
-        self, x: Operand, rois: Operand, /, *, size: Sequence[int] | np.ndarray, scale: float = 1.0
-    ) -> Expression:
+    def max_of_regions(self, x: Operand, rois: Operand, /, *, size: _Integers, scale: float = 1.0) -> Expression:
         """max_of_regions(x, rois): [R, C, *size]: of each region [image, x, y, x, y] of x [N, C, H, W], parted into bins of whole pixels, the greatest in each; 0 in bins outside.
 
         size: bins down and across
@@ -693,15 +583,8 @@ class ModelOperators:
         """
 
     def max_pool(
-        self,
-        x: Operand,
-        /,
-        *,
-        kernel: Sequence[int] | np.ndarray,
-        strides: Sequence[int] | np.ndarray | None = None,
-        pads: Sequence[_Dimension] | np.ndarray | None = None,
-        dilations: Sequence[int] | np.ndarray | None = None,
-        ceil_mode: bool = False,
+        self, x: Operand, /, *, kernel: _Integers, strides: _Integers | None = None, pads: _Dimensions | None = None,
+        dilations: _Integers | None = None, ceil_mode: bool = False
     ) -> Expression:
         """max_pool(x): the greatest element under each window.
 
@@ -715,18 +598,14 @@ class ModelOperators:
     def maximum(self, a: Operand, b: Operand, /) -> Expression:
         """maximum(a, b): the greater; NaN if one is."""
 
-    def mean(
-        self, x: Operand, /, *, axes: Sequence[int] | np.ndarray | None = None, keepdims: bool = False
-    ) -> Expression:
+    def mean(self, x: Operand, /, *, axes: _Integers | None = None, keepdims: bool = False) -> Expression:
         """mean(x): the sum divided by the number of elements.
 
         axes: what to reduce over; None: all
         keepdims: reduced axes stay, with size 1
         """
 
-    def min(
-        self, x: Operand, /, *, axes: Sequence[int] | np.ndarray | None = None, keepdims: bool = False
-    ) -> Expression:
+    def min(self, x: Operand, /, *, axes: _Integers | None = None, keepdims: bool = False) -> Expression:
         """min(x): the least; NaN if one is.
 
         axes: what to reduce over; None: all
@@ -749,13 +628,8 @@ class ModelOperators:
         """nonzero(x): the indices of the elements that are not zero, a column each, in row-major order."""
 
     def normalize_texts(
-        self,
-        x: Operand,
-        stopwords: Operand,
-        /,
-        *,
-        case: Literal["none", "lower", "upper"] | str = "none",
-        is_case_sensitive: bool = False,
+        self, x: Operand, stopwords: Operand, /, *, case: Literal["none", "lower", "upper"] | str = "none",
+        is_case_sensitive: bool = False
     ) -> Expression:
         """normalize_texts(x, stopwords): the texts without stop words, in another case; an empty text if none is left.
 
@@ -767,13 +641,8 @@ class ModelOperators:
         """not_equal(a, b): a ≠ b."""
 
     def pad(
-        self,
-        x: Operand,
-        /,
-        *,
-        pads: Sequence[_Dimension] | np.ndarray,
-        mode: Literal["constant", "edge", "reflect"] | str = "constant",
-        value: float = 0.0,
+        self, x: Operand, /, *, pads: _Dimensions, mode: Literal["constant", "edge", "reflect"] | str = "constant",
+        value: float = 0.0
     ) -> Expression:
         """pad(x): elements added around x.
 
@@ -782,7 +651,7 @@ class ModelOperators:
         value: for mode constant
         """
 
-    def permute_dims(self, x: Operand, /, *, axes: Sequence[int] | np.ndarray | None = None) -> Expression:
+    def permute_dims(self, x: Operand, /, *, axes: _Integers | None = None) -> Expression:
         """permute_dims(x): the axes in another order: axis i of the result is axis axes[i] of x.
 
         axes: the order; None: reversed
@@ -794,9 +663,7 @@ class ModelOperators:
     def print_numbers(self, x: Operand, /) -> Expression:
         """print_numbers(x): numbers as texts."""
 
-    def prod(
-        self, x: Operand, /, *, axes: Sequence[int] | np.ndarray | None = None, keepdims: bool = False
-    ) -> Expression:
+    def prod(self, x: Operand, /, *, axes: _Integers | None = None, keepdims: bool = False) -> Expression:
         """prod(x): the product; integers wrap around.
 
         axes: what to reduce over; None: all
@@ -804,14 +671,8 @@ class ModelOperators:
         """
 
     def put_along_axis(
-        self,
-        x: Operand,
-        indices: Operand,
-        updates: Operand,
-        /,
-        *,
-        axis: int = 0,
-        reduction: Literal["none", "add", "mul", "max", "min"] | str = "none",
+        self, x: Operand, indices: Operand, updates: Operand, /, *, axis: int = 0,
+        reduction: Literal["none", "add", "mul", "max", "min"] | str = "none"
     ) -> Expression:
         """put_along_axis(x, indices, updates): x, each update put in at its own place, but for the axis, where the index says.
 
@@ -844,25 +705,18 @@ class ModelOperators:
     def remainder(self, a: Operand, b: Operand, /) -> Expression:
         """remainder(a, b): a - b floor(a / b): has the sign of b."""
 
-    def reshape(self, x: Operand, /, *, shape: Sequence[_Dimension] | np.ndarray) -> Expression:
+    def reshape(self, x: Operand, /, *, shape: _Dimensions) -> Expression:
         """reshape(x): the same elements, in row-major order, in another shape; -1 stands for the size that remains.
 
         shape: of the result
         """
 
     def resize(
-        self,
-        x: Operand,
-        /,
-        *,
-        axis: int,
-        size: _Dimension,
-        mode: Literal["nearest", "linear", "cubic"] | str = "nearest",
-        scale: float | None = None,
+        self, x: Operand, /, *, axis: int, size: _Dimension,
+        mode: Literal["nearest", "linear", "cubic"] | str = "nearest", scale: float | None = None,
         coordinates: Literal["half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "tf_half_pixel_for_nn", "align_corners", "asymmetric"] | str = "half_pixel",
         rounding: Literal["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"] | str = "round_prefer_floor",
-        cubic: float = -0.75,
-        exclude_outside: bool = False,
+        cubic: float = -0.75, exclude_outside: bool = False
     ) -> Expression:
         """resize(x): x with an axis of another size, its elements interpolated.
 
@@ -886,16 +740,9 @@ class ModelOperators:
         """
 
     def rnn(
-        self,
-        projected: Operand,
-        recurrent: Operand,
-        hidden: Operand,
-        lengths: Operand | None = None,
-        /,
-        *,
-        direction: Literal["forward", "reverse", "bidirectional"] | str = "forward",
-        clip: float | None = None,
-        activations: str = "tanh",
+        self, projected: Operand, recurrent: Operand, hidden: Operand, lengths: Operand | None = None, /, *,
+        direction: Literal["forward", "reverse", "bidirectional"] | str = "forward", clip: float | None = None,
+        activations: str = "tanh"
     ) -> Expression:
         """rnn(projected, recurrent, hidden, lengths?): a simple recurrent layer: h' = f(projected + h · R).
 
@@ -905,17 +752,8 @@ class ModelOperators:
         """
 
     def roi_align(
-        self,
-        x: Operand,
-        rois: Operand,
-        images: Operand,
-        /,
-        *,
-        size: Sequence[int] | np.ndarray,
-        samples: int = 0,
-        scale: float = 1.0,
-        half_pixel: bool = False,
-        mode: Literal["avg", "max", "max_of_places"] | str = "avg",
+        self, x: Operand, rois: Operand, images: Operand, /, *, size: _Integers, samples: int = 0, scale: float = 1.0,
+        half_pixel: bool = False, mode: Literal["avg", "max", "max_of_places"] | str = "avg"
     ) -> Expression:
         """roi_align(x, rois, images): [R, *size, C]: of each region [x, y, x, y] of an image of x [N, H, W, C], parted into bins, what lies in each.
 
@@ -936,13 +774,8 @@ class ModelOperators:
         """rsqrt(x): 1 / square root."""
 
     def scatter_nd(
-        self,
-        x: Operand,
-        indices: Operand,
-        updates: Operand,
-        /,
-        *,
-        reduction: Literal["none", "add", "mul", "max", "min"] | str = "none",
+        self, x: Operand, indices: Operand, updates: Operand, /, *,
+        reduction: Literal["none", "add", "mul", "max", "min"] | str = "none"
     ) -> Expression:
         """scatter_nd(x, indices, updates): x, the updates put in at places that the last axis of the indices tells.
 
@@ -952,7 +785,7 @@ class ModelOperators:
     def shape(self, x: Operand, /) -> Expression:
         """shape(x): the dimensions of x as an int64 tensor of rank 1."""
 
-    def shape_tensor(self, /, *, dims: Sequence[_Dimension] | np.ndarray) -> Expression:
+    def shape_tensor(self, /, *, dims: _Dimensions) -> Expression:
         """shape_tensor(): dimensions as an int64 tensor of rank 1.
 
         dims: its elements
@@ -980,14 +813,8 @@ class ModelOperators:
         """sinh(x): hyperbolic sine."""
 
     def slice(
-        self,
-        x: Operand,
-        /,
-        *,
-        starts: Sequence[_Dimension] | np.ndarray,
-        ends: Sequence[_Dimension] | np.ndarray,
-        axes: Sequence[int] | np.ndarray | None = None,
-        steps: Sequence[int] | np.ndarray | None = None,
+        self, x: Operand, /, *, starts: _Dimensions, ends: _Dimensions, axes: _Integers | None = None,
+        steps: _Integers | None = None
     ) -> Expression:
         """slice(x): start:end:step along some axes, as in Python.
 
@@ -1012,7 +839,7 @@ class ModelOperators:
     def solve(self, a: Operand, b: Operand, /) -> Expression:
         """solve(a, b): x [..., n, m] of which the product a [..., n, n] times x is b."""
 
-    def split(self, x: Operand, /, *, axis: int = 0, sizes: Sequence[_Dimension] | np.ndarray) -> Expression:
+    def split(self, x: Operand, /, *, axis: int = 0, sizes: _Dimensions) -> Expression:
         """split(x): x parted along an axis: a result for each size.
 
         axis: along which
@@ -1032,7 +859,7 @@ class ModelOperators:
     def square(self, x: Operand, /) -> Expression:
         """square(x): x times x."""
 
-    def squeeze(self, x: Operand, /, *, axes: Sequence[int] | np.ndarray) -> Expression:
+    def squeeze(self, x: Operand, /, *, axes: _Integers) -> Expression:
         """squeeze(x): axes of size 1 taken out.
 
         axes: which axes
@@ -1047,18 +874,14 @@ class ModelOperators:
     def subtract(self, a: Operand, b: Operand, /) -> Expression:
         """subtract(a, b): a - b; integers wrap around."""
 
-    def sum(
-        self, x: Operand, /, *, axes: Sequence[int] | np.ndarray | None = None, keepdims: bool = False
-    ) -> Expression:
+    def sum(self, x: Operand, /, *, axes: _Integers | None = None, keepdims: bool = False) -> Expression:
         """sum(x): the sum; integers wrap around.
 
         axes: what to reduce over; None: all
         keepdims: reduced axes stay, with size 1
         """
 
-    def sum_of_squares(
-        self, x: Operand, /, *, axes: Sequence[int] | np.ndarray | None = None, keepdims: bool = False
-    ) -> Expression:
+    def sum_of_squares(self, x: Operand, /, *, axes: _Integers | None = None, keepdims: bool = False) -> Expression:
         """sum_of_squares(x): the sum of squares.
 
         axes: what to reduce over; None: all
@@ -1083,22 +906,15 @@ class ModelOperators:
     def tanh(self, x: Operand, /) -> Expression:
         """tanh(x): hyperbolic tangent."""
 
-    def tile(self, x: Operand, /, *, repetitions: Sequence[_Dimension] | np.ndarray) -> Expression:
+    def tile(self, x: Operand, /, *, repetitions: _Dimensions) -> Expression:
         """tile(x): x side by side along each axis.
 
         repetitions: how often, for each axis
         """
 
     def tokenize_texts(
-        self,
-        x: Operand,
-        expressions: Operand,
-        /,
-        *,
-        between: bool = False,
-        least: int = 1,
-        marks: bool = False,
-        pad: str = "",
+        self, x: Operand, expressions: Operand, /, *, between: bool = False, least: int = 1, marks: bool = False,
+        pad: str = ""
     ) -> Expression:
         """tokenize_texts(x, expressions): the tokens of each text along a new axis, as many as the most has, by regular expressions (RE2's); by none, characters.
 
@@ -1120,16 +936,8 @@ class ModelOperators:
         """
 
     def tree_ensemble(
-        self,
-        x: Operand,
-        nodes: Operand,
-        trees: Operand,
-        leaves: Operand,
-        /,
-        *,
-        targets: int,
-        aggregate: Literal["sum", "average", "min", "max"] | str = "sum",
-        nan_as_least: bool = False,
+        self, x: Operand, nodes: Operand, trees: Operand, leaves: Operand, /, *, targets: int,
+        aggregate: Literal["sum", "average", "min", "max"] | str = "sum", nan_as_least: bool = False
     ) -> Expression:
         """tree_ensemble(x, nodes, trees, leaves): [N, targets]: what the leaves that trees lead rows x [N, F] to weigh together; operators/trees.py tells of the tables.
 
@@ -1145,24 +953,14 @@ class ModelOperators:
         """where(condition, a, b): a where the condition holds, else b."""
 
     def random_uniform(
-        self,
-        *,
-        shape: Sequence[_Dimension],
-        low: float = 0.0,
-        high: float = 1.0,
-        dtype: _ElementType | None = "float32",
-        seed: int | None = None,
+        self, /, *, shape: Sequence[_Dimension], low: float = 0.0, high: float = 1.0,
+        dtype: _ElementType | None = "float32", seed: int | None = None
     ) -> Expression:
         """Random numbers from low to high, without high: others in each call, unless seed, 64 bits, says which."""
 
     def random_normal(
-        self,
-        *,
-        shape: Sequence[_Dimension],
-        mean: float = 0.0,
-        scale: float = 1.0,
-        dtype: _ElementType | None = "float32",
-        seed: int | None = None,
+        self, /, *, shape: Sequence[_Dimension], mean: float = 0.0, scale: float = 1.0,
+        dtype: _ElementType | None = "float32", seed: int | None = None
     ) -> Expression:
         """Random numbers of a normal distribution, scale its standard deviation: others in each call, unless seed says which."""
 

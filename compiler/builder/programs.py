@@ -16,25 +16,13 @@ from typing import Any
 
 from ...formats.messages.calling import public
 from ...formats.messages.errors import InferenceError
-from ...formats.types import (
-    DataType,
-    DataTypeDefinition,
-    FunctionType,
-    Type,
-    types_in,
-)
+from ...formats.types import DataType, DataTypeDefinition, FunctionType, Type, types_in
 from .. import ir
 from ..ir.retype import freshen
 from . import checks as check
 from . import draws
 from .anf import Node, distinct, normalize, postorder
-from .control import (
-    for_loop,
-    function,
-    if_,
-    match_,
-    while_loop,
-)
+from .control import for_loop, function, if_, match_, while_loop
 from .expressions import (
     ConstructorFunction,
     DataTypeBuilder,
@@ -138,7 +126,7 @@ def _result_names(body: Node, block: ir.Block) -> tuple[str, ...]:
         made = block.bindings[-1].value
         if isinstance(made, ir.MakeTuple):
             while body.make is None:
-                (body,) = body.operands
+                body = body.operands[0]
             parts, atoms = list(body.operands), list(made.fields)
     given = [part.given_name for part in parts]
     if not any(given):

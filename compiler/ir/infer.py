@@ -36,16 +36,7 @@ from ..operators import lookup
 from ..operators.shapes import mismatch, never_equal
 from .numbers import dtype_of_numbers, number_as
 from .retype import retype
-from .unify import (
-    NOTHING,
-    Hole,
-    Unifier,
-    bind_dims,
-    dim_variables,
-    leaves,
-    replace_variables,
-    substituted,
-)
+from .unify import NOTHING, Hole, Unifier, bind_dims, dim_variables, leaves, replace_variables, substituted
 
 __all__ = ["check_definition", "infer_types"]
 

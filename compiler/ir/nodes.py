@@ -305,17 +305,29 @@ class Block(Readable):
         return f"of {len(self.bindings)} bindings: {brief(self.result)}"
 
 
+_WITH_ARGUMENTS = (OperatorCall, PrimitiveCall, ImportCall, Construct)
+_ATOMS = (Var, Constant, GlobalRef)
+# The fields of an expression that hold atoms, and those that hold blocks; the clauses of a Match hold blocks behind patterns
+_HELD: dict[type, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    **dict.fromkeys(_WITH_ARGUMENTS, (("args",), ())),
+    Call: (("callee", "args"), ()),
+    MakeTuple: (("fields",), ()),
+    GetItem: (("tuple",), ()),
+    Function: ((), ("body",)),
+    MakeClosure: (("captured",), ()),
+    If: (("condition",), ("then", "otherwise")),
+    Match: (("value",), ()),
+    Loop: (("initial",), ("condition", "body")),
+    MatchShape: (("value",), ()),
+}
+
+
 def blocks_of(expr: Expr) -> tuple[Block, ...]:
     """The blocks that lie directly in an expression."""
-    if isinstance(expr, _WITHOUT_BLOCKS):
-        return ()
-    if isinstance(expr, Function):
-        return (expr.body,)
-    if isinstance(expr, If):
-        return (expr.then, expr.otherwise)
     if isinstance(expr, Match):
         return tuple(block for _, block in expr.clauses)
-    return (expr.condition, expr.body) if isinstance(expr, Loop) else ()
+    names = _HELD[type(expr)][1] if type(expr) in _HELD else ()
+    return tuple([getattr(expr, name) for name in names]) if names else ()
 
 
 def atoms_of(expr: Expr) -> tuple[Atom, ...]:
@@ -324,71 +336,28 @@ def atoms_of(expr: Expr) -> tuple[Atom, ...]:
         return expr.args
     if isinstance(expr, _ATOMS):
         return (expr,)
-    if isinstance(expr, Call):
-        return (expr.callee, *expr.args)
-    if isinstance(expr, MakeTuple):
-        return expr.fields
-    if isinstance(expr, MakeClosure):
-        return expr.captured
-    if isinstance(expr, GetItem):
-        return (expr.tuple,)
-    if isinstance(expr, If):
-        return (expr.condition,)
-    if isinstance(expr, (Match, MatchShape)):
-        return (expr.value,)
-    if isinstance(expr, Loop):
-        return expr.initial
-    return ()
-
-
-_WITH_ARGUMENTS = (OperatorCall, PrimitiveCall, ImportCall, Construct)
-_ATOMS = (Var, Constant, GlobalRef)
-_WITHOUT_BLOCKS = (*_WITH_ARGUMENTS, *_ATOMS, Call, MakeTuple, GetItem, MakeClosure, MatchShape)
+    held = [getattr(expr, name) for name in _HELD[type(expr)][0]]
+    return tuple(atom for each in held for atom in (each if isinstance(each, tuple) else (each,)))
 
 
 def map_atoms(expr: Expr, change: Callable[[Atom], Atom], change_block: Callable[[Block], Block]) -> Expr:
     """The same expression with its atoms and its blocks replaced: itself where no atom becomes another."""
-    if isinstance(expr, _WITH_ARGUMENTS):
+    if isinstance(expr, _WITH_ARGUMENTS):  # the common case
         args = tuple(map(change, expr.args))
         return expr if args == expr.args else dataclasses.replace(expr, args=args)
     if isinstance(expr, _ATOMS):
         return change(expr)
-
-    def many(atoms: tuple[Atom, ...]) -> tuple[Atom, ...]:
-        return tuple(map(change, atoms))
-
-    changes: dict[str, Any]
-    if isinstance(expr, Call):
-        changes = {"callee": change(expr.callee), "args": many(expr.args)}
-    elif isinstance(expr, MakeTuple):
-        changes = {"fields": many(expr.fields)}
-    elif isinstance(expr, MakeClosure):
-        changes = {"captured": many(expr.captured)}
-    elif isinstance(expr, GetItem):
-        changes = {"tuple": change(expr.tuple)}
-    elif isinstance(expr, Function):
-        changes = {"body": change_block(expr.body)}
-    elif isinstance(expr, If):
-        changes = {
-            "condition": change(expr.condition),
-            "then": change_block(expr.then),
-            "otherwise": change_block(expr.otherwise),
-        }
-    elif isinstance(expr, Match):
-        clauses = tuple((pattern, change_block(block)) for pattern, block in expr.clauses)
-        changes = {"value": change(expr.value), "clauses": clauses}
-    elif isinstance(expr, Loop):
-        changes = {
-            "initial": many(expr.initial),
-            "condition": change_block(expr.condition),
-            "body": change_block(expr.body),
-        }
-    else:
-        changes = {"value": change(expr.value)}
+    atoms, blocks = _HELD[type(expr)]
+    changes: dict[str, Any] = {}
+    for name in atoms:
+        held = getattr(expr, name)
+        changes[name] = tuple(map(change, held)) if isinstance(held, tuple) else change(held)
+    changes |= {name: change_block(getattr(expr, name)) for name in blocks}
+    if isinstance(expr, Match):
+        changes["clauses"] = tuple((pattern, change_block(block)) for pattern, block in expr.clauses)
     # atoms and blocks are equal to themselves alone
-    if all(new == getattr(expr, name) for name, new in changes.items()):
-        return expr
-    return dataclasses.replace(expr, **changes)
+    is_same = all(new == getattr(expr, name) for name, new in changes.items())
+    return expr if is_same else dataclasses.replace(expr, **changes)
 
 
 def pattern_vars(pattern: Pattern) -> Iterator[Var]:

@@ -65,24 +65,11 @@ def part_of(shape: Sequence[Any], part: Sequence[int] | None) -> tuple[Any, ...]
     return (*shape[:axis], *shape[axis + 1 :])
 
 
-def _infer(
-    inputs: Sequence[TensorType],
-    scale: float,
-    masked: float,
-    bias_last: bool,
-    nan_to_zero: bool,
-    repeat: int,
-    q_axes: tuple | None,
-    k_axes: tuple | None,
-    v_axes: tuple | None,
-    q_part: tuple | None,
-    k_part: tuple | None,
-    v_part: tuple | None,
-    result_axes: tuple | None,
-    narrow: bool,
-) -> TensorType:
-    views = ((q_part, q_axes), (k_part, k_axes), (v_part, v_axes))
-    q, k, v = (permuted(part_of(type_.shape, part), axes) for type_, (part, axes) in zip(inputs, views, strict=False))
+def _infer(inputs: Sequence[TensorType], repeat: int, result_axes: tuple | None, **views: Any) -> TensorType:
+    q, k, v = (
+        permuted(part_of(type_.shape, views[f"{name}_part"]), views[f"{name}_axes"])
+        for type_, name in zip(inputs, "qkv", strict=False)
+    )
     dtype = same_dtype(inputs[:3], FLOAT)
     if min(len(q), len(k), len(v)) < 2 or not len(q) == len(k) == len(v):
         raise mismatch("q, k and v of one rank, 2 at least", " and ".join(map(str, inputs[:3])))
@@ -120,17 +107,14 @@ def _attention(
     bias_last: bool,
     nan_to_zero: bool,
     repeat: int,
-    q_axes: tuple | None,
-    k_axes: tuple | None,
-    v_axes: tuple | None,
-    q_part: tuple | None,
-    k_part: tuple | None,
-    v_part: tuple | None,
     result_axes: tuple | None,
     narrow: bool,
+    **views: Any,
 ) -> np.ndarray:
-    views = ((q, q_part, q_axes), (k, k_part, k_axes), (v, v_part, v_axes))
-    queries, keys, values = (_transposed(_taken(x.astype(np.float64), part), axes) for x, part, axes in views)
+    queries, keys, values = (
+        _transposed(_taken(x.astype(np.float64), views[f"{name}_part"]), views[f"{name}_axes"])
+        for x, name in ((q, "q"), (k, "k"), (v, "v"))
+    )
     if repeat > 1:
         keys, values = (x[..., np.arange(x.shape[-3] * repeat) // repeat, :, :] for x in (keys, values))
     if narrow:
@@ -199,23 +183,11 @@ def _rotary(x: np.ndarray, cosine: np.ndarray, sine: np.ndarray) -> np.ndarray:
     return (x * cosine.astype(np.float64) + np.concatenate([-second, first], -1) * sine).astype(x.dtype)
 
 
-register(
-    "attention",
-    "q k v mask? bias?",
-    _infer,
-    _attention,
-    Fusion.OPAQUE,
-    "softmax(q kᵀ scale + mask) v, of queries [batch …, query, depth], keys and values [batch …, key, depth]; a bias goes with "
-    "a mask of truth values",
-    attributes=_ATTRIBUTES,
-    work=_work,
-)
-register(
-    "rotary",
-    "x cosine sine",
-    _infer_rotary,
-    _rotary,
-    Fusion.OPAQUE,
-    "x cosine + (-second, first) sine, of the halves of x along the last axis: x turned by angles",
-    work=each_input(3),
-)
+# fmt: off
+register("attention", "q k v mask? bias?", _infer, _attention, Fusion.OPAQUE,
+         "softmax(q kᵀ scale + mask) v, of queries [batch …, query, depth], keys and values [batch …, key, depth]; a bias goes "
+         "with a mask of truth values", attributes=_ATTRIBUTES, work=_work)
+register("rotary", "x cosine sine", _infer_rotary, _rotary, Fusion.OPAQUE,
+         "x cosine + (-second, first) sine, of the halves of x along the last axis: x turned by angles",
+         work=each_input(3))
+# fmt: on

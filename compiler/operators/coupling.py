@@ -57,12 +57,8 @@ def _coupled(pairs: np.ndarray, classes: int) -> np.ndarray:
     return p
 
 
-register(
-    "coupled_probabilities",
-    "pairs",
-    _infer,
-    _coupled,
-    Fusion.OPAQUE,
-    "[N, classes]: probabilities of classes that agree best with those of pairs [N, pairs], of the first class of each",
-    attributes={"classes": Attribute(Kind.INT, "how many there are")},
-)
+# fmt: off
+register("coupled_probabilities", "pairs", _infer, _coupled, Fusion.OPAQUE,
+         "[N, classes]: probabilities of classes that agree best with those of pairs [N, pairs], of the first class of each",
+         attributes={"classes": Attribute(Kind.INT, "how many there are")})
+# fmt: on

@@ -104,92 +104,32 @@ def _extents(numbers: np.ndarray) -> np.ndarray:
     return np.zeros((0, *map(int, numbers)), np.bool_)
 
 
-register(
-    "constant",
-    "",
-    _infer_constant,
-    _constant,
-    Fusion.ELEMENTWISE,
-    "a scalar: how the definition of a primitive holds one",
-    attributes={"value": Attribute(Kind.NUMBER, "the scalar"), "dtype": _DTYPE},
-)
-register(
-    "full",
-    "",
-    _infer_full,
-    _full,
-    Fusion.ELEMENTWISE,
-    "one value everywhere",
-    attributes={
-        "shape": Attribute(Kind.DIMS, "of the result"),
-        "value": Attribute(Kind.NUMBER, "every element", 0.0),
-        "dtype": _DTYPE,
-    },
-)
-register(
-    "arange",
-    "",
-    _infer_arange,
-    _arange,
-    Fusion.OPAQUE,
-    "start, start + step, … short of stop",
-    attributes={
-        "start": Attribute(Kind.DIM, "first element", 0),
-        "stop": Attribute(Kind.DIM, "bound that is not reached"),
-        "step": Attribute(Kind.INT, "not 0", 1),
-        "dtype": Attribute(Kind.DTYPE, "of the result", DType.int64),
-    },
-)
-register(
-    "shape_tensor",
-    "",
-    _infer_shape_tensor,
-    _shape_tensor,
-    Fusion.OPAQUE,
-    "dimensions as an int64 tensor of rank 1",
-    attributes={"dims": Attribute(Kind.DIMS, "its elements")},
-)
-register(
-    "shape",
-    "x",
-    _infer_shape,
-    lambda x: np.asarray(x.shape, np.int64),
-    Fusion.OPAQUE,
-    "the dimensions of x as an int64 tensor of rank 1",
-)
-register(
-    "nonzero",
-    "x",
-    _infer_nonzero,
-    _nonzero,
-    Fusion.OPAQUE,
-    "the indices of the elements that are not zero, a column each, in row-major order",
-    data_dependent=True,
-)
-register(
-    "counted_nonzero",
-    "x",
-    _infer_counted_nonzero,
-    _counted_nonzero,
-    Fusion.OPAQUE,
-    "nonzero, where it is known how many there are",
-    attributes={"count": Attribute(Kind.DIM, "of the elements that are not zero")},
-)
-register(
-    "extent",
-    "count",
-    _infer_extent,
-    lambda count: np.zeros(max(int(count), 0), np.bool_),
-    Fusion.OPAQUE,
-    "as many elements as a number says, none of them true: for their dimension",
-    data_dependent=True,
-)
-register(
-    "extents",
-    "numbers",
-    _infer_extents,
-    _extents,
-    Fusion.OPAQUE,
-    "no elements, [0, numbers …]: for these dimensions, which are at least 0",
-    data_dependent=True,
-)
+# fmt: off
+register("constant", "", _infer_constant, _constant, Fusion.ELEMENTWISE,
+         "a scalar: how the definition of a primitive holds one",
+         attributes={"value": Attribute(Kind.NUMBER, "the scalar"), "dtype": _DTYPE})
+register("full", "", _infer_full, _full, Fusion.ELEMENTWISE,
+         "one value everywhere",
+         attributes={"shape": Attribute(Kind.DIMS, "of the result"),
+                     "value": Attribute(Kind.NUMBER, "every element", 0.0),
+                     "dtype": _DTYPE})
+register("arange", "", _infer_arange, _arange, Fusion.OPAQUE,
+         "start, start + step, … short of stop",
+         attributes={"start": Attribute(Kind.DIM, "first element", 0),
+                     "stop": Attribute(Kind.DIM, "bound that is not reached"),
+                     "step": Attribute(Kind.INT, "not 0", 1),
+                     "dtype": Attribute(Kind.DTYPE, "of the result", DType.int64)})
+register("shape_tensor", "", _infer_shape_tensor, _shape_tensor, Fusion.OPAQUE,
+         "dimensions as an int64 tensor of rank 1", attributes={"dims": Attribute(Kind.DIMS, "its elements")})
+register("shape", "x", _infer_shape, lambda x: np.asarray(x.shape, np.int64), Fusion.OPAQUE,
+         "the dimensions of x as an int64 tensor of rank 1")
+register("nonzero", "x", _infer_nonzero, _nonzero, Fusion.OPAQUE,
+         "the indices of the elements that are not zero, a column each, in row-major order", data_dependent=True)
+register("counted_nonzero", "x", _infer_counted_nonzero, _counted_nonzero, Fusion.OPAQUE,
+         "nonzero, where it is known how many there are",
+         attributes={"count": Attribute(Kind.DIM, "of the elements that are not zero")})
+register("extent", "count", _infer_extent, lambda count: np.zeros(max(int(count), 0), np.bool_), Fusion.OPAQUE,
+         "as many elements as a number says, none of them true: for their dimension", data_dependent=True)
+register("extents", "numbers", _infer_extents, _extents, Fusion.OPAQUE,
+         "no elements, [0, numbers …]: for these dimensions, which are at least 0", data_dependent=True)
+# fmt: on

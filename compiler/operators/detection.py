@@ -117,24 +117,13 @@ def _infer_counted(inputs: Sequence[TensorType], count: Dim) -> TensorType:
     return TensorType(DType.int64, (count, *_infer_listed(inputs).shape[1:]))
 
 
-register(
-    "counted_boxes",
-    "best",
-    _infer_counted,
-    lambda best, count: counted(_listed(best), 0, count),
-    Fusion.OPAQUE,
-    "listed_boxes, where it is known how many there are",
-    attributes={"count": Attribute(Kind.DIM, "of the numbers that are not negative")},
-)
-register(
-    "listed_boxes",
-    "best",
-    _infer_listed,
-    _listed,
-    Fusion.OPAQUE,
-    "[image, class, box] of the numbers that best_boxes gives",
-    data_dependent=True,
-)
+# fmt: off
+register("counted_boxes", "best", _infer_counted, lambda best, count: counted(_listed(best), 0, count), Fusion.OPAQUE,
+         "listed_boxes, where it is known how many there are",
+         attributes={"count": Attribute(Kind.DIM, "of the numbers that are not negative")})
+register("listed_boxes", "best", _infer_listed, _listed, Fusion.OPAQUE,
+         "[image, class, box] of the numbers that best_boxes gives", data_dependent=True)
+# fmt: on
 
 
 # ---- regions ----
@@ -208,21 +197,15 @@ def _pooled(image: np.ndarray, down: _Places, across: _Places, mode: str) -> np.
 
 MOST_SAMPLES = 4096  # samples of a bin along an axis
 
-register(
-    "roi_align",
-    "x rois images",
-    _infer_roi_align,
-    _roi_align,
-    Fusion.OPAQUE,
-    "[R, *size, C]: of each region [x, y, x, y] of an image of x [N, H, W, C], parted into bins, what lies in each",
-    attributes={
-        "size": Attribute(Kind.INTS, "bins down and across"),
-        "samples": Attribute(Kind.INT, "places of a bin along an axis that are looked at; 0: one a pixel", 0),
-        "scale": Attribute(Kind.FLOAT, "of a region's numbers to pixels", 1.0),
-        "half_pixel": Attribute(Kind.BOOL, "pixels have their places in their middle", False),
-        "mode": Attribute(Kind.STRING, "what is taken of the places", "avg", ("avg", "max", "max_of_places")),
-    },
-)
+# fmt: off
+register("roi_align", "x rois images", _infer_roi_align, _roi_align, Fusion.OPAQUE,
+         "[R, *size, C]: of each region [x, y, x, y] of an image of x [N, H, W, C], parted into bins, what lies in each",
+         attributes={"size": Attribute(Kind.INTS, "bins down and across"),
+                     "samples": Attribute(Kind.INT, "places of a bin along an axis that are looked at; 0: one a pixel", 0),
+                     "scale": Attribute(Kind.FLOAT, "of a region's numbers to pixels", 1.0),
+                     "half_pixel": Attribute(Kind.BOOL, "pixels have their places in their middle", False),
+                     "mode": Attribute(Kind.STRING, "what is taken of the places", "avg", ("avg", "max", "max_of_places"))})
+# fmt: on
 
 
 def _infer_max_of_regions(inputs: Sequence[TensorType], size: tuple[int, int], **_: object) -> TensorType:

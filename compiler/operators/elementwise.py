@@ -300,38 +300,16 @@ for _name, _kinds, _reference, _doc in TESTS:
     _infer = partial(_broadcast, kinds=_kinds, result=DType.bool)
     register(_name, "x", _infer, _reference, Fusion.ELEMENTWISE, _doc)
 
-register(
-    "clip",
-    "x",
-    _infer_clip,
-    _clip,
-    Fusion.ELEMENTWISE,
-    "x, not below min, not above max",
-    attributes={
-        "min": Attribute(Kind.NUMBER, "lower bound, none if None", None),
-        "max": Attribute(Kind.NUMBER, "upper bound, none if None", None),
-    },
-    takes_bits=True,
-)
+# fmt: off
+register("clip", "x", _infer_clip, _clip, Fusion.ELEMENTWISE,
+         "x, not below min, not above max",
+         attributes={"min": Attribute(Kind.NUMBER, "lower bound, none if None", None),
+                     "max": Attribute(Kind.NUMBER, "upper bound, none if None", None)}, takes_bits=True)
 register("where", "condition a b", _infer_where, np.where, Fusion.ELEMENTWISE, "a where the condition holds, else b")
-register(
-    "cast",
-    "x",
-    _infer_cast,
-    _cast,
-    Fusion.ELEMENTWISE,
-    "x in another element type; float to integer is cut off towards zero, kept in range, and 0 for NaN",
-    attributes={"dtype": Attribute(Kind.DTYPE, "of the result")},
-    work=no_arithmetic,
-    takes_bits=True,
-)
-register(
-    "bitcast",
-    "x",
-    _infer_bitcast,
-    lambda x, dtype: np.array(x, order="C").view(dtype.numpy),
-    Fusion.OPAQUE,
-    "the bits of x read as another element type of as many bytes",
-    attributes={"dtype": Attribute(Kind.DTYPE, "of the result")},
-    takes_bits=True,
-)
+register("cast", "x", _infer_cast, _cast, Fusion.ELEMENTWISE,
+         "x in another element type; float to integer is cut off towards zero, kept in range, and 0 for NaN",
+         attributes={"dtype": Attribute(Kind.DTYPE, "of the result")}, work=no_arithmetic, takes_bits=True)
+register("bitcast", "x", _infer_bitcast, lambda x, dtype: np.array(x, order="C").view(dtype.numpy), Fusion.OPAQUE,
+         "the bits of x read as another element type of as many bytes",
+         attributes={"dtype": Attribute(Kind.DTYPE, "of the result")}, takes_bits=True)
+# fmt: on

@@ -173,14 +173,9 @@ def _decoded_aside(data: bytes, form: str, mode: str, shape: tuple[int, int]) ->
 
 _PERIOD = 0.01  # seconds between two polls
 
-register(
-    "decode_image",
-    "encoded",
-    _infer,
-    _decoded,
-    Fusion.OPAQUE,
-    "the pixels of an image's file, [height, width, channels]; none for any other file",
-    attributes={"pixel_format": Attribute(Kind.STRING, "the channels and their order", "RGB", choices=tuple(_MODES))},
-    data_dependent=True,
-    inflates=True,
-)
+# fmt: off
+register("decode_image", "encoded", _infer, _decoded, Fusion.OPAQUE,
+         "the pixels of an image's file, [height, width, channels]; none for any other file",
+         attributes={"pixel_format": Attribute(Kind.STRING, "the channels and their order", "RGB", choices=tuple(_MODES))},
+         data_dependent=True, inflates=True)
+# fmt: on

@@ -82,29 +82,22 @@ def _check_conv(inputs: Sequence[TensorType], channels_in: ShapeDim, weight_axis
         match_dim(out, inputs[2].shape[0])
 
 
-def infer_conv(inputs: Sequence[TensorType], strides: tuple, pads: tuple, dilations: tuple, groups: int) -> TensorType:
+def infer_conv(inputs: Sequence[TensorType], groups: int, **window: tuple) -> TensorType:
     """The type of a convolution of [N, C, *spatial] by [M, C / groups, *window]: [N, M, *spatial]."""
     x, weight = inputs[0], inputs[1]
     if x.rank < 3 or weight.rank != x.rank:
         raise mismatch("x [N, C, *spatial] and weights of the same rank", f"{x} and {weight}")
     _divided(weight.shape[0], groups)
     _check_conv(inputs, _divided(x.shape[1], groups), 1, weight.shape[0])
-    windows = axes(weight.shape[2:], strides, pads, dilations)
+    windows = axes(weight.shape[2:], **window)
     return TensorType(x.dtype, (x.shape[0], weight.shape[0], *result_shape(x.shape[2:], windows)))
 
 
 def conv(
-    x: np.ndarray,
-    weight: np.ndarray,
-    bias: np.ndarray | None = None,
-    *,
-    strides: tuple,
-    pads: tuple,
-    dilations: tuple,
-    groups: int,
+    x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = None, *, groups: int, **window: tuple
 ) -> np.ndarray:
     """The convolution of [N, C, *spatial] by [M, C / groups, *window]; sums in float64, rounded once."""
-    windows = axes(weight.shape[2:], strides, pads, dilations)
+    windows = axes(weight.shape[2:], **window)
     counts = static_shape(x.shape[2:], windows)
     inputs = padded(x.astype(np.float64), windows, counts, 0)
     by_group: Any = _grouped(inputs, 1, groups)
@@ -147,12 +140,7 @@ def _transposed_shape(spatial: Shape, windows: Sequence[Axis], output_padding: S
 
 
 def _infer_conv_transpose(
-    inputs: Sequence[TensorType],
-    strides: tuple,
-    pads: tuple,
-    dilations: tuple,
-    groups: int,
-    output_padding: tuple,
+    inputs: Sequence[TensorType], groups: int, output_padding: tuple, **window: tuple
 ) -> TensorType:
     x, weight = inputs[0], inputs[1]
     if x.rank < 3 or weight.rank != x.rank:
@@ -160,7 +148,7 @@ def _infer_conv_transpose(
     _divided(x.shape[1], groups)
     channels = lift(lambda each: dims.multiply(each, groups), weight.shape[1])
     _check_conv(inputs, x.shape[1], 0, channels)
-    windows = axes(weight.shape[2:], strides, pads, dilations)
+    windows = axes(weight.shape[2:], **window)
     return TensorType(x.dtype, (x.shape[0], channels, *_transposed_shape(x.shape[2:], windows, output_padding)))
 
 
@@ -169,13 +157,11 @@ def _conv_transpose(
     weight: np.ndarray,
     bias: np.ndarray | None = None,
     *,
-    strides: tuple,
-    pads: tuple,
-    dilations: tuple,
     groups: int,
     output_padding: tuple,
+    **window: tuple,
 ) -> np.ndarray:
-    windows = axes(weight.shape[2:], strides, pads, dilations)
+    windows = axes(weight.shape[2:], **window)
     spatial = tuple(map(integer, _transposed_shape(x.shape[2:], windows, output_padding)))
     by_group: Any = _grouped(x.astype(np.float64), 1, groups)
     weights: Any = _grouped(weight.astype(np.float64), 0, groups)
@@ -191,35 +177,16 @@ def _conv_transpose(
     return _with_bias(result, bias).astype(x.dtype)
 
 
-register(
-    "matmul",
-    "a b",
-    infer_matmul,
-    matmul,
-    Fusion.ANCHOR,
-    "the matrix product, batched and broadcast as NumPy's",
-    work=of_product,
-)
-register(
-    "conv",
-    "x weight bias?",
-    infer_conv,
-    conv,
-    Fusion.ANCHOR,
-    "convolution of x [N, C, *spatial] with weights [M, C / groups, *kernel], plus a bias [M]",
-    attributes=WINDOW | GROUPS,
-    work=of_convolution,
-)
-register(
-    "conv_transpose",
-    "x weight bias?",
-    _infer_conv_transpose,
-    _conv_transpose,
-    Fusion.ANCHOR,
-    "the transpose (gradient) of convolution: x [N, C, *spatial], weights [C, M / groups, *kernel], a bias [M]",
-    attributes=WINDOW | GROUPS | {"output_padding": _OUTPUT_PADDING},
-    work=of_transposed_convolution,
-)
+# fmt: off
+register("matmul", "a b", infer_matmul, matmul, Fusion.ANCHOR,
+         "the matrix product, batched and broadcast as NumPy's", work=of_product)
+register("conv", "x weight bias?", infer_conv, conv, Fusion.ANCHOR,
+         "convolution of x [N, C, *spatial] with weights [M, C / groups, *kernel], plus a bias [M]",
+         attributes=WINDOW | GROUPS, work=of_convolution)
+register("conv_transpose", "x weight bias?", _infer_conv_transpose, _conv_transpose, Fusion.ANCHOR,
+         "the transpose (gradient) of convolution: x [N, C, *spatial], weights [C, M / groups, *kernel], a bias [M]",
+         attributes=WINDOW | GROUPS | {"output_padding": _OUTPUT_PADDING}, work=of_transposed_convolution)
+# fmt: on
 
 
 def _infer_determinant(inputs: Sequence[TensorType]) -> TensorType:

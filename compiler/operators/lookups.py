@@ -184,30 +184,15 @@ def _codes(pool: np.ndarray, begins: tuple[int, ...]) -> tuple[np.ndarray, _Code
     return tokens, codes
 
 
-register(
-    "look_up",
-    "x keys values default",
-    _infer_look_up,
-    _looked_up,
-    _OPAQUE,
-    "the value of each element's key, else the default",
-    takes_objects=True,
-    recalls=True,
-)
-register(
-    "count_ngrams",
-    "x pool places",
-    _infer_ngrams,
-    _ngrams,
-    _OPAQUE,
-    "how often each row of x has each n-gram of the pool, in the columns `places`",
-    attributes={
-        "begins": Attribute(Kind.INTS, "where in the pool n-grams of 1, 2, … tokens begin"),
-        "least": Attribute(Kind.INT, "tokens of the shortest n-grams that count"),
-        "most": Attribute(Kind.INT, "tokens of the longest ones"),
-        "skips": Attribute(Kind.INT, "how many tokens may be skipped between two of an n-gram, always as many"),
-        "columns": Attribute(Kind.INT, "of the result"),
-    },
-    takes_objects=True,
-    recalls=True,
-)
+# fmt: off
+register("look_up", "x keys values default", _infer_look_up, _looked_up, _OPAQUE,
+         "the value of each element's key, else the default", takes_objects=True, recalls=True)
+register("count_ngrams", "x pool places", _infer_ngrams, _ngrams, _OPAQUE,
+         "how often each row of x has each n-gram of the pool, in the columns `places`",
+         attributes={"begins": Attribute(Kind.INTS, "where in the pool n-grams of 1, 2, … tokens begin"),
+                     "least": Attribute(Kind.INT, "tokens of the shortest n-grams that count"),
+                     "most": Attribute(Kind.INT, "tokens of the longest ones"),
+                     "skips": Attribute(Kind.INT, "how many tokens may be skipped between two of an n-gram, always as many"),
+                     "columns": Attribute(Kind.INT, "of the result")},
+         takes_objects=True, recalls=True)
+# fmt: on

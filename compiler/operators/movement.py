@@ -338,148 +338,49 @@ def _reshape(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     return np.reshape(x, shape)
 
 
-register(
-    "reshape",
-    "x",
-    _infer_reshape,
-    _reshape,
-    _VIEW,
-    "the same elements, in row-major order, in another shape; -1 stands for the size that remains",
-    attributes={"shape": _SHAPE},
-)
-register(
-    "expand_dims",
-    "x",
-    _infer_expand_dims,
-    lambda x, axes: np.expand_dims(x, axes),
-    _VIEW,
-    "axes of size 1 put in, at these places of the result",
-    attributes={"axes": _AXES},
-)
-register(
-    "squeeze",
-    "x",
-    _infer_squeeze,
-    lambda x, axes: np.squeeze(x, axes),
-    _VIEW,
-    "axes of size 1 taken out",
-    attributes={"axes": _AXES},
-)
-register(
-    "permute_dims",
-    "x",
-    _infer_permute,
-    lambda x, axes: np.transpose(x, axes),
-    _MOVE,
-    "the axes in another order: axis i of the result is axis axes[i] of x",
-    attributes={"axes": Attribute(Kind.INTS, "the order; None: reversed", None)},
-)
-register(
-    "depth_to_space",
-    "x",
-    _infer_depth_to_space,
-    _depth_to_space,
-    _MOVE,
-    "x [N, blocks … · C, *spatial, …] with the blocks of channels side by side in space: [N, C, *(spatial · blocks), …]",
-    attributes={"blocks": Attribute(Kind.INTS, "how many lie side by side, for each of the first spatial axes")},
-)
-register(
-    "broadcast_to",
-    "x",
-    _infer_broadcast_to,
-    lambda x, shape: np.broadcast_to(x, shape),
-    _MOVE,
-    "axes of size 1, and missing ones in front, repeated",
-    attributes={"shape": _SHAPE},
-)
-register(
-    "tile",
-    "x",
-    _infer_tile,
-    lambda x, repetitions: np.tile(x, repetitions),
-    _MOVE,
-    "x side by side along each axis",
-    attributes={"repetitions": Attribute(Kind.DIMS, "how often, for each axis")},
-)
-register(
-    "concat",
-    "*tensors",
-    _infer_concat,
-    lambda *tensors, axis: np.concatenate(tensors, axis),
-    _MOVE,
-    "tensors joined along an axis",
-    attributes={"axis": _AXIS},
-)
-register(
-    "stack",
-    "*tensors",
-    _infer_stack,
-    lambda *tensors, axis: np.stack(tensors, axis),
-    _MOVE,
-    "tensors of one shape joined along a new axis",
-    attributes={"axis": _AXIS},
-)
-register(
-    "split",
-    "x",
-    _infer_split,
-    _split,
-    _MOVE,
-    "x parted along an axis: a result for each size",
-    attributes={"axis": _AXIS, "sizes": Attribute(Kind.DIMS, "of the parts; they sum to the axis")},
-)
-register(
-    "slice",
-    "x",
-    _infer_slice,
-    _slice,
-    _MOVE,
-    "start:end:step along some axes, as in Python",
-    attributes={
-        "starts": Attribute(Kind.DIMS, "first element, for each axis"),
-        "ends": Attribute(Kind.DIMS, "bound that is not reached"),
-        "axes": Attribute(Kind.INTS, "which axes; None: the first ones", None),
-        "steps": Attribute(Kind.INTS, "not 0; None: 1", None),
-    },
-)
-register(
-    "put_slice",
-    "x part",
-    _infer_put_slice,
-    _put_slice,
-    _MOVE,
-    "x with part in place of its elements from start on along an axis; where x lies, if nothing else holds it",
-    attributes={"start": Attribute(Kind.DIM, "the first place"), "axis": _AXIS},
-    in_place=True,
-)
-register(
-    "pad",
-    "x",
-    _infer_pad,
-    _pad,
-    _MOVE,
-    "elements added around x",
-    attributes={
-        "pads": Attribute(Kind.DIMS, "how many at the beginning of each axis, then at the end of each"),
-        "mode": Attribute(Kind.STRING, "what they are", "constant", tuple(LEAST_PADDED)),
-        "value": Attribute(Kind.NUMBER, "for mode constant", 0.0),
-    },
-)
-register(
-    "take",
-    "x indices",
-    _infer_take,
-    _take,
-    _MOVE,
-    "the slices of x at the indices along an axis; a negative index counts from the end",
-    attributes={"axis": _AXIS},
-)
-register(
-    "take_along_axis",
-    "x indices",
-    _infer_take_along,
-    _take_along,
-    _MOVE,
-    "for each place of indices the element of x at that place, but for the axis, where the index says",
-    attributes={"axis": Attribute(Kind.INT, "along which", -1)},
-)
+# fmt: off
+register("reshape", "x", _infer_reshape, _reshape, _VIEW,
+         "the same elements, in row-major order, in another shape; -1 stands for the size that remains",
+         attributes={"shape": _SHAPE})
+register("expand_dims", "x", _infer_expand_dims, lambda x, axes: np.expand_dims(x, axes), _VIEW,
+         "axes of size 1 put in, at these places of the result", attributes={"axes": _AXES})
+register("squeeze", "x", _infer_squeeze, lambda x, axes: np.squeeze(x, axes), _VIEW,
+         "axes of size 1 taken out", attributes={"axes": _AXES})
+register("permute_dims", "x", _infer_permute, lambda x, axes: np.transpose(x, axes), _MOVE,
+         "the axes in another order: axis i of the result is axis axes[i] of x",
+         attributes={"axes": Attribute(Kind.INTS, "the order; None: reversed", None)})
+register("depth_to_space", "x", _infer_depth_to_space, _depth_to_space, _MOVE,
+         "x [N, blocks … · C, *spatial, …] with the blocks of channels side by side in space: [N, C, *(spatial · blocks), …]",
+         attributes={"blocks": Attribute(Kind.INTS, "how many lie side by side, for each of the first spatial axes")})
+register("broadcast_to", "x", _infer_broadcast_to, lambda x, shape: np.broadcast_to(x, shape), _MOVE,
+         "axes of size 1, and missing ones in front, repeated", attributes={"shape": _SHAPE})
+register("tile", "x", _infer_tile, lambda x, repetitions: np.tile(x, repetitions), _MOVE,
+         "x side by side along each axis", attributes={"repetitions": Attribute(Kind.DIMS, "how often, for each axis")})
+register("concat", "*tensors", _infer_concat, lambda *tensors, axis: np.concatenate(tensors, axis), _MOVE,
+         "tensors joined along an axis", attributes={"axis": _AXIS})
+register("stack", "*tensors", _infer_stack, lambda *tensors, axis: np.stack(tensors, axis), _MOVE,
+         "tensors of one shape joined along a new axis", attributes={"axis": _AXIS})
+register("split", "x", _infer_split, _split, _MOVE,
+         "x parted along an axis: a result for each size",
+         attributes={"axis": _AXIS, "sizes": Attribute(Kind.DIMS, "of the parts; they sum to the axis")})
+register("slice", "x", _infer_slice, _slice, _MOVE,
+         "start:end:step along some axes, as in Python",
+         attributes={"starts": Attribute(Kind.DIMS, "first element, for each axis"),
+                     "ends": Attribute(Kind.DIMS, "bound that is not reached"),
+                     "axes": Attribute(Kind.INTS, "which axes; None: the first ones", None),
+                     "steps": Attribute(Kind.INTS, "not 0; None: 1", None)})
+register("put_slice", "x part", _infer_put_slice, _put_slice, _MOVE,
+         "x with part in place of its elements from start on along an axis; where x lies, if nothing else holds it",
+         attributes={"start": Attribute(Kind.DIM, "the first place"), "axis": _AXIS}, in_place=True)
+register("pad", "x", _infer_pad, _pad, _MOVE,
+         "elements added around x",
+         attributes={"pads": Attribute(Kind.DIMS, "how many at the beginning of each axis, then at the end of each"),
+                     "mode": Attribute(Kind.STRING, "what they are", "constant", tuple(LEAST_PADDED)),
+                     "value": Attribute(Kind.NUMBER, "for mode constant", 0.0)})
+register("take", "x indices", _infer_take, _take, _MOVE,
+         "the slices of x at the indices along an axis; a negative index counts from the end",
+         attributes={"axis": _AXIS})
+register("take_along_axis", "x indices", _infer_take_along, _take_along, _MOVE,
+         "for each place of indices the element of x at that place, but for the axis, where the index says",
+         attributes={"axis": Attribute(Kind.INT, "along which", -1)})
+# fmt: on

@@ -143,95 +143,31 @@ def _local_response_normalization(x: np.ndarray, size: int, alpha: float, beta: 
 
 
 _ANCHOR = Fusion.ANCHOR
-register(
-    "softmax",
-    "x",
-    _infer_softmax,
-    softmax,
-    _ANCHOR,
-    "exp(x) / sum(exp(x))",
-    attributes=_AXIS,
-    work=each_input(5),
-    in_place=True,
-)
-register(
-    "log_softmax",
-    "x",
-    _infer_softmax,
-    _log_softmax,
-    _ANCHOR,
-    "log(softmax(x))",
-    attributes=_AXIS,
-    work=each_input(5),
-    in_place=True,
-)
-register(
-    "batch_normalization",
-    "x scale bias mean variance",
-    _infer_batch,
-    _batch_normalization,
-    _ANCHOR,
-    "(x - mean) / sqrt(variance + epsilon) scale + bias, of each channel (axis 1)",
-    attributes={"epsilon": EPSILON},
-    work=each_input(2),
-    in_place=True,
-)
-register(
-    "layer_normalization",
-    "x scale? bias?",
-    _infer_layer,
-    _layer_normalization,
-    _ANCHOR,
-    "x with mean 0 and variance 1 over the last axes, times a scale, plus a bias, both of those axes' shape",
-    attributes=_LAYER,
-    work=each_input(8),
-    in_place=True,
-)
-register(
-    "rms_normalization",
-    "x scale?",
-    _infer_layer,
-    _rms_normalization,
-    _ANCHOR,
-    "x divided by the root of its mean square over the last axes, times a scale of those axes' shape",
-    attributes=_LAYER,
-    work=each_input(4),
-    in_place=True,
-)
-register(
-    "instance_normalization",
-    "x scale bias",
-    _infer_instance,
-    _instance_normalization,
-    _ANCHOR,
-    "x [N, C, …] with mean 0 and variance 1 in each channel, times a scale [C], plus a bias [C]",
-    attributes={"epsilon": EPSILON},
-    work=each_input(7),
-    in_place=True,
-)
-register(
-    "group_normalization",
-    "x scale bias",
-    _infer_group,
-    group_normalization,
-    _ANCHOR,
-    "x [N, C, …] with mean 0 and variance 1 in each group of channels, times a scale [C], plus a bias [C]",
-    attributes={"groups": Attribute(Kind.INT, "how many groups the channels are parted into"), "epsilon": EPSILON},
-    work=each_input(7),
-    in_place=True,
-)
-register(
-    "local_response_normalization",
-    "x",
-    _infer_local_response,
-    _local_response_normalization,
-    _ANCHOR,
-    "x / (bias + alpha / size · the sum of squares over `size` neighbouring channels) to the beta",
-    attributes={
-        "size": Attribute(Kind.INT, "channels in a neighbourhood"),
-        "alpha": Attribute(Kind.FLOAT, "weight of the squares", 0.0001),
-        "beta": Attribute(Kind.FLOAT, "exponent", 0.75),
-        "bias": Attribute(Kind.FLOAT, "offset", 1.0),
-    },
-    work=each_input(5),
-)
+# fmt: off
+register("softmax", "x", _infer_softmax, softmax, _ANCHOR,
+         "exp(x) / sum(exp(x))", attributes=_AXIS, work=each_input(5), in_place=True)
+register("log_softmax", "x", _infer_softmax, _log_softmax, _ANCHOR,
+         "log(softmax(x))", attributes=_AXIS, work=each_input(5), in_place=True)
+register("batch_normalization", "x scale bias mean variance", _infer_batch, _batch_normalization, _ANCHOR,
+         "(x - mean) / sqrt(variance + epsilon) scale + bias, of each channel (axis 1)",
+         attributes={"epsilon": EPSILON}, work=each_input(2), in_place=True)
+register("layer_normalization", "x scale? bias?", _infer_layer, _layer_normalization, _ANCHOR,
+         "x with mean 0 and variance 1 over the last axes, times a scale, plus a bias, both of those axes' shape",
+         attributes=_LAYER, work=each_input(8), in_place=True)
+register("rms_normalization", "x scale?", _infer_layer, _rms_normalization, _ANCHOR,
+         "x divided by the root of its mean square over the last axes, times a scale of those axes' shape",
+         attributes=_LAYER, work=each_input(4), in_place=True)
+register("instance_normalization", "x scale bias", _infer_instance, _instance_normalization, _ANCHOR,
+         "x [N, C, …] with mean 0 and variance 1 in each channel, times a scale [C], plus a bias [C]",
+         attributes={"epsilon": EPSILON}, work=each_input(7), in_place=True)
+register("group_normalization", "x scale bias", _infer_group, group_normalization, _ANCHOR,
+         "x [N, C, …] with mean 0 and variance 1 in each group of channels, times a scale [C], plus a bias [C]",
+         attributes={"groups": Attribute(Kind.INT, "how many groups the channels are parted into"), "epsilon": EPSILON},
+         work=each_input(7), in_place=True)
+register("local_response_normalization", "x", _infer_local_response, _local_response_normalization, _ANCHOR,
+         "x / (bias + alpha / size · the sum of squares over `size` neighbouring channels) to the beta",
+         attributes={"size": Attribute(Kind.INT, "channels in a neighbourhood"),
+                     "alpha": Attribute(Kind.FLOAT, "weight of the squares", 0.0001),
+                     "beta": Attribute(Kind.FLOAT, "exponent", 0.75),
+                     "bias": Attribute(Kind.FLOAT, "offset", 1.0)}, work=each_input(5))
+# fmt: on

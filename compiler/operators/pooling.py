@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -20,20 +21,18 @@ _POOL = {
 _COUNT = {"count_include_pad": Attribute(Kind.BOOL, "padding counts as elements, of value 0", False)}
 
 
-def _windows(rank: int, kernel: Sequence[int], strides: object, pads: object, dilations: object) -> list[Axis]:
+def _windows(rank: int, kernel: Sequence[int], **window: Any) -> list[Axis]:
     if rank < 3 or len(kernel) != rank - 2:
         raise mismatch(
             "x of shape [N, C, *spatial] and a kernel size for each spatial axis", f"rank {rank}, kernel {kernel}"
         )
-    return axes(kernel, strides, pads, dilations)  # type: ignore[arg-type]
+    return axes(kernel, **window)
 
 
-def _infer_max(
-    inputs: Sequence[TensorType], kernel: tuple, strides: tuple, pads: tuple, dilations: tuple, ceil_mode: bool
-) -> TensorType:
+def _infer_max(inputs: Sequence[TensorType], kernel: tuple, ceil_mode: bool, **window: tuple) -> TensorType:
     (x,) = inputs
     require(x, NUMERIC)
-    windows = _windows(x.rank, kernel, strides, pads, dilations)
+    windows = _windows(x.rank, kernel, **window)
     return TensorType(x.dtype, x.shape[:2] + result_shape(x.shape[2:], windows, ceil_mode))
 
 
@@ -42,10 +41,8 @@ def _infer_average(inputs: Sequence[TensorType], count_include_pad: bool, **attr
     return _infer_max(inputs, **attributes)  # type: ignore[arg-type]
 
 
-def _max_pool(
-    x: np.ndarray, kernel: tuple, strides: tuple, pads: tuple, dilations: tuple, ceil_mode: bool
-) -> np.ndarray:
-    windows = _windows(x.ndim, kernel, strides, pads, dilations)
+def _max_pool(x: np.ndarray, kernel: tuple, ceil_mode: bool, **window: tuple) -> np.ndarray:
+    windows = _windows(x.ndim, kernel, **window)
     counts = static_shape(x.shape[2:], windows, ceil_mode)
     lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
     result = np.full(x.shape[:2] + counts, lowest, x.dtype)
@@ -55,15 +52,9 @@ def _max_pool(
 
 
 def _average_pool(
-    x: np.ndarray,
-    kernel: tuple,
-    strides: tuple,
-    pads: tuple,
-    dilations: tuple,
-    ceil_mode: bool,
-    count_include_pad: bool,
+    x: np.ndarray, kernel: tuple, ceil_mode: bool, count_include_pad: bool, **window: tuple
 ) -> np.ndarray:
-    windows = _windows(x.ndim, kernel, strides, pads, dilations)
+    windows = _windows(x.ndim, kernel, **window)
     counts = static_shape(x.shape[2:], windows, ceil_mode)
     total = np.zeros(x.shape[:2] + counts)
     number = np.zeros(counts)
@@ -81,23 +72,9 @@ def _average_pool(
     return (total / number).astype(x.dtype)
 
 
-register(
-    "max_pool",
-    "x",
-    _infer_max,
-    _max_pool,
-    Fusion.ANCHOR,
-    "the greatest element under each window",
-    attributes=_POOL,
-    work=of_pooling,
-)
-register(
-    "average_pool",
-    "x",
-    _infer_average,
-    _average_pool,
-    Fusion.ANCHOR,
-    "the mean of the elements under each window",
-    attributes=_POOL | _COUNT,
-    work=of_pooling,
-)
+# fmt: off
+register("max_pool", "x", _infer_max, _max_pool, Fusion.ANCHOR,
+         "the greatest element under each window", attributes=_POOL, work=of_pooling)
+register("average_pool", "x", _infer_average, _average_pool, Fusion.ANCHOR,
+         "the mean of the elements under each window", attributes=_POOL | _COUNT, work=of_pooling)
+# fmt: on

@@ -29,13 +29,9 @@ def _call_seed(place: int) -> np.ndarray:
     return np.asarray(words[0])
 
 
-register(
-    "call_seed",
-    "",
-    _infer_call_seed,
-    _call_seed,
-    Fusion.OPAQUE,
-    "64 random bits, others each time",
-    attributes={"place": Attribute(Kind.INT, "which of the model's draws it is for: each has its own")},
-    varies=True,
-)
+# fmt: off
+register("call_seed", "", _infer_call_seed, _call_seed, Fusion.OPAQUE,
+         "64 random bits, others each time",
+         attributes={"place": Attribute(Kind.INT, "which of the model's draws it is for: each has its own")},
+         varies=True)
+# fmt: on

@@ -213,35 +213,16 @@ def _lstm(
     return _run(projected, (hidden, cell), lengths, direction, step)
 
 
-register(
-    "rnn",
-    "projected recurrent hidden lengths?",
-    _infer_rnn,
-    _rnn,
-    Fusion.OPAQUE,
-    "a simple recurrent layer: h' = f(projected + h · R)",
-    attributes=_COMMON | _activations("tanh"),
-    work=of_recurrence,
-)
-register(
-    "gru",
-    "projected recurrent hidden bias lengths?",
-    _infer_gru,
-    _gru,
-    Fusion.OPAQUE,
-    "gated recurrent units; a bias [directions, hidden] is added to what the state gives to the last gate",
-    attributes=_COMMON
-    | _activations("sigmoid tanh")
-    | {"reset_after": Attribute(Kind.BOOL, "the reset gate scales what the state gives, not the state", False)},
-    work=of_recurrence,
-)
-register(
-    "lstm",
-    "projected recurrent hidden cell peephole? lengths?",
-    _infer_lstm,
-    _lstm,
-    Fusion.OPAQUE,
-    "long short-term memory, with weights [directions, 3, hidden] by which gates i o f see the cell",
-    attributes=_COMMON | _activations("sigmoid tanh tanh"),
-    work=of_recurrence,
-)
+# fmt: off
+register("rnn", "projected recurrent hidden lengths?", _infer_rnn, _rnn, Fusion.OPAQUE,
+         "a simple recurrent layer: h' = f(projected + h · R)", attributes=_COMMON | _activations("tanh"),
+         work=of_recurrence)
+register("gru", "projected recurrent hidden bias lengths?", _infer_gru, _gru, Fusion.OPAQUE,
+         "gated recurrent units; a bias [directions, hidden] is added to what the state gives to the last gate",
+         attributes=_COMMON | _activations("sigmoid tanh") | {
+             "reset_after": Attribute(Kind.BOOL, "the reset gate scales what the state gives, not the state", False)},
+         work=of_recurrence)
+register("lstm", "projected recurrent hidden cell peephole? lengths?", _infer_lstm, _lstm, Fusion.OPAQUE,
+         "long short-term memory, with weights [directions, 3, hidden] by which gates i o f see the cell",
+         attributes=_COMMON | _activations("sigmoid tanh tanh"), work=of_recurrence)
+# fmt: on

@@ -521,48 +521,26 @@ def _number(text: str, dtype: DType) -> float | int:
         raise ExecutionError(f"the text {text[:60]!r} is not a {dtype.name}") from None
 
 
+# fmt: off
 register("concat_texts", "a b", _infer_concat, _concat, _OPAQUE, "each text of b behind that of a", takes_texts=True)
-register(
-    "split_texts",
-    "x",
-    _infer_split,
-    _split,
-    _OPAQUE,
-    "the parts of each text along a new axis, as many as the most has, empty texts behind; and how many there are",
-    attributes={
-        "delimiter": Attribute(Kind.STRING, "what stands between parts; white space if empty", ""),
-        "most": Attribute(Kind.INT, "how many times a text is split at most; None: as often as possible", None),
-    },
-    data_dependent=True,
-    takes_texts=True,
-)
+register("split_texts", "x", _infer_split, _split, _OPAQUE,
+         "the parts of each text along a new axis, as many as the most has, empty texts behind; and how many there are",
+         attributes={"delimiter": Attribute(Kind.STRING, "what stands between parts; white space if empty", ""),
+                     "most": Attribute(Kind.INT, "how many times a text is split at most; None: as often as possible", None)},
+         data_dependent=True, takes_texts=True)
+# fmt: on
 NORMALISING = {
     "case": Attribute(Kind.STRING, "the case that texts get", "none", choices=tuple(CASES)),
     "is_case_sensitive": Attribute(Kind.BOOL, "whether stop words are told from others by their case", False),
 }
-register(
-    "normalize_texts",
-    "x stopwords",
-    _infer_normalized,
-    _normalized,
-    _OPAQUE,
-    "the texts without stop words, in another case; an empty text if none is left",
-    attributes=NORMALISING,
-    data_dependent=True,
-    takes_texts=True,
-    recalls=True,
-)
-register(
-    "match_texts",
-    "x",
-    _infer_matched,
-    _matched,
-    _OPAQUE,
-    "whether a regular expression, of RE2's syntax, matches the whole text",
-    attributes={"expression": Attribute(Kind.STRING, "the regular expression")},
-    takes_texts=True,
-    recalls=True,
-)
+# fmt: off
+register("normalize_texts", "x stopwords", _infer_normalized, _normalized, _OPAQUE,
+         "the texts without stop words, in another case; an empty text if none is left", attributes=NORMALISING,
+         data_dependent=True, takes_texts=True, recalls=True)
+register("match_texts", "x", _infer_matched, _matched, _OPAQUE,
+         "whether a regular expression, of RE2's syntax, matches the whole text",
+         attributes={"expression": Attribute(Kind.STRING, "the regular expression")}, takes_texts=True, recalls=True)
+# fmt: on
 register(
     "tokenize_texts",
     "x expressions",
@@ -582,24 +560,12 @@ register(
     takes_texts=True,
     recalls=True,
 )
-register(
-    "hash_texts",
-    "x",
-    _infer_hash,
-    _hashes,
-    _OPAQUE,
-    "MurmurHash3 of each text's bytes in UTF-8",
-    attributes={"seed": Attribute(Kind.INT, "of the hash", 0)},
-    takes_texts=True,
-)
+# fmt: off
+register("hash_texts", "x", _infer_hash, _hashes, _OPAQUE,
+         "MurmurHash3 of each text's bytes in UTF-8", attributes={"seed": Attribute(Kind.INT, "of the hash", 0)},
+         takes_texts=True)
 register("print_numbers", "x", _infer_print, _printed, _OPAQUE, "numbers as texts", takes_texts=True, takes_bits=True)
-register(
-    "read_numbers",
-    "x",
-    _infer_read,
-    _read,
-    _OPAQUE,
-    "the numbers that texts are",
-    attributes={"dtype": Attribute(Kind.DTYPE, "their element type")},
-    takes_texts=True,
-)
+register("read_numbers", "x", _infer_read, _read, _OPAQUE,
+         "the numbers that texts are", attributes={"dtype": Attribute(Kind.DTYPE, "their element type")},
+         takes_texts=True)
+# fmt: on

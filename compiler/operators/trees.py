@@ -162,17 +162,11 @@ def _work(inputs: Sequence[TensorType], results: Sequence[TensorType], **attribu
     return rows * count * max(1, (each // max(count, 1)).bit_length())
 
 
-register(
-    "tree_ensemble",
-    "x nodes trees leaves",
-    _infer,
-    _evaluate,
-    Fusion.OPAQUE,
-    "[N, targets]: what the leaves that trees lead rows x [N, F] to weigh together; operators/trees.py tells of the tables",
-    attributes={
-        "targets": Attribute(Kind.INT, "columns of the result"),
-        "aggregate": Attribute(Kind.STRING, "what becomes of the trees' weights", "sum", AGGREGATES),
-        "nan_as_least": Attribute(Kind.BOOL, "whether some nodes take NaN as the least number", False),
-    },
-    work=_work,
-)
+# fmt: off
+register("tree_ensemble", "x nodes trees leaves", _infer, _evaluate, Fusion.OPAQUE,
+         "[N, targets]: what the leaves that trees lead rows x [N, F] to weigh together; operators/trees.py tells of the tables",
+         attributes={"targets": Attribute(Kind.INT, "columns of the result"),
+                     "aggregate": Attribute(Kind.STRING, "what becomes of the trees' weights", "sum", AGGREGATES),
+                     "nan_as_least": Attribute(Kind.BOOL, "whether some nodes take NaN as the least number", False)},
+         work=_work)
+# fmt: on

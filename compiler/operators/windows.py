@@ -61,10 +61,7 @@ class Axis:
 
 
 def axes(
-    size: Sequence[ShapeDim],
-    strides: Sequence[int] | None,
-    pads: Sequence[Dim] | None,
-    dilations: Sequence[int] | None,
+    size: Sequence[ShapeDim], strides: Sequence[int] | None, pads: Sequence[Dim] | None, dilations: Sequence[int] | None
 ) -> list[Axis]:
     """The windows along all spatial axes, checked."""
     rank = len(size)

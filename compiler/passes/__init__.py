@@ -1,4 +1,4 @@
-"""Passes: functions from module to module, each in its own file, a frozen dataclass whose fields are its options.
+"""Passes: functions from module to module, each in its own file. One with options is a frozen dataclass, whose fields they are.
 
     module = DeadCode(entries=("main",))(module)
 

@@ -19,22 +19,25 @@ from .rewriting import Rewriter, constant, rewriting
 class _Folder(Rewriter):
     def __init__(self, module: ir.Module) -> None:
         super().__init__(module)
-        self.convolutions: dict[ir.Var, ir.OperatorCall] = {}
+        self.convolutions: dict[ir.Var, ir.Binding] = {}
 
     def call(self, binding: ir.Binding, call: ir.OperatorCall) -> Iterable[ir.Binding]:
         if call.operator == "conv":
-            self.convolutions[binding.var] = call
+            self.convolutions[binding.var] = binding
         if call.operator != "batch_normalization":
             return (binding,)
         if not all(isinstance(arg, ir.Constant) for arg in call.args[1:]):
             return (binding,)
         scale, shift = _scale_and_shift(call)
         x = call.args[0]
-        conv = self.convolutions.get(x) if self.uses[x] == 1 else None  # type: ignore[arg-type]
-        if conv is not None and all(isinstance(arg, ir.Constant) for arg in conv.args[1:]):
-            folded = _fold_into(conv, scale, shift)
+        before = self.convolutions.get(x) if self.uses[x] == 1 else None  # type: ignore[arg-type]
+        conv = before.value if before is not None else None
+        if isinstance(conv, ir.OperatorCall) and all(isinstance(arg, ir.Constant) for arg in conv.args[1:]):
+            assert before is not None
+            origin = " + ".join(dict.fromkeys(filter(None, (before.origin, binding.origin))))
+            folded = dataclasses.replace(binding, value=_fold_into(conv, scale, shift), origin=origin)
             self.convolutions[binding.var] = folded
-            return (dataclasses.replace(binding, value=folded),)
+            return (folded,)
         return _multiply_and_add(binding, x, scale, shift)
 
 

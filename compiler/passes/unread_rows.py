@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple, Union
 
 import numpy as np
@@ -23,7 +22,7 @@ from .. import ir
 from ..ir.analysis import atoms_in
 from ..operators.shapes import is_unknown
 from ..operators.table import Fusion, lookup
-from .rewriting import Emitter, constant, order_of, tensor_type
+from .rewriting import Emitter, constant, order_of, rewriting, tensor_type
 
 _PRODUCTS = frozenset({"matmul", "matmul_integer", "matmul_dequantized"})
 _SOFTMAX = frozenset({"softmax", "log_softmax"})  # over one axis; normalisations of layers, over one and all behind it
@@ -49,14 +48,6 @@ class _All:
 
 _ALL = _All()
 _Read = Union[_Rows, _All]
-
-
-@dataclass(frozen=True)
-class UnreadRows:
-    name: str = "unread_rows"
-
-    def __call__(self, module: ir.Module) -> ir.Module:
-        return _Narrower(module).run()
 
 
 class _Narrower(Emitter):
@@ -224,3 +215,6 @@ def _axes(call: ir.OperatorCall, var: ir.Var, axis: int) -> list[int | None] | N
             return None
         places.append(None if is_same else at)
     return places if any(place is not None for place in places) else None
+
+
+UnreadRows = rewriting("unread_rows", _Narrower)

@@ -6,11 +6,11 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from treadle.compiler.ir.evaluate import evaluate
 from treadle.compiler.ir.infer import infer_types
-from treadle.compiler.ir.structure import structurally_equal
 from treadle.compiler.ir.text import parse_module, print_module
 from treadle.vm.values import DataValue
 
 from .programs import Program, programs
+from .structure import structurally_equal
 
 examples = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 

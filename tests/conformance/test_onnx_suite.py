@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from treadle.tools.dev.conformance import cases, check
-from treadle.tools.dev.onnx_backend import run
+from treadle.tools.dev.conformance import cases
+
+from .backend import run
+from .judging import check
 
 CASES = cases()
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(120)]

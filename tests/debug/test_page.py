@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import treadle
-from treadle.tools.dev.planted import PAGE, WRONG_ROWS, model, page, with_wrong_kernel, without_numbers
+from treadle.tools.dev.derive.pages import without_numbers
+from treadle.tools.dev.planted import PAGE, WRONG_ROWS, model, page, with_wrong_kernel
 
 
 def test_the_page_shows_what_its_commands_print() -> None:

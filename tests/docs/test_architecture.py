@@ -170,7 +170,7 @@ def test_what_no_text_tells_is_known() -> None:
 
 def test_no_modules_import_one_another() -> None:
     """A third module has what two need of each other, or one of them is handed it."""
-    assert sources.circles(path for folder in rows() for path in modules(folder)) == []
+    assert sources.circle(path for folder in rows() for path in modules(folder)) == []
 
 
 def test_no_file_is_longer_than_700_lines_and_no_folder_has_more_than_40() -> None:
@@ -197,7 +197,8 @@ def test_imports_within_functions_and_for_type_checkers_make_circles(tmp_path: P
     }
     for path, text in files.items():
         (tmp_path / path).write_text(text)
-    assert sources.circles(files, tmp_path) == [["a.py", "b.py", "c.py"]]
+    assert sources.circle(files, tmp_path) == ["a.py", "b.py", "c.py"]
+    assert sources.circle(["d.py", "e.py"], tmp_path) == []
 
 
 def test_imports_of_all_kinds_count(tmp_path: Path) -> None:

@@ -41,8 +41,8 @@ def test_an_engine_that_fails_is_a_result() -> None:
 
 def test_other_infinities_than_the_reference_has_are_infinite_errors() -> None:
     wanted = np.array([1.0, np.inf, np.nan])
-    assert accuracy._errors([wanted.astype(np.float32)], [wanted]) == (0, 0)
-    assert accuracy._errors([np.float32([1, np.inf, 0])], [wanted]) == (np.inf, np.inf)
+    assert accuracy.errors_of([wanted.astype(np.float32)], [wanted]) == (0, 0)
+    assert accuracy.errors_of([np.float32([1, np.inf, 0])], [wanted]) == (np.inf, np.inf)
 
 
 def test_a_model_in_float64_has_no_float32() -> None:

@@ -68,6 +68,16 @@ def test_a_text_of_the_ir_can_be_compiled(folder: Path, capsys: pytest.CaptureFi
     assert capsys.readouterr().out == "y: float32[2] [2., 4.]\n"
 
 
+def test_a_program_becomes_an_onnx_file(folder: Path, capsys: pytest.CaptureFixture) -> None:
+    text, written = folder / "written.ir", folder / "written.onnx"
+    text.write_text("func @main(x: float32[n]) -> float32[n] {\n  y = exp(x)\n  y\n}\n")
+    assert main(["to-onnx", str(text), "-o", str(written), "--opset", "13"]) == 0
+    assert re.fullmatch(rf"{written}: 1 nodes, opset 13, \d+ B\n", capsys.readouterr().out)
+    assert main(["run", str(written), "--input", "x=2xf32=0"]) == 0
+    assert main(["to-onnx", str(folder / "add.trdl"), "-o", str(written)]) == 2
+    assert "executable, which to-onnx does not take" in capsys.readouterr().err
+
+
 def test_results_can_be_saved_and_compared(folder: Path, capsys: pytest.CaptureFixture) -> None:
     inputs = ["--input", "x=3x2xf32=random:1", "--input", "w=random:2"]
     assert run(folder, *inputs, "--output", f"y=@{folder}/y.npy") == 0
@@ -277,7 +287,7 @@ def test_help_lists_each_command_once_by_group(capsys: pytest.CaptureFixture) ->
     assert main(["--help"]) == 0
     parts = re.split(r"^(\S.*):$", capsys.readouterr().out, flags=re.MULTILINE)
     listed = {
-        title: re.findall(r"^  (\w+)  ", text, re.MULTILINE)
+        title: re.findall(r"^  ([\w-]+)  ", text, re.MULTILINE)
         for title, text in zip(parts[1::2], parts[2::2], strict=True)
     }
     del listed["options"]

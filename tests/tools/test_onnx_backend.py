@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from onnx import parser
 from treadle.formats.messages.errors import UnsupportedOperatorError
-from treadle.tools.dev.onnx_backend import run
+
+from ..conformance.backend import run
 
 
 def saved(folder: Path, text: str) -> str:

@@ -13,6 +13,7 @@ from treadle.compiler.onnx.schemas import is_known
 from treadle.formats.messages.errors import UnsupportedOperatorError
 from treadle.tools import operators
 from treadle.tools.cli import main
+from treadle.tools.dev.derive.operators import measured
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17, "own" : 3]>'
 
@@ -116,6 +117,4 @@ def test_one_outside_of_loops_is_none_to_warn_of(recwarn: pytest.WarningsRecorde
 @pytest.mark.slow
 def test_what_was_tried_is_fresh() -> None:
     found = json.loads(operators.FOUND.read_text(encoding="utf-8"))
-    assert operators.measured() == found, (
-        "run python -m treadle.tools.operators, then python -m treadle.tools.dev.derive.docs"
-    )
+    assert measured() == found, "run python -m treadle.tools.dev.derive.operators, then … .docs"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import socket
 import threading
 
-import numpy as np
 import pytest
-from treadle.tools.dev.bench.serving import http_client
+from treadle.errors import TreadleError
+from treadle.tools.dev.bench.throughput import HttpClient
 
 
 @pytest.mark.parametrize("sent", [b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf"])
@@ -23,8 +23,8 @@ def test_a_connection_that_the_server_closes_is_an_error(sent: bytes) -> None:
         thread = threading.Thread(target=answer, daemon=True)
         thread.start()
         with (
-            http_client(server.getsockname()[1], np.zeros((1, 4), np.float32)) as call,
-            pytest.raises(ConnectionError, match="the server has closed the connection"),
+            HttpClient(server.getsockname()[1], b"GET / HTTP/1.1\r\n\r\n") as client,
+            pytest.raises(TreadleError, match="the server has closed the connection"),
         ):
-            call()
+            client.call()
         thread.join()

@@ -61,6 +61,13 @@ def test_a_size_that_is_not_known_is_any_or_has_a_name(batch: object) -> None:
         np.testing.assert_array_equal(machine.run(X[:rows]).numpy(), EXPECTED[: 3 * rows])
 
 
+def test_a_shape_may_have_another_rank_than_the_models() -> None:
+    source = model()
+    module, _ = relay.frontend.from_onnx(source, {"x": (5, 2, 4)})
+    assert [str(param.type_annotation) for param in module["main"].params] == ["Tensor[(5, 2, 4), float32]"]
+    assert len(source.graph.input[0].type.tensor_type.shape.dim) == 2
+
+
 def test_relax_takes_models_too() -> None:
     module = relax.frontend.onnx.from_onnx(model(), {"x": (2, 4)}, keep_params_in_input=True)
     module, params = relax.frontend.detach_params(module)
@@ -72,13 +79,13 @@ def test_relax_takes_models_too() -> None:
 
 def test_models_are_shown_and_bound_and_passes_leave_them_as_they_are() -> None:
     module, params = relay.frontend.from_onnx(model(), {"x": (2, 4)}, freeze_params=False)
-    assert "matmul(x" in str(module)
+    assert "nn.matmul(%x, %w" in str(module)
     assert str(module["main"].checked_type.ret_type) == "Tensor[(6, 1), float32]"
     assert [param.name_hint for param in module["main"].params] == ["x", "w", "one"]
     bound = relay.build_module.bind_params_by_name(module["main"], params)
     assert [param.name_hint for param in bound.params] == ["x"]
     passes = [relay.transform.InferType(), relay.transform.FoldConstant()]
-    assert tvm.transform.Sequential(passes)(module)["main"].function is module["main"].function
+    assert tvm.transform.Sequential(passes)(module)["main"].source is module["main"].source
     graph = relax.frontend.onnx.from_onnx(model(), {"x": (2, 4)})
     assert 'def main(x: R.Tensor((2, 4), dtype="float32"))' in str(graph)
     assert tvm.transform.Sequential([relax.transform.LegalizeOps(), relax.get_pipeline("zero")])(graph) is graph

@@ -24,6 +24,16 @@ def function(name: str = "x", factor: float = 2.0, shape: tuple = (2, 3)) -> rel
     return relay.Function([x], relay.nn.relu(x * relay.const(factor)))
 
 
+def test_calls_of_functions_differ_by_type_arguments_and_types_by_kinds() -> None:
+    f, x = relay.var("f"), relay.var("x")
+    calls = [relay.Call(f, [x], type_args=[relay.scalar_type(dtype)]) for dtype in ("float32", "float32", "int32")]
+    assert [structural_equal(calls[0], each) for each in calls] == [True, True, False]
+    assert structural_hash(calls[0]) == structural_hash(calls[1])
+    variables = [relay.TypeVar("v", kind) for kind in (relay.TypeKind.Type, relay.TypeKind.ShapeVar)]
+    kinds = [relay.FuncType([], each, [each]) for each in variables]
+    assert kinds[0] != kinds[1]
+
+
 @pytest.mark.parametrize(
     ("other", "is_equal"),
     [

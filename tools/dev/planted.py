@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import re
 import shlex
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from onnx import TensorProto, helper, numpy_helper
 
 from ...compiler.driver import compile
 from ...compiler.targets.cpu.target import host
@@ -24,6 +22,7 @@ from ...formats.executable import Executable
 from ...formats.program import NativeKernel
 from ...native import platform
 from ...vm.library import definition_key
+from .derive.pages import reading
 
 if TYPE_CHECKING:
     import onnx
@@ -37,8 +36,6 @@ _NO_RECORD = b"-"  # too short for a kernel's record: as if there were none
 def model(*, wrong_weight: bool = False, nan: bool = False, rows: int = 4) -> onnx.ModelProto:
     """Twenty blocks of a product, a bias, an activation, a scale, and a sum with the input. `wrong_weight`: one element of
     one product's weights has the wrong sign. `nan`: one block takes the root of what may be negative."""
-    from onnx import TensorProto, helper, numpy_helper
-
     rng = np.random.default_rng(1)
     nodes, weights, x = [], [], "x"
 
@@ -102,15 +99,14 @@ def write(folder: Path) -> None:
 
 PAGE = Path(__file__).parents[2] / "docs" / "debugging.md"
 _BLOCK = re.compile(r"```console\n\$ treadle ([^\n]*)\n(.*?)```", re.DOTALL)
-_NUMBER = re.compile(r"-?\d+(\.\d+)*(e-?\d+)?")
 
 
 def page(text: str) -> str:
     """The page with what its commands print now, in a folder of the planted models."""
     from ..cli import main
 
-    with tempfile.TemporaryDirectory() as name, _inside(name):
-        write(Path(name))
+    with reading() as run:
+        write(run.folder)
 
         def shown(found: re.Match) -> str:
             printed = io.StringIO()
@@ -119,21 +115,6 @@ def page(text: str) -> str:
             return f"```console\n$ treadle {found[1]}\n{printed.getvalue()}```"
 
         return _BLOCK.sub(shown, text)
-
-
-@contextlib.contextmanager
-def _inside(folder: str) -> Iterator[None]:
-    before = os.getcwd()
-    os.chdir(folder)
-    try:
-        yield
-    finally:
-        os.chdir(before)
-
-
-def without_numbers(text: str) -> str:
-    """Rounding, versions and times differ from machine to machine, and with the widths of numbers those of columns."""
-    return re.sub(" +", " ", _NUMBER.sub("#", text))
 
 
 if __name__ == "__main__":

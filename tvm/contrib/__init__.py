@@ -2,7 +2,7 @@
 
 from .._lazy import lazy
 
-_OWN = "cc cuda_graph dlpack download debugger graph_executor tar tvmjs utils"
+_OWN = "cc cuda_graph dlpack download debugger graph_executor tar target tvmjs utils"
 
 _OTHERS = {"factory": "..graphs.factory", "graph_runtime": ".graph_executor", "util": ".utils"}
 

@@ -18,11 +18,15 @@ from typing import Any
 import numpy as np
 
 from ...formats import limits
-from ...formats.dims import SymbolicDim, named
+from ...formats.constants import constant_type
+from ...formats.dims import SymbolicDim, is_variable, named, parse
 from ...formats.messages.errors import FormatError, LimitError, ParseError
-from ...formats.param_dict import TensorReader, tensor_pieces
+from ...formats.param_dict import ELEMENT_TYPES, TensorReader, tensor_pieces
+from ...formats.text.notation import Scanner, print_tensor, scan_tensor, scan_tensor_type
 
 CONSTANT = "relay.Constant"
+DIMENSION = "treadle.Dim"  # an expression of dimensions, as text
+TENSOR = "treadle.Tensor"  # one of an element type that TVM's files lack, as text
 VARIABLES = ("tir.SizeVar", "tir.Var")
 VERSION = "0.14.0"  # of TVM, whose layout is written
 
@@ -38,6 +42,7 @@ def dump(lists: Mapping[str, Sequence[np.ndarray | SymbolicDim]]) -> str:
     """The text of lists of tensors and of dimensions' variables by their kinds. Raises FormatError."""
     nodes: list[dict[str, Any]] = [{"type_key": ""}]
     tensors: list[str] = []
+    places: dict[int, int] = {}  # of tensors, by identity
 
     def add(node: dict[str, Any]) -> int:
         nodes.append(node)
@@ -50,9 +55,18 @@ def dump(lists: Mapping[str, Sequence[np.ndarray | SymbolicDim]]) -> str:
         root["data"].append(add({"type_key": "Array", "data": members}))
         for value in values:
             if isinstance(value, np.ndarray):
-                tensors.append(base64.b64encode(b"".join(map(bytes, tensor_pieces("a constant", value)))).decode())
-                fields = {"_checked_type_": "0", "data": str(len(tensors) - 1), "span": "0", "virtual_device_": "0"}
+                if value.dtype.name not in ELEMENT_TYPES:
+                    members.append(
+                        add({"type_key": TENSOR, "repr_str": f"{constant_type(value)} {print_tensor(value)}"})
+                    )
+                    continue
+                if id(value) not in places:
+                    places[id(value)] = len(tensors)
+                    tensors.append(base64.b64encode(b"".join(map(bytes, tensor_pieces("a constant", value)))).decode())
+                fields = {"_checked_type_": "0", "data": str(places[id(value)]), "span": "0", "virtual_device_": "0"}
                 members.append(add({"type_key": CONSTANT, "attrs": fields}))
+            elif not is_variable(value):
+                members.append(add({"type_key": DIMENSION, "repr_str": str(value)}))
             else:
                 name = add({"type_key": "runtime.String", "repr_str": str(value)})
                 fields = {"dtype": "int32", "name": str(name), "span": "0", "type_annotation": "0"}
@@ -75,6 +89,12 @@ def load(text: str) -> dict[str, list[np.ndarray | SymbolicDim | UnknownNode]]:
     if len(keys) != len(data):
         raise FormatError(f"metadata: {len(keys)} keys and {len(data)} lists")
     return {str(key): reader.members(number) for key, number in zip(keys, data, strict=True)}
+
+
+def _tensor_of(text: str) -> np.ndarray:
+    """`string[2] ["a", "b"]` as an array. Raises ParseError."""
+    scanner = Scanner(text)
+    return scan_tensor(scanner, scan_tensor_type(scanner))
 
 
 class _Reader:
@@ -117,6 +137,12 @@ class _Reader:
     def value(self, number: int) -> Any:
         node = self.node(number)
         kind, fields = str(node.get("type_key")), node.get("attrs")
+        if kind in (DIMENSION, TENSOR):
+            text = str(node.get("repr_str"))
+            try:
+                return parse(text) if kind == DIMENSION else _tensor_of(text)
+            except ParseError as error:
+                raise FormatError(f"metadata: node {number}: {error.message}") from None
         if not isinstance(fields, dict):
             return UnknownNode(kind)
         if kind == CONSTANT:

@@ -20,6 +20,7 @@ _NAMES = {
     "..relay.module": "IRModule",
     "..relay.expr": "BaseFunc GlobalVar Op RelayExpr SourceName Span",
     "..relay.ty": "FuncType GlobalTypeVar IncompleteType TensorType TupleType Type TypeCall TypeKind TypeVar",
+    "..relay.op.table": "register_op_attr",
     "..tir": "FloatImm IntImm",
     "..relay.structural": "get_first_structural_mismatch",
     "..relax.module": "DummyGlobalInfo VDevice",

@@ -13,7 +13,6 @@ from ...compiler.driver import bind_parameters
 from ...formats.messages.errors import CheckError
 from .._lazy import lazy
 from ..relay.build_module import array_of
-from ..relay.transform import kept
 from ..transform import ModulePass, Pass, PassInfo, Sequential
 from . import passes
 from .expr import Function
@@ -45,6 +44,17 @@ _MISSING = """
     ToMixedPrecision TopologicalSort UpdateParamStructInfo UpdateVDevice
 """
 _WHY = "the pass is not here; treadle.compile and relax.build fold, lay out and fuse programs themselves"
+
+
+def kept(name: str) -> Callable[..., Pass]:
+    """TVM's pass of that name, which gives the module as it is."""
+
+    def make(*args: Any, **kwargs: Any) -> Pass:
+        return ModulePass(PassInfo(0, name), lambda module, _: module)
+
+    make.__name__ = make.__qualname__ = name
+    make.__doc__ = f"TVM's pass {name}: the module as it is; see the module's docstring."
+    return make
 
 
 def _over_functions(name: str, change: Callable[[Function], Function]) -> Callable[..., Pass]:

@@ -22,7 +22,7 @@ _OTHERS = {
 
 _NAMES = {
     ".ty": """
-        Any FuncType GlobalTypeVar IncompleteType TensorType TupleType Type TypeCall TypeKind TypeVar scalar_type
+        Any FuncType GlobalTypeVar IncompleteType TensorType TupleType Type TypeCall TypeKind TypeRelation TypeVar scalar_type
     """,
     ".expr": """
         Call Constant Expr ExprWithOp Function GlobalVar If Let RefCreate RefRead RefWrite RelayExpr SourceName Span Tuple

@@ -25,7 +25,7 @@ from ..runtime.executable import Executable as VMExecutable
 from ..runtime.vm import VirtualMachine as RelayMachine
 from ..transform import PassContext
 from .expr import Constant, Expr, Function, GlobalVar, as_expr
-from .module import IRModule, LibraryFunction, as_module
+from .module import IRModule, as_module
 from .rewrite import bind, substitute
 from .transform import build_config
 from .visit import free_vars, postorder
@@ -56,16 +56,23 @@ def check_target(target: Any) -> None:
 
 def bind_params_by_name(function: Any, params: Mapping[str, Any]) -> Any:
     """The function with parameters replaced by constants. Names that it lacks are told, and left out."""
-    by_name = {param.name_hint: param for param in function.params}
-    named = [param.name_hint for param in function.params]
+    named = names_of(function)
     if several := [name for name in params if named.count(name) > 1]:
         raise CompileError(f"bind_params_by_name: the function has several parameters of the name {', '.join(several)}")
-    if unknown := [name for name in params if name not in by_name]:
+    if unknown := [name for name in params if name not in named]:
         warnings.warn(f"the function has no parameters {', '.join(unknown)}; they are left out", stacklevel=3)
-    arrays = {name: array_of(value) for name, value in params.items() if name in by_name}
-    if isinstance(function, LibraryFunction):
-        return function.bound(arrays)
+    arrays = {name: array_of(value) for name, value in params.items() if name in named}
+    if function.source is not None:
+        return function.source.bound(arrays)
+    by_name = {param.name_hint: param for param in function.params}
     return substitute(function, {by_name[name]: Constant(array) for name, array in arrays.items()})
+
+
+def names_of(function: Any) -> list[str]:
+    """The names of a function's parameters; an imported one is not looked into."""
+    if function.source is not None:
+        return [param.name for param in function.source.function.params]
+    return [param.name_hint for param in function.params]
 
 
 def with_known_params(module: IRModule, params: Mapping[str, Any] | None) -> tuple[ir.Module, dict[str, np.ndarray]]:
@@ -92,11 +99,16 @@ def compiled_ir(module: ir.Module, params: Mapping[str, np.ndarray], **options: 
 
 
 def optimize(mod: Any, target: Any = None, params: Mapping[str, Any] | None = None) -> tuple[IRModule, dict]:
-    """The module, parameters bound, and an empty dict: what follows is done by Treadle's passes when it is compiled."""
+    """The module, parameters bound, after the passes that the context requires, and an empty dict: what follows is done by
+    Treadle's passes when it is compiled."""
+    from . import transform
+
     check_target(target)
     module = as_module(mod).shallow_copy()
     if params:
         module["main"] = bind_params_by_name(module["main"], params)
+    for name in PassContext.current().required_pass:
+        module = getattr(transform, name)()(module)
     return module, {}
 
 
@@ -225,7 +237,7 @@ class Executor:
         expr = as_expr(expr)
         if isinstance(expr, GlobalVar):
             function = self.mod[expr]
-            if not isinstance(function, Function):
+            if function.source is not None and function.source.function.is_generic:
                 raise ArgumentError(f"{expr.name_hint} is generic; call it in a function with types")
             return self._callable(self._with_main(function), function, params)
         if binds:
@@ -245,16 +257,26 @@ class Executor:
     def _callable(self, module: IRModule, function: Any, params: Mapping[str, Any] | None) -> Callable[..., Any]:
         fixed = {**self.params, **(params or {})}
         executable = compiled(module, self.target, fixed)
-        free = [param.name_hint for param in function.params if param.name_hint not in fixed]
+        free = [name for name in names_of(function) if name not in fixed]
         types, of_kind = executable.function("main").type.params, _of_kind if self.converts else lambda value, _: value
         main = VirtualMachine(executable).converting(
             "main", lambda values: [of_kind(argument(*each), each[1]) for each in zip(values, types, strict=True)]
         )
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            return wrapped(main(*bound_arguments(free, args, kwargs)))
+            return self._given_out(main(*bound_arguments(free, args, kwargs)))
 
         return call
+
+    def _given_out(self, result: Any) -> Any:
+        return wrapped(result)
+
+
+class GraphExecutor(Executor):
+    """Evaluates as the graph executor does, which gives several results as a list."""
+
+    def _given_out(self, result: Any) -> Any:
+        return list(map(self._given_out, result)) if isinstance(result, tuple) else wrapped(result)
 
 
 def _of_kind(value: Any, type_: Any) -> Any:
@@ -306,7 +328,7 @@ def create_executor(
     ctx: Any = None,
 ) -> Executor:
     """What evaluates programs at once. There is one machine, so the kinds "vm", "graph", "debug" and "aot" differ in their class
-    alone. `ctx` is what `device` was called before 0.8.
+    alone, and "graph" and "aot" give several results as a list. `ctx` is what `device` was called before 0.8.
 
     Raises RuntimeError for another kind, ArgumentError for a device or target that does not exist.
     """
@@ -317,4 +339,5 @@ def create_executor(
         raise RuntimeError(f"unknown execution strategy: {kind}; there are {', '.join(_KINDS)}")
     if kind == "vm":
         return VMExecutor(IRModule() if mod is None else mod, device, target, params)
-    return Executor(mod, device, target, params)
+    made = GraphExecutor if kind in ("graph", "aot") else Executor
+    return made(mod, device, target, params)

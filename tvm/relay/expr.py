@@ -54,6 +54,7 @@ class Expr(Object):
     __floordiv__, __mod__ = _calls("floor_divide"), _calls("mod")
     __lt__, __le__, __gt__, __ge__ = _calls("less"), _calls("less_equal"), _calls("greater"), _calls("greater_equal")
     span: object = None
+    place: int | None = None  # in the order of a text or a model, where it is of one
 
     def __neg__(self) -> Expr:
         return OPERATOR_CALLS["negative"](self)
@@ -90,11 +91,21 @@ ExprWithOp = Expr
 
 
 class Constant(Expr):
-    """A tensor known now."""
+    """A tensor known now. A scalar with a place is one that is used in several."""
 
     def __init__(self, data: Any, span: object = None) -> None:
         self._tensor = data if hasattr(data, "numpy") else None
-        array = np.array(data.numpy() if hasattr(data, "numpy") else data)
+        self._hold(np.array(data.numpy() if hasattr(data, "numpy") else data))
+
+    @classmethod
+    def of(cls, array: np.ndarray) -> Constant:
+        """The constant of an array that nobody changes, which is not copied."""
+        made = cls.__new__(cls)
+        made._tensor = None
+        made._hold(array.view() if array.flags.writeable else array)
+        return made
+
+    def _hold(self, array: np.ndarray) -> None:
         array.flags.writeable = False
         self.array = array
         self._known_type = ty.TensorType(array.shape, DType.of(array.dtype).name)
@@ -149,6 +160,20 @@ class Op(Expr):
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self._attributes: dict[str, Any] = {}  # what passes ask for: rules, and whether a compiler takes it
+
+    def get_attr(self, attr_name: str) -> Any:
+        """An attribute for passes, or None."""
+        return self._attributes.get(attr_name)
+
+    def has_attr(self, attr_name: str) -> bool:
+        return attr_name in self._attributes
+
+    def set_attr(self, attr_name: str, value: Any, plevel: int = 10) -> None:
+        self._attributes[attr_name] = value
+
+    def reset_attr(self, attr_name: str) -> None:
+        self._attributes.pop(attr_name, None)
 
     @staticmethod
     def get(name: str) -> Op:
@@ -280,7 +305,7 @@ class If(Expr):
         self.cond, self.true_branch, self.false_branch = as_expr(cond), as_expr(true_branch), as_expr(false_branch)
 
 
-_numbers = itertools.count()
+next_place = itertools.count(1).__next__  # of an expression that a text or a model has next
 
 
 class Function(Expr):
@@ -301,6 +326,28 @@ class Function(Expr):
                 raise TypeError(f"Function: expected variables as parameters, got a {type(param).__name__}")
         self.type_params, self.attrs = tuple(type_params or ()), Attrs(attrs or {})
 
+    _make: Callable[[], Function]
+    source: Any = None  # Treadle's form, of one that a frontend read; see `raising.py`
+
+    @classmethod
+    def later(cls, source: Any, make: Callable[[], Function]) -> Function:
+        """A function that is made when somebody asks for a part of it; until then it is its source alone."""
+        function = cls.__new__(cls)
+        function.source, function._make = source, make
+        return function
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _FUNCTION_FIELDS or "_make" not in self.__dict__:
+            raise AttributeError(f"a function of Relay has no attribute {name!r}")
+        self.__dict__.update(vars(self.__dict__.pop("_make")()))
+        return getattr(self, name)
+
+    @property
+    def checked_type(self) -> Type:
+        """The type that inference found; of an imported function it is known. Raises ValueError before."""
+        self.body  # noqa: B018
+        return super().checked_type
+
     def with_attr(self, key: str | Mapping[str, Any], value: Any = None) -> Function:
         """The function with one attribute more, or several."""
         more = key if isinstance(key, Mapping) else {key: value}
@@ -313,22 +360,32 @@ class Function(Expr):
         return Function(self.params, self.body, self.ret_type, self.type_params, rest)
 
 
+_FUNCTION_FIELDS = ("params", "body", "ret_type", "type_params", "attrs")
 BaseFunc = Function
 
 
-class RefCreate(Expr):
-    """Not supported: Treadle's programs have no memory that changes."""
+class _OfReferences(type):
+    """`RefCreate(x)` is a call of the operator `ref`, which `isinstance` knows again."""
 
-    def __init__(self, *args: object) -> None:
-        raise NotImplementedError(f"relay.{type(self).__name__}: programs here have no references; pass values instead")
+    operator: str
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, Call) and isinstance(instance.op, Op) and instance.op.name == cls.operator
+
+    def __call__(cls, *args: Any) -> Any:
+        return OPERATOR_CALLS[cls.operator](*args)
 
 
-class RefRead(RefCreate):
-    pass
+class RefCreate(metaclass=_OfReferences):
+    operator = "ref"
 
 
-class RefWrite(RefCreate):
-    pass
+class RefRead(metaclass=_OfReferences):
+    operator = "ref_read"
+
+
+class RefWrite(metaclass=_OfReferences):
+    operator = "ref_write"
 
 
 def as_expr(value: Any) -> Expr:
@@ -365,8 +422,8 @@ _DEFAULTS = {"float64": "float32", "int64": "int32"}
 
 
 def const(value: Any, dtype: str | None = None, span: object = None) -> Constant:
-    """A constant: of Python numbers and lists, float64 becomes float32 and int64 int32 unless a type is given."""
-    if not dtype and isinstance(value, (bool, int, float, list, tuple)):
+    """A constant: of numbers, lists and NumPy's arrays, float64 becomes float32 and int64 int32 unless a type is given."""
+    if not dtype and isinstance(value, (bool, int, float, list, tuple, np.ndarray, np.generic)):
         array = np.array(value)
         dtype = _DEFAULTS.get(array.dtype.name, array.dtype.name)
     elif hasattr(value, "numpy"):

@@ -390,7 +390,7 @@ func @nat_iterate(f: fn(a) -> a, num: nat) -> fn(a) -> a {
 """
 
 # file → its text, behind that of the ones that it needs
-LIBRARIES = {"prelude.rly": (_PRELUDE,), "nat.rly": (_PRELUDE, _NAT)}
+LIBRARIES = {"prelude.rly": (_PRELUDE,), "nat.rly": (_PRELUDE, _NAT), "core.rly": ("",)}
 
 
 @functools.cache

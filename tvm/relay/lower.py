@@ -7,12 +7,14 @@ from around it are parameters more.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...compiler import ir
 from ...compiler.builder import programs
+from ...compiler.builder.control import loop as while_
 from ...compiler.builder.programs import Expression, FunctionExpression
 from ...compiler.ir.analysis import called
 from ...compiler.ir.infer import infer_types
@@ -21,12 +23,16 @@ from ...formats import types
 from ...formats.messages.errors import InferenceError
 from . import adt, ty
 from .expr import Call, Constant, Expr, Function, GlobalVar, If, Let, Op, Tuple, TupleGetItem, Var
-from .op.table import TABLE, fresh_dim, naming_dims
+from .external import handed_over
+from .loops import WhileLoop, while_loop_of
+from .op.references import CREATE, READ, WRITE, Cell
+from .op.table import ROWS, fields_of, fresh_dim, naming_dims
 from .op.weight_types import weight_types
 from .ty import to_type
-from .visit import Walk, free_vars, global_vars, run
+from .visit import Walk, children, free_vars, global_vars, postorder, run
 
 Environment = dict[Var, Expression]
+RESULTS = "output_tensor_names"  # the attribute of a function that has the names of its results, as in TVM's frontends
 
 
 @dataclass(eq=False)
@@ -94,6 +100,36 @@ class Lowering:
         return name
 
 
+def declared(type_: types.Type | None) -> types.Type | None:
+    """The type of data that a variable is declared to have, which inference may find a part of; None for other types, and for
+    one with type variables."""
+    parts = [] if type_ is None else list(types.types_in(type_))
+    is_generic = any(isinstance(each, types.TypeVariable) for each in parts)
+    return type_ if not is_generic and any(isinstance(each, types.DataType) for each in parts) else None
+
+
+def _unpacked(args: Sequence[Expr]) -> Expr | None:
+    """The tuple whose fields these are, in order; None for any others."""
+    items = [each for each in args if isinstance(each, TupleGetItem)]
+    is_one = items and len(items) == len(args) and all(each.tuple_value is items[0].tuple_value for each in items)
+    in_order = [each.index for each in items] == list(range(len(args)))
+    whole = items[0].tuple_value if is_one and in_order else None
+    type_ = whole._checked_type if whole is not None else None
+    return whole if isinstance(type_, ty.TupleType) and len(type_.fields) == len(args) else None
+
+
+def _behind(result: Expression, placed: Sequence[Expression]) -> Expression:
+    """The result of a block that others are computed in too."""
+    if not placed:
+        return result
+    return Expression(operands=(result, *placed), type=result.type, fields=result.fields, name=result.name)
+
+
+def _origin(expr: Expr) -> str:
+    """What a text or a model calls the node that an expression is of."""
+    return getattr(getattr(expr.span, "source_name", None), "name", "")
+
+
 def _signature(params: Sequence[types.Type | None], result: types.Type | None) -> types.FunctionType | None:
     return None if result is None or None in params else types.FunctionType(tuple(params), result)  # type: ignore[arg-type]
 
@@ -121,6 +157,15 @@ def _unique(names: Sequence[str]) -> list[str]:
     return made
 
 
+def _type_variables(args: Sequence[Expression], expected: Iterable[types.Type | None]) -> None:
+    """Gives variables without a type the one that what they are handed to says, if it is not generic."""
+    for arg, type_ in zip(args, expected, strict=False):
+        if arg.type is not None or not isinstance(arg.atom, ir.Var) or type_ is None:
+            continue
+        if not any(isinstance(each, types.TypeVariable) for each in leaves(type_)):
+            arg.atom, arg.type = ir.Var(arg.atom.name, type_), type_
+
+
 class _Body:
     """Lowers the expressions of one function. What an expression became is remembered: what is shared stays shared."""
 
@@ -130,14 +175,25 @@ class _Body:
         self.locals: dict[Var, _Local] = {}
         self.known: dict[int, Expression] = {}
         self.kept: list[Expr] = []
+        self.root: Expr | None = None  # the function's body, where all of it is known
+        self.uses: Counter[int] = Counter()  # of expressions in it, by identity, once somebody asks
+        self.cells: list[Cell] = []  # references that were made
+        self.depth = 0  # functions around what is lowered
 
-    def closure(self, source: Function, name: str = "") -> Walk:
+    def closure(self, source: Function, name: str = "", args: Sequence[Expression] = ()) -> Walk:
+        """The function. `args` are what it is called with: parameters without a type have theirs."""
         names = _unique([param.name_hint for param in source.params])
         names_dims = self.module.names_dims and bool(name)
         pairs = zip(source.params, names, strict=True)
         params = [variable(param, each, names_dims, not name) for param, each in pairs]
+        for param, arg in zip(params, args, strict=False):
+            if param.type is None and isinstance(param.atom, ir.Var):
+                param.atom, param.type = ir.Var(param.atom.name, arg.type), arg.type
         self.variables.update(zip(source.params, params, strict=True))
+        self.root = source.body if name else self.root
+        self.depth += 1
         body = yield self.lower(source.body)
+        self.depth -= 1
         result = to_type(source.ret_type)
         if not name and result is not None and any(isinstance(each, types.TypeVariable) for each in leaves(result)):
             result = None
@@ -147,6 +203,9 @@ class _Body:
         found = self.known.get(id(expr))
         if found is None:
             found = yield self._make(expr)
+            if expr.place is not None and found.place is None:
+                found.place = expr.place
+                found.origin = _origin(expr)
             self.known[id(expr)] = self.module.expressions[id(expr)] = found
             self.kept.append(expr)  # so that no other object takes its identity
             self.module._kept.append(expr)
@@ -177,7 +236,8 @@ class _Body:
         yield
 
     def constant(self, expr: Constant) -> Walk:
-        return programs.constant(expr.array)
+        atom = ir.Constant(ir.frozen(expr.array))
+        return Expression(atom=atom, type=atom.type)
         yield
 
     def global_var(self, expr: GlobalVar) -> Walk:
@@ -189,51 +249,147 @@ class _Body:
 
     def item(self, expr: TupleGetItem) -> Walk:
         value = yield self.lower(expr.tuple_value)
-        return programs.field(value, expr.index)
+        is_made = isinstance(expr.tuple_value, Call) and value.name == "tuple"  # as that of batch_norm
+        return fields_of(value)[expr.index] if is_made else programs.field(value, expr.index)
 
     def if_(self, expr: If) -> Walk:
-        condition, then, otherwise = yield self._many((expr.cond, expr.true_branch, expr.false_branch))
-        return programs.if_(condition, then, otherwise)
+        """What references hold behind the branches is a result of both."""
+        condition, cells = (yield self.lower(expr.cond)), list(self.cells)
+        before, known = [cell.value for cell in cells], self.known
+        results, ends = [], []
+        for branch in (expr.true_branch, expr.false_branch):
+            for cell, value in zip(cells, before, strict=True):
+                cell.value = value
+            self.known = dict(known) if cells else known  # what reads a reference may be shared
+            results.append((yield self.lower(branch)))
+            ends.append([cell.value for cell in cells])
+        self.known = known
+        changed = [place for place, value in enumerate(before) if any(end[place] is not value for end in ends)]
+        if not changed:
+            return programs.if_(condition, *results)
+        pairs = zip(results, ends, strict=True)
+        made = programs.if_(
+            condition, *(programs.tuple_(each, *(end[place] for place in changed)) for each, end in pairs)
+        )
+        for number, place in enumerate(changed, 1):
+            cells[place].value = programs.field(made, number)
+        return programs.field(made, 0)
+
+    def _reference(self, name: str, args: Sequence[Expression]) -> Expression:
+        """Makes, reads or writes a reference."""
+        if name == CREATE:
+            self.cells.append(Cell(args[0], self.depth))
+            return self.cells[-1]
+        cell = args[0]
+        if not isinstance(cell, Cell) or cell.depth != self.depth:
+            raise InferenceError(
+                f"{name}: a reference is followed in the function that makes it alone; hand on values, and return new ones"
+            )
+        if name == READ:
+            return cell.value
+        cell.value = args[1]
+        return programs.tuple_()
 
     def let(self, expr: Let) -> Walk:
-        chain: Expr = expr
+        last, placed = yield self._lets(expr)
+        result = last if isinstance(last, Expression) else (yield self.lower(last))
+        return _behind(result, placed)
+
+    def _lets(self, chain: Expr) -> Walk:
+        """What is behind lets, and what a text or a model computes there, wherever it is used."""
+        placed: list[Expression] = []
         while isinstance(chain, Let):  # a chain may be long
             if isinstance(chain.value, Function) and chain.var in set(free_vars(chain.value)):
+                if (loop := while_loop_of(chain)) is not None:
+                    return (yield self._loop(loop)), placed
                 yield self._recursive(chain.var, chain.value)
             else:
-                self.variables[chain.var] = yield self.lower(chain.value)
+                self.variables[chain.var] = value = yield self.lower(chain.value)
+                placed += [value] if chain.value.place is not None and not isinstance(value, Cell) else []
+                if isinstance(chain.value, Function):
+                    value.name = chain.var.name_hint
+                if value.type is None and value.make is not None:
+                    value.declared = declared(to_type(chain.var.type_annotation))
             chain = chain.body
-        return (yield self.lower(chain))
+        return chain, placed
+
+    def _loop(self, loop: WhileLoop) -> Walk:
+        """A function that calls itself as a loop does, as one."""
+        for param in loop.params:
+            self.variables.setdefault(param, variable(param, is_closure=True))
+        initial = yield self._many(loop.initial)
+        condition = yield self.lower(loop.condition)
+        again, placed = yield self._lets(loop.following)
+        if (whole := _unpacked(again.args)) is not None:
+            after = yield self.lower(whole)
+        else:
+            after = programs.tuple_(*(yield self._many(again.args)))
+            after.origin = _origin(again)
+        variables = [self.variables[param] for param in loop.params]
+        return while_(variables, initial, condition, _behind(after, placed))
 
     def call(self, expr: Call) -> Walk:
         if isinstance(expr.op, Op):
             args = yield self._many(expr.args)
+            if expr.op.name in (CREATE, READ, WRITE):
+                return self._reference(expr.op.name, args)
             self._type_weights(expr, args)
+            if expr.op.name == "nn.bias_add" and (biased := self._biased(expr, args)) is not None:
+                return biased
             try:
-                return TABLE[expr.op.name](expr, args)
+                return ROWS[expr.op.name](expr, args)
             except InferenceError as error:
                 raise InferenceError(error.message, function=error.function or self.function, node=error.node) from None
         if isinstance(expr.op, adt.Constructor):
             args = yield self._many(expr.args)
+            _type_variables(args, map(to_type, expr.op.inputs))
             return self._constructor(expr.op)(*args)
         if isinstance(expr.op, Var) and expr.op in self.locals:
             local = self.locals[expr.op]
             args = yield self._many(expr.args)
             return programs.global_function(local.name)(*args, *local.free)
-        callee, *args = yield self._many((expr.op, *expr.args))
+        args = yield self._many(expr.args)
+        source = self.module.functions.get(expr.op.name_hint) if isinstance(expr.op, GlobalVar) else expr.op
+        if isinstance(source, Function) and "Compiler" in source.attrs and (handed := handed_over(source)) is not None:
+            return handed(*args)
+        if isinstance(expr.op, Function) and id(expr.op) not in self.known:
+            self.known[id(expr.op)] = yield self.closure(expr.op, args=args)
+            self.kept.append(expr.op)
+        callee = yield self.lower(expr.op)
+        if isinstance(callee.type, types.FunctionType):
+            _type_variables(args, callee.type.params)
         return callee(*args)
+
+    def _biased(self, call: Call, args: Sequence[Expression]) -> Expression | None:
+        """A bias and the convolution that only it uses as one; None for any other."""
+        (data, bias), convolution = args, call.args[0]
+        if data.name not in ("conv", "conv_transpose") or len(data.operands) != 2 or (call.attrs or {})["axis"] != 1:
+            return None
+        if data.make is None or not isinstance(data.type, types.TensorType) or not self._is_used_once(convolution):
+            return None
+        if bias.type != types.TensorType(data.type.dtype, data.type.shape[1:2]):
+            return None
+        made = data.make((ir.Var(""), ir.Var("")), ())
+        assert isinstance(made, ir.OperatorCall)
+        return Expression._operator(made.operator, *data.operands, bias, **dict(made.attributes))  # type: ignore[arg-type]
+
+    def _is_used_once(self, expr: Expr) -> bool:
+        if self.root is None:
+            return True
+        if not self.uses:
+            self.uses.update(id(child) for each in postorder(self.root) for child in children(each))
+        return self.uses[id(expr)] == 1
 
     def _type_weights(self, call: Call, args: Sequence[Expression]) -> None:
         """Gives variables without a type the one that the operator says."""
         open_ = [arg for arg in args if arg.type is None and isinstance(arg.atom, ir.Var)]
         if not open_:
             return
-        values = TABLE[call.op.name].bound(call, args)
+        values = ROWS[call.op.name].bound(call, args)
         for name, type_ in weight_types(call.op.name, values).items():
             arg = values.get(name)
             if isinstance(arg, Expression) and any(arg is each for each in open_):
-                assert isinstance(arg.atom, ir.Var)
-                arg.atom, arg.type = ir.Var(arg.atom.name, type_), type_
+                _type_variables([arg], [type_])
 
     def function_value(self, expr: Function) -> Walk:
         return (yield self.closure(expr))
@@ -245,10 +401,15 @@ class _Body:
 
     def match(self, expr: adt.Match) -> Walk:
         value = yield self.lower(expr.data)
+        before = [cell.value for cell in self.cells]
         clauses: list[tuple[Any, Expression]] = []
         for clause in expr.clauses:
             pattern = self._pattern(clause.lhs)
             clauses.append((pattern, (yield self.lower(clause.rhs))))
+        if any(cell.value is not held for cell, held in zip(self.cells, before)):  # noqa: B905
+            raise InferenceError(
+                f"{WRITE}: in a clause of a match; let each clause give the new value", function=self.function
+            )
         used = [c.lhs.constructor for c in expr.clauses if isinstance(c.lhs, adt.PatternConstructor)]
         made = programs.match_(value, clauses)
         if used:
@@ -295,6 +456,7 @@ class _Body:
         body.locals[name] = _Local(local, free, len(source.params))
         params = [variable(param) for param in source.params]
         body.variables.update(zip(source.params, params, strict=True))
+        body.root = source.body
         result = yield body.lower(source.body)
         self.module.made[local] = programs.function([*params, *free], result, to_type(source.ret_type), local)
         self.locals[name] = _Local(local, values, len(source.params))
@@ -323,6 +485,12 @@ _RULES: dict[type, Any] = {
 }
 
 
+def body_of(module: ir.Module, name: str) -> _Body:
+    """What lowers expressions of a function, one after another, where the others of a module are Treadle's."""
+    builders = {key: programs.DataTypeBuilder(each) for key, each in module.data_types.items()}
+    return _Body(Lowering(module.functions, builders), {}, name)
+
+
 def lowered(
     functions: Mapping[str, Function | ir.Function],
     data_types: Mapping[str, types.DataTypeDefinition],
@@ -344,13 +512,22 @@ def labelled(
 ) -> tuple[ir.Module, Lowering]:
     """The module, and what each expression became. `label` marks, as the origin of its binding, each expression whose type only
     inference will find."""
-    sources = [each for each in functions.values() if isinstance(each, Function)]
-    if any(_has_any(param.type_annotation) for each in sources for param in each.params):
+    sources = [each.source for each in functions.values() if isinstance(each, Function) and each.source is not None]
+    imports = {name: type_ for source in sources for name, type_ in source.module.imports.items()}
+    functions = {name: _source(each) for name, each in functions.items()}
+    own = [each for each in functions.values() if isinstance(each, Function)]
+    if any(_has_any(param.type_annotation) for each in own for param in each.params):
         with contextlib.suppress(InferenceError):
             made = _module(functions, data_types, entries, label, True)
             infer_types(made[0])
             return made
-    return _module(functions, data_types, entries, label, False)
+    module, lowering = _module(functions, data_types, entries, label, False)
+    return (replace(module, imports={**imports, **module.imports}) if imports else module), lowering
+
+
+def _source(function: Function | ir.Function) -> Function | ir.Function:
+    """An imported function as it was read."""
+    return function.source.function if isinstance(function, Function) and function.source is not None else function
 
 
 def _has_any(type_: ty.Type | None) -> bool:
@@ -374,8 +551,20 @@ def _module(
             expression.origin = f"#{number}"
     order = [name for name in dict.fromkeys([*entries, *lowering.made]) if name in lowering.made]
     module = programs.Module({name: lowering.made[name] for name in order}, data_types=list(builders.values()))
+    for name, each in module.functions.items():
+        names = getattr(functions.get(name), "attrs", {}).get(RESULTS, ())
+        if names and len(names) == len(_results(each.body)):
+            each = replace(each, result_names=tuple(map(str, names)))
+            module = replace(module, functions={**module.functions, name: each})
     native = {name: each for name, each in functions.items() if isinstance(each, ir.Function)}
     return _with_used(module, native, entries), lowering
+
+
+def _results(block: ir.Block) -> Sequence[ir.Atom]:
+    """What a function's result is made of at its end."""
+    last = block.bindings[-1] if block.bindings else None
+    is_tuple = last is not None and last.var is block.result and isinstance(last.value, ir.MakeTuple)
+    return last.value.fields if is_tuple else (block.result,)  # type: ignore[union-attr]
 
 
 def _with_used(module: ir.Module, library: Mapping[str, ir.Function], entries: Sequence[str]) -> ir.Module:

@@ -5,56 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
-
 from ...compiler import ir
-from ...compiler.driver import bind_parameters
-from ...compiler.ir.infer import infer_types
-from ...compiler.ir.unify import leaves
 from ...formats import types
 from ..modules.containers import Map, Object
 from . import adt, libraries, ty
-from .expr import Function, GlobalVar, Var, as_expr, as_text
+from .expr import Function, GlobalVar, as_expr, as_text
 from .lower import lowered
 from .visit import free_vars
-
-
-class LibraryFunction:
-    """A function of a library, or of a model that a frontend read: its type, and Treadle's form of it."""
-
-    def __init__(self, name: str, function: ir.Function) -> None:
-        self.name, self.function = name, function
-
-    @property
-    def params(self) -> tuple[Var, ...]:
-        """Its parameters: names and types."""
-        return tuple(
-            Var(param.name, None if param.type is None else ty.from_type(param.type)) for param in self.function.params
-        )
-
-    @property
-    def checked_type(self) -> ty.FuncType:
-        """Its type, generic as it is. Raises InferenceError."""
-        if self.function.result_type is None:
-            self.function = infer_types(ir.Module({self.name: self.function})).functions[self.name]
-        params = [ty.from_type(param.type) for param in self.function.params if param.type is not None]
-        assert self.function.result_type is not None
-        return ty.FuncType(params, ty.from_type(self.function.result_type), self.type_params)  # type: ignore[arg-type]
-
-    def bound(self, params: Mapping[str, np.ndarray]) -> LibraryFunction:
-        """The function with parameters replaced by constants. Raises CompileError for one that does not fit."""
-        module = bind_parameters(ir.Module({self.name: self.function}), self.name, params)
-        return LibraryFunction(self.name, module.functions[self.name])
-
-    @property
-    def type_params(self) -> tuple[ty.TypeVar, ...]:
-        """Its type variables, in the order in which they come."""
-        types_ = [param.type for param in self.function.params if param.type is not None]
-        names = (leaf.name for each in types_ for leaf in leaves(each) if isinstance(leaf, types.TypeVariable))
-        return tuple(ty.TypeVar(name) for name in dict.fromkeys(names))
-
-    def __repr__(self) -> str:
-        return f"<relay.Function {self.name}: {self.checked_type}>"
 
 
 class IRModule(Object):
@@ -89,7 +46,6 @@ class IRModule(Object):
             self.add_type_data(value)
             return
         hint = name if isinstance(name, str) else name.name_hint
-        value = value.function if isinstance(value, LibraryFunction) else value
         function = value if isinstance(value, (Function, ir.Function)) else Function([], as_expr(value))
         self._functions[hint] = function
         if isinstance(name, GlobalVar):
@@ -105,14 +61,22 @@ class IRModule(Object):
             known = ", ".join(self._functions) or "none"
             raise ValueError(f'Cannot find global function "{hint}" in the Module; it has {known}')
         function = self._functions[hint]
-        return function if isinstance(function, Function) else LibraryFunction(hint, function)
+        return function if isinstance(function, Function) else self._of_library()[hint]
+
+    def _of_library(self) -> dict[str, Function]:
+        """The functions of libraries, for those who look at them; the module has them in Treadle's form."""
+        from .raising import functions_of
+
+        own = {name: each for name, each in self._functions.items() if isinstance(each, ir.Function)}
+        return functions_of(ir.Module(own, self._data_types))
 
     def __contains__(self, name: str | GlobalVar) -> bool:
         return (name if isinstance(name, str) else name.name_hint) in self._functions
 
     @property
     def functions(self) -> Map:
-        return Map({self._variables[name]: function for name, function in self._functions.items()})
+        library = self._of_library()
+        return Map({self._variables[name]: library.get(name, each) for name, each in self._functions.items()})
 
     def functions_items(self) -> list[tuple[GlobalVar, Any]]:
         return sorted(self.functions.items(), key=lambda pair: pair[0].name_hint)
@@ -246,10 +210,7 @@ class IRModule(Object):
         return as_text(self, show_meta_data, annotate)
 
     def __str__(self) -> str:
-        """Relay's text, and Treadle's of a main that a frontend read."""
-        main = self._functions.get("main")
-        model = f"\n{ir.Module({'main': main})}" if isinstance(main, ir.Function) else ""
-        return self.astext(show_meta_data=False) + model
+        return self.astext(show_meta_data=False)
 
     def script(self, **options: Any) -> str:
         return self.astext()

@@ -9,6 +9,7 @@ from ...compiler.ir import text as treadle_text
 from ..transform import ModulePass, PassInfo
 from .expr import Expr
 from .module import IRModule
+from .raising import of_ir
 from .text import parse_expression, parse_module
 from .transform import infer_module
 
@@ -39,13 +40,7 @@ def fromtext(data: str, source_name: str | None = None) -> IRModule:
 
 
 def _of_treadle(data: str) -> IRModule:
-    parsed = treadle_text.parse_module(data)
-    module = IRModule()
-    for definition in parsed.data_types.values():
-        module._add_definition(definition)
-    for name, function in parsed.functions.items():
-        module[name] = function
-    return module
+    return of_ir(treadle_text.parse_module(data))
 
 
 def SpanCheck() -> Any:

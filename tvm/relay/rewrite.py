@@ -14,6 +14,12 @@ def rebuilt(expr: Expr, parts: list[Expr]) -> Expr:
     """The expression with other expressions in it; `parts` as `children` gives them."""
     if all(new is old for new, old in zip(parts, children(expr), strict=True)):
         return expr
+    made = _rebuilt(expr, parts)
+    made.place, made.span = expr.place, expr.span
+    return made
+
+
+def _rebuilt(expr: Expr, parts: list[Expr]) -> Expr:
     if isinstance(expr, Call):
         if isinstance(expr.op, (Op, adt.Constructor)):
             return Call(expr.op, parts, expr.attrs, expr.type_args, names=expr.names)

@@ -108,7 +108,7 @@ class _Content:
             return expr.name
         if isinstance(expr, Call):
             callee = self._own(expr.op) if isinstance(expr.op, (Op, adt.Constructor)) else None
-            return callee, _attributes(expr.attrs)
+            return callee, _attributes(expr.attrs), () if isinstance(expr.op, Op) else expr.type_args
         if isinstance(expr, Function):
             self.bind(expr.params)
             return len(expr.params), tuple(map(_annotation, expr.params)), _attributes(expr.attrs)
@@ -183,6 +183,8 @@ class _Comparison:
         if isinstance(a, (GlobalVar, Op, adt.Constructor)):
             return (a.name if isinstance(a, Op) else a.name_hint) == (b.name if isinstance(b, Op) else b.name_hint)
         if isinstance(a, Call):
+            if not isinstance(a.op, Op) and a.type_args != b.type_args:  # of an operator they follow from the arguments
+                return False
             if isinstance(a.op, (Op, adt.Constructor)):
                 return type(a.op) is type(b.op) and self._alike(a.op, b.op) and _same_attributes(a.attrs, b.attrs)
             return not isinstance(b.op, (Op, adt.Constructor)) and _same_attributes(a.attrs, b.attrs)
@@ -191,7 +193,9 @@ class _Comparison:
                 return False
             if not _fits(_result(a), _result(b)):
                 return False
-            return all(self.bind(x, y) for x, y in zip(a.params, b.params, strict=True))
+            if not all(map(_same_parameter, a.params, b.params)):
+                return False
+            return all(self.bind(x, y, typed=False) for x, y in zip(a.params, b.params, strict=True))
         if isinstance(a, Let):
             return self.bind(a.var, b.var)
         if isinstance(a, TupleGetItem):
@@ -229,6 +233,13 @@ def _result(function: Function) -> ty.Type | None:
 
 def _fits(a: ty.Type | None, b: ty.Type | None) -> bool:
     return a is None or b is None or a == b
+
+
+def _same_parameter(a: Var, b: Var) -> bool:
+    """Whether two parameters are of one type: declared, or inferred where it is not."""
+    mine, other = (_annotation(each) or each._checked_type for each in (a, b))
+    are_open = _annotation(a) is None and _annotation(b) is None
+    return _fits(mine, other) if are_open else mine == other
 
 
 def _annotation(variable: Var) -> ty.Type | None:

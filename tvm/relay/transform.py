@@ -1,7 +1,7 @@
-"""`relay.transform`: type inference, and the names of TVM's other passes.
+"""`relay.transform`: type inference, and the names of TVM's other passes, which `passes/` has.
 
-Treadle's compiler has passes of its own, which see the program after Relay. So `FuseOps()` and the others in `KEPT`
-give the module as it is: a script that calls them runs, and its program is optimised all the same when it is compiled.
+They act on Relay's expressions. Treadle's compiler has passes of its own, which see the program after Relay: a program is
+optimised when it is built, whether these ran or not. A pass of TVM's that is not here is refused by name.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from typing import Any
 
 from ...compiler import ir
 from ...compiler.ir.infer import infer_types
-from ...formats import dims, types
+from .._lazy import lazy
 from ..transform import ModulePass, Pass, PassContext, PassInfo
 from ..transform import Sequential as _Sequential
 from . import ty
-from .expr import Constant, Expr, Function, GlobalVar
-from .lower import labelled
+from .expr import Expr, Function
+from .infer import infer_module
 from .module import IRModule, as_module
-from .op.table import SIZE
 from .text import parse_module
 from .visit import global_vars
 
@@ -36,73 +35,6 @@ def InferType() -> Pass:
 def AnnotateSpans() -> Pass:
     """The module, printed and read again: its expressions are new objects."""
     return ModulePass(PassInfo(0, "AnnotateSpans"), lambda module, _: infer_module(parse_module(module.astext())))
-
-
-def infer_module(module: IRModule) -> IRModule:
-    """The module, its expressions typed."""
-    own = [name for name, function in module._functions.items() if isinstance(function, Function)]
-    if not own:
-        return module
-    made, lowering = labelled(module._functions, module._data_types, own)
-    found = infer_types(made)
-    by_label = _labels(found)
-    for expr in lowering._kept:
-        if isinstance(expr, GlobalVar):
-            continue
-        if isinstance(expr, Constant):
-            expr._checked_type = expr._known_type
-            continue
-        expression = lowering.expressions[id(expr)]
-        type_ = expression.type or by_label.get(expression.origin)
-        if type_ is not None:
-            expr._checked_type = relay_type(type_)
-    for name in own:
-        _type_function(module._functions[name], found.functions[name])  # type: ignore[arg-type]
-    return module
-
-
-def _type_function(source: Function, function: ir.Function) -> None:
-    for param, var in zip(source.params, function.params, strict=True):
-        assert var.type is not None
-        param._checked_type = param._known_type or relay_type(var.type)
-    assert function.result_type is not None
-    parameters = tuple(param._checked_type for param in source.params)
-    result = relay_type(function.result_type)
-    source.ret_type = source.ret_type or result
-    source._checked_type = ty.FuncType(parameters, result, source.type_params)  # type: ignore[arg-type]
-    if source.body._checked_type is None:
-        source.body._checked_type = result
-
-
-def _labels(module: ir.Module) -> dict[str, types.Type]:
-    """The types of the bindings that carry a label."""
-    found: dict[str, types.Type] = {}
-    waiting = [function.body for function in module.functions.values()]
-    while waiting:
-        for binding in waiting.pop().bindings:
-            if binding.origin and binding.var.type is not None:
-                found[binding.origin] = binding.var.type
-            waiting += ir.blocks_of(binding.value)
-    return found
-
-
-def relay_type(type_: types.Type) -> ty.Type:
-    """Relay's type; dimensions that lowering named are `Any` to Relay."""
-    if isinstance(type_, types.TensorType):
-        shape = tuple(
-            types.UNKNOWN
-            if isinstance(dim, dims.SymbolicDim) and any(name.startswith(SIZE) for name in dims.variables(dim))
-            else dim
-            for dim in type_.shape
-        )
-        return ty.from_type(types.TensorType(type_.dtype, shape))
-    if isinstance(type_, types.TupleType):
-        return ty.TupleType(tuple(map(relay_type, type_.fields)))
-    if isinstance(type_, types.FunctionType):
-        return ty.FuncType(tuple(map(relay_type, type_.params)), relay_type(type_.result))
-    if isinstance(type_, types.DataType):
-        return ty.TypeCall(ty.GlobalTypeVar(type_.name), tuple(map(relay_type, type_.arguments)))
-    return ty.from_type(type_)
 
 
 def InferTypeLocal(expr: Expr) -> ty.Type:
@@ -170,29 +102,47 @@ def function_pass(
     return make if pass_func is None else make(pass_func)
 
 
-# TVM's passes that Treadle's compiler does in its own way, or that have nothing to do here.
-_KEPT_WORDS = """
-    AlterOpLayout AnnotateTarget BackwardFoldScaleAxis CanonicalizeCast CanonicalizeOps CombineParallelBatchMatmul
-    CombineParallelConv2D CombineParallelDense ConvertLayout DeadCodeElimination Defunctionalization DefuseOps
-    DynamicToStatic EliminateCommonSubexpr EtaExpand FakeQuantizationToInteger FastMath FirstOrderGradient FlattenAtrousConv
-    FlexibleShapeDispatch FoldConstant FoldExplicitPadding FoldScaleAxis ForwardFoldScaleAxis FuseOps Inline LambdaLift
-    LazyGradientInit Legalize MergeCompilerRegions MergeComposite ManifestLifetimes
-    OutlineCompilerFunctionsWithExistingGlobalSymbols PartialEvaluate PartitionGraph PlanDevices SimplifyExpr
-    SimplifyFCTranspose SimplifyInference SplitArgs ToANormalForm ToBasicBlockNormalForm ToGraphNormalForm
-"""
-KEPT = _KEPT_WORDS.split()
+# where passes are
+_PASSES = {
+    "..passes.compilers": "AnnotateTarget MergeComposite MergeCompilerRegions PartitionGraph",
+    "..passes.dynamic": "DynamicToStatic",
+    "..passes.folding": "EliminateCommonSubexpr FoldConstant FoldConstantExpr",
+    "..passes.functions": "DefuseOps EtaExpand Inline LambdaLift PartialEvaluate",
+    "..passes.fuse": "FuseOps",
+    "..passes.gradient": "FirstOrderGradient gradient",
+    "..passes.inference": "CanonicalizeCast CanonicalizeOps FastMath SimplifyInference",
+    "..passes.layouts": "AlterOpLayout ConvertLayout",
+    "..passes.legalize": "Legalize",
+    "..passes.normal": "DeadCodeElimination ToANormalForm ToANormalFormExpr ToBasicBlockNormalForm ToGraphNormalForm",
+    "..passes.precision": "ToMixedPrecision",
+    "..passes.quantized": "FakeQuantizationToInteger",
+    "..passes.scale_axis": "BackwardFoldScaleAxis FoldScaleAxis ForwardFoldScaleAxis",
+    "..passes.simplify": "DivToMul SimplifyExpr SimplifyExprPostAlterOp",
+    "..passes.padding": "FlattenAtrousConv FoldExplicitPadding",
+    "..passes.parallel": """
+        BatchingOps CombineParallelBatchMatmul CombineParallelConv2D CombineParallelDense CombineParallelOpBatch
+    """,
+}
 
+# TVM's passes that are not here: why, and what to do instead
+_BUILT = "leave it out: Treadle's compiler does this itself when the module is built"
+_CLOSURES = (
+    "leave it out: Treadle's machine calls functions that are values; PartialEvaluate puts known ones in their place"
+)
+_EXTERNAL = "register relay.ext.<name>, a Python function that is given the functions of that compiler"
+_SPARSE = "call nn.sparse_dense in the program, or prune the ONNX model"
+_WRITTEN = "write it as a relay.ExprMutator in a relay.transform.function_pass"
+_ABSENT = {
+    **dict.fromkeys(
+        ("LazyGradientInit", "ManifestLifetimes", "PlanDevices", "SplitArgs", "SimplifyFCTranspose"), _BUILT
+    ),
+    **dict.fromkeys(("Defunctionalization", "ToCPS", "to_cps", "un_cps"), _CLOSURES),
+    **dict.fromkeys(("InlineCompilerFunctionsBoundTo", "MarkCompilerFunctionsAsExtern", "CollagePartition"), _EXTERNAL),
+    "OutlineCompilerFunctionsWithExistingGlobalSymbols": _EXTERNAL,
+    **dict.fromkeys(("Conv2dToSparse", "Conv2dToSparse2", "DenseToSparse"), _SPARSE),
+    **dict.fromkeys(("CapturePostDfsIndexInSpans", "ChangeBatch", "LayoutConfig", "recast"), _WRITTEN),
+    "FlexibleShapeDispatch": "give the input a dimension relay.Any(): one executable runs all sizes",
+}
 
-def kept(name: str) -> Callable[..., Pass]:
-    """TVM's pass of that name, which gives the module as it is."""
-
-    def make(*args: Any, **kwargs: Any) -> Pass:
-        return ModulePass(PassInfo(0, name), lambda module, _: module)
-
-    make.__name__ = make.__qualname__ = name
-    make.__doc__ = f"TVM's pass {name}: the module as it is; see the module's docstring."
-    return make
-
-
-globals().update({name: kept(name) for name in KEPT})
+__getattr__, __dir__ = lazy(__name__, names=_PASSES, absent=_ABSENT)
 Sequential = _Sequential

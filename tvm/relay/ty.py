@@ -139,7 +139,21 @@ class FuncType(Type):
                 return ("tuple", *map(of, type_.fields))
             return type_
 
-        return (*map(of, self.arg_types), of(self.ret_type), len(own))
+        kinds = tuple(variable.kind for variable in self.type_params)
+        return (*map(of, self.arg_types), of(self.ret_type), kinds)
+
+
+@dataclass(frozen=True, eq=False)
+class TypeRelation(Type):
+    """A relation between types, as TVM's operators have it; Treadle's operators have rules of their own."""
+
+    func: object
+    args: tuple[Type, ...]
+    num_inputs: int
+    attrs: object = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "args", tuple(self.args))
 
 
 class IncompleteType(Type):

@@ -4,9 +4,10 @@ from .._lazy import lazy
 
 _NAMES = {
     ".utils": """
-        assert_allclose device_enabled enabled_targets exclude_targets fixture known_failing_targets main parameter
-        parameters parametrize_targets requires_corstone300 requires_cublas requires_cuda requires_cuda_compute_version
-        requires_cudagraph requires_cudnn requires_gpu requires_hexagon requires_llvm requires_llvm_minimum_version
+        assert_allclose device_enabled disable_span_filling enable_span_filling enabled_targets exclude_targets fixture
+        known_failing_targets main parameter parameters parametrize_targets requires_corstone300 requires_cublas
+        requires_cuda requires_cuda_compute_version requires_cudagraph
+        requires_cudnn requires_gpu requires_hexagon requires_llvm requires_llvm_minimum_version
         requires_metal requires_nvcc_version requires_nvptx requires_opencl requires_package requires_rocm requires_rpc
         requires_vulkan skip_if_32bit skip_if_wheel_test slow uses_gpu
     """,

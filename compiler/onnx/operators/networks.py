@@ -81,7 +81,7 @@ def _scalar(g: GraphBuilder, value: float, dtype: DType) -> Value:
 # ---- convolution, pooling ----
 
 
-def _same_pads(
+def same_pads(
     spatial: Sequence[Dim], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int], upper: bool
 ) -> tuple[Dim, ...]:
     """Pads for ⌈length / stride⌉ windows along each axis; of an odd number the larger half at the end, or the beginning."""
@@ -109,7 +109,7 @@ def _pads(
         raise ModelError(f"auto_pad {auto_pad!r} is not one of ONNX's")
     _check_window(x, kernel_shape=kernel, strides=strides, dilations=dilations)
     ones = (1,) * len(kernel)
-    return _same_pads(x.shape[2:], kernel, strides or ones, dilations or ones, auto_pad == "SAME_UPPER")
+    return same_pads(x.shape[2:], kernel, strides or ones, dilations or ones, auto_pad == "SAME_UPPER")
 
 
 def _check_window(x: Value, **lists: Sequence[int] | None) -> None:

@@ -25,7 +25,6 @@ from treadle.compiler.builder.programs import (
 )
 from treadle.compiler.ir.evaluate import evaluate
 from treadle.compiler.ir.infer import infer_types
-from treadle.compiler.ir.structure import structurally_equal
 from treadle.compiler.ir.text import parse_module, print_module
 from treadle.formats import dims
 from treadle.formats.dtypes import DType
@@ -33,6 +32,7 @@ from treadle.formats.messages.errors import InferenceError, TreadleError
 from treadle.formats.types import FunctionType, TensorType
 
 from ..samples import floats
+from ..structure import structurally_equal
 from ..test_compile import assert_equal
 from ..test_made_programs import check
 

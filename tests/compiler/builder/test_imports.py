@@ -22,11 +22,12 @@ from treadle.compiler.builder.programs import (
 )
 from treadle.compiler.ir.evaluate import evaluate
 from treadle.compiler.ir.infer import infer_types
-from treadle.compiler.ir.structure import structurally_equal
 from treadle.compiler.ir.text import parse_module, print_module
 from treadle.formats.messages.errors import InferenceError, ParseError, ShapeError, UnknownFunctionError
 from treadle.formats.types import FunctionType, TupleType, tensor
 from treadle.vm.values import DataValue
+
+from ..structure import structurally_equal
 
 ROWS = tensor("float32", ("n", 4))
 NUMBER = tensor("int64", ())

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from treadle.compiler.builder.programs import Module, constant, data_type, function, named, op, var
 from treadle.compiler.ir.infer import infer_types
-from treadle.compiler.ir.structure import structurally_equal
 from treadle.compiler.ir.text import parse_module, print_module
 from treadle.formats.messages.errors import ParseError
+
+from ..structure import structurally_equal
 
 PROGRAM = dedent("""\
     data List[a] = Nil | Cons(a, List[a])

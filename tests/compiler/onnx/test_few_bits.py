@@ -14,7 +14,8 @@ import treadle
 from onnx import TensorProto, helper, numpy_helper
 from onnx.backend.test.loader import load_model_tests
 from treadle.formats.messages.errors import ModelError, UnsupportedOperatorError
-from treadle.tools.dev.onnx_backend import run
+
+from ...conformance.backend import run
 
 Constants = dict[str, Any]  # by name: arrays, or tensors of ONNX's narrow types
 CONSTANTS = ("b", "scales", "zero_points", "g_idx", "bias")

@@ -6,6 +6,7 @@ import textwrap
 
 import numpy as np
 import pytest
+import treadle
 from treadle.compiler import ir
 from treadle.compiler.ir.evaluate import evaluate
 from treadle.compiler.ir.text import parse_module, print_module
@@ -401,6 +402,19 @@ def test_batch_norm_disappears_into_the_convolution_before_it() -> None:
     text = print_module(FoldBatchNorm()(module))
     assert "= batch_normalization(" not in text
     assert text.count("multiply") == 0
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_batch_norm_in_the_convolution_keeps_the_value(has_bias: bool) -> None:
+    generator = np.random.default_rng(0)
+    numbers = [treadle.constant((0.5 + generator.random(4)).astype("f")) for _ in range(5)]
+    x, weight = treadle.var("x", (1, 3, 5, 5)), treadle.constant(generator.standard_normal((4, 3, 3, 3)).astype("f"))
+    result = treadle.op.batch_normalization(treadle.op.conv(x, weight, *numbers[:has_bias]), *numbers[1:])
+    module = InferTypes()(treadle.Module(main=treadle.function([x], result)))
+    image = generator.standard_normal((1, 3, 5, 5)).astype("f")
+    folded = FoldBatchNorm()(module)
+    assert "= batch_normalization(" not in print_module(folded)
+    np.testing.assert_allclose(evaluate(folded, "main", image), evaluate(module, "main", image), rtol=1e-4, atol=1e-5)
 
 
 # ---- the pipeline ----

@@ -263,3 +263,87 @@ def test_top_of_a_computed_number_below_one_is_all(count: int) -> None:
     program = relay.Function([x, k], relay.topk(x, k, ret_type="values"))
     found = relay.create_executor("vm").evaluate(program)(data, np.int32(count)).numpy()
     assert found.tolist() == data[:, ::-1][:, : count if count > 0 else 4].tolist()
+
+
+IMAGE = data(1, 2, 4, 5)
+SCALARS = ("float32", ())
+# attributes that a run computes: the program, the tensor, the attributes with their types, what NumPy gives
+COMPUTED: dict[str, tuple] = {
+    "squeeze": (
+        lambda x, a: relay.squeeze(x, axis=a),
+        data(1, 3, 1, 2),
+        [("int64", (2,), [0, -2])],
+        lambda x: x[0, :, 0],
+    ),
+    "expand_dims": (
+        lambda x, a: relay.expand_dims(x, a, 2),
+        data(2, 3),
+        [("int64", (), -1)],
+        lambda x: x[..., None, None],
+    ),
+    "broadcast_to": (
+        relay.broadcast_to,
+        data(4, 1),
+        [("int64", (3,), [2, 4, 3])],
+        lambda x: np.broadcast_to(x, (2, 4, 3)),
+    ),
+    "pad": (
+        relay.nn.pad,
+        data(2, 3),
+        [("int64", (2, 2), [[1, 0], [2, 1]]), ("float32", (), 7)],
+        lambda x: np.pad(x, ((1, 0), (2, 1)), constant_values=7),
+    ),
+    "resize2d": (
+        lambda x, size: relay.image.resize2d(
+            x, size, method="nearest_neighbor", coordinate_transformation_mode="asymmetric"
+        ),
+        IMAGE,
+        [("int64", (2,), [8, 15])],
+        lambda x: x.repeat(2, 2).repeat(3, 3),
+    ),
+    "upsampling": (relay.nn.upsampling, IMAGE, [(*SCALARS, 2), (*SCALARS, 3)], lambda x: x.repeat(2, 2).repeat(3, 3)),
+    "upsampling3d": (
+        lambda x, a: relay.nn.upsampling3d(x, a, 2, 1),
+        IMAGE[:, :, None],
+        [(*SCALARS, 3)],
+        lambda x: x.repeat(3, 2).repeat(2, 3),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_attributes_that_a_run_computes(name: str) -> None:
+    program, x, attributes, expected = COMPUTED[name]
+    params = [relay.var(f"a{place}", shape=shape, dtype=dtype) for place, (dtype, shape, _) in enumerate(attributes)]
+    arrays = [np.array(value, dtype) for dtype, _, value in attributes]
+    var = relay.var("x", shape=x.shape)
+    found = ran(relay.Function([var, *params], program(var, *params)), x, *arrays)
+    np.testing.assert_array_equal(found, expected(x))
+
+
+def test_a_shape_that_a_run_computes_must_be_one_that_repeats() -> None:
+    x, shape = relay.var("x", shape=(ANY, 4)), relay.var("shape", shape=(2,), dtype="int64")
+    program = relay.Function([x, shape], relay.broadcast_to(x, shape))
+    assert ran(program, data(1, 4), np.array([3, 4])).shape == (3, 4)
+    for wrong in ([3, 4], [2, 5]):
+        with pytest.raises(tvm.TVMError):
+            ran(program, data(2, 4), np.array(wrong))
+
+
+@pytest.mark.parametrize("shape", [(ANY, ANY), (ANY, 2)])
+def test_sparse_tensors_of_any_rank(shape: tuple) -> None:
+    indices = relay.var("indices", shape=shape, dtype="int64")
+    numbers = [relay.var(name, shape=(ANY,), dtype="int64") for name in ("old", "new")]
+    program = relay.Function([indices, *numbers], relay.sparse_reshape(indices, *numbers).astuple())
+    places, new = ran(program, np.array([[0, 3], [2, 1]]), np.array([3, 4]), np.array([2, -1, 2]))
+    assert (places.tolist(), new.tolist()) == ([[0, 1, 1], [1, 1, 1]], [2, 3, 2])
+    values = relay.var("values", shape=(ANY,))
+    default = relay.var("default", shape=(ANY,))
+    filled = relay.sparse_fill_empty_rows(indices, values, numbers[0], default)
+    program = relay.Function([indices, values, numbers[0], default], filled)
+    found, made, empty = ran(program, np.array([[0, 3], [2, 1]]), np.float32([5, 6]), np.array([3, 4]), np.float32([9]))
+    assert (found.tolist(), made.tolist(), empty.tolist()) == (
+        [[0, 3], [1, 0], [2, 1]],
+        [5, 9, 6],
+        [False, True, False],
+    )

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import treadle.tvm as tvm
-from treadle.formats.messages.errors import InferenceError, UnsupportedNameError
+from treadle.formats.messages.errors import InferenceError
 from treadle.tvm import relay
 from treadle.tvm.relay.testing.temp_op_attr import TempOpAttr
 
@@ -135,11 +135,13 @@ def test_simulated_operators_take_the_type_at_run_time(code: int, expected: list
     assert evaluate(back, data, np.int32(code))[1] == 9.0
 
 
-def test_a_rule_that_gives_none_is_taken_and_another_one_refused() -> None:
-    with TempOpAttr("qnn.dense", "FTVMQnnLegalize", lambda attrs, inputs, types: None):
-        pass
-    with pytest.raises(UnsupportedNameError, match=r"qnn\.dense has no FTVMQnnLegalize to replace"):
-        TempOpAttr("qnn.dense", "FTVMQnnLegalize", lambda attrs, inputs, types: "another")
+def test_a_rule_for_a_while_is_what_legalize_does() -> None:
+    x = relay.var("x", shape=(2, 3), dtype="int8")
+    module = tvm.IRModule.from_expr(qnn.dequantize(x, scale(0.5), zero(3)))
+    with TempOpAttr("qnn.dequantize", "FTVMQnnLegalize", lambda attrs, inputs, types: relay.cast(inputs[0], "float32")):
+        changed = relay.qnn.transform.Legalize()(module)
+    assert changed["main"].body.op.name == "cast"
+    assert relay.qnn.transform.Legalize()(module)["main"].body.op.name == "qnn.dequantize"
 
 
 def test_integers_of_another_width_are_taken_where_they_fit() -> None:

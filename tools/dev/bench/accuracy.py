@@ -9,17 +9,17 @@ matter of luck from input to input, and the largest even more so, so a model is 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ....formats.program import EXACT
-from .race import OURS, WRONG, check_engines, reason, told, zoo_entries
+from .race import OURS, WRONG, check_engines, errors_of, reason, told, zoo_entries
 
 if TYPE_CHECKING:
-    import numpy as np
     import onnx
 
     from ..zoo.catalogue import Entry
@@ -60,10 +60,9 @@ def _ratio(ours: float, theirs: float) -> float:
 
 def accuracy_command(options: argparse.Namespace) -> int:
     """Prints each comparison when it is made."""
-    found = told(compare_models(options.only, options.against, options.repeat or _INPUTS), _line, options)
-    if options.json:
-        print(json.dumps([asdict(comparison) | {"ratios": comparison.ratios} for comparison in found]))
-    else:
+    compared = compare_models(options.only, options.against, options.repeat or _INPUTS)
+    found = told(compared, _line, options, lambda each: asdict(each) | {"ratios": each.ratios})
+    if not options.json:
         within = [max(comparison.ratios) <= _LIMIT for comparison in found if comparison.ratios]
         print(f"\n{sum(within)} of {len(within)} models within {_LIMIT:g} times the first rival's errors")
     return 0
@@ -122,8 +121,6 @@ def _outputs(
 
 
 def _reference(model: onnx.ModelProto, samples: Sequence[Mapping[str, np.ndarray]]) -> list[list[np.ndarray]]:
-    import numpy as np
-
     from ....compiler.ir.evaluate import evaluate
     from ....compiler.ir.infer import infer_types
     from ....compiler.onnx.importer import from_onnx
@@ -139,23 +136,8 @@ def _reference(model: onnx.ModelProto, samples: Sequence[Mapping[str, np.ndarray
 
 def _deviation(found: Sequence[Sequence[np.ndarray]], wanted: Sequence[Sequence[np.ndarray]]) -> Deviation:
     """The errors of the worst output of floats; each is the mean, or the largest, of all inputs'."""
-    errors = [_errors(a, b) for a, b in zip(zip(*found, strict=True), zip(*wanted, strict=True), strict=True)]
+    errors = [errors_of(a, b) for a, b in zip(zip(*found, strict=True), zip(*wanted, strict=True), strict=True)]
     return Deviation(max(rms for rms, _ in errors), max(largest for _, largest in errors))
-
-
-def _errors(found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> tuple[float, float]:
-    """Of one output, for all inputs. Infinite where it has other NaNs or infinities than the reference."""
-    import numpy as np
-
-    got, reference = (np.concatenate([array.ravel() for array in arrays]) for arrays in (found, wanted))
-    finite = np.isfinite(reference)
-    if not np.array_equal(finite, np.isfinite(got)) or not np.array_equal(got[~finite], reference[~finite], True):
-        return math.inf, math.inf
-    difference, size = np.abs(got[finite] - reference[finite].astype(np.float64)), np.abs(reference[finite])
-    if not difference.any():
-        return 0.0, 0.0
-    mean = math.sqrt(float(np.mean(difference**2) / max(np.mean(size.astype(np.float64) ** 2), 1e-300)))
-    return mean, float(difference.max() / max(size.max(), 1e-300))
 
 
 # ---- a model in float64 ----
@@ -203,7 +185,6 @@ def _widen_nodes(nodes: Any) -> None:
 
 
 def _widen_tensor(tensor: onnx.TensorProto) -> None:
-    import numpy as np
     from onnx import TensorProto, numpy_helper
 
     if tensor.data_type == TensorProto.FLOAT:

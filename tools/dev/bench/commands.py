@@ -22,13 +22,18 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from ....formats.executable import Executable
 from ....formats.program import EXACT
+from ....formats.text.assembly import parse_assembly
 from ...errors import UsageError
 from ...least_calls import dispatch_text
 from . import accuracy, decode, depth, race, race_report, scaling, throughput
@@ -39,12 +44,6 @@ if TYPE_CHECKING:
     from ..zoo.catalogue import Entry
 
 _INSTRUCTIONS = 10_000
-
-
-def _median(values: Iterable[float]) -> float:
-    import statistics  # 10 ms, which the other commands of `treadle` need not pay
-
-    return statistics.median(values)
 
 
 def add_commands(commands: Any) -> None:
@@ -81,16 +80,13 @@ def bench_command(options: argparse.Namespace) -> int:
 
 def measure_dispatch(repeat: int) -> dict[str, Any]:
     """The difference between a long program and a short one, an instruction."""
-    import numpy as np
-
     from .... import VirtualMachine
-    from ....formats.executable import Executable
-    from ....formats.text.assembly import parse_assembly
 
     x = np.float32(1)
     texts = [dispatch_text(instructions) for instructions in (_INSTRUCTIONS, 0)]
     functions = [VirtualMachine(Executable(parse_assembly(text)))["main"] for text in texts]
-    long, short = _interleaved([partial(function, x) for function in functions], repeat, calls=10)
+    calls = {name: partial(function, x) for name, function in zip(("long", "short"), functions, strict=True)}
+    long, short = race.in_turns(calls, repeat, 10).values()
     return {"ns_per_instruction": (min(long) - min(short)) / _INSTRUCTIONS * 1e9, "instructions": _INSTRUCTIONS}
 
 
@@ -99,8 +95,6 @@ def measure_dispatch(repeat: int) -> dict[str, Any]:
 
 def measure_call(repeat: int) -> dict[str, Any]:
     """The MLP 16-64-64-4 on one row, against onnxruntime's `run` in the same process."""
-    import numpy as np
-
     from .... import VirtualMachine, compile
     from ..zoo import mlp
 
@@ -109,11 +103,9 @@ def measure_call(repeat: int) -> dict[str, Any]:
     function = VirtualMachine(compile(model, progress=False))["main"]
     session = _onnxruntime(model.SerializeToString())
     np.testing.assert_allclose(function(x).numpy(), session.run(None, {"x": x})[0], rtol=1e-4, atol=1e-5)
-    ours, theirs = _interleaved([lambda: function(x).numpy(), lambda: session.run(None, {"x": x})], repeat, calls=200)
-    return {
-        "us_per_call": _median(ours) * 1e6,
-        "onnxruntime_us_per_call": _median(theirs) * 1e6,
-    }
+    calls = {"ours": lambda: function(x).numpy(), "theirs": lambda: session.run(None, {"x": x})}
+    ours, theirs = race.in_turns(calls, repeat, 200).values()
+    return {"us_per_call": median(ours) * 1e6, "onnxruntime_us_per_call": median(theirs) * 1e6}
 
 
 def _onnxruntime(model: bytes) -> Any:
@@ -124,28 +116,11 @@ def _onnxruntime(model: bytes) -> Any:
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
-def _interleaved(functions: Sequence[Callable[[], object]], repeat: int, calls: int) -> list[list[float]]:
-    """Seconds a call of each function, `repeat` times; a slow moment of the machine hits all of them."""
-    for function in functions:
-        for _ in range(calls):
-            function()
-    found: list[list[float]] = [[] for _ in functions]
-    for _ in range(repeat):
-        for times, function in zip(found, functions, strict=True):
-            start = time.perf_counter()
-            for _ in range(calls):
-                function()
-            times.append((time.perf_counter() - start) / calls)
-    return found
-
-
 # ---- a profiler ----
 
 
 def measure_profiler(repeat: int) -> dict[str, Any]:
     """The cost of a profiler in CPU time: `cost` is the median of neighbouring turns with and without one, less 1."""
-    import numpy as np
-
     from .... import VirtualMachine, compile
     from ....vm.observe.profile import Profiler
     from ..zoo import resnet
@@ -165,9 +140,9 @@ def measure_profiler(repeat: int) -> dict[str, Any]:
         with machine.listening(Profiler()):
             profiled.append(turn())
     return {
-        "cost": _median(with_it / without for with_it, without in zip(profiled, plain, strict=True)) - 1,
-        "ms_per_call": _median(plain) * 1e3,
-        "profiled_ms_per_call": _median(profiled) * 1e3,
+        "cost": median(with_it / without for with_it, without in zip(profiled, plain, strict=True)) - 1,
+        "ms_per_call": median(plain) * 1e3,
+        "profiled_ms_per_call": median(profiled) * 1e3,
     }
 
 
@@ -176,8 +151,6 @@ def measure_profiler(repeat: int) -> dict[str, Any]:
 
 def measure_cold(repeat: int) -> dict[str, Any]:
     """ResNet-50: `seconds` from the first statement of a process to its first result; `wall_seconds` of the process."""
-    import numpy as np
-
     from ..zoo import resnet
     from .children import Contest
 
@@ -185,7 +158,7 @@ def measure_cold(repeat: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         runs = Contest(Path(folder), resnet(50), {"x": image}).run(repeat)
     return {
-        f"{'' if engine == 'treadle' else f'{engine}_'}{key}": _median(run[key] for run in measured)
+        f"{'' if engine == 'treadle' else f'{engine}_'}{key}": median(run[key] for run in measured)
         for engine, measured in runs.items()
         for key in ("seconds", "wall_seconds", "peak_bytes")
     }
@@ -201,10 +174,8 @@ def race_command(options: argparse.Namespace) -> int:
     found = race.run_races(
         options.only, options.against, options.threads, options.repeat or race.ROUNDS, options.precision
     )
-    races = race.told(found, race_report.line, options)
-    if options.json:
-        print(json.dumps([asdict(each) | {"ratio": each.ratio} for each in races]))
-    else:
+    races = race.told(found, race_report.line, options, lambda each: asdict(each) | {"ratio": each.ratio})
+    if not options.json:
         print("\n" + "\n".join(race_report.summary(races)))
     if options.report:
         race_report.write(options.report, races)
@@ -216,9 +187,7 @@ def race_command(options: argparse.Namespace) -> int:
 
 def memory_command(options: argparse.Namespace) -> int:
     """Models of the zoo, each alone in fresh processes. Exits with 1 if one takes more memory than onnxruntime does."""
-    rows = race.told(measure_memory(race.zoo_entries(options.only), options.repeat or 3), _memory_line, options)
-    if options.json:
-        print(json.dumps(rows))
+    rows = race.told(measure_memory(race.zoo_entries(options.only), options.repeat or 3), _memory_line, options, dict)
     return int(any(row["treadle"] > row["onnxruntime"] for row in rows))
 
 
@@ -237,7 +206,7 @@ def measure_memory(entries: Iterable[Entry], repeat: int) -> Iterator[dict[str, 
         with tempfile.TemporaryDirectory() as folder:
             runs = Contest(Path(folder), model, inputs(entry, model)).run(repeat)
         yield {"model": entry.name} | {
-            engine: int(_median(run["peak_bytes"] for run in measured)) for engine, measured in runs.items()
+            engine: int(median(run["peak_bytes"] for run in measured)) for engine, measured in runs.items()
         }
 
 
@@ -266,11 +235,7 @@ def measure_compile(repeat: int) -> dict[str, Any]:
             first = run_child(_COMPILE_CHILD, model, environment=environment)
             cold.append(first["seconds"])
             warm.append(run_child(_COMPILE_CHILD, model, environment=environment)["seconds"])
-    return {
-        "seconds": _median(cold),
-        "warm_seconds": _median(warm),
-        "primitives": int(first["primitives"]),
-    }
+    return {"seconds": median(cold), "warm_seconds": median(warm), "primitives": int(first["primitives"])}
 
 
 _BENCHMARKS: dict[str, tuple[Callable[[int], dict[str, Any]], int]] = {

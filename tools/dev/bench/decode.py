@@ -8,11 +8,11 @@ the longer one.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from math import prod
 from typing import TYPE_CHECKING
 
 from .race import OURS, each_count, interleaved, prepare, told, zoo_entries
@@ -50,11 +50,8 @@ class Decoding:
 
 def decode_command(options: argparse.Namespace) -> int:
     """Prints each model when it is measured."""
-    found = told(
-        measure(options.only or _MODELS, options.against, options.threads, options.repeat or _ROUNDS), _line, options
-    )
-    if options.json:
-        print(json.dumps([asdict(decoding) | {"share": decoding.share} for decoding in found]))
+    found = measure(options.only or _MODELS, options.against, options.threads, options.repeat or _ROUNDS)
+    told(found, _line, options, lambda each: asdict(each) | {"share": each.share})
     return 0
 
 
@@ -96,8 +93,6 @@ def _measure(entry: Entry, engines: Sequence[str], threads: int, rounds: int) ->
 
 def weight_bytes(model: onnx.ModelProto) -> int:
     """The bytes of the constants that matrix products read."""
-    from math import prod
-
     import onnx
 
     read = {name for node in model.graph.node if node.op_type in _PRODUCTS for name in node.input}

@@ -6,7 +6,6 @@ Kernels are not built: layers share them, so that they take the same time for an
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -49,9 +48,7 @@ def add_options(bench: argparse.ArgumentParser) -> None:
 
 def layers_command(options: argparse.Namespace) -> int:
     """Prints each number of layers when it is measured."""
-    rows = race.told(measure_layers(options.layers), _line, options)
-    if options.json:
-        print(json.dumps(rows))
+    rows = race.told(measure_layers(options.layers), _line, options, dict)
     if options.report:
         from . import race_report
 

@@ -7,13 +7,14 @@ read of as many bytes, on one thread, in turns.
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    import numpy as np
+import numpy as np
 
+from .race import in_turns, threads_put_back
+
+if TYPE_CHECKING:
     from ....decode.paged_cache import PagedCache
 
 _SEQUENCES, _TOKENS, _HEADS, _KV_HEADS, _SIZE, _PAGE = 8, 1024, 32, 8, 128, 16
@@ -21,15 +22,12 @@ _SEQUENCES, _TOKENS, _HEADS, _KV_HEADS, _SIZE, _PAGE = 8, 1024, 32, 8, 128, 16
 
 def measure_paged(repeat: int) -> dict[str, Any]:
     """Medians of milliseconds a step of all sequences."""
-    import numpy as np
-
-    from .... import get_num_threads, set_num_threads
+    from .... import set_num_threads
     from ...machine_limits import PlainRead
 
-    before, names = get_num_threads(), list(range(_SEQUENCES))
-    set_num_threads(1)
-    try:
-        cache = _filled()
+    with threads_put_back():
+        set_num_threads(1)
+        cache, names = _filled(), list(range(_SEQUENCES))
         qkv = np.random.default_rng(1).normal(size=(_SEQUENCES, _HEADS + 2 * _KV_HEADS, _SIZE)).astype(np.float32)
         size = _SEQUENCES * _TOKENS * _KV_HEADS * _SIZE * 2 * 4
         read = PlainRead(size, 1)
@@ -42,14 +40,7 @@ def measure_paged(repeat: int) -> dict[str, Any]:
                 "gathering_ms": lambda: _gathered(cache, qkv),
                 "plain_read_ms": read.seconds,
             }
-            times: dict[str, list[float]] = {name: [] for name in calls}
-            for _ in range(repeat):
-                for name, call in calls.items():
-                    start = time.perf_counter()
-                    call()
-                    times[name].append(time.perf_counter() - start)
-    finally:
-        set_num_threads(before)
+            times = in_turns(calls, repeat)
     medians = {name: 1e3 * statistics.median(each) for name, each in times.items()}
     share = medians["plain_read_ms"] / medians["ms_a_step"]
     return {
@@ -62,8 +53,6 @@ def measure_paged(repeat: int) -> dict[str, Any]:
 
 def _filled() -> PagedCache:
     """The pages of a sequence come in turns with those of the others."""
-    import numpy as np
-
     from ....decode.paged_cache import PagedCache
 
     pages = _SEQUENCES * (_TOKENS // _PAGE + 1)
@@ -80,8 +69,6 @@ def _filled() -> PagedCache:
 
 def _gathered(cache: PagedCache, qkv: np.ndarray) -> np.ndarray:
     """The obvious implementation: each sequence's keys and values side by side, then two products."""
-    import numpy as np
-
     results = []
     for name in range(_SEQUENCES):
         table = cache.sequences[name].pages[: _TOKENS // _PAGE]

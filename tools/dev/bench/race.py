@@ -7,20 +7,23 @@ compared, so that a fast wrong answer is seen. A model that an engine cannot run
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
 
 from ....formats.messages.errors import TreadleError
 from ....formats.program import EXACT, PRECISIONS
 from ...errors import UsageError
 
 if TYPE_CHECKING:
-    import numpy as np
     import onnx
 
     from ..zoo.catalogue import Entry
@@ -95,13 +98,20 @@ def counts(text: str) -> tuple[int, ...]:
     return counts
 
 
-def told(found: Iterable[_T], line: Callable[[_T], str], options: argparse.Namespace) -> list[_T]:
-    """All that is found. Prints a line for each when it is there, unless JSON is asked for."""
+def told(
+    found: Iterable[_T],
+    line: Callable[[_T], str],
+    options: argparse.Namespace,
+    facts: Callable[[_T], Any] | None = None,
+) -> list[_T]:
+    """All that is found. Prints a line for each when it is there, or, where JSON is asked for, the facts of all."""
     kept = []
     for each in found:
         kept.append(each)
         if not options.json:
             print(line(each), flush=True)
+    if options.json and facts is not None:
+        print(json.dumps(list(map(facts, kept))))
     return kept
 
 
@@ -119,14 +129,21 @@ def each_count(
     measure: Callable[[Entry, Sequence[str], int], _T],
 ) -> Iterator[_T]:
     """The measurements of each model, ours and the rivals', at each thread count, which is restored at the end."""
-    from .... import get_num_threads, set_num_threads
-
     check_engines(rivals)
-    before = get_num_threads()
-    try:
+    with threads_put_back():
         for entry in entries:
             for threads in threadcounts:
                 yield measure(entry, (OURS, *rivals), threads)
+
+
+@contextmanager
+def threads_put_back() -> Iterator[None]:
+    """Behind this, calls use as many threads as before."""
+    from .... import get_num_threads, set_num_threads
+
+    before = get_num_threads()
+    try:
+        yield
     finally:
         set_num_threads(before)
 
@@ -211,6 +228,17 @@ def interleaved(calls: dict[str, Call], rounds: int) -> dict[str, list[float]]:
     return times
 
 
+def in_turns(calls: Mapping[str, Callable[[], object]], rounds: int, count: int = 1) -> dict[str, list[float]]:
+    """Seconds a call of each, `count` calls in each of so many rounds, without those that come first."""
+    for call in calls.values():
+        _seconds(call, count)
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            times[name].append(_seconds(call, count))
+    return times
+
+
 def await_idle_threads() -> None:
     """Waits until the threads of this process are idle: after a run they look for more work for a while, onnxruntime's for some
     50 ms, and would take the cores from another engine's."""
@@ -222,7 +250,7 @@ def await_idle_threads() -> None:
             return
 
 
-def _seconds(call: Call, count: int) -> float:
+def _seconds(call: Callable[[], object], count: int) -> float:
     start = time.perf_counter()
     for _ in range(count):
         call()
@@ -230,26 +258,28 @@ def _seconds(call: Call, count: int) -> float:
 
 
 def _quantiles(seconds: Sequence[float]) -> dict[str, float]:
-    import numpy as np
-
     return {name: float(np.percentile(seconds, share)) * 1e3 for name, share in _QUANTILES.items()}
 
 
 def _error(outputs: Sequence[np.ndarray], reference: Sequence[np.ndarray]) -> float:
-    """Infinite for outputs of other shapes, and where one has NaN or an infinity that the other has not."""
-    import numpy as np
-
+    """The largest of all outputs. Infinite for outputs of other shapes."""
     if [array.shape for array in outputs] != [array.shape for array in reference]:
         return math.inf
-    worst = 0.0
-    for a, b in zip(outputs, reference, strict=True):
-        finite = np.isfinite(b)
-        if not np.array_equal(finite, np.isfinite(a)) or not np.array_equal(a[~finite], b[~finite], equal_nan=True):
-            return math.inf
-        if finite.any():
-            difference = np.abs(a[finite].astype(np.float64) - b[finite]).max()
-            worst = max(worst, float(difference) / max(float(np.abs(b[finite]).max()), 1e-30))
-    return worst
+    return max((errors_of([a], [b])[1] for a, b in zip(outputs, reference, strict=True)), default=0.0)
+
+
+def errors_of(found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> tuple[float, float]:
+    """The root mean square of the differences, a share of that of the elements, and the largest, a share of the largest element.
+    Infinite where there are other NaNs or infinities than there should be."""
+    got, reference = (np.concatenate([array.ravel() for array in arrays]) for arrays in (found, wanted))
+    finite = np.isfinite(reference)
+    if not np.array_equal(finite, np.isfinite(got)) or not np.array_equal(got[~finite], reference[~finite], True):
+        return math.inf, math.inf
+    difference, size = np.abs(got[finite] - reference[finite].astype(np.float64)), np.abs(reference[finite])
+    if not difference.any():
+        return 0.0, 0.0
+    mean = math.sqrt(float(np.mean(difference**2) / max(np.mean(size.astype(np.float64) ** 2), 1e-300)))
+    return mean, float(difference.max() / max(size.max(), 1e-300))
 
 
 def reason(error: Exception) -> str:

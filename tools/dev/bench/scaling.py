@@ -18,10 +18,15 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ....formats.executable import Executable
+from ....formats.text.assembly import parse_assembly
+from . import race
 
 if TYPE_CHECKING:
     from ..zoo.catalogue import Entry
@@ -66,9 +71,7 @@ class Scaling:
 
 def threads_command(options: argparse.Namespace) -> int:
     """Prints the cost of a start, then each model's times."""
-    from .race import told, zoo_entries
-
-    entries = zoo_entries(options.only or _MODELS)
+    entries = race.zoo_entries(options.only or _MODELS)
     counts, rounds = [count for count in options.threads if count > 1], options.repeat or _ROUNDS
     costs = start_costs(counts, rounds)
     if not options.json:
@@ -77,7 +80,7 @@ def threads_command(options: argparse.Namespace) -> int:
         print(
             "\nThe speedup of a call that the threads share; in brackets that of as many calls at once, a thread each."
         )
-    found = told((each for entry in entries for each in _scaling_of(entry, counts, rounds)), _line, options)
+    found = race.told((each for entry in entries for each in _scaling_of(entry, counts, rounds)), _line, options)
     if options.json:
         print(json.dumps({"start_us": costs, "models": [asdict(each) | _factors(each) for each in found]}))
     return 0
@@ -107,16 +110,12 @@ def _factors_of(scaling: Scaling) -> dict[str, float]:
 
 def start_costs(counts: Sequence[int], rounds: int) -> dict[int, float]:
     """Microseconds that a start costs, by the count of threads."""
-    import numpy as np
-
     from .... import VirtualMachine
-    from ....formats.executable import Executable
-    from ....formats.text.assembly import parse_assembly
 
     function = VirtualMachine(Executable(parse_assembly(_work_text(_CALLS))))["main"]
     x = np.linspace(-3, 3, _ELEMENTS, dtype=np.float32)
     times: dict[int, list[float]] = {count: [] for count in (1, *counts)}
-    with _threads_put_back():
+    with race.threads_put_back():
         for _ in range(rounds):
             for count, found in times.items():
                 found.append(_shared(lambda: function(x), count))
@@ -151,7 +150,7 @@ def _scaling_of(entry: Entry, counts: Sequence[int], rounds: int) -> Iterator[Sc
     model = entry.build()
     function, feeds = VirtualMachine(compile(model, progress=False))["main"], tuple(inputs(entry, model).values())
     for count in counts:
-        with _threads_put_back():
+        with race.threads_put_back():
             yield Scaling(entry.name, count, *_rounds(lambda: function(*feeds), count, rounds))
 
 
@@ -168,17 +167,6 @@ def _rounds(call: Callable[[], Any], count: int, rounds: int) -> tuple[list[floa
         trips.append(max(trip_before, trip.nanoseconds()))
         apart.append(max(apart_before, _apart(call, count)))
     return alone, shared, apart, trips
-
-
-@contextmanager
-def _threads_put_back() -> Iterator[None]:
-    from .... import get_num_threads, set_num_threads
-
-    before = get_num_threads()
-    try:
-        yield
-    finally:
-        set_num_threads(before)
 
 
 def _shared(call: Callable[[], Any], count: int) -> float:

@@ -67,15 +67,17 @@ def measure(name: str, is_merged: bool, seconds: float, environments: Path) -> I
     with tempfile.TemporaryDirectory() as text, contextlib.ExitStack() as stack:
         folder = Path(text)
         model, feeds = _prepare(name, folder, is_merged)
-        servers: dict[str, _Clients] = {"treadle": _HttpClients(stack.enter_context(_treadle(folder)), _v2(feeds))}
+        port = stack.enter_context(served(folder / "models"))["HTTP"]
+        servers: dict[str, _Clients] = {"treadle": _HttpClients(port, open_inference(feeds))}
         for rival in _RIVALS:
             python = environments / f"{rival}-rival" / "bin" / "python"
             if python.exists():
                 batch = _LARGEST_BATCH if is_merged else 1
                 port = stack.enter_context(_rival(python, rival, model, _free_ports(), batch))
-                servers[rival] = (
-                    _GrpcClients(port + 1, feeds) if rival == "mlserver" else _HttpClients(port, _lit(feeds))
-                )
+                if rival == "mlserver":
+                    servers[rival] = stack.enter_context(GrpcClients(port + 1, feeds))
+                else:
+                    servers[rival] = _HttpClients(port, _lit(feeds))
         _check_alike(servers)
         for clients in CLIENTS:
             times: dict[str, list[float]] = {server: [] for server in servers}
@@ -142,19 +144,24 @@ def _prepare(name: str, folder: Path, is_merged: bool) -> tuple[Path, dict[str, 
 # ---- servers ----
 
 
+def served(folder: Path) -> contextlib.AbstractContextManager[dict[str, int]]:
+    """A server of this folder, and its ports by protocol."""
+    return listening(processes.module("treadle"), "serve", folder, "--http-port", "0", "--grpc-port", "0")
+
+
 @contextlib.contextmanager
-def _treadle(folder: Path) -> Iterator[int]:
-    code = processes.module("treadle")
-    child = processes.start(
-        code, "serve", str(folder / "models"), "--http-port", "0", "--grpc-port", "-1", stderr=processes.PIPE, text=True
-    )
+def listening(code: str, *arguments: object) -> Iterator[dict[str, int]]:
+    """A child that runs this code, and says on which ports it listens: `HTTP on HOST:PORT`, and `gRPC on …`."""
+    child = processes.start(code, *arguments, stderr=processes.PIPE, text=True)
     assert child.stderr is not None
+    ports: dict[str, int] = {}
     try:
-        for line in child.stderr:
-            if "HTTP on " in line:
-                yield int(line.rsplit(":", 1)[1])
-                return
-        raise TreadleError(f"treadle serve has ended: {child.wait()}")
+        while len(ports) < 2:
+            line = child.stderr.readline()
+            if not line:
+                raise TreadleError(f"the server has ended: {child.wait()}")
+            ports |= {name: int(line.rsplit(":", 1)[1]) for name in ("HTTP", "gRPC") if f"{name} on " in line}
+        yield ports
     finally:
         _end(child)
 
@@ -229,7 +236,7 @@ def _post(path: str, body: bytes, *headers: str) -> bytes:
 _TYPES = {"f4": "FP32", "i8": "INT64"}
 
 
-def _v2(feeds: Mapping[str, np.ndarray]) -> Request:
+def open_inference(feeds: Mapping[str, np.ndarray]) -> Request:
     """The Open Inference Protocol's, with tensors as bytes."""
     tensors = [
         {
@@ -285,7 +292,7 @@ def _check_alike(servers: Mapping[str, _Clients]) -> None:
 # ---- clients ----
 
 
-class _Client:
+class HttpClient:
     """One connection, with one request under way at a time."""
 
     def __init__(self, port: int, request: bytes) -> None:
@@ -295,11 +302,18 @@ class _Client:
         self.head = self.body = self.status = b""
         self.since = 0.0
 
-    def __enter__(self) -> _Client:
+    def __enter__(self) -> HttpClient:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.connection.close()
+
+    def call(self) -> bytes:
+        """Asks, and gives the answer's body. Raises TreadleError."""
+        self.ask()
+        while not self.hear():
+            pass
+        return self.body
 
     def ask(self) -> None:
         self._parts: list[bytes] = []
@@ -311,7 +325,7 @@ class _Client:
         """Takes what has come; whether it is the whole answer."""
         data = self.connection.recv(1 << 20)
         if not data:
-            raise TreadleError("the server has closed a connection")
+            raise TreadleError("the server has closed the connection")
         if self._missing is None:
             data = b"".join((*self._parts, data))
             self.head, end, data = data.partition(b"\r\n\r\n")
@@ -351,17 +365,15 @@ class _HttpClients:
         self._port, (self._request, self._read) = port, request
 
     def first(self) -> np.ndarray:
-        with _Client(self._port, self._request) as client:
-            client.ask()
-            while not client.hear():
-                pass
-            return self._read(client.head, client.body)
+        with HttpClient(self._port, self._request) as client:
+            body = client.call()
+            return self._read(client.head, body)
 
     def load(self, clients: int, seconds: float) -> tuple[list[float], float]:
         watch = _Watch(clients, seconds)
         with contextlib.ExitStack() as stack, selectors.DefaultSelector() as selector:
             for _ in range(clients):
-                client = stack.enter_context(_Client(self._port, self._request))
+                client = stack.enter_context(HttpClient(self._port, self._request))
                 selector.register(client.connection, selectors.EVENT_READ, client)
                 client.ask()
             while not watch.is_over:
@@ -372,7 +384,7 @@ class _HttpClients:
         return watch.times, watch.spent
 
 
-class _GrpcClients:
+class GrpcClients:
     """Clients of gRPC in one process: each answer is awaited by a callback, which wakes the thread that asks again."""
 
     def __init__(self, port: int, feeds: Mapping[str, np.ndarray]) -> None:
@@ -390,8 +402,18 @@ class _GrpcClients:
         self._channel = grpc.insecure_channel(f"127.0.0.1:{port}", [("grpc.max_receive_message_length", -1)])
         self._infer = self._channel.unary_unary(f"/{SERVICE}/ModelInfer")
 
+    def __enter__(self) -> GrpcClients:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._channel.close()
+
+    def call(self) -> bytes:
+        """Asks once, and gives the answer."""
+        return self._infer(self._request, timeout=60, wait_for_ready=True)
+
     def first(self) -> np.ndarray:
-        return _first_of_proto(self._response.FromString(self._infer(self._request, timeout=60, wait_for_ready=True)))
+        return _first_of_proto(self._response.FromString(self.call()))
 
     def load(self, clients: int, seconds: float) -> tuple[list[float], float]:
         watch = _Watch(clients, seconds)

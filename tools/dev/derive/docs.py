@@ -1,13 +1,10 @@
 """Derives docs/isa.md and docs/format.md from the tables of formats/, docs/operators.md from the importers of ONNX.
 
-python -m treadle.tools.dev.derive.docs            writes them
-python -m treadle.tools.dev.derive.docs --check    exits with 1, and shows the difference, when they are stale
+python -m treadle.tools.dev.derive.docs
 """
 
 from __future__ import annotations
 
-import argparse
-import difflib
 import inspect
 import sys
 from collections.abc import Iterator
@@ -17,9 +14,8 @@ from ....formats import container, isa, limits, schema
 from ....formats.codec import Choice, Codec, Converted, Record, Sequence
 from ....formats.dtypes import DType
 from ....formats.text import assembly
-from ... import operators
+from . import ROOT, operators, write
 
-FOLDER = Path(__file__).parents[3] / "docs"
 NOTICE = "<!-- Derived by tools/dev/derive/docs.py; edit the table instead, then run `make docs`. -->\n"
 
 
@@ -157,35 +153,10 @@ def _parts(codec: Codec) -> Iterator[Codec]:
         yield codec.codec
 
 
-# ---- writing and checking ----
-
-PAGES = {"isa.md": isa_page, "format.md": format_page, "operators.md": lambda: operators.page(NOTICE)}
-
-
-def stale() -> str:
-    """The difference between the pages and the tables; "" when there is none."""
-    difference: list[str] = []
-    for name, page in PAGES.items():
-        path = FOLDER / name
-        old = path.read_text(encoding="utf-8") if path.exists() else ""
-        difference += difflib.unified_diff(
-            old.splitlines(keepends=True), page().splitlines(keepends=True), f"docs/{name}", f"docs/{name} (derived)"
-        )
-    return "".join(difference)
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser("treadle.tools.dev.derive.docs", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--check", action="store_true", help="only compare")
-    if parser.parse_args().check:
-        difference = stale()
-        sys.stdout.write(difference)
-        return 1 if difference else 0
-    FOLDER.mkdir(exist_ok=True)
-    for name, page in PAGES.items():
-        (FOLDER / name).write_text(page(), encoding="utf-8")
-    return 0
+def texts() -> dict[Path, str]:
+    pages = {"isa.md": isa_page(), "format.md": format_page(), "operators.md": operators.page(NOTICE)}
+    return {ROOT / "docs" / name: page for name, page in pages.items()}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    write(texts())

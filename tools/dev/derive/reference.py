@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import inspect
 import os
-from pathlib import Path
 
 from ....compiler.builder.draws import FUNCTIONS
 from ....compiler.builder.operator_functions import LOWERED, documentation, signature
@@ -18,8 +17,9 @@ from ....compiler.operators import complete
 from ....formats.extensions import EXTENSIONS
 from ....native.knobs import KNOBS
 from ... import cli
+from . import ROOT, write
 
-FOLDER = Path(__file__).parents[3] / "docs" / "reference"
+FOLDER = ROOT / "docs" / "reference"
 _NOTICE = "<!-- Derived by tools/dev/derive/reference.py. -->\n"
 _COLUMNS = "110"  # of the options' texts
 
@@ -51,31 +51,16 @@ def operators_page() -> str:
     table = complete()
     for name in sorted(table):
         if name not in LOWERED and name not in EXTENSIONS:
-            operator = table[name]
-            parts += [
-                f"## {name}",
-                "",
-                "```text",
-                f"op.{name}{signature(operator)}",
-                "",
-                documentation(operator),
-                "```",
-                "",
-            ]
+            parts += _block(name, signature(table[name]), documentation(table[name]))
     for name, function in FUNCTIONS.items():
         found = inspect.signature(function)
         written = found.replace(parameters=list(found.parameters.values())[1:], return_annotation=found.empty)
-        parts += [
-            f"## {name}",
-            "",
-            "```text",
-            f"op.{name}{written}",
-            "",
-            inspect.cleandoc(function.__doc__ or ""),
-            "```",
-            "",
-        ]
+        parts += _block(name, written, inspect.cleandoc(function.__doc__ or ""))
     return "\n".join(parts)
+
+
+def _block(name: str, signature: inspect.Signature, doc: str) -> list[str]:
+    return [f"## {name}", "", "```text", f"op.{name}{signature}", "", doc, "```", ""]
 
 
 def variables_page() -> str:
@@ -88,11 +73,5 @@ def variables_page() -> str:
 PAGES = {"commands.md": commands_page, "operators.md": operators_page, "variables.md": variables_page}
 
 
-def main() -> None:
-    FOLDER.mkdir(exist_ok=True)
-    for name, page in PAGES.items():
-        (FOLDER / name).write_text(page(), encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    write({FOLDER / name: page() for name, page in PAGES.items()})

@@ -8,11 +8,14 @@ they count as imported where they have code.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Set
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
-PACKAGE = Path(__file__).parents[3]
+from . import ROOT as PACKAGE
+from . import write
+
 LISTS = PACKAGE / "native" / "source_lists.py"
 
 # What makes a kernel's record of a definition, object code of a kernel's text, and the engine
@@ -98,35 +101,13 @@ def links(path: str, package: Path = PACKAGE) -> set[str]:
     return found - {"", path}
 
 
-def circles(paths: Iterable[str], package: Path = PACKAGE) -> list[list[str]]:
-    """The sets of modules that import one another, by `links`: the strongly connected components of more than one (Kosaraju)."""
-    onward = {path: links(path, package) for path in paths}
-    back: dict[str, set[str]] = {path: set() for path in onward}
-    for path, targets in onward.items():
-        for target in targets & onward.keys():
-            back[target].add(path)
-    seen = set[str]()
-    order = [path for root in onward for path in _finished(root, onward, seen)]
-    seen = set()
-    found = [sorted(_finished(root, back, seen)) for root in reversed(order)]
-    return sorted(circle for circle in found if len(circle) > 1)
-
-
-def _finished(root: str, graph: Mapping[str, Set[str]], seen: set[str]) -> list[str]:
-    """What can be reached from a module and is not `seen` yet, each behind what it leads to."""
-    order: list[str] = []
-    stack = [(root, iter(graph[root]))] if root not in seen else []
-    seen.add(root)
-    while stack:
-        path, rest = stack[-1]
-        following = next((each for each in rest if each not in seen and each in graph), None)
-        if following is None:
-            order.append(path)
-            stack.pop()
-        else:
-            seen.add(following)
-            stack.append((following, iter(graph[following])))
-    return order
+def circle(paths: Iterable[str], package: Path = PACKAGE) -> list[str]:
+    """Modules that import one another, by `links`: one circle of them, or none."""
+    try:
+        TopologicalSorter({path: links(path, package) for path in paths}).prepare()
+    except CycleError as error:
+        return sorted(set(error.args[1]))
+    return []
 
 
 def constant(path: str, name: str, package: Path = PACKAGE) -> Any:
@@ -224,5 +205,4 @@ def lists() -> str:
 
 
 if __name__ == "__main__":
-    if LISTS.read_text(encoding="utf-8") != lists():  # other processes may be reading it
-        LISTS.write_text(lists(), encoding="utf-8")
+    write({LISTS: lists()})

@@ -25,8 +25,7 @@ from ....formats.starting import Thread
 from . import runs
 from .hostile.attacks import ATTACKS
 from .hostile.variants import Broken, Variant
-from .models import peak, reset_peak
-from .targets import is_fault
+from .targets import judged
 
 TRIES = 3  # of a variant that took too long: others may have held the processor
 
@@ -76,30 +75,27 @@ def try_attack(name: str, seed: int, number: int) -> str:
 def _judged(variant: Variant) -> str:
     watcher = _Watcher()
     gc.collect()
-    before, begin = reset_peak(), time.process_time()
-    said: object = None
-    try:
-        with watcher.watching():
-            said = variant.act()
-        outcome = "held"
-    except Broken as broken:
-        return f"finding: {broken}"
-    except TreadleError as error:
-        if is_fault(error):
-            return f"finding: {error}"
-        said, outcome = [str(error), repr(error)], f"refused {type(error).__name__}"
-    except Exception as error:
-        return f"finding: {type(error).__name__}: {error}"
-    seconds, taken = time.process_time() - begin, peak() - before
-    if any(text != shown(text) for text in (said if isinstance(said, list) else [said]) if isinstance(text, str)):
-        return f"finding: printed as it is: {said!r}"
-    if seconds > variant.seconds:
-        return f"finding: took {seconds:.1f} s of {variant.seconds}, {outcome}"
-    if watcher.longest > variant.pause:
+
+    def act() -> str:
+        try:
+            with watcher.watching():
+                said = variant.act()
+            _check_printed(said)
+        except TreadleError as error:
+            _check_printed([str(error), repr(error)])
+            raise
+        return "held"
+
+    outcome = judged(act, variant.seconds, variant.memory)
+    if not runs.is_bad(outcome) and watcher.longest > variant.pause:
         return f"finding: took the turn of another thread for {watcher.longest:.2f} s, {outcome}"
-    if taken > variant.memory:
-        return f"finding: took {taken >> 20} MiB of {variant.memory >> 20}, {outcome}"
     return outcome
+
+
+def _check_printed(said: object) -> None:
+    """Raises Broken for text of others that a terminal would obey."""
+    if any(text != shown(text) for text in (said if isinstance(said, list) else [said]) if isinstance(text, str)):
+        raise Broken(f"printed as it is: {said!r}")
 
 
 def _add_options(parser: ArgumentParser) -> None:

@@ -207,23 +207,20 @@ def _operator(random: Random, definition: PrimitiveDefinition) -> PrimitiveDefin
 
 
 _CHANGES: Sequence[Change] = (
-    _params,
-    _outputs,
-    _other_output,
-    _operands,
-    _other_operand,
-    _results,
-    _attributes,
-    _attributes,
-    _attributes,
-    _shape,
-    _shape,
-    _shape,
-    _rank,
-    _dtype,
-    _behind,
-    _before,
-    _operator,
+    *(
+        _params,
+        _outputs,
+        _other_output,
+        _operands,
+        _other_operand,
+        _results,
+        _rank,
+        _dtype,
+        _behind,
+        _before,
+        _operator,
+    ),
+    *(_attributes, _attributes, _attributes, _shape, _shape, _shape),
 )
 
 

@@ -286,11 +286,6 @@ def _copy_instruction(random: Random, words: list[int], starts: list[int]) -> No
 
 
 _CODE_CHANGES: Sequence[Callable[[Random, list[int], list[int]], None]] = (
-    _tweak_word,
-    _small_word,
-    _small_word,
-    _copy_word,
-    _change_opcode,
-    _drop_instruction,
-    _copy_instruction,
+    *(_tweak_word, _small_word, _small_word, _copy_word),
+    *(_change_opcode, _drop_instruction, _copy_instruction),
 )

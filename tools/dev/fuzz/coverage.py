@@ -17,7 +17,6 @@ import json
 import os
 import sys
 import time
-import traceback
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -27,24 +26,11 @@ from ....formats.messages.errors import ArgumentError, TreadleError
 
 SLOW_SECONDS = 2.0  # of the process's own time: other programs may hold the processor
 _SAVE_EVERY = 5.0  # seconds between two writings of the state
+_NO_METER = int, int  # of memory: to ask the system takes longer than an input does
 Mutate = Callable[[bytes, int], bytes]  # libFuzzer's own: of an input, and the most bytes that become of it
 Mutator = Callable[[bytes, int, int], bytes]  # the same with a seed
 
 # What reads, by module. Numba compiles nothing of these here: kernels are lowered, no more.
-TARGETS = (
-    "file",
-    "sections",
-    "assembly",
-    "module",
-    "definition",
-    "onnx",
-    "argument",
-    "array",
-    "constants",
-    "params",
-    "graph",
-    "modules",
-)
 INSTRUMENTED = (
     "treadle.formats",
     "treadle.vm.verify.verifier",
@@ -56,6 +42,7 @@ INSTRUMENTED = (
     "treadle.compiler.operators",
     "treadle.compiler.ir.unify",
     "treadle.tools.arguments",
+    "treadle.tvm.files",
 )
 
 
@@ -65,7 +52,7 @@ class Run:
     def __init__(self, name: str, folder: Path, seconds: float) -> None:
         from . import targets
 
-        self.target, self.is_fault = targets.TARGETS[name], targets.is_fault
+        self.target, self.judged = targets.TARGETS[name], targets.judged
         self.folder, self.seconds = folder, seconds
         self.path = folder / f"{name}.json"
         saved = json.loads(self.path.read_text()) if self.path.exists() else {"tally": {}, "findings": {}}
@@ -73,23 +60,10 @@ class Run:
         self.start = self.saved = time.monotonic()
 
     def one(self, data: bytes) -> None:
-        begin = time.process_time()
-        try:
-            self.target(data)
-            outcome = "ran"
-        except TreadleError as error:
-            outcome = f"refused {type(error).__name__}"
-            if self.is_fault(error):
-                outcome = "bug, which the error says is Treadle's"
-                self.found(error.message[:200], data)
-        except Exception as error:
-            outcome = f"bug {type(error).__name__}"
-            frame = traceback.extract_tb(error.__traceback__)[-1]
-            self.found(f"{type(error).__name__} in {Path(frame.filename).name}:{frame.lineno} ({frame.name})", data)
-        if time.process_time() - begin > SLOW_SECONDS:
-            outcome = "slow"
-            self.found(f"{time.process_time() - begin:.0f} seconds", data)
-        self.tally[outcome] += 1
+        kind, _, found = self.judged(lambda: self.target(data), SLOW_SECONDS, 0, _NO_METER).partition(": ")
+        self.tally[kind] += 1
+        if found:
+            self.found(found.partition(": ")[0], data)
         now = time.monotonic()
         if now - self.saved > _SAVE_EVERY:
             self.saved = now
@@ -114,7 +88,7 @@ class Run:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="coverage_fuzz", description=__doc__.partition("\n")[0])
-    parser.add_argument("target", help=f"one of {', '.join(TARGETS)}")
+    parser.add_argument("target", help="a reader: a function of fuzz/targets.py")
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument(
         "--state", type=Path, default=Path(".executables"), help="a folder that keeps the tally and the inputs"
@@ -126,11 +100,11 @@ def main(arguments: list[str] | None = None) -> int:
         import atheris
     except ImportError:
         raise ArgumentError("coverage-guided fuzzing needs atheris: pip install 'treadle[fuzz]'") from None
-    if options.target not in TARGETS:
-        raise ArgumentError(f"there is no target {options.target!r}; there is {', '.join(TARGETS)}")
     with atheris.instrument_imports(include=list(INSTRUMENTED)):
         from . import targets
 
+        if options.target not in targets.TARGETS:
+            raise ArgumentError(f"there is no target {options.target!r}; there is {', '.join(targets.TARGETS)}")
         with contextlib.suppress(Exception):
             targets.TARGETS[options.target](b"")  # imports what it needs
 

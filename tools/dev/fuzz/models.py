@@ -15,7 +15,6 @@ import functools
 import os
 import sys
 import tempfile
-import time
 import warnings
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
@@ -24,12 +23,15 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from ....formats.messages.errors import MiscompilationError, TreadleError
+import onnx
+from google.protobuf.message import DecodeError
+
+from .... import compile
 from .changes import mutate_bytes
 from .hostile.changes import CHANGES
 from .hostile.sound import EXTERNAL, sound_model
 from .runs import Fuzzer, main
-from .targets import is_fault, read_corpus
+from .targets import judged, read_corpus
 
 SECONDS = 15.0  # of processor time for a model: `compiler/effort.py` allows some 6 s, by estimates
 MEMORY = 2 << 30  # bytes above what there was: twice what folding may make (`limits.FOLDED_BYTES_IN_ALL`)
@@ -49,9 +51,6 @@ class Way:
 
 def make_model(seed: int, number: int, with_cases: bool = True) -> bytes:
     """A changed model. ONNX's own cases take some seconds to make, once: `with_cases` may leave them out."""
-    import onnx
-    from google.protobuf.message import DecodeError
-
     random = Random(f"{seed} {number} models")
     data = sound_model(random, with_cases) if random.random() < 0.9 else random.choice(read_corpus("onnx"))
     if random.random() < 0.15:
@@ -91,50 +90,23 @@ def _folder() -> Path:
     return folder
 
 
-# ---- one model ----
-
-
 def try_model(data: bytes, way: Way = Way()) -> str:
     """What comes of a model; a text that begins with "finding" is one."""
-    from .... import compile
-
     source: Any = data
     if way.is_file:
         source = _folder() / "model.onnx"
         source.write_bytes(data)
-    before, begin = reset_peak(), time.process_time()
-    try:
+
+    def act() -> str:
+        bounds: Any = {"max_seconds": way.max_seconds, "max_memory": way.max_memory}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            bounds: Any = {"max_seconds": way.max_seconds, "max_memory": way.max_memory}
             compile(source, embed_native=False, progress=False, **bounds)
-        outcome = "compiled"
-    except TreadleError as error:
-        is_ours = is_fault(error) or isinstance(error, MiscompilationError)
-        outcome = f"finding: {error}" if is_ours else f"refused {type(error).__name__}"
-    except Exception as error:
-        return f"finding: {type(error).__name__}: {error}"
-    seconds, taken = time.process_time() - begin, peak() - before
-    if seconds > (SECONDS if way.max_seconds is None else way.max_seconds + SLACK_SECONDS):
-        return f"finding: {seconds:.1f} s of {way}, {outcome}"
-    most = MEMORY if way.max_memory is None else way.max_memory + SLACK_MEMORY
-    if taken > most + BYTES_A_BYTE * len(data):
-        return f"finding: {taken >> 20} MiB of {way}, {outcome}"
-    return outcome
+        return "compiled"
 
-
-def reset_peak() -> int:
-    """Begins to count the most memory in use anew, where the system can; bytes in use."""
-    with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
-    return peak()
-
-
-def peak() -> int:
-    with contextlib.suppress(OSError, StopIteration):
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
-    return 0
+    seconds = SECONDS if way.max_seconds is None else way.max_seconds + SLACK_SECONDS
+    memory = MEMORY if way.max_memory is None else way.max_memory + SLACK_MEMORY
+    return judged(act, seconds, memory + BYTES_A_BYTE * len(data))
 
 
 # ---- the command ----

@@ -12,16 +12,18 @@ from __future__ import annotations
 
 import copy
 import sys
-import traceback
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import numpy as np
+import onnx
 
+from ....compiler.driver import compile_module
+from ....compiler.onnx.importer import from_onnx
+from ....formats.executable import Executable, load
 from ....formats.messages.errors import (
     CompileError,
     IndexOutOfRangeError,
@@ -29,8 +31,9 @@ from ....formats.messages.errors import (
     TreadleError,
     UnsupportedOperatorError,
 )
+from ....vm.machine import VirtualMachine
 from . import runs
-from .programs import BUDGETS, REFUSED, Finding, Setting, setting_of, using
+from .programs import BUDGETS, REFUSED, Finding, Setting, setting_of, tried
 from .random_onnx.graphs import Sample, random_graph
 from .random_onnx.judges import Array, Refused, by_onnxruntime, by_reference, difference, is_tensor
 from .random_onnx.walk import beyond
@@ -46,45 +49,27 @@ def sample_of(seed: int, number: int) -> Sample:
 def try_graph(seed: int, number: int, off: bool = False) -> str:
     """What comes of a graph: a kind, or "finding: …"."""
     setting = setting_of(seed, number, off)
-    kind = "native" if setting.native else "planned"
-    try:
-        sample = sample_of(seed, number)
-        with using(setting.threads):
-            return f"{kind}: {try_sample(sample, setting)}"
-    except Finding as finding:
-        return f"finding: {setting}: {finding}"
-    except Exception as error:
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        return f"finding: {setting}: {type(error).__name__} at {Path(place.filename).name}:{place.lineno}: {error}"
+    return tried(setting, lambda: try_sample(sample_of(seed, number), setting))
 
 
 def try_sample(sample: Sample, setting: Setting) -> str:
     """What comes of a graph. Raises Finding for what must not happen."""
-    from ....formats.executable import Executable, load
-    from ....vm.machine import VirtualMachine
-
     if not sample.outputs:
         return "no nodes"
-    fixed = False
-    try:
-        program = _program(sample.model, setting)
-    except UnsupportedOperatorError as error:
-        fixed = sample.has_symbols
-        if not fixed:
-            return f"unsupported: {_missing(error)}"
-    except CompileError as error:
-        if any(text in error.message for text in REFUSED):
-            return "refused: a size that nothing says"
-        fixed = sample.has_symbols
-        if not fixed:
-            raise Finding(f"compile: {type(error).__name__}: {error}") from None
-    if fixed:
+    models = [sample.model, *([sample.fixed()] if sample.has_symbols else [])]
+    for fixed, model in enumerate(models):  # one that is not compiled for all sizes is for the witness's
         try:
-            program = _program(sample.fixed(), setting)
+            program = _program(model, setting)
+            break
         except UnsupportedOperatorError as error:
-            return f"unsupported: {_missing(error)}"
+            refused = f"unsupported: {_missing(error)}"
         except CompileError as error:
-            raise Finding(f"compile: {type(error).__name__}: {error}") from None
+            if not fixed and any(text in error.message for text in REFUSED):
+                return "refused: a size that nothing says"
+            if model is models[-1]:
+                raise Finding(f"compile: {type(error).__name__}: {error}") from None
+    else:
+        return refused
     executable = load(Executable(program).as_bytes())
     machine = VirtualMachine(executable, kernels="build" if setting.native else "cached", **BUDGETS)
     feeds = sample.feeds()
@@ -143,9 +128,6 @@ def _by_reference(sample: Sample, output: str, feeds: dict[str, Array]) -> list[
 
 
 def _program(model: Any, setting: Setting) -> Any:
-    from ....compiler.driver import compile_module
-    from ....compiler.onnx.importer import from_onnx
-
     return compile_module(from_onnx(model), opt_level=setting.level, without=setting.without).program
 
 
@@ -223,8 +205,6 @@ def judged(seed: int, count: int) -> Counter[str]:
 
 
 def _show(options: Namespace, number: int) -> None:
-    import onnx
-
     print(onnx.printer.to_text(sample_of(options.seed, number).model))
 
 

@@ -25,8 +25,15 @@ from typing import Any
 
 import numpy as np
 
+from ....compiler.driver import compile_module
+from ....compiler.ir.evaluate import evaluate
+from ....compiler.ir.infer import infer_types
+from ....compiler.ir.text import print_module
 from ....compiler.passes import optional_passes
+from ....formats.executable import Executable, load
 from ....formats.messages.errors import CompileError, InferenceError, TreadleError
+from ....vm.machine import VirtualMachine
+from ....vm.threads import get_num_threads, set_num_threads
 from . import runs
 from .random_programs.modules import Sample, random_module
 
@@ -70,10 +77,14 @@ def setting_of(seed: int, number: int, off: bool) -> Setting:
 def try_program(seed: int, number: int, off: bool = False) -> str:
     """What comes of a program: a kind, or "finding: …"."""
     setting = setting_of(seed, number, off)
-    kind = "native" if setting.native else "planned"
+    return tried(setting, lambda: try_sample(sample_of(seed, number), setting, Random(f"{seed} {number} run")))
+
+
+def tried(setting: Setting, act: Callable[[], str]) -> str:
+    """What comes of a trial, of the kind of its setting; whatever it raises is a finding."""
     try:
         with using(setting.threads):
-            return f"{kind}: {try_sample(sample_of(seed, number), setting, Random(f'{seed} {number} run'))}"
+            return f"{'native' if setting.native else 'planned'}: {act()}"
     except Finding as finding:
         return f"finding: {setting}: {finding}"
     except Exception as error:
@@ -87,8 +98,6 @@ def using(threads: int | None) -> Iterator[None]:
     if threads is None:
         yield
         return
-    from ....vm.threads import get_num_threads, set_num_threads
-
     before = get_num_threads()
     set_num_threads(threads)
     try:
@@ -103,11 +112,6 @@ class Finding(Exception):
 
 def try_sample(sample: Sample, setting: Setting, random: Random) -> str:
     """What comes of a program. Raises Finding for what must not happen."""
-    from ....compiler.driver import compile_module
-    from ....compiler.ir.infer import infer_types
-    from ....formats.executable import Executable, load
-    from ....vm.machine import VirtualMachine
-
     try:
         typed = infer_types(sample.module)
     except InferenceError as error:
@@ -130,8 +134,6 @@ def _kind(error: Exception) -> str:
 
 
 def _call(typed: Any, machine: Any, sample: Sample, sizes: dict[str, int]) -> str:
-    from ....compiler.ir.evaluate import evaluate
-
     rng = np.random.default_rng(sum(sizes.values()))
     arguments = sample.arguments(sizes, rng)
     expected: Any
@@ -170,8 +172,6 @@ def jumps(
 ) -> bool:
     """Whether the evaluator itself gives something else for arguments that differ by rounding: the floor of a sum that is 1, or
     nearly. Then nobody can say which result is right."""
-    from ....compiler.ir.evaluate import evaluate
-
     rng = np.random.default_rng(0)
     for _ in range(_NUDGES):
         nudged = [_nudged(array, rng) if array.dtype.kind == "f" else array.copy() for array in arguments]
@@ -215,8 +215,6 @@ def _compare(got: Any, expected: Any, exact: tuple[bool, ...], tolerance: float)
 
 
 def _show(options: Namespace, number: int) -> None:
-    from ....compiler.ir.text import print_module
-
     sample = sample_of(options.seed, number)
     print(print_module(sample.module))
     print(f"witness {sample.witness}")

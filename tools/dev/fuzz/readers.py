@@ -10,16 +10,14 @@ is not Treadle's, more than two seconds, more memory than a multiple of the inpu
 from __future__ import annotations
 
 import sys
-import time
 import tracemalloc
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
 from random import Random
 
-from ....formats.messages.errors import TreadleError
 from . import runs
 from .changes import mutate_bytes, mutate_json
-from .targets import TARGETS, is_fault, read_corpus
+from .targets import TARGETS, judged, read_corpus
 
 DEFAULT = ("params", "graph", "relay", "relax", "modules", "file")
 SLOW_SECONDS = 2.0
@@ -39,23 +37,15 @@ def make_input(originals: Sequence[bytes], seed: int, number: int) -> bytes:
     return mutate_bytes(random, data)
 
 
+def _reset() -> int:
+    tracemalloc.reset_peak()
+    return tracemalloc.get_traced_memory()[0]
+
+
 def try_input(name: str, data: bytes) -> str:
     """What comes of an input; a text that begins with "finding" is one."""
-    tracemalloc.reset_peak()
-    before, begin = tracemalloc.get_traced_memory()[0], time.process_time()
-    try:
-        TARGETS[name](data)
-        outcome = "taken"
-    except TreadleError as error:
-        outcome = f"finding: {error}" if is_fault(error) else f"refused {type(error).__name__}"
-    except Exception as error:
-        return f"finding: {type(error).__name__}: {error}"
-    seconds, taken = time.process_time() - begin, tracemalloc.get_traced_memory()[1] - before
-    if seconds > SLOW_SECONDS:
-        return f"finding: {seconds:.1f} s"
-    if taken > MEMORY + MEMORY_PER_BYTE * len(data):
-        return f"finding: {taken} bytes for an input of {len(data)}"
-    return outcome
+    meter = _reset, lambda: tracemalloc.get_traced_memory()[1]
+    return judged(lambda: TARGETS[name](data), SLOW_SECONDS, MEMORY + MEMORY_PER_BYTE * len(data), meter)
 
 
 def _add_options(parser: ArgumentParser) -> None:

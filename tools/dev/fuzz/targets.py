@@ -1,6 +1,6 @@
-"""What coverage-guided fuzzing feeds: one function of bytes for each reader of things from outside.
+"""What fuzzers feed: one function of bytes for each reader of things from outside; and what comes of an input, or of any trial.
 
-A target returns, or raises an error of Treadle's; whatever else it raises is a finding, and so is more than two seconds.
+A target returns, or raises an error of Treadle's; whatever else it raises is a finding (`judged`).
 `tests/corpus/<target>.txt` holds a small corpus of each, one input in base64 on a line, which the tests replay.
 """
 
@@ -9,12 +9,14 @@ from __future__ import annotations
 import base64
 import contextlib
 import functools
+import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
 from ....formats.codec import Buffer
 from ....formats.container import Container, layout
-from ....formats.messages.errors import FormatError, InferenceError, TreadleError
+from ....formats.messages.errors import FormatError, InferenceError, MiscompilationError, TreadleError
 from ....formats.primitive import Primitive, PrimitiveDefinition
 from ....formats.schema import BY_NAME, SECTIONS
 from ....formats.sections import decode_definition
@@ -27,7 +29,50 @@ Target = Callable[[bytes], object]
 
 def is_fault(error: TreadleError) -> bool:
     """Whether the error says itself that it is a fault of Treadle's: a template or a pass that failed, whatever the input."""
-    return "Treadle's fault" in error.message
+    return "Treadle's fault" in error.message or isinstance(error, MiscompilationError)
+
+
+# ---- what comes of a trial ----
+
+
+def reset_peak() -> int:
+    """Begins to count the most memory in use anew, where the system can; bytes in use."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+    return peak()
+
+
+def peak() -> int:
+    with contextlib.suppress(OSError, StopIteration):
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+    return 0
+
+
+Meter = tuple[Callable[[], int], Callable[[], int]]  # begins to count the most bytes in use; says how many these were
+
+
+def judged(act: Callable[[], object], seconds: float, memory: float, meter: Meter = (reset_peak, peak)) -> str:
+    """What comes of a trial: what it says, "refused …" for an error of Treadle's, or "finding: …" for any other error, and for
+    more of the processor's time or of memory than that."""
+    before, begin = meter[0](), time.process_time()
+    try:
+        said = act()
+        outcome = said if isinstance(said, str) else "taken"
+    except TreadleError as error:
+        outcome = f"finding: {error}" if is_fault(error) else f"refused {type(error).__name__}"
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        return f"finding: {type(error).__name__} at {Path(place.filename).name}:{place.lineno}: {error}"
+    worked, taken = time.process_time() - begin, meter[1]() - before
+    if worked > seconds:
+        return f"finding: took {worked:.1f} s of {seconds}, {outcome}"
+    if taken > memory:
+        return f"finding: took {taken >> 20} MiB of {memory / (1 << 20):.0f}, {outcome}"
+    return outcome
+
+
+# ---- readers ----
 
 
 def file(data: bytes) -> None:
@@ -203,25 +248,11 @@ def _saved(data: bytes, suffix: str) -> str:
     return str(path)
 
 
-TARGETS: dict[str, Target] = {
-    target.__name__: target
-    for target in (
-        file,
-        sections,
-        assembly,
-        module,
-        definition,
-        onnx,
-        argument,
-        array,
-        constants,
-        params,
-        relay,
-        relax,
-        graph,
-        modules,
-    )
-}
+_FUNCTIONS: tuple[Target, ...] = (
+    *(file, sections, assembly, module, definition, onnx, argument),
+    *(array, constants, params, relay, relax, graph, modules),
+)
+TARGETS = {target.__name__: target for target in _FUNCTIONS}
 
 
 def read_corpus(name: str) -> list[bytes]:

@@ -30,7 +30,7 @@ _REMEMBERS = frozenset({"add", "update", "pop", "setdefault"})  # methods by whi
 
 # Taken out, these change what nobody can see, for the reason given.
 EQUIVALENT: dict[str, str] = {
-    "no self._scheduled.add(position)": "a block that is scheduled twice is interpreted twice, with the same result",
+    "no self._scheduled.add(position)": "a block that is scheduled twice is interpreted twice, with the same result"
 }
 
 

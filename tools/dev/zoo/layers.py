@@ -176,15 +176,7 @@ def split_heads(g: GraphWriter, x: str, scope: str, lengths: Sequence[int | str]
 
 
 def attention(
-    g: GraphWriter,
-    query: str,
-    key: str,
-    value: str,
-    scope: str,
-    depth: int,
-    *,
-    added: str = "",
-    scaled: bool = True,
+    g: GraphWriter, query: str, key: str, value: str, scope: str, depth: int, *, added: str = "", scaled: bool = True
 ) -> str:
     """softmax(query · keyᵀ / √depth + added) · value, all of shape [batch, heads, length, depth]."""
     scores = g.op("MatMul", query, g.op("Transpose", key, scope=scope, perm=[0, 1, 3, 2]), scope=scope)

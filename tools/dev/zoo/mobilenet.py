@@ -8,15 +8,7 @@ from .layers import classifier, conv, dense, relu6, squeeze_excite
 from .writer import GraphWriter
 
 # expansion, channels, blocks, stride of the first
-_V2 = (
-    (1, 16, 1, 1),
-    (6, 24, 2, 2),
-    (6, 32, 3, 2),
-    (6, 64, 4, 2),
-    (6, 96, 3, 1),
-    (6, 160, 3, 2),
-    (6, 320, 1, 1),
-)
+_V2 = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
 
 
 class _Small(NamedTuple):

@@ -15,7 +15,7 @@ from ....compiler.driver import unbind_weights
 from ....compiler.named_weights import Weights
 from ....compiler.onnx.importer import from_onnx as read
 from ....compiler.passes.rewriting import Rewriter
-from ...relay.frontend import shapes_of
+from ...relay.frontend import of_ranks, shapes_of
 from ...runtime.ndarray import NDArray
 from ..module import IRModule
 
@@ -33,7 +33,10 @@ def from_onnx(
     """The module of an ONNX model: a path, its bytes, or an onnx.ModelProto. `detach_params` gives the weights that were kept as
     parameters. Element types and the opset are the model's own. Raises what `treadle.compile` raises for a model."""
     weights = Weights() if keep_params_in_input else None
-    module, arrays = read(model, shapes=shapes_of(shape_dict), weights=weights), dict[str, np.ndarray]()
+    module, arrays = (
+        read(of_ranks(model, shape_dict), shapes=shapes_of(shape_dict), weights=weights),
+        dict[str, np.ndarray](),
+    )
     if keep_params_in_input:
         module, arrays = unbind_weights(module, "main")
     if sanitize_input_names:

@@ -27,10 +27,10 @@ class ConstructorValue(metaclass=_OfValues):
 
 
 class RefValue:
-    """Not supported: programs have no memory that changes."""
+    """Not supported: references are followed within functions, and no value goes in or out."""
 
     def __init__(self, value: object) -> None:
-        raise NotImplementedError("RefValue: programs here have no references")
+        raise NotImplementedError("RefValue: references live within a function; pass values")
 
 
 Interpreter = Executor

@@ -1,7 +1,7 @@
 """`relay.op`: the operators. One table (`table.py`); each module registers a family."""
 
 from ..._lazy import lazy
-from . import algorithm, annotation, image, nn, random, reduce, sparse, tensor, transform, vision  # noqa: F401
+from . import algorithm, annotation, image, nn, random, reduce, references, sparse, tensor, transform, vision  # noqa: F401
 from . import table as op  # noqa: F401
 from .absent import OP, RELAY
 from .algorithm import argsort, searchsorted, sort, topk  # noqa: F401
@@ -23,7 +23,17 @@ from .reduce import (  # noqa: F401
     variance,
 )
 from .sparse import *  # noqa: F403
-from .table import TABLE, get  # noqa: F401
+from .table import (  # noqa: F401
+    TABLE,
+    get,
+    register_alter_op_layout,
+    register_convert_op_layout,
+    register_fake_quantization_to_integer,
+    register_gradient,
+    register_legalize,
+    register_mixed_precision_conversion,
+    register_op_attr,
+)
 from .tensor import *  # noqa: F403
 from .transform import *  # noqa: F403
 

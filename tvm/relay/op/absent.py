@@ -27,10 +27,10 @@ NN = {
     "max_pool2d_grad": _GRADIENT,
 }
 _DECORATORS = """
-    OpImplementation OpPattern OpSpecialization OpStrategy register register_alter_op_layout register_broadcast_schedule
-    register_compute register_convert_op_layout register_external_compiler register_fake_quantization_to_integer
-    register_gradient register_infer_correct_layout register_injective_schedule register_legalize
-    register_mixed_precision_conversion register_optional_fake_quantization_to_integer register_pattern
+    OpImplementation OpPattern OpSpecialization OpStrategy register register_broadcast_schedule
+    register_compute register_external_compiler
+    register_infer_correct_layout register_injective_schedule
+    register_optional_fake_quantization_to_integer register_pattern
     register_reduce_schedule register_schedule register_shape_func register_stateful register_strategy strategy
 """
 VISION = {

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ....compiler.builder import programs
 from ....compiler.builder.programs import Expression, op
 from ....formats import dims
 from ....formats.dtypes import DType
 from ....formats.messages.errors import InferenceError
+from ....formats.types import TensorType
 from ..ty import dtype_name
 from .layouts import transformed
-from .table import Tensor, operator, pair, rank_of, type_of
+from .table import Tensor, operator, pair, rank_of, said, shape_of, type_of
 
 LETTERS = {1: "W", 2: "HW", 3: "DHW"}  # the axes of space
 
@@ -27,6 +29,18 @@ def pads(padding: Any, count: int) -> tuple[int, ...]:
     if len(numbers) not in (count, 2 * count):
         raise InferenceError(f"padding {padding!r}: expected 1, {count} or {2 * count} numbers")
     return numbers * 2 if len(numbers) == count else numbers
+
+
+def window(row: str, count: int, **given: Any) -> dict[str, Any]:
+    """Treadle's attributes of a window: what is not the default of the row, or is said."""
+    found = said(row, **given)  # TVM's own programs give two numbers of output_padding for one axis
+    made = {
+        name: pads(value, count) if name == "padding" else pair(value, count)[:count] for name, value in found.items()
+    }
+    return {_WINDOW.get(name, name): value for name, value in made.items()}
+
+
+_WINDOW = {"padding": "pads", "dilation": "dilations"}
 
 
 def _kinds(data: Expression, weight: Expression, out_dtype: str) -> tuple[Expression, Expression, DType, DType | None]:
@@ -66,12 +80,8 @@ def _convolution(count: int) -> Callable[..., Any]:
         data = transformed(data, data_layout, f"NC{spatial}")
         weight = _plain_weight(data, transformed(weight, kernel_layout, f"OI{spatial}"), groups, kernel_layout, spatial)
         data, weight, kind, cast_to = _kinds(data, weight, out_dtype)
-        attributes: dict[str, Any] = {
-            "strides": pair(strides, count),
-            "pads": pads(padding, count),
-            "dilations": pair(dilation, count),
-            "groups": int(groups),
-        }
+        attributes = window(f"nn.conv{count}d", count, strides=strides, padding=padding, dilation=dilation)
+        attributes["groups"] = int(groups)
         result = (op.conv if kind.is_float else op.conv_integer)(data, weight, **attributes)
         result = result if cast_to is None else op.cast(result, dtype=cast_to)
         return transformed(result, f"NC{spatial}", out_layout or data_layout)
@@ -118,15 +128,9 @@ def _transposed(count: int) -> Callable[..., Any]:
             out_dtype = out_dtype or type_of(data).dtype.name
             data, weight = (op.cast(each, dtype="float64") for each in (data, weight))
         data, weight, _, cast_to = _kinds(data, weight, out_dtype)
-        result = op.conv_transpose(
-            data,
-            weight,
-            strides=pair(strides, count),
-            pads=pads(padding, count),
-            dilations=pair(dilation, count),
-            groups=int(groups),
-            output_padding=pair(output_padding, count)[:count],  # TVM's own programs give two numbers for one axis
-        )
+        sizes = {"strides": strides, "padding": padding, "dilation": dilation, "output_padding": output_padding}
+        attributes = window(f"nn.conv{count}d_transpose", count, **sizes)
+        result = op.conv_transpose(data, weight, **attributes, groups=int(groups))
         result = result if cast_to is None else op.cast(result, dtype=cast_to)
         return transformed(result, f"NC{spatial}", out_layout or data_layout)
 
@@ -138,8 +142,17 @@ conv1d_transpose, conv2d_transpose, conv3d_transpose = map(_transposed, (1, 2, 3
 
 def _product(a: Expression, b: Expression, out_dtype: str) -> Expression:
     a, b, kind, cast_to = _kinds(a, b, out_dtype)
-    result = (op.matmul if kind.is_float else op.matmul_integer)(a, b)
+    result = (op.matmul if kind.is_float else op.matmul_integer)(a, _fitted(a, b))
     return result if cast_to is None else op.cast(result, dtype=cast_to)
+
+
+def _fitted(a: Expression, b: Expression) -> Expression:
+    """b with as many rows as a has columns: a run checks where that is not known of b alone."""
+    known = [x.type.shape if isinstance(x.type, TensorType) else () for x in (a, b)]
+    if len(known[1]) < 2 or not known[0] or not isinstance(known[0][-1], int) or isinstance(known[1][-2], int):
+        return b
+    b, (*batch, _, columns) = shape_of(b)
+    return programs.match_shape(b, (*batch, known[0][-1], columns))
 
 
 def _turned(x: Expression) -> Expression:

@@ -6,49 +6,33 @@ from typing import Any
 
 from ....compiler.builder import programs
 from ....compiler.builder.programs import Expression, op
-from ....formats.messages.errors import InferenceError
 from ..expr import Tuple
 from .dynamic import sizes_of
-from .table import Tensor, as_dims, behind, operator, shape_of, type_of
-
-
-def _numbers(shape: Expression, what: str) -> list[Expression]:
-    """The elements of a shape, int64 scalars."""
-    length = type_of(shape).shape
-    if len(length) != 1 or not isinstance(length[0], int):
-        raise InferenceError(f"{what} must be a vector of known length, got {type_of(shape)}")
-    wide = op.cast(shape, dtype="int64")
-    return [op.take(wide, programs.constant(place), axis=0) for place in range(length[0])]
-
-
-def _product(numbers: list[Expression]) -> Expression:
-    product = programs.constant(1)
-    for number in numbers:
-        product = op.multiply(product, number)
-    return product
+from .table import Tensor, as_dims, behind, minus, operator, shape_of, type_of
 
 
 @operator("sparse_reshape", results=2)
 def sparse_reshape(sparse_indices: Tensor, prev_shape: Tensor, new_shape: Tensor) -> Expression:
     """The indices of the same elements in another shape, in which -1 takes what is left; and that shape."""
     kind, one, open_ = type_of(sparse_indices).dtype, programs.constant(1), programs.constant(-1)
-    old, wanted = _numbers(prev_shape, "prev_shape"), _numbers(new_shape, "new_shape")
-    if type_of(sparse_indices).shape[1:] != (len(old),):
-        raise InferenceError(f"expected indices [N, {len(old)}], got {type_of(sparse_indices)}")
-    told = [op.where(op.equal(size, open_), one, size) for size in wanted]
-    rest = op.floor_divide(_product(old), op.maximum(_product(told), one))
-    new = [op.where(op.equal(size, open_), rest, size) for size in wanted]
-    indices = op.cast(sparse_indices, dtype="int64")
-    flat = op.multiply(op.sum(indices, axes=(1,)), programs.constant(0))
-    for axis, size in enumerate(old):
-        flat = op.add(op.multiply(flat, size), op.take(indices, programs.constant(axis), axis=1))
-    places = []
-    for size in reversed(new):
-        size = op.maximum(size, one)  # of none there are no elements
-        places.append(op.remainder(flat, size))
-        flat = op.floor_divide(flat, size)
-    found = op.cast(op.stack(*reversed(places), axis=1), dtype=kind)
-    return programs.tuple_(found, op.cast(op.stack(*new, axis=0), dtype=type_of(new_shape).dtype))
+    indices, (_, rank) = shape_of(op.cast(sparse_indices, dtype="int64"))
+    old, wanted = (op.cast(each, dtype="int64") for each in (prev_shape, new_shape))
+    if type_of(old).shape != (rank,):
+        old = programs.match_shape(old, (rank,))
+    told = op.where(op.equal(wanted, open_), one, wanted)
+    rest = op.floor_divide(op.prod(old), op.maximum(op.prod(told), one))
+    new, (count,) = shape_of(op.where(op.equal(wanted, open_), rest, wanted))
+    flat = op.sum(
+        op.multiply(indices, op.cumulative_prod(old, axis=0, exclusive=True, reverse=True)), axes=(1,), keepdims=True
+    )
+    # along the first axis there is no end
+    is_first = op.equal(op.arange(stop=count), programs.constant(0))
+    whole = op.where(
+        is_first, programs.constant(1 << 62), op.maximum(op.cumulative_prod(new, axis=0, reverse=True), one)
+    )
+    part = op.maximum(op.cumulative_prod(new, axis=0, exclusive=True, reverse=True), one)
+    found = op.floor_divide(op.remainder(flat, whole), part)
+    return programs.tuple_(op.cast(found, dtype=kind), op.cast(new, dtype=type_of(new_shape).dtype))
 
 
 @operator("sparse_fill_empty_rows", results=3)
@@ -59,8 +43,7 @@ def _filled(sparse_indices: Tensor, sparse_values: Tensor, dense_shape: Tensor, 
     known = as_dims(dense_shape)
     waits: list[Expression] = []
     if known is None:
-        sizes = op.slice(op.cast(dense_shape, dtype="int64"), starts=(0,), ends=(1,), axes=(0,))
-        waits, known = sizes_of(sizes)
+        waits, known = sizes_of(op.take(dense_shape, programs.constant([0]), axis=0))
     rows = known[0]
     own = op.cast(op.take(indices, programs.constant(0), axis=1), dtype="int64")
     ones = op.broadcast_to(programs.constant(1), shape=(count,))
@@ -70,7 +53,8 @@ def _filled(sparse_indices: Tensor, sparse_values: Tensor, dense_shape: Tensor, 
     every = op.cumulative_sum(
         op.add(op.multiply(many, programs.constant(0)), programs.constant(1)), axis=0, exclusive=True
     )
-    first = op.pad(op.expand_dims(op.cast(every, dtype=kind), axes=(1,)), pads=(0, 0, 0, rank - 1))
+    first = op.expand_dims(op.cast(every, dtype=kind), axes=(1,))
+    first = behind("pad", first, [indices], pads=(0, 0, 0, minus(rank, 1)))
     value = op.cast(op.reshape(default_value, shape=(1,)), dtype=type_of(sparse_values).dtype)
     defaults = behind("broadcast_to", value, waits, shape=(rows,))
     # all rows after the elements, in the order of their rows, without those that are not empty

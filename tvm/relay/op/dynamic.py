@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ....compiler.builder import programs
 from ....compiler.builder.programs import Expression, op
+from ....formats import dims
 from ....formats.dims import Dim
 from ....formats.messages.errors import InferenceError
 from .table import as_dims, axis_of, behind, fresh_dim, rank_of, shape_of, type_of
@@ -38,6 +41,73 @@ def full_of(value: Expression, shape: Any) -> Expression:
     """A tensor of one value; the shape is numbers or a tensor."""
     waits, sizes = dims_of(shape)
     return behind("broadcast_to", value, waits, shape=sizes) if waits else op.broadcast_to(value, shape=sizes)
+
+
+def repeated_to(data: Expression, shape: Any) -> Expression:
+    """A tensor whose axes of length 1 are repeated. Where only a run knows which these are, an axis is read at all places, or
+    always at the first one."""
+    waits, sizes = dims_of(shape)
+    data, own = shape_of(data)
+    made = list(sizes)
+    for axis, length in enumerate(own, len(sizes) - len(own)):
+        if isinstance(length, int):
+            if length != 1 and axis >= 0:
+                made[axis] = length
+        elif axis >= 0 and length != sizes[axis]:
+            ones = behind("broadcast_to", programs.constant(1), waits, shape=(sizes[axis],))
+            along = axis - len(sizes) + len(own)
+            size = op.take(op.shape(data), programs.constant(along), axis=0)
+            moves = op.cast(op.not_equal(size, programs.constant(1)), dtype="int64")
+            data = op.take(data, op.multiply(op.cumulative_sum(ones, axis=0, exclusive=True), moves), axis=along)
+    result = behind("broadcast_to", data, waits, shape=made)
+    return programs.match_shape(result, sizes) if waits else result
+
+
+def squeezed(data: Expression, axes: Expression) -> Expression:
+    """Without axes of length 1 that a run tells."""
+    rank = rank_of(data)
+    (count,) = type_of(axes).shape or (1,)
+    if not isinstance(count, int) or count > rank:
+        raise InferenceError(f"the axes must be a vector of known length, of at most {rank}, got {type_of(axes)}")
+    ones = programs.constant(np.ones(count, np.int64))
+    listed = op.reshape(op.cast(axes, dtype="int64"), shape=(count,))
+    gone = op.put_along_axis(programs.constant(np.zeros(rank, np.int64)), listed, ones, axis=0)
+    keys = op.add(op.multiply(gone, programs.constant(rank)), programs.constant(np.arange(rank)))
+    kept = op.slice(op.top_k(keys, k=rank, axis=0, largest=False)[1], starts=(0,), ends=(rank - count,), axes=(0,))
+    waits, named = sizes_of(op.take(op.shape(data), kept, axis=0))
+    return behind("reshape", data, waits, shape=named)
+
+
+def with_ones(data: Expression, axis: Expression, count: int) -> Expression:
+    """`count` axes of length 1 in front of an axis that a run tells."""
+    rank = rank_of(data)
+    places, wide = programs.constant(np.arange(rank + count)), op.cast(op.reshape(axis, shape=()), dtype="int64")
+    first = op.where(op.less(wide, programs.constant(0)), op.add(wide, programs.constant(rank + 1)), wide)
+    behind_it = op.subtract(places, programs.constant(count))
+    own = op.where(op.less(places, first), places, behind_it)
+    own = op.minimum(op.maximum(own, programs.constant(0)), programs.constant(max(rank - 1, 0)))
+    sizes = op.take(op.shape(data), own, axis=0) if rank else places
+    is_new = op.logical_and(op.greater_equal(places, first), op.less(behind_it, first))
+    waits, named = sizes_of(op.where(is_new, programs.constant(1), sizes))
+    return behind("reshape", data, waits, shape=named)
+
+
+def enlarged(data: Expression, axes: Sequence[int], scales: Sequence[Any]) -> tuple[list[Expression], list[Dim]]:
+    """The lengths of axes times scales, rounded. If a run tells one of the scales, it tells all lengths; what binds them."""
+    data, shape = shape_of(data)
+    pairs = [(shape[axis], scale) for axis, scale in zip(axes, scales, strict=True)]
+    if not any(
+        isinstance(scale, Expression) or not (isinstance(dim, int) or float(scale).is_integer()) for dim, scale in pairs
+    ):
+        return [], [
+            round(dim * float(scale)) if isinstance(dim, int) else dims.multiply(dim, int(scale))
+            for dim, scale in pairs
+        ]
+    sizes = op.cast(op.take(op.shape(data), programs.constant(list(axes)), axis=0), dtype="float64")
+    factors = [op.cast(programs.expression(each), dtype="float64") for each in scales]
+    made = op.round(op.multiply(sizes, op.stack(*(op.reshape(each, shape=()) for each in factors), axis=0)))
+    waits, named = sizes_of(op.cast(made, dtype="int64"))
+    return waits, list(named)
 
 
 def reshaped_to(data: Expression, shape: Expression) -> Expression:

@@ -9,9 +9,10 @@ from ....compiler.builder.programs import Expression, op
 from ....formats.dims import Dim
 from ....formats.messages.errors import InferenceError
 from ..ty import dtype_name
+from .dynamic import dims_of
 from .layouts import transformed
 from .sampling import affine_grid, crop_and_resize, dilation2d, grid_sample  # noqa: F401  (TVM has them here too)
-from .table import Tensor, as_dims, operator, type_of
+from .table import Tensor, behind, operator, type_of
 
 _METHODS = {"nearest_neighbor": "nearest", "linear": "linear", "cubic": "cubic"}
 _PLACES = {
@@ -31,17 +32,29 @@ _ROUNDING = {
 
 
 def resized(
-    data: Expression, sizes: Sequence[Dim], method: str, places: str, rounding: str, alpha: float, exclude: bool
+    data: Expression,
+    sizes: Sequence[Dim],
+    method: str,
+    places: str,
+    rounding: str,
+    alpha: float,
+    exclude: bool,
+    waits: Sequence[Expression] = (),
 ) -> Expression:
-    """An image of channels first in another size. Raises InferenceError for what is not in the tables above."""
+    """An image of channels first in another size, which `waits` bind; integers are interpolated as float32. Raises InferenceError
+    for what is not in the tables above."""
     for what, table in ((method, _METHODS), (places, _PLACES), (rounding or "floor", _ROUNDING)):
         if what not in table:
             raise InferenceError(f"{what!r} is not supported; there are {', '.join(filter(None, table))}")
+    own = type_of(data).dtype
+    data = data if own.is_float or method == "nearest_neighbor" else op.cast(data, dtype="float32")
     rounding = rounding or ("round" if places == "align_corners" else "floor")
     for axis, size in enumerate(sizes, 2):
         if type_of(data).shape[axis] != size or places not in ("half_pixel", "align_corners", "asymmetric", ""):
-            data = op.resize(
+            data = behind(
+                "resize",
                 data,
+                waits,
                 axis=axis,
                 size=size,
                 mode=_METHODS[method],
@@ -50,7 +63,7 @@ def resized(
                 cubic=float(alpha),
                 exclude_outside=bool(exclude),
             )
-    return data
+    return data if type_of(data).dtype is own else op.cast(data, dtype=own)
 
 
 def _resize(plain: str) -> Callable[..., Any]:
@@ -71,15 +84,12 @@ def _resize(plain: str) -> Callable[..., Any]:
         extrapolation_value: float = 0.0,
         out_dtype: str | None = None,
     ) -> Expression:
-        sizes = as_dims(size)
-        if sizes is None:
-            raise NotImplementedError("image.resize: a size that is computed; give numbers")
+        waits, sizes = dims_of(size)
         sizes = sizes * count if len(sizes) == 1 else sizes
-        own = type_of(data).dtype
-        wide = transformed(data if own.is_float else op.cast(data, dtype="float32"), layout, plain)
         mode, exclude = coordinate_transformation_mode, bool(cubic_exclude)
-        result = transformed(resized(wide, sizes, method, mode, rounding_method, cubic_alpha, exclude), plain, layout)
-        result = result if own.is_float else op.cast(result, dtype=own)
+        channels_first = transformed(data, layout, plain)
+        made = resized(channels_first, sizes, method, mode, rounding_method, cubic_alpha, exclude, waits)
+        result = transformed(made, plain, layout)
         return op.cast(result, dtype=dtype_name(out_dtype)) if out_dtype else result
 
     return resize

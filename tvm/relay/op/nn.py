@@ -26,7 +26,7 @@ from .convolution import (  # noqa: F401
     dense,
     matmul,
 )
-from .dynamic import sizes_of
+from .dynamic import enlarged, sizes_of
 from .image import resized
 from .layouts import transformed
 from .loss import cross_entropy, cross_entropy_with_logits, nll_loss  # noqa: F401
@@ -53,7 +53,7 @@ from .pooling import (  # noqa: F401
 from .reduce import axes_of
 from .sampling import correlation, deformable_conv2d  # noqa: F401  (TVM has them here too)
 from .sparse import sparse_add, sparse_dense, sparse_transpose  # noqa: F401
-from .table import Tensor, axis_of, behind, known, like, minus, operator, pair, rank_of, shape_of, type_of
+from .table import Tensor, axis_of, behind, like, minus, operator, pair, rank_of, shape_of, type_of
 from .tensor import fast_exp, fast_tanh, filled  # noqa: F401  (TVM has some of them here too)
 
 # ---- activations ----
@@ -87,7 +87,7 @@ def prelu(data: Tensor, alpha: Tensor, axis: int = 1) -> Expression:
 def _softmax(name: str, ours: str, summary: str) -> Callable[..., Any]:
     @operator(f"nn.{name}", summary=summary)
     def apply(data: Tensor, axis: int = -1) -> Expression:
-        return getattr(op, ours)(data, axis=axis_of(data, axis))
+        return getattr(op, ours)(data, axis=int(axis))
 
     return apply
 
@@ -162,7 +162,8 @@ def _padded_by(data: Expression, width: Expression, value: Any, mode: str) -> Ex
     waits, sizes = sizes_of(op.reshape(op.permute_dims(width), shape=(2 * rank_of(data),)))
     known = getattr(value.atom, "value", None) if isinstance(value, Expression) else value
     if known is None:
-        raise NotImplementedError("nn.pad: a value and widths that are both computed")
+        inside = behind("pad", _truths(data), waits, pads=sizes, value=False)
+        return op.where(inside, behind("pad", data, waits, pads=sizes), op.cast(value, dtype=type_of(data).dtype))
     number = np.asarray(known).item()
     number = float(number) if type_of(data).dtype.is_float else int(number)
     return behind("pad", data, waits, pads=sizes, mode=mode, value=number)
@@ -269,43 +270,38 @@ def batch_to_space_nd(data: Tensor, block_shape: Any, crops: Any) -> Expression:
 @operator("nn.upsampling")
 def upsampling(
     data: Tensor,
-    scale_h: float = 1,
-    scale_w: float = 1,
+    scale_h: Any = 1,
+    scale_w: Any = 1,
     layout: str = "NCHW",
     method: str = "nearest_neighbor",
     align_corners: bool = False,
 ) -> Expression:
     """An image enlarged by the two scales."""
     data = transformed(data, layout, "NCHW")
-    data, shape = shape_of(data)
-    sizes = [
-        dims.multiply(dim, int(scale)) if float(scale).is_integer() else round(dim * scale)
-        for dim, scale in zip(shape[2:], (scale_h, scale_w), strict=True)
-    ]
+    waits, sizes = enlarged(data, (2, 3), (scale_h, scale_w))
     mode = "align_corners" if align_corners else "asymmetric"
     if method != "nearest_neighbor" and not align_corners:
         mode = "half_pixel"
     names = {"nearest_neighbor": "nearest_neighbor", "bilinear": "linear", "bicubic": "cubic"}
-    return transformed(resized(data, sizes, names[method], mode, "", -0.5, False), "NCHW", layout)
+    return transformed(resized(data, sizes, names[method], mode, "", -0.5, False, waits), "NCHW", layout)
 
 
 @operator("nn.upsampling3d")
 def upsampling3d(
     data: Tensor,
-    scale_d: float = 1,
-    scale_h: float = 1,
-    scale_w: float = 1,
+    scale_d: Any = 1,
+    scale_h: Any = 1,
+    scale_w: Any = 1,
     layout: str = "NCDHW",
     method: str = "nearest_neighbor",
     coordinate_transformation_mode: str = "half_pixel",
 ) -> Expression:
     """A volume enlarged by the three scales."""
     data = transformed(data, layout, "NCDHW")
-    sizes = known("nn.upsampling3d: the volume's size", *type_of(data).shape[2:])
-    wanted = [round(size * scale) for size, scale in zip(sizes, (scale_d, scale_h, scale_w), strict=True)]
+    waits, sizes = enlarged(data, (2, 3, 4), (scale_d, scale_h, scale_w))
     nearest = method == "nearest_neighbor"
     mode = "asymmetric" if nearest else coordinate_transformation_mode
-    found = resized(data, wanted, "nearest_neighbor" if nearest else "linear", mode, "", -0.5, False)
+    found = resized(data, sizes, "nearest_neighbor" if nearest else "linear", mode, "", -0.5, False, waits)
     return transformed(found, "NCDHW", layout)
 
 
@@ -363,7 +359,7 @@ def _norm(name: str, default: int, summary: str) -> Callable[..., Any]:
     ) -> Expression:
         along, is_layer = axis_of(data, axis), default == -1
         if along == axis_of(data, default) and scale and center:
-            own = {"axis": -1} if is_layer else {}
+            own = {"axis": int(axis)} if is_layer else {}
             return getattr(op, f"{name}alization")(data, gamma, beta, **own, epsilon=float(epsilon))
         axes = [along] if is_layer else [each for each in range(1, rank_of(data)) if each != along]
         return _scaled(_normalised(data, axes, epsilon), gamma, beta, along, scale, center)

@@ -9,7 +9,8 @@ import numpy as np
 
 from ....compiler.builder import programs
 from ....compiler.builder.programs import Expression, op
-from .convolution import LETTERS, pads
+from .convolution import LETTERS
+from .convolution import window as window_of
 from .layouts import transformed
 from .table import Tensor, known, operator, pair, type_of
 
@@ -19,14 +20,13 @@ def _pool(
 ) -> Expression:
     """Pooling by a window: its size, strides, dilation and padding."""
     plain, (size, strides, dilation, padding) = f"NC{LETTERS[count]}", window
+    row = f"nn.{'max' if kind == 'max_pool' else 'avg'}_pool{count}d"
     result = getattr(op, kind)(
         transformed(data, layouts[0], plain),
         kernel=pair(size, count),
-        strides=pair(strides, count),
-        pads=pads(padding, count),
-        dilations=pair(dilation, count),
         ceil_mode=bool(ceil_mode),
         **attributes,
+        **window_of(row, count, strides=strides, padding=padding, dilation=dilation),
     )
     return transformed(result, plain, layouts[1] or layouts[0])
 
@@ -67,7 +67,10 @@ def _average(count: int) -> Callable[..., Any]:
         count_include_pad: bool = False,
     ) -> Expression:
         window, counted = (pool_size, strides, dilation, padding), {"count_include_pad": bool(count_include_pad)}
-        return _pool("average_pool", data, count, window, (layout, out_layout), ceil_mode, **counted)
+        own = type_of(data).dtype
+        wide = data if own.is_float else op.cast(data, dtype="float64")  # the mean of integers is cut off
+        made = _pool("average_pool", wide, count, window, (layout, out_layout), ceil_mode, **counted)
+        return made if own.is_float else op.cast(made, dtype=own)
 
     return pooled
 

@@ -20,6 +20,12 @@ def axes_of(data: Expression, axis: Any, exclude: bool = False) -> tuple[int, ..
     return tuple(each for each in range(rank_of(data)) if (each in given) != exclude)
 
 
+def _said(axis: Any, axes: tuple[int, ...], exclude: bool = False) -> tuple[int, ...] | None:
+    """The axes as they are said: all where none are, negative ones from the end."""
+    several = axis if isinstance(axis, (tuple, list)) else [axis]
+    return axes if exclude else None if axis is None else tuple(map(int, several)) or axes
+
+
 def _reduction(name: str) -> Callable[..., Any]:
     summary = f"`{name}` over axes: all where none are given, the others with `exclude`; of truth values a truth value."
 
@@ -27,7 +33,7 @@ def _reduction(name: str) -> Callable[..., Any]:
     def reduce(data: Tensor, axis: Any = None, keepdims: bool = False, exclude: bool = False) -> Expression:
         axes = axes_of(data, axis, exclude)
         own = _OF_TRUTH.get(name, name) if type_of(data).dtype.name == "bool" else name
-        return getattr(op, own)(data, axes=axes, keepdims=bool(keepdims)) if axes else data
+        return getattr(op, own)(data, axes=_said(axis, axes, exclude), keepdims=bool(keepdims)) if axes else data
 
     return reduce
 
@@ -63,7 +69,7 @@ argmax, argmin = _place("argmax"), _place("argmin")
 @operator("logsumexp")
 def logsumexp(data: Tensor, axis: Any = None, keepdims: bool = False) -> Expression:
     """log of the sum of exp."""
-    return op.log_sum_exp(data, axes=axes_of(data, axis), keepdims=bool(keepdims))
+    return op.log_sum_exp(data, axes=_said(axis, axes_of(data, axis)), keepdims=bool(keepdims))
 
 
 def _moments(

@@ -15,6 +15,7 @@ import contextlib
 import functools
 import inspect
 import itertools
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -24,13 +25,14 @@ import numpy as np
 
 from ....compiler import ir
 from ....compiler.builder import programs
-from ....compiler.builder.programs import Expression
+from ....compiler.builder.programs import Expression, op
 from ....compiler.operators import TABLE as OPERATORS
 from ....formats import dims, types
 from ....formats.dims import Dim, SymbolicDim
 from ....formats.dtypes import DType
 from ....formats.messages.errors import InferenceError
-from ..expr import OPERATOR_CALLS, Call, Expr, Op, TupleWrapper, as_expr
+from ..expr import OPERATOR_CALLS, Call, Expr, Op, Tuple, TupleWrapper, as_expr
+from ..ty import Any as AnyDim
 
 Tensor = Expression
 Tensors = Sequence[Expression]
@@ -56,7 +58,7 @@ class Row:
         bound = self.bound(call, args)
         for name, value in bound.items():
             if str(self.signature.parameters[name].annotation) == "Tensors" and isinstance(value, Expression):
-                bound[name] = list(value)
+                bound[name] = list(fields_of(value))
         try:
             return self.function(**bound)
         except InferenceError as error:
@@ -100,6 +102,7 @@ def _call(row: Row, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     operands, names, attributes = [], [], {}
     for name, value in bound.arguments.items():
         annotation = str(row.signature.parameters[name].annotation)
+        value = Tuple(list(value)) if annotation == "Tensors" and isinstance(value, TupleWrapper) else value
         if isinstance(value, (Expr, TupleWrapper)) or (annotation.startswith("Tensor") and value is not None):
             operands.append(as_expr(value))
             names.append(name)
@@ -112,12 +115,58 @@ def _call(row: Row, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     return made if count is None else TupleWrapper(made, count)
 
 
+# ---- operators under Treadle's own names ----
+
+
+class Native(Row):
+    """An operator of Treadle's that Relay lacks: `treadle.gelu`, with the attributes of `compiler/operators`, by place."""
+
+    def bound(self, call: Call, args: Sequence[Expression]) -> dict[str, Any]:
+        return dict(call.attrs or {})
+
+    def __call__(self, call: Call, args: Sequence[Expression]) -> Expression:
+        return self.function(*args, **(call.attrs or {}))
+
+
+def native_call(name: str, args: Sequence[Any], attributes: Mapping[str, Any]) -> Call:
+    """A call of an operator of Treadle's."""
+    return Call(Op.get(PREFIX + name), args, attributes)
+
+
+def _matched(data: Expression, shape: Sequence[Any]) -> Expression:
+    sizes: list[Any] = [types.UNKNOWN if isinstance(dim, AnyDim) else dim for dim in shape]
+    return programs.match_shape(data, sizes)
+
+
+def _natives() -> dict[str, Row]:
+    functions: dict[str, Any] = {name: functools.partial(programs.Expression._operator, name) for name in OPERATORS}
+    functions["match_shape"] = _matched
+    functions["import"] = lambda *args, function, signature: programs.import_(function, signature)(*args)
+    return {PREFIX + name: Native(PREFIX + name, each, inspect.Signature(), None) for name, each in functions.items()}
+
+
+PREFIX = "treadle."
+NATIVE = _natives()
+ROWS: Mapping[str, Row] = ChainMap(TABLE, NATIVE)
+OPERATOR_CALLS |= {
+    name: functools.partial(
+        lambda name, /, *args, **attributes: native_call(name, args, attributes), name[len(PREFIX) :]
+    )
+    for name in NATIVE
+}
+
+
 # ---- calls as text has them ----
 
 
 def call_operator(name: str, args: Sequence[Expr], attributes: dict[str, Any]) -> Expr:
     """A call of an operator: arguments by place, attributes by name. Raises TypeError for what does not fit."""
+    if name in NATIVE:
+        return OPERATOR_CALLS[name](*args, **attributes)
     row = TABLE[name]
+    for key, value in attributes.items():
+        if isinstance(value, tuple) and key in row.signature.parameters:
+            attributes[key] = Said(value) if value == row.signature.parameters[key].default else value
     attributes = {**_OMITTED.get(name, {}), **attributes}
     names = _places(row, attributes)
     if len(args) > len(names):
@@ -145,7 +194,6 @@ ALWAYS_SHOWN = {
     "nn.upsampling": ("scale_h", "scale_w"),
     "nn.upsampling3d": ("scale_d", "scale_h", "scale_w"),
     "slice_like": ("axes",),
-    "squeeze": ("axis",),
     "strided_slice": ("strides", "axes"),
     "topk": ("k",),
     "transpose": ("axes",),
@@ -156,6 +204,8 @@ ALWAYS_SHOWN = {
 def operands_by_name(call: Call, attributes: Sequence[str]) -> dict[str, Expr]:
     """The operands that are not arguments by place where these attributes are told by name."""
     assert isinstance(call.op, Op)
+    if call.op.name in NATIVE:
+        return {}
     row = TABLE[call.op.name]
     names = list(call.names or tuple(row.signature.parameters)[: len(call.args)])
     operands = dict(zip(names, call.args, strict=True))
@@ -176,6 +226,27 @@ def _places(row: Row, given: Iterable[str]) -> list[str]:
 
 
 # ---- for the bodies ----
+
+
+class Said(tuple):
+    """Numbers that a text or a model says, though they are the default."""
+
+
+def said(row: str, **values: Any) -> dict[str, Any]:
+    """The attributes of a call that are not the defaults of its row, or are said."""
+    defaults = TABLE[row].signature.parameters
+    return {name: each for name, each in values.items() if isinstance(each, Said) or each != defaults[name].default}
+
+
+def fields_of(value: Expression) -> Sequence[Expression]:
+    """The fields of a tuple: what it is made of, where that is known."""
+    is_made = value.name == "tuple" and value.fields is not None and len(value.operands) == len(value.fields)
+    return value.operands if is_made else list(value)  # type: ignore[return-value]
+
+
+def as_places(indices: Expression) -> Expression:
+    """Indices as Treadle's operators have them."""
+    return indices if type_of(indices).dtype is DType.int64 else op.cast(indices, dtype="int64")
 
 
 def type_of(x: Expression) -> types.TensorType:
@@ -295,3 +366,40 @@ def scalar(value: Any, dtype: DType) -> Expression:
 def get(name: str) -> Op:
     """The operator of that name. Raises ValueError."""
     return Op.get(name)
+
+
+# ---- what passes ask operators for ----
+
+
+def register_op_attr(op_name: str, attr_key: str, value: Any = None, level: int = 10) -> Any:
+    """Gives an operator an attribute, as a decorator too. Raises ValueError for an unknown operator."""
+
+    def register(rule: Any) -> Any:
+        Op.get(op_name).set_attr(attr_key, rule)
+        return rule
+
+    return register if value is None else register(value)
+
+
+def _registers(attr_key: str, what: str) -> Callable[..., Any]:
+    def register(op_name: str, rule: Any = None, level: int = 10) -> Any:
+        return register_op_attr(op_name, attr_key, rule, level)
+
+    register.__doc__ = f"Gives an operator its rule for {what}; as a decorator too."
+    return register
+
+
+register_alter_op_layout = _registers(
+    "FTVMAlterOpLayout", "AlterOpLayout: `(attrs, operands, types) → expression or None`"
+)
+register_convert_op_layout = _registers(
+    "FTVMConvertOpLayout", "ConvertLayout: `(attrs, operands, types, layouts) → expression or None`"
+)
+register_gradient = _registers("FPrimalGradient", "gradient: `(call, gradient of the result) → of the operands`")
+register_legalize = _registers("FTVMLegalize", "Legalize: `(attrs, operands, types) → expression or None`")
+register_fake_quantization_to_integer = _registers(
+    "FTVMFakeQuantizationToInteger", "FakeQuantizationToInteger: `(call, types) → [expression, type]`"
+)
+register_mixed_precision_conversion = _registers(
+    "FTVMMixedPrecisionConversionType", "ToMixedPrecision: `(call, type) → [category, accumulation type, result type]`"
+)

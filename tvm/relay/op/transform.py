@@ -16,17 +16,30 @@ from ....formats.dtypes import DType
 from ....formats.messages.errors import InferenceError
 from ..ty import dtype_name
 from .dynamic import broadcast_to_like as _broadcast_to_like
-from .dynamic import computed_bounds, dims_of, full_of, known_length, reshaped_to, sizes_of, sliced_by
+from .dynamic import (
+    computed_bounds,
+    dims_of,
+    full_of,
+    known_length,
+    repeated_to,
+    reshaped_to,
+    sizes_of,
+    sliced_by,
+    squeezed,
+    with_ones,
+)
 from .layouts import transformed
 from .reshaping import new_shape, reverse_shape
 from .table import (
     Tensor,
     Tensors,
     as_dims,
+    as_places,
     axis_of,
     behind,
     cut_to,
     like,
+    minus,
     operator,
     operators_in,
     pair,
@@ -57,11 +70,15 @@ def reinterpret(data: Tensor, dtype: str) -> Expression:
 
 
 @operator("expand_dims")
-def expand_dims(data: Tensor, axis: int, num_newaxis: int = 1) -> Expression:
+def expand_dims(data: Tensor, axis: Any, num_newaxis: int = 1) -> Expression:
     """Axes of length 1 in front of an axis."""
     if num_newaxis == 0:
         return data
-    first = axis if axis >= 0 else axis + rank_of(data) + 1
+    known = as_dims(axis)
+    if known is None:
+        return with_ones(data, axis, num_newaxis)
+    (axis,) = known
+    first = axis if axis >= 0 or num_newaxis == 1 else axis + rank_of(data) + 1
     return op.expand_dims(data, axes=[first + place for place in range(num_newaxis)])
 
 
@@ -76,10 +93,12 @@ def transpose(data: Tensor, axes: Any = None) -> Expression:
 @operator("squeeze")
 def squeeze(data: Tensor, axis: Any = None) -> Expression:
     """Without axes of length 1: these, or all."""
+    known = () if axis is None else as_dims(axis)
+    if known is None:
+        return squeezed(data, axis)
+    axes = [int(each) for each in known]
     if axis is None:
         axes = [place for place, dim in enumerate(type_of(data).shape) if dim == 1]
-    else:
-        axes = [axis_of(data, each) for each in (axis if isinstance(axis, (list, tuple)) else [axis])]
     return op.squeeze(data, axes=axes) if axes else data
 
 
@@ -134,7 +153,7 @@ def scatter_elements(
 ) -> Expression:
     """`data`, each update put in where its index says along the axis."""
     return op.put_along_axis(
-        data, op.cast(indices, dtype="int64"), updates, axis=axis_of(data, axis), reduction=_reduction_of(reduction)
+        data, as_places(indices), updates, axis=axis_of(data, axis), reduction=_reduction_of(reduction)
     )
 
 
@@ -146,7 +165,7 @@ def _reduction_of(name: str) -> str:
 
 def _places_last(indices: Expression) -> Expression:
     """Relay's places lie along the first axis."""
-    return op.permute_dims(op.cast(indices, dtype="int64"), axes=[*range(1, rank_of(indices)), 0])
+    return op.permute_dims(as_places(indices), axes=[*range(1, rank_of(indices)), 0])
 
 
 @operator("scatter_nd")
@@ -161,11 +180,11 @@ def take(data: Tensor, indices: Tensor, axis: int | None = None, batch_dims: int
     if axis is None:
         data, shape = shape_of(data)
         data, axis = op.reshape(data, shape=(dims.product(shape),)), 0
-    axis = axis_of(data, axis)
+    given, axis = axis, axis_of(data, axis)
     length = type_of(data).shape[axis]
     count = op.take(op.shape(data), programs.constant(axis), axis=0)
     count = programs.constant(length) if isinstance(length, int) else count
-    whole = op.cast(indices, dtype="int64")
+    whole = as_places(indices)
     if mode == "clip":
         indices = op.minimum(op.maximum(whole, programs.constant(0)), op.subtract(count, programs.constant(1)))
     elif mode == "wrap":
@@ -175,7 +194,7 @@ def take(data: Tensor, indices: Tensor, axis: int | None = None, batch_dims: int
     else:
         raise InferenceError(f"mode {mode!r}; there are clip, wrap and fast")
     if not batch_dims:
-        return op.take(data, indices, axis=axis)
+        return op.take(data, indices, axis=given)
     first = batch_dims % (rank_of(indices) + 1)
     order = [*range(first), axis, *(each for each in range(first, rank_of(data)) if each != axis)]
     found = op.gather_nd(
@@ -280,7 +299,7 @@ def where(condition: Tensor, x: Tensor, y: Tensor) -> Expression:
 @operator("broadcast_to")
 def broadcast_to(data: Tensor, shape: Any) -> Expression:
     """The tensor, axes of length 1 repeated."""
-    return full_of(data, shape)
+    return repeated_to(data, shape)
 
 
 @operator("broadcast_to_like")
@@ -320,7 +339,7 @@ def _parts(bound: dict[str, Any]) -> int:
 @operator("split", results=_parts)
 def split(data: Tensor, indices_or_sections: Any, axis: int = 0) -> Expression:
     """A number of equal parts, or parts between indices."""
-    axis = axis_of(data, axis)
+    given, axis = axis, axis_of(data, axis)
     data, shape = shape_of(data)
     length = shape[axis]
     if isinstance(indices_or_sections, (int, np.integer)):
@@ -335,9 +354,11 @@ def split(data: Tensor, indices_or_sections: Any, axis: int = 0) -> Expression:
     if len(bounds) == 1:
         return programs.tuple_(data)
     if isinstance(length, int):
-        return op.split(data, axis=axis, sizes=[end - start for start, end in bounds])
-    along = {"axes": (axis,), "steps": (1,)}
-    return programs.tuple_(*(op.slice(data, starts=(start,), ends=(end,), **along) for start, end in bounds))
+        return op.split(data, axis=given, sizes=[end - start for start, end in bounds])
+    if isinstance(indices_or_sections, (int, np.integer)):  # a run checks
+        data = programs.match_shape(data, (*shape[:axis], dims.multiply(part, count), *shape[axis + 1 :]))
+        bounds[-1] = (bounds[-1][0], dims.multiply(part, count))
+    return op.split(data, axis=axis, sizes=[minus(end, start) for start, end in bounds])
 
 
 @operator("strided_slice")
@@ -350,7 +371,10 @@ def strided_slice(
     bounds = [_with_defaults(each) for each in (begin, end)]
     if steps is None or (None in bounds and min(steps, default=1) < 0):
         return sliced_by(data, begin, end, programs.constant(steps) if steps else strides, axes)
-    count = max(len(known) if known is not None else known_length(value) for known, value in zip(bounds, (begin, end)))  # noqa: B905
+    lengths = [
+        known_length(value) if known is None else len(known) for known, value in zip(bounds, (begin, end), strict=True)
+    ]
+    count = max(*lengths, len(steps))
     along = [axis_of(data, int(axis)) for axis in axes] if axes is not None else list(range(count))
     steps = steps * len(along) if len(steps) == 1 else steps + (1,) * (len(along) - len(steps))
     if None in bounds:
@@ -369,7 +393,10 @@ def strided_slice(
     last = tuple(
         (-_LAST if step < 0 else _LAST) if at == _DEFAULT else at for at, step in zip(last, steps, strict=True)
     )
-    return behind("slice", data, [], starts=first, ends=last, axes=along, steps=steps)
+    said = {} if strides is None else {"steps": steps}
+    if axes is not None:
+        said["axes"] = tuple(map(int, axes))
+    return behind("slice", data, [], starts=first, ends=last, **said)
 
 
 def _with_defaults(bounds: Any) -> tuple[Any, ...] | None:
@@ -418,7 +445,7 @@ def layout_transform(data: Tensor, src_layout: str, dst_layout: str) -> Expressi
 @operator("gather")
 def gather(data: Tensor, axis: int, indices: Tensor) -> Expression:
     """For each place of the indices the element of `data` there, but along the axis where the index says."""
-    axis = axis_of(data, axis)
+    given, axis = axis, axis_of(data, axis)
     own, wanted = type_of(data).shape, type_of(indices).shape
     others = [place for place in range(len(own)) if place != axis and own[place] != wanted[place]]
     if others:
@@ -426,7 +453,7 @@ def gather(data: Tensor, axis: int, indices: Tensor) -> Expression:
         starts, steps = [0] * len(others), [1] * len(others)
         ends = [sizes[place] for place in others]
         data = behind("slice", data, [indices], starts=starts, ends=ends, axes=others, steps=steps)
-    return op.take_along_axis(data, op.cast(indices, dtype="int64"), axis=axis)
+    return op.take_along_axis(data, as_places(indices), axis=given)
 
 
 @operator("gather_nd")
@@ -513,7 +540,8 @@ def cumsum(
     kind = type_of(data).dtype if not dtype else DType[dtype_name(dtype)]
     if kind is DType.bool:
         kind = DType.int32
-    return op.cumulative_sum(op.cast(data, dtype=kind), axis=axis_of(data, axis), exclusive=bool(exclusive))
+    data = data if kind is type_of(data).dtype else op.cast(data, dtype=kind)
+    return op.cumulative_sum(data, axis=int(axis), exclusive=bool(exclusive))
 
 
 @operator("trilu")

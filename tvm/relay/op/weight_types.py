@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ....compiler.builder.programs import Expression
-from ....formats.dims import add, floordiv
+from ....formats.dims import add, floordiv, product
 from ....formats.types import TensorType
 from .layouts import parse
 from .table import axis_of, pair
@@ -23,17 +23,21 @@ def _vector(data: Expression, axis: int, *names: str) -> Types:
 
 def _of(values: Mapping[str, Any], letters: str, sizes: Mapping[str, Any]) -> Types:
     assert isinstance(values["data"].type, TensorType)
-    return {"weight": TensorType(values["data"].type.dtype, tuple(sizes[letter] for letter, _ in parse(letters)))}
+    parts = {letter.upper(): size for letter, size in parse(letters) if letter.islower()}
+    shape = (
+        size if letter.islower() else floordiv(sizes[letter], parts.get(letter, 1)) for letter, size in parse(letters)
+    )
+    return {"weight": TensorType(values["data"].type.dtype, tuple(shape))}
 
 
 def _conv(spatial: str, transposed: bool) -> Callable[[Mapping[str, Any]], Types]:
     def weight(values: Mapping[str, Any]) -> Types:
         layout, kernel = values["data_layout"], values["kernel_layout"]
         channels, size, groups = values["channels"], values["kernel_size"], int(values["groups"])
-        lower = any(letter.islower() for letter, _ in (*parse(layout), *parse(kernel)))
-        if channels is None or size is None or lower:
+        if channels is None or size is None:
             return {}
-        inputs = values["data"].type.shape[[letter for letter, _ in parse(layout)].index("C")]
+        places = [letter for letter, _ in parse(layout)]
+        inputs = product([values["data"].type.shape[places.index(letter)] for letter in "Cc" if letter in places])
         sizes: dict[str, Any] = dict(zip(spatial, pair(size, len(spatial)), strict=True))
         if transposed:
             sizes |= {"I": inputs, "O": channels // groups}
@@ -49,6 +53,12 @@ def _conv(spatial: str, transposed: bool) -> Callable[[Mapping[str, Any]], Types
 def _dense(values: Mapping[str, Any]) -> Types:
     data, units = values["data"].type, values["units"]
     return {} if units is None else {"weight": TensorType(data.dtype, (units, data.shape[-1]))}
+
+
+def _matmul(values: Mapping[str, Any]) -> Types:
+    a, units = values["tensor_a"].type, values["units"]
+    shape = (a.shape[-2 if values["transpose_a"] else -1], units)
+    return {} if units is None else {"tensor_b": TensorType(a.dtype, shape[::-1] if values["transpose_b"] else shape)}
 
 
 def _normalisation(*names: str) -> Callable[[Mapping[str, Any]], Types]:
@@ -82,6 +92,7 @@ _RULES: dict[str, Callable[[Mapping[str, Any]], Types]] = {
     "nn.conv2d_transpose": _conv("HW", transposed=True),
     "nn.conv3d_transpose": _conv("DHW", transposed=True),
     "nn.dense": _dense,
+    "nn.matmul": _matmul,
     "nn.bias_add": _normalisation("bias"),
     "nn.prelu": _normalisation("alpha"),
     "nn.batch_norm": _normalisation("gamma", "beta", "moving_mean", "moving_var"),
@@ -94,7 +105,7 @@ _RULES: dict[str, Callable[[Mapping[str, Any]], Types]] = {
 def weight_types(name: str, values: Mapping[str, Any]) -> Types:
     """The types of an operator's weights, by parameter, as far as the other arguments say them."""
     rule = _RULES.get(name)
-    data = values.get("data")
+    data = values.get("data", values.get("tensor_a"))
     if rule is None or not isinstance(data, Expression) or not isinstance(data.type, TensorType):
         return {}
     return rule(values)

@@ -1,8 +1,19 @@
-"""`relay.qnn.transform`: passes that put other operators in the place of quantised ones. Treadle's compiler does so itself; here
-they give the module as it is."""
+"""`relay.qnn.transform`: quantised operators replaced by what registered rules make of them. Without a rule they stay: Treadle's
+compiler takes them as they are."""
 
-from ..transform import kept
+from typing import Any
 
-CanonicalizeOps, Legalize = kept("QnnCanonicalizeOps"), kept("QnnLegalize")
+from ..passes.legalize import Legalize as _Legalize
+
+
+def Legalize() -> Any:
+    """The rules of the name `FTVMQnnLegalize`."""
+    return _Legalize("FTVMQnnLegalize")
+
+
+def CanonicalizeOps() -> Any:
+    """The rules of the name `FTVMQnnCanonicalize`."""
+    return _Legalize("FTVMQnnCanonicalize")
+
 
 __all__ = ["CanonicalizeOps", "Legalize"]

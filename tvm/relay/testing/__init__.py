@@ -27,6 +27,7 @@ from . import (  # noqa: F401
     temp_op_attr,
     vgg,
 )
+from .gradients import check_grad, count_ops, rand  # noqa: F401
 from .init import create_workload  # noqa: F401
 from .nat import count, make_nat_expr, make_nat_value  # noqa: F401
 

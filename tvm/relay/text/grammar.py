@@ -17,6 +17,7 @@ Expressions are read by generators (`visit.run`): text may be nested as deep as 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -24,14 +25,27 @@ from ....formats.dims import SymbolicDim
 from ....formats.messages.errors import FormatError, TreadleError
 from ...files.node_json import UnknownNode, load
 from .. import adt, ty
-from ..expr import Call, Constant, Expr, Function, GlobalVar, If, Let, Op, Tuple, TupleGetItem, Var
+from ..expr import (
+    Call,
+    Constant,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    Let,
+    Op,
+    Tuple,
+    TupleGetItem,
+    Var,
+    next_place,
+)
 from ..module import IRModule
-from ..op.table import TABLE, call_operator
+from ..op.table import ROWS, call_operator
 from ..visit import Walk, run
 from .scalars import read_number, read_scalar
 from .scopes import Scope
 from .stream import Stream
-from .tokens import Token
+from .tokens import Token, word
 from .types import TypeReader
 
 VERSION = "0.0.5"  # of the text
@@ -48,7 +62,7 @@ _BINARY = {
     "==": ("equal", 0),
     "!=": ("not_equal", 0),
 }  # the operator, and how strongly it binds
-_REFERENCES = ("ref", "ref_read", "ref_write")
+_ATOMIC = (Constant, GlobalVar, Op, Var, adt.Constructor)  # which are where they are used
 
 
 def parse_module(text: str, module: IRModule | None = None, meta: Mapping[str, Sequence] | None = None) -> IRModule:
@@ -194,7 +208,11 @@ class _Reader:
         token = self.stream.take("local", "a variable")
         if self.stream.at_mark("{"):
             raise self.stream.error("the virtual device of a variable is not read")
-        made = Var(token.value, self._annotation())
+        type_, span = self._annotation(), self.stream.span
+        told = span.source_name.name if span is not None else ""
+        is_its = told and re.fullmatch(rf"{re.escape(word(told))}(_\d+)?", token.value)  # a name that is no word
+        made = Var(told if is_its else token.value, type_)
+        made.span = span
         self.names.bind(token.value, made)
         return made
 
@@ -222,13 +240,13 @@ class _Reader:
             elif stream.accept("keyword", "let"):
                 variable = self._variable()
                 stream.take("mark", "=", "=")
-                bound.append((variable, (yield self.binary())))
+                bound.append((variable, (yield self.placed())))
             elif stream.at("graph") and stream.following.kind == "mark" and stream.following.value == "=":
                 name = stream.step().value
                 stream.step()
-                self.graph[name] = yield self.binary()
+                self.graph[name] = yield self.placed()
             else:
-                body = yield self.binary()
+                body = yield self.placed()
                 if not stream.accept("mark", ";"):
                     break
                 bound.append((Var("_"), body))
@@ -238,6 +256,13 @@ class _Reader:
         for variable, value in reversed(bound):
             body = Let(variable, value, body)
         return body
+
+    def placed(self) -> Walk:
+        """An expression that has a line of its own."""
+        made = yield self.binary()
+        if made.place is None and not isinstance(made, _ATOMIC):
+            made.place, made.span = next_place(), self.stream.span
+        return made
 
     def binary(self) -> Walk:
         """Calls with signs between them; signs that bind as strongly group from the left."""
@@ -380,9 +405,7 @@ class _Reader:
             return Constant(np.array(token.value == "True"))
         if token.value in self.constructors:
             return self.constructors[token.value]
-        if token.value in _REFERENCES:
-            raise self.stream.error(f"{token.value}: programs here have no references; pass values instead", token)
-        if token.value.removeprefix("dyn.") not in TABLE:
+        if token.value.removeprefix("dyn.") not in ROWS:
             raise self.stream.error(f"there is no operator or constructor {token}", token)
         return _Named(token.value) if self.stream.at_mark("(") else _Named(token.value).op
 
@@ -394,7 +417,10 @@ class _Reader:
         found = entries[token.number]
         if isinstance(found, UnknownNode):
             raise self.stream.error(f"meta: a {found.kind} is not read; tensors and dimensions are", token)
-        return found if isinstance(found, (Expr, SymbolicDim)) else Constant(found)
+        if not isinstance(found, (Expr, SymbolicDim)):
+            found = entries[token.number] = Constant.of(found)
+            found.place = None if found.array.ndim else next_place()  # or it would stand in the text
+        return found
 
     def _meta_expr(self, token: Token) -> Expr:
         found = self._meta(token)
@@ -478,6 +504,4 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 
 
 def _unescaped(text: str) -> str:
-    import re
-
     return re.sub(r"\\(.)", lambda found: _ESCAPES.get(found.group(1), found.group(1)), text, flags=re.DOTALL)

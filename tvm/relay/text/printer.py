@@ -6,9 +6,8 @@ stand in the section after the text, as `meta[relay.Constant][0]`. `grammar.py` 
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ....formats import dims
@@ -16,19 +15,20 @@ from ....formats.dims import SymbolicDim
 from ...files import node_json
 from .. import adt, ty
 from ..expr import Call, Constant, Expr, Function, GlobalVar, If, Let, Op, Tuple, TupleGetItem, Var, as_text
+from ..loops import while_loop_of
 from ..module import IRModule
-from ..op.table import ALWAYS_SHOWN, TABLE, operands_by_name
+from ..op.table import ALWAYS_SHOWN, ROWS, Said, operands_by_name
 from ..visit import Walk, children, free_vars, preorder, run
 from .attributes import same_values, value_text
 from .grammar import VERSION
 from .scalars import has_text, scalar_text
-from .tokens import WORD
+from .spans import span_text
+from .tokens import word
 
 _HEAD = f'#[version = "{VERSION}"]\n'
 _LEFT_OUT = "\n/* The metadata is left out; astext() shows it. */\n"
 _INLINE = (Constant, GlobalVar, Op, Var, adt.Constructor)  # never a line of their own
 _COMMENTED = (Call, Constant, Function, Tuple, TupleGetItem, Var)  # whose types are shown
-_WORD = re.compile(WORD)
 
 Annotate = Callable[[Expr], str]
 
@@ -48,7 +48,7 @@ def expression_text(expr: Expr, metadata: bool = True, annotate: Annotate | None
     """An expression, its free variables declared before it."""
     printer = _Printer(annotate)
     printer.count_uses(expr)
-    text = run(printer.block(printer.value(expr), free_vars(expr), deeper=0))
+    text = run(printer.block(printer.result(expr), free_vars(expr), deeper=0))
     return _HEAD + text + printer.metadata(metadata)
 
 
@@ -72,7 +72,7 @@ class _Printer:
     def definition(self, name: str, function: Function) -> str:
         self.names, self.taken, self.uses = {}, set(), Counter()
         self.count_uses(function)
-        return f"def @{_word(name)}{run(self.function(function, free_vars(function)))}\n"
+        return f"def @{word(name)}{run(self.function(function, free_vars(function)))}\n"
 
     def count_uses(self, root: Expr) -> None:
         for expr in preorder(root):
@@ -105,23 +105,23 @@ class _Printer:
         return ty.text_of(type_, self._dim)
 
     def _dim(self, dim: SymbolicDim) -> str:
-        return self._entry(node_json.VARIABLES[0], str(dim), dim) if dims.is_variable(dim) else str(dim)
+        kind = node_json.VARIABLES[0] if dims.is_variable(dim) else node_json.DIMENSION
+        return self._entry(kind, str(dim), dim)
 
     def _comment(self, expr: Expr) -> str:
         """What is told of an expression after it."""
         if self.annotate is not None:
             return self.annotate(expr)
-        if not isinstance(expr, _COMMENTED):
-            return ""
-        type_ = f" ty={self.type(expr._checked_type)}" if expr._checked_type is not None else ""
-        span = f" span={expr.span}" if expr.span is not None else ""
+        is_typed = isinstance(expr, _COMMENTED) and expr._checked_type is not None
+        type_ = f" ty={self.type(expr._checked_type)}" if is_typed else ""  # type: ignore[arg-type]
+        span = f" span={span_text(expr.span)}" if expr.span is not None else ""
         return f" /*{type_}{span} */" if type_ or span else ""
 
     # ---- names ----
 
     def declared(self, variable: Var) -> str:
         """A variable with its type, as parameters are written."""
-        hint = _word(variable.name_hint)
+        hint = word(variable.name_hint)
         name, number = hint, 0
         while name in self.taken:
             number += 1
@@ -140,6 +140,37 @@ class _Printer:
         self.lines.append("  " * self.indent + text)
 
     # ---- blocks ----
+
+    def _placed(self, root: Expr) -> list[Expr]:
+        """What a text or a model computes in the block of which `root` is the result, the first one last."""
+        found: list[Expr] = []
+        chain, body = {id(root)}, root  # lets have lines already
+        stack = [root]
+        while isinstance(body, Let):
+            chain |= {id(body.value), id(body.body)}
+            stack += [body.value, body.body]
+            body = body.body
+        seen = set(chain)
+        while stack:
+            for each in _direct(stack.pop()):
+                if id(each) not in seen and id(each) not in self.names:
+                    seen.add(id(each))
+                    stack.append(each)
+                    found += [each] if each.place is not None and not isinstance(each, _INLINE) else []
+        if body.place is not None and any(body.place < (each.place or 0) for each in (*found, *_values(root))):
+            found.append(body)  # the result is not what is computed last
+        return sorted(found, key=lambda each: each.place or 0, reverse=True)
+
+    def _first(self, placed: list[Expr], end: int | None = None) -> Walk:
+        """Writes what comes before a place, or all."""
+        while placed and (end is None or (placed[-1].place or 0) < end):
+            yield self.atom(placed.pop())
+
+    def result(self, root: Expr) -> Walk:
+        """The value of a block, written behind what it is made of."""
+        if not isinstance(root, Let):
+            yield self._first(self._placed(root))
+        return (yield self.value(root))
 
     def block(self, last: Walk, free: Sequence[Var] = (), deeper: int = 1) -> Walk:
         """The lines of a block; the walk gives its last one, the result. `free` are declared in it."""
@@ -164,7 +195,7 @@ class _Printer:
         inferred = function._checked_type
         result = function.ret_type or (inferred.ret_type if isinstance(inferred, ty.FuncType) else None)
         arrow = f" -> {self.type(result)}" if result is not None else ""
-        return f"{types}({', '.join(params)}){arrow} {(yield self.nested(self.value(function.body), free=free))}"
+        return f"{types}({', '.join(params)}){arrow} {(yield self.nested(self.result(function.body), free=free))}"
 
     # ---- expressions ----
 
@@ -231,16 +262,20 @@ class _Printer:
 
     def _if(self, expr: If) -> Walk:
         condition = yield self.atom(expr.cond)
-        then = yield self.nested(self.value(expr.true_branch))
-        return f"if ({condition}) {then} else {(yield self.nested(self.value(expr.false_branch)))}"
+        then = yield self.nested(self.result(expr.true_branch))
+        return f"if ({condition}) {then} else {(yield self.nested(self.result(expr.false_branch)))}"
 
     def _lets(self, expr: Let) -> Walk:
         body: Expr = expr
+        placed = self._placed(expr)
         while isinstance(body, Let):
+            if body.value.place is not None:
+                yield self._first(placed, body.value.place)
             name = self.declared(body.var)
             value = yield self.value(body.value)
             self._line(f"let {name} = {value};")
             body = body.body
+        yield self._first(placed)
         return (yield self.value(body))
 
     def _match(self, expr: adt.Match) -> Walk:
@@ -249,7 +284,7 @@ class _Printer:
         self.indent += 1
         for clause in expr.clauses:
             pattern = self._pattern(clause.lhs)
-            clauses.append(f"{pattern} => {(yield self.nested(self.value(clause.rhs)))}")
+            clauses.append(f"{pattern} => {(yield self.nested(self.result(clause.rhs)))}")
         self.indent -= 1
         inner = "".join("\n" + "  " * (self.indent + 1) + f"{each}," for each in clauses)
         return f"match{'' if expr.complete else '?'} ({value}) {{{inner}\n{'  ' * self.indent}}}"
@@ -265,7 +300,7 @@ class _Printer:
         return "_"
 
     def _constant(self, expr: Constant) -> str:
-        if expr.array.ndim or not has_text(expr.array.dtype.name):
+        if expr.array.ndim or expr.place is not None or not has_text(expr.array.dtype.name):
             self.kept.append(expr)
             return self._entry(node_json.CONSTANT, id(expr), expr.array)
         return scalar_text(expr.array)
@@ -273,9 +308,9 @@ class _Printer:
 
 _WRITERS: dict[type, Callable[[_Printer, Any], Any]] = {
     Constant: _Printer._constant,
-    GlobalVar: lambda _, expr: f"@{_word(expr.name_hint)}",
+    GlobalVar: lambda _, expr: f"@{word(expr.name_hint)}",
     Op: lambda _, expr: expr.name,
-    Var: lambda _, expr: f"%{_word(expr.name_hint)}",  # used where nothing binds it
+    Var: lambda _, expr: f"%{word(expr.name_hint)}",  # used where nothing binds it
     adt.Constructor: lambda _, expr: expr.name_hint,
     Tuple: _Printer._tuple,
     TupleGetItem: _Printer._item,
@@ -287,12 +322,22 @@ _WRITERS: dict[type, Callable[[_Printer, Any], Any]] = {
 }
 
 
-def _word(name: str) -> str:
-    """A name as a word: `_` for letters that words do not have, `v` before what no word begins with."""
-    if _WORD.fullmatch(name):
-        return name
-    word = re.sub(r"[^A-Za-z0-9_]", "_", name)
-    return word if word[:1].isalpha() else f"v{word}"
+def _values(expr: Expr) -> Iterator[Expr]:
+    """Those of a chain of lets."""
+    while isinstance(expr, Let):
+        yield expr.value
+        expr = expr.body
+
+
+def _direct(expr: Expr) -> tuple[Expr, ...]:
+    """The expressions in one that its own block computes."""
+    if isinstance(expr, If):
+        return (expr.cond,)
+    if isinstance(expr, adt.Match):
+        return (expr.data,)
+    if isinstance(expr, Let):  # a loop, or a block of its own
+        return children(expr.body)[1:] if while_loop_of(expr) else ()
+    return () if isinstance(expr, Function) else children(expr)
 
 
 def _attributes(call: Call) -> dict[str, Any]:
@@ -300,9 +345,12 @@ def _attributes(call: Call) -> dict[str, Any]:
     attributes = dict(call.attrs or {})
     if not isinstance(call.op, Op):
         return attributes
-    parameters, always = TABLE[call.op.name].signature.parameters, ALWAYS_SHOWN.get(call.op.name, ())
+    parameters, always = ROWS[call.op.name].signature.parameters, ALWAYS_SHOWN.get(call.op.name, ())
     return {
         name: value
         for name, value in attributes.items()
-        if name in always or name not in parameters or not same_values(parameters[name].default, value)
+        if isinstance(value, Said)
+        or name in always
+        or name not in parameters
+        or not same_values(parameters[name].default, value)
     }

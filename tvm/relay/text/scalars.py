@@ -56,7 +56,8 @@ def _float(value: float, text: str, kind: str | None, width: str) -> np.ndarray:
     if kind == "i" or name not in SUFFIXES:
         raise ValueError(f"{text!r}: the widths of floats are 16, 32 and 64")
     dtype = np.dtype(name)
-    if abs(value) != float("inf") and abs(value) > float(np.finfo(dtype).max):
+    greatest = np.finfo(dtype).max  # whose shortest text may be a greater float64
+    if abs(value) != float("inf") and abs(value) > max(float(greatest), float(str(greatest))):
         raise ValueError(f"{text!r} is not representable as {name}")
     return np.array(value, dtype)
 
@@ -75,8 +76,7 @@ def _int(value: int, text: str, width: str) -> np.ndarray:
 
 def read_number(text: str, negative: bool = False) -> int | float:
     """The number among attributes that a text stands for: of a float all digits count. Raises ValueError."""
-    scalar = read_scalar(text, negative)
-    if scalar.dtype.kind == "i":
-        return int(scalar)
-    digits, word = NUMBER.fullmatch(text).groups()[:2]  # type: ignore[union-attr]
-    return float(word or digits) * (-1 if negative else 1)
+    found = NUMBER.fullmatch(text)
+    if found is None or len(text) > DIGITS or not (found[2] or found[3] == "f" or not found[1].isdigit()):
+        return int(read_scalar(text, negative))
+    return float(found[2] or found[1]) * (-1 if negative else 1)

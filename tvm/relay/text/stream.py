@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from ..expr import Span
+from .spans import span_of
 from .tokens import TextError, Token, error, tokens_of
 
 T = TypeVar("T")
@@ -21,6 +23,12 @@ class Stream:
     def token(self) -> Token:
         """The next one."""
         return self.tokens[self.place]
+
+    @property
+    def span(self) -> Span | None:
+        """The span that the comment in front of the next token tells."""
+        start, end = self.token.before
+        return span_of(self.text[start:end].rstrip()) if end - start > 8 else None
 
     @property
     def following(self) -> Token:

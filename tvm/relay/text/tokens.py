@@ -17,6 +17,7 @@ from .scalars import NUMBER
 WORD = r"[A-Za-z_](?:[A-Za-z0-9_]|/(?![/*])|\.(?=[A-Za-z_]))*"
 KEYWORDS = frozenset(("def", "else", "extern", "fn", "free_var", "if", "let", "match", "type"))
 
+_WORD = re.compile(WORD)
 _SPACE = re.compile(r"(?:[ \t\r\n\f\v]+|//[^\n]*)+")
 _COMMENT = re.compile(r"/\*|\*/")
 _NAMED = re.compile(r'#\[\s*(version|import)\s*=\s*"([^"\n]*)"\s*\]')
@@ -35,6 +36,14 @@ _TOKENS = (
 _INDEX = re.compile(r"\d{1,9}(?!\w)")  # what follows the dot of a tuple's item: in `%t.0.1` that is not a 0.1
 
 
+def word(name: str) -> str:
+    """A name as a word: `_` for letters that words do not have, `v` before what no word begins with."""
+    if _WORD.fullmatch(name):
+        return name
+    word = re.sub(r"[^A-Za-z0-9_]", "_", name)
+    return word if word[:1].isalpha() else f"v{word}"
+
+
 class TextError(ParseError, DiagnosticError):
     """Relay's text is wrong: the line and column, what was expected and what was found."""
 
@@ -46,6 +55,7 @@ class Token(NamedTuple):
     value: str
     at: int
     number: int = 0  # of an entry of meta
+    before: tuple[int, int] = (0, 0)  # where the spaces and comments in front of it lie
 
     def __str__(self) -> str:
         shown = self.value if len(self.value) <= 40 else self.value[:37] + "..."
@@ -65,6 +75,7 @@ def tokens_of(text: str) -> Iterator[Token]:
     """The tokens, "end" the last. Raises TextError."""
     at, size, after_dot = 0, len(text), False
     while True:
+        before = at
         at = _skipped(text, at)
         if at >= size:
             break
@@ -81,7 +92,7 @@ def tokens_of(text: str) -> Iterator[Token]:
             raise error(text, at, f"{text[at : at + 20].split(None, 1)[0]!r} begins no word, number or mark of Relay")
         value = found.group(1) if kind in ("meta", "local", "graph", "global", "string") else found.group()
         kind = "keyword" if kind == "word" and value in KEYWORDS else kind
-        yield Token(kind, value, at, int(found.group(2)) if kind == "meta" else 0)
+        yield Token(kind, value, at, int(found.group(2)) if kind == "meta" else 0, (before, at))
         at, after_dot = found.end(), value == "." and kind == "mark"
     yield Token("end", "", size)
 

@@ -12,7 +12,7 @@ from .. import ty
 from .scopes import Scope
 from .stream import Stream
 
-_ELEMENT_TYPES = ("int", "uint", "float", "bool", "bfloat")
+_ELEMENT_TYPES = ("int", "uint", "float", "bool", "bfloat", "string")
 
 
 class TypeReader:

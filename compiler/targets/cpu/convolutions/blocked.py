@@ -130,22 +130,9 @@ class Conv:
         write, problem = self.write, self.problem
         vertical, horizontal = problem.window
         write.inputs(self.node.inputs, "images_at", "weight", "bias")
-        write.sizes(
-            images=problem.batch,
-            groups=problem.groups,
-            channels=problem.channels,
-            blocks=problem.blocks,
-            **self.lengths(),
-            window_height=vertical.size,
-            stride_down=vertical.stride,
-            dilation_down=vertical.dilation,
-            pad_top=vertical.begin,
-            window_width=horizontal.size,
-            stride_across=horizontal.stride,
-            dilation_across=horizontal.dilation,
-            pad_left=horizontal.begin,
-            last_channels=problem.last,
-        )
+        write.sizes(images=problem.batch, groups=problem.groups, channels=problem.channels, blocks=problem.blocks)
+        write.sizes(**self.lengths(), **vertical.sizes("height", "down", "top"))
+        write.sizes(**horizontal.sizes("width", "across", "left"), last_channels=problem.last)
         if problem.chunk:
             write.size("chunk", problem.chunk)
         if problem.narrow:
@@ -153,15 +140,8 @@ class Conv:
         if self.is_staged:
             self.write_stage_sizes()
         if problem.pile:
-            axis = problem.pile.window
-            write.sizes(
-                depth=problem.pile.depth,
-                slices=problem.pile.slices,
-                window_depth=axis.size,
-                stride_deep=axis.stride,
-                dilation_deep=axis.dilation,
-                pad_front=axis.begin,
-            )
+            write.sizes(depth=problem.pile.depth, slices=problem.pile.slices)
+            write.sizes(**problem.pile.window.sizes("depth", "deep", "front"))
 
     def lengths(self) -> dict[str, Dim]:
         problem = self.problem

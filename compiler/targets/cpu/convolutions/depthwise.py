@@ -104,22 +104,10 @@ class _Depthwise:
 
     def _write_sizes(self) -> None:
         write, problem = self.write, self.problem
-        vertical = problem.window[0]
         write.inputs(self.node.inputs, "images_at", "weight", "bias")
-        write.sizes(
-            images=problem.batch,
-            blocks=problem.blocks,
-            height=problem.height,
-            width=problem.width,
-            lines=problem.lines,
-            columns=problem.columns,
-            window_height=vertical.size,
-            stride_down=vertical.stride,
-            dilation_down=vertical.dilation,
-            pad_top=vertical.begin,
-            pad_left=self.window.begin,
-            picoseconds=round(self._nanoseconds * 1000),
-        )
+        write.sizes(images=problem.batch, blocks=problem.blocks, height=problem.height, width=problem.width)
+        write.sizes(lines=problem.lines, columns=problem.columns, **problem.window[0].sizes("height", "down", "top"))
+        write.sizes(pad_left=self.window.begin, picoseconds=round(self._nanoseconds * 1000))
         if self.zero:
             write.size("word_zero", self.zero)
 

@@ -161,18 +161,9 @@ class _Convolution:
     def _write_sizes(self) -> None:
         write = self.write
         write.inputs(self.node.inputs, "images_at", "weight", "bias")
-        write.sizes(
-            images=self.image[0],
-            pixels=self.pixels,
-            groups=self.groups,
-            channels=self.channels,
-            last_channels=self.last,
-            blocks=self.blocks,
-            taps=self.taps,
-            depth=self.depth,
-            band=self.band,
-            picoseconds=round(self._nanoseconds * 1000),
-        )
+        write.sizes(images=self.image[0], pixels=self.pixels, groups=self.groups, channels=self.channels)
+        write.sizes(last_channels=self.last, blocks=self.blocks, taps=self.taps, depth=self.depth, band=self.band)
+        write.size("picoseconds", round(self._nanoseconds * 1000))
         if self.narrow:
             write_channel_band_sizes(write, self.narrow)
         self.sliding.write_sizes(write)
@@ -291,10 +282,7 @@ class _Convolution:
         write("w = w_tile")
         if self.is_gathered:
             write("x = matrix + (row - base) * x_row")
-            with (
-                write_chunks(write, tile, "depth", chunk_of(self.depth)) as steps,
-                write.block(f"for step in {steps}"),
-            ):
+            with write_chunks(write, tile, "depth", chunk_of(self.depth)) as steps, write.block(f"for step in {steps}"):
                 channel = f"step // (taps * {BLOCK}) * {BLOCK} + step % {BLOCK}"
                 write_step(write, tile, self.target, mask=write_mask(write, channel) if is_masked else "")
             return

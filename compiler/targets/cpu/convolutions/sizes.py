@@ -39,6 +39,11 @@ class Window:
         """The pixels from its first to its last."""
         return (self.size - 1) * self.dilation + 1
 
+    def sizes(self, axis: str, way: str, side: str) -> dict[str, Dim]:
+        """Its numbers by the names that texts have for them."""
+        names = f"window_{axis}", f"stride_{way}", f"dilation_{way}", f"pad_{side}"
+        return dict(zip(names, (self.size, self.stride, self.dilation, self.begin), strict=True))
+
     def reach(self, pixels: int) -> int:
         """The extent of input pixels that `pixels` neighbouring outputs read."""
         return (pixels - 1) * self.stride + self.extent

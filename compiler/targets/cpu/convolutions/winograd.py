@@ -213,22 +213,10 @@ class Winograd:
     def _write_sizes(self) -> None:
         write = self.write
         write.inputs(self.node.inputs, "images_at", "weight", "bias")
-        write.sizes(
-            images=self.images,
-            groups=self.groups,
-            in_blocks=self.in_blocks,
-            channels=self.channels,
-            blocks=self.blocks,
-            height=self.height,
-            width=self.width,
-            lines=self.lines,
-            columns=self.columns,
-            pad_top=self.top,
-            pad_left=self.left,
-            chunk=self.chunk,
-            share=self.share,
-            nanoseconds=round(self._nanoseconds),
-        )
+        write.sizes(images=self.images, groups=self.groups, in_blocks=self.in_blocks, channels=self.channels)
+        write.sizes(blocks=self.blocks, height=self.height, width=self.width, lines=self.lines, columns=self.columns)
+        write.sizes(pad_top=self.top, pad_left=self.left, chunk=self.chunk, share=self.share)
+        write.size("nanoseconds", round(self._nanoseconds))
         self.write_scratch_sizes()
         if self.is_volume:
             write.sizes(slices=self.slices, depth=self.depth, pad_front=self.front, taps=self.taps)

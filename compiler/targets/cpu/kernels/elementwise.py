@@ -16,16 +16,7 @@ from .expression import Expression, computed_type
 from .kernel import Kernel
 from .loops import Axis, Rows, merged_axes
 from .short_axis import ShortAxis
-from .writer import (
-    Writer,
-    estimate,
-    is_streamed,
-    scaled,
-    shape_of,
-    stored,
-    widened,
-    write_streaming,
-)
+from .writer import Writer, estimate, is_streamed, scaled, shape_of, stored, widened, write_streaming
 
 _TILE = 1024  # elements that all stages of a long chain are applied to, one stage after the other, in L1
 

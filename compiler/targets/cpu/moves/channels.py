@@ -38,17 +38,9 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     write.lanes = BLOCK
     write.output("result", 0)
     table = _entries([write.argument(number) for number in node.inputs], channels, start, start + count, size)
-    write.sizes(
-        images=image[0],
-        pixels=dims.product(image[2:-1]),
-        row=row,
-        tile=tile,
-        parts_apart=apart,
-        blocks=-(-count // apart // BLOCK),
-        start=size * start,
-        part_bytes=size * count // (turns * apart),
-        entries=len(table),
-    )
+    write.sizes(images=image[0], pixels=dims.product(image[2:-1]), row=row, tile=tile, parts_apart=apart)
+    write.sizes(blocks=-(-count // apart // BLOCK), start=size * start)
+    write.sizes(part_bytes=size * count // (turns * apart), entries=len(table))
     write(f"table = words + {8 * len(write.words)}", "tiles = (pixels + tile - 1) // tile")
     write.words.extend(word for entry in table for word in entry)
     picoseconds = costs.CHANNELS_PS * BLOCK

@@ -10,49 +10,25 @@ import numpy as np
 from .....formats.dtypes import DType
 from .....formats.types import TensorType
 from ....operators.linear import conv, matmul
-from ....operators.shapes import match_dim, mismatch, require
+from ....operators.shapes import match_dim, mismatch
 from ....operators.table import Attribute, Fusion, Kind, register
 from ....operators.windows import GROUPS, WINDOW
 from ....operators.work import of_integer_convolution, of_product
-from . import words
 from .packing import CHANNELS_EACH, blocks_of, pack_channels, unpack_channels
+from .words import Words, unpack_matrix, unpack_weights
 
-PAIR = 2  # elements that are multiplied and added up at once
-_TYPES = (DType.bfloat16, DType.bfloat16)
-_PACKED = frozenset({DType.bfloat16, DType.float32})  # what is packed, rounded to even
-
-
-def _infer_pack_matrix(inputs: Sequence[TensorType]) -> TensorType:
-    require(inputs[0], _PACKED)
-    return words.infer_matrix(inputs[0], DType.bfloat16, PAIR)
-
-
-def _pack_matrix(matrix: np.ndarray) -> np.ndarray:
-    return words.pack_matrix(matrix, PAIR).astype(DType.bfloat16.numpy)
-
-
-def _infer_matmul_packed(inputs: Sequence[TensorType], columns: int) -> TensorType:
-    return words.infer_product(inputs, _TYPES, DType.float32, columns)
+PAIR = 2  # elements of a word
+_WORDS = Words((DType.bfloat16, DType.bfloat16), DType.float32, frozenset({DType.bfloat16, DType.float32}))
 
 
 def _matmul_packed(a: np.ndarray, panels: np.ndarray, columns: int) -> np.ndarray:
-    return matmul(a, words.unpack_matrix(panels)[:, :columns])
-
-
-def _infer_pack_weights(inputs: Sequence[TensorType]) -> TensorType:
-    require(inputs[0], _PACKED)
-    return words.infer_weights(inputs[0], DType.bfloat16, PAIR)
-
-
-def _pack_weights(weight: np.ndarray) -> np.ndarray:
-    return words.pack_weights(weight, PAIR).astype(DType.bfloat16.numpy)
+    return matmul(a, unpack_matrix(panels)[:, :columns])
 
 
 def _infer_conv_blocked(inputs: Sequence[TensorType], channels: int, **attributes: Any) -> TensorType:
-    result = words.infer_convolution(inputs, _TYPES, DType.float32, **attributes)
-    weight = inputs[1]
+    result, weight = _WORDS.infer_convolution(inputs, **attributes), inputs[1]
     match_dim(blocks_of(channels), weight.shape[1])
-    if channels < 1 or weight.shape[-3] != words.words_of(channels, PAIR):
+    if channels < 1 or weight.shape[-3] != _WORDS.words_of(channels):
         raise mismatch(f"the pairs of {channels} channels", weight)
     return result
 
@@ -60,7 +36,7 @@ def _infer_conv_blocked(inputs: Sequence[TensorType], channels: int, **attribute
 def _conv_blocked(
     x: np.ndarray, weight: np.ndarray, start: np.ndarray | None = None, *, groups: int, channels: int, **attributes: Any
 ) -> np.ndarray:
-    plain = words.unpack_weights(weight)[:, :channels]
+    plain = unpack_weights(weight)[:, :channels]
     by_group = x.reshape(len(x) * groups, x.shape[1] // groups, *x.shape[2:])
     image = unpack_channels(by_group, channels)
     image = image.reshape(len(x), groups * channels, *image.shape[2:])
@@ -69,14 +45,14 @@ def _conv_blocked(
 
 
 # fmt: off
-register("pack_bfloat16_weights", "weight", _infer_pack_weights, _pack_weights, Fusion.OPAQUE,
+register("pack_bfloat16_weights", "weight", _WORDS.infer_pack_weights, _WORDS.pack_weights, Fusion.OPAQUE,
          "weights [M, C, *window] as bfloat16 for conv_bfloat16_blocked: [M/16, C/16, *window, words, 16, 2]")
 register("conv_bfloat16_blocked", "x weight start?", _infer_conv_blocked, _conv_blocked, Fusion.ANCHOR,
          "convolution of a channel-blocked image of bfloat16, in float32, plus `start`, one a channel; groups begin with a block",
          attributes=WINDOW | GROUPS | {"channels": CHANNELS_EACH}, work=of_integer_convolution)
-register("pack_bfloat16_matrix", "matrix", _infer_pack_matrix, _pack_matrix, Fusion.OPAQUE,
+register("pack_bfloat16_matrix", "matrix", _WORDS.infer_pack_matrix, _WORDS.pack_matrix, Fusion.OPAQUE,
          "a matrix [K, N] as bfloat16 in panels of 16 columns, two rows together, zeros after the last: [N/16, K/2, 16, 2]")
-register("matmul_bfloat16_packed", "a panels", _infer_matmul_packed, _matmul_packed, Fusion.ANCHOR,
+register("matmul_bfloat16_packed", "a panels", _WORDS.infer_product, _matmul_packed, Fusion.ANCHOR,
          "the product of a tensor of bfloat16 with a packed matrix, summed in float32",
          attributes={"columns": Attribute(Kind.INT, "of the matrix")}, work=of_product)
 # fmt: on

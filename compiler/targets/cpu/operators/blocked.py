@@ -110,13 +110,7 @@ def _group_blocked(
 
 
 def _infer_conv_blocked(
-    inputs: Sequence[TensorType],
-    strides: tuple,
-    pads: tuple,
-    dilations: tuple,
-    groups: int,
-    channels: int,
-    outputs: int,
+    inputs: Sequence[TensorType], groups: int, channels: int, outputs: int, **window: tuple
 ) -> TensorType:
     x, weight = inputs[0], inputs[1]
     same_dtype(inputs, FLOAT32)
@@ -137,7 +131,7 @@ def _infer_conv_blocked(
         match_dim(blocks_of(channels), blocks_in)
         match_dim(lift(lambda blocks: dims.multiply(blocks, groups), blocks_in), x.shape[1])
     require_bias(inputs, blocks_out)
-    windows = axes(weight.shape[2:-2], strides, pads, dilations)
+    windows = axes(weight.shape[2:-2], **window)
     return TensorType(x.dtype, (x.shape[0], blocks_out, *result_shape(x.shape[2:-1], windows), BLOCK))
 
 
@@ -172,7 +166,7 @@ def _unpack_planar(weight: np.ndarray, bias: np.ndarray | None) -> tuple[np.ndar
     return plain, None if bias is None else bias.reshape(-1)
 
 
-def _infer_conv_planar(inputs: Sequence[TensorType], strides: tuple, pads: tuple, dilations: tuple) -> TensorType:
+def _infer_conv_planar(inputs: Sequence[TensorType], **window: tuple) -> TensorType:
     x, weight = inputs[0], inputs[1]
     same_dtype(inputs, FLOAT32)
     require_image(x, "an image [N, C, *spatial]")
@@ -180,7 +174,7 @@ def _infer_conv_planar(inputs: Sequence[TensorType], strides: tuple, pads: tuple
         raise mismatch(f"weights [blocks out, C, *window, {BLOCK}]", weight)
     match_dim(x.shape[1], weight.shape[1])
     require_bias(inputs, weight.shape[0])
-    windows = axes(weight.shape[2:-1], strides, pads, dilations)
+    windows = axes(weight.shape[2:-1], **window)
     return TensorType(x.dtype, (x.shape[0], weight.shape[0], *result_shape(x.shape[2:], windows), BLOCK))
 
 
@@ -189,9 +183,7 @@ def _conv_planar(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = No
     return pack_channels(conv(x, plain, flat, groups=1, **attributes))
 
 
-def _infer_conv_to_few(
-    inputs: Sequence[TensorType], strides: tuple, pads: tuple, dilations: tuple, channels: int
-) -> TensorType:
+def _infer_conv_to_few(inputs: Sequence[TensorType], channels: int, **window: tuple) -> TensorType:
     x, weight = inputs[0], inputs[1]
     same_dtype(inputs, FLOAT32)
     require_blocked(x)
@@ -201,7 +193,7 @@ def _infer_conv_to_few(
     match_dim(blocks_of(channels), weight.shape[1])
     match_dim(weight.shape[1], x.shape[1])
     require_bias(inputs, 1)
-    windows = axes(weight.shape[2:-1], strides, pads, dilations)
+    windows = axes(weight.shape[2:-1], **window)
     return TensorType(x.dtype, (x.shape[0], 1, *result_shape(x.shape[2:-1], windows), BLOCK))
 
 
@@ -221,9 +213,7 @@ def is_for_depthwise(channels: int, outputs: int, groups: int, columns: int) -> 
     return is_grouped and channels == outputs and each in SMALL_GROUPS and each * columns <= WIDEST_DEPTHWISE
 
 
-def _infer_conv_depthwise(
-    inputs: Sequence[TensorType], strides: tuple, pads: tuple, dilations: tuple, zero: int
-) -> TensorType:
+def _infer_conv_depthwise(inputs: Sequence[TensorType], zero: int, **window: tuple) -> TensorType:
     x, weight = inputs[0], inputs[1]
     same_dtype(inputs[1:], FLOAT32)
     require(x, JOINED)
@@ -240,7 +230,7 @@ def _infer_conv_depthwise(
         raise mismatch(f"weights [blocks, 1, 2, 4 or 8, *window, {BLOCK}]", weight)
     match_dim(x.shape[1], weight.shape[0])
     require_bias(inputs, weight.shape[0])
-    windows = axes(weight.shape[2:-1], strides, pads, dilations)
+    windows = axes(weight.shape[2:-1], **window)
     return TensorType(DType.float32, (*x.shape[:2], *result_shape(x.shape[2:-1], windows), BLOCK))
 
 

@@ -423,13 +423,7 @@ def _of_tiles(
 
 
 def _work(
-    inputs: Types,
-    results: Types,
-    channels: int,
-    window: tuple,
-    dilations: tuple | None,
-    groups: int,
-    **attributes: Any,
+    inputs: Types, results: Types, channels: int, window: tuple, dilations: tuple | None, groups: int, **attributes: Any
 ) -> Work:
     """By definition, that of the window as it is filled up."""
     shape, pieces = list(map(integer, inputs[1].shape)), math.prod(map(pieces_of, window))

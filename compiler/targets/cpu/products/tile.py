@@ -146,13 +146,7 @@ def write_blocks(write: Writer, blocks: int, tile: Tile, write_tiles: Callable[[
 
 
 def write_step(
-    write: Writer,
-    tile: Tile,
-    target: Target,
-    columns: str = "",
-    lines: int = 1,
-    element: str = "",
-    mask: str = "",
+    write: Writer, tile: Tile, target: Target, columns: str = "", lines: int = 1, element: str = "", mask: str = ""
 ) -> None:
     """One step of the sum. `columns`: an expression for how many lanes of the last block's vector there are. `element`: how the
     vector that a row is multiplied with is loaded from its place, if not as one element for all lanes. `mask`: the lanes that the

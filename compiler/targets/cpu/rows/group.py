@@ -84,15 +84,8 @@ class _Group:
     def _write_sizes(self) -> None:
         write = self.write
         write.inputs(self.node.inputs, "x", "scale", "bias")
-        write.sizes(
-            images=self.images,
-            blocks=self.blocks,
-            pixels=self.pixels,
-            channels=self.channels,
-            size=self.size,
-            span=self.span,
-            band=self._band,
-        )
+        write.sizes(images=self.images, blocks=self.blocks, pixels=self.pixels, channels=self.channels)
+        write.sizes(size=self.size, span=self.span, band=self._band)
 
     # ---- statistics ----
 

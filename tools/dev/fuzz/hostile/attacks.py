@@ -20,6 +20,8 @@ from random import Random
 from typing import Any
 
 import numpy as np
+import onnx
+from onnx import helper, numpy_helper, parser
 
 from ..... import Executable, TreadleError, VirtualMachine, compile, dis, load
 from .....compiler.ir.text import parse_module
@@ -88,14 +90,12 @@ def weights(random: Random) -> Variant:
             machine = _one_constant(array, table(array))
             machines.append((array, machine))
         (array, one), (_, other) = machines
-        for do in random.sample(
-            (
-                lambda: one.share_params(other),
-                lambda: one.load_params({"w": given}),
-                lambda: one.load_deltas({"w": given}),
-            ),
-            2,
-        ):
+        doors: list[Callable[[], object]] = [
+            lambda: one.share_params(other),
+            lambda: one.load_params({"w": given}),
+            lambda: one.load_deltas({"w": given}),
+        ]
+        for do in random.sample(doors, 2):
             with contextlib.suppress(TreadleError):
                 do()
             found = np.asarray(one["main"]())
@@ -112,26 +112,12 @@ def weights(random: Random) -> Variant:
 
 
 _NUMBER_TYPES = (
-    "string",
-    "String",
-    "str",
-    "string8",
-    "handle",
-    "uint64",
-    "uint64x1",
-    "custom[string]64",
-    "object",
-    "S8",
-    "V8",
-    "O",
-    "T",
-)
+    "string", "String", "str", "string8", "handle", "uint64", "uint64x1", "custom[string]64", "object", "S8", "V8", "O", "T",
+)  # fmt: skip
 
 
 def numbers_as_texts(random: Random) -> Variant:
     """Numbers of texts in files and messages, under whatever type."""
-    import onnx
-
     from ..... import load_params
     from .....compiler.onnx.tensors import to_array
     from .....rpc.values import Reader
@@ -148,14 +134,8 @@ def numbers_as_texts(random: Random) -> Variant:
 
     def cache() -> Any:
         (folder / "shard.bin").write_bytes(numbers.tobytes())
-        record = {
-            "name": "w",
-            "shape": [count],
-            "dtype": dtype,
-            "format": random.choice(("raw", "f32-to-bf16")),
-            "byteOffset": 0,
-            "nbytes": 8 * count,
-        }
+        form = random.choice(("raw", "f32-to-bf16"))
+        record = {"name": "w", "shape": [count], "dtype": dtype, "format": form, "byteOffset": 0, "nbytes": 8 * count}
         shard = {"dataPath": "shard.bin", "format": "raw-shard", "nbytes": 8 * count, "records": [record]}
         (folder / "ndarray-cache.json").write_text(json.dumps({"metadata": {}, "records": [shard]}))
         return load_cache(folder)[0]["w"]
@@ -235,26 +215,12 @@ def registry(random: Random) -> Variant:
     tvm.get_global_func("runtime.ModuleLoadFromFile")  # registers TVM's own
     (folder / "canary.txt").write_text("a canary")
     names = list_global_func_names()
+    others = (f"vm.builtin.{random.choice(_HOSTILE)}", "os.system", "builtins.eval")
     name = random.choice(
-        (
-            "attacks.canary",
-            random.choice(names),
-            *random.sample(sorted(contained_names()), 3),
-            f"vm.builtin.{random.choice(_HOSTILE)}",
-            "os.system",
-            "builtins.eval",
-        )
+        ("attacks.canary", random.choice(names), *random.sample(sorted(contained_names()), 3), *others)
     )
-    constants: list[Any] = [
-        str(folder / "canary.txt"),
-        str(folder),
-        3,
-        -1,
-        np.ones(2, np.float32),
-        "float32",
-        (2, 3),
-        1 << 62,
-    ]
+    texts = (str(folder / "canary.txt"), str(folder), "float32")
+    constants: list[Any] = [*texts, 3, -1, 1 << 62, np.ones(2, np.float32), (2, 3)]
     given = [random.choice(constants) for _ in range(random.randrange(4))]
 
     def by_relax() -> object:
@@ -273,18 +239,13 @@ def registry(random: Random) -> Variant:
             {"op": "null", "name": "x", "inputs": []},
             {"op": "tvm_op", "name": "n", "attrs": attributes, "inputs": [[0, 0, 0]]},
         ]
-        document = {
-            "nodes": nodes,
-            "arg_nodes": [0],
-            "heads": [[1, 0, 0]],
-            "node_row_ptr": [0, 1, 2],
-            "attrs": {
-                "dltype": ["list_str", ["float32"] * 2],
-                "shape": ["list_shape", [[4]] * 2],
-                "storage_id": ["list_int", [0, 1]],
-            },
+        attrs = {
+            "dltype": ["list_str", ["float32"] * 2],
+            "shape": ["list_shape", [[4]] * 2],
+            "storage_id": ["list_int", [0, 1]],
         }
-        module = tvm.contrib.graph_executor.create(json.dumps(document), None, tvm.cpu())
+        graph = {"nodes": nodes, "arg_nodes": [0], "heads": [[1, 0, 0]], "node_row_ptr": [0, 1, 2], "attrs": attrs}
+        module = tvm.contrib.graph_executor.create(json.dumps(graph), None, tvm.cpu())
         module.run(x=np.ones(4, np.float32))
         return module.get_output(0)
 
@@ -337,30 +298,12 @@ def small_messages(random: Random) -> Variant:
         Work(Session(RemoteLimits()), header, data, 1.0, CancelToken(), steps).arguments()
 
     parts = (
-        "[]",
-        "[",
-        "{",
-        '"',
-        "0",
-        "1e9,",
-        "[0],",
-        '{"a":1},',
-        '"\\u00e9",',
-        "\\",
-        "]",
-        "}",
-        ",",
-        " ",
-        '"inputs":',
-        "0,",
-        '"x",',
-    )
-    text = "".join(
-        random.choice(parts) * random.choice((1, 1, 3, 50_000, 200_000)) for _ in range(random.randrange(1, 9))
-    )
-    body = (
-        random.choice(('{"inputs":[', '{"inputs":[{"name":"x","shape":[3],"datatype":"FP32","data":[', "[", "")) + text
-    )[: 4 * MB]
+        "[]", "[", "{", '"', "0", "1e9,", "[0],", '{"a":1},', '"\\u00e9",', "\\", "]", "}", ",", " ", '"inputs":', "0,", '"x",',
+    )  # fmt: skip
+    times = (1, 1, 3, 50_000, 200_000)
+    text = "".join(random.choice(parts) * random.choice(times) for _ in range(random.randrange(1, 9)))
+    start = random.choice(('{"inputs":[', '{"inputs":[{"name":"x","shape":[3],"datatype":"FP32","data":[', "[", ""))
+    body = (start + text)[: 4 * MB]
 
     def json_body() -> None:
         from .....serve.json_pieces import discard, loads
@@ -370,20 +313,16 @@ def small_messages(random: Random) -> Variant:
     return Variant(random.choice((remote, json_body)), seconds=4, memory=400 * MB)
 
 
-# ---- host operators ----
-
-
-# ---- interrupts ----
-
-
 # ---- sizes and names ----
+
+_OPERATORS = (
+    "ConstantOfShape", "Reshape", "Expand", "Tile", "Slice", "Unsqueeze", "Squeeze", "Range", "Pad", "Resize", "OneHot",
+    "Trilu", "TopK", "Split", "Gather", "CumSum",
+)  # fmt: skip
 
 
 def shapes(random: Random) -> Variant:
     """Shapes whose product, or a part of it, no array can have."""
-    import onnx
-    from onnx import helper
-
     shape = [random.choice((*SIZES, 0, 0, 1, 2, 1 << 46, (1 << 46) + 1)) for _ in range(random.randrange(1, 5))]
     values = [1] * (math.prod(shape) if 0 <= math.prod(shape) < 9 else random.choice((0, 1, 2)))
     dtype = random.choice((*_TYPES, "string"))
@@ -401,37 +340,13 @@ def shapes(random: Random) -> Variant:
             "main", (np.zeros(1, dtype) if dtype != "string" else texts_of("a"),), max_memory=MB, max_seconds=1
         )
 
-    operator = random.choice(
-        (
-            "ConstantOfShape",
-            "Reshape",
-            "Expand",
-            "Tile",
-            "Slice",
-            "Unsqueeze",
-            "Squeeze",
-            "Range",
-            "Pad",
-            "Resize",
-            "OneHot",
-            "Trilu",
-            "TopK",
-            "Split",
-            "Gather",
-            "CumSum",
-        )
-    )
+    operator = random.choice(_OPERATORS)
 
     def model() -> object:
         integers = helper.make_tensor_value_info("s", 7, random.choice((["k"], [len(shape)], [], None)))
         x = helper.make_tensor_value_info("x", 1, random.choice((["n"], [2], ["n", "m"])))
-        inputs = (
-            ["s"]
-            if operator == "ConstantOfShape"
-            else ["s", "s", "s"]
-            if operator == "Range"
-            else ["x", *["s"] * (3 if operator == "Slice" else 1)]
-        )
+        counts = {"ConstantOfShape": 1, "Range": 3, "Slice": 3}
+        inputs = [*(["x"] if operator not in ("ConstantOfShape", "Range") else []), *["s"] * counts.get(operator, 1)]
         node = helper.make_node(operator, inputs, ["y"])
         graph = helper.make_graph([node], "g", [integers, x], [onnx.ValueInfoProto(name="y")])
         machine = machine_of(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
@@ -447,37 +362,18 @@ def shapes(random: Random) -> Variant:
     return Variant(dropped(do), seconds=20, pause=COMPILING)
 
 
+_ODD = (
+    "", " ", '"', "'", "\\", "\n", "{}", "%s", "?", "0", "-1", "None", "min", "n + 1", "n*", "é", "名", "²", "٣", "_", "a.b",
+)  # fmt: skip
+
+
 def _name(random: Random) -> str:
     """Of all of Unicode, or what a terminal would obey."""
     kind = random.randrange(6)
     if kind == 0:
         return random.choice(_HOSTILE) * random.choice((1, 5)) + "x"
     if kind == 1:
-        return random.choice(
-            (
-                "",
-                " ",
-                '"',
-                "'",
-                "\\",
-                "\n",
-                "{}",
-                "%s",
-                "?",
-                "0",
-                "-1",
-                "None",
-                "min",
-                "n + 1",
-                "n*",
-                "é",
-                "名",
-                "²",
-                "٣",
-                "_",
-                "a.b",
-            )
-        )
+        return random.choice(_ODD)
     if kind == 2:
         return random.choice(("n", "名", "é ", '"')) * random.choice((126, 127, 128, 10_000))
     return "".join(_character(random) for _ in range(random.randrange(1, 12)))
@@ -491,8 +387,6 @@ def _character(random: Random) -> str:
 
 
 def _named_model(random: Random) -> Any:
-    from onnx import parser
-
     model = parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 17]> agraph (float[n, m] x, float[n, m] y) => (float[k, m] z) '
         "{ z = Concat<axis=0>(x, y, x) }"
@@ -548,9 +442,6 @@ def names(random: Random) -> Variant:
 
 def broadcast(random: Random) -> Variant:
     """Sizes of other names, and computed ones, that meet: as NumPy does it, or refused."""
-    import onnx
-    from onnx import helper
-
     texts: list[list[Any]] = []
     rank = random.randrange(1, 4)
     for _ in range(2):
@@ -603,9 +494,6 @@ def broadcast(random: Random) -> Variant:
 
 def versions(random: Random) -> Variant:
     """Sparse weights, existing and unknown versions, inputs of any rank."""
-    import onnx
-    from onnx import helper, numpy_helper
-
     shape = [random.choice((0, 1, 2, 4)) for _ in range(random.randrange(1, 4))]
     size = math.prod(shape)
     count = random.choice((0, 1, min(3, size), size))
@@ -649,17 +537,8 @@ def versions(random: Random) -> Variant:
     return Variant(act, seconds=30, pause=COMPILING)
 
 
-ATTACKS: dict[str, Callable[[Random], Variant]] = {
-    "weights": weights,
-    "numbers as texts": numbers_as_texts,
-    "registry": registry,
-    "small messages": small_messages,
-    "host time": host_time,
-    "host memory": host_memory,
-    "caches": caches,
-    "interrupts": interrupts,
-    "shapes": shapes,
-    "names": names,
-    "broadcast": broadcast,
-    "versions": versions,
-}
+_CLASSES: tuple[Callable[[Random], Variant], ...] = (
+    weights, numbers_as_texts, registry, small_messages, host_time, host_memory, caches, interrupts, shapes, names, broadcast,
+    versions,
+)  # fmt: skip
+ATTACKS = {each.__name__.replace("_", " "): each for each in _CLASSES}

@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 
 import numpy as np
+import onnx
+from onnx import helper, numpy_helper, parser
 
 from .sound import EXTERNAL, sound_model
 
 SIZES = (
-    -(1 << 63),
-    -(1 << 31),
-    -2,
-    -1,
-    0,
-    1,
-    2,
-    3,
-    7,
-    1 << 16,
-    1 << 31,
-    (1 << 31) - 1,
-    1 << 40,
-    (1 << 47) - 1,
-    (1 << 62),
-    (1 << 63) - 1,
+    *(-(1 << 63), -(1 << 31), -2, -1, 0, 1, 2, 3, 7),
+    *(1 << 16, 1 << 31, (1 << 31) - 1, 1 << 40, (1 << 47) - 1, 1 << 62, (1 << 63) - 1),
 )
 _FLOATS = (0.0, -1.0, 1e-45, 3e38, float("inf"), float("nan"), 1e9)
 # fmt: off
@@ -261,8 +251,6 @@ def change_tensor(random: Random, it: Any) -> None:
 
 def sparse(random: Random, model: Any) -> None:
     """A sparse initializer, of indices that may lead anywhere."""
-    from onnx import numpy_helper
-
     it = model.graph.sparse_initializer.add()
     it.values.CopyFrom(numpy_helper.from_array(np.ones(random.choice((0, 1, 3)), np.float32), _any_input(model)))
     it.indices.CopyFrom(numpy_helper.from_array(np.array([random.choice(SIZES) for _ in range(3)]), "indices"))
@@ -280,8 +268,6 @@ def bomb(random: Random, model: Any) -> None:
 
 
 def _grown(random: Random, graph: Any, tag: str, last: str) -> str:
-    from onnx import helper
-
     for step in range(random.choice((1, 3, 12, 60))):
         name = random.choice(("Concat", "Exp", "Add", "Mul", "Neg", "Cast", "Concat", "Transpose", "CumSum"))
         inputs = [last, last] if name in ("Concat", "Add", "Mul") else [last]
@@ -295,15 +281,11 @@ def _grown(random: Random, graph: Any, tag: str, last: str) -> str:
 
 def _held(graph: Any, name: str, value: Any) -> str:
     """A new initializer."""
-    from onnx import numpy_helper
-
     graph.initializer.append(numpy_helper.from_array(np.asarray(value), name))
     return name
 
 
 def _add(graph: Any, operator: str, inputs: list[str], output: str, **attributes: Any) -> str:
-    from onnx import helper
-
     graph.node.append(helper.make_node(operator, inputs, [output], **attributes))
     return output
 
@@ -349,8 +331,6 @@ def _long_texts(random: Random, model: Any, tag: str) -> str:
 
 def _long_sequence(random: Random, model: Any, tag: str) -> str:
     """A loop of many rounds, each of which makes a sequence longer."""
-    from onnx import parser
-
     inner = parser.parse_graph(
         "b (int64 i, bool c, seq(int64[k]) s) => (bool d, seq(int64[k]) t) "
         "{ d = Identity(c) one = Constant <value_ints = [1]> () row = Reshape(i, one) t = SequenceInsert(s, row) }"
@@ -364,8 +344,6 @@ def _long_sequence(random: Random, model: Any, tag: str) -> str:
 
 def _many_rounds(random: Random, model: Any, tag: str) -> str:
     """A loop of constants alone, with that number of rounds."""
-    from onnx import parser
-
     inner = parser.parse_graph(
         "b (int64 i, bool c, int64[k] s) => (bool d, int64[k] t, int64[k] u) "
         "{ d = Identity(c) t = Add(s, i) u = Concat <axis = 0> (t, t) }"
@@ -376,8 +354,6 @@ def _many_rounds(random: Random, model: Any, tag: str) -> str:
     trips = _held(graph, f"{tag}n", np.array(random.choice((3, 40, 1000, *SIZES))))
     start = _held(graph, f"{tag}0", np.ones(random.choice((1, 1000)), np.int64))
     outputs = [f"{tag}s", f"{tag}u"]
-    from onnx import helper
-
     graph.node.append(helper.make_node("Loop", [trips, "", start], outputs, body=inner))
     return random.choice(outputs)
 
@@ -426,9 +402,6 @@ def _trees(random: Random, model: Any, tag: str) -> str:
 
 def _picture(random: Random, model: Any, tag: str) -> str:
     """An image of many pixels and few bytes."""
-    import struct
-    import zlib
-
     width, height = random.choice(((1, 1), (20_000, 20_000), (1 << 31, 1), (60_000, 60_000)))
 
     def chunk(kind: bytes, data: bytes) -> bytes:
@@ -443,8 +416,6 @@ def _picture(random: Random, model: Any, tag: str) -> str:
 
 def _many_names(random: Random, model: Any, tag: str) -> str:
     """Very many initializers, nodes or outputs, of one name or of as many."""
-    from onnx import numpy_helper
-
     graph, count = model.graph, random.choice((100, 3000))
     tensor, same = numpy_helper.from_array(np.ones(1, np.float32), f"{tag}w"), random.random() < 0.5
     for number in range(count):
@@ -460,23 +431,13 @@ def _many_names(random: Random, model: Any, tag: str) -> str:
 
 
 _BOMBS: tuple[Callable[[Random, Any, str], str], ...] = (
-    _large_tensor,
-    _large_tensor,
-    _large_tensor,
-    _long_texts,
-    _long_sequence,
-    _many_rounds,
-    _large_pool,
-    _trees,
-    _picture,
-    _many_names,
+    *(_large_tensor, _large_tensor, _large_tensor, _long_texts, _long_sequence),
+    *(_many_rounds, _large_pool, _trees, _picture, _many_names),
 )
 
 
 def nested(random: Random, model: Any) -> None:
     """Graphs in graphs, or functions that call themselves."""
-    from onnx import helper
-
     if random.random() < 0.3:
         given = [f"f{number}" for number in range(random.choice((1, 2, 14, 30)))]
         last = random.choice((given[0], "once"))
@@ -503,14 +464,10 @@ def nested(random: Random, model: Any) -> None:
 
 
 def _info(name: str) -> Any:
-    from onnx import helper
-
     return helper.make_empty_tensor_value_info(name)
 
 
 def _tensor_info(name: str, kind: int, shape: list[Any]) -> Any:
-    from onnx import helper
-
     return helper.make_tensor_value_info(name, kind, shape)
 
 
@@ -543,8 +500,6 @@ def whole(random: Random, model: Any) -> None:
 
 def graft(random: Random, model: Any) -> None:
     """The graph of another sound model behind this one's: its first inputs are values of this one."""
-    import onnx
-
     other = onnx.ModelProto()
     other.ParseFromString(sound_model(random, with_cases=False))
     tag = f"g{random.randrange(1 << 20)}_"
@@ -563,18 +518,6 @@ def graft(random: Random, model: Any) -> None:
 
 
 CHANGES: tuple[Callable[[Random, Any], None], ...] = (
-    attribute,
-    attribute,
-    names,
-    operator,
-    types,
-    sizes,
-    tensor,
-    sparse,
-    bomb,
-    bomb,
-    nested,
-    whole,
-    graft,
-    graft,
+    *(attribute, attribute, names, operator, types, sizes, tensor),
+    *(sparse, bomb, bomb, nested, whole, graft, graft),
 )

@@ -10,6 +10,8 @@ from random import Random
 from typing import Any
 
 import numpy as np
+import onnx
+from onnx import helper
 
 from ..... import TreadleError, VirtualMachine
 from .....compiler.ir.text import parse_module
@@ -59,9 +61,6 @@ def _host_program(random: Random) -> tuple[str, tuple[np.ndarray, ...]]:
 
 def _host_model(random: Random) -> tuple[Any, tuple[np.ndarray, ...]]:
     """Operators of ONNX that the host evaluates."""
-    import onnx
-    from onnx import helper
-
     draws = np.random.default_rng(random.randrange(1 << 30))
     count = random.choice((1, 70, 5000, 300_000, 2_000_000))
     words = [f"{random.choice(('a', 'word', 'é' * 20))}{number}" for number in range(min(count, 100_000))]

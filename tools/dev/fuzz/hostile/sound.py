@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import numpy as np
+from onnx import TensorProto, helper, parser
 
 LARGEST_BYTES = 1 << 14  # of a case of ONNX: changes of weights show little
 _GRAPHS, _STEPS = 200, 4  # random graphs; and of each operator of other domains
@@ -101,6 +101,15 @@ TEXTS = (
     """(float[n] x, int64 a, int64 b) => (int64[?] y, float[?] z, float[?] p) { one = Constant <value_int = 1> ()
         y = Range(a, b, one)  shape = Shape(y)  z = Expand(x, shape)  pads = Concat <axis = 0> (shape, shape)
         p = Pad(x, pads) }""",
+    # a classifier of three trees
+    """(float[n, 3] x) => (int64[n] label, float[n, 3] score) { label, score = ai.onnx.ml.TreeEnsembleClassifier <
+        classlabels_int64s = [0, 1, 2], class_ids = [0, 1, 1, 2, 2, 0], class_nodeids = [1, 2, 1, 2, 1, 2],
+        class_treeids = [0, 0, 1, 1, 2, 2], class_weights = [0.5, 0.25, 0.5, 0.75, 1.0, 0.5],
+        nodes_falsenodeids = [2, 0, 0, 2, 0, 0, 2, 0, 0], nodes_truenodeids = [1, 0, 0, 1, 0, 0, 1, 0, 0],
+        nodes_featureids = [0, 0, 0, 1, 0, 0, 2, 0, 0], nodes_nodeids = [0, 1, 2, 0, 1, 2, 0, 1, 2],
+        nodes_treeids = [0, 0, 0, 1, 1, 1, 2, 2, 2], nodes_values = [0.5, 0.0, 0.0, 0.5, 0.0, 0.0, 0.5, 0.0, 0.0],
+        nodes_modes = ["BRANCH_LEQ", "LEAF", "LEAF", "BRANCH_LEQ", "LEAF", "LEAF", "BRANCH_LEQ", "LEAF", "LEAF"],
+        post_transform = "SOFTMAX"> (x) }""",
 )
 
 # With functions of the model, behind the graph
@@ -113,6 +122,14 @@ FUNCTIONS = (
     <opset_import: ["" : 21], domain: "own"> either (c, a) => (b) { b = If(c) <then_branch = t () => (d) { d = Exp(a) },
         else_branch = e () => (f) { f = Neg(a) }> }""",
 )
+
+# Of version 5 of ai.onnx.ml, with a node that asks whether a value is in a set
+ENSEMBLE = """(float[n, 2] x) => (float[?, ?] y) { y = ai.onnx.ml.TreeEnsemble <n_targets = 2, aggregate_function = 1,
+        post_transform = 0, tree_roots = [0], nodes_modes = uint8[2] {0, 6}, nodes_featureids = [0, 1],
+        nodes_splits = float[2] {1.5, 0.0},
+        nodes_truenodeids = [1, 0], nodes_trueleafs = [0, 1], nodes_falsenodeids = [2, 1], nodes_falseleafs = [1, 1],
+        membership_values = float[3] {1.0, 2.0, nan}, leaf_targetids = [0, 1, 0],
+        leaf_weights = float[3] {5.0, 7.0, 9.0}> (x) }"""
 
 
 def kinds() -> dict[str, Callable[[Random], bytes]]:
@@ -182,8 +199,6 @@ def _networks() -> tuple[bytes, ...]:
 @functools.cache
 def _texts() -> tuple[bytes, ...]:
     """Of the texts, also those whose sequences hold tensors of any rank."""
-    from onnx import parser
-
     made = []
     for text in (*TEXTS, *FUNCTIONS):
         model = parser.parse_model(_HEAD + text)
@@ -193,7 +208,8 @@ def _texts() -> tuple[bytes, ...]:
                 if not info.type.HasField("tensor_type"):
                     _inner(info.type).ClearField("shape")
             made.append(model.SerializeToString())
-    return (*made, *(model.SerializeToString() for model in (_forest(), _sets())))
+    newer = _HEAD.replace('"ai.onnx.ml" : 3', '"ai.onnx.ml" : 5')
+    return (*made, parser.parse_model(newer + ENSEMBLE).SerializeToString())
 
 
 def _inner(type_: Any) -> Any:
@@ -204,71 +220,8 @@ def _inner(type_: Any) -> Any:
     return type_.tensor_type
 
 
-def _forest() -> Any:
-    """A classifier of three trees, as version 3 of ai.onnx.ml has them."""
-    from onnx import helper
-
-    trees, nodes = [tree for tree in range(3) for _ in range(3)], [0, 1, 2] * 3
-    node = helper.make_node(
-        "TreeEnsembleClassifier",
-        ["x"],
-        ["label", "score"],
-        domain="ai.onnx.ml",
-        classlabels_int64s=[0, 1, 2],
-        class_ids=[0, 1, 1, 2, 2, 0],
-        class_nodeids=[1, 2] * 3,
-        class_treeids=[0, 0, 1, 1, 2, 2],
-        class_weights=[0.5, 0.25, 0.5, 0.75, 1.0, 0.5],
-        nodes_falsenodeids=[2, 0, 0] * 3,
-        nodes_truenodeids=[1, 0, 0] * 3,
-        nodes_featureids=[0, 0, 0, 1, 0, 0, 2, 0, 0],
-        nodes_modes=["BRANCH_LEQ", "LEAF", "LEAF"] * 3,
-        nodes_values=[0.5, 0.0, 0.0] * 3,
-        nodes_nodeids=nodes,
-        nodes_treeids=trees,
-        post_transform="SOFTMAX",
-    )
-    inputs = [helper.make_tensor_value_info("x", 1, ["n", 3])]
-    graph = helper.make_graph([node], "g", inputs, [helper.make_empty_tensor_value_info(name) for name in node.output])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21), helper.make_opsetid("ai.onnx.ml", 3)])
-
-
-def _sets() -> Any:
-    """An ensemble of version 5, with a node that asks whether a value is in a set."""
-    from onnx import helper, numpy_helper
-
-    def tensor(values: Any, dtype: str) -> Any:
-        return numpy_helper.from_array(np.array(values, dtype), "t")
-
-    node = helper.make_node(
-        "TreeEnsemble",
-        ["x"],
-        ["y"],
-        domain="ai.onnx.ml",
-        n_targets=2,
-        aggregate_function=1,
-        post_transform=0,
-        tree_roots=[0],
-        nodes_modes=tensor([0, 6], "uint8"),
-        nodes_featureids=[0, 1],
-        nodes_splits=tensor([1.5, 0.0], "float32"),
-        nodes_truenodeids=[1, 0],
-        nodes_trueleafs=[0, 1],
-        nodes_falsenodeids=[2, 1],
-        nodes_falseleafs=[1, 1],
-        membership_values=tensor([1.0, 2.0, np.nan], "float32"),
-        leaf_targetids=[0, 1, 0],
-        leaf_weights=tensor([5.0, 7.0, 9.0], "float32"),
-    )
-    inputs = [helper.make_tensor_value_info("x", 1, ["n", 2])]
-    graph = helper.make_graph([node], "g", inputs, [helper.make_empty_tensor_value_info("y")])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21), helper.make_opsetid("ai.onnx.ml", 5)])
-
-
 def _external() -> Any:
     """A model whose weights lie beside it."""
-    from onnx import TensorProto, helper
-
     weights = helper.make_tensor("w", 1, [16, 8], b"\0" * 512, raw=True)
     weights.ClearField("raw_data")
     weights.data_location = TensorProto.EXTERNAL

@@ -77,9 +77,7 @@ def _if(w: Walk, op: str) -> None:
     branches = _inner(w), _inner(w)
     if w.chance(0.25):
         kept = sequence(w) if w.chance(0.5) else None
-        kind = (
-            kind_of(kept.type) if kept else w.random.choice(("float32", "float64", "int64", "int32", "bool", "string"))
-        )
+        kind = kind_of(kept.type) if kept else w.one("float32", "float64", "int64", "int32", "bool", "string")
         _add_if(w, condition, branches, [_sequence_result(branch, kind, kept) for branch in branches])
         return
     kind, shape = w.random.choice(_KINDS), w.shape((0, 1, 2))
@@ -103,7 +101,7 @@ def _add_if(w: Walk, condition: Value, branches: Sequence[Walk], results: Sequen
 
 
 def _states(w: Walk) -> list[Value]:
-    return [w.tensor(_KINDS, rank=(0, 1, 2)) for _ in range(w.random.choice((1, 1, 2)))]
+    return [w.tensor(_KINDS, rank=(0, 1, 2)) for _ in range(w.one(1, 1, 2))]
 
 
 def _param(w: Walk, array: np.ndarray) -> Value:
@@ -118,7 +116,7 @@ def _sequence_param(w: Walk, state: Value) -> Value:
 
 @step("Loop")
 def _loop(w: Walk, op: str) -> None:
-    count = w.random.choice((0, 1, 2, 3, 3))
+    count = w.one(0, 1, 2, 3, 3)
     trips = w.setting(count) if w.chance(0.8) else w.put(np.asarray(count, np.int64), constant=False)
     states = _states(w)
     grown = [sequence(w)] if w.chance(0.3) else []
@@ -152,7 +150,7 @@ def _loop(w: Walk, op: str) -> None:
 
 @step("Scan")
 def _scan(w: Walk, op: str) -> None:
-    states = _states(w)[: w.random.choice((0, 1, 1))]
+    states = _states(w)[: w.one(0, 1, 1)]
     sources = [w.tensor(_KINDS, rank=(1, 2, 3), fits=lambda s: len(s) > 0 and s[0] > 0)]
     length = sources[0].shape[0]
     if w.chance(0.3):
@@ -172,7 +170,7 @@ def _scan(w: Walk, op: str) -> None:
     body = inner.graph(results, "body", inputs=params)
     ways: Ways = {}
     if w.chance(0.3):
-        ways["scan_input_directions"] = [w.random.choice((0, 1)) for _ in sources]
+        ways["scan_input_directions"] = [w.one(0, 1) for _ in sources]
     if w.chance(0.3):
         ways["scan_output_directions"] = [1]
     w.add(

@@ -32,7 +32,7 @@ def _smooth(w: Walk, op: str) -> None:
     x = w.tensor(w.allowed(op, among=FLOATS), low=low, high=high)
     attributes: Ways = {}
     if op in _ALPHA and w.chance(0.5):
-        attributes["alpha"] = w.random.choice((0.5, 1.5, 0.25))
+        attributes["alpha"] = w.one(0.5, 1.5, 0.25)
     if op == "HardSigmoid" and w.chance(0.5):
         attributes["beta"] = 0.25
     if op == "Gelu" and w.chance(0.5):
@@ -76,7 +76,7 @@ def _arithmetic(w: Walk, op: str) -> None:
     a = w.tensor(w.allowed(op))
     operands = [a, w.partner(a)]
     if op in ("Max", "Min", "Sum", "Mean"):
-        operands = operands[: w.random.choice((1, 2, 2))]
+        operands = operands[: w.one(1, 2, 2)]
         if w.chance(0.3):
             operands.append(w.partner(a, low=None))
     w.random.shuffle(operands)
@@ -94,7 +94,7 @@ def _div(w: Walk, op: str) -> None:
 def _mod(w: Walk, op: str) -> None:
     a = w.tensor(w.allowed(op), exact=True)
     b = w.partner(a, nonzero=True, exact=True)
-    w.add(op, [a, b], exact=True, fmod=1 if a.dtype not in INTEGERS else w.random.choice((None, 0, 1)))
+    w.add(op, [a, b], exact=True, fmod=1 if a.dtype not in INTEGERS else w.one(None, 0, 1))
 
 
 @step("Pow")
@@ -106,10 +106,10 @@ def _pow(w: Walk, op: str) -> None:
     if base.dtype in INTEGERS:
         w.add(op, [base, w.partner(base, low=0, high=3)])
     elif w.chance(0.5):
-        w.add(op, [base, w.partner(base, w.random.choice((base.dtype, "int64", "int32")), low=2, high=2)])
+        w.add(op, [base, w.partner(base, w.one(base.dtype, "int64", "int32"), low=2, high=2)])
     else:
         base = w.tensor(base.dtype, low=0.125)
-        w.add(op, [base, w.partner(base, w.random.choice((base.dtype, "int64", "int32", "float32")), low=-3, high=3)])
+        w.add(op, [base, w.partner(base, w.one(base.dtype, "int64", "int32", "float32"), low=-3, high=3)])
 
 
 @step("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
@@ -134,7 +134,7 @@ def _bits(w: Walk, op: str) -> None:
 @step("BitShift")
 def _shift(w: Walk, op: str) -> None:
     a = w.tensor(w.allowed(op, among=UNSIGNED))
-    w.add(op, [a, w.partner(a, high=7)], direction=w.random.choice(("LEFT", "RIGHT")))
+    w.add(op, [a, w.partner(a, high=7)], direction=w.one("LEFT", "RIGHT"))
 
 
 @step("Where")
@@ -189,7 +189,7 @@ def _cast(w: Walk, op: str) -> None:
 
 def _cast_texts(w: Walk) -> None:
     """Numbers as texts, or texts as numbers."""
-    kind = w.random.choice(("int64", "int32", "float32", "float64"))
+    kind = w.one("int64", "int32", "float32", "float64")
     if w.chance(0.5):
         w.add("Cast", [w.tensor(kind, exact=True)], to=TensorProto.STRING)
         return
@@ -208,7 +208,7 @@ def _bit_cast(w: Walk, op: str) -> None:
 def _dropout(w: Walk, op: str) -> None:
     x = w.tensor(w.allowed(op))
     ratio = w.setting(0.25, "float32") if w.chance(0.5) else None
-    w.add(op, [x, ratio], exact=True, outputs=w.random.choice((1, 2)))
+    w.add(op, [x, ratio], exact=True, outputs=w.one(1, 2))
 
 
 # ---- reductions ----
@@ -225,11 +225,11 @@ def _reduce(w: Walk, op: str) -> None:
     if op in ("ReduceL2", "ReduceMean", "ReduceLogSum", "ReduceLogSumExp"):  # of integers each rounds as it likes
         kinds = tuple(kind for kind in kinds if kind in FLOATS)
     x = w.tensor(kinds, low=low)
-    keepdims = w.random.choice((None, 0, 1))
+    keepdims = w.one(None, 0, 1)
     axes = sorted(w.random.sample(range(x.rank), w.random.randrange(x.rank + 1)))
     axes = [axis - x.rank if w.chance(0.3) else axis for axis in axes]
     by_operand = "axes" not in w.schema(op).attributes
-    more: Ways = {"noop_with_empty_axes": w.random.choice((None, 0, 1))} if by_operand else {}
+    more: Ways = {"noop_with_empty_axes": w.one(None, 0, 1)} if by_operand else {}
     exact = op in ("ReduceMax", "ReduceMin", "ReduceSum", "ReduceL1")
     if by_operand:
         w.add(op, [x, w.setting(axes) if axes or w.chance(0.3) else None], exact=exact, keepdims=keepdims, **more)
@@ -240,22 +240,22 @@ def _reduce(w: Walk, op: str) -> None:
 @step("ArgMax", "ArgMin")
 def _arg(w: Walk, op: str) -> None:
     x = w.tensor(w.allowed(op), exact=True, fits=lambda shape: len(shape) > 0 and 0 not in shape)
-    ways: Ways = {"keepdims": w.random.choice((None, 0, 1)), "select_last_index": w.random.choice((None, 0, 1))}
+    ways: Ways = {"keepdims": w.one(None, 0, 1), "select_last_index": w.one(None, 0, 1)}
     w.add(op, [x], axis=w.axis(x.rank), **ways)
 
 
 @step("CumSum", "CumProd")
 def _cumulative(w: Walk, op: str) -> None:
     x = w.tensor(w.allowed(op), rank=(1, 2, 3))
-    axis = w.setting(w.axis(x.rank), w.random.choice(("int64", "int32")))
-    ways: Ways = {name: w.random.choice((None, 0, 1)) for name in ("exclusive", "reverse")}
+    axis = w.setting(w.axis(x.rank), w.one("int64", "int32"))
+    ways: Ways = {name: w.one(None, 0, 1) for name in ("exclusive", "reverse")}
     w.add(op, [x, axis], exact=True, **ways)
 
 
 @step("Softmax", "LogSoftmax", "Hardmax", "LpNormalization")
 def _along_an_axis(w: Walk, op: str) -> None:
     x = w.tensor(w.allowed(op), rank=(1, 2, 3, 4), exact=op == "Hardmax")
-    p = w.random.choice((None, 1, 2)) if op == "LpNormalization" else None
+    p = w.one(None, 1, 2) if op == "LpNormalization" else None
     if p is not None or op == "LpNormalization":
         x = w.tensor(x.dtype, rank=(1, 2, 3), low=0.5)
     axis = w.axis(x.rank) if w.chance(0.7) else None
@@ -265,24 +265,24 @@ def _along_an_axis(w: Walk, op: str) -> None:
 @step("Gemm")
 def _gemm(w: Walk, op: str) -> None:
     a = w.tensor(w.allowed(op, among=("float32", "float32", "float64", "float16", "int32")), rank=2)
-    trans_a, trans_b = w.random.choice((None, 0, 1)), w.random.choice((None, 0, 1))
+    trans_a, trans_b = w.one(None, 0, 1), w.one(None, 0, 1)
     rows, inner = a.shape[::-1] if trans_a else a.shape
-    columns = w.random.choice((1, 3, 5, 16, 17))
+    columns = w.one(1, 3, 5, 16, 17)
     b = w.tensor(a.dtype, (columns, inner) if trans_b else (inner, columns))
     c = None
     if w.chance(0.6):
-        c = w.tensor(a.dtype, w.random.choice([(), (columns,), (1, columns), (rows, 1), (rows, columns), (1,)]))
-    scales: Ways = {} if a.dtype == "int32" else {name: w.random.choice((None, 0.5, 2.0)) for name in ("alpha", "beta")}
+        c = w.tensor(a.dtype, w.one((), (columns,), (1, columns), (rows, 1), (rows, columns), (1,)))
+    scales: Ways = {} if a.dtype == "int32" else {name: w.one(None, 0.5, 2.0) for name in ("alpha", "beta")}
     w.add(op, [a, b, c], transA=trans_a, transB=trans_b, **scales)
 
 
 @step("MatMul")
 def _matmul(w: Walk, op: str) -> None:
     a = w.tensor(w.allowed(op, among=("float32", "float32", "float64", "float16", "int32", "int64")), rank=(1, 2, 3, 4))
-    columns = w.random.choice((1, 2, 4, 16, 19))
+    columns = w.one(1, 2, 4, 16, 19)
     inner = a.shape[-1]
     batch = tuple(size if w.chance(0.6) else 1 for size in a.shape[:-2])
-    shape = w.random.choice([(inner,), (inner, columns), (*batch, inner, columns), (2, *batch, inner, columns)])
+    shape = w.one((inner,), (inner, columns), (*batch, inner, columns), (2, *batch, inner, columns))
     if len(shape) > 4:
         shape = shape[1:]
     w.add(op, [a, w.tensor(a.dtype, shape)])
@@ -298,7 +298,7 @@ _EQUATIONS = {
 @step("Einsum")
 def _einsum(w: Walk, op: str) -> None:
     equation = w.random.choice(list(_EQUATIONS))
-    sizes = {letter: w.random.choice((1, 2, 3, 4)) for letter in "abcdefhijkq"}
+    sizes = {letter: w.one(1, 2, 3, 4) for letter in "abcdefhijkq"}
     kind = w.random.choice(w.allowed(op, among=("float32", "float64", "float32", "int32")))
     dots = w.shape((0, 1, 2)) if "..." in equation else ()
     terms = equation.partition("->")[0].split(",")

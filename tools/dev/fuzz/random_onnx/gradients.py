@@ -45,7 +45,7 @@ def _follower(w: Walk, x: Value, leaves: Sequence[Value]) -> Value:
         if int(np.prod(fits)) > 200:
             raise Dead("large")
         return w.add(operator, [x, other])[0]
-    operator = w.random.choice(("Transpose", "ReduceSum", "ReduceMean", "MatMul", "Concat", "Reshape", "Unsqueeze"))
+    operator = w.one("Transpose", "ReduceSum", "ReduceMean", "MatMul", "Concat", "Reshape", "Unsqueeze")
     if operator == "MatMul":
         if x.rank < 2:
             raise Dead("a vector")
@@ -57,8 +57,8 @@ def _follower(w: Walk, x: Value, leaves: Sequence[Value]) -> Value:
     if operator in ("Reshape", "Unsqueeze"):
         return w.add(operator, [x, w.put(np.asarray([-1] if operator == "Reshape" else [0]), constant=True)])[0]
     if operator == "ReduceMean" and w.opset < 18:
-        return w.add(operator, [x], axes=[w.axis(x.rank)], keepdims=w.random.choice((0, 1)))[0]
-    return w.add(operator, [x, w.put(np.asarray([w.axis(x.rank)]), constant=True)], keepdims=w.random.choice((0, 1)))[0]
+        return w.add(operator, [x], axes=[w.axis(x.rank)], keepdims=w.one(0, 1))[0]
+    return w.add(operator, [x, w.put(np.asarray([w.axis(x.rank)]), constant=True)], keepdims=w.one(0, 1))[0]
 
 
 def derivatives(w: Walk, first: int, y: Value, at: dict[str, np.ndarray], by: Sequence[str]) -> list[np.ndarray]:
@@ -91,7 +91,7 @@ def derivatives(w: Walk, first: int, y: Value, at: dict[str, np.ndarray], by: Se
 def _gradient(w: Walk, op: str) -> None:
     if w.outer:
         raise Dead("a gradient is of nodes of its own graph")
-    kind = w.random.choice(("float32", "float64"))
+    kind = w.one("float32", "float64")
     shape = w.shape((1, 1, 2, 2, 3))
     if not 0 < np.prod(shape) <= _MOST:
         shape = (2, 3)
@@ -109,7 +109,7 @@ def _gradient(w: Walk, op: str) -> None:
         y = following
     if y is leaves[0]:
         raise Dead("nothing was made")
-    by = leaves[: w.random.choice((1, 2))]
+    by = leaves[: w.one(1, 2)]
     others = [leaf for leaf in leaves if leaf not in by and w.chance(0.5)]
     named = [*by, *others]
     at = [_fresh(w, kind, leaf.shape) if w.chance(0.25) else leaf for leaf in named]

@@ -13,19 +13,7 @@ import onnx
 
 from .....compiler.onnx import importer as _importers  # noqa: F401
 from .....compiler.onnx.table import find
-from . import (  # noqa: F401  (they register steps)
-    control,
-    elementwise,
-    gradients,
-    ml,
-    movement,
-    networks,
-    optionals,
-    quantized,
-    runtime,
-    sequences,
-    texts,
-)
+from . import control, elementwise, gradients, ml, movement, networks, optionals, quantized, runtime, sequences, texts  # noqa: F401  (they register steps)
 from .judges import UNSAID, Array, by_onnxruntime, type_of, unsaid
 from .walk import OPSETS, STEPS, SYMBOLS, Value, Walk, attempt, coarse
 

@@ -19,13 +19,13 @@ def _floats(w: Walk, count: int, low: int = -4, high: int = 4) -> list[float]:
 @step("Scaler", domain=ML)
 def _scaler(w: Walk, op: str) -> None:
     x = w.tensor(_KINDS, rank=2)
-    count = w.random.choice((1, x.shape[1])) or 1
+    count = w.one(1, x.shape[1]) or 1
     w.add(op, [x], domain=ML, offset=_floats(w, count), scale=_floats(w, count))
 
 
 @step("Normalizer", domain=ML)
 def _normalizer(w: Walk, op: str) -> None:
-    w.add(op, [w.tensor("float32", rank=2, low=0.5)], domain=ML, norm=w.random.choice(("MAX", "L1", "L2")))
+    w.add(op, [w.tensor("float32", rank=2, low=0.5)], domain=ML, norm=w.one("MAX", "L1", "L2"))
 
 
 @step("Binarizer", domain=ML)
@@ -36,7 +36,7 @@ def _binarizer(w: Walk, op: str) -> None:
 @step("Imputer", domain=ML)
 def _imputer(w: Walk, op: str) -> None:
     x = w.tensor(("float32", "int64"), rank=2, exact=True)
-    count = w.random.choice((1, x.shape[1])) or 1
+    count = w.one(1, x.shape[1]) or 1
     if x.dtype == "int64":
         w.add(op, [x], domain=ML, imputed_value_int64s=[7] * count, replaced_value_int64=1)
     else:
@@ -52,7 +52,7 @@ def _extractor(w: Walk, op: str) -> None:
 @step("FeatureVectorizer", domain=ML)
 def _vectorizer(w: Walk, op: str) -> None:
     kind = w.random.choice(_KINDS)
-    rows, widths = w.random.choice((1, 3)), [w.random.choice((1, 2, 4)) for _ in range(2)]
+    rows, widths = w.one(1, 3), [w.one(1, 2, 4) for _ in range(2)]
     parts = [w.tensor(kind, (rows, width)) for width in widths]
     w.add(op, parts, domain=ML, exact=True, inputdimensions=widths)
 
@@ -74,24 +74,24 @@ def _one_hot(w: Walk, op: str) -> None:
 @step("LinearRegressor", domain=ML)
 def _regressor(w: Walk, op: str) -> None:
     x = w.tensor("float32", rank=2, fits=lambda s: len(s) == 2 and 0 not in s)
-    targets = w.random.choice((1, 2, 3))
+    targets = w.one(1, 2, 3)
     more: Ways = {"intercepts": _floats(w, targets)} if w.chance(0.7) else {}
     w.add(op, [x], domain=ML, coefficients=_floats(w, targets * x.shape[1]), targets=targets, **more)
 
 
 @step("LinearClassifier", domain=ML)
 def _classifier(w: Walk, op: str) -> None:
-    x = w.put(w.rng.normal(size=(w.random.choice((1, 3)), w.random.choice((2, 5)))).astype(np.float32))
+    x = w.put(w.rng.normal(size=(w.one(1, 3), w.one(2, 5))).astype(np.float32))
     classes = 3
     weights = [float(value) for value in w.rng.normal(size=classes * x.shape[1])]
-    ways: Ways = {"post_transform": w.random.choice(("NONE", "SOFTMAX", "LOGISTIC"))}
+    ways: Ways = {"post_transform": w.one("NONE", "SOFTMAX", "LOGISTIC")}
     labels = list(range(classes))
     intercepts = _floats(w, classes)
     w.add(op, [x], 2, domain=ML, coefficients=weights, intercepts=intercepts, classlabels_ints=labels, **ways)
 
 
 def _support(w: Walk, features: int, count: int) -> Ways:
-    kernel = w.random.choice(("LINEAR", "RBF", "POLY", "SIGMOID"))
+    kernel = w.one("LINEAR", "RBF", "POLY", "SIGMOID")
     vectors = [float(value) for value in w.rng.normal(size=count * features)]
     return {"kernel_type": kernel, "kernel_params": [0.25, 0.5, 2.0], "support_vectors": vectors}
 
@@ -138,7 +138,7 @@ def _trees(w: Walk, op: str) -> None:
     nodes[f"{kind}_ids"] = [place % count for place in range(len(leaves))]
     nodes[f"{kind}_weights"] = _floats(w, len(leaves), 0)
     if kind == "target":
-        w.add(op, [x], domain=ML, n_targets=count, aggregate_function=w.random.choice(("SUM", "MAX", "MIN")), **nodes)
+        w.add(op, [x], domain=ML, n_targets=count, aggregate_function=w.one("SUM", "MAX", "MIN"), **nodes)
     else:
         w.add(op, [x], 2, domain=ML, classlabels_int64s=[5, 6, 7], **nodes)
 
@@ -152,9 +152,9 @@ def _optimiser(w: Walk, op: str) -> None:
         first = w.tensor("float32", shape, low=0)
     rate, step_ = (
         w.setting(0.125, "float32"),
-        w.setting(0 if op == "Adam" else w.random.choice((0, 3))),
+        w.setting(0 if op == "Adam" else w.one(0, 3)),
     )  # from then on the reference of Adam gives float64
     ways: Ways = {"norm_coefficient": 0.25}
     if op == "Momentum":
-        ways |= {"alpha": 0.5, "beta": 0.25, "mode": w.random.choice(("standard", "nesterov"))}
+        ways |= {"alpha": 0.5, "beta": 0.25, "mode": w.one("standard", "nesterov")}
     w.add(op, [rate, step_, x, gradient, first, *second], 2 + len(second), domain="ai.onnx.preview.training", **ways)

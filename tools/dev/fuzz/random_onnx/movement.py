@@ -14,7 +14,7 @@ def _shape(w: Walk, op: str) -> None:
     x = w.tensor(MOVED)
     ends: Ways = {}
     if op == "Shape" and "start" in w.schema(op).attributes:
-        ends = {name: w.random.choice((None, -2, 1, 0, 9)) for name in ("start", "end")}
+        ends = {name: w.one(None, -2, 1, 0, 9) for name in ("start", "end")}
     w.add(op, [x], **ends)
 
 
@@ -64,7 +64,7 @@ def _squeeze(w: Walk, op: str) -> None:
 @step("Unsqueeze")
 def _unsqueeze(w: Walk, op: str) -> None:
     x = w.tensor(MOVED, rank=(0, 1, 2, 3))
-    count = w.random.choice((1, 1, 2))
+    count = w.one(1, 1, 2)
     rank = x.rank + count
     axes = [axis - rank if w.chance(0.3) else axis for axis in w.random.sample(range(rank), count)]
     w.add(op, [x, w.setting(axes)], exact=True)
@@ -80,7 +80,7 @@ def _transpose(w: Walk, op: str) -> None:
 @step("Expand")
 def _expand(w: Walk, op: str) -> None:
     x = w.tensor(MOVED, rank=(0, 1, 2, 3))
-    sizes = [w.random.choice((1, size)) if size != 1 else w.random.choice((1, 3, 4)) for size in x.shape]
+    sizes = [w.one(1, size) if size != 1 else w.one(1, 3, 4) for size in x.shape]
     sizes = [2, *sizes] if w.chance(0.3) else sizes[w.random.randrange(len(sizes) + 1) :]
     w.add(op, [x, w.setting(sizes)], exact=True)
 
@@ -101,14 +101,14 @@ def _concat(w: Walk, op: str) -> None:
     axis = w.axis(x.rank)
     place = axis % x.rank
     operands = [x]
-    for _ in range(w.random.choice((0, 1, 1, 2))):
+    for _ in range(w.one(0, 1, 1, 2)):
 
         def fits(shape: tuple[int, ...]) -> bool:
             return len(shape) == x.rank and all(
                 i == place or a == b for i, (a, b) in enumerate(zip(shape, x.shape, strict=True))
             )
 
-        shape = tuple(w.random.choice((1, 2, 3, 5)) if i == place else size for i, size in enumerate(x.shape))
+        shape = tuple(w.one(1, 2, 3, 5) if i == place else size for i, size in enumerate(x.shape))
         operands.append(
             w.tensor(x.dtype, shape) if w.chance(0.5) else w.tensor(x.dtype, shape if w.fresh else None, fits=fits)
         )
@@ -140,12 +140,12 @@ def _slice(w: Walk, op: str) -> None:
     starts, ends, steps = [], [], []
     for axis in axes:
         size = x.shape[axis]
-        stride = w.random.choice((1, 1, 2, 3, -1, -2))
+        stride = w.one(1, 1, 2, 3, -1, -2)
         near, far = w.random.randrange(-size - 2, size + 3), w.random.randrange(-size - 2, size + 3)
         starts.append(near)
         ends.append(w.random.choice((far, 2**31 - 1, 2**63 - 1) if stride > 0 else (far, -(2**31), -(2**63) + 1)))
         steps.append(stride)
-    kind = w.random.choice(("int64", "int32")) if all(-(2**31) <= end < 2**31 for end in ends) else "int64"
+    kind = w.one("int64", "int32") if all(-(2**31) <= end < 2**31 for end in ends) else "int64"
     with_steps = w.chance(0.6)
     if not with_steps:
         ends = [end if end > -(2**30) else 2 for end in ends]
@@ -158,7 +158,7 @@ def _slice(w: Walk, op: str) -> None:
 @step("Pad")
 def _pad(w: Walk, op: str) -> None:
     x = w.tensor(w.allowed(op), rank=(1, 2, 3), fits=lambda shape: 0 not in shape)
-    mode = w.random.choice((None, "constant", "reflect", "edge", "wrap"))
+    mode = w.one(None, "constant", "reflect", "edge", "wrap")
     if mode == "wrap" and w.opset < 19:
         mode = "edge"
     most = [min(2, size - 1) if mode in ("reflect", "wrap") else 2 for size in x.shape] * 2
@@ -178,7 +178,7 @@ def _pad(w: Walk, op: str) -> None:
 def _indices(w: Walk, size: int, shape: tuple[int, ...]) -> Value:
     if not size:
         raise Dead("nothing to choose from")
-    return w.tensor(w.random.choice(("int64", "int32")), shape, low=-size, high=size - 1)
+    return w.tensor(w.one("int64", "int32"), shape, low=-size, high=size - 1)
 
 
 @step("Gather")
@@ -198,14 +198,14 @@ def _gather_elements(w: Walk, op: str) -> None:
     x = w.tensor(MOVED, rank=(1, 2, 3))
     axis = w.axis(x.rank)
     shape = [w.random.randrange(1, size + 1) if size else 0 for size in x.shape]
-    shape[axis] = w.random.choice((1, 2, 5))
+    shape[axis] = w.one(1, 2, 5)
     w.add(op, [x, _indices(w, x.shape[axis], tuple(shape))], exact=True, axis=axis)
 
 
 @step("GatherND")
 def _gather_nd(w: Walk, op: str) -> None:
     x = w.tensor(MOVED, rank=(1, 2, 3, 4), fits=lambda shape: len(shape) > 0 and 0 not in shape)
-    batch = w.random.choice((0, 0, 1)) if x.rank > 1 else 0
+    batch = w.one(0, 0, 1) if x.rank > 1 else 0
     depth = w.random.randrange(1, x.rank - batch + 1)
     lead = (*x.shape[:batch], *w.shape((0, 1) if not batch else (1,)))
     rows = np.stack([w.rng.integers(-size, size, lead) for size in x.shape[batch : batch + depth]], -1)
@@ -228,7 +228,7 @@ def _scatter_elements(w: Walk, op: str) -> None:
         indices = np.take(order, range(count), axis=place)
     else:
         indices = w.rng.integers(-size, size, shape)
-    kind = w.random.choice((np.int64, np.int32))
+    kind = w.one(np.int64, np.int32)
     w.add(
         op,
         [x, w.put(indices.astype(kind)), w.tensor(x.dtype, tuple(shape))],
@@ -246,7 +246,7 @@ def _scatter_nd(w: Walk, op: str) -> None:
     count = w.random.randrange(1, min(places, 5) + 1)
     reduction = None
     if "reduction" in w.schema(op).attributes and x.dtype in NUMBERS:
-        reduction = w.random.choice((None, "none", "add", "mul", *(("max", "min") if w.opset >= 18 else ())))
+        reduction = w.one(None, "none", "add", "mul", *(("max", "min") if w.opset >= 18 else ()))
     flat = w.rng.permutation(places)[:count] if reduction in (None, "none") else w.rng.integers(0, places, count)
     rows = np.stack(np.unravel_index(flat, x.shape[:depth]), -1).astype(np.int64)
     updates = w.tensor(x.dtype, (count, *x.shape[depth:]))
@@ -255,11 +255,11 @@ def _scatter_nd(w: Walk, op: str) -> None:
 
 @step("TensorScatter")
 def _tensor_scatter(w: Walk, op: str) -> None:
-    x = w.tensor(("float32", "float16", "int64"), w.random.choice([(2, 6, 3), (1, 2, 8, 4), (3, 5, 2)]))
-    rows = w.random.choice((1, 2))
+    x = w.tensor(("float32", "float16", "int64"), w.one((2, 6, 3), (1, 2, 8, 4), (3, 5, 2)))
+    rows = w.one(1, 2)
     update = (*x.shape[:-2], rows, x.shape[-1])
     starts = w.setting(w.rng.integers(0, x.shape[-2] - rows + 1, x.shape[0])) if w.chance(0.7) else None
-    w.add(op, [x, w.tensor(x.dtype, update), starts], exact=True, mode=w.random.choice((None, "linear", "circular")))
+    w.add(op, [x, w.tensor(x.dtype, update), starts], exact=True, mode=w.one(None, "linear", "circular"))
 
 
 @step("Compress")
@@ -277,16 +277,16 @@ def _nonzero(w: Walk, op: str) -> None:
         w.add(op, [x])
         return
     axis = w.axis(x.rank) if w.chance(0.4) else None
-    w.add(op, [x], w.random.choice((1, 4)), exact=True, axis=axis, sorted=w.random.choice((None, 1)))
+    w.add(op, [x], w.one(1, 4), exact=True, axis=axis, sorted=w.one(None, 1))
 
 
 @step("OneHot")
 def _one_hot(w: Walk, op: str) -> None:
-    depth = w.random.choice((2, 4, 5))
+    depth = w.one(2, 4, 5)
     indices = w.tensor(("int64", "int32", "float32"), rank=(1, 2), exact=True, low=-depth, high=depth - 1)
     if indices.dtype == "float32":
         indices = w.tensor("int64", indices.shape, low=-depth, high=depth - 1)
-    values = w.put(np.asarray([0.5, 2]).astype(w.random.choice(("float32", "int64", "int32"))))
+    values = w.put(np.asarray([0.5, 2]).astype(w.one("float32", "int64", "int32")))
     axis = w.random.randrange(-indices.rank - 1, indices.rank + 1)
     w.add(op, [indices, w.setting(depth), values], exact=True, axis=axis)
 
@@ -294,32 +294,32 @@ def _one_hot(w: Walk, op: str) -> None:
 @step("EyeLike")
 def _eye(w: Walk, op: str) -> None:
     x = w.tensor(w.allowed(op, "T1"), rank=2)
-    to = w.random.choice((None, code_of("float32"), code_of("int64"), code_of("bool")))
-    w.add(op, [x], exact=True, k=w.random.choice((None, -1, 1, 2)), dtype=to)
+    to = w.one(None, code_of("float32"), code_of("int64"), code_of("bool"))
+    w.add(op, [x], exact=True, k=w.one(None, -1, 1, 2), dtype=to)
 
 
 @step("Trilu")
 def _trilu(w: Walk, op: str) -> None:
     x = w.tensor(ALL, rank=(2, 3))
     k = w.setting(w.random.randrange(-3, 4)) if w.chance(0.6) else None
-    w.add(op, [x, k], exact=True, upper=w.random.choice((None, 0, 1)))
+    w.add(op, [x, k], exact=True, upper=w.one(None, 0, 1))
 
 
 @step("ConstantOfShape")
 def _constant_of_shape(w: Walk, op: str) -> None:
-    value = np.asarray([w.random.choice((0, 1, 3))]).astype(w.random.choice(w.allowed(op, "T2")))
+    value = np.asarray([w.one(0, 1, 3)]).astype(w.random.choice(w.allowed(op, "T2")))
     sizes = w.setting(w.shape((0, 1, 2, 3)))
     w.add(op, [sizes], exact=True, value=numpy_helper.from_array(value) if w.chance(0.8) else None)
 
 
 @step("Range")
 def _range(w: Walk, op: str) -> None:
-    kind = w.random.choice(("int64", "int32", "float32", "float64", "int16"))
+    kind = w.one("int64", "int32", "float32", "float64", "int16")
     start, step_ = (
         w.random.randrange(-3, 4),
         w.random.choice((1, 2, -1, 0.5) if kind.startswith("f") else (1, 2, -1, 3)),
     )
-    ends = start, start + step_ * w.random.choice((0, 1, 3, 5)), step_
+    ends = start, start + step_ * w.one(0, 1, 3, 5), step_
     w.add(op, [w.setting(each, kind) for each in ends], exact=True)
 
 
@@ -328,29 +328,24 @@ def _top_k(w: Walk, op: str) -> None:
     x = w.tensor(w.allowed(op, among=NUMBERS), rank=(1, 2, 3), exact=True, fits=lambda shape: 0 not in shape)
     axis = w.axis(x.rank)
     k = w.setting([w.random.randrange(1, x.shape[axis] + 1)])
-    w.add(op, [x, k], 2, exact=True, axis=axis, largest=w.random.choice((None, 0, 1)))
+    w.add(op, [x, k], 2, exact=True, axis=axis, largest=w.one(None, 0, 1))
 
 
 @step("ReverseSequence")
 def _reverse_sequence(w: Walk, op: str) -> None:
     x = w.tensor(w.allowed(op), rank=(2, 3), fits=lambda shape: 0 not in shape)
-    time = w.random.choice((0, 1))
+    time = w.one(0, 1)
     lengths = w.tensor("int64", (x.shape[1 - time],), low=1, high=x.shape[time])
     w.add(op, [x, lengths], exact=True, time_axis=time, batch_axis=1 - time)
 
 
 @step("DepthToSpace", "SpaceToDepth")
 def _blocks(w: Walk, op: str) -> None:
-    block = w.random.choice((1, 2, 3))
-    n, c, h, width = (
-        w.random.choice((1, 2)),
-        w.random.choice((1, 2, 3)),
-        w.random.choice((1, 2, 3)),
-        w.random.choice((1, 2)),
-    )
+    block = w.one(1, 2, 3)
+    n, c, h, width = (w.one(1, 2), w.one(1, 2, 3), w.one(1, 2, 3), w.one(1, 2))
     if op == "DepthToSpace":
         shape = n, c * block * block, h, width
-        mode = w.random.choice((None, "DCR", "CRD"))
+        mode = w.one(None, "DCR", "CRD")
     else:
         shape, mode = (n, c, h * block, width * block), None
     w.add(op, [w.tensor(w.allowed(op), shape)], exact=True, blocksize=block, mode=mode)
@@ -360,17 +355,15 @@ def _blocks(w: Walk, op: str) -> None:
 def _center(w: Walk, op: str) -> None:
     x = w.tensor(("float32", "int64", "float64"), rank=(1, 2, 3), fits=lambda shape: 0 not in shape)
     axes = w.random.sample(range(x.rank), w.random.randrange(1, x.rank + 1))
-    sizes = w.setting([w.random.choice((1, 2, 5, 6)) for _ in axes])
+    sizes = w.setting([w.one(1, 2, 5, 6) for _ in axes])
     w.add(op, [x, sizes], exact=True, axes=axes)
 
 
 @step("Col2Im")
 def _col2im(w: Walk, op: str) -> None:
-    block, image = w.random.choice([((2, 3), (4, 6)), ((3, 3), (5, 5)), ((2, 2), (3, 4)), ((1, 2), (3, 3))])
-    strides = w.random.choice(((1, 1), (2, 2), (2, 1)))
-    pads = w.random.choice(((0, 0, 0, 0), (1, 0, 1, 0), (1, 1, 1, 1)))
+    block, image = w.one(((2, 3), (4, 6)), ((3, 3), (5, 5)), ((2, 2), (3, 4)), ((1, 2), (3, 3)))
+    strides = w.one((1, 1), (2, 2), (2, 1))
+    pads = w.one((0, 0, 0, 0), (1, 0, 1, 0), (1, 1, 1, 1))
     counts = [(image[i] + pads[i] + pads[i + 2] - block[i]) // strides[i] + 1 for i in (0, 1)]
-    x = w.tensor(
-        ("float32", "float64", "int32"), (w.random.choice((1, 2)), 2 * block[0] * block[1], counts[0] * counts[1])
-    )
+    x = w.tensor(("float32", "float64", "int32"), (w.one(1, 2), 2 * block[0] * block[1], counts[0] * counts[1]))
     w.add(op, [x, w.setting(image), w.setting(block)], exact=True, strides=strides, pads=pads)

@@ -53,7 +53,7 @@ def _optional(w: Walk, op: str) -> None:
 def _has(w: Walk, op: str) -> None:
     takes_others = w.opset >= 18
     if takes_others and w.chance(0.15):
-        w.add(op, [w.random.choice((None, w.tensor(KINDS), sequence(w)))])
+        w.add(op, [w.one(None, w.tensor(KINDS), sequence(w))])
     else:
         w.add(op, [optional(w)])
 

@@ -11,7 +11,7 @@ BYTES = ("uint8", "int8")
 
 def _scale(w: Walk, count: int | None = None) -> Value:
     if count is None:
-        return w.put(np.asarray(w.random.choice((0.125, 0.25, 0.5)), np.float32), constant=w.chance(0.8))
+        return w.put(np.asarray(w.one(0.125, 0.25, 0.5), np.float32), constant=w.chance(0.8))
     return w.put(w.rng.choice([0.125, 0.25, 0.5], count).astype(np.float32), constant=w.chance(0.8))
 
 
@@ -54,8 +54,8 @@ def _dynamic(w: Walk, op: str) -> None:
 
 @step("MatMulInteger")
 def _matmul_integer(w: Walk, op: str) -> None:
-    rows, inner, columns = (w.random.choice((1, 2, 3, 5, 17)) for _ in range(3))
-    lead = w.random.choice(((), (), (2,)))
+    rows, inner, columns = (w.one(1, 2, 3, 5, 17) for _ in range(3))
+    lead = w.one((), (), (2,))
     a_kind, b_kind = w.random.choice(BYTES), w.random.choice(BYTES)
     a, b = _bytes(w, a_kind, (*lead, rows, inner)), _bytes(w, b_kind, (inner, columns))
     zeros = [_zero(w, kind) if w.chance(0.5) else None for kind in (a_kind, b_kind)]
@@ -66,12 +66,12 @@ def _matmul_integer(w: Walk, op: str) -> None:
 def _conv_integer(w: Walk, op: str) -> None:
     x, weights = _bytes(w, "uint8", (1, 2, 5, 4)), _bytes(w, w.random.choice(BYTES), (3, 2, 2, 3))
     zeros = [_zero(w, "uint8") if w.chance(0.6) else None, _zero(w, weights.dtype) if w.chance(0.4) else None]
-    w.add(op, [x, weights, *zeros], pads=w.random.choice((None, [1, 1, 0, 1])), strides=w.random.choice((None, [2, 1])))
+    w.add(op, [x, weights, *zeros], pads=w.one(None, [1, 1, 0, 1]), strides=w.one(None, [2, 1]))
 
 
 @step("QLinearMatMul")
 def _qlinear_matmul(w: Walk, op: str) -> None:
-    rows, inner, columns = (w.random.choice((1, 2, 3, 5)) for _ in range(3))
+    rows, inner, columns = (w.one(1, 2, 3, 5) for _ in range(3))
     kind = w.random.choice(BYTES)
     a, b = _bytes(w, kind, (rows, inner)), _bytes(w, kind, (inner, columns))
     operands = [a, _scale(w), _zero(w, kind), b, _scale(w), _zero(w, kind)]
@@ -84,9 +84,4 @@ def _qlinear_conv(w: Walk, op: str) -> None:
     x, weights = _bytes(w, kind, (1, 2, 5, 4)), _bytes(w, kind, (3, 2, 2, 3))
     bias = w.put(w.array("int32", (3,), -99, 99), constant=True) if w.chance(0.5) else None
     operands = [x, _scale(w), _zero(w, kind), weights, _scale(w), w.setting(0, kind)]
-    w.add(
-        op,
-        [*operands, w.put(np.float32(16)), _zero(w, kind), bias],
-        slack=1,
-        pads=w.random.choice((None, [1, 1, 0, 1])),
-    )
+    w.add(op, [*operands, w.put(np.float32(16)), _zero(w, kind), bias], slack=1, pads=w.one(None, [1, 1, 0, 1]))

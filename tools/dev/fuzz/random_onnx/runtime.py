@@ -35,7 +35,7 @@ def _gelu(w: Walk, op: str) -> None:
 
 @step("SimplifiedLayerNormalization")
 def _simplified(w: Walk, op: str) -> None:
-    x = _floats(w, 2, 3, w.random.choice((4, 17)))
+    x = _floats(w, 2, 3, w.one(4, 17))
     w.add(op, [x, _floats(w, x.shape[-1])], known=False, axis=-1, epsilon=0.25, stash_type=1)
 
 
@@ -60,25 +60,21 @@ def _embed(w: Walk, op: str) -> None:
 def _fused_conv(w: Walk, op: str) -> None:
     bias = _floats(w, 4) if w.chance(0.5) else None
     kernel = _floats(w, 4, 2, 3, 3, constant=True)
-    activation = w.random.choice(("Relu", "Tanh", "Sigmoid"))
+    activation = w.one("Relu", "Tanh", "Sigmoid")
     w.add(op, [_floats(w, 1, 2, 5, 6), kernel, bias], domain=RUNTIME, activation=activation, pads=[1, 1, 0, 1])
 
 
 @step("FusedGemm", domain=RUNTIME)
 def _fused_gemm(w: Walk, op: str) -> None:
-    turned = w.random.choice((0, 1))
+    turned = w.one(0, 1)
     b = _floats(w, *((5, 4) if turned else (4, 5)))
-    ways: Ways = {
-        "transB": turned,
-        "alpha": w.random.choice((None, 0.5)),
-        "activation": w.random.choice(("Relu", "Tanh")),
-    }
+    ways: Ways = {"transB": turned, "alpha": w.one(None, 0.5), "activation": w.one("Relu", "Tanh")}
     w.add(op, [_floats(w, 3, 4), b, _floats(w, 5)], domain=RUNTIME, **ways)
 
 
 @step("FusedMatMul", "TransposeMatMul", domain=RUNTIME)
 def _fused_matmul(w: Walk, op: str) -> None:
-    first, second = w.random.choice((0, 1)), w.random.choice((0, 1))
+    first, second = w.one(0, 1), w.one(0, 1)
     a = _floats(w, 2, *((4, 3) if first else (3, 4)))
     b = _floats(w, 2, *((5, 4) if second else (4, 5)))
     w.add(op, [a, b], domain=RUNTIME, alpha=0.5, transA=first, transB=second)
@@ -86,15 +82,15 @@ def _fused_matmul(w: Walk, op: str) -> None:
 
 @step("QuantizeLinear", "DequantizeLinear", domain=RUNTIME)
 def _quantize(w: Walk, op: str) -> None:
-    kind = w.random.choice(("uint8", "int8"))
+    kind = w.one("uint8", "int8")
     x = w.tensor("float32", rank=2, exact=True) if op == "QuantizeLinear" else _bytes(w, 3, 4, dtype=kind)
     w.add(op, [x, _scale(w), _zero(w, kind)], domain=RUNTIME)
 
 
 @step("QLinearAdd", "QLinearMul", domain=RUNTIME)
 def _qlinear_binary(w: Walk, op: str) -> None:
-    kind = w.random.choice(("uint8", "int8"))
-    a, b = _bytes(w, 3, 4, dtype=kind), _bytes(w, *w.random.choice([(3, 4), (4,), (1,)]), dtype=kind)
+    kind = w.one("uint8", "int8")
+    a, b = _bytes(w, 3, 4, dtype=kind), _bytes(w, *w.one((3, 4), (4,), (1,)), dtype=kind)
     triples = [a, _scale(w), _zero(w, kind), b, _scale(w), _zero(w, kind)]
     w.add(op, [*triples, _scale(w, 8), _zero(w, kind)], domain=RUNTIME, slack=1)
 
@@ -129,7 +125,7 @@ def _channels_last(w: Walk, op: str) -> None:
 
 @step("QLinearWhere", domain=RUNTIME)
 def _qlinear_where(w: Walk, op: str) -> None:
-    condition = w.put(w.rng.integers(0, 2, w.random.choice([(3, 4), (3, 1), (4,)])).astype(bool))
+    condition = w.put(w.rng.integers(0, 2, w.one((3, 4), (3, 1), (4,))).astype(bool))
     triples = [_bytes(w, 3, 4), _scale(w), _zero(w), _bytes(w, 4), _scale(w, 0.5), _zero(w)]
     w.add(op, [condition, *triples, _scale(w, 0.5), _zero(w)], domain=RUNTIME, slack=1)
 
@@ -149,7 +145,7 @@ def _qgemm(w: Walk, op: str) -> None:
 
 @step("MatMulNBits", domain=RUNTIME)
 def _matmul_n_bits(w: Walk, op: str) -> None:
-    columns, depth, block = w.random.choice((3, 8)), 32, 16
+    columns, depth, block = w.one(3, 8), 32, 16
     b = w.put(w.rng.integers(0, 256, (columns, depth // block, block // 2)).astype(np.uint8), constant=True)
     scales = _floats(w, columns * (depth // block), constant=True)
     ways: Ways = {"K": depth, "N": columns, "bits": 4, "block_size": block}
@@ -169,25 +165,25 @@ def _gather_blocks(w: Walk, op: str) -> None:
 def _rotary(w: Walk, op: str) -> None:
     places = w.put(w.array("int64", (2, 3), 0, 9))
     tables = [_floats(w, 10, 4, constant=True) for _ in range(2)]
-    w.add(op, [_floats(w, 2, 2, 3, 8), places, *tables], domain=RUNTIME, interleaved=w.random.choice((0, 1)))
+    w.add(op, [_floats(w, 2, 2, 3, 8), places, *tables], domain=RUNTIME, interleaved=w.one(0, 1))
 
 
 @step("MultiHeadAttention", domain=RUNTIME)
 def _multi_head(w: Walk, op: str) -> None:
-    keys = w.random.choice((3, 5))
+    keys = w.one(3, 5)
     operands = [_floats(w, 2, 3, 16), _floats(w, 2, keys, 16), _floats(w, 2, keys, 16)]
-    w.add(op, operands, domain=RUNTIME, num_heads=2, scale=w.random.choice((None, 0.25)))
+    w.add(op, operands, domain=RUNTIME, num_heads=2, scale=w.one(None, 0.25))
 
 
 @step("Attention", domain=RUNTIME)
 def _attention(w: Walk, op: str) -> None:
     operands = [_floats(w, 2, 3, 12), _floats(w, 12, 48, constant=True), _floats(w, 48, constant=True)]
-    w.add(op, operands, domain=RUNTIME, num_heads=2, unidirectional=w.random.choice((0, 1)))
+    w.add(op, operands, domain=RUNTIME, num_heads=2, unidirectional=w.one(0, 1))
 
 
 @step("GroupQueryAttention", domain=RUNTIME)
 def _group_query(w: Walk, op: str) -> None:
-    length = w.random.choice((1, 3))
+    length = w.one(1, 3)
     operands = [_floats(w, 1, length, 32), _floats(w, 1, length, 16), _floats(w, 1, length, 16)]
     past = [_floats(w, 1, 2, 2, 8), _floats(w, 1, 2, 2, 8)] if length == 1 else [None, None]
     total = length + (2 if length == 1 else 0)
@@ -197,41 +193,39 @@ def _group_query(w: Walk, op: str) -> None:
 
 @step("MatMulBnb4", domain=RUNTIME)
 def _matmul_bnb4(w: Walk, op: str) -> None:
-    columns, depth, block = w.random.choice((3, 8)), 32, w.random.choice((16, 64))
+    columns, depth, block = w.one(3, 8), 32, w.one(16, 64)
     b = w.put(w.rng.integers(0, 256, columns * depth // 2).astype(np.uint8), constant=True)
     absmax = w.put(w.rng.uniform(0.5, 2, -(-columns * depth // block)).astype(np.float32), constant=True)
-    ways: Ways = {"K": depth, "N": columns, "quant_type": w.random.choice((0, 1)), "block_size": block}
+    ways: Ways = {"K": depth, "N": columns, "quant_type": w.one(0, 1), "block_size": block}
     w.add(op, [_floats(w, 2, depth), b, absmax], domain=RUNTIME, **ways)
 
 
 @step("MoE", domain=RUNTIME)
 def _experts(w: Walk, op: str) -> None:
-    experts, features, inner, rows = 3, 8, 4, w.random.choice((1, 5))
+    experts, features, inner, rows = 3, 8, 4, w.one(1, 5)
     first, second = _floats(w, experts, inner, features), _floats(w, experts, features, inner)
     biases = [_floats(w, experts, inner), _floats(w, experts, features)] if w.chance(0.5) else [None, None]
-    ways: Ways = {"k": w.random.choice((1, 2)), "activation_type": w.random.choice(("relu", "silu", "gelu"))}
+    ways: Ways = {"k": w.one(1, 2), "activation_type": w.one("relu", "silu", "gelu")}
     operands = [_floats(w, rows, features), _floats(w, rows, experts), first, biases[0], second, biases[1]]
-    w.add(op, operands, domain=RUNTIME, normalize_routing_weights=w.random.choice((0, 1)), **ways)
+    w.add(op, operands, domain=RUNTIME, normalize_routing_weights=w.one(0, 1), **ways)
 
 
 @step("Trilu", "Unique", "ExpandDims", "Pad", domain=RUNTIME)
 def _taken_over(w: Walk, op: str) -> None:
     """What ONNX has under the same name, or nearly so."""
     if op == "Unique":
-        w.add(op, [w.put(w.array("float32", (w.random.choice((0, 1, 7)),), -2, 2))], 3, domain=RUNTIME)
+        w.add(op, [w.put(w.array("float32", (w.one(0, 1, 7),), -2, 2))], 3, domain=RUNTIME)
         return
     x = _floats(w, 3, 4)
     if op == "Pad":
         pads = w.put(w.array("int64", (4,), 0, 2), constant=True)
-        w.add(op, [x, pads], domain=RUNTIME, mode=w.random.choice(("constant", "reflect", "edge")))
+        w.add(op, [x, pads], domain=RUNTIME, mode=w.one("constant", "reflect", "edge"))
         return
-    number = w.random.choice((-2, -1, 0, 1))
+    number = w.one(-2, -1, 0, 1)
     constant = w.put(np.asarray(number, np.int64 if op == "Trilu" else np.int32), constant=True)
-    w.add(op, [x, constant], domain=RUNTIME, upper=w.random.choice((0, 1)) if op == "Trilu" else None)
+    w.add(op, [x, constant], domain=RUNTIME, upper=w.one(0, 1) if op == "Trilu" else None)
 
 
 @step("CDist", domain=RUNTIME)
 def _distances(w: Walk, op: str) -> None:
-    w.add(
-        op, [_floats(w, 3, 6), _floats(w, 5, 6)], domain=RUNTIME, metric=w.random.choice(("euclidean", "sqeuclidean"))
-    )
+    w.add(op, [_floats(w, 3, 6), _floats(w, 5, 6)], domain=RUNTIME, metric=w.one("euclidean", "sqeuclidean"))

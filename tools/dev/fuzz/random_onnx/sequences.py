@@ -30,7 +30,7 @@ def is_sequence(value: Value) -> bool:
 
 def _shapes(w: Walk) -> list[tuple[int, ...]]:
     """Those of a new sequence's tensors: mostly the same, or some that differ in one size, or in their ranks."""
-    count, first = w.random.choice((0, 1, 1, 2, 2, 3, 4)), w.shape((0, 1, 1, 2, 2, 3))
+    count, first = w.one(0, 1, 1, 2, 2, 3, 4), w.shape((0, 1, 1, 2, 2, 3))
     if w.chance(0.15):
         return [w.shape((0, 1, 2, 3)) for _ in range(count)]
     if not first or w.chance(0.6):
@@ -69,7 +69,7 @@ def _place(w: Walk, first: int, last: int) -> Value | None:
     """A place, which the model tells or an input does; None: the last one."""
     if w.chance(0.2):
         return None
-    return w.put(np.asarray(w.random.randrange(first, last), w.random.choice(("int64", "int32"))), w.chance(0.6))
+    return w.put(np.asarray(w.random.randrange(first, last), w.one("int64", "int32")), w.chance(0.6))
 
 
 @step("SequenceConstruct")
@@ -121,7 +121,7 @@ def _concat(w: Walk, op: str) -> None:
     shapes = {tensor.shape for tensor in source.array}
     rank = len(min(shapes))
     differ = [axis for axis in range(rank) if len({shape[axis] for shape in shapes if len(shape) == rank}) > 1]
-    new_axis = w.random.choice((None, 0, 1)) if rank and not differ else None if rank else 1
+    new_axis = w.one(None, 0, 1) if rank and not differ else None if rank else 1
     axis = differ[0] if differ else w.axis(rank + (new_axis or 0))
     w.add(op, [source], exact=True, axis=axis, new_axis=new_axis)
 
@@ -132,10 +132,10 @@ def _split(w: Walk, op: str) -> None:
     axis = w.axis(x.rank)
     size = x.shape[axis]
     first = w.random.randrange(size + 1)
-    way = w.random.choice((None, [first, size - first], w.random.randrange(1, size + 1)))
-    sizes = None if way is None else w.put(np.asarray(way, w.random.choice(("int64", "int32"))), w.chance(0.7))
+    way = w.one(None, [first, size - first], w.random.randrange(1, size + 1))
+    sizes = None if way is None else w.put(np.asarray(way, w.one("int64", "int32")), w.chance(0.7))
     keepdims = (
-        w.random.choice((None, 0, 1)) if way is None or w.chance(0.1) else None
+        w.one(None, 0, 1) if way is None or w.chance(0.1) else None
     )  # onnxruntime heeds it, where it does not count
     w.add(op, [x, sizes], exact=True, held=[sequence_type(x.dtype)], axis=axis, keepdims=keepdims)
 
@@ -151,7 +151,7 @@ def _map(w: Walk, op: str) -> None:
     operator = w.random.choice(_OPERATIONS if kind in ("bool", "string") else ("Neg", "Abs", *_OPERATIONS))
     others: list[Value] = []
     if kind not in ("bool", "string") and w.chance(0.4):
-        others, operator = [w.tensor(kind, ())], w.random.choice(("Add", "Mul", "Sub"))
+        others, operator = [w.tensor(kind, ())], w.one("Add", "Mul", "Sub")
         params.append(Value(w.new_name(), others[0].array, exact=others[0].exact))
         inner.values.append(params[1])
     result = inner.add(operator, params, exact=True)[0]

@@ -13,10 +13,7 @@ def _concat(w: Walk, op: str) -> None:
 
 @step("StringSplit")
 def _split(w: Walk, op: str) -> None:
-    ways: Ways = {
-        "delimiter": w.random.choice((None, "", " ", "b", "-", "  ")),
-        "maxsplit": w.random.choice((None, 0, 1, 2)),
-    }
+    ways: Ways = {"delimiter": w.one(None, "", " ", "b", "-", "  "), "maxsplit": w.one(None, 0, 1, 2)}
     w.add(op, [w.tensor("string", rank=(0, 1, 2))], 2, **ways)
 
 
@@ -30,11 +27,11 @@ def _match(w: Walk, op: str) -> None:
 
 @step("StringNormalizer")
 def _normalise(w: Walk, op: str) -> None:
-    shape = w.random.choice(((1,), (3,), (5,), (1, 4)))
+    shape = w.one((1,), (3,), (5,), (1, 4))
     ways: Ways = {
-        "case_change_action": w.random.choice((None, "NONE", "LOWER", "UPPER")),
+        "case_change_action": w.one(None, "NONE", "LOWER", "UPPER"),
         "locale": "C.UTF-8",  # onnxruntime refuses those that the system does not have
-        "is_case_sensitive": w.random.choice((None, 0, 1)),
+        "is_case_sensitive": w.one(None, 0, 1),
         "stopwords": w.random.sample(WORDS[1:], w.random.randrange(1, 4)) if w.chance(0.6) else None,
     }
     w.add(op, [w.tensor("string", shape)], **ways)
@@ -44,7 +41,7 @@ def _normalise(w: Walk, op: str) -> None:
 def _count(w: Walk, op: str) -> None:
     """Pairs and single tokens of a pool, of texts or of integers."""
     is_text = w.chance(0.5)
-    x = w.tensor("string" if is_text else w.random.choice(("int64", "int32")), rank=(1, 2))
+    x = w.tensor("string" if is_text else w.one("int64", "int32"), rank=(1, 2))
     if 0 in x.shape:
         raise Dead("nothing to count in")
     singles, pairs = w.random.randrange(1, 4), w.random.randrange(3)
@@ -54,7 +51,7 @@ def _count(w: Walk, op: str) -> None:
         tokens += [first, w.random.choice(every)]
     count = singles + pairs
     ways: Ways = {
-        "mode": w.random.choice(("TF", "IDF", "TFIDF")),
+        "mode": w.one("TF", "IDF", "TFIDF"),
         "min_gram_length": 1,
         "max_gram_length": 2 if pairs else 1,
         "max_skip_count": w.random.randrange(2) if pairs else 0,

@@ -135,6 +135,10 @@ class Walk:
     def chance(self, probability: float) -> bool:
         return self.random.random() < probability
 
+    def one(self, *values: Any) -> Any:
+        """One of them; one that is there twice twice as often."""
+        return self.random.choice(values)
+
     def shape(self, rank: int | Sequence[int] | None = None) -> tuple[int, ...]:
         """A random one, of a rank or of one of several."""
         if rank is None:

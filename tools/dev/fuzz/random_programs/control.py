@@ -206,14 +206,6 @@ def _alike(result: Value, params: Sequence[Expression]) -> Expression:
 
 
 CONTROL: tuple[Callable[[Walk, int], Value], ...] = (
-    branch,
-    branch,
-    loop,
-    loop,
-    closure,
-    call,
-    call,
-    rows,
-    chain_of,
-    found,
+    *(branch, branch, loop, loop, closure),
+    *(call, call, rows, chain_of, found),
 )

@@ -19,14 +19,7 @@ from typing import Any
 import numpy as np
 
 from .....compiler import ir
-from .....compiler.builder.programs import (
-    Module,
-    function,
-    global_function,
-    if_,
-    op,
-    tuple_,
-)
+from .....compiler.builder.programs import Module, function, global_function, if_, op, tuple_
 from .....formats import dims
 from .....formats.dims import Dim, SymbolicDim
 from .....formats.dtypes import DType

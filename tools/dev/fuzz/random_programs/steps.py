@@ -9,10 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .....compiler.builder.programs import (
-    constant,
-    match_shape,
-)
+from .....compiler.builder.programs import constant, match_shape
 from .....formats import dims
 from .....formats.dims import Dim
 from .....formats.dtypes import DType
@@ -320,38 +317,22 @@ def _factorings(count: int, random: Random) -> list[tuple[int, ...]]:
 
 
 STEPS: tuple[Callable[[Walk], Value], ...] = (
-    unary,
-    unary,
-    chain,
-    chain,
-    chain,
-    binary,
-    binary,
-    binary,
-    literal,
-    where,
-    compare,
-    cast,
-    to_integer,
-    reshape,
-    reshape,
-    reshape,
-    view,
-    concat,
-    concat,
-    slice_,
-    put_slice,
-    split,
-    pad,
-    spread,
-    take,
-    matched,
-    made_of_sizes,
-    reduction,
-    rowwise,
-    rowwise,
-    product,
-    linear,
-    image,
-    image,
+    *(unary, unary, chain, chain, chain, binary, binary, binary, literal, where, compare, cast, to_integer),
+    *(
+        reshape,
+        reshape,
+        reshape,
+        view,
+        concat,
+        concat,
+        slice_,
+        put_slice,
+        split,
+        pad,
+        spread,
+        take,
+        matched,
+        made_of_sizes,
+    ),
+    *(reduction, rowwise, rowwise, product, linear, image, image),
 )

@@ -9,12 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .....compiler.builder.programs import (
-    Expression,
-    field,
-    op,
-    var,
-)
+from .....compiler.builder.programs import Expression, field, op, var
 from .....compiler.operators import TABLE
 from .....formats import dims
 from .....formats.dims import SymbolicDim

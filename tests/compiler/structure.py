@@ -6,9 +6,8 @@ import dataclasses
 from typing import Any
 
 import numpy as np
-
-from .. import ir
-from . import nodes
+from treadle.compiler import ir
+from treadle.compiler.ir import nodes
 
 
 def structurally_equal(left: ir.Module, right: ir.Module) -> bool:

@@ -1,16 +1,36 @@
-"""`relay.analysis`: questions about expressions."""
+"""`relay.analysis`: questions about expressions, types and matches."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .adt import Match, pattern_vars
-from .expr import Call, Expr, Function, Let, Op, Var
-from .module import IRModule
-from .visit import all_vars, bound_vars, children, free_vars, postorder
+from ..._lazy import lazy
+from ..adt import Match, pattern_vars
+from ..expr import Call, Constant, Expr, Function, Let, Op, Tuple, Var
+from ..module import IRModule
+from ..visit import all_vars as all_vars
+from ..visit import bound_vars as bound_vars
+from ..visit import children, postorder
+from ..visit import free_vars as free_vars
 
-__all__ = ["all_vars", "bound_vars", "count_layers", "free_vars", "list_op_freqs", "post_order_visit", "well_formed"]
+__getattr__, __dir__ = lazy(
+    __name__,
+    names={
+        ".cases": "unmatched_cases",
+        ".extract": """
+            extract_fused_functions extract_intermdeiate_expr extract_intermediate_expr get_calibration_data
+            list_fake_quantized_op_freqs
+        """,
+        ".features": "Feature detect_feature get_total_mac_number",
+        ".kinds": "all_dtypes all_type_vars bound_type_vars check_kind free_type_vars",
+        "..passes.normal": "check_basic_block_normal_form",
+    },
+    absent={
+        "CallGraph": "relay.visit.global_vars says what a function calls",
+        "search_fc_transpose": "Treadle's compiler transposes weights itself",
+    },
+)
 
 
 def post_order_visit(expr: Expr, fvisit: Callable[[Expr], Any]) -> None:
@@ -53,3 +73,8 @@ def well_formed(expr: Expr) -> bool:
                 return False
             seen.add(variable)
     return True
+
+
+def check_constant(expr: Expr) -> bool:
+    """Whether the expression is made of constants and tuples alone."""
+    return all(isinstance(each, (Constant, Tuple)) for each in postorder(expr))

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from treadle import VirtualMachine, compile, load
+from treadle.native import knobs
 
 
 def run(model_path: str, inputs: Sequence[Any]) -> list[Any]:
@@ -16,9 +18,6 @@ def run(model_path: str, inputs: Sequence[Any]) -> list[Any]:
 
     With the knob TREADLE_KERNELS=cached no kernel is built: primitives that the cache lacks run by their references.
     """
-    from ... import VirtualMachine, compile, load
-    from ...native import knobs
-
     kernels = knobs.get("TREADLE_KERNELS")
     content = compile(model_path, embed_native=kernels == "build", progress=False).as_bytes()
     machine = VirtualMachine(load(content), kernels=kernels)
