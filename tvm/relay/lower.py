@@ -527,9 +527,11 @@ def labelled(
 
 def _result_of(function: Function) -> types.Type:
     """The type of a function's result, inferred where that has not been done. Raises InferenceError."""
-    if isinstance(function._checked_type, ty.FuncType):
-        return to_type(function._checked_type.ret_type)
-    result = infer_types(lowered({"main": function}, {}, ("main",))).functions["main"].result_type
+    known = function._checked_type
+    if isinstance(known, ty.FuncType):
+        result = to_type(known.ret_type)
+    else:
+        result = infer_types(lowered({"main": function}, {}, ("main",))).functions["main"].result_type
     assert result is not None
     return result
 
