@@ -76,7 +76,7 @@ def _signed(body: Callable[..., Any], arguments: str, defaults: Mapping[str, Any
 
 
 def _window(count: int) -> dict[str, Any]:
-    """What convolutions over so many axes have in common."""
+    """What convolutions over `count` axes have in common."""
     return {"strides": (1,) * count, "padding": (0,) * (2 * count), "dilation": (1,) * count, "groups": 1}
 
 
