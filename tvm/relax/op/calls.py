@@ -220,8 +220,8 @@ class Treadles(Operator):
 
 
 def _treadle(name: str) -> None:
-    made = Treadles(f"treadle.{name}")
-    made.make = lambda *args, **attributes: Call(made.op, args, attributes)
+    op = Op(f"relax.treadle.{name}")
+    made = Treadles(f"treadle.{name}", make=lambda *args, **attributes: Call(op, args, attributes))
     made.body = made._own
 
 
