@@ -77,8 +77,8 @@ class Vocabulary:
 class Expressions:
     """Evaluates expressions over the names that are bound in a text, and those around it."""
 
-    def __init__(self, vocabulary: Vocabulary, source: str, env: dict[str, Any], first: int, file: str) -> None:
-        self.source, self.first, self.file = source, first, file
+    def __init__(self, vocabulary: Vocabulary, env: dict[str, Any], first: int, file: str) -> None:
+        self.first, self.file = first, file
         self.vocabulary = vocabulary
         self.names: dict[str, Any] = {**vocabulary.names, **env}  # what was there before the text
         self.scopes: list[dict[str, Any]] = [{}]
@@ -307,7 +307,7 @@ def quoted_size(text: str) -> Any:
     except (SyntaxError, RecursionError, MemoryError, ValueError):
         raise ScriptError(f"{text!r}: expected a size, as 'n' or '2 * n'") from None
     names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)} - {"T"}
-    reader = Expressions(_SIZES, text, {name: dims.named(name) for name in names}, 0, "")
+    reader = Expressions(_SIZES, {name: dims.named(name) for name in names}, 0, "")
     return reader.value(node)
 
 

@@ -60,7 +60,7 @@ def from_source(source: Any, extra_vars: Mapping[str, Any] | None = None, check_
     except (SyntaxError, RecursionError, MemoryError, ValueError) as error:
         line, column = getattr(error, "lineno", 1) or 1, getattr(error, "offset", 1) or 1
         raise ScriptError(f"line {line}, column {column}: {getattr(error, 'msg', 'too deep')}") from None
-    return _Reader(VOCABULARY, source, dict(extra_vars or {}), 0, "").text(tree)
+    return _Reader(VOCABULARY, dict(extra_vars or {}), 0, "").text(tree)
 
 
 parse = from_source
@@ -77,7 +77,7 @@ def _of_object(source: Any, extra: dict[str, Any]) -> Any:
         env.update(getattr(each, "__globals__", {}))
         if hasattr(each, "__closure__"):
             env.update(closure_of(each))
-    reader = _Reader(VOCABULARY, "".join(text), {**extra, **env}, first - 1, inspect.getsourcefile(source) or "")
+    reader = _Reader(VOCABULARY, {**extra, **env}, first - 1, inspect.getsourcefile(source) or "")
     if isinstance(node, ast.ClassDef):
         return reader.module(node)
     assert isinstance(node, ast.FunctionDef)

@@ -136,7 +136,7 @@ def _cast(x: Expression, dtype: Any) -> Expression:
     return own.cast(x, dtype=dtype) if dtype else x
 
 
-def _norm(x: Expression, axes: Any, epsilon: float) -> tuple[int, bool]:
+def _norm(x: Expression, axes: Any) -> tuple[int, bool]:
     first = min(axis % rank_of(x) for axis in axes)
     return first, sorted(axis % rank_of(x) for axis in axes) == list(range(first, rank_of(x)))
 
@@ -144,7 +144,7 @@ def _norm(x: Expression, axes: Any, epsilon: float) -> tuple[int, bool]:
 def _layer_norm(
     data: Any, gamma: Any, beta: Any, *, axes: Any, epsilon: Any = 1e-5, center: Any = True, scale: Any = True
 ) -> Any:
-    first, is_tail = _norm(data, axes, epsilon)
+    first, is_tail = _norm(data, axes)
     if is_tail and center and scale:
         return own.layer_normalization(data, gamma, beta, axis=first - rank_of(data), epsilon=epsilon)
     made = _normal(data, [axis % rank_of(data) for axis in axes], epsilon)
@@ -159,7 +159,7 @@ def _normal(x: Expression, axes: Any, epsilon: float) -> Expression:
 
 
 def _rms_norm(data: Any, weight: Any, *, axes: Any, epsilon: Any = 1e-5) -> Any:
-    first, is_tail = _norm(data, axes, epsilon)
+    first, is_tail = _norm(data, axes)
     if not is_tail:
         raise NotImplementedError("relax.nn.rms_norm: axes: expected the last ones")
     return own.rms_normalization(data, weight, axis=first - rank_of(data), epsilon=epsilon)
@@ -180,6 +180,8 @@ def _group_norm(
     rank = rank_of(data)
     order = [channel_axis % rank, *(axis for axis in range(1, rank) if axis != channel_axis % rank)]
     moved = own.permute_dims(data, axes=(0, *order))
+    gamma = gamma if scale else _like("ones")(gamma)
+    beta = beta if center else _like("zeros")(beta)
     made = own.group_normalization(moved, gamma, beta, groups=num_groups, epsilon=epsilon)
     back = np.argsort([0, *order]).tolist()
     return own.permute_dims(made, axes=tuple(back)) if back != list(range(rank)) else made
@@ -195,7 +197,9 @@ def _attention(
     causal_mask: Any = None,
     window_size: Any = None,
 ) -> Any:
-    """Tensors of (batch, length, heads, depth)."""
+    """Tensors of (batch, length, heads, depth). Raises NotImplementedError for a window."""
+    if window_size is not None:
+        raise NotImplementedError(f"relax.nn.attention: window_size: expected None, got {window_size!r}")
     q, k, v = (own.permute_dims(each, axes=(0, 2, 1, 3)) for each in (query, key, value))
     depth: Any = type_of(q).shape[-1]
     scores = own.matmul(q, own.permute_dims(k, axes=(0, 1, 3, 2)))
@@ -276,7 +280,9 @@ def _linear(data: Any, weight: Any, bias: Any = None, *, out_dtype: Any = "void"
 def _like(name: str) -> Callable[..., Any]:
     def body(x: Any, *, dtype: Any = "void") -> Any:
         x, shape = shape_of(x)
-        return own.full(shape=shape, value=int(name == "ones"), dtype=dtype or element_type(x))
+        return own.full(
+            shape=shape, value=int(name == "ones"), dtype=element_type(x) if dtype in (None, "void") else dtype
+        )
 
     return body
 
