@@ -149,7 +149,7 @@ def _initial(loop: str, values: Any) -> Iterator[Expression]:
 def loop(
     variables: Sequence[Expression], initial: Sequence[Expression], condition: Expression, following: Expression
 ) -> Expression:
-    """The loop of variables that there are: `condition` and `following`, the tuple of their next values, are made of them."""
+    """The loop of existing variables: `condition` and `following`, the tuple of their next values, are made of them."""
     atoms_of_variables = _atoms(variables)
     types = tuple(variable.type for variable in variables)
     return Expression(

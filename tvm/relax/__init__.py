@@ -2,6 +2,8 @@
 
 from .._lazy import lazy
 
+printer = f"{__package__.rpartition('.')[0]}.script.printer"  # whose `script(node)` is a node's text
+
 _OTHERS = {"vm_build": ".build_module"}
 
 _NAMES = {

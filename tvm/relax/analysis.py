@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from .block_builder import loose_dataflow
-from .expr import Binding, Function, GlobalVar, Var
+from .expr import Binding, Function, GlobalVar, Var, free_vars, post_order_visit, walk
 from .module import IRModule
-from .visit import free_vars, post_order_visit, walk
 
 __all__ = ["bound_vars", "free_vars", "get_var2val", "post_order_visit", "well_formed"]
 

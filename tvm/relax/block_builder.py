@@ -9,12 +9,23 @@ from typing import Any, ClassVar
 
 from ...formats.messages.errors import CheckError
 from . import expr
-from .expr import Binding, BindingBlock, Call, DataflowBlock, DataflowVar, Function, GlobalVar, MatchCast, SeqExpr, Var
+from .expr import (
+    Binding,
+    BindingBlock,
+    Call,
+    DataflowBlock,
+    DataflowVar,
+    Function,
+    GlobalVar,
+    MatchCast,
+    SeqExpr,
+    Var,
+    walk,
+)
 from .module import IRModule
 from .op import TIR
 from .struct_info import ObjectStructInfo
 from .structural import structural_equal
-from .visit import walk
 
 __all__ = ["BlockBuilder"]
 

@@ -14,7 +14,7 @@ from ..files.relax_program import Operand, RelaxProgram
 from ..modules.containers import ShapeTuple
 from . import expr
 from .exec_builder import ExecBuilder
-from .expr import OPERATORS, Call, Function, GlobalVar, Op, Var
+from .expr import OPERATORS, Call, Function, GlobalVar, Op, Var, bindings_of, free_vars, walk
 from .module import IRModule
 from .struct_info import (
     Condition,
@@ -27,7 +27,6 @@ from .struct_info import (
     is_base_of,
     sizes_in,
 )
-from .visit import bindings_of, free_vars, walk
 
 ASSERT_EQUAL_TO_IMM, STORE_TO_HEAP, NO_OP, ASSERT_EQUAL_TO_LOAD = range(4)
 USE_IMM, LOAD_SHAPE = range(2)

@@ -13,11 +13,9 @@ from ...vm.tensor import Tensor
 from ..runtime.container import given
 from ..script.reader import from_source
 from . import expr
-from .expr import Call, Function, PrimValue, ShapeExpr, Var
-from .lower import lowered
+from .expr import Call, Function, PrimValue, ShapeExpr, Var, free_vars, replaced
 from .module import IRModule
 from .struct_info import TensorStructInfo
-from .visit import free_vars, replaced
 
 BEGIN = "R."
 
@@ -62,4 +60,4 @@ def _built(call: Call, params: dict[str, Var], args: Any) -> tuple[VirtualMachin
     result = Var("result", actual.struct_info)
     block = expr.BindingBlock([expr.VarBinding(result, actual)])
     module = IRModule({"main": Function(own, expr.SeqExpr([block], result), None, True, {"global_symbol": "main"})})
-    return VirtualMachine(driver.compile(lowered(module), progress=False)), tensors
+    return VirtualMachine(driver.compile(module.lowered(), progress=False)), tensors

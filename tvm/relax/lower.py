@@ -7,7 +7,7 @@ UntypedError; such modules are run by the Relax machine (`codegen.py`).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...compiler import ir
@@ -18,12 +18,10 @@ from ...formats.messages.errors import CompileError
 from ...formats.types import UNKNOWN, FunctionType, TensorType, TupleType, Type
 from ..relay.op.table import naming_dims
 from . import expr
-from .expr import OPERATORS, Call, Constant, Function, GlobalVar, Op, SeqExpr, Var
-from .module import IRModule
+from .expr import OPERATORS, Call, Constant, Function, GlobalVar, Op, SeqExpr, Var, bindings_of
 from .op.calls import Treadles
 from .packed import DPS, PACKED
 from .struct_info import FuncStructInfo, TensorStructInfo, TupleStructInfo, known_type
-from .visit import bindings_of
 
 PACKED_OPERATORS = ("relax.call_pure_packed",)
 
@@ -32,23 +30,23 @@ class UntypedError(CompileError):
     """A value of which Treadle's types cannot say what it is."""
 
 
-def lowered(module: IRModule) -> ir.Module:
-    """Treadle's module. Raises UntypedError, InferenceError."""
-    lowering = _Lowering(module)
+def lowered(given: Mapping[str, Any]) -> ir.Module:
+    """Treadle's module of functions by name. Raises UntypedError, InferenceError."""
+    lowering = _Lowering(given)
     with naming_dims():
         functions = {
             name: lowering.function(name, function)
-            for name, function in module._functions.items()
+            for name, function in given.items()
             if isinstance(function, Function)
         }
-    public = [name for name, each in module._functions.items() if "global_symbol" in each.attrs and name in functions]
+    public = [name for name, each in given.items() if "global_symbol" in each.attrs and name in functions]
     entries = tuple(public) if len(public) < len(functions) else ()
     return ir.Module(functions, {}, lowering.imports, entries)
 
 
 class _Lowering:
-    def __init__(self, module: IRModule) -> None:
-        self.module = module
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self.given = given
         self.imports: dict[str, FunctionType] = {}
         self.atoms: dict[Var, ir.Atom] = {}
         self.nested: dict[Var, Function] = {}  # functions that are not values yet
@@ -131,7 +129,7 @@ class _Lowering:
                 self.constants[id(value)] = ir.Constant(ir.nodes.frozen(value.data.array))
             return self.constants[id(value)]
         if isinstance(value, GlobalVar):
-            if not isinstance(self.module._functions.get(value.name_hint), Function):
+            if not isinstance(self.given.get(value.name_hint), Function):
                 self.untyped(value, "a registered function as a value")
             return ir.GlobalRef(value.name_hint)
         if isinstance(value, (expr.Tuple, expr.TupleGetItem, Call, expr.If)):

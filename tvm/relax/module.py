@@ -153,7 +153,7 @@ class IRModule(relay_module.IRModule, Node):
         """Treadle's module. Raises CompileError for what only the Relax machine does."""
         from .lower import lowered
 
-        return self.source if self.source is not None else lowered(self)
+        return self.source if self.source is not None else lowered(self._functions)
 
     def __treadle_module__(self) -> ir.Module:
         return self.lowered()

@@ -1,17 +1,12 @@
-"""What all of Relax's syntax has: a text. `tvm/script/printer.py` registers how it is made."""
+"""What all of Relax's syntax has: a text."""
 
 from __future__ import annotations
 
-import functools
+import importlib
 from typing import Any
 
+from .. import relax
 from ..modules.containers import Object
-
-
-@functools.singledispatch
-def as_script(value: Any, **options: Any) -> str:
-    """The TVMScript of a value."""
-    raise TypeError(f"there is no TVMScript of a {type(value).__name__}")
 
 
 class Node(Object):
@@ -19,9 +14,8 @@ class Node(Object):
 
     def script(self, **options: Any) -> str:
         """The TVMScript of it, which `tvm.script.from_source` reads."""
-        from ..script import printer  # noqa: F401  it registers itself
-
-        return as_script(self, **options)
+        text: str = importlib.import_module(relax.printer).script(self, **options)
+        return text
 
     def show(self, **options: Any) -> None:
         """Prints the TVMScript."""

@@ -12,11 +12,23 @@ from ...compiler.ir.infer import infer_types
 from ...formats import dims
 from ...formats.messages.errors import CompileError
 from . import expr
-from .expr import OPERATORS, Call, Constant, DataflowBlock, DataflowVar, Function, Op, SeqExpr, Var, VarBinding
-from .lower import lowered
+from .expr import (
+    OPERATORS,
+    Call,
+    Constant,
+    DataflowBlock,
+    DataflowVar,
+    Function,
+    Op,
+    SeqExpr,
+    Var,
+    VarBinding,
+    replaced,
+    substituted,
+    walk,
+)
 from .module import IRModule
 from .struct_info import ShapeExpr, TensorStructInfo, bind_sizes, map_sizes
-from .visit import replaced, substituted, walk
 
 _EFFECTS = {"relax.print", "relax.assert_op", "relax.call_inplace_packed", "relax.call_builtin_with_ctx"}
 
@@ -178,7 +190,7 @@ class FoldConstant(Rewriter):
         body = SeqExpr([expr.BindingBlock([VarBinding(result, value)])], result)
         module = IRModule({"main": Function([], body, None, True, {"global_symbol": "main"})})
         try:
-            found = evaluate(infer_types(lowered(module)), "main")
+            found = evaluate(infer_types(module.lowered()), "main")
         except (CompileError, NotImplementedError):
             return value
         return Constant(np.asarray(found)) if not isinstance(found, tuple) else value

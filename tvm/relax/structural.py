@@ -9,12 +9,10 @@ import numpy as np
 
 from ...formats import dims
 from ...vm.tensor import Tensor
-from .expr import Binding, BindingBlock, Expr, ExternFunc, Function, GlobalVar, Var
+from .expr import SYNTAX, Binding, ExternFunc, Function, GlobalVar, Var
 from .module import IRModule
 from .node import Node
 from .struct_info import Condition, StructInfo
-
-_SYNTAX = (Expr, Binding, BindingBlock)
 
 
 def structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> bool:
@@ -66,7 +64,7 @@ class _Comparison:
             if isinstance(a.value, Function):  # which may call itself
                 return same and self.bind(a.var, b.var) and self.same(a.value, b.value)
             return same and self.same(a.value, b.value) and self.bind(a.var, b.var)
-        if isinstance(a, _SYNTAX):
+        if isinstance(a, SYNTAX):
             return all(self.same(getattr(a, name), getattr(b, name)) for name in a.parts)
         return bool(a == b)
 
@@ -105,7 +103,7 @@ def structural_hash(node: Any, map_free_vars: bool = False) -> int:
     """A number that pieces of syntax which are equal have in common: their classes, in order."""
     if isinstance(node, IRModule):
         return hash(tuple((name, structural_hash(each)) for name, each in sorted(node._functions.items())))
-    if isinstance(node, _SYNTAX):
+    if isinstance(node, SYNTAX):
         return hash(
             (type(node).__name__, *(structural_hash(getattr(node, name)) for name in node.parts if name != "name_hint"))
         )

@@ -22,14 +22,14 @@ from ...formats import types
 from ...formats.messages.errors import CompileError
 from ..modules.registry import get_global_func
 from ..runtime.ndarray import array
-from . import ty
 from .expr import Function
 
 _MADE: weakref.WeakKeyDictionary[Function, str] = weakref.WeakKeyDictionary()
 
 
-def handed_over(function: Function) -> Callable[..., Any] | None:
-    """The operator that stands for a function of another compiler; None where no Python function is registered for that."""
+def handed_over(function: Function, result_of: Callable[[Function], types.Type]) -> Callable[..., Any] | None:
+    """The operator that stands for a function of another compiler, whose result is of the type that `result_of` says; None where
+    no Python function is registered for that."""
     compiler = str(function.attrs.get("Compiler", ""))
     codegen = get_global_func(f"relay.ext.{compiler}", allow_missing=True) if compiler else None
     if codegen is None:
@@ -41,18 +41,17 @@ def handed_over(function: Function) -> Callable[..., Any] | None:
         name = f"relay_ext_{len(_MADE)}_{id(function)}"
         names = " ".join(f"input_{place}" for place in range(len(function.params)))
         operator(
-            name, infer=_results(function), reference=_reference(called), inputs=names, doc=f"a region of {compiler}"
+            name,
+            infer=_results(result_of(function)),
+            reference=_reference(called),
+            inputs=names,
+            doc=f"a region of {compiler}",
         )
         _MADE[function] = name
     return getattr(op, _MADE[function])
 
 
-def _results(function: Function) -> Callable[..., Any]:
-    from .transform import InferTypeLocal
-
-    type_ = function._checked_type or InferTypeLocal(function)
-    assert isinstance(type_, ty.FuncType)
-    result = ty.to_type(type_.ret_type)
+def _results(result: types.Type) -> Callable[..., Any]:
     found = result.fields if isinstance(result, types.TupleType) else result
     return lambda *inputs: found
 

@@ -10,8 +10,7 @@ from typing import Any
 
 from ...formats.messages.errors import UnsupportedNameError
 from ..runtime.ndarray import array
-from .module import IRModule
-from .raising import of_ir
+from .module import IRModule, of_ir
 
 __all__ = ["from_onnx"]
 

@@ -350,7 +350,7 @@ class _Body:
             return programs.global_function(local.name)(*args, *local.free)
         args = yield self._many(expr.args)
         source = self.module.functions.get(expr.op.name_hint) if isinstance(expr.op, GlobalVar) else expr.op
-        if isinstance(source, Function) and "Compiler" in source.attrs and (handed := handed_over(source)) is not None:
+        if isinstance(source, Function) and "Compiler" in source.attrs and (handed := handed_over(source, _result_of)):
             return handed(*args)
         if isinstance(expr.op, Function) and id(expr.op) not in self.known:
             self.known[id(expr.op)] = yield self.closure(expr.op, args=args)
@@ -523,6 +523,17 @@ def labelled(
             return made
     module, lowering = _module(functions, data_types, entries, label, False)
     return (replace(module, imports={**imports, **module.imports}) if imports else module), lowering
+
+
+def _result_of(function: Function) -> types.Type:
+    """The type of a function's result, inferred where that has not been done. Raises InferenceError."""
+    known = function._checked_type
+    if isinstance(known, ty.FuncType):
+        result = to_type(known.ret_type)
+    else:
+        result = infer_types(lowered({"main": function}, {}, ("main",))).functions["main"].result_type
+    assert result is not None
+    return result
 
 
 def _source(function: Function | ir.Function) -> Function | ir.Function:

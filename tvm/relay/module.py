@@ -11,6 +11,7 @@ from ..modules.containers import Map, Object
 from . import adt, libraries, ty
 from .expr import Function, GlobalVar, as_expr, as_text
 from .lower import lowered
+from .raising import functions_of
 from .visit import free_vars
 
 
@@ -65,8 +66,6 @@ class IRModule(Object):
 
     def _of_library(self) -> dict[str, Function]:
         """The functions of libraries, for those who look at them; the module has them in Treadle's form."""
-        from .raising import functions_of
-
         own = {name: each for name, each in self._functions.items() if isinstance(each, ir.Function)}
         return functions_of(ir.Module(own, self._data_types))
 
@@ -230,6 +229,14 @@ def _argument(value: Any) -> types.Type:
     made = ty.to_type(value() if isinstance(value, type) else value)
     if made is None:
         raise TypeError("the fields of a constructor need types that are known")
+    return made
+
+
+def of_ir(module: ir.Module) -> IRModule:
+    """A module of Treadle's as Relay's."""
+    made = IRModule(functions_of(module))
+    for definition in module.data_types.values():
+        made._add_definition(definition)
     return made
 
 

@@ -8,8 +8,7 @@ from typing import Any
 from ...compiler.ir import text as treadle_text
 from ..transform import ModulePass, PassInfo
 from .expr import Expr
-from .module import IRModule
-from .raising import of_ir
+from .module import IRModule, of_ir
 from .text import parse_expression, parse_module
 from .transform import infer_module
 

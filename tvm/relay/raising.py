@@ -45,7 +45,6 @@ from .expr import (
 )
 from .loops import WhileLoop
 from .lower import RESULTS, body_of, declared, variable
-from .module import IRModule
 from .op.matching import candidates
 from .op.table import native_call
 from .visit import run
@@ -77,14 +76,6 @@ def functions_of(module: ir.Module) -> dict[str, Function]:
         return Function.later(Source(module, name, typed), lambda: _Raising(typed(), name).function())
 
     return {name: made(name) for name in module.functions}
-
-
-def of_ir(module: ir.Module) -> IRModule:
-    """A module of Treadle's as Relay's."""
-    made = IRModule(functions_of(module))
-    for definition in module.data_types.values():
-        made._add_definition(definition)
-    return made
 
 
 _PARTS = (ir.GetItem, ir.MakeTuple)  # left out where nothing uses them, as of several results

@@ -287,7 +287,7 @@ def _split(a: _Arrays, var: GlobalVar, shape: Shape) -> Function:
 
 
 def _joined(a: _Arrays, var: GlobalVar, whole: _Arrays, part: Callable[[Expr], Expr]) -> Function:
-    """The tensors of an array, each made a part, one behind the other."""
+    """The tensors of an array, each made a part, one after the other."""
     array = Var("tensor_array", a.array)
     first, rest = Var("hd", a.tensor), Var("tl", a.array)
     concatenate = whole.get_global_var("tensor_concatenate")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import enum
 import operator
 import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+
+import numpy as np
 
 from ...formats import dims, limits
 from ...formats.messages.errors import TreadleError, UnsupportedNameError
@@ -17,24 +20,21 @@ from ..relax.block_builder import BlockBuilder
 from ..relax.expr import Call, ExternFunc, GlobalVar
 from ..relax.node import Node
 from ..relax.op import TIR
+from ..relax.op.table import Operator
 from ..relax.struct_info import Condition, StructInfo
 from ..relay.expr import GlobalVar as AnyGlobal
-from .names import (
-    ALIASES,
-    ATTRIBUTES,
-    MATCH_CAST,
-    Cast,
-    Macro,
-    Names,
-    Own,
-    PrimFunc,
-    ScriptError,
-    TirError,
-    is_allowed,
-    is_enum,
-    known_names,
-)
+from .names import MATCH_CAST, Cast, Macro, Names, Own, PrimFunc, ScriptError, TirError, as_info
+from .tir import NUMBERS, T
 
+# what a text may look at of expressions, struct infos and sizes
+ATTRIBUTES = {"astype", "dtype", "fields", "ndim", "params", "ret", "shape", "struct_info", "value", "values"}
+_PACKAGE = __package__.rpartition(".")[0]
+ALIASES = {
+    **{f"{__package__}.{name}": letter for name, letter in (("ir", "I"), ("tir", "T"), ("relax", "R"))},
+    f"{_PACKAGE}.relax": "relax",
+    f"{_PACKAGE}.relax.op": "op",
+    f"{_PACKAGE}": "tvm",
+}
 NESTING = 100  # statements and expressions in each other
 _BINARY = {
     ast.Add: operator.add,
@@ -57,12 +57,30 @@ _COMPARE: dict[type, tuple[str, Callable[..., Any]]] = {
 _UNARY: dict[type, Callable[..., Any]] = {ast.USub: operator.neg, ast.UAdd: operator.pos}
 
 
+class Vocabulary:
+    """What a text may name, and call: the members of `names`, operators, struct infos, and nothing else."""
+
+    def __init__(self, **names: Any) -> None:
+        self.names: dict[str, Any] = names
+        self._called: list[Any] = [np.array, *_NUMPY]
+        waiting = [*names.values()]
+        while waiting:
+            each = waiting.pop()
+            waiting += each.members.values() if isinstance(each, Names) else ()
+            self._called.append(each)
+
+    def allows(self, callee: Any) -> bool:
+        """Whether a text may call that."""
+        return isinstance(callee, (Operator, StructInfo)) or any(callee is each for each in self._called)
+
+
 class Expressions:
     """Evaluates expressions over the names that are bound in a text, and those around it."""
 
-    def __init__(self, source: str, env: dict[str, Any], first: int, file: str) -> None:
-        self.source, self.first, self.file = source, first, file
-        self.names: dict[str, Any] = {**known_names(), **env}  # what was there before the text
+    def __init__(self, vocabulary: Vocabulary, env: dict[str, Any], first: int, file: str) -> None:
+        self.first, self.file = first, file
+        self.vocabulary = vocabulary
+        self.names: dict[str, Any] = {**vocabulary.names, **env}  # what was there before the text
         self.scopes: list[dict[str, Any]] = [{}]
         self.builder = BlockBuilder()
         self.attrs: list[dict[str, Any]] = []
@@ -155,13 +173,13 @@ class Expressions:
                 return scope[node.id]
         if node.id in self.names:
             return self.known(self.names[node.id])
-        known = [*(name for scope in self.scopes for name in scope), *known_names()]
+        known = [*(name for scope in self.scopes for name in scope), *self.vocabulary.names]
         return self.fail(node, f"the name {node.id} is not defined{near(node.id, known)}")
 
     def known(self, value: Any) -> Any:
         """A value from outside: modules of TVM's are their names."""
         if isinstance(value, types.ModuleType):
-            return known_names().get(ALIASES.get(value.__name__, ""), value)
+            return self.vocabulary.names.get(ALIASES.get(value.__name__, ""), value)
         return value
 
     def _Attribute(self, node: ast.Attribute) -> Any:
@@ -183,11 +201,8 @@ class Expressions:
             return vars(base)[name]
         if isinstance(base, (Node, dims.SymbolicDim)) and name not in ATTRIBUTES:
             self.fail(node, f"{name}: expected one of {', '.join(sorted(ATTRIBUTES))}")
-        if (
-            isinstance(base, (types.FunctionType, type))
-            and not isinstance(base, types.ModuleType)
-            and not is_enum(base)
-        ):
+        is_enum = isinstance(base, type) and issubclass(base, enum.Enum)
+        if isinstance(base, (types.FunctionType, type)) and not is_enum:
             self.fail(node, f"{name} of {ast.unparse(node.value)}: a text looks at names of R, T, I and relax")
         return self.known(getattr(base, name))
 
@@ -199,7 +214,7 @@ class Expressions:
         options = {str(key.arg): self.value(key.value) for key in node.keywords}
         if callee is MATCH_CAST:
             value, info = (*args, *options.values())
-            return Cast(self.builder.leaf(expr.as_expr(value)), self.info_of(info, node))
+            return Cast(self.builder.leaf(expr.as_expr(value)), as_info(info))
         if isinstance(callee, Macro):
             return self.expanded(callee, args, options, node)
         if isinstance(callee, PrimFunc) or any(callee is each for each in TIR.values()):
@@ -220,19 +235,12 @@ class Expressions:
             return Call(callee, args, None, options.get("sinfo_args", ()))
         if isinstance(callee, AnyGlobal):
             return Call(GlobalVar(callee.name_hint, getattr(callee, "struct_info", None)), args)
-        if not is_allowed(callee):
+        if not self.vocabulary.allows(callee):
             self.fail(node, f"{ast.unparse(node.func)} is not called: a text calls names of R, T, I and relax alone")
-        if callee is known_names()["T"].members.get("cast"):
-            self.fail(node, "T.cast: sizes are int64")
         made = callee(*args, **options)
         if isinstance(made, Call):
             _ = made.struct_info  # what is wrong with the call is told here
         return made
-
-    def info_of(self, value: Any, node: ast.AST) -> StructInfo:
-        from .relax import as_info
-
-        return as_info(value)
 
     def expanded(self, macro: Macro, args: list[Any], options: dict[str, Any], node: ast.AST) -> Any:
         """The value that a macro returns, its statements bound here."""
@@ -282,6 +290,10 @@ class Expressions:
         return compare(left, right)
 
 
+_NUMPY = [getattr(np, name) for name in NUMBERS if name != "bool"]
+_SIZES = Vocabulary(T=T)
+
+
 def kind_of(node: ast.AST) -> str:
     return f"`{ast.unparse(node).splitlines()[0][:60]}`"
 
@@ -295,7 +307,7 @@ def quoted_size(text: str) -> Any:
     except (SyntaxError, RecursionError, MemoryError, ValueError):
         raise ScriptError(f"{text!r}: expected a size, as 'n' or '2 * n'") from None
     names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)} - {"T"}
-    reader = Expressions(text, {name: dims.named(name) for name in names}, 0, "")
+    reader = Expressions(_SIZES, {name: dims.named(name) for name in names}, 0, "")
     return reader.value(node)
 
 

@@ -9,15 +9,7 @@ from .reader import ir_module
 
 __all__ = ["dummy_global_info", "ir_module", "module_attrs", "module_global_infos", "vdevice"]
 
-
-def vdevice(target: Any = None, vdevice_id: int = 0, memory_scope: str = "global") -> VDevice:
-    """A device by name."""
-    return VDevice(target, vdevice_id, memory_scope)
-
-
-def dummy_global_info() -> DummyGlobalInfo:
-    """Information of which nothing is known."""
-    return DummyGlobalInfo()
+vdevice, dummy_global_info = VDevice, DummyGlobalInfo
 
 
 def module_attrs(attrs: Any) -> None:

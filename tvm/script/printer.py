@@ -29,9 +29,9 @@ from ...formats.dtypes import DType
 from ...formats.messages.errors import CompileError
 from ...formats.types import UNKNOWN
 from ..relax import expr, ty
-from ..relax.expr import Call, DataflowVar, Function, Op, Var
+from ..relax.expr import Call, DataflowVar, Function, Op, Var, bindings_of, free_vars, walk
 from ..relax.module import DummyGlobalInfo, IRModule, VDevice
-from ..relax.node import Node, as_script
+from ..relax.node import Node
 from ..relax.op.calls import UNTOLD
 from ..relax.struct_info import (
     Condition,
@@ -45,7 +45,6 @@ from ..relax.struct_info import (
     TupleStructInfo,
     sizes_in,
 )
-from ..relax.visit import bindings_of, free_vars, walk
 
 CONSTANT = "relax.expr.Constant"
 NAMES, ORIGINS, RESULTS, ORDER = "treadle.names", "treadle.origins", "treadle.results", "treadle.order"
@@ -55,7 +54,6 @@ _OMITTED = "# Metadata omitted. Use show_meta=True in script() method to show it
 _SAYS_ITS_TYPE = ("relax.call_dps_packed",)  # operators whose calls name the struct info of the result
 
 
-@as_script.register(Node)
 def script(value: Any, **options: Any) -> str:
     """The text of a piece of syntax."""
     return _Printer(**options).text(value)

@@ -34,11 +34,13 @@ from ..relax.struct_info import (
     is_base_of,
     sizes_in,
 )
-from .expressions import Expressions, closure_of, kind_of, quoted_size
-from .names import BY_MODULE, Cast, Macro, Own, PrimFunc, ScriptError, TirError, known_names
+from .expressions import Expressions, closure_of, kind_of
+from .names import Cast, Macro, Own, ScriptError, Size, TirError, as_info
+from .vocabulary import VOCABULARY
+
+_BY_MODULE = {"ir": "I", "tir": "T", "relax": "R"}
 
 __all__ = [
-    "PrimFunc",
     "ScriptError",
     "TirError",
     "from_source",
@@ -46,7 +48,6 @@ __all__ = [
     "ir_module",
     "macro",
     "parse",
-    "quoted_size",
 ]
 
 
@@ -59,7 +60,7 @@ def from_source(source: Any, extra_vars: Mapping[str, Any] | None = None, check_
     except (SyntaxError, RecursionError, MemoryError, ValueError) as error:
         line, column = getattr(error, "lineno", 1) or 1, getattr(error, "offset", 1) or 1
         raise ScriptError(f"line {line}, column {column}: {getattr(error, 'msg', 'too deep')}") from None
-    return _Reader(source, dict(extra_vars or {}), 0, "").text(tree)
+    return _Reader(VOCABULARY, dict(extra_vars or {}), 0, "").text(tree)
 
 
 parse = from_source
@@ -76,7 +77,7 @@ def _of_object(source: Any, extra: dict[str, Any]) -> Any:
         env.update(getattr(each, "__globals__", {}))
         if hasattr(each, "__closure__"):
             env.update(closure_of(each))
-    reader = _Reader("".join(text), {**extra, **env}, first - 1, inspect.getsourcefile(source) or "")
+    reader = _Reader(VOCABULARY, {**extra, **env}, first - 1, inspect.getsourcefile(source) or "")
     if isinstance(node, ast.ClassDef):
         return reader.module(node)
     assert isinstance(node, ast.FunctionDef)
@@ -162,8 +163,8 @@ class _Reader(Expressions):
         module = getattr(node, "module", "") or ""
         for alias in node.names:
             name = alias.name
-            if module in ("tvm.script", "tvm.script.parser") and name in BY_MODULE:
-                self.names[alias.asname or name] = known_names()[BY_MODULE[name]]
+            if module in ("tvm.script", "tvm.script.parser") and name in _BY_MODULE:
+                self.names[alias.asname or name] = self.vocabulary.names[_BY_MODULE[name]]
             elif (module or name).split(".")[0] not in ("tvm", "numpy", "__future__"):
                 self.fail(node, f"import {module or name}: a text names modules of tvm.script alone")
 
@@ -250,8 +251,6 @@ class _Reader(Expressions):
         """The struct info of an annotation. Raises ScriptError where there is none."""
         if node is None:
             self.fail(owner, f"{getattr(owner, 'arg', '')}: the annotation is missing; as R.Tensor((2, 3), 'float32')")
-        from .relax import as_info
-
         with self.at(node):  # type: ignore[arg-type]
             return self.with_device(as_info(self.value(node)))  # type: ignore[arg-type]
 
@@ -372,8 +371,6 @@ class _Reader(Expressions):
 
     def bound(self, name: str, value: Any, node: ast.AST, info: Any = None) -> Any:
         """What a name stands for: a variable of the program, or a value of the text."""
-        from .tir import Size
-
         if isinstance(value, Size):
             if value.dtype != "int64":
                 self.fail(node, f"{name}: sizes are T.int64(), got T.{value.dtype}()")

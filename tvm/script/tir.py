@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,16 +10,9 @@ from ...formats import dims
 from ..modules.containers import FloatImm, IntImm
 from ..tir import Var as Var
 from ..tir import max, min
-from .reader import PrimFunc
+from .names import Names, PrimFunc, Size
 
 __all__ = ["Size", "max", "min", "prim_func"]
-
-
-@dataclass(frozen=True)
-class Size:
-    """A size that has no name yet: an assignment gives it one."""
-
-    dtype: str
 
 
 def _number(name: str) -> Any:
@@ -40,6 +32,7 @@ def _number(name: str) -> Any:
 NUMBERS = ("bool", "int8", "int16", "int32", "int64", "uint8", "float16", "float32", "float64")
 int64 = _number("int64")
 globals().update({name: _number(name) for name in NUMBERS if name != "int64"})
+T = Names("T", {"Var": Var, "max": max, "min": min, **{name: globals()[name] for name in NUMBERS}})  # what a text has
 
 
 def prim_func(function: Any = None, **_: Any) -> Any:

@@ -581,7 +581,7 @@ def _folded(entry: Any, call: ir.OperatorCall, inputs: Sequence[Any], types: Seq
 
 
 def _fits(pattern: ir.Pattern, value: Value, frame: Frame) -> bool:
-    """Binds the pattern's variables. Raises RefusedError where only a run knows."""
+    """Binds the pattern's variables. Raises RefusedError where these are known only at run time."""
     if isinstance(pattern, ir.Bind):
         frame.vars[pattern.var] = value
         return True

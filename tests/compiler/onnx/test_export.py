@@ -224,7 +224,7 @@ def test_what_a_program_says_of_data_types_is_followed():
 
 
 def test_sequences_are_lists_of_the_file():
-    """Of a length that only a run knows: a run asks, where the program matches one."""
+    """Of a length that is known only at run time: a run asks, where the program matches one."""
     nodes = [
         onnx.helper.make_node("SequenceInsert", ["s", "x"], ["longer"]),
         onnx.helper.make_node("ConcatFromSequence", ["longer"], ["y"], axis=0),
@@ -243,7 +243,7 @@ def test_sequences_are_lists_of_the_file():
 
 
 def test_a_version_is_raised_by_types_and_attributes():
-    """ONNX adds numbers of 8 bits from opset 14 on, and has dilations of averages from 19 on."""
+    """ONNX adds 8-bit integers from opset 14 on, and has dilations of averages from 19 on."""
     with pytest.raises(UnsupportedOperatorError, match=r"Add of tensor\(int8\), tensor\(int8\).* from opset 14 on"):
         treadle.to_onnx(function([i8], i8 + i8), opset=13)
     dilated = op.average_pool(images, kernel=(2, 2), dilations=(2, 2))

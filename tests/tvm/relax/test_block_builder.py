@@ -47,10 +47,25 @@ def of(make, *shapes):
         (lambda x: relax.op.add(x, relax.op.ones((2, 3))), X + 1),
         (lambda x: relax.op.power(x, relax.const(2.0)), X**2),
         (lambda x: relax.op.argmax(x, 1), X.argmax(1)),
+        (lambda x: relax.op.nn.dropout(x)[0], X),
     ],
 )
 def test_operators(make, expected) -> None:
     assert np.allclose(run(of(make, (2, 3)), X).numpy(), expected)
+
+
+def test_group_norm_without_scale_and_shift() -> None:
+    unused = relax.const(np.full(2, 9, np.float32))
+    options = {"num_groups": 2, "channel_axis": 1, "axes": [2], "center": False, "scale": False}
+    made = of(lambda x: relax.op.nn.group_norm(relax.op.reshape(x, (1, 2, 3)), unused, unused, **options), (2, 3))
+    expected = (X - X.mean(1, keepdims=True)) / np.sqrt(X.var(1, keepdims=True) + 1e-5)
+    assert np.allclose(run(made, X).numpy()[0], expected, atol=1e-4)
+
+
+def test_attention_over_a_window_is_refused() -> None:
+    x = relax.Var("x", relax.TensorStructInfo((1, 4, 2, 8)))
+    with pytest.raises(NotImplementedError, match="window_size: expected None, got 2"):
+        _ = relax.op.nn.attention(x, x, x, window_size=2).struct_info
 
 
 def test_tuples_and_symbolic_shapes() -> None:

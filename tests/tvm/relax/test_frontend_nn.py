@@ -56,3 +56,12 @@ def test_with_debug_functions_take_and_give_effects() -> None:
     vm = relax.VirtualMachine(relax.build(module), tvm.cpu())
     value, effects = vm["forward"](tvm.nd.array(random(2)), vm["_initialize_effect"]()[0])
     assert (value.shape, len(effects)) == ((2,), 1)
+
+
+def test_lists_may_be_given_by_name() -> None:
+    """Those of arguments, shapes and tensors alike."""
+    x = nn.Tensor.placeholder([2, 3], "float32")
+    assert nn.op.zeros(shape=[2, 3]).shape == [2, 3]
+    assert nn.op.reshape(x, shape=[3, 2]).shape == [3, 2]
+    assert nn.op.concat(x=[x, x], dim=1).shape == [2, 6]
+    assert [each.shape for each in nn.op.chunk(x, chunks=2, dim=0)] == [[1, 3], [1, 3]]

@@ -9,6 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from treadle.formats.messages.errors import CheckError
 from treadle.formats.types import TensorType
 from treadle.tvm import relax
+from treadle.tvm.relax.expr import OPERATORS
 
 
 def test_struct_infos_have_relaxs_attributes() -> None:
@@ -95,3 +96,10 @@ def test_a_sequence_is_a_tuple_of_tensors() -> None:
     outputs = machine.get_outputs("main")
     assert isinstance(outputs, tuple)
     assert [each.numpy().tolist() for each in outputs] == [[1, 2], [1, 2]]
+
+
+def test_operators_say_what_they_take() -> None:
+    """`nn.op` renames arguments by the signatures."""
+    made = {name: each for name, each in OPERATORS.items() if each.make is not None and name != "null_value"}
+    assert "memory.alloc_tensor" in made
+    assert [name for name, each in made.items() if not each.__signature__.parameters] == []

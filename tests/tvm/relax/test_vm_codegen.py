@@ -7,6 +7,7 @@ import traceback
 import numpy as np
 import pytest
 import treadle.tvm as tvm
+import treadle.tvm.relax.testing.vm  # noqa: F401  it registers test.vm.*
 from treadle.tvm import relax
 from treadle.tvm.runtime import ShapeTuple
 

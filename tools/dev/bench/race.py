@@ -229,7 +229,7 @@ def interleaved(calls: dict[str, Call], rounds: int) -> dict[str, list[float]]:
 
 
 def in_turns(calls: Mapping[str, Callable[[], object]], rounds: int, count: int = 1) -> dict[str, list[float]]:
-    """Seconds a call of each, `count` calls in each of so many rounds, without those that come first."""
+    """Seconds a call of each, `count` calls in each of `rounds` rounds, without those that come first."""
     for call in calls.values():
         _seconds(call, count)
     times: dict[str, list[float]] = {name: [] for name in calls}

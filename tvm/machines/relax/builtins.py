@@ -23,7 +23,7 @@ from ....formats.messages.errors import (
 from ....vm.device import Device
 from ....vm.tensor import Tensor, require_cpu
 from ...modules.containers import Array, Object, ShapeTuple
-from ...modules.registry import PackedFunc, get_global_func, register_contained
+from ...modules.registry import PackedFunc, get_global_func
 from . import caches, devices, paged_cache, recurrent_state, sampling, tensor_cache  # noqa: F401  they register theirs
 from .machine import VMClosure
 from .registering import builtin, calling_builtin
@@ -372,5 +372,5 @@ def _assert(condition: Any, format_: str, *values: Any) -> Array:
     return Array()
 
 
-register_contained("relax.run.print", _print)
-register_contained("relax.run.assert_op", _assert)
+builtin(_print, "print", prefix="relax.run.")
+builtin(_assert, "assert_op", prefix="relax.run.")

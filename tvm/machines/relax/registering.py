@@ -11,11 +11,13 @@ from ....formats.messages.errors import ArgumentError, OutOfMemoryError, Treadle
 from ...modules.registry import BUILTIN, register_contained, register_func
 
 
-def builtin(function: Callable[..., Any], name: str = "", contained: bool = True) -> Callable[..., Any]:
+def builtin(
+    function: Callable[..., Any], name: str = "", contained: bool = True, prefix: str = BUILTIN
+) -> Callable[..., Any]:
     """Registers a function as vm.builtin. Programs call it with what they will: what Python says of a value that is none of a
     function's is an ArgumentError. `contained` is one that works on its arguments alone, so that programs from files may name it
     (`registry.register_contained`)."""
-    name = f"{BUILTIN}{name or function.__name__.rstrip('_')}"
+    name = f"{prefix}{name or function.__name__.rstrip('_')}"
 
     @functools.wraps(function)
     def checked(*args: Any) -> Any:

@@ -10,7 +10,7 @@ from ....compiler.builder.programs import op as own
 from ....compiler.operators import TABLE
 from ....formats.messages.errors import CheckError, UnsupportedNameError
 from .. import expr
-from ..expr import Call, ExternFunc, as_expr, infos_of
+from ..expr import Call, ExternFunc, Op, as_expr, infos_of
 from ..struct_info import (
     ObjectStructInfo,
     ShapeExpr,
@@ -86,8 +86,8 @@ def _closure(func: Any, args: Any) -> Call:
     return Call(CLOSURE.op, [func, _several(args)])
 
 
-def _invoke(operator: Operator) -> Callable[..., Call]:
-    return lambda closure, args, sinfo_args=(): Call(operator.op, [closure, _several(args)], None, sinfo_args)
+def _invoke(op: Op) -> Callable[..., Call]:
+    return lambda closure, args, sinfo_args=(): Call(op, [closure, _several(args)], None, sinfo_args)
 
 
 def _print(*values: Any, format: str = "") -> Call:
@@ -142,9 +142,9 @@ def _to_shape(call: Call) -> StructInfo:
     return ShapeStructInfo(ndim=length if isinstance(length, int) else -1)
 
 
-def _one(name: str, info: Callable[[Call], StructInfo]) -> Operator:
-    made = Operator(name, info=info, make=lambda x: Call(made.op, [x]))
-    return made
+def _one(name: str, info: Callable[[Call], StructInfo]) -> None:
+    op = Op(f"relax.{name}")
+    Operator(name, info=info, make=lambda x: Call(op, [x]))
 
 
 PURE = Operator("call_pure_packed", info=_result, make=_pure)
@@ -156,8 +156,7 @@ PRINT = Operator("print", info=_void, make=_print)
 ASSERT = Operator("assert_op", info=_void, make=_assert)
 NULL: Operator = Operator("null_value", info=_object, make=lambda: Call(NULL.op, []))
 for _name in ("invoke_closure", "invoke_pure_closure"):
-    _made = Operator(_name, info=_result)
-    _made.make = _invoke(_made)
+    Operator(_name, info=_result, make=_invoke(Op(f"relax.{_name}")))
 for _name, _rule in (
     ("shape_of", _shape_of),
     ("shape_to_tensor", _of_shape),
@@ -169,12 +168,13 @@ for _name, _rule in (
 ):
     _one(_name, _rule)
 
-TO_DEVICE: Operator = Operator(
-    "to_vdevice", info=_first, make=lambda data, dst_vdevice: Call(TO_DEVICE.op, [data], {"dst_vdevice": dst_vdevice})
-)
-HINT: Operator = Operator(
-    "hint_on_device", info=_first, make=lambda data, dst_vdevice: Call(HINT.op, [data], {"dst_vdevice": dst_vdevice})
-)
+
+def _on_device(op: Op) -> Callable[..., Call]:
+    return lambda data, dst_vdevice: Call(op, [data], {"dst_vdevice": dst_vdevice})
+
+
+for _name in ("to_vdevice", "hint_on_device"):
+    Operator(_name, info=_first, make=_on_device(Op(f"relax.{_name}")))
 
 
 def _alloc(shape: Any, dtype: Any, runtime_device_index: Any, storage_scope: Any = "global") -> Call:
@@ -189,25 +189,22 @@ def _memory_storage(size: Any, virtual_device_index: Any, storage_scope: Any, dt
     return Call(MEMORY.op, [_shape(size), _number(virtual_device_index), as_expr(storage_scope), _type(dtype)])
 
 
-def _in_storage(operator: Operator) -> Callable[..., Call]:
-    return lambda storage, offset, shape, dtype: Call(
-        operator.op, [storage, _number(offset), _shape(shape), _type(dtype)]
-    )
+def _in_storage(op: Op) -> Callable[..., Call]:
+    return lambda storage, offset, shape, dtype: Call(op, [storage, _number(offset), _shape(shape), _type(dtype)])
 
 
 ALLOC = Operator("builtin.alloc_tensor", info=_tensor_of(0, 1), make=_alloc)
 STORAGE = Operator("vm.alloc_storage", info=_object, make=_alloc_storage)
 MEMORY = Operator("memory.alloc_storage", info=_object, make=_memory_storage)
 for _name in ("vm.alloc_tensor", "memory.alloc_tensor"):
-    _made = Operator(_name, info=_tensor_of(2, 3))
-    _made.make = _in_storage(_made)
+    Operator(_name, info=_tensor_of(2, 3), make=_in_storage(Op(f"relax.{_name}")))
 
 
 def _dyn(func: Any, args: Any) -> Call:
     return Call(DYN.op, [_extern(func), _several(args)])
 
 
-DYN = Operator("vm.call_tir_dyn", info=lambda call: TupleStructInfo([]), make=_dyn)
+DYN = Operator("vm.call_tir_dyn", info=_void, make=_dyn)
 
 
 UNTOLD = "treadle.data."  # what the names of what Relax has no text for begin with
@@ -223,8 +220,8 @@ class Treadles(Operator):
 
 
 def _treadle(name: str) -> None:
-    made = Treadles(f"treadle.{name}")
-    made.make = lambda *args, **attributes: Call(made.op, args, attributes)
+    op = Op(f"relax.treadle.{name}")
+    made = Treadles(f"treadle.{name}", make=lambda *args, **attributes: Call(op, args, attributes))
     made.body = made._own
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from inspect import Parameter, Signature
 from typing import Any, cast
 
 import numpy as np
@@ -50,113 +51,78 @@ def _reduction(name: str) -> Callable[..., Any]:
     return lambda x, *, axis=None, keepdims=False: getattr(own, name)(x, axes=axis, keepdims=keepdims)
 
 
-def _relays(name: str) -> Callable[..., Any]:
-    return lambda x, *, axis=None, keepdims=False: relay(name, x, axis=axis, keepdims=keepdims)
+_REQUIRED = Parameter.empty  # the default of an attribute that has none
+_LAYOUTS = ("data_layout", "kernel_layout")
+
+
+def _relayed(name: str, arguments: str, **defaults: Any) -> Callable[..., Any]:
+    """Relay's operator: a body of these arguments and attributes, of which Relay's gets those that it has."""
+    known = RELAY[name].signature.parameters.keys() - {"out_layout"}
+    usual = {key: value for key, value in defaults.items() if value not in ("void", _REQUIRED)}
+
+    def body(*args: Any, **attributes: Any) -> Any:
+        given = {**usual, **attributes}
+        return relay(name, *args, **{key: given[key] for key in given if key in known})
+
+    return _signed(body, arguments, defaults)
+
+
+def _signed(body: Callable[..., Any], arguments: str, defaults: Mapping[str, Any]) -> Callable[..., Any]:
+    """The body, which says what it takes."""
+    parameters = [Parameter(each, Parameter.POSITIONAL_OR_KEYWORD) for each in arguments.split()]
+    parameters += [Parameter(key, Parameter.KEYWORD_ONLY, default=value) for key, value in defaults.items()]
+    body.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    return body
+
+
+def _window(count: int) -> dict[str, Any]:
+    """What convolutions over `count` axes have in common."""
+    return {"strides": (1,) * count, "padding": (0,) * (2 * count), "dilation": (1,) * count, "groups": 1}
+
+
+def _layouts(count: int, kernel: str) -> dict[str, Any]:
+    space = "DHW"[3 - count :]
+    kinds = {"data_layout": f"NC{space}", "kernel_layout": f"{kernel}{space}"}
+    return {**kinds, "out_layout": None, "out_dtype": "void"}
 
 
 def _conv(count: int) -> Callable[..., Any]:
-    space, ones, zeros = "DHW"[3 - count :], (1,) * count, (0,) * (2 * count)
-    layout, kernel = f"NC{space}", f"OI{space}"
+    defaults = {**_window(count), **_layouts(count, "OI")}
+    relayed = _relayed(f"nn.conv{count}d", "data weight", **defaults)
 
-    def body(
-        data: Any,
-        weight: Any,
-        *,
-        strides: Any = ones,
-        padding: Any = zeros,
-        dilation: Any = ones,
-        groups: Any = 1,
-        data_layout: Any = layout,
-        kernel_layout: Any = kernel,
-        out_layout: Any = None,
-        out_dtype: Any = "void",
-    ) -> Any:
-        kinds = {"data_layout": data_layout, "kernel_layout": kernel_layout, "out_dtype": out_dtype}
-        if data_layout == layout and kernel_layout == kernel and out_dtype is None:
-            channels: Any = type_of(data).shape[1]
-            outputs, own_channels, *size = cast(Any, type_of(weight).shape)
-            if (
-                groups == 1
-                and channels != own_channels
-                and not (isinstance(channels, int) and isinstance(own_channels, int))
-            ):
-                weight = match_shape(weight, (outputs, channels, *size))  # a run says whether they are one
-            return own.conv(data, weight, strides=strides, pads=padding, dilations=dilation, groups=groups)
-        return relay(
-            f"nn.conv{count}d",
-            data,
-            weight,
-            strides=strides,
-            padding=padding,
-            dilation=dilation,
-            groups=groups,
-            **kinds,
-        )
+    def body(data: Any, weight: Any, **attributes: Any) -> Any:
+        given = {**defaults, **attributes}
+        if given["out_dtype"] not in (None, "void") or any(given[key] != defaults[key] for key in _LAYOUTS):
+            return relayed(data, weight, **given)
+        channels: Any = type_of(data).shape[1]
+        outputs, own_channels, *size = cast(Any, type_of(weight).shape)
+        is_known = isinstance(channels, int) and isinstance(own_channels, int)
+        if given["groups"] == 1 and channels != own_channels and not is_known:
+            weight = match_shape(weight, (outputs, channels, *size))  # a run says whether they are one
+        window = {"strides": given["strides"], "pads": given["padding"], "dilations": given["dilation"]}
+        return own.conv(data, weight, groups=given["groups"], **window)
 
-    return body
+    return _signed(body, "data weight", defaults)
 
 
 def _transposed(count: int) -> Callable[..., Any]:
-    space, ones, zeros = "DHW"[3 - count :], (1,) * count, (0,) * (2 * count)
-
-    def body(
-        data: Any,
-        weight: Any,
-        *,
-        strides: Any = ones,
-        padding: Any = zeros,
-        output_padding: Any = (0,) * count,
-        dilation: Any = ones,
-        groups: Any = 1,
-        data_layout: Any = f"NC{space}",
-        kernel_layout: Any = f"IO{space}",
-        out_layout: Any = None,
-        out_dtype: Any = "void",
-    ) -> Any:
-        return relay(
-            f"nn.conv{count}d_transpose",
-            *(data, weight),
-            strides=strides,
-            padding=padding,
-            output_padding=output_padding,
-            dilation=dilation,
-            groups=groups,
-            data_layout=data_layout,
-            kernel_layout=kernel_layout,
-            out_dtype=out_dtype,
-        )
-
-    return body
+    window = _window(count)
+    before = {name: window.pop(name) for name in ("strides", "padding")}  # TVM's order
+    defaults = {**before, "output_padding": (0,) * count, **window, **_layouts(count, "IO")}
+    return _relayed(f"nn.conv{count}d_transpose", "data weight", **defaults)
 
 
 def _pool(name: str, count: int) -> Callable[..., Any]:
-    ones = (1,) * count
-    kinds = {"layout": f"NC{'DHW'[3 - count :]}"}
+    window = {"strides": None, "padding": (0,) * (2 * count), "dilation": (1,) * count}
+    layout = {"layout": f"NC{'DHW'[3 - count :]}", "out_layout": None}
+    defaults = {"pool_size": (1,) * count, **window, "ceil_mode": False, "count_include_pad": False, **layout}
+    relayed = _relayed(f"nn.{name}_pool{count}d", "data", **defaults)
 
-    def body(
-        data: Any,
-        *,
-        pool_size: Any = ones,
-        strides: Any = None,
-        padding: Any = (0,) * (2 * count),
-        dilation: Any = ones,
-        ceil_mode: Any = False,
-        count_include_pad: Any = False,
-        layout: Any = kinds["layout"],
-        out_layout: Any = None,
-    ) -> Any:
-        more = {"count_include_pad": count_include_pad} if name == "avg" else {}
-        return relay(
-            f"nn.{name}_pool{count}d",
-            data,
-            pool_size=pool_size,
-            strides=strides or pool_size,
-            padding=padding,
-            dilation=dilation,
-            **{"layout": layout, "ceil_mode": ceil_mode, **more},
-        )
+    def body(data: Any, **attributes: Any) -> Any:
+        given = {**defaults, **attributes}
+        return relayed(data, **{**given, "strides": given["strides"] or given["pool_size"]})
 
-    return body
+    return _signed(body, "data", defaults)
 
 
 def _full(shape: Any, value: Any, dtype: Any) -> Expression:
@@ -170,7 +136,7 @@ def _cast(x: Expression, dtype: Any) -> Expression:
     return own.cast(x, dtype=dtype) if dtype else x
 
 
-def _norm(x: Expression, axes: Any, epsilon: float) -> tuple[int, bool]:
+def _norm(x: Expression, axes: Any) -> tuple[int, bool]:
     first = min(axis % rank_of(x) for axis in axes)
     return first, sorted(axis % rank_of(x) for axis in axes) == list(range(first, rank_of(x)))
 
@@ -178,7 +144,7 @@ def _norm(x: Expression, axes: Any, epsilon: float) -> tuple[int, bool]:
 def _layer_norm(
     data: Any, gamma: Any, beta: Any, *, axes: Any, epsilon: Any = 1e-5, center: Any = True, scale: Any = True
 ) -> Any:
-    first, is_tail = _norm(data, axes, epsilon)
+    first, is_tail = _norm(data, axes)
     if is_tail and center and scale:
         return own.layer_normalization(data, gamma, beta, axis=first - rank_of(data), epsilon=epsilon)
     made = _normal(data, [axis % rank_of(data) for axis in axes], epsilon)
@@ -193,7 +159,7 @@ def _normal(x: Expression, axes: Any, epsilon: float) -> Expression:
 
 
 def _rms_norm(data: Any, weight: Any, *, axes: Any, epsilon: Any = 1e-5) -> Any:
-    first, is_tail = _norm(data, axes, epsilon)
+    first, is_tail = _norm(data, axes)
     if not is_tail:
         raise NotImplementedError("relax.nn.rms_norm: axes: expected the last ones")
     return own.rms_normalization(data, weight, axis=first - rank_of(data), epsilon=epsilon)
@@ -214,6 +180,8 @@ def _group_norm(
     rank = rank_of(data)
     order = [channel_axis % rank, *(axis for axis in range(1, rank) if axis != channel_axis % rank)]
     moved = own.permute_dims(data, axes=(0, *order))
+    gamma = gamma if scale else _like("ones")(gamma)
+    beta = beta if center else _like("zeros")(beta)
     made = own.group_normalization(moved, gamma, beta, groups=num_groups, epsilon=epsilon)
     back = np.argsort([0, *order]).tolist()
     return own.permute_dims(made, axes=tuple(back)) if back != list(range(rank)) else made
@@ -229,7 +197,9 @@ def _attention(
     causal_mask: Any = None,
     window_size: Any = None,
 ) -> Any:
-    """Tensors of (batch, length, heads, depth)."""
+    """Tensors of (batch, length, heads, depth). Raises NotImplementedError for a window."""
+    if window_size is not None:
+        raise NotImplementedError(f"relax.nn.attention: window_size: expected None, got {window_size!r}")
     q, k, v = (own.permute_dims(each, axes=(0, 2, 1, 3)) for each in (query, key, value))
     depth: Any = type_of(q).shape[-1]
     scores = own.matmul(q, own.permute_dims(k, axes=(0, 1, 3, 2)))
@@ -310,53 +280,30 @@ def _linear(data: Any, weight: Any, bias: Any = None, *, out_dtype: Any = "void"
 def _like(name: str) -> Callable[..., Any]:
     def body(x: Any, *, dtype: Any = "void") -> Any:
         x, shape = shape_of(x)
-        return own.full(shape=shape, value=int(name == "ones"), dtype=dtype or element_type(x))
+        return own.full(
+            shape=shape, value=int(name == "ones"), dtype=element_type(x) if dtype in (None, "void") else dtype
+        )
 
     return body
 
 
-def _resize2d(
-    data: Any,
-    size: Any,
-    *,
-    roi: Any = None,
-    layout: Any = "NCHW",
-    method: Any = "linear",
-    coordinate_transformation_mode: Any = "half_pixel",
-    rounding_method: Any = "round",
-    cubic_alpha: Any = -0.5,
-    cubic_exclude: Any = 0,
-    extrapolation_value: Any = 0.0,
-    out_dtype: Any = "void",
-) -> Any:
-    more = {"rounding_method": rounding_method, "cubic_alpha": cubic_alpha, "cubic_exclude": cubic_exclude}
-    more |= {"coordinate_transformation_mode": coordinate_transformation_mode, "out_dtype": out_dtype}
-    more |= {"extrapolation_value": extrapolation_value, "roi": roi}
-    return relay("image.resize2d", data, size=size, layout=layout, method=method, **more)
-
-
-def _batch_norm(
-    data: Any,
-    gamma: Any,
-    beta: Any,
-    moving_mean: Any,
-    moving_var: Any,
-    *,
-    axis: Any,
-    epsilon: Any = 1e-5,
-    center: Any = True,
-    scale: Any = True,
-    momentum: Any = 0.1,
-) -> Any:
-    operands = data, gamma, beta, moving_mean, moving_var
-    return relay("nn.batch_norm", *operands, axis=axis, epsilon=epsilon, center=center, scale=scale)
-
-
+_RESIZE = {
+    "roi": None,
+    "layout": "NCHW",
+    "method": "linear",
+    "coordinate_transformation_mode": "half_pixel",
+    "rounding_method": "round",
+    "cubic_alpha": -0.5,
+    "cubic_exclude": 0,
+    "extrapolation_value": 0.0,
+    "out_dtype": "void",
+}
+_BATCH = {"axis": _REQUIRED, "epsilon": 1e-5, "center": True, "scale": True, "momentum": 0.1}
 ROWS: Rows = {
     **{name: _unary(OTHER_WORDS.get(name, name)) for name in UNARY},
     **{name: _binary(OTHER_WORDS.get(name, name)) for name in BINARY},
     **{name: _reduction(name) for name in REDUCTIONS},
-    **{name: _relays(name) for name in ("std", "variance")},
+    **{name: _relayed(name, "x", axis=None, keepdims=False) for name in ("std", "variance")},
     "arange": lambda start, end=None, step=1, *, dtype="void": own.arange(
         start=0 if end is None else start, stop=start if end is None else end, step=step, dtype=dtype or "int64"
     ),
@@ -372,7 +319,7 @@ ROWS: Rows = {
     "astype": lambda x, *, dtype: own.cast(x, dtype=dtype),
     "broadcast_to": lambda x, shape: own.broadcast_to(x, shape=tuple(shape)),
     "clip": lambda x, min, max: own.clip(x, min=min, max=max),
-    "collapse_sum_like": lambda data, collapse_target: relay("collapse_sum_like", data, collapse_target),
+    "collapse_sum_like": _relayed("collapse_sum_like", "data collapse_target"),
     "collapse_sum_to": lambda data, shape: relay("collapse_sum_to", data, shape=shape),
     "concat": lambda tensors, *, axis=0: own.concat(
         *(tensors if axis is not None else map(_flat, tensors)), axis=axis or 0
@@ -390,14 +337,14 @@ ROWS: Rows = {
     "flip": lambda data, *, axis: relay("reverse", data, axis=axis),
     "full": lambda shape, fill_value, *, dtype="void": _full(shape, fill_value, dtype),
     "full_like": lambda x, fill_value, *, dtype="void": _full(type_of(x).shape, fill_value, dtype or element_type(x)),
-    "image.resize2d": _resize2d,
+    "image.resize2d": _relayed("image.resize2d", "data size", **_RESIZE),
     "linear": _linear,
     "matmul": lambda x1, x2, *, out_dtype="void": _cast(own.matmul(x1, x2), out_dtype),
-    "nn.adaptive_avg_pool2d": lambda data, *, output_size=None, layout="NCHW", out_layout=None: relay(
-        "nn.adaptive_avg_pool2d", data, output_size=output_size, layout=layout
+    "nn.adaptive_avg_pool2d": _relayed(
+        "nn.adaptive_avg_pool2d", "data", output_size=None, layout="NCHW", out_layout=None
     ),
     "nn.attention": _attention,
-    "nn.batch_norm": _batch_norm,
+    "nn.batch_norm": _relayed("nn.batch_norm", "data gamma beta moving_mean moving_var", **_BATCH),
     **{f"nn.conv{count}d": _conv(count) for count in (1, 2, 3)},
     **{f"nn.conv{count}d_transpose": _transposed(count) for count in (1, 2)},
     **{f"nn.{name}_pool{count}d": _pool(name, count) for name in ("avg", "max") for count in (1, 2, 3)},
@@ -426,9 +373,7 @@ ROWS: Rows = {
         "repeat", data if axis is not None else _flat(data), repeats=repeats[0], axis=axis or 0
     ),
     "reshape": lambda x, shape: own.reshape(x, shape=tuple(shape)),
-    "scatter_elements": lambda data, indices, updates, *, axis=0, reduction="update": relay(
-        "scatter_elements", data, indices, updates, axis=axis, reduction=reduction
-    ),
+    "scatter_elements": _relayed("scatter_elements", "data indices updates", axis=0, reduction="update"),
     "scatter_nd": lambda data, indices, updates, *, reduction="update": own.scatter_nd(
         data, indices, updates, reduction="none" if reduction == "update" else reduction
     ),

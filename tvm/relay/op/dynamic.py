@@ -44,7 +44,7 @@ def full_of(value: Expression, shape: Any) -> Expression:
 
 
 def repeated_to(data: Expression, shape: Any) -> Expression:
-    """A tensor whose axes of length 1 are repeated. Where only a run knows which these are, an axis is read at all places, or
+    """A tensor whose axes of length 1 are repeated. Where these are known only at run time, an axis is read at all places, or
     always at the first one."""
     waits, sizes = dims_of(shape)
     data, own = shape_of(data)
@@ -64,7 +64,7 @@ def repeated_to(data: Expression, shape: Any) -> Expression:
 
 
 def squeezed(data: Expression, axes: Expression) -> Expression:
-    """Without axes of length 1 that a run tells."""
+    """Without axes of length 1 that are known only at run time."""
     rank = rank_of(data)
     (count,) = type_of(axes).shape or (1,)
     if not isinstance(count, int) or count > rank:
@@ -79,7 +79,7 @@ def squeezed(data: Expression, axes: Expression) -> Expression:
 
 
 def with_ones(data: Expression, axis: Expression, count: int) -> Expression:
-    """`count` axes of length 1 in front of an axis that a run tells."""
+    """`count` axes of length 1 in front of an axis that is known only at run time."""
     rank = rank_of(data)
     places, wide = programs.constant(np.arange(rank + count)), op.cast(op.reshape(axis, shape=()), dtype="int64")
     first = op.where(op.less(wide, programs.constant(0)), op.add(wide, programs.constant(rank + 1)), wide)
@@ -93,7 +93,8 @@ def with_ones(data: Expression, axis: Expression, count: int) -> Expression:
 
 
 def enlarged(data: Expression, axes: Sequence[int], scales: Sequence[Any]) -> tuple[list[Expression], list[Dim]]:
-    """The lengths of axes times scales, rounded. If a run tells one of the scales, it tells all lengths; what binds them."""
+    """The lengths of axes times scales, rounded. If one of the scales is known only at run time, so are all
+    lengths; what binds them."""
     data, shape = shape_of(data)
     pairs = [(shape[axis], scale) for axis, scale in zip(axes, scales, strict=True)]
     if not any(

@@ -1,7 +1,7 @@
 """ConvertLayout and AlterOpLayout: operators in other layouts, transforms where the layouts differ (`transform_layout.h`).
 
-Each call's value is kept in the layout that its operator has now, with the one that the program had; whoever cannot take the
-former gets the latter by a transform.
+Each call's value is kept in the layout that its operator has now, with the one that the program had; a user that cannot take
+the former gets the latter by a transform.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """FoldScaleAxis: scales of channels as factors of the weights of convolutions and products (`fold_scale_axis.cc`).
 
-Forwards a scale goes into the weights of what follows, backwards into those of what came before. Which axes can be scaled, and
+Forwards a scale goes into the weights of what follows, backwards into those of what precedes. Which axes can be scaled, and
 whether by positive numbers alone, is found first, against the way that the scale takes.
 """
 

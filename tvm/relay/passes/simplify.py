@@ -268,7 +268,7 @@ def _range(dtype: str) -> tuple[float, float]:
 
 
 def _casts(call: Any) -> Expr | None:
-    """A cast to the type that there is, or of a cast that lost nothing."""
+    """A cast to the same type, or of a cast that lost nothing."""
     if op_of(call) not in _CASTS:
         return None
     inner = call.args[0]

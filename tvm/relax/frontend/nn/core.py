@@ -1,18 +1,22 @@
-"""Tensors, parameters and modules: what `forward` is written in."""
+"""Tensors, parameters and modules: what `forward` is written in, and the program that `export_tvm` makes of it."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from .....formats import dims
 from .....formats.messages.errors import CheckError
 from ....runtime.ndarray import NDArray, array
 from ... import expr
 from ...block_builder import BlockBuilder
 from ...expr import OPERATORS, Var
-from ...struct_info import ObjectStructInfo, TensorStructInfo, TupleStructInfo
+from ...module import IRModule
+from ...struct_info import ObjectStructInfo, ShapeStructInfo, TensorStructInfo, TupleStructInfo
+from . import spec
 
-__all__ = ["Effect", "Module", "ModuleDict", "ModuleList", "Object", "Parameter", "Tensor", "wrap_nested"]
+__all__ = ["Effect", "IOEffect", "Module", "ModuleDict", "ModuleList", "Object", "Parameter", "Tensor", "wrap_nested"]
 
 _default_dtype = ["float32"]
 
@@ -138,7 +142,9 @@ class Object:
 
 
 class Effect:
-    """State that functions take after their inputs, and give after their results."""
+    """State that functions take after their inputs, and give after their results: a variable."""
+
+    state: Any = None  # in the function that is being built
 
     def emit_init(self, name_hint: str, builder: BlockBuilder) -> list[Any]:
         """Its values at the beginning."""
@@ -146,18 +152,30 @@ class Effect:
 
     def create(self, name_hint: str) -> list[Var]:
         """The parameters that hold it in a function."""
-        raise NotImplementedError
+        self.state = object_var(name_hint)
+        return [self.state]
 
     def set_state(self, state_vars: list[Any]) -> None:
         """What it is in the function that is being built."""
-        raise NotImplementedError
+        (self.state,) = state_vars
 
     def finalize(self) -> list[Any]:
         """What it has become."""
-        raise NotImplementedError
+        result, self.state = self.state, None
+        return [result]
 
     def to(self, dtype: str | None = None) -> None:
         pass
+
+
+class IOEffect(Effect):
+    """That of what is seen outside, as printing is."""
+
+    def emit_init(self, name_hint: str, builder: BlockBuilder) -> list[Any]:
+        return [builder.emit(OPERATORS["null_value"](), f"{name_hint}_io")]
+
+    def create(self, name_hint: str) -> list[Var]:
+        return super().create(f"{name_hint}_io")
 
 
 class Module:
@@ -201,9 +219,7 @@ class Module:
 
     def export_tvm(self, spec: Any, debug: bool = False, allow_extern: bool = False) -> tuple[Any, ...]:
         """The module's program, and its parameters by name; with `debug` functions take and give a value for effects."""
-        from .spec import exported
-
-        made, params = exported(self, spec, debug)
+        made, params = _exported(self, spec, debug)
         return (made, params, []) if allow_extern else (made, params)
 
 
@@ -287,3 +303,96 @@ def found_in(root: Any, prefix: str, kind: type) -> Iterator[tuple[str, Any]]:
 def object_var(name: str) -> Var:
     """A variable of which nothing is known."""
     return Var(name, ObjectStructInfo())
+
+
+# ---- programs ----
+
+
+def _exported(module: Module, spec: Mapping[str, Any], debug: bool) -> tuple[IRModule, list[tuple[str, Any]]]:
+    """The program of a module's functions, and its parameters. Raises TypeError for what a spec does not name."""
+    builder = BlockBuilder()
+    effects = [("", IOEffect())] if debug else []
+    effects += list(found_in(module, "", Effect))
+    if effects:
+        with builder.function("_initialize_effect", []):
+            with builder.dataflow():
+                states = [each for name, effect in effects for each in effect.emit_init(name, builder)]
+                outputs = builder.emit_output(builder.emit(expr.Tuple(states)))
+            builder.emit_func_output(outputs)
+    params: list[tuple[str, Any]] = []
+    for name, given in spec.items():
+        params = list(module.named_parameters())
+        _export(builder, module, name, dict(given), params, effects)
+    return builder.finalize(), params
+
+
+def _export(
+    builder: BlockBuilder,
+    module: Module,
+    name: str,
+    given: dict[str, Any],
+    params: Sequence[tuple[str, Any]],
+    effects: Sequence[tuple[str, Effect]],
+) -> None:
+    """A function: inputs, then effects, then parameters; `$` among the inputs says how the latter are taken."""
+    modes = {"param_mode": "plain", "effect_mode": "plain", **given.pop("$", {})}
+    method = getattr(module, name)
+    names = [each for each in inspect.signature(method).parameters if each in given]
+    inputs = [_input(each, given[each]) for each in names]
+    states = [effect.create(prefix) for prefix, effect in effects]
+    own = [Tensor.placeholder(param.shape, param.dtype, place)._expr for place, param in params]
+    taken = {
+        "plain": own,
+        "none": [],
+        "packed": [Var("packed_params", TupleStructInfo([each.struct_info for each in own]))],
+    }
+    extra = [each for several in states for each in several] if modes["effect_mode"] == "plain" else []
+    before = [param._expr for _, param in params]
+    weights = taken[modes["param_mode"]]
+    with builder.function(name, attrs={"num_input": len(inputs) + len(extra)}):
+        with builder.dataflow():
+            for (_, effect), several in zip(effects, states, strict=True):
+                effect.set_state(several)
+            for at, (place, param) in enumerate(params):
+                is_packed = modes["param_mode"] == "packed"
+                param._expr = builder.emit(expr.TupleGetItem(weights[0], at), place) if is_packed else own[at]
+            arguments = [_argument(var, given[each], builder) for each, var in zip(names, inputs, strict=True)]
+            result = unwrap(method(*arguments))
+            if extra:
+                after = [each for _, effect in effects for each in effect.finalize()]
+                result = expr.Tuple([result, expr.Tuple(after)])
+            output = builder.emit_output(result)
+        builder.emit_func_output(output, [*inputs, *extra, *weights])
+    for (_, param), each in zip(params, before, strict=True):
+        param._expr = each
+
+
+def _input(name: str, given: Any) -> Var:
+    """The parameter that a spec says. Raises TypeError for anything else."""
+    if isinstance(given, spec.Tensor):
+        return Tensor.placeholder(given.shape, given.dtype, name)._expr
+    if given is int or isinstance(given, spec.Int):
+        return Var(name, ShapeStructInfo([dims.named(name)]))
+    if isinstance(given, spec.Object):
+        return object_var(name)
+    elements = given.elements if isinstance(given, spec.Tuple) else given
+    if not isinstance(elements, (list, tuple)):
+        raise TypeError(f"{name}: expected spec.Tensor, spec.Tuple, spec.Object or int, got {given!r}")
+    return Var(name, TupleStructInfo([_input(f"{name}_{at}", each).struct_info for at, each in enumerate(elements)]))
+
+
+def _argument(var: Var, given: Any, builder: BlockBuilder) -> Any:
+    """What `forward` gets for a parameter."""
+    if isinstance(given, spec.Tensor):
+        return Tensor(_expr=var)
+    if given is int or isinstance(given, spec.Int):
+        return var.struct_info.values[0]
+    if isinstance(given, spec.Object):
+        return Object(_expr=var)
+    elements = given.elements if isinstance(given, spec.Tuple) else given
+    fields = [builder.emit(expr.TupleGetItem(var, at)) for at in range(len(elements))]
+    made = [
+        Tensor(_expr=each) if isinstance(part, spec.Tensor) else Object(_expr=each)
+        for each, part in zip(fields, elements, strict=True)
+    ]
+    return made if isinstance(given, list) else tuple(made)

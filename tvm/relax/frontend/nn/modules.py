@@ -7,36 +7,16 @@ from typing import Any
 
 from ... import op as relax_op
 from ...block_builder import BlockBuilder
-from ...expr import PrimValue, ShapeExpr, Var
+from ...expr import PrimValue, ShapeExpr
 from ...struct_info import ObjectStructInfo, TensorStructInfo
 from . import op
-from .core import Effect, Module, ModuleList, Parameter, Tensor, get_default_dtype, object_var
+from .core import Effect, Module, ModuleList, Parameter, Tensor, get_default_dtype
 
 __all__ = [
     *("Attention", "Conv1D", "Conv2D", "Conv3D", "ConvTranspose1D", "Embedding", "GELU", "GroupNorm", "IOEffect"),
     *("Identity", "KVCache", "LayerNorm", "Linear", "Module", "ModuleList", "RMSNorm", "ReLU", "SiLU"),
     *("TimestepEmbedding", "Timesteps"),
 ]
-
-
-class IOEffect(Effect):
-    """That of what is seen outside, as printing is."""
-
-    effect: Any = None
-
-    def emit_init(self, name_hint: str, builder: BlockBuilder) -> list[Any]:
-        return [builder.emit(relax_op.null_value(), f"{name_hint}_io")]
-
-    def create(self, name_hint: str) -> list[Var]:
-        self.effect = object_var(f"{name_hint}_io")
-        return [self.effect]
-
-    def set_state(self, state_vars: list[Any]) -> None:
-        (self.effect,) = state_vars
-
-    def finalize(self) -> list[Any]:
-        result, self.effect = self.effect, None
-        return [result]
 
 
 class ReLU(Module):
@@ -164,7 +144,7 @@ class RMSNorm(Module):
         self.bias = Parameter((hidden_size,), dtype) if bias else None
 
     def forward(self, x: Tensor) -> Any:
-        made = op.rms_norm(x, self.weight, self.axes, self.epsilon)
+        made = op.rms_norm(x, self.weight, self.axes, self.epsilon)  # type: ignore[attr-defined]
         return made if self.bias is None else made + self.bias
 
 
@@ -188,7 +168,6 @@ class KVCache(Effect):
     def __init__(self, init_seq_len: int, unit_shape: Sequence[int], dtype: str | None = None) -> None:
         self.init_seq_len, self.unit_shape = init_seq_len, list(unit_shape)
         self.dtype = dtype or get_default_dtype()
-        self.cache: Any = None
 
     def emit_init(self, name_hint: str, builder: BlockBuilder) -> list[Any]:
         shape = ShapeExpr([self.init_seq_len, *self.unit_shape])
@@ -198,17 +177,6 @@ class KVCache(Effect):
         )
         return [builder.emit(made, name_hint)]
 
-    def create(self, name_hint: str) -> list[Var]:
-        self.cache = object_var(name_hint)
-        return [self.cache]
-
-    def set_state(self, state_vars: list[Any]) -> None:
-        (self.cache,) = state_vars
-
-    def finalize(self) -> list[Any]:
-        result, self.cache = self.cache, None
-        return [result]
-
     def to(self, dtype: str | None = None) -> None:
         self.dtype = dtype or self.dtype
 
@@ -216,7 +184,7 @@ class KVCache(Effect):
         """The first `seq_len` entries."""
         shape = ShapeExpr([seq_len, *self.unit_shape])
         made = relax_op.call_pure_packed(
-            "vm.builtin.attention_kv_cache_view", self.cache, shape, sinfo_args=[TensorStructInfo(shape, self.dtype)]
+            "vm.builtin.attention_kv_cache_view", self.state, shape, sinfo_args=[TensorStructInfo(shape, self.dtype)]
         )
         return Tensor(_expr=_current().emit(made))
 
@@ -225,11 +193,11 @@ class KVCache(Effect):
         if new_element.dtype != self.dtype:
             raise TypeError(f'KVCache has been set to use dtype "{self.dtype}", but got "{new_element.dtype}"')
         made = relax_op.call_inplace_packed(
-            *("vm.builtin.attention_kv_cache_append", self.cache, new_element._expr),
+            *("vm.builtin.attention_kv_cache_append", self.state, new_element._expr),
             inplace_indices=[0],
             sinfo_args=[ObjectStructInfo()],
         )
-        self.cache = _current().emit(made)
+        self.state = _current().emit(made)
 
 
 def _current() -> BlockBuilder:

@@ -13,22 +13,24 @@ from .core import Tensor, get_default_dtype, unwrap, wrap_nested
 
 # function → Relax's operator; its arguments are the operator's, and `name` the variable's name
 _SAME = """
-    add argsort astype broadcast_to cumsum divide equal exp greater greater_equal less less_equal matmul maximum minimum multiply
-    negative not_equal permute_dims repeat reshape sigmoid sort split sqrt square squeeze subtract sum take tanh triu where
+    add argsort astype broadcast_to concat
+    cumsum divide equal exp greater greater_equal less less_equal matmul maximum minimum multiply
+    negative not_equal permute_dims repeat reshape sigmoid sort split sqrt square squeeze subtract sum take tanh topk triu where
 """
 _ALIKE = {
     **{name: name for name in _SAME.split()},
-    **{name: f"nn.{name}" for name in ("relu", "silu", "softmax")},
+    **{name: f"nn.{name}" for name in ("relu", "rms_norm", "silu", "softmax")},
+    "chunk": "split",
     "permute": "permute_dims",
     "unsqueeze": "expand_dims",
 }
 _NAMES = {"multiply": "mul", "negative": "neg"}  # of variables
-_WORDS = {"dim": "axis", "a": "x1", "b": "x2", "diagonal": "k", "indices_or_sections": "indices_or_sections"}
+_WORDS = {"dim": "axis", "a": "x1", "b": "x2", "diagonal": "k", "chunks": "indices_or_sections"}
 
 
 def _alike(function: str, operator: str) -> Callable[..., Any]:
     def call(*args: Any, name: str | None = None, **options: Any) -> Any:
-        renamed = {_word(key, operator): unwrap(value) for key, value in options.items()}
+        renamed = {_word(key, operator): _plain(value) for key, value in options.items()}
         return wrap_nested(OPERATORS[operator](*map(_plain, args), **renamed), name or _NAMES.get(function, function))
 
     call.__name__ = function
@@ -47,16 +49,7 @@ def _plain(value: Any) -> Any:
 
 
 globals().update({name: _alike(name, operator) for name, operator in _ALIKE.items()})
-
-
-def concat(x: Sequence[Tensor], dim: int, name: str = "concat") -> Any:
-    """Tensors one after another along an axis."""
-    return wrap_nested(OPERATORS["concat"](list(map(unwrap, x)), dim), name)
-
-
-def chunk(x: Tensor, chunks: int, dim: int = 0, name: str = "chunk") -> Any:
-    """As many equal parts along an axis."""
-    return wrap_nested(OPERATORS["split"](unwrap(x), chunks, dim), name)
+ones, zeros = _alike("ones", "ones"), _alike("zeros", "zeros")
 
 
 def gelu(x: Tensor, approximate: str | None = None, name: str = "gelu") -> Any:
@@ -103,11 +96,6 @@ def layer_norm(
     return wrap_nested(OPERATORS["nn.layer_norm"](unwrap(x), unwrap(gamma), unwrap(beta), axes=axes, epsilon=eps), name)
 
 
-def rms_norm(x: Tensor, weight: Tensor, axes: Any, epsilon: float = 1e-5, name: str = "rms_norm") -> Any:
-    """Divided by the root of the mean of squares."""
-    return wrap_nested(OPERATORS["nn.rms_norm"](unwrap(x), unwrap(weight), axes=axes, epsilon=epsilon), name)
-
-
 def group_norm(
     x: Tensor,
     num_groups: int,
@@ -135,33 +123,12 @@ def full(shape: Sequence[Any], fill_value: Any, dtype: str = "float32", name: st
     return wrap_nested(OPERATORS["full"](list(shape), value, dtype), name)
 
 
-def zeros(shape: Sequence[Any], dtype: str = "float32", name: str = "zeros") -> Any:
-    return wrap_nested(OPERATORS["zeros"](list(shape), dtype), name)
-
-
-def ones(shape: Sequence[Any], dtype: str = "float32", name: str = "ones") -> Any:
-    return wrap_nested(OPERATORS["ones"](list(shape), dtype), name)
-
-
 def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float = 0, name: str = "pad") -> Any:
     """Elements around the tensor: (before, after) for each axis, the last one first."""
     widths = [0] * (2 * x.ndim)
     for at in range(len(pad) // 2):
         widths[2 * (x.ndim - 1 - at) : 2 * (x.ndim - at)] = pad[2 * at : 2 * at + 2]
     return wrap_nested(OPERATORS["nn.pad"](unwrap(x), pad_width=widths, pad_value=value, pad_mode=mode), name)
-
-
-def topk(
-    data: Tensor,
-    k: int = 1,
-    axis: int = -1,
-    ret_type: str = "both",
-    largest: bool = True,
-    dtype: str = "int32",
-    name: str = "topk",
-) -> Any:
-    """The k greatest elements along an axis."""
-    return wrap_nested(OPERATORS["topk"](unwrap(data), k, axis, ret_type, largest, dtype), name)
 
 
 def scaled_dot_product_attention(
