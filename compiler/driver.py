@@ -50,6 +50,7 @@ from .passes.text_entries import entries_of
 from .targets.choice import backend_of
 
 OPT_LEVEL = 2
+_TOLERANCE = 0.01  # of precision="auto"
 
 
 @contextlib.contextmanager
@@ -75,7 +76,7 @@ def compile(
     target: Any = None,
     opt_level: int = OPT_LEVEL,
     precision: str | Mapping[str, str] | None = None,
-    tolerance: float = 1e-2,
+    tolerance: float | None = None,
     samples: Any = None,
     print_after: Iterable[str] = (),
     progress: bool = True,
@@ -111,7 +112,7 @@ def compile(
                   others, constant matrices are rounded, and kept in half the bytes. The names of primitives say which are narrow.
                   {"node": "bfloat16"}: those of these nodes of the model. "auto": as much bfloat16 as `tolerance` allows, by
                   running the model; `executable.stats` shows what was chosen
-    tolerance     of "auto": the largest error, as a share of the largest element of each output
+    tolerance     of "auto": the largest error, as a share of the largest element of each output; by default 0.01
     samples       of "auto": arrays by the names of inputs, or a list of such, the last third of which is kept for a check; by
                   default three from seeds
     print_after   names of passes; the module behind each is printed, large constants left out
@@ -135,10 +136,16 @@ def compile(
     """
     others = dict(locals())
     if precision == AUTO:
-        del others["model"], others["precision"], others["tolerance"], others["samples"]
+        for name in ("model", "precision", "tolerance", "samples", "max_seconds", "max_memory"):
+            del others[name]
         search = importlib.import_module(formats.precision_search)
-        found: Executable = search.compiled(compile, model, others, tolerance, samples)
+        with bounds.bounded(max_seconds, max_memory):  # all of it, and not each program that is tried
+            found: Executable = search.compiled(
+                compile, model, others, _TOLERANCE if tolerance is None else tolerance, samples
+            )
         return found
+    if tolerance is not None or samples is not None:
+        raise CompileError(f"tolerance and samples are of precision='{AUTO}'; got precision={precision!r}")
     weights = Weights() if named_weights else None
     with (
         naming("compiling"),

@@ -258,6 +258,23 @@ def test_a_tolerance_that_is_none(tolerance: Any):
         compiled(perceptron(), "auto", WITH, tolerance=tolerance)
 
 
+@pytest.mark.parametrize("option", [{"tolerance": 0.01}, {"samples": {"x": np.zeros((2, 37), "f")}}])
+def test_what_is_of_the_search_alone(option: dict):
+    with pytest.raises(CompileError, match=r"tolerance and samples are of precision='auto'; got precision='bfloat16'"):
+        compiled(perceptron(), "bfloat16", WITH, **option)
+
+
+def test_a_bound_is_one_of_the_whole_search(monkeypatch: pytest.MonkeyPatch):
+    """Of three programs that take a third of it each, and a little."""
+    from treadle.compiler import bounds
+
+    clock = iter(range(10_000))
+    monkeypatch.setattr(bounds.time, "monotonic", lambda: 0.01 * next(clock))
+    with pytest.raises(CompileError, match="max_seconds"):
+        compiled(perceptron(), "auto", WITH, max_seconds=2.0)
+    compiled(perceptron(), None, WITH, max_seconds=2.0)
+
+
 def test_samples_that_do_not_fit():
     with pytest.raises(ArgumentError, match="there is no 'y'; main takes x"):
         compiled(perceptron(), "auto", WITH, samples={"y": np.zeros((2, 37), "f")})

@@ -105,7 +105,7 @@ class Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.machinery.ModuleSpec(name, self, is_package=True) if known else None
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
-        return MissingModule("tvm" + spec.name.removeprefix(_PACKAGE))
+        return MissingModule(spec.name.replace(_PACKAGE, "tvm", 1))
 
     def exec_module(self, module: types.ModuleType) -> None:
         pass
