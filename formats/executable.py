@@ -222,13 +222,19 @@ class Executable(Suggesting):
         return copy
 
     def with_native_of(self, other: Executable) -> Executable:
-        """This executable with another one's native code, trusted as that is."""
+        """This executable with another one's native code, trusted as that is. Raises ArgumentError for anything else."""
+        if not isinstance(other, Executable):
+            raise ArgumentError(f"with_native_of: expected an Executable, got {told(other)}")
         copy = self._copy()
         copy._native, copy._trust_native = other._native, other._trust_native
         return copy
 
     def with_metadata(self, metadata: Mapping[str, str]) -> Executable:
-        """This executable with these entries of its metadata added, or replaced."""
+        """This executable with these entries of its metadata added, or replaced. Raises ArgumentError for anything but texts."""
+        if not isinstance(metadata, Mapping) or not all(
+            isinstance(each, str) for pair in metadata.items() for each in pair
+        ):
+            raise ArgumentError(f"with_metadata: expected a mapping of texts to texts, got {told(metadata)}")
         copy = self._copy()
         copy._program = replace(self.program, metadata={**self.program.metadata, **metadata})
         return copy

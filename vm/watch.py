@@ -109,7 +109,7 @@ class _Watch:
             for end in pipe:
                 os.set_blocking(end, False)
             Thread(target=self._run, args=(pipe[0],), name="treadle-watch", daemon=True).start()
-        except (OSError, RuntimeError):
+        except BaseException:  # no memory among them
             for end in pipe:
                 os.close(end)
             raise

@@ -14,7 +14,7 @@ from ..files.relax_program import Operand, RelaxProgram
 from ..modules.containers import ShapeTuple
 from . import expr
 from .exec_builder import ExecBuilder
-from .expr import OPERATORS, Call, Function, GlobalVar, Op, Var, bindings_of, free_vars, walk
+from .expr import OPERATOR_CALLS, Call, Function, GlobalVar, Op, Var, bindings_of, free_vars, walk
 from .module import IRModule
 from .struct_info import (
     Condition,
@@ -357,7 +357,7 @@ class _Generation:
             return self.builtin("call_tir_dyn", self.operand(args[0]), *self.fields(args[1]))
         if name == "relax.builtin.alloc_tensor":
             return self.allocated(args[0], args[1].value)
-        if OPERATORS[name.removeprefix("relax.")].body is None:
+        if OPERATOR_CALLS[name.removeprefix("relax.")].body is None:
             raise CompileError(f"{self.name}: {name} is not an operator of the Relax machine")
         return self.kernel(value)
 

@@ -1,6 +1,6 @@
 """Relax's expressions, bindings and functions: plain objects, as TVM's users build, walk and print them.
 
-An expression's struct info is what is known of its value. That of a call follows from its operator (`OPERATORS`, which `op/`
+An expression's struct info is what is known of its value. That of a call follows from its operator (`OPERATOR_CALLS`, which `op/`
 fills), or from the struct info of the function that it calls.
 """
 
@@ -52,12 +52,12 @@ __all__ = [
     *("TupleGetItem", "Var", "VarBinding", "const", "get_shape_of"),
 ]
 
-OPERATORS: dict[str, Any] = {}  # by the name without "relax.", as "nn.softmax"
+OPERATOR_CALLS: dict[str, Any] = {}  # by the name without "relax.", as "nn.softmax"
 
 
 def _method(name: str, swapped: bool = False) -> Callable[..., Any]:
     def method(self: Expr, other: Any) -> Any:
-        return OPERATORS[name](*((other, self) if swapped else (self, other)))
+        return OPERATOR_CALLS[name](*((other, self) if swapped else (self, other)))
 
     return method
 
@@ -77,10 +77,10 @@ class Expr(Node):
     __lt__, __le__, __gt__, __ge__ = map(_method, ("less", "less_equal", "greater", "greater_equal"))
 
     def __neg__(self) -> Any:
-        return OPERATORS["negative"](self)
+        return OPERATOR_CALLS["negative"](self)
 
     def astype(self, dtype: str) -> Any:
-        return OPERATORS["astype"](self, dtype)
+        return OPERATOR_CALLS["astype"](self, dtype)
 
     def __call__(self, *args: Any, attrs: Any = None) -> Call:
         return Call(self, args, attrs)
@@ -306,7 +306,7 @@ class Call(Expr):
 
     def _deduced(self) -> StructInfo:
         if isinstance(self.op, Op):
-            return OPERATORS[self.op.name.removeprefix("relax.")].deduce(self)
+            return OPERATOR_CALLS[self.op.name.removeprefix("relax.")].deduce(self)
         if self.sinfo_args:
             return self.sinfo_args[0] if len(self.sinfo_args) == 1 else TupleStructInfo(self.sinfo_args)
         info = getattr(self.op, "struct_info", None)

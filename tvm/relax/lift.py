@@ -15,7 +15,7 @@ from ...compiler.ir.infer import infer_types
 from ...formats.messages.errors import TreadleError
 from ...formats.types import FunctionType, TensorType
 from . import expr
-from .expr import OPERATORS, Call, Function, GlobalVar, Op, SeqExpr, Var
+from .expr import OPERATOR_CALLS, Call, Function, GlobalVar, Op, SeqExpr, Var
 from .op.calls import LOOP, UNTOLD
 from .op.tensors import BINARY, OTHER_WORDS, REDUCTIONS, UNARY
 from .packed import DPS, PACKED, registered_name
@@ -145,7 +145,7 @@ class _Lifting:
                 rank = len(getattr(value.args[0].type, "shape", "")) if value.args else 0  # type: ignore[union-attr]
                 name = name.format(rank - 2)
                 args, attrs = form(self.atoms(value.args), dict(value.attributes))
-                call = OPERATORS[name](*args, **attrs)
+                call = OPERATOR_CALLS[name](*args, **attrs)
                 if self.is_same(call, value):
                     return call
             except (TreadleError, TypeError, ValueError, KeyError, NotImplementedError):
@@ -160,7 +160,7 @@ class _Lifting:
             atom = operands[id(each)]
             return Expression(atom=atom, type=atom.type)  # type: ignore[union-attr]
 
-        block = normalize(OPERATORS[call.op.name.removeprefix("relax.")].lowered(call, operand))
+        block = normalize(OPERATOR_CALLS[call.op.name.removeprefix("relax.")].lowered(call, operand))
         if len(block.bindings) != 1 or not isinstance(block.bindings[0].value, ir.OperatorCall):
             return False
         found = block.bindings[0].value
@@ -174,7 +174,7 @@ class _Lifting:
         result: Any = struct_info_of(self.module.imports[value.name].result)
         if manner == DPS:
             infos = list(result) if hasattr(result, "fields") else [result]
-            return OPERATORS["call_dps_packed"](name, self.atoms(value.args), infos)
+            return OPERATOR_CALLS["call_dps_packed"](name, self.atoms(value.args), infos)
         if manner != PACKED:
             return Call(Op(f"relax.{UNTOLD}import"), self.atoms(value.args))
         return Call(expr.ExternFunc(name), self.atoms(value.args), None, [result])

@@ -18,7 +18,7 @@ from ...formats.messages.errors import CompileError
 from ...formats.types import UNKNOWN, FunctionType, TensorType, TupleType, Type
 from ..relay.op.table import naming_dims
 from . import expr
-from .expr import OPERATORS, Call, Constant, Function, GlobalVar, Op, SeqExpr, Var, bindings_of
+from .expr import OPERATOR_CALLS, Call, Constant, Function, GlobalVar, Op, SeqExpr, Var, bindings_of
 from .op.calls import Treadles
 from .packed import DPS, PACKED
 from .struct_info import FuncStructInfo, TensorStructInfo, TupleStructInfo, known_type
@@ -177,7 +177,7 @@ class _Lowering:
             return self.packed(DPS, value.args[0], operands.fields, value, var)
         if op.name == "relax.treadle.loop":
             return self.loop(value, var)
-        row = OPERATORS[op.name.removeprefix("relax.")]
+        row = OPERATOR_CALLS[op.name.removeprefix("relax.")]
         if isinstance(row, Treadles):
             atoms = tuple(map(self.atom, value.args))
             name = row.__name__

@@ -13,7 +13,7 @@ from ...formats import dims
 from ...formats.messages.errors import CompileError
 from . import expr
 from .expr import (
-    OPERATORS,
+    OPERATOR_CALLS,
     Call,
     Constant,
     DataflowBlock,
@@ -183,7 +183,7 @@ class FoldConstant(Rewriter):
         return super().block(block)
 
     def value(self, value: Any) -> Any:
-        row = OPERATORS.get(value.op.name.removeprefix("relax.")) if _is_operator(value) else None
+        row = OPERATOR_CALLS.get(value.op.name.removeprefix("relax.")) if _is_operator(value) else None
         if not self.is_dataflow or row is None or row.body is None or not all(map(_is_constant, value.args)):
             return value
         result = Var("result", value.struct_info)

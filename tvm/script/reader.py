@@ -18,7 +18,9 @@ from typing import Any
 import numpy as np
 
 from ...formats import dims, strings
+from ...formats.constants import from_bytes
 from ...formats.dtypes import DType
+from ...formats.types import TensorType
 from ..relax import expr
 from ..relax.block_builder import check_dataflow
 from ..relax.expr import Call, ExternFunc, Function, GlobalVar, Var
@@ -534,8 +536,8 @@ def _may_be(info: Any, own: Any) -> bool:
 
 
 def _tensor(data: Mapping[str, Any]) -> np.ndarray:
-    """A tensor of the metadata. Raises ValueError, KeyError where it is none."""
+    """A tensor of the metadata. Raises FormatError, ValueError, KeyError where it is none."""
     dtype, shape = DType.of(data["dtype"]), tuple(data["shape"])
     if "texts" in data:
         return strings.to_numbers(np.array([str(each) for each in data["texts"]], object)).reshape(shape)
-    return np.frombuffer(base64.b64decode(data["data"]), dtype.numpy).reshape(shape)
+    return from_bytes(TensorType(dtype, shape), base64.b64decode(data["data"]))

@@ -114,7 +114,7 @@ class File:
             raise RefusedError(f"ONNX has {what} from opset {opset} on: to_onnx(…, opset={opset}) or higher")
 
 
-@functools.cache
+@functools.lru_cache(4096)
 def _version(operator: str, domain: str, attributes: frozenset[str], types: tuple[str, ...]) -> tuple[int, int, str]:
     """The first version of an operator's set that has it so, the newest of the set, and what that version is needed for."""
     schemas = _schemas()

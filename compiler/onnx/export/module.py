@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 from .... import formats
 from ....formats import dims
+from ....formats.container import save
 from ....formats.dtypes import DType
 from ....formats.executable import Executable
 from ....formats.host_values import form_of
@@ -120,6 +121,8 @@ def to_onnx(
         raise CompileError(
             f"to_onnx of {told(model)}: an executable holds kernels of a CPU; give the function, module or model behind it"
         )
+    if not (path is None or isinstance(path, (str, os.PathLike))):
+        raise CompileError(f"to_onnx: path={told(path)}: expected the path of a file to write, or None")
     module, name = module_of(model, entry)
     made = exported(module, name, opset)
     if path is not None:
@@ -156,12 +159,12 @@ def write(model: onnx.ModelProto, path: str | os.PathLike) -> None:
     import onnx
 
     beside = Path(f"{os.fspath(path)}.data")
+    if not _is_large(model):
+        save(path, [model.SerializeToString()])
+        return
     try:
-        if _is_large(model):
-            beside.unlink(missing_ok=True)  # onnx appends
-            onnx.save_model(model, path, save_as_external_data=True, location=beside.name)
-        else:
-            onnx.save_model(model, path)
+        beside.unlink(missing_ok=True)  # onnx appends
+        onnx.save_model(model, path, save_as_external_data=True, location=beside.name)
     except OSError as error:
         raise FileError.of(error, f"{os.fspath(path)} cannot be written") from None
 

@@ -360,5 +360,6 @@ def bare_errors(seed, count):
     return found
 
 
-def test_misuses_at_random_give_errors_of_treadles_only():
+def test_misuses_at_random_give_errors_of_treadles_only(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # some of what is given is taken for the name of a file to write
     assert bare_errors(seed=21, count=20_000) == []

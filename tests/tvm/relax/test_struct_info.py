@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from treadle.formats.messages.errors import CheckError
 from treadle.formats.types import TensorType
 from treadle.tvm import relax
-from treadle.tvm.relax.expr import OPERATORS
+from treadle.tvm.relax.expr import OPERATOR_CALLS
 
 
 def test_struct_infos_have_relaxs_attributes() -> None:
@@ -100,6 +100,6 @@ def test_a_sequence_is_a_tuple_of_tensors() -> None:
 
 def test_operators_say_what_they_take() -> None:
     """`nn.op` renames arguments by the signatures."""
-    made = {name: each for name, each in OPERATORS.items() if each.make is not None and name != "null_value"}
+    made = {name: each for name, each in OPERATOR_CALLS.items() if each.make is not None and name != "null_value"}
     assert "memory.alloc_tensor" in made
     assert [name for name, each in made.items() if not each.__signature__.parameters] == []

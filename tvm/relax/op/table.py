@@ -20,7 +20,7 @@ from ....formats.messages.errors import CompileError, InferenceError
 from ....formats.types import UNKNOWN, TensorType, TupleType
 from ...relay.op.table import SIZE, naming_dims
 from .. import expr
-from ..expr import OPERATORS, Call, Expr, Op, as_expr
+from ..expr import OPERATOR_CALLS, Call, Expr, Op, as_expr
 from ..struct_info import (
     ObjectStructInfo,
     ShapeExpr,
@@ -55,7 +55,7 @@ class Operator:
         free.sort(key=lambda each: each.default is not inspect.Parameter.empty)
         self.__signature__ = inspect.signature(self.make) if self.make else inspect.Signature(free)
         self.__name__ = self.name.rpartition(".")[2]
-        OPERATORS[self.name] = self
+        OPERATOR_CALLS[self.name] = self
 
     @property
     def op(self) -> Op:
@@ -208,8 +208,8 @@ def _operand(value: Any, lower: Callable[[Expr], Expression]) -> Any:
 def namespace(prefix: str = "") -> SimpleNamespace:
     """The operators whose names begin with `prefix`, and a dot, as attributes."""
     begin = f"{prefix}." if prefix else ""
-    names = (name.removeprefix(begin) for name in OPERATORS if name.startswith(begin))
-    return SimpleNamespace(**{name: OPERATORS[begin + name] for name in names if "." not in name})
+    names = (name.removeprefix(begin) for name in OPERATOR_CALLS if name.startswith(begin))
+    return SimpleNamespace(**{name: OPERATOR_CALLS[begin + name] for name in names if "." not in name})
 
 
 def numbers_of(value: Any) -> Any:

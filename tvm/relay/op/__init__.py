@@ -1,7 +1,7 @@
 """`relay.op`: the operators. One table (`table.py`); each module registers a family."""
 
 from ..._lazy import lazy
-from . import algorithm, annotation, image, nn, random, reduce, references, sparse, tensor, transform, vision  # noqa: F401
+from . import algorithm, annotation, contrib, image, nn, random, reduce, references, sparse, tensor, transform, vision  # noqa: F401
 from . import table as op  # noqa: F401
 from .absent import OP, RELAY
 from .algorithm import argsort, searchsorted, sort, topk  # noqa: F401

@@ -11,7 +11,7 @@ from .....formats.messages.errors import CheckError
 from ....runtime.ndarray import NDArray, array
 from ... import expr
 from ...block_builder import BlockBuilder
-from ...expr import OPERATORS, Var
+from ...expr import OPERATOR_CALLS, Var
 from ...module import IRModule
 from ...struct_info import ObjectStructInfo, ShapeStructInfo, TensorStructInfo, TupleStructInfo
 from . import spec
@@ -52,7 +52,7 @@ def wrap_nested(value: Any, name: str) -> Any:
 def _method(name: str, swapped: bool = False) -> Callable[..., Any]:
     def method(self: Tensor, other: Any) -> Any:
         pair = (other, self) if swapped else (self, other)
-        return wrap_nested(OPERATORS[name](*(_operand(each, self) for each in pair)), name)
+        return wrap_nested(OPERATOR_CALLS[name](*(_operand(each, self) for each in pair)), name)
 
     return method
 
@@ -95,15 +95,15 @@ class Tensor:
     __lt__, __le__, __gt__, __ge__ = map(_method, ("less", "less_equal", "greater", "greater_equal"))
 
     def astype(self, dtype: str) -> Any:
-        return wrap_nested(OPERATORS["astype"](self._expr, dtype), "astype")
+        return wrap_nested(OPERATOR_CALLS["astype"](self._expr, dtype), "astype")
 
     def reshape(self, *shape: Any) -> Any:
         sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], (list, tuple)) else shape
-        return wrap_nested(OPERATORS["reshape"](self._expr, list(sizes)), "reshape")
+        return wrap_nested(OPERATOR_CALLS["reshape"](self._expr, list(sizes)), "reshape")
 
     def permute_dims(self, *axes: Any) -> Any:
         order = axes[0] if len(axes) == 1 and isinstance(axes[0], (list, tuple)) else axes or None
-        return wrap_nested(OPERATORS["permute_dims"](self._expr, order), "permute_dims")
+        return wrap_nested(OPERATOR_CALLS["permute_dims"](self._expr, order), "permute_dims")
 
 
 class Parameter(Tensor):
@@ -172,7 +172,7 @@ class IOEffect(Effect):
     """That of what is seen outside, as printing is."""
 
     def emit_init(self, name_hint: str, builder: BlockBuilder) -> list[Any]:
-        return [builder.emit(OPERATORS["null_value"](), f"{name_hint}_io")]
+        return [builder.emit(OPERATOR_CALLS["null_value"](), f"{name_hint}_io")]
 
     def create(self, name_hint: str) -> list[Var]:
         return super().create(f"{name_hint}_io")

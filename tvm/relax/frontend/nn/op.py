@@ -8,7 +8,7 @@ from typing import Any
 
 from ... import expr
 from ...block_builder import BlockBuilder
-from ...expr import OPERATORS
+from ...expr import OPERATOR_CALLS
 from .core import Tensor, get_default_dtype, unwrap, wrap_nested
 
 # function → Relax's operator; its arguments are the operator's, and `name` the variable's name
@@ -31,7 +31,9 @@ _WORDS = {"dim": "axis", "a": "x1", "b": "x2", "diagonal": "k", "chunks": "indic
 def _alike(function: str, operator: str) -> Callable[..., Any]:
     def call(*args: Any, name: str | None = None, **options: Any) -> Any:
         renamed = {_word(key, operator): _plain(value) for key, value in options.items()}
-        return wrap_nested(OPERATORS[operator](*map(_plain, args), **renamed), name or _NAMES.get(function, function))
+        return wrap_nested(
+            OPERATOR_CALLS[operator](*map(_plain, args), **renamed), name or _NAMES.get(function, function)
+        )
 
     call.__name__ = function
     call.__doc__ = f"`relax.op.{operator}`."
@@ -39,7 +41,7 @@ def _alike(function: str, operator: str) -> Callable[..., Any]:
 
 
 def _word(key: str, operator: str) -> str:
-    known = OPERATORS[operator].__signature__.parameters
+    known = OPERATOR_CALLS[operator].__signature__.parameters
     return key if key in known else {"x": next(iter(known))}.get(key, _WORDS.get(key, key))
 
 
@@ -54,7 +56,7 @@ ones, zeros = _alike("ones", "ones"), _alike("zeros", "zeros")
 
 def gelu(x: Tensor, approximate: str | None = None, name: str = "gelu") -> Any:
     """`relax.op.nn.gelu`, or `gelu_tanh`."""
-    return wrap_nested(OPERATORS["nn.gelu_tanh" if approximate == "tanh" else "nn.gelu"](unwrap(x)), name)
+    return wrap_nested(OPERATOR_CALLS["nn.gelu_tanh" if approximate == "tanh" else "nn.gelu"](unwrap(x)), name)
 
 
 def _convolution(name: str, count: int) -> Callable[..., Any]:
@@ -71,9 +73,9 @@ def _convolution(name: str, count: int) -> Callable[..., Any]:
     ) -> Any:
         """A convolution, and a bias for each channel."""
         options = {"strides": stride, "padding": padding, "dilation": dilation, "groups": groups, **more}
-        made = OPERATORS[f"nn.{function}"](unwrap(x), unwrap(weight), **options)
+        made = OPERATOR_CALLS[f"nn.{function}"](unwrap(x), unwrap(weight), **options)
         if bias is not None:
-            made = OPERATORS["add"](made, OPERATORS["reshape"](unwrap(bias), [1, -1, *[1] * count]))
+            made = OPERATOR_CALLS["add"](made, OPERATOR_CALLS["reshape"](unwrap(bias), [1, -1, *[1] * count]))
         return wrap_nested(made, name)
 
     function = name
@@ -93,7 +95,9 @@ def layer_norm(
     gamma = weight if weight is not None else ones(sizes, x.dtype)
     beta = bias if bias is not None else zeros(sizes, x.dtype)
     axes = list(range(-len(sizes), 0))
-    return wrap_nested(OPERATORS["nn.layer_norm"](unwrap(x), unwrap(gamma), unwrap(beta), axes=axes, epsilon=eps), name)
+    return wrap_nested(
+        OPERATOR_CALLS["nn.layer_norm"](unwrap(x), unwrap(gamma), unwrap(beta), axes=axes, epsilon=eps), name
+    )
 
 
 def group_norm(
@@ -111,7 +115,7 @@ def group_norm(
     gamma = weight if weight is not None else ones([channels], x.dtype)
     beta = bias if bias is not None else zeros([channels], x.dtype)
     own = list(axes) if axes is not None else list(range(2, x.ndim))
-    made = OPERATORS["nn.group_norm"](
+    made = OPERATOR_CALLS["nn.group_norm"](
         *map(unwrap, (x, gamma, beta)), num_groups=num_groups, channel_axis=channel_axis, axes=own, epsilon=eps
     )
     return wrap_nested(made, name)
@@ -120,7 +124,7 @@ def group_norm(
 def full(shape: Sequence[Any], fill_value: Any, dtype: str = "float32", name: str = "full") -> Any:
     """A tensor of one number."""
     value = expr.const(fill_value, dtype) if isinstance(fill_value, (int, float)) else unwrap(fill_value)
-    return wrap_nested(OPERATORS["full"](list(shape), value, dtype), name)
+    return wrap_nested(OPERATOR_CALLS["full"](list(shape), value, dtype), name)
 
 
 def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float = 0, name: str = "pad") -> Any:
@@ -128,7 +132,7 @@ def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float = 0,
     widths = [0] * (2 * x.ndim)
     for at in range(len(pad) // 2):
         widths[2 * (x.ndim - 1 - at) : 2 * (x.ndim - at)] = pad[2 * at : 2 * at + 2]
-    return wrap_nested(OPERATORS["nn.pad"](unwrap(x), pad_width=widths, pad_value=value, pad_mode=mode), name)
+    return wrap_nested(OPERATOR_CALLS["nn.pad"](unwrap(x), pad_width=widths, pad_value=value, pad_mode=mode), name)
 
 
 def scaled_dot_product_attention(
@@ -143,7 +147,7 @@ def scaled_dot_product_attention(
     """Attention of tensors of (batch, length, heads, depth)."""
     operands = [unwrap(each) for each in (query, key, value, attn_mask) if each is not None]
     mask = "TopLeft" if is_causal else None
-    return wrap_nested(OPERATORS["nn.attention"](*operands, causal_mask=mask, scale=scale), name)
+    return wrap_nested(OPERATOR_CALLS["nn.attention"](*operands, causal_mask=mask, scale=scale), name)
 
 
 def get_timestep_embedding(
@@ -156,7 +160,7 @@ def get_timestep_embedding(
     name: str = "get_timestep_embedding",
 ) -> Any:
     """Sines and cosines of the steps (Denoising Diffusion Probabilistic Models)."""
-    of, half = OPERATORS, embedding_dim // 2
+    of, half = OPERATOR_CALLS, embedding_dim // 2
     steps = of["astype"](unwrap(x), "float32")
     exponent = expr.const(-math.log(max_period), "float32") * of["arange"](0, half, 1, dtype="float32")
     angles = of["exp"](exponent / expr.const(half - downscale_freq_shift, "float32"))
