@@ -3,9 +3,9 @@
 from ...._lazy import lazy
 
 _NAMES = {
-    ".core": "Effect Module ModuleDict ModuleList Object Parameter Tensor",
+    ".core": "Effect IOEffect Module ModuleDict ModuleList Object Parameter Tensor",
     ".modules": """
-        Attention Conv1D Conv2D Conv3D ConvTranspose1D Embedding GELU GroupNorm IOEffect Identity KVCache LayerNorm Linear
+        Attention Conv1D Conv2D Conv3D ConvTranspose1D Embedding GELU GroupNorm Identity KVCache LayerNorm Linear
         RMSNorm ReLU SiLU TimestepEmbedding Timesteps
     """,
     ".op": """

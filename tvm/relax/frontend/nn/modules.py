@@ -13,7 +13,7 @@ from . import op
 from .core import Effect, Module, ModuleList, Parameter, Tensor, get_default_dtype
 
 __all__ = [
-    *("Attention", "Conv1D", "Conv2D", "Conv3D", "ConvTranspose1D", "Embedding", "GELU", "GroupNorm", "IOEffect"),
+    *("Attention", "Conv1D", "Conv2D", "Conv3D", "ConvTranspose1D", "Embedding", "GELU", "GroupNorm"),
     *("Identity", "KVCache", "LayerNorm", "Linear", "Module", "ModuleList", "RMSNorm", "ReLU", "SiLU"),
     *("TimestepEmbedding", "Timesteps"),
 ]
