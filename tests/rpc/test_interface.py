@@ -92,6 +92,7 @@ METHODS: dict[str, Callable[[Any], Any]] = {
     "invoke_stateful": lambda m: (m.set_input("main", X), m.invoke_stateful("main"), m.get_outputs()),
     "load_constants": lambda m: m.load_constants({}),
     "load_deltas": lambda m: then(m, m.load_deltas({"w": W}, 0.5)),
+    "converting": lambda m: m.converting("main", lambda args: args)(X),
     "load_params": lambda m: then(m, m.load_params(OTHER)),
     "profile": lambda m: [row.primitive for row in m.profile("main", X)],
     "profile_call": lambda m: [row.calls for row in m.profile_call("main", [X], max_seconds=20)],

@@ -37,6 +37,7 @@ from ..files.graph_json import COPY, NOP, Graph, parse_graph
 from ..modules.module import Module
 from ..runtime.arguments import integers_as
 from .graph_weights import GraphWeights
+from .names import own_names
 from .program import GraphProgram, Step, make_program
 
 Function = Callable[..., Any]
@@ -89,7 +90,8 @@ class GraphExecutor(InProcess, Module):
         self._check_devices()
         primitives = () if executable is None else executable.program.primitives
         names = {node.function for node in self.graph.nodes if node.function not in (None, NOP, COPY)}
-        self._python = self._find_python(names - {primitive.name for primitive in primitives}, find)
+        own = own_names(primitives)
+        self._python = self._find_python(names - own.keys() - set(own.values()), find)
         self._plan = self._make_plan(primitives, self._python)
         self._machine = self._make_machine(self._plan.program, executable)
         self._tensor = tensor

@@ -235,7 +235,7 @@ class Module:
     ) -> Callable[..., BenchmarkResult]:
         """`time_evaluator`, as often as `repeats` says."""
         function = self.get_function(func_name, query_imports=True)
-        if not isinstance(dev, Device) or not dev.exist:
+        if not isinstance(dev, Device) or not (dev.exist or dev.session):  # a session is a server's
             raise ArgumentError(f"time_evaluator: expected a device that exists, got {dev!r}")
         before = registry.get_global_func(f_preproc) if f_preproc else None
         flushed = np.zeros(cache_flush_bytes, np.uint8)
