@@ -134,8 +134,8 @@ def compile(
 
     Raises CompileError (InferenceError, UnsupportedOperatorError, ModelError, CompileBudgetError).
     """
-    others = dict(locals())
     if precision == AUTO:
+        others = dict(locals())
         for name in ("model", "precision", "tolerance", "samples", "max_seconds", "max_memory"):
             del others[name]
         search = importlib.import_module(formats.precision_search)

@@ -20,6 +20,7 @@ from ..formats import limits
 from ..formats.executable import Executable
 from ..formats.messages.errors import ArgumentError
 from ..formats.program import AUTO, EXACT, PRECISION, PRECISION_REPORT
+from ..vm.machine import VirtualMachine
 from .subject import arguments
 from .tensors import error
 
@@ -63,12 +64,12 @@ class _Search:
         self._compile, self._model, self._options, self._tolerance = compile_, model, options, tolerance
         entry = options.get("entry") or "main"
         self._function = entry if isinstance(entry, str) else entry[0]
-        self._exact, _ = self._built(EXACT)
-        self._source, given = _samples(self._exact, self._function, samples)
-        kept = max(1, len(given) // 3) if len(given) > 1 else 0
-        self._seen = given[: len(given) - kept]
-        self._unseen = given[len(given) - kept :] if kept else self._seen
-        self._wanted: dict[int, list[Any]] = {}  # results of the exact program, by the sample's id
+        exact, _ = self._built(EXACT)
+        self._source, given = _samples(exact, self._function, samples)
+        machine = VirtualMachine(exact)
+        pairs = [(feeds, self._results(machine, feeds)) for feeds in given]
+        kept = max(1, len(pairs) // 3) if len(pairs) > 1 else 0
+        self._seen, self._unseen = pairs[: len(pairs) - kept], pairs[len(pairs) - kept :]
 
     def _built(self, precision: str | Mapping[str, str]) -> tuple[Executable, dict[str, int]]:
         """The program of that precision, and the work of the nodes that may be narrow."""
@@ -82,7 +83,8 @@ class _Search:
         if self._is_within(found):
             return self._told(executable, dict.fromkeys(work, found[0]), work, found)
         groups = _in_groups(work)
-        errors = [self._error(self._built(dict.fromkeys(group, NARROW))[0], self._seen) for group in groups]
+        alone = (VirtualMachine(self._built(dict.fromkeys(group, NARROW))[0]) for group in groups)
+        errors = [self._error(machine, self._seen) for machine in alone]
         order = sorted(
             range(len(groups)), key=lambda at: errors[at] ** 2 / (1 + sum(work[name] for name in groups[at]))
         )
@@ -109,26 +111,20 @@ class _Search:
         return executable, self._errors(executable)
 
     def _errors(self, executable: Executable) -> tuple[float, float]:
-        """On the samples of the search, and on the others."""
-        return self._error(executable, self._seen), self._error(executable, self._unseen)
+        """On the samples of the search, and on those that are kept for the check, of which there may be none."""
+        machine = VirtualMachine(executable)
+        return self._error(machine, self._seen), self._error(machine, self._unseen)
 
     def _is_within(self, errors: tuple[float, float]) -> bool:
         return errors[0] <= _HEADROOM * self._tolerance and errors[1] <= self._tolerance
 
-    def _error(self, executable: Executable, samples: Sequence[Feeds]) -> float:
+    def _error(self, machine: VirtualMachine, samples: Sequence[tuple[Feeds, list[np.ndarray]]]) -> float:
         """The largest of all outputs on all samples, as a share of an output's largest element."""
-        pairs = (zip(self._results(executable, feeds), self._right(feeds), strict=True) for feeds in samples)
+        pairs = (zip(self._results(machine, feeds), wanted, strict=True) for feeds, wanted in samples)
         return max((error(got, wanted) for each in pairs for got, wanted in each), default=0.0)
 
-    def _right(self, feeds: Feeds) -> list[np.ndarray]:
-        if id(feeds) not in self._wanted:
-            self._wanted[id(feeds)] = self._results(self._exact, feeds)
-        return self._wanted[id(feeds)]
-
-    def _results(self, executable: Executable, feeds: Feeds) -> list[np.ndarray]:
-        from ..vm.machine import VirtualMachine
-
-        return list(_tensors(VirtualMachine(executable)[self._function](*feeds.values())))
+    def _results(self, machine: VirtualMachine, feeds: Feeds) -> list[np.ndarray]:
+        return list(_tensors(machine[self._function](*feeds.values())))
 
     def _told(
         self, executable: Executable, nodes: Mapping[str, float], work: Mapping[str, int], errors: tuple[float, float]
@@ -137,7 +133,7 @@ class _Search:
             "tolerance": self._tolerance,
             "samples": self._source,
             "error": errors[0],
-            "unseen": errors[1] if self._unseen is not self._seen else None,
+            "unseen": errors[1] if self._unseen else None,
             "nodes": [
                 [name, NARROW if name in nodes else EXACT, count, nodes.get(name)] for name, count in work.items()
             ],

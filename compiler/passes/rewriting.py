@@ -78,7 +78,7 @@ class Emitter(Rewriter):
 
     def begin(self, binding: ir.Binding) -> None:
         """Starts emitting before this binding."""
-        self.new, self.origin = [], binding.origin
+        self.new, self.current, self.origin = [], binding, binding.origin
 
     def emit(self, operator: str, *args: ir.Atom, **attributes: Any) -> ir.Var:
         """The result of an operator."""

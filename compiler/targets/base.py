@@ -48,9 +48,8 @@ class Narrowing:
     def __init__(self, precision: str | Mapping[str, str] = EXACT) -> None:
         """A precision of `PRECISIONS` for all, or one for each node by its name; other nodes are float32."""
         self.precision = precision
-        self.met: dict[
-            str, int
-        ] = {}  # nodes that may be narrow → the operations of the plain algorithm, 0 if sizes are open
+        # nodes that may be narrow → the operations of the plain algorithm, 0 if sizes are open
+        self.met: dict[str, int] = {}
 
     @property
     def is_any(self) -> bool:
@@ -58,12 +57,12 @@ class Narrowing:
         values = [self.precision] if isinstance(self.precision, str) else self.precision.values()
         return any(each != EXACT for each in values)
 
-    def takes(self, binding: Binding, call: OperatorCall, result: TensorType) -> bool:
-        """Whether a binding's call, which could be computed in bfloat16, is."""
+    def takes(self, binding: Binding) -> bool:
+        """Whether the operator of a binding, which could be computed in bfloat16, is."""
         if not self.is_any:
             return False
         node = binding.origin or binding.var.name
-        self.met[node] = self.met.get(node, 0) + _operations(call, result)
+        self.met[node] = self.met.get(node, 0) + _operations(binding)
         precision = self.precision
         return (precision if isinstance(precision, str) else precision.get(node, EXACT)) != EXACT
 
@@ -81,13 +80,15 @@ class Narrowing:
         return [] if isinstance(self.precision, str) else [name for name in self.precision if name not in self.met]
 
 
-def _operations(call: OperatorCall, result: TensorType) -> int:
-    found = [getattr(arg, "type", None) for arg in call.args]
-    types = [type_ for type_ in (*found, result) if isinstance(type_, TensorType) and type_.is_static]
-    if len(types) <= len(found):
+def _operations(binding: Binding) -> int:
+    call = binding.value
+    assert isinstance(call, OperatorCall)
+    found = [*(getattr(arg, "type", None) for arg in call.args), binding.var.type]
+    types = [type_ for type_ in found if isinstance(type_, TensorType) and type_.is_static]
+    if len(types) < len(found):
         return 0
     operator = lookup(call.operator)
-    return work_of(operator, types[:-1], [result], operator.bind(call.attributes)).defined
+    return work_of(operator, types[:-1], types[-1:], operator.bind(call.attributes)).defined
 
 
 class Backend(ABC):

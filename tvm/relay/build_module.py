@@ -138,8 +138,10 @@ def build(
 
 
 def _has_foreign_functions(module: IRModule) -> bool:
-    """Whether a function is another compiler's, whose library has its constants."""
-    parts = (part for function in module.functions.values() for part in postorder(function))
+    """Whether a function is another compiler's, whose library has its constants. What a frontend has read, no pass has handed
+    over: it is not made Relay's to look."""
+    own = (each for each in module._functions.values() if isinstance(each, Function) and each.source is None)
+    parts = (part for function in own for part in postorder(function))
     return any(isinstance(part, Function) and "Compiler" in (part.attrs or {}) for part in parts)
 
 

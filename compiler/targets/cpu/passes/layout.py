@@ -83,7 +83,6 @@ class _Walk(Blocker):
             return (binding,)
         self.calls[binding.var] = call
         self.begin(binding)
-        self.current = binding
         if not isinstance(type_, TensorType):
             layout_channels.split(self, binding.var, call)
             return (*self.new, binding)

@@ -32,7 +32,6 @@ class Blocker(Emitter):
     def __init__(self, module: ir.Module, registers: int, narrowing: Narrowing) -> None:
         super().__init__(module)
         self.registers, self.narrowing = registers, narrowing
-        self.current: ir.Binding
         self.blocked: dict[ir.Var, ir.Var] = {}
         self.calls: dict[ir.Var, ir.OperatorCall] = {}  # calls by their result variables
         self.splits: dict[ir.Atom, ir.Var] = {}  # tuples of parts of images, to those of their blocked parts

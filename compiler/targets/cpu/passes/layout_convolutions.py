@@ -83,7 +83,7 @@ def convolution(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> i
     if not it.begins_in_blocks:
         return _of_groups_apart(blocker, it, tiles)
     if tiles is None:
-        is_narrow = isinstance(it.weight, ir.Constant) and blocker.narrowing.takes(blocker.current, call, type_)
+        is_narrow = isinstance(it.weight, ir.Constant) and blocker.narrowing.takes(blocker.current)
         return (_of_bfloat16 if is_narrow else _blocked)(blocker, it)
     return _winograd(blocker, it, tiles, blocker.as_blocked(it.x), it.weight, _biases(blocker, it))
 

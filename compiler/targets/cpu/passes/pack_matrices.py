@@ -81,7 +81,7 @@ class _Packer(Emitter):
 
     def _takes(self, binding: ir.Binding, call: ir.OperatorCall) -> bool:
         is_possible = call.operator == "matmul" or self.options.multiplies
-        return is_possible and self.options.narrowing.takes(binding, call, tensor_type(binding.var))
+        return is_possible and self.options.narrowing.takes(binding)
 
     def _is_one_column(self, a: ir.Atom, b: ir.Atom) -> bool:
         """Whether b is a vector or has one column, and a's rows are contiguous and long."""
