@@ -143,6 +143,12 @@ def test_kernels_of_this_cpu_are_those_of_the_emulator():
     x = GENERATOR.standard_normal((3, 37)).astype("f")
     here, there = (run(compiled(perceptron(), "bfloat16", target), x) for target in (None, treadle.emulated()))
     assert here.tobytes() == there.tobytes()
+    operands = [treadle.var(name, (2, size, 8)) for name, size in (("query", 13), ("key", 37), ("value", 37))]
+    module = treadle.Module(main=treadle.function(operands, op.attention(*operands)))
+    arrays = [GENERATOR.standard_normal(each.type.shape).astype("f") for each in operands]
+    machines = [treadle.VirtualMachine(compiled(module, "bfloat16", each)) for each in (None, treadle.emulated())]
+    here, there = (machine["main"](*arrays).numpy() for machine in machines)
+    assert here.tobytes() == there.tobytes()
 
 
 @pytest.mark.parametrize("given", ["bfloat", "int4", 16, ""])

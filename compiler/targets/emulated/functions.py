@@ -10,6 +10,7 @@ from functools import partial
 
 import numpy as np
 
+from ....formats.dtypes import DType
 from . import emitted
 from .memory import Fault
 from .vectors import (
@@ -207,6 +208,18 @@ def _summed(*vectors: Vector) -> Vector:
     return Vector(_horizontal_sums(*(each.defined("a sum of lanes") for each in vectors)))
 
 
+def _rounded_words(a: Vector, b: Vector, axis: int) -> Vector:
+    """The lanes of both as bfloat16, two to a word: neighbours (`axis` 1), or the same lanes of both (0)."""
+    numbers = np.stack([a.array, b.array])
+    numbers = np.where(np.abs(numbers) < np.float32(2.0**-126), np.copysign(np.float32(0), numbers), numbers)
+    lost = np.stack(
+        [np.zeros(len(each.array), np.bool_) if each.undefined is None else each.undefined for each in (a, b)]
+    )
+    halves, lost = (each.reshape(-1, 2) if axis else each.T for each in (numbers.astype(DType.bfloat16.numpy), lost))
+    of_words = lost.any(1)
+    return Vector(np.ascontiguousarray(halves).view(np.int32)[:, 0], of_words if of_words.any() else None)
+
+
 def _looked_up(a: Vector, b: Vector, places: Vector) -> Vector:
     at = places.defined("which lane is looked up")
     return _moved(lambda *each: np.concatenate(each)[at % (2 * len(at))], a, b)
@@ -240,4 +253,6 @@ FUNCTIONS: dict[str, Function] = {
     "select": _selected,
     "horizontal_sums": _summed,
     "looked_up": _looked_up,
+    "bfloat16_pairs": partial(_rounded_words, axis=1),
+    "bfloat16_words": partial(_rounded_words, axis=0),
 }

@@ -472,7 +472,7 @@ class _BFloat(ir.Type):
         return "bfloat"
 
 
-_BFLOAT = _BFloat()  # what an intrinsic takes; elements are `Narrow`
+BFLOAT = _BFloat()  # what an intrinsic takes; elements are `Narrow`
 
 
 def _dot_bfloat16_instruction(bits: int) -> Callable[[Lanes, Lanes, Lanes], Lanes]:
@@ -482,7 +482,7 @@ def _dot_bfloat16_instruction(bits: int) -> Callable[[Lanes, Lanes, Lanes], Lane
         name = f"x86.avx512bf16.dpbf16ps.{bits}"
 
         def emit(sums: Lanes, *words: Lanes) -> Lanes:
-            kind = ir.VectorType(_BFLOAT, bits // 16)
+            kind = ir.VectorType(BFLOAT, bits // 16)
             pairs = [sums.builder.bitcast(each.value, kind) for each in words]
             return sums.like(call_intrinsic(sums.builder, name, sums.value.type, [sums.value, *pairs]))
 

@@ -218,6 +218,10 @@ FUNCTIONS: dict[Callable[..., Lanes], Typer] = {
         (conversions.nibbles, conversions.nibbles_512, conversions.upper_halves, conversions.lower_halves),
         lambda words: Vector(types.float32, words.lanes),
     ),
+    **dict.fromkeys(
+        (conversions.bfloat16_pairs, conversions.bfloat16_words),
+        lambda a, b: Vector(types.int32, a.lanes) if a == b else None,
+    ),
     conversions.from_upper_halves: lambda a: Vector(types.float32, a.lanes) if isinstance(a, Vector) else None,
 }
 

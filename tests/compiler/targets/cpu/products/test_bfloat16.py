@@ -173,3 +173,16 @@ def test_the_emulator_takes_no_lower_half_for_an_upper_one():
     with compiling_for(TARGET.native):
         total = FUNCTIONS["dot_bfloat16_512"](Vector(np.float32([1])), Vector(x), Vector(w))
     assert total.array.tolist() == [1 + 2 * 5 + 3 * 7]
+
+
+@pytest.mark.parametrize("name", ["bfloat16_pairs", "bfloat16_words"])
+def test_words_of_bfloat16_are_rounded_to_even(name):
+    """Numbers below the least normal one are zeros of their sign, as the instruction makes them."""
+    a = np.float32([1 + 2**-8, 1 + 3 * 2**-8, -2.5, 2**-126, 2**-127, -(2**-130), 3.4e38, -np.inf] * 2)
+    b = np.linspace(-3, 7, 16, dtype=np.float32) ** 3
+    normal = [np.where(abs(each) < np.float32(2**-126), np.copysign(np.float32(0), each), each) for each in (a, b)]
+    halves = np.stack([each.astype(DType.bfloat16.numpy) for each in normal])
+    wanted = halves.reshape(-1, 2) if name == "bfloat16_pairs" else halves.T
+    assert (
+        FUNCTIONS[name](Vector(a), Vector(b)).array.tolist() == np.ascontiguousarray(wanted).view("i4")[:, 0].tolist()
+    )
