@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...formats import dims, limits
 from ...formats.primitive import PrimitiveDefinition
 from ...formats.program import EXACT
-from ...formats.types import TensorType
+from ...formats.types import TensorType, TupleType
 from ..ir import Binding, OperatorCall
 from ..operators.table import lookup
 from ..operators.work import work_of
@@ -83,12 +83,13 @@ class Narrowing:
 def _operations(binding: Binding) -> int:
     call = binding.value
     assert isinstance(call, OperatorCall)
-    found = [*(getattr(arg, "type", None) for arg in call.args), binding.var.type]
+    results = binding.var.type.fields if isinstance(binding.var.type, TupleType) else (binding.var.type,)
+    found = [*(getattr(arg, "type", None) for arg in call.args), *results]
     types = [type_ for type_ in found if isinstance(type_, TensorType) and type_.is_static]
     if len(types) < len(found):
         return 0
-    operator = lookup(call.operator)
-    return work_of(operator, types[:-1], types[-1:], operator.bind(call.attributes)).defined
+    operator, inputs = lookup(call.operator), len(call.args)
+    return work_of(operator, types[:inputs], types[inputs:], operator.bind(call.attributes)).defined
 
 
 class Backend(ABC):

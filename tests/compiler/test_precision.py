@@ -122,6 +122,23 @@ def test_what_several_products_read_is_rounded_once():
     assert sum("cast" in name for name in executable.primitive_ops) == 1
 
 
+@pytest.mark.parametrize(("units", "is_narrow"), [(65, True), (16, False)])
+def test_recurrent_weights_are_rounded_where_that_pays(units: int, is_narrow: bool):
+    """Of states that are short, rounding takes as long as it gains."""
+    x, blocks = treadle.var("x", (3, 2, 1, 1, units)), -(-units // 16)
+    weights = (GENERATOR.standard_normal((1, blocks, units, 1, 16)) / units**0.5).astype("f")
+    layer = op.rnn(x, treadle.constant(weights), treadle.constant(np.zeros((1, 2, units), "f")))
+    module = treadle.Module(main=treadle.function([x], layer[0]))
+    exact, narrow = (compiled(module, precision, WITH) for precision in ("float32", "bfloat16"))
+    assert (sum(each.nbytes for each in narrow.constants) < sum(each.nbytes for each in exact.constants)) == is_narrow
+    steps = GENERATOR.standard_normal((3, 2, 1, 1, units)).astype("f")
+    error = np.abs(run(narrow, steps) - run(exact, steps)).max()
+    narrowing = treadle.emulated("cooperlake").with_precision("bfloat16")
+    compiled(module, None, narrowing)
+    assert list(narrowing.narrowing.met.values()) == [3 * 2 * units * (2 * units + 4)] * is_narrow
+    assert (0 < error < 2e-2) if is_narrow else error == 0
+
+
 def test_the_executable_says_its_precision():
     executables = [compiled(perceptron(), precision, WITH) for precision in (None, "float32", "bfloat16", "bfloat16")]
     assert [each.program.metadata.get("precision") for each in executables] == [None, None, "bfloat16", "bfloat16"]

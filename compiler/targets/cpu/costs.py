@@ -156,6 +156,7 @@ PLANAR_CHANNELS = 16           # 21 9e67eda | channels: below which a convolutio
 LONG_LANE_SUM = 32             # 22 0c45a3f | products: from which on a sum over the lanes of a vector pays
 LONG_COLUMN = 64               # 21 d3a5195 | elements: from which on a product with one column is a sum
 NARROW_BYTES = 256 << 10       # 22 e13a2eb | bytes: of a matrix from which on 16-bit panels pay | decoding: 2 times
+RECURRENT_PAIRS = 64           # 27 57d7cb4 | units: of a recurrent layer whose weights in pairs pay | 128: 1.5 to 1.9 times
 POINTWISE_FEW_PIXELS = 1536    # 22 4222c77 | pixels: of image and result below which it stays blocked | 1.1 to 1.7 times
 POINTWISE_GROUP = 8            # 22 7bb966e | channels: of a group, at least, whose product is worth a call | 1.1 to 2.9 times
 TRANSPOSED_WASTE = 1.25        # 21 8254d4e | × the work: of zeros, from which on phases are convolved apart

@@ -30,7 +30,7 @@ _SOME = 4096  # elements, of which one will tell in most cases
 @dataclass(frozen=True)
 class PackMatrices:
     """Constant matrices that `narrowing` takes are rounded to bfloat16; if the CPU `multiplies` it, so is what they are
-    multiplied with, and what attention multiplies."""
+    multiplied with, and what attention and recurrent layers multiply."""
 
     narrowing: Narrowing = field(default_factory=Narrowing)
     multiplies: bool = False
@@ -63,6 +63,12 @@ class _Packer(Emitter):
         if call.operator == "attention" and self._takes(binding, call):
             narrow = dict(call.attributes) | {"narrow": True}
             return (dataclasses.replace(binding, value=operator_call("attention", *call.args, **narrow)),)
+        if call.operator in ("rnn", "gru", "lstm") and self._is_recurrent(call) and self._takes(binding, call):
+            projected, weights, *others = call.args
+            narrow = operator_call(
+                call.operator, projected, self._pairs_of_state(weights), *others, **dict(call.attributes)
+            )
+            return (dataclasses.replace(binding, value=narrow),)
         if call.operator == "matmul_integer":
             self.begin(binding)
             self.atoms[binding.var] = pack_integers.product(self, call)
@@ -82,6 +88,25 @@ class _Packer(Emitter):
     def _takes(self, binding: ir.Binding, call: ir.OperatorCall) -> bool:
         is_possible = call.operator == "matmul" or self.options.multiplies
         return is_possible and self.options.narrowing.takes(binding)
+
+    @staticmethod
+    def _is_recurrent(call: ir.OperatorCall) -> bool:
+        """Whether the state is multiplied by constant weights, and long enough."""
+        weights = call.args[1]
+        is_constant = isinstance(weights, ir.Constant) and weights.type.dtype is DType.float32
+        return is_constant and weights.type.shape[2] >= costs.RECURRENT_PAIRS
+
+    def _pairs_of_state(self, weights: ir.Constant) -> ir.Constant:
+        """Recurrent weights as bfloat16, those of two elements of the state together."""
+        if weights not in self.pairs:
+            directions, blocks, depth, *rest = weights.array.shape
+            padded = (
+                computed("pad", weights, pads=(0, 0, 0, 0, 0, 0, 0, depth % PAIR, 0, 0)) if depth % PAIR else weights
+            )
+            apart = computed("reshape", padded, shape=(directions, blocks, -(-depth // PAIR), PAIR, *rest))
+            together = computed("permute_dims", apart, axes=(0, 1, 2, 4, 5, 3))
+            self.pairs[weights] = computed("cast", together, dtype=DType.bfloat16)
+        return self.pairs[weights]
 
     def _is_one_column(self, a: ir.Atom, b: ir.Atom) -> bool:
         """Whether b is a vector or has one column, and a's rows are contiguous and long."""
