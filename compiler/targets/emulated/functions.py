@@ -69,6 +69,11 @@ def _lower_halves(words: Array) -> Array:
     return (words << _like(words, 16)).view(np.float32)
 
 
+def _round_bfloat16(a: Array) -> Array:
+    normal = np.where(np.abs(a) < np.float32(2.0**-126), np.copysign(np.float32(0), a), a)
+    return normal.astype(DType.bfloat16.numpy)
+
+
 # Lane by lane: each lane of the result depends on the same lane of the operands.
 EXACT: dict[str, Function] = {
     "fma": emitted.fma,
@@ -83,6 +88,7 @@ EXACT: dict[str, Function] = {
     "from_upper_halves": lambda a: (a.astype(np.uint32) << np.uint32(16)).view(np.float32),
     **dict.fromkeys([f"dot_{kind}{bits}" for kind in ("", "pairs_") for bits in (128, 256, 512)] + ["dot_plain"], _dot),
     **dict.fromkeys([f"dot_bfloat16_{bits}" for bits in (128, 256, 512)], _dot_bfloat16),
+    "round_bfloat16": lambda a: _round_bfloat16(a).astype(np.float32),
     "upper_halves": _upper_halves,
     "lower_halves": _lower_halves,
 }
@@ -210,12 +216,11 @@ def _summed(*vectors: Vector) -> Vector:
 
 def _rounded_words(a: Vector, b: Vector, axis: int) -> Vector:
     """The lanes of both as bfloat16, two to a word: neighbours (`axis` 1), or the same lanes of both (0)."""
-    numbers = np.stack([a.array, b.array])
-    numbers = np.where(np.abs(numbers) < np.float32(2.0**-126), np.copysign(np.float32(0), numbers), numbers)
+    rounded = _round_bfloat16(np.stack([a.array, b.array]))
     lost = np.stack(
         [np.zeros(len(each.array), np.bool_) if each.undefined is None else each.undefined for each in (a, b)]
     )
-    halves, lost = (each.reshape(-1, 2) if axis else each.T for each in (numbers.astype(DType.bfloat16.numpy), lost))
+    halves, lost = (each.reshape(-1, 2) if axis else each.T for each in (rounded, lost))
     of_words = lost.any(1)
     return Vector(np.ascontiguousarray(halves).view(np.int32)[:, 0], of_words if of_words.any() else None)
 

@@ -82,6 +82,7 @@ EXAMPLES: list[tuple[str, list[tuple[str, tuple]], dict[str, Any]]] = [
     ("pack_bfloat16_matrix", [(F, (5, 19))], {}),
     ("conv_bfloat16_blocked", [("bfloat16", ("n", 2, "h", 5, 16)), ("bfloat16", (2, 2, 3, 1, 8, 16, 2)), (F, (2, 1, 1, 16))],
      {"channels": 21, "pads": (1, 0, 1, 0)}),
+    ("round_bfloat16", [(F, ("n", 5))], {}),
     ("pack_bfloat16_weights", [("bfloat16", (5, 3, 3, 1))], {}),
     ("matmul_dequantized", [(F, (2, "n", 20)), ("uint32", (2, 3, 16)), (F, (2, 2, 16))], {"columns": 19, "group": 16}),
     ("matmul_dequantized", [(F, ("n", 16)), ("uint32", (1, 2, 16)), (F, (1, 2, 16)), ("uint8", (1, 2, 16))],

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from .....formats.dtypes import DType
 from .....formats.types import TensorType
 from .... import ir
 from ....operators.shapes import integer
@@ -109,7 +108,7 @@ def _blocked(blocker: Blocker, it: _Convolution) -> ir.Var:
 
 
 def _of_bfloat16(blocker: Blocker, it: _Convolution) -> ir.Var:
-    image = blocker.emit("cast", blocker.as_blocked(it.x), dtype=DType.bfloat16)
+    image = blocker.emit("round_bfloat16", blocker.as_blocked(it.x))
     weights, sizes = blocker.packed("pack_bfloat16_weights", it.weight), {"channels": it.channels // it.groups}
     biases = _biases(blocker, it)
     return blocker.emit("conv_bfloat16_blocked", image, weights, *biases, **it.attributes, groups=it.groups, **sizes)
@@ -219,7 +218,16 @@ def _depthwise(blocker: Blocker, it: _Convolution) -> ir.Var:
     if it.axes == 1:
         return _depthwise_of_signal(blocker, it)
     biases, weights = _biases(blocker, it), blocker.packed("pack_planar_weights", it.weight)
-    return blocker.emit("conv_depthwise", blocker.as_blocked(it.x), weights, *biases, **it.attributes)
+    image = blocker.as_blocked(it.x)
+    if _is_far(image) and blocker.narrowing.takes(blocker.current):
+        image = blocker.emit("round_bfloat16", image)
+    return blocker.emit("conv_depthwise", image, weights, *biases, **it.attributes)
+
+
+def _is_far(image: ir.Var) -> bool:
+    """Whether an image, of one of the batch, is known to be larger than L2."""
+    sizes = tensor_type(image).shape[1:]
+    return all(isinstance(size, int) for size in sizes) and 4 * math.prod(map(integer, sizes)) > costs.NARROW_IMAGE
 
 
 def _depthwise_of_signal(blocker: Blocker, it: _Convolution) -> ir.Var:

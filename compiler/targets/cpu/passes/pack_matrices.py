@@ -148,7 +148,7 @@ class _Packer(Emitter):
     def _bfloat16(self, a: ir.Atom, matrix: ir.Constant) -> ir.OperatorCall:
         if matrix not in self.pairs:
             self.pairs[matrix] = computed("pack_bfloat16_matrix", matrix)
-        pairs = pack_integers.padded(self, self.emit("cast", a, dtype=DType.bfloat16), len(matrix.array) % PAIR)
+        pairs = pack_integers.padded(self, self.emit("round_bfloat16", a), len(matrix.array) % PAIR)
         return operator_call("matmul_bfloat16_packed", pairs, self.pairs[matrix], columns=matrix.array.shape[1])
 
     def _transposed(self, binding: ir.Binding, a: ir.Atom, b: ir.Atom) -> Iterable[ir.Binding]:

@@ -20,12 +20,14 @@ from .lanes import (
     absolute,
     call_intrinsic,
     float16,
+    in_registers,
     isnan,
     select,
     shuffle,
     side_by_side,
 )
 
+_ROUNDED_LANES = 16  # of the instructions that round to bfloat16
 _BIAS, _EXPONENT, _INFINITY, _NAN = 127, 8, 0x7F800000, 0x7FC00000  # of float32
 
 
@@ -248,6 +250,12 @@ def lower_halves(words: Lanes) -> Lanes:
     return reinterpret(words << 16, types.float32)
 
 
+def round_bfloat16(a: Lanes) -> Lanes:
+    """Numbers of float32 rounded to bfloat16, as which they are stored; those below the least normal one are zeros."""
+    kind = ELEMENTS["bfloat16"][0]
+    return convert(Lanes(a.builder, _normal_halves(a).value, kind), types.float32)
+
+
 def bfloat16_pairs(a: Lanes, b: Lanes) -> Lanes:
     """The lanes of a, then those of b, rounded to bfloat16, two neighbours to a word of int32, the first one as its lower half.
     Numbers below the least normal one are zeros, as to products."""
@@ -266,12 +274,24 @@ def _words(like: Lanes, halves: Lanes) -> Lanes:
 
 def _bfloat16_halves(a: Lanes, b: Lanes) -> Lanes:
     """The lanes of both, rounded, as integers."""
-    if a.lanes == 16 and active_target().has("avx512bf16"):
+    if a.lanes == _ROUNDED_LANES and active_target().has("avx512bf16"):
         name, kind = "x86.avx512bf16.cvtne2ps2bf16.512", ir.VectorType(BFLOAT, 32)
         halves = call_intrinsic(a.builder, name, kind, [b.value, a.value])
         return Lanes(a.builder, a.builder.bitcast(halves, ir.VectorType(I16, 32)), types.uint16)
-    both = side_by_side([a, b])
-    normal = select(absolute(both) < 2.0**-126, both * 0.0, both)
+    return _normal_halves(side_by_side([a, b]))
+
+
+def _normal_halves(a: Lanes) -> Lanes:
+    """The lanes rounded, as integers; those that are no normal numbers as zeros of their sign."""
+    if a.lanes and a.lanes % _ROUNDED_LANES == 0 and active_target().has("avx512bf16"):
+
+        def emit(part: Lanes) -> Lanes:
+            name, kind = "x86.avx512bf16.cvtneps2bf16.512", ir.VectorType(BFLOAT, _ROUNDED_LANES)
+            halves = call_intrinsic(a.builder, name, kind, [part.value])
+            return Lanes(a.builder, a.builder.bitcast(halves, ir.VectorType(I16, _ROUNDED_LANES)), types.uint16)
+
+        return in_registers(32 * _ROUNDED_LANES, emit, [a])
+    normal = select(absolute(a) < 2.0**-126, a * 0.0, a)
     return convert(_encoded_float(normal, DType.bfloat16.format), types.uint16)
 
 

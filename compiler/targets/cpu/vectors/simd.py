@@ -205,7 +205,7 @@ def _element(vector: Kind) -> Kind:
 FUNCTIONS: dict[Callable[..., Lanes], Typer] = {
     **dict.fromkeys((lanes.fma, lanes.maximum, lanes.minimum, lanes.absolute, lanes.copysign), _same),
     **dict.fromkeys((lanes.sqrt, lanes.floor, lanes.ceil, lanes.trunc, lanes.round_even, lanes.even_lanes), _same),
-    **dict.fromkeys((lanes.interleaved, lanes.looked_up, lanes.horizontal_sums), _same),
+    **dict.fromkeys((lanes.interleaved, lanes.looked_up, lanes.horizontal_sums, conversions.round_bfloat16), _same),
     **dict.fromkeys((*lanes.DOTS, *lanes.REPEATERS), _same),
     **dict.fromkeys((*elementary.FUNCTIONS, *elementary_inverse.FUNCTIONS), _same),
     **dict.fromkeys((lanes.isnan, lanes.isinf, lanes.isfinite), _mask),

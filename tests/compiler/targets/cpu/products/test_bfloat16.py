@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from llvmlite import ir
 from numba.core import types
+from treadle.compiler.ir.evaluate import evaluate_definition
 from treadle.compiler.targets.cpu.kernels.lower import lower
 from treadle.compiler.targets.cpu.target import of
 from treadle.compiler.targets.cpu.vectors.conversions import convert
@@ -186,3 +187,33 @@ def test_words_of_bfloat16_are_rounded_to_even(name):
     assert (
         FUNCTIONS[name](Vector(a), Vector(b)).array.tolist() == np.ascontiguousarray(wanted).view("i4")[:, 0].tolist()
     )
+
+
+@pytest.mark.parametrize("target", [TARGET, *NARROW], ids=lambda target: f"{target.vector_bytes} bytes")
+@pytest.mark.parametrize(("members", "stride"), [(1, 1), (4, 2)])
+def test_depthwise_convolutions_widen_what_they_read(target, members, stride):
+    """The bits of float32 images of the same numbers."""
+    image = random_array(tensor("bfloat16", (2, 2, 9, 33, 16)))
+    arrays = [image, *(random_array(tensor("float32", (2, *shape, 16)), 1) for shape in ((members, 3, 5), (1, 1)))]
+    results = []
+    for x in (image, image.astype(np.float32)):
+        types = [tensor(DType.of(each.dtype), each.shape) for each in (x, *arrays[1:])]
+        definition = definition_of("conv_depthwise", types, pads=(1, 2, 1, 2), strides=(stride, stride))
+        results.append(run_kernel(definition, [x, *arrays[1:]], None, 2, target)[1][0])
+    np.testing.assert_array_equal(*results)
+
+
+@pytest.mark.parametrize("target", [TARGET, *NARROW], ids=lambda target: f"{target.vector_bytes} bytes")
+def test_what_is_rounded_for_products_is_normal(target):
+    """To the nearest, ties to even; below the least normal number, zeros. In an epilogue, and alone."""
+    numbers = np.float32([1 + 2**-8, 1 + 3 * 2**-8, 2**-126, 2**-127, -(2**-130), 0.0, -0.0, 3.4e38, -np.inf, np.nan])
+    x = np.concatenate([numbers, np.linspace(-3, 7, 27, dtype=np.float32) ** 3])
+    build = Builder(tensor("float32", x.shape))
+    definition = build.definition(build("round_bfloat16", build("negative", 0)))
+    (wanted,) = evaluate_definition(definition, [x], [])
+    assert np.signbit(wanted[4:6]).tolist() == [False, True]
+    (code, (got,)) = run_kernel(definition, [x], target=target)
+    assert code == 0
+    np.testing.assert_array_equal(got.astype("f"), wanted.astype("f"))
+    np.testing.assert_array_equal(np.signbit(got[:-1]), np.signbit(wanted[:-1]))
+    assert FUNCTIONS["round_bfloat16"](Vector(x)).array[:9].tolist() == (-wanted.astype("f"))[:9].tolist()
