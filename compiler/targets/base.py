@@ -58,13 +58,17 @@ class Narrowing:
         return any(each != EXACT for each in values)
 
     def takes(self, binding: Binding) -> bool:
-        """Whether the operator of a binding, which could be computed in bfloat16, is."""
+        """Whether the operator of a binding, which could be computed in bfloat16, is. It is noted as met."""
         if not self.is_any:
             return False
-        node = binding.origin or binding.var.name
+        node = _node_of(binding)
         self.met[node] = self.met.get(node, 0) + _operations(binding)
+        return self.names(binding)
+
+    def names(self, binding: Binding) -> bool:
+        """Whether the precision of a binding's node is not float32, whatever its operator."""
         precision = self.precision
-        return (precision if isinstance(precision, str) else precision.get(node, EXACT)) != EXACT
+        return (precision if isinstance(precision, str) else precision.get(_node_of(binding), EXACT)) != EXACT
 
     @property
     def note(self) -> str:
@@ -78,6 +82,10 @@ class Narrowing:
     def unknown(self) -> list[str]:
         """Nodes that were named, and that no pass has met."""
         return [] if isinstance(self.precision, str) else [name for name in self.precision if name not in self.met]
+
+
+def _node_of(binding: Binding) -> str:
+    return binding.origin or binding.var.name
 
 
 def _operations(binding: Binding) -> int:

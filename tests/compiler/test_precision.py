@@ -148,6 +148,23 @@ def test_depthwise_convolutions_read_large_images_as_bfloat16(side: int, is_narr
     assert any("round_bfloat16" in name for name in executable.primitive_ops) == is_narrow
 
 
+@pytest.mark.parametrize(("channels", "groups", "window"), [(128, 1, 1), (40, 2, 3), (32, 2, 3)])
+def test_pointwise_and_grouped_convolutions_are_narrow(channels: int, groups: int, window: int):
+    """Also groups that begin within a block, and what would be a product of planes in float32."""
+    x = treadle.var("x", ("n", channels, 40, 40) if window == 1 else ("n", channels, 5, 6))
+    weights = GENERATOR.standard_normal((channels, channels // groups, window, window)).astype("f")
+    options = {"groups": groups, "strides": (window // 2 + 1,) * 2, "pads": (window // 2,) * 4}
+    module = treadle.Module(main=treadle.function([x], op.conv(x, treadle.constant(weights), **options)))
+    executable = compiled(module, "bfloat16", WITH)
+    assert any("conv_bfloat16_blocked" in name for name in executable.primitive_ops)
+    if window > 1:
+        image = rounded(GENERATOR.standard_normal((2, channels, 5, 6)).astype("f"))
+        exact = treadle.Module(main=treadle.function([x], op.conv(x, treadle.constant(rounded(weights)), **options)))
+        np.testing.assert_allclose(
+            run(executable, image), run(compiled(exact, None, WITH), image), rtol=1e-4, atol=1e-3
+        )
+
+
 def test_the_executable_says_its_precision():
     executables = [compiled(perceptron(), precision, WITH) for precision in (None, "float32", "bfloat16", "bfloat16")]
     assert [each.program.metadata.get("precision") for each in executables] == [None, None, "bfloat16", "bfloat16"]
