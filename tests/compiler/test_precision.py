@@ -165,6 +165,20 @@ def test_pointwise_and_grouped_convolutions_are_narrow(channels: int, groups: in
         )
 
 
+def test_what_is_added_later_is_rounded_where_it_is_made():
+    """A kernel stores the float32 sums of a residual, and what the next product multiplies."""
+    x, w = treadle.var("x", ("n", 37)), treadle.constant(GENERATOR.standard_normal((20, 20)).astype("f"))
+    hidden = op.relu(op.matmul(x, treadle.constant(WEIGHTS["w"])))
+    module = treadle.Module(main=treadle.function([x], op.add(op.matmul(hidden, w), hidden)))
+    executable = compiled(module, "bfloat16", WITH)
+    made = [each.definition for each in executable.program.primitives if len(each.definition.outputs) == 2]
+    assert [[result.dtype.name for result in each.results] for each in made] == [["float32", "bfloat16"]]
+    steps = GENERATOR.standard_normal((3, 37)).astype("f")
+    wanted = np.maximum(rounded(steps) @ rounded(WEIGHTS["w"]), 0)
+    wanted = rounded(wanted) @ rounded(w.array) + wanted
+    np.testing.assert_allclose(run(executable, steps), wanted, rtol=1e-2, atol=1e-2)
+
+
 def test_the_executable_says_its_precision():
     executables = [compiled(perceptron(), precision, WITH) for precision in (None, "float32", "bfloat16", "bfloat16")]
     assert [each.program.metadata.get("precision") for each in executables] == [None, None, "bfloat16", "bfloat16"]
