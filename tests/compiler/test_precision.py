@@ -167,15 +167,15 @@ def test_pointwise_and_grouped_convolutions_are_narrow(channels: int, groups: in
 
 def test_what_is_added_later_is_rounded_where_it_is_made():
     """A kernel stores the float32 sums of a residual, and what the next product multiplies."""
-    x, w = treadle.var("x", ("n", 37)), treadle.constant(GENERATOR.standard_normal((20, 20)).astype("f"))
+    x, w = treadle.var("x", ("n", 37)), GENERATOR.standard_normal((20, 20)).astype("f")
     hidden = op.relu(op.matmul(x, treadle.constant(WEIGHTS["w"])))
-    module = treadle.Module(main=treadle.function([x], op.add(op.matmul(hidden, w), hidden)))
+    module = treadle.Module(main=treadle.function([x], op.add(op.matmul(hidden, treadle.constant(w)), hidden)))
     executable = compiled(module, "bfloat16", WITH)
     made = [each.definition for each in executable.program.primitives if len(each.definition.outputs) == 2]
     assert [[result.dtype.name for result in each.results] for each in made] == [["float32", "bfloat16"]]
     steps = GENERATOR.standard_normal((3, 37)).astype("f")
     wanted = np.maximum(rounded(steps) @ rounded(WEIGHTS["w"]), 0)
-    wanted = rounded(wanted) @ rounded(w.array) + wanted
+    wanted = rounded(wanted) @ rounded(w) + wanted
     np.testing.assert_allclose(run(executable, steps), wanted, rtol=1e-2, atol=1e-2)
 
 
