@@ -20,6 +20,7 @@ from .vectors import (
     Scalar,
     Value,
     Vector,
+    as_float32,
     converted,
     element,
     is_lost,
@@ -27,6 +28,8 @@ from .vectors import (
     scalar,
     united,
 )
+
+_LEAST = np.float32(2.0**-126)  # normal number
 
 
 def _select(mask: Array, a: Array, b: Array) -> Array:
@@ -61,6 +64,26 @@ def _dot_bfloat16(total: Array, x: Array, w: Array) -> Array:
     return emitted.fma(_lower_halves(x), _lower_halves(w), upper)
 
 
+def _dot_bfloat16_odd(total: Array, x: Array, w: Array) -> Array:
+    """Likewise, with ARM's rounding of sums: first that of the products."""
+    products = [half(x).astype(np.float64) * half(w) for half in (_upper_halves, _lower_halves)]
+    both = _odd_sum(*(_odd(each, np.zeros_like(each)) for each in products))
+    return _odd_sum(np.asarray(total), both)
+
+
+def _odd_sum(a: Array, b: Array) -> Array:
+    return _odd(*(each.astype(np.float64) for each in (a, b)))
+
+
+def _odd(a: Array, b: Array) -> Array:
+    """a + b as float32 (Arm Architecture Reference Manual, BFAdd): rounded to odd; what is no normal number is 0 or infinite."""
+    a, b = (np.where(np.abs(each) < _LEAST, np.copysign(0.0, each), each) for each in (a, b))
+    exact = emitted.to_odd(a, b)
+    near = as_float32(exact)
+    near = np.where(np.abs(exact) > np.finfo(np.float32).max, np.copysign(np.float32(np.inf), near), near)
+    return np.where(np.abs(near) < _LEAST, np.copysign(np.float32(0), near), near)
+
+
 def _upper_halves(words: Array) -> Array:
     return (words & _like(words, -1 << 16)).view(np.float32)
 
@@ -70,7 +93,7 @@ def _lower_halves(words: Array) -> Array:
 
 
 def _round_bfloat16(a: Array) -> Array:
-    normal = np.where(np.abs(a) < np.float32(2.0**-126), np.copysign(np.float32(0), a), a)
+    normal = np.where(np.abs(a) < _LEAST, np.copysign(np.float32(0), a), a)
     return normal.astype(DType.bfloat16.numpy)
 
 
@@ -89,6 +112,7 @@ EXACT: dict[str, Function] = {
     **dict.fromkeys([f"dot_{kind}{bits}" for kind in ("", "pairs_") for bits in (128, 256, 512)] + ["dot_plain"], _dot),
     **dict.fromkeys([f"dot_bfloat16_{bits}" for bits in (128, 256, 512)], _dot_bfloat16),
     "round_bfloat16": lambda a: _round_bfloat16(a).astype(np.float32),
+    "dot_bfloat16_odd": _dot_bfloat16_odd,
     "upper_halves": _upper_halves,
     "lower_halves": _lower_halves,
 }

@@ -492,11 +492,23 @@ def _dot_bfloat16_instruction(bits: int) -> Callable[[Lanes, Lanes, Lanes], Lane
     return dot
 
 
+def dot_bfloat16_odd(total: Lanes, x: Lanes, w: Lanes) -> Lanes:
+    """As `dot_bfloat16_512`, by ARM's BFDOT: the total, and the sum of both products. Sums are rounded to odd."""
+
+    def emit(sums: Lanes, *words: Lanes) -> Lanes:
+        pairs = [sums.builder.bitcast(each.value, ir.VectorType(BFLOAT, 8)) for each in words]
+        name = "aarch64.neon.bfdot.v4f32.v8bf16"
+        return sums.like(call_intrinsic(sums.builder, name, sums.value.type, [sums.value, *pairs]))
+
+    return in_registers(128, emit, [total, x, w])
+
+
 DOTS = (
     *map(_dot_instruction, (128, 256, 512)),
     *map(_dot_of_pairs, (128, 256, 512)),
     dot_plain,
     *map(_dot_bfloat16_instruction, (128, 256, 512)),
+    dot_bfloat16_odd,
 )
 
 

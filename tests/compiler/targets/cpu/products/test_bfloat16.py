@@ -19,7 +19,9 @@ from treadle.formats.types import tensor
 from treadle.native.numba_frontend import compiling_for
 
 from .. import instruction_sets
+from ..examples import Example
 from ..harness import NARROW, ON_X86, TARGET, Builder, check, definition_of, evaluate, random_array, run_kernel
+from ..kernels.test_interpreted import interpreted
 
 pytest.importorskip("ml_dtypes")
 
@@ -104,11 +106,42 @@ def test_what_is_rounded_is_not_rounded_again():
 
 
 @ON_X86
-@pytest.mark.parametrize("cpu", ["haswell", "icelake-server", "cooperlake", "znver4"])
+@pytest.mark.parametrize("cpu", ["haswell", "icelake-server", "cooperlake", "znver4", "neoverse-n1", "neoverse-v1"])
 def test_the_instruction_is_used_where_the_cpu_has_it(cpu):
     """By its text, which runs nowhere."""
     kernel = lower(product_of(9, 20, 40), of(instruction_sets.target(cpu)))
-    assert ("dot_bfloat16_512(" in kernel.source) == (FEATURE in instruction_sets.FEATURES[cpu])
+    names = {FEATURE: "dot_bfloat16_512(", "bf16": "dot_bfloat16_odd("}
+    for feature, name in names.items():
+        assert (name in kernel.source) == (feature in instruction_sets.FEATURES[cpu])
+
+
+@pytest.mark.skipif(not TARGET.dot_bfloat16, reason="this CPU multiplies no bfloat16")
+def test_native_kernels_have_the_bits_of_the_emulator():
+    """Whatever the numbers: sums that lose digits, subnormal ones, infinities."""
+    definition = product_of(5, 40, 40)
+    arrays = arrays_of(definition)
+    bits = np.random.default_rng(0).integers(0, 1 << 16, arrays[0].shape, np.uint16)
+    arrays[0][:2] = (bits & 0xBFFF).view(arrays[0].dtype)[:2]  # below 2
+    kernel = lower(definition, TARGET)
+    example = Example("product", definition, {}, arrays)
+    ran, (code, (got,)) = interpreted(example, kernel), run_kernel(definition, arrays)
+    assert ran.code == code == 0
+    assert got.tobytes() == ran.outputs[0].tobytes()
+
+
+def test_sums_are_rounded_to_odd_by_the_instruction_of_arm():
+    total, x, w = (
+        np.float32([1, 1, -1, 0, 2**-126]),
+        *(
+            np.array(each, DType.bfloat16.numpy).view(np.int32)
+            for each in (
+                [2**-13, 0, 2**-30, 0, -(2**-30), 0, 2**-80, 2**-80, 0, 0],
+                [2**-12, 1, 1, 1, 1, 1, 2**-80, 1, 1, 1],
+            )
+        ),
+    )
+    found = FUNCTIONS["dot_bfloat16_odd"](Vector(total), Vector(x), Vector(w)).array
+    assert found.tolist() == [1 + 2**-23, 1 + 2**-23, -1 - 2**-23, 2**-80, 2**-126]
 
 
 WINDOWS = [
