@@ -450,18 +450,23 @@ class Function(Expr):
         more = key if isinstance(key, Mapping) else {key: value}
         return Function(self.params, self.body, self.ret_struct_info, self.is_pure, {**self.attrs, **more})
 
+    with_attrs = with_attr
+
     def without_attr(self, key: str) -> Function:
         attrs = {name: value for name, value in self.attrs.items() if name != key}
         return Function(self.params, self.body, self.ret_struct_info, self.is_pure, attrs)
 
     def bind_params(self, binding: Mapping[Any, Any]) -> Function:
-        """The function with parameters, or parameters of these names, replaced by values."""
-        named = {param.name_hint: param for param in self.params}
-        values: dict[Any, Any] = {
-            named.get(key, key) if isinstance(key, str) else key: as_expr(value) for key, value in binding.items()
-        }
-        params = [param for param in self.params if param not in values]
-        return Function(params, substituted(self.body, values), None, self.is_pure, self.attrs)
+        """The function with parameters, or parameters of these names, replaced by values. Raises CompileError."""
+        from .passes import with_params
+
+        return with_params(self, binding)
+
+    def bind_symbolic_vars(self, binding_map: Mapping[Any, Any]) -> Function:
+        """The function with sizes, or sizes of these names, replaced by others. Raises CompileError."""
+        from .passes import with_symbols
+
+        return with_symbols(self, binding_map)
 
 
 def get_shape_of(expr: Any) -> Any:
