@@ -104,6 +104,49 @@ class Rewriter:
         return True
 
 
+def is_leaf(value: Any) -> bool:
+    """Whether an expression is a variable, a constant or a tuple of such: what calls in normal form are made of."""
+    if isinstance(value, expr.Tuple):
+        return all(map(is_leaf, value))
+    return not isinstance(value, (Call, expr.If, expr.TupleGetItem, Function, SeqExpr))
+
+
+class Normalize(Rewriter):
+    """What is computed within an expression is bound before it."""
+
+    def body(self, body: SeqExpr) -> SeqExpr:
+        blocks = [self.block(block) for block in body.blocks]
+        last: list[Any] = []
+        result = self.leaf(substituted(body.body, self.values), Var, last)
+        return SeqExpr([*blocks, expr.BindingBlock(last)] if last else blocks, result)
+
+    def block(self, block: Any) -> Any:
+        made: list[Any] = []
+        for binding in block.bindings:
+            kind = DataflowVar if isinstance(block, DataflowBlock) else Var
+            value = self.flat(self.inner(substituted(binding.value, self.values)), kind, made)
+            rest = (binding.struct_info,) if isinstance(binding, expr.MatchCast) else ()
+            made.append(type(binding)(binding.var, value, *rest))
+        return type(block)(made)
+
+    def flat(self, value: Any, kind: type[Var], before: list[Any]) -> Any:
+        """The expression made of leaves; what they stand for is bound before."""
+        if isinstance(value, (Call, expr.Tuple, expr.TupleGetItem)):
+            return replaced(value, lambda each: None if each is value else self.leaf(each, kind, before))
+        if isinstance(value, expr.If):
+            return expr.If(self.leaf(value.cond, kind, before), value.true_branch, value.false_branch)
+        return value
+
+    def leaf(self, value: Any, kind: type[Var], before: list[Any]) -> Any:
+        if is_leaf(value):
+            return value
+        value = self.flat(value, kind, before)
+        if isinstance(value, expr.Tuple):
+            return value
+        before.append(VarBinding(kind("gv", value.struct_info), value))
+        return before[-1].var
+
+
 class CanonicalizeBindings(Rewriter):
     """A variable that is another one is that one."""
 

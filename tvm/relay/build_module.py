@@ -196,8 +196,8 @@ class BuildModule:
 
 
 def bound_arguments(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """One value for each parameter, by its name also where several have it. Warns of other names, as weights of a model's importer
-    may be given. Raises ArgumentError, a TypeError, as TVM words it."""
+    """One value for each parameter, by its name also where several have it. Warns of other names: all weights of a model's
+    importer may be given. Raises ArgumentError, a TypeError, as TVM words it."""
     values = list(args)
     for place, name in enumerate(names):
         if name in kwargs:
