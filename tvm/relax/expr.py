@@ -201,10 +201,11 @@ class Constant(Expr):
 
 
 def const(value: Any, dtype: str | None = None) -> Constant:
-    """A tensor known now; numbers are float32 and int32, as TVM has them, unless `dtype` says otherwise."""
+    """A tensor known now; of numbers, lists and NumPy's arrays, float64 becomes float32 and int64 int32 unless `dtype` says
+    otherwise."""
     given = value.array if isinstance(value, Tensor) else np.asarray(value)
-    if dtype is None and not isinstance(value, (np.ndarray, np.generic, Tensor)):
-        dtype = {"f": "float32", "i": "int32"}.get(given.dtype.kind)
+    if dtype is None and not isinstance(value, Tensor):
+        dtype = {"float64": "float32", "int64": "int32"}.get(given.dtype.name)
     return Constant(given if dtype is None else given.astype(DType.of(dtype).numpy))
 
 
