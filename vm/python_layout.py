@@ -8,7 +8,6 @@ its elements are.
 from __future__ import annotations
 
 import ctypes
-import functools
 import sys
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -171,22 +170,21 @@ class _Method(ctypes.Structure):
     )
 
 
-_methods: list[_Method] = []  # which Python refers to as long as there may be a function of it
 _ONE_ARGUMENT = 8  # METH_O
 
 
-@functools.cache
-def _method(name: str) -> int:
+@once
+def _method(name: str) -> _Method:
+    """Of an entry point; Python refers to it as long as there may be a function of it."""
     function = ctypes.cast(getattr(core.engine(), name), ctypes.c_void_p).value
-    _methods.append(_Method(name.encode(), function, _ONE_ARGUMENT, None))
-    return ctypes.addressof(_methods[-1])
+    return _Method(name.encode(), function, _ONE_ARGUMENT, None)
 
 
 def method(name: str, owner: object) -> Callable[[Any], Any]:
     """A function of Python's, `f(x)`, that calls an entry point of the engine with the addresses of `owner`, which it keeps, and
     `x`: ctypes takes 0.1 µs to convert each argument."""
     return _python("PyCFunction_NewEx", ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(
-        _method(name), owner, None
+        ctypes.addressof(_method(name)), owner, None
     )
 
 
