@@ -244,7 +244,7 @@ class GraphExecutor(InProcess, Module):
 
     def _set_each(self, key: int | str | None, value: Any, params: dict[str, Any]) -> None:
         known = self._known(params)
-        given = known if key is None else {key: value, **known}
+        given: dict[Any, Any] = known if key is None else {key: value, **known}
         weights = {name: each for name, each in given.items() if self._is_weight(name)}
         entries = {name: self._input("set_input", name) for name in given if name not in weights}
         fitting = {entry: self._fitting(f"set_input({name!r})", given[name], entry) for name, entry in entries.items()}

@@ -148,7 +148,7 @@ def _product(a: Expression, b: Expression, out_dtype: str) -> Expression:
 
 def _fitted(a: Expression, b: Expression) -> Expression:
     """b with as many rows as a has columns: a run checks where that is not known of b alone."""
-    known = [x.type.shape if isinstance(x.type, TensorType) else () for x in (a, b)]
+    known: list[Any] = [x.type.shape if isinstance(x.type, TensorType) else () for x in (a, b)]
     if len(known[1]) < 2 or not known[0] or not isinstance(known[0][-1], int) or isinstance(known[1][-2], int):
         return b
     return programs.match_shape(b, (*known[1][:-2], known[0][-1], known[1][-1]))  # a size that is not known may be 1

@@ -128,7 +128,7 @@ def _agreeing(data: Sequence[Expression], axis: int) -> list[Expression]:
     common = [next((size for size in sizes if isinstance(size, int)), sizes[0]) for sizes in zip(*shapes, strict=True)]
     made = []
     for each, shape in zip(data, shapes, strict=True):
-        wanted = [
+        wanted: list[Any] = [
             size if at == axis % len(shape) or isinstance(size, int) else common[at] for at, size in enumerate(shape)
         ]
         made.append(each if wanted == list(shape) else programs.match_shape(each, tuple(wanted)))
