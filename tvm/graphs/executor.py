@@ -14,7 +14,7 @@ handed over to be used in place; those are kept alive as long as they are in use
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Union
 
 import numpy as np
@@ -253,7 +253,11 @@ class GraphExecutor(InProcess, Module):
             self._copy_in(entry, source)
         names = tuple(given)
         if not weights and names not in self._copies and len(self._copies) < _PLANS:
-            self._copies[names] = bind_copies([self._array(entry) for entry in entries.values()])
+            self._copies[names] = self._copies_into(list(entries.values()))
+
+    def _copies_into(self, entries: Sequence[int]) -> Callable[[tuple], Any] | None:
+        """What copies elements to where parameters lie until steps are bound anew; None where they do not stay there."""
+        return bind_copies([self._array(entry) for entry in entries])
 
     def _known(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Those of the parameters that the graph has. Warns of the others."""
