@@ -93,7 +93,7 @@ def _lower_halves(words: Array) -> Array:
 
 
 def _round_bfloat16(a: Array) -> Array:
-    normal = np.where(np.abs(a) < _LEAST, np.copysign(np.float32(0), a), a)
+    normal: Array = np.where(np.abs(a) < _LEAST, np.copysign(np.float32(0), a), a)
     return normal.astype(DType.bfloat16.numpy)
 
 
@@ -245,7 +245,7 @@ def _rounded_words(a: Vector, b: Vector, axis: int) -> Vector:
         [np.zeros(len(each.array), np.bool_) if each.undefined is None else each.undefined for each in (a, b)]
     )
     halves, lost = (each.reshape(-1, 2) if axis else each.T for each in (rounded, lost))
-    of_words = lost.any(1)
+    of_words: Array = lost.any(1)
     return Vector(np.ascontiguousarray(halves).view(np.int32)[:, 0], of_words if of_words.any() else None)
 
 

@@ -63,12 +63,8 @@ class _Packer(Emitter):
         if call.operator == "attention" and self._takes(binding, call):
             narrow = dict(call.attributes) | {"narrow": True}
             return (dataclasses.replace(binding, value=operator_call("attention", *call.args, **narrow)),)
-        if call.operator in ("rnn", "gru", "lstm") and self._is_recurrent(call) and self._takes(binding, call):
-            projected, weights, *others = call.args
-            narrow = operator_call(
-                call.operator, projected, self._pairs_of_state(weights), *others, **dict(call.attributes)
-            )
-            return (dataclasses.replace(binding, value=narrow),)
+        if call.operator in ("rnn", "gru", "lstm"):
+            return (self._recurrent(binding, call),)
         if call.operator == "matmul_integer":
             self.begin(binding)
             self.atoms[binding.var] = pack_integers.product(self, call)
@@ -89,12 +85,16 @@ class _Packer(Emitter):
         is_possible = call.operator == "matmul" or self.options.multiplies
         return is_possible and self.options.narrowing.takes(binding)
 
-    @staticmethod
-    def _is_recurrent(call: ir.OperatorCall) -> bool:
-        """Whether the state is multiplied by constant weights, and long enough."""
-        weights = call.args[1]
-        is_constant = isinstance(weights, ir.Constant) and weights.type.dtype is DType.float32
-        return is_constant and weights.type.shape[2] >= costs.RECURRENT_PAIRS
+    def _recurrent(self, binding: ir.Binding, call: ir.OperatorCall) -> ir.Binding:
+        """A layer whose state meets constant weights: pairs of them, if it is long enough."""
+        projected, weights, *others = call.args
+        if not isinstance(weights, ir.Constant) or weights.array.dtype != np.float32:
+            return binding
+        if weights.array.shape[2] < costs.RECURRENT_PAIRS or not self._takes(binding, call):
+            return binding
+        pairs = self._pairs_of_state(weights)
+        narrow = operator_call(call.operator, projected, pairs, *others, **dict(call.attributes))
+        return dataclasses.replace(binding, value=narrow)
 
     def _pairs_of_state(self, weights: ir.Constant) -> ir.Constant:
         """Recurrent weights as bfloat16, those of two elements of the state together."""

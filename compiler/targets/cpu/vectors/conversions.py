@@ -5,7 +5,7 @@ from __future__ import annotations
 from llvmlite import ir
 from numba.core import types
 
-from .....formats.dtypes import DType, FloatFormat
+from .....formats.dtypes import FloatFormat
 from .....native.numba_frontend import active_target
 from .lanes import (
     BFLOAT,
@@ -292,7 +292,7 @@ def _normal_halves(a: Lanes) -> Lanes:
 
         return in_registers(32 * _ROUNDED_LANES, emit, [a])
     normal = select(absolute(a) < 2.0**-126, a * 0.0, a)
-    return convert(_encoded_float(normal, DType.bfloat16.format), types.uint16)
+    return Lanes(a.builder, _encoded(normal, ELEMENTS["bfloat16"][0]).value, types.uint16)
 
 
 def nibbles(words: Lanes) -> Lanes:
