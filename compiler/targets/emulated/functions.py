@@ -58,10 +58,18 @@ def _dot(total: Array, x: Array, w: Array) -> Array:
     return total + products.reshape(-1, 4).sum(1, dtype=np.int32)
 
 
+def _normal(a: Array) -> Array:
+    """With zeros of the same sign for numbers below the least normal one."""
+    return np.where(np.abs(a) < _LEAST, np.copysign(a.dtype.type(0), a), a)
+
+
 def _dot_bfloat16(total: Array, x: Array, w: Array) -> Array:
-    """Adds two products in each lane of float32: of the upper halves as bfloat16, then of the lower ones."""
-    upper = emitted.fma(_upper_halves(x), _upper_halves(w), total)
-    return emitted.fma(_lower_halves(x), _lower_halves(w), upper)
+    """Adds two products in each lane of float32: of the upper halves as bfloat16, then of the lower ones. Subnormal
+    numbers are zeros."""
+    total = _normal(np.asarray(total))
+    for half in (_upper_halves, _lower_halves):
+        total = _normal(emitted.fma(_normal(half(x)), _normal(half(w)), total))
+    return total
 
 
 def _dot_bfloat16_odd(total: Array, x: Array, w: Array) -> Array:
@@ -77,11 +85,10 @@ def _odd_sum(a: Array, b: Array) -> Array:
 
 def _odd(a: Array, b: Array) -> Array:
     """a + b as float32 (Arm Architecture Reference Manual, BFAdd): rounded to odd; what is no normal number is 0 or infinite."""
-    a, b = (np.where(np.abs(each) < _LEAST, np.copysign(0.0, each), each) for each in (a, b))
-    exact = emitted.to_odd(a, b)
+    exact = emitted.to_odd(_normal(a), _normal(b))
     near = as_float32(exact)
     near = np.where(np.abs(exact) > np.finfo(np.float32).max, np.copysign(np.float32(np.inf), near), near)
-    return np.where(np.abs(near) < _LEAST, np.copysign(np.float32(0), near), near)
+    return _normal(near)
 
 
 def _upper_halves(words: Array) -> Array:
@@ -93,8 +100,7 @@ def _lower_halves(words: Array) -> Array:
 
 
 def _round_bfloat16(a: Array) -> Array:
-    normal: Array = np.where(np.abs(a) < _LEAST, np.copysign(np.float32(0), a), a)
-    return normal.astype(DType.bfloat16.numpy)
+    return _normal(a).astype(DType.bfloat16.numpy)
 
 
 # Lane by lane: each lane of the result depends on the same lane of the operands.

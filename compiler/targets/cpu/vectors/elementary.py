@@ -167,7 +167,8 @@ def exp_of_negative(x: Lanes) -> Lanes:
         shifted, r = _split(maximum(x.of(-104.0), x))
         return _times_power(_exp_reduced(r), shifted)
     shifted, r = _split(maximum(x.of(-87.0), x))
-    return select(x < -87.0, x.of(0.0), _times_small_power(_exp_reduced(r), shifted))
+    # a product, since bits added to those of NaN may make a number of it
+    return select(x < -87.0, x.of(0.0), _exp_reduced(r) * _power_of_two(shifted))
 
 
 def weight_of(x: Lanes) -> Lanes:
@@ -183,10 +184,10 @@ def weight_of(x: Lanes) -> Lanes:
 def short_weight_of(x: Lanes) -> Lanes:
     """exp(x) for float32 x <= 0, to be rounded to bfloat16: with an error of 2**-13 of it; where it is not a normal number, it
     may be 0."""
+    if not _has_scaling(x, "avx512dq"):
+        return exp_of_negative(x)
     q = x * LOG2_E
-    if _has_scaling(x, "avx512dq"):
-        return _scaled(polynomial(_behind_point(q), *_SHORT_POWERS), q)
-    return _power_of_two_about(q)
+    return _scaled(polynomial(_behind_point(q), *_SHORT_POWERS), q)
 
 
 def expm1(x: Lanes) -> Lanes:

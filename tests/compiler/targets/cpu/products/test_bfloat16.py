@@ -122,6 +122,7 @@ def test_native_kernels_have_the_bits_of_the_emulator():
     arrays = arrays_of(definition)
     bits = np.random.default_rng(0).integers(0, 1 << 16, arrays[0].shape, np.uint16)
     arrays[0][:2] = (bits & 0xBFFF).view(arrays[0].dtype)[:2]  # below 2
+    arrays[0][3], arrays[1][:, ::3] = 2.0**-63, 2.0**-64  # products that are no normal numbers
     kernel = lower(definition, TARGET)
     example = Example("product", definition, {}, arrays)
     ran, (code, (got,)) = interpreted(example, kernel), run_kernel(definition, arrays)
