@@ -42,8 +42,11 @@ _ADVICE = {  # what the command line does with a file that is not a program
 }
 
 
-def add_compile_options(parser: argparse.ArgumentParser, precisions: Sequence[str] = PRECISIONS) -> None:
-    """The options of all commands that compile models: `compile_options` gives their values."""
+def add_compile_options(
+    parser: argparse.ArgumentParser, precisions: Sequence[str] = PRECISIONS, alone: str | None = None
+) -> None:
+    """The options of all commands that compile models: `compile_options` gives their values. `--precision` without a value is
+    `alone`, where that is given."""
     parser.add_argument(
         "--opt-level",
         type=int,
@@ -53,8 +56,9 @@ def add_compile_options(parser: argparse.ArgumentParser, precisions: Sequence[st
     )
     parser.add_argument(
         "--precision",
-        choices=precisions,
+        choices=(*precisions, *([] if alone is None else [alone])),
         default=EXACT,
+        **({} if alone is None else {"nargs": "?", "const": alone}),
         help="what a model's products and convolutions compute with: bfloat16 is faster, with errors of some 0.5 %% "
         "(default: float32)",
     )
