@@ -222,7 +222,7 @@ def _unmasked(found: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.nda
     if not present.size:
         return found, wanted
     at = int(_SMALL * present.size)
-    most = _MASKING * np.partition(present, at)[at]
+    most = _MASKING * float(np.partition(present, at)[at])
     masked = (sizes > most) & (np.abs(found) > most)
     return (found[~masked], wanted[~masked]) if masked.any() else (found, wanted)
 
