@@ -31,6 +31,7 @@ _RARE = 1e-3  # chance of a sample beyond its bound, if noise is normally distri
 # A bound grows by this share for one sample, by less for more: so far do errors of two samples differ. Measured on the zoo's 27
 # models in bfloat16: 2 of 1,000 unseen samples are beyond it after two seen ones, 45 without it; half of it leaves 12
 _SAMPLE_SPREAD = 0.5
+_HEAVIEST = 0.3  # of the shapes of tails
 _ROW_SPREAD = 2.0  # likewise of one row, whose error is a single number
 _AT_ONCE = 256  # rows whose neighbours are looked for together
 _CONFIDENT = NormalDist().inv_cdf(0.95)
@@ -59,18 +60,32 @@ def _rms(values: np.ndarray) -> float:
 
 
 def _largest(samples: Sequence[Sample]) -> tuple[float, float]:
-    """Of n values with noise of the root mean square r, the largest is seldom beyond r times Student's t of 1 - p / 2n."""
+    """Of n values with noise of the root mean square r, the largest is seldom beyond r times Student's t of 1 - p / 2n. Where
+    tails are heavier than exponential, as those of probabilities that are mostly certain, it is beyond the largest seen."""
     error = bound = 0.0
     for of_one in zip(*(zip(*sample, strict=True) for sample in samples), strict=True):  # result by result
-        each = [deviations(*pair) for pair in of_one]
-        size = max(values.size for values in each)
+        each = [np.abs(deviations(*pair)) for pair in of_one]
+        size, all_of_it = max(values.size for values in each), np.concatenate(each)
         if size == 0:
             continue
-        largest = max(float(np.abs(values).max(initial=0.0)) for values in each)
+        largest = float(all_of_it.max())
         z = NormalDist().inv_cdf(1 - _RARE / (2 * size))
         t = z + (z**3 + z) / (4 * size * len(each))
-        error, bound = max(error, largest), max(bound, largest, t * max(map(_rms, each)))
+        grown = largest * _growth(largest / max(_rms(all_of_it), 1e-30), all_of_it.size, size / _RARE)
+        error, bound = max(error, largest), max(bound, grown, t * max(map(_rms, each)))
     return error, bound * (1 + _SAMPLE_SPREAD / math.sqrt(max(len(samples), 1)))
+
+
+def _growth(ratio: float, seen: int, others: float) -> float:
+    """How far the largest of `others` values is beyond that of those seen, which is `ratio` times their root mean square: by
+    Weibull's distribution of that ratio, whose tail is exp(-x^k), if k is below 1."""
+    if seen < 2 or not math.isfinite(ratio):
+        return 1.0
+    low, high = _HEAVIEST, 1.0
+    for _ in range(20):
+        k = (low + high) / 2
+        low, high = (k, high) if math.log(seen) ** (1 / k) / math.sqrt(math.gamma(1 + 2 / k)) > ratio else (low, k)
+    return max(1.0, math.log(others) / math.log(seen)) ** (1 / low) if high < 1 else 1.0
 
 
 def _cosine(samples: Sequence[Sample]) -> tuple[float, float]:

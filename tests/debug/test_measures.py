@@ -29,6 +29,23 @@ def test_others_are_seldom_beyond_the_bound_of_a_few_samples(size: int):
     assert size > 10 or above > 0.02 * 50 * count
 
 
+def test_heavy_tails_are_bounded_too():
+    """Noise of probabilities: next to none where they are certain, and now and then much."""
+    largest = measure_of("largest")
+
+    def sample() -> Sample:
+        noise = 1e-3 * RNG.standard_normal(500) * RNG.exponential(1, 500) ** 3
+        wanted = RNG.uniform(0.5, 1, 500)
+        return [wanted + noise], [wanted]
+
+    beyond = [
+        largest([sample()])[0] > bound
+        for bound in (largest([sample() for _ in range(6)])[1] for _ in range(40))
+        for _ in range(20)
+    ]
+    assert np.mean(beyond) < 0.005
+
+
 def test_a_bound_is_near_for_many_samples():
     error, bound = measure_of("largest")([noisy((1000,), 0.0) for _ in range(64)])
     assert error < bound < 1.5 * error
