@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _ROWS = 40
 _NOISY = 20.0  # dB: noise of a tenth of the signal, below which the first tensor is named
-_MASKING, _SMALL = 1e4, 0.05  # times as large as the smallest twentieth of a tensor: what is meant to mask
+_MASKED, _SCORES = -5e3, 5e2  # masks are of -1e4 at most; nothing else lies between them and scores
 _NONE = np.empty(0, object)
 _COPIES = frozenset({"cast", "pad", "pack_channels", "unpack_channels", "reshape", "permute_dims"})
 # Operators that make or read codes; their models are compared with others by what the codes mean
@@ -217,14 +217,10 @@ class _Watch(Flow):
 
 def _unmasked(found: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Without the elements that a mask adds, as -1e9 to scores: in both, they are so large that nothing else would count."""
-    sizes = np.abs(wanted)
-    present = sizes[(sizes > 0) & np.isfinite(sizes)]
-    if not present.size:
+    masked = (wanted <= _MASKED) & (found <= _MASKED)
+    if not masked.any() or masked.all() or np.abs(wanted[~masked]).max() > _SCORES:
         return found, wanted
-    at = int(_SMALL * present.size)
-    most = _MASKING * float(np.partition(present, at)[at])
-    masked = (sizes > most) & (np.abs(found) > most)
-    return (found[~masked], wanted[~masked]) if masked.any() else (found, wanted)
+    return found[~masked], wanted[~masked]
 
 
 def _snr(found: np.ndarray, wanted: np.ndarray) -> float:

@@ -185,4 +185,5 @@ def test_a_mask_drowns_nothing() -> None:
     wanted, lost = numbers + mask, np.broadcast_to(mask, (4, 8))
     assert _snr(lost, wanted) > 100
     assert _snr(*_unmasked(lost, wanted)) == pytest.approx(0, abs=1e-6)
-    assert _unmasked(numbers, numbers)[0] is numbers
+    for ordinary in (numbers, np.exp(20 * numbers), -1e4 * np.abs(numbers)):
+        assert _unmasked(ordinary, ordinary)[0] is ordinary
