@@ -54,11 +54,12 @@ def add_compile_options(
         default=2,
         help="how a model is compiled: 0 with the needed passes alone, 1 without layouts, 2 with all (the default)",
     )
+    bare: dict[str, Any] = {} if alone is None else {"nargs": "?", "const": alone}
     parser.add_argument(
         "--precision",
         choices=(*precisions, *([] if alone is None else [alone])),
         default=EXACT,
-        **({} if alone is None else {"nargs": "?", "const": alone}),
+        **bare,
         help="what a model's products and convolutions compute with: bfloat16 is faster, with errors of some 0.5 %% "
         "(default: float32)",
     )

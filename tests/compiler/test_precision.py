@@ -444,3 +444,13 @@ def test_what_is_said_of_many_nodes_fits_into_a_file():
     assert 0 < len(nodes_of(treadle.load(executable.as_bytes()))) < 20
     executable = compiled(module, dict.fromkeys(names, "bfloat16"), WITH)
     assert treadle.load(executable.as_bytes()).program.metadata["precision"] == "of 20 nodes"
+
+
+def test_like_nodes_are_measured_together():
+    from treadle.debug.precision import _in_groups
+
+    work = {f"{layer}{at}": size for at in range(4) for layer, size in (("fc", 50), ("attention", 10))}
+    gains = {node: float(size) for node, size in work.items()}
+    assert _in_groups(gains, work, 3) == [["fc0", "fc1"], ["fc2", "fc3"], [f"attention{at}" for at in range(4)]]
+    assert _in_groups(gains, work, 1) == [list(work)]
+    assert _in_groups({}, {}, 3) == []
