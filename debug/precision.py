@@ -46,6 +46,7 @@ _FASTER = (
 _SEEDED = (
     4  # samples that are made where none are given; the last third of all, and one at least, is kept for the check
 )
+_HOPE = 1.1  # of the tolerance: squares that are added say somewhat more than what is found
 _NAMED = 5  # nodes in a message
 
 Choice = dict[str, str]  # the precision of each node that is narrow
@@ -113,7 +114,7 @@ class _Search:
     ) -> None:
         self._build, self._backend, self._function, self._tolerance = build, backend, function, tolerance
         self._name, self._measure = LARGEST if measure is None else measure, measure_of(measure)
-        self._tries = 0
+        self._tries, self._failed = 0, list[Choice]()
         exact = self._built(EXACT)
         self._source, self._feeds = _samples(exact, function, samples)
         machine = VirtualMachine(exact)
@@ -132,7 +133,7 @@ class _Search:
         fastest = {node: self._fastest(node) for node in nodes}
         steps = self._steps(nodes, [each for each in narrow if each in fastest.values()])
         whole = self._tried({node: each for node, each in fastest.items() if each != EXACT})
-        trail = [self._exact, whole] if self._is_within(whole) else self._more(self._halved(steps), steps)
+        trail = [self._exact, whole] if self._is_within(whole) else self._more(self._halved(steps), steps, whole)
         best, unseen = self._checked(trail)
         return self._told(best, nodes, whole, unseen)
 
@@ -152,7 +153,10 @@ class _Search:
         return _Program(choice, executable, error, bound)
 
     def _is_within(self, program: _Program) -> bool:
-        return program.bound <= self._tolerance
+        if program.bound <= self._tolerance:
+            return True
+        self._failed.append(program.choice)
+        return False
 
     def _results(self, machine: VirtualMachine, feeds: Feeds) -> list[np.ndarray]:
         return list(_tensors(machine[self._function](*feeds.values())))
@@ -243,17 +247,28 @@ class _Search:
                 high = middle
         return trail
 
-    def _more(self, trail: list[_Program], steps: Sequence[_Step]) -> list[_Program]:
-        """The same, with further steps, or halves of these, while there are tries left."""
-        waiting = [step for step in steps if self._gains(step, trail[-1].choice)]
+    def _more(self, trail: list[_Program], steps: Sequence[_Step], whole: _Program) -> list[_Program]:
+        """The same, with further steps, or halves of these, while there are tries left and errors may add up to the tolerance."""
+        waiting = list(steps)
         while waiting and self._tries < _TRIES:
-            step = waiting.pop(0)
-            program = self._tried(trail[-1].choice | _after([step]))
-            if self._is_within(program):
-                trail = [trail[-1], program]
-            elif len(step.nodes) > 1:
-                waiting += [step.half(False), step.half(True)]
+            step, best = waiting.pop(0), trail[-1]
+            choice = best.choice | _after([step])
+            if not self._gains(step, best.choice):
+                continue
+            known = best if best.choice else whole
+            expected = known.bound * math.sqrt(self._square(choice) / (self._square(known.choice) or math.inf))
+            if choice not in self._failed and not expected > _HOPE * self._tolerance:
+                program = self._tried(choice)
+                if self._is_within(program):
+                    trail = [best, program]
+                    continue
+            if len(step.nodes) > 1:
+                waiting = [step.half(False), step.half(True), *waiting]
         return trail
+
+    def _square(self, choice: Choice) -> float:
+        """Of the noise that these nodes bring, each group of them measured by itself."""
+        return sum(self._squares.get(pair, 0.0) for pair in choice.items())
 
     def _gains(self, step: _Step, choice: Choice) -> bool:
         """Whether a step from there on is a gain of time."""
@@ -273,7 +288,7 @@ class _Search:
     # ---- the report ----
 
     def _told(self, best: _Program, nodes: Sequence[str], whole: _Program, unseen: float | None) -> Executable:
-        spent = sum(self._squares[pair] for pair in best.choice.items() if pair in self._squares) or math.inf
+        spent = self._square(best.choice) or math.inf
         rows = []
         for node in nodes:
             precision = best.choice.get(node, EXACT)
