@@ -69,7 +69,7 @@ def add_commands(commands: Any) -> None:
     graph = commands.add_parser("graph", help="write the graph of the compiled program for Netron or Model Explorer")
     graph.add_argument("file", help=HELP)
     graph.add_argument(
-        "-o", "--output", type=Path, required=True, metavar="FILE", help="*.netron.json or *.explorer.json"
+        "-o", "--output", type=Path, required=True, metavar="FILE", help="*.netron or *.explorer.json"
     )
     graph.add_argument("--function", metavar="NAME", help="only this function")
     for parser, command in ((source, source_command), (diff, diff_command), (graph, graph_command)):
