@@ -142,7 +142,7 @@ def _node(executable: Executable, each: Decoded, makers: _Makers, origin: str, p
         array = executable.constants[each.word("const")]
         type_ = TensorType(DType.of(array.dtype), array.shape)
         return Node(CONSTANT, each.offset, origin, details, inputs, [type_])
-    if each.operation.name != CALL:
+    if not each.operation.has("prim"):
         results: list[Type | None] = [None] * len(_outputs(each))
         callee = executable.program.functions[each.word("func")].name if each.operation.has("func") else ""
         return Node(each.operation.name, each.offset, origin, details, inputs, results, callee=callee)

@@ -1,0 +1,329 @@
+"""Functions as pictures: a box for each node of `program.py`, loops in frames, functions beside each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from ..executable import Executable
+from ..types import TensorType, Type
+from .layered import laid_out
+from .program import CALL, CONSTANT, PARAMETERS, RETURN, Graph, Node, graphs
+from .svg import COLOURS, fitting, picture, tag, titled, width_of, words
+
+CONTROL, OTHER = "control", "elementwise"
+# What operators do, by how their names begin
+KINDS = {
+    "convolution": ("conv",),
+    "product": ("matmul", "dense", "gemm", "einsum", "dot", "linear", "batch_matmul"),
+    "attention and recurrence": ("attention", "lstm", "gru", "rnn", "scan"),
+    "normalisation": ("softmax", "log_softmax", "layer_norm", "batch_norm", "group_norm", "instance_norm", "rms_norm", "normal"),
+    "pooling and reduction": ("max_pool", "average_pool", "pool", "global", "reduce", "mean", "sum", "argm", "top", "cum", "lp_"),
+    "data movement": (
+        *("pack", "unpack", "reshape", "permute", "transpose", "concat", "slice", "strided", "pad", "gather", "cast", "take"),
+        *("split", "stack", "copy", "tile", "expand", "broadcast", "squeeze", "flatten", "scatter", "one_hot", "identity"),
+    ),
+    OTHER: (),
+    CONTROL: (),
+}  # fmt: skip
+_SAID = {RETURN: "result", "invoke": "call", "invoke_closure": "call closure", "alloc_closure": "closure"}
+_COLOUR = dict(zip(KINDS, COLOURS, strict=True))
+_TITLE, _DETAIL = 12.0, 10.0  # sizes of letters
+_WIDEST, _HEIGHT, _ROUND = 220.0, 42.0, 7
+_PADDING, _HEAD = 18.0, 24.0  # of frames
+_BESIDE = 60.0  # between functions
+_MOST = 300  # nodes of a picture in a notebook
+_Point = tuple[float, float]
+_OUTSIDE = -(10**6)  # in place of a node: what a loop reads of what is around it
+
+
+def operator_kind(operators: Collection[str]) -> str:
+    """Of what is fused, the kind that costs most: the first in the table that any has."""
+    for kind, begins in KINDS.items():
+        if begins and any(each.startswith(begins) for each in operators):
+            if kind == "data movement" and not all(each.startswith(begins) for each in operators):
+                return OTHER
+            return kind
+    return OTHER if operators else CONTROL
+
+
+def label_of(node: Node) -> str:
+    """What it does, in few words."""
+    if not node.operators:
+        return f"{_SAID.get(node.operation, node.operation)}{node.callee and f' @{node.callee}'}"
+    operators = [each for each in node.operators if each != "constant"] or list(node.operators)
+    whole = " + ".join(operators)
+    if width_of(whole, _TITLE) <= _WIDEST - 24:
+        return whole
+    kind = operator_kind(operators)
+    main = next((each for each in operators if operator_kind([each]) == kind), operators[0])
+    return f"{main} + {len(operators) - 1} more" if len(operators) > 1 else main
+
+
+def type_text(type_: Type | None) -> str:
+    if not isinstance(type_, TensorType):
+        return "" if type_ is None else str(type_)
+    return f"{type_.dtype.name} {'×'.join(map(str, type_.shape)) or 'scalar'}"
+
+
+def of_executable(executable: Executable) -> str:
+    """The functions of an executable for a notebook; "" where they are too many to be read there."""
+    found = graphs(executable)
+    return drawn(found) if sum(len(each.nodes) for each in found) <= _MOST else ""
+
+
+def drawn(found: Sequence[Graph], arrow: str = "arrow") -> str:
+    """All functions in one picture, the first one first. `arrow` is an identifier that nothing else in the page has. Nodes are
+    groups of class `node` with `data-node`, the function's number and the node's; parameters have the node's number -1 and less."""
+    frames = [_Function(number, graph).frame() for number, graph in enumerate(found)]
+    room = 1.3 * math.sqrt(sum((frame.width + _BESIDE) * (frame.height + _BESIDE) for frame in frames))
+    x = y = width = below = 0.0
+    parts, corners = [], []
+    for k, frame in enumerate(frames):
+        if x and x + frame.width > room:
+            x, y, below = 0.0, y + below + _BESIDE, 0.0
+        corners.append((x, y))
+        parts.append(tag("g", frame.drawn, transform=f"translate({x:.1f} {y:.1f})", class_="function", data_function=k))
+        x += frame.width + _BESIDE
+        width, below = max(width, x - _BESIDE), max(below, frame.height)
+    head = tag(
+        "defs",
+        tag(
+            "marker",
+            tag("path", d="M0 0L8 4L0 8Z", fill="context-stroke"),
+            id=arrow,
+            viewBox="0 0 8 8",
+            refX=7,
+            refY=4,
+            markerWidth=7,
+            markerHeight=7,
+            orient="auto-start-reverse",
+        ),
+    )
+    edges = _calls(found, frames, corners)
+    label = f"{len(found)} function{'s' * (len(found) != 1)}, {sum(len(each.nodes) for each in found)} nodes"
+    return picture(width, y + below, head, edges, *parts, label=label, class_="graph").replace("#arrow", f"#{arrow}")
+
+
+def _calls(found: Sequence[Graph], frames: Sequence[_Frame], corners: Sequence[_Point]) -> str:
+    """Dashed lines from calls, and from what makes closures, to the functions."""
+    numbers = {graph.name: number for number, graph in enumerate(found)}
+    lines = []
+    for graph, frame, (x, y) in zip(found, frames, corners, strict=True):
+        for at, node in enumerate(graph.nodes):
+            if node.callee in numbers and node.callee != graph.name and at in frame.places:
+                other = numbers[node.callee]
+                end_x, end_y = corners[other][0], corners[other][1] + 20
+                middle_x, begin_y = frame.places[at]
+                begin_x, begin_y = x + middle_x + frame.half_widths.get(at, 0.0), y + begin_y
+                bend = max(40.0, min(abs(end_x - begin_x) / 2, 160.0))
+                lines.append(
+                    tag(
+                        "path",
+                        d=f"M{begin_x:.1f} {begin_y:.1f}C{begin_x + bend:.1f} {begin_y:.1f} {end_x - bend:.1f} {end_y:.1f} {end_x:.1f} {end_y:.1f}",
+                        class_="call-edge",
+                        fill="none",
+                        stroke=COLOURS[3],
+                        stroke_width=1.2,
+                        stroke_dasharray="5 4",
+                        marker_end="url(#arrow)",
+                    )
+                )
+    return "".join(lines)
+
+
+@dataclass
+class _Frame:
+    drawn: str
+    width: float
+    height: float
+    places: dict[int, _Point] = field(default_factory=dict)  # of nodes, their middles
+    half_widths: dict[int, float] = field(default_factory=dict)
+
+
+@dataclass
+class _Box:
+    """A node, or a loop as one."""
+
+    width: float
+    height: float
+    drawn: str
+    nodes: frozenset[int]
+    inside: dict[int, _Point] = field(default_factory=dict)  # of a loop: where its nodes are, from its corner
+
+
+class _Function:
+    """One function: its nodes and parameters by number, the k-th parameter being node -1 - k."""
+
+    def __init__(self, number: int, graph: Graph) -> None:
+        self._number, self._graph = number, graph
+        self._names, self._types = list(graph.parameters), list(graph.parameters.values())
+        shown = [at for at, node in enumerate(graph.nodes) if node.operation != CONSTANT]
+        self._edges: list[tuple[int, int]] = []
+        hidden = {at for at, node in enumerate(graph.nodes) if node.operation == CONSTANT}
+        for at in shown:
+            for makers in graph.nodes[at].inputs:
+                for maker, result in sorted(makers):
+                    source = -1 - result if maker == PARAMETERS else maker
+                    if source not in hidden and source >= -len(self._names):
+                        self._edges.append((source, at))
+        self._edges = list(dict.fromkeys(self._edges))
+        self._shown = shown
+        self._half_widths: dict[int, float] = {}
+
+    def frame(self) -> _Frame:
+        """The function's own frame, with its name."""
+        everything = [*range(-1, -1 - len(self._names), -1), *self._shown]
+        body, width, height, places = self._level(everything, self._graph.loops)
+        title = f"@{self._graph.name}"
+        width = max(width, width_of(title, 13) + 10, 80) + 2 * _PADDING
+        height += 2 * _PADDING + _HEAD
+        moved = {node: (x + _PADDING, y + _PADDING + _HEAD) for node, (x, y) in places.items()}
+        drawn = (
+            tag(
+                "rect",
+                width=width,
+                height=height,
+                rx=10,
+                class_="frame",
+                fill="none",
+                stroke="#88888866",
+                stroke_width=1,
+            )
+            + words(_PADDING, 24, title, font_size=13, font_weight=600, class_="name")
+            + tag("g", body, transform=f"translate({_PADDING:.1f} {_PADDING + _HEAD:.1f})")
+        )
+        return _Frame(drawn, width, height, moved, self._half_widths)
+
+    def _level(
+        self, nodes: Sequence[int], loops: Sequence[tuple[int, int]], fed: Collection[int] = ()
+    ) -> tuple[str, float, float, dict[int, _Point]]:
+        """Nodes and, as one box each, the loops among them: the picture, its size, the middles of the nodes. `fed` are those that
+        read what is made outside: a dot stands for that."""
+        outer = [each for each in loops if not any(a <= each[0] and each[1] <= b and (a, b) != each for a, b in loops)]
+        boxes, taken = [], set()
+        if fed:
+            dot = tag("circle", cx=4, cy=4, r=4, fill=COLOURS[0])
+            boxes.append(_Box(8.0, 8.0, dot, frozenset([_OUTSIDE])))
+        inside = {
+            loop: [n for n in nodes if n >= 0 and loop[0] <= self._graph.nodes[n].offset <= loop[1]] for loop in outer
+        }
+        begins = {found[0]: loop for loop, found in inside.items() if found}
+        for node in nodes:
+            if node in taken:
+                continue
+            loop = begins.get(node)
+            box = self._node(node) if loop is None else self._loop(inside[loop], loop, loops)
+            boxes.append(box)
+            taken |= box.nodes
+        holder = {node: k for k, box in enumerate(boxes) for node in box.nodes}
+        edges = [
+            (holder[a], holder[b], a, b)
+            for a, b in [*((_OUTSIDE, b) for b in fed), *self._edges]
+            if a in holder
+            and b in holder
+            and (holder[a] != holder[b] or (a >= b >= 0 and len(boxes[holder[a]].nodes) == 1))
+        ]
+        layout = laid_out([(box.width, box.height) for box in boxes], [(a, b) for a, b, *_ in edges])
+        lines = "".join(
+            self._edge(route, a, b, is_back=k >= m)
+            for (k, m, a, b), route in zip(edges, layout.edges, strict=True)
+            if k != m
+        )
+        drawn, places = [], {}
+        for box, (x, y) in zip(boxes, layout.nodes, strict=True):
+            corner = x - box.width / 2, y - box.height / 2
+            drawn.append(tag("g", box.drawn, transform=f"translate({corner[0]:.1f} {corner[1]:.1f})"))
+            inner = box.inside or dict.fromkeys(box.nodes, (box.width / 2, box.height / 2))
+            places |= {node: (corner[0] + dx, corner[1] + dy) for node, (dx, dy) in inner.items()}
+        return lines + "".join(drawn), layout.width, layout.height, places
+
+    def _loop(self, nodes: Sequence[int], loop: tuple[int, int], loops: Sequence[tuple[int, int]]) -> _Box:
+        inner = [(a, b) for a, b in loops if loop[0] <= a and b <= loop[1] and (a, b) != loop]
+        inside = set(nodes)
+        fed = dict.fromkeys(b for a, b in self._edges if b in inside and a not in inside)
+        body, width, height, places = self._level(nodes, inner, list(fed))
+        width, height = max(width, 60.0) + 2 * _PADDING, height + 2 * _PADDING + 10
+        drawn = (
+            tag(
+                "rect",
+                width=width,
+                height=height,
+                rx=9,
+                class_="loop",
+                fill=COLOURS[0],
+                fill_opacity=0.06,
+                stroke=COLOURS[0],
+                stroke_dasharray="6 4",
+            )
+            + words(10, 16, "↻ loop", font_size=_DETAIL, fill=COLOURS[0])
+            + tag("g", body, transform=f"translate({_PADDING:.1f} {_PADDING + 10:.1f})")
+        )
+        return _Box(
+            width,
+            height,
+            drawn,
+            frozenset(nodes),
+            {node: (x + _PADDING, y + _PADDING + 10) for node, (x, y) in places.items()},
+        )
+
+    def _node(self, at: int) -> _Box:
+        if at < 0:
+            name, detail = self._names[-1 - at], type_text(self._types[-1 - at])
+            kind, title = "input", f"{name}: {detail}"
+        else:
+            node = self._graph.nodes[at]
+            name, detail = label_of(node), ", ".join(filter(None, map(type_text, node.results)))
+            kind, title = operator_kind(node.operators), f"{node.origin}\n{node.details['instruction']}".lstrip()
+        width = self._half_widths[at] = max(
+            64.0, min(_WIDEST, max(width_of(name, _TITLE + 0.6), width_of(detail, _DETAIL)) + 24)
+        )
+        self._half_widths[at] /= 2
+        height = _HEIGHT if detail else 30.0
+        colour = _COLOUR.get(kind, "#8a8f98")
+        is_round = kind == "input" or (at >= 0 and self._graph.nodes[at].operation == RETURN)
+        drawn = (
+            tag(
+                "rect",
+                width=width,
+                height=height,
+                rx=height / 2 if is_round else _ROUND,
+                class_="box",
+                fill=colour,
+                fill_opacity=0.16,
+                stroke=colour,
+                stroke_width=1.2,
+            )
+            + words(width / 2, 18 if detail else 19, fitting(name, width - 14, _TITLE), font_size=_TITLE, font_weight=600, text_anchor="middle")
+            + (words(width / 2, 33, fitting(detail, width - 12, _DETAIL), font_size=_DETAIL, text_anchor="middle", fill_opacity=0.75) if detail else "")
+        )  # fmt: skip
+        group = titled("g", title, class_="node", data_node=f"{self._number}:{at}", data_kind=kind)
+        return _Box(width, height, group.removesuffix("</g>") + drawn + "</g>", frozenset([at]))
+
+    def _edge(self, route: Sequence[_Point], a: int, b: int, is_back: bool) -> str:
+        (x, y), *rest = route
+        d = f"M{x:.1f} {y:.1f}"
+        for end_x, end_y in rest:
+            middle = (y + end_y) / 2
+            d += (
+                f"L{end_x:.1f} {end_y:.1f}"
+                if abs(end_x - x) < 0.5
+                else f"C{x:.1f} {middle:.1f} {end_x:.1f} {middle:.1f} {end_x:.1f} {end_y:.1f}"
+            )
+            x, y = end_x, end_y
+        return tag(
+            "path",
+            d=d,
+            class_="edge back" if is_back else "edge",
+            fill="none",
+            stroke=COLOURS[0] if is_back else "#8a8f98",
+            stroke_width=1.2,
+            stroke_dasharray="4 3" if is_back else None,
+            marker_end="url(#arrow)",
+            data_from=f"{self._number}:{a}",
+            data_to=f"{self._number}:{b}",
+        )  # fmt: skip
+
+
+__all__ = ["CALL", "drawn", "label_of", "of_executable", "operator_kind", "type_text"]
