@@ -3,9 +3,9 @@
     treadle.debug.save_graph(executable, "model.netron")         # Netron opens it
     treadle.debug.save_graph(executable, "model.explorer.json")  # Model Explorer opens it
 
-`formats/pictures/program.py` says what a node is. Netron's format is that of its messages (`source/message.js`, signature `netron:`),
-which it takes from files of that ending alone; Model Explorer's its graph collection (github.com/google-ai-edge/model-explorer,
-`GraphCollection`).
+`formats/pictures/program.py` says what a node is. Netron's format is that of its messages (`source/message.js`, signature
+`netron:`), which it takes from files of that ending alone; Model Explorer's its graph collection
+(github.com/google-ai-edge/model-explorer, `GraphCollection`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`treadle inspect -o report.html`: one page about a program and a call of it, which `profile --html` and `compare --html` write too."""
+"""`treadle inspect -o report.html`, a page about a program and a call of it, which `profile` and `compare` write too (--html)."""
 
 from __future__ import annotations
 
@@ -136,5 +136,8 @@ def write_comparison(path: Path, name: str, of: Subject, feeds: Mapping[str, Any
     from .page.gather import of_comparison, of_loss, seen
 
     first = seen(Path(name).name, of, feeds)
-    found = of_comparison if isinstance(report, Comparison) else of_loss
-    write_page(path, [first], [found(first, report, report.against)], "compare")  # type: ignore[operator]
+    if isinstance(report, Comparison):
+        found = of_comparison(first, report, report.against)
+    else:
+        found = of_loss(first, report, report.against)
+    write_page(path, [first], [found], "compare")

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from ..executable import Executable
 from ..types import TensorType, Type
 from .layered import laid_out
-from .program import CALL, CONSTANT, PARAMETERS, RETURN, Graph, Node, graphs
-from .svg import COLOURS, fitting, picture, tag, titled, width_of, words
+from .program import CONSTANT, PARAMETERS, RETURN, Graph, Node, graphs
+from .svg import ACCENT, COLOURS, GREY, GRID, block, fitting, line, mark, picture, tag, width_of, words
 
 CONTROL, OTHER = "control", "elementwise"
 # What operators do, by how their names begin
@@ -75,7 +75,7 @@ def of_executable(executable: Executable) -> str:
 
 def drawn(found: Sequence[Graph], arrow: str = "arrow") -> str:
     """All functions in one picture, the first one first. `arrow` is an identifier that nothing else in the page has. Nodes are
-    groups of class `node` with `data-node`, the function's number and the node's; parameters have the node's number -1 and less."""
+    groups of class `node` whose key is the function's number and the node's; parameters have numbers below 0."""
     frames = [_Function(number, graph).frame() for number, graph in enumerate(found)]
     room = 1.3 * math.sqrt(sum((frame.width + _BESIDE) * (frame.height + _BESIDE) for frame in frames))
     x = y = width = below = 0.0
@@ -87,20 +87,15 @@ def drawn(found: Sequence[Graph], arrow: str = "arrow") -> str:
         parts.append(tag("g", frame.drawn, transform=f"translate({x:.1f} {y:.1f})", class_="function", data_function=k))
         x += frame.width + _BESIDE
         width, below = max(width, x - _BESIDE), max(below, frame.height)
-    head = tag(
-        "defs",
-        tag(
-            "marker",
-            tag("path", d="M0 0L8 4L0 8Z", fill="context-stroke"),
-            id=arrow,
-            viewBox="0 0 8 8",
-            refX=7,
-            refY=4,
-            markerWidth=7,
-            markerHeight=7,
-            orient="auto-start-reverse",
-        ),
-    )
+    shape = {
+        "viewBox": "0 0 8 8",
+        "refX": 7,
+        "refY": 4,
+        "markerWidth": 7,
+        "markerHeight": 7,
+        "orient": "auto-start-reverse",
+    }
+    head = tag("defs", tag("marker", tag("path", d="M0 0L8 4L0 8Z", fill="context-stroke"), id=arrow, **shape))
     edges = _calls(found, frames, corners)
     label = f"{len(found)} function{'s' * (len(found) != 1)}, {sum(len(each.nodes) for each in found)} nodes"
     return picture(width, y + below, head, edges, *parts, label=label, class_="graph").replace("#arrow", f"#{arrow}")
@@ -118,18 +113,10 @@ def _calls(found: Sequence[Graph], frames: Sequence[_Frame], corners: Sequence[_
                 middle_x, begin_y = frame.places[at]
                 begin_x, begin_y = x + middle_x + frame.half_widths.get(at, 0.0), y + begin_y
                 bend = max(40.0, min(abs(end_x - begin_x) / 2, 160.0))
-                lines.append(
-                    tag(
-                        "path",
-                        d=f"M{begin_x:.1f} {begin_y:.1f}C{begin_x + bend:.1f} {begin_y:.1f} {end_x - bend:.1f} {end_y:.1f} {end_x:.1f} {end_y:.1f}",
-                        class_="call-edge",
-                        fill="none",
-                        stroke=COLOURS[3],
-                        stroke_width=1.2,
-                        stroke_dasharray="5 4",
-                        marker_end="url(#arrow)",
-                    )
-                )
+                d = f"M{begin_x:.1f} {begin_y:.1f}C{begin_x + bend:.1f} {begin_y:.1f}"
+                d += f" {end_x - bend:.1f} {end_y:.1f} {end_x:.1f} {end_y:.1f}"
+                drawn = {"stroke_dasharray": "5 4", "marker_end": "url(#arrow)", "class_": "call-edge"}
+                lines.append(line(d, COLOURS[3], 1.2, **drawn))
     return "".join(lines)
 
 
@@ -181,18 +168,9 @@ class _Function:
         height += 2 * _PADDING + _HEAD
         moved = {node: (x + _PADDING, y + _PADDING + _HEAD) for node, (x, y) in places.items()}
         drawn = (
-            tag(
-                "rect",
-                width=width,
-                height=height,
-                rx=10,
-                class_="frame",
-                fill="none",
-                stroke="#88888866",
-                stroke_width=1,
-            )
-            + words(_PADDING, 24, title, font_size=13, font_weight=600, class_="name")
-            + tag("g", body, transform=f"translate({_PADDING:.1f} {_PADDING + _HEAD:.1f})")
+            block(0, 0, width, height, GRID, 0, rx=10, class_="frame")
+            + words(_PADDING, 24, title, font_size=13, font_weight=600)
+            + moved_by(_PADDING, _PADDING + _HEAD, body)
         )
         return _Frame(drawn, width, height, moved, self._half_widths)
 
@@ -202,9 +180,10 @@ class _Function:
         """Nodes and, as one box each, the loops among them: the picture, its size, the middles of the nodes. `fed` are those that
         read what is made outside: a dot stands for that."""
         outer = [each for each in loops if not any(a <= each[0] and each[1] <= b and (a, b) != each for a, b in loops)]
-        boxes, taken = [], set()
+        boxes: list[_Box] = []
+        taken: set[int] = set()
         if fed:
-            dot = tag("circle", cx=4, cy=4, r=4, fill=COLOURS[0])
+            dot = tag("circle", cx=4, cy=4, r=4, fill=ACCENT)
             boxes.append(_Box(8.0, 8.0, dot, frozenset([_OUTSIDE])))
         inside = {
             loop: [n for n in nodes if n >= 0 and loop[0] <= self._graph.nodes[n].offset <= loop[1]] for loop in outer
@@ -231,10 +210,11 @@ class _Function:
             for (k, m, a, b), route in zip(edges, layout.edges, strict=True)
             if k != m
         )
-        drawn, places = [], {}
+        drawn = []
+        places: dict[int, _Point] = {}
         for box, (x, y) in zip(boxes, layout.nodes, strict=True):
             corner = x - box.width / 2, y - box.height / 2
-            drawn.append(tag("g", box.drawn, transform=f"translate({corner[0]:.1f} {corner[1]:.1f})"))
+            drawn.append(moved_by(*corner, box.drawn))
             inner = box.inside or dict.fromkeys(box.nodes, (box.width / 2, box.height / 2))
             places |= {node: (corner[0] + dx, corner[1] + dy) for node, (dx, dy) in inner.items()}
         return lines + "".join(drawn), layout.width, layout.height, places
@@ -246,27 +226,12 @@ class _Function:
         body, width, height, places = self._level(nodes, inner, list(fed))
         width, height = max(width, 60.0) + 2 * _PADDING, height + 2 * _PADDING + 10
         drawn = (
-            tag(
-                "rect",
-                width=width,
-                height=height,
-                rx=9,
-                class_="loop",
-                fill=COLOURS[0],
-                fill_opacity=0.06,
-                stroke=COLOURS[0],
-                stroke_dasharray="6 4",
-            )
-            + words(10, 16, "↻ loop", font_size=_DETAIL, fill=COLOURS[0])
-            + tag("g", body, transform=f"translate({_PADDING:.1f} {_PADDING + 10:.1f})")
+            block(0, 0, width, height, ACCENT, 0.06, rx=9, stroke_dasharray="6 4", class_="loop")
+            + words(10, 16, "↻ loop", font_size=_DETAIL, fill=ACCENT)
+            + moved_by(_PADDING, _PADDING + 10, body)
         )
-        return _Box(
-            width,
-            height,
-            drawn,
-            frozenset(nodes),
-            {node: (x + _PADDING, y + _PADDING + 10) for node, (x, y) in places.items()},
-        )
+        moved = {node: (x + _PADDING, y + _PADDING + 10) for node, (x, y) in places.items()}
+        return _Box(width, height, drawn, frozenset(nodes), moved)
 
     def _node(self, at: int) -> _Box:
         if at < 0:
@@ -276,30 +241,18 @@ class _Function:
             node = self._graph.nodes[at]
             name, detail = label_of(node), ", ".join(filter(None, map(type_text, node.results)))
             kind, title = operator_kind(node.operators), f"{node.origin}\n{node.details['instruction']}".lstrip()
-        width = self._half_widths[at] = max(
-            64.0, min(_WIDEST, max(width_of(name, _TITLE + 0.6), width_of(detail, _DETAIL)) + 24)
-        )
-        self._half_widths[at] /= 2
-        height = _HEIGHT if detail else 30.0
-        colour = _COLOUR.get(kind, "#8a8f98")
+        wide = max(width_of(name, _TITLE + 0.6), width_of(detail, _DETAIL)) + 24
+        width, height = max(64.0, min(_WIDEST, wide)), _HEIGHT if detail else 30.0
+        self._half_widths[at] = width / 2
+        colour = _COLOUR.get(kind, GREY)
         is_round = kind == "input" or (at >= 0 and self._graph.nodes[at].operation == RETURN)
-        drawn = (
-            tag(
-                "rect",
-                width=width,
-                height=height,
-                rx=height / 2 if is_round else _ROUND,
-                class_="box",
-                fill=colour,
-                fill_opacity=0.16,
-                stroke=colour,
-                stroke_width=1.2,
-            )
-            + words(width / 2, 18 if detail else 19, fitting(name, width - 14, _TITLE), font_size=_TITLE, font_weight=600, text_anchor="middle")
-            + (words(width / 2, 33, fitting(detail, width - 12, _DETAIL), font_size=_DETAIL, text_anchor="middle", fill_opacity=0.75) if detail else "")
-        )  # fmt: skip
-        group = titled("g", title, class_="node", data_node=f"{self._number}:{at}", data_kind=kind)
-        return _Box(width, height, group.removesuffix("</g>") + drawn + "</g>", frozenset([at]))
+        bold = {"font_size": _TITLE, "font_weight": 600, "text_anchor": "middle"}
+        quiet = {"font_size": _DETAIL, "fill_opacity": 0.75, "text_anchor": "middle"}
+        head = words(width / 2, 18.5, fitting(name, width - 14, _TITLE), **bold)
+        head += words(width / 2, 33, fitting(detail, width - 12, _DETAIL), **quiet) if detail else ""
+        box = block(0, 0, width, height, colour, 0.16, rx=height / 2 if is_round else _ROUND, class_="box")
+        key = f"{self._number}:{at}"
+        return _Box(width, height, mark(title, box, head, key=key, class_="node"), frozenset([at]))
 
     def _edge(self, route: Sequence[_Point], a: int, b: int, is_back: bool) -> str:
         (x, y), *rest = route
@@ -312,18 +265,12 @@ class _Function:
                 else f"C{x:.1f} {middle:.1f} {end_x:.1f} {middle:.1f} {end_x:.1f} {end_y:.1f}"
             )
             x, y = end_x, end_y
-        return tag(
-            "path",
-            d=d,
-            class_="edge back" if is_back else "edge",
-            fill="none",
-            stroke=COLOURS[0] if is_back else "#8a8f98",
-            stroke_width=1.2,
-            stroke_dasharray="4 3" if is_back else None,
-            marker_end="url(#arrow)",
-            data_from=f"{self._number}:{a}",
-            data_to=f"{self._number}:{b}",
-        )  # fmt: skip
+        ends = {"data_from": f"{self._number}:{a}", "data_to": f"{self._number}:{b}", "marker_end": "url(#arrow)"}
+        if is_back:
+            return line(d, ACCENT, 1.2, class_="edge back", stroke_dasharray="4 3", **ends)
+        return line(d, GREY, 1.2, class_="edge", **ends)
 
 
-__all__ = ["CALL", "drawn", "label_of", "of_executable", "operator_kind", "type_text"]
+def moved_by(x: float, y: float, drawn: str) -> str:
+    """The same with its corner here."""
+    return tag("g", drawn, transform=f"translate({x:.1f} {y:.1f})")

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 # Told apart by those who do not see red and green alike, and on white and black grounds
 COLOURS = ("#3987e5", "#e07b39", "#2fa37c", "#b65fcf", "#d6a419", "#d5537d", "#5f8f2f", "#8a8f98")
-ACCENT, WARNING = COLOURS[0], "#e5484d"
+ACCENT, WARNING, GRID, GREY = COLOURS[0], "#e5484d", "#88888844", COLOURS[7]
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
 _CHARACTER = 0.56  # of its size, the mean width of a letter
 
@@ -59,9 +59,25 @@ def words(x: float, y: float, text: object, **attributes: object) -> str:
     return tag("text", x=x, y=y, text=text, **{"fill": "currentColor", **attributes})
 
 
-def titled(name: str, title: str, **attributes: object) -> str:
-    """An element that shows `title` where the mouse rests."""
-    return tag(name, tag("title", text=title), **attributes)
+def note(x: float, y: float, text: object, anchor: str | None = None) -> str:
+    """Small and quiet text, of axes."""
+    return words(x, y, text, text_anchor=anchor, font_size=10, fill_opacity=0.7)
+
+
+def line(d: str, colour: str = GRID, width: float = 1, **attributes: object) -> str:
+    """A path that is not filled."""
+    return tag("path", d=d, fill="none", stroke=colour, stroke_width=width, **attributes)
+
+
+def block(x: float, y: float, width: float, height: float, colour: str, opacity: float, **attributes: object) -> str:
+    """A rectangle with a border of its colour."""
+    drawn = {"x": x, "y": y, "width": width, "height": height, "fill": colour, "fill_opacity": opacity}
+    return tag("rect", **{**drawn, "stroke": colour, **attributes})
+
+
+def mark(title: str, *children: str, key: str | None = None, class_: str = "mark", **attributes: object) -> str:
+    """What shows `title` where the mouse rests; `key` is put into `data-node`, by which a page knows the node."""
+    return tag("g", tag("title", text=title), *children, class_=class_, data_node=key, **attributes)
 
 
 def fitting(text: str, width: float, size: float = 11) -> str:

@@ -32,7 +32,7 @@ def aligned(programs: Sequence[Sequence[Graph]]) -> list[Group]:
 
     def root(name: str) -> str:
         while (up := groups.setdefault(name, name)) != name:
-            groups[name] = groups[up] if up in groups else up
+            groups[name] = groups.get(up, up)
             name = up
         return name
 

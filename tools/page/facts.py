@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from ...formats.dtypes import DType
 from ...formats.executable import Executable
 from ...formats.messages.errors import TreadleError, UnknownOperatorError
 from ...formats.pictures.graph import label_of, operator_kind, type_text
+from ...formats.pictures.plots import sample
 from ...formats.pictures.program import CONSTANT, PARAMETERS, Graph, Node
 from ...formats.pictures.svg import seconds, size
 from ...formats.primitive import PrimitiveDefinition
@@ -134,7 +136,7 @@ def _bytes(type_: Type | None) -> int:
     """Of a tensor of fixed shape; 0 of anything else."""
     if not isinstance(type_, TensorType) or not type_.is_static or type_.dtype.is_string:
         return 0
-    return int(np.prod([int(dim) for dim in type_.shape], dtype=np.int64)) * type_.dtype.numpy.itemsize  # type: ignore[call-overload]
+    return math.prod(dim for dim in type_.shape if isinstance(dim, int)) * type_.dtype.numpy.itemsize
 
 
 def precision_of(definition: PrimitiveDefinition) -> DType:
@@ -241,7 +243,7 @@ def constant_rows(executable: Executable, found: Sequence[Graph]) -> list[tuple[
 def moments(array: np.ndarray) -> dict[str, str]:
     """Statistics of a constant's numbers, of evenly spaced ones where it is large."""
     try:
-        values = array.reshape(-1)[:: max(1, array.size // _WHOLE)].astype(np.float64)
+        values = sample(array, _WHOLE)
     except (TypeError, ValueError):
         return {}
     if not values.size:
@@ -258,6 +260,3 @@ def moments(array: np.ndarray) -> dict[str, str]:
         "zeros": f"{100 * np.count_nonzero(finite == 0) / finite.size:.1f} %",
         **({"not finite": f"{odd}"} if odd else {}),
     }
-
-
-__all__ = ["constant_rows", "moments", "places", "precision_of", "program", "sources"]

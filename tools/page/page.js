@@ -488,7 +488,7 @@ function openKernel(name) {
 function zoomable(svg, left, right, isFlame) {
   const spans = all(".mark", svg).map(mark => {
     const rect = one("rect", mark), text = one("text", mark);
-    return {mark, rect, text, x: +rect.getAttribute("x"), width: +rect.getAttribute("width"), name: mark.dataset.tip?.split(/: [\d.]/)[0] ?? ""};
+    return {mark, rect, text, x: +rect.getAttribute("x"), width: +rect.getAttribute("width"), name: mark.dataset.name};
   });
   const axis = all(":scope > path, :scope > text", svg);
   let from = left, to = right;

@@ -39,6 +39,18 @@ _TABS = {
     "file": "File",
     "compare": "Compare",
 }
+_TIMELINE = (
+    "One call, on each thread; it is watched, which takes some microseconds a kernel. "
+    "Wheel: zoom; drag: move; double click: the whole; click: the node."
+)
+_FLAME = (
+    "Functions, the scopes of the model's names, kernels, of a call that nobody watches. "
+    "Click: zoom to it; double click: the whole."
+)
+_ALIGNED_NOTE = (
+    "Rows are kernels that do the same model nodes, however these were fused. "
+    "The bar: less time to the left, more to the right."
+)
 _HISTOGRAMS, _CONSTANTS = 400, 2000  # of the largest constants
 _ALIGNED = 5000  # rows
 
@@ -181,7 +193,7 @@ def _origin(text: str) -> Markup:
     return Markup(el("span", text=brief_origin(text, 480, 13), data_tip=text, class_="origin"))
 
 
-class Keyed(list):  # type: ignore[type-arg]
+class Keyed(list):
     """A row about a node."""
 
     key: str | None = None
@@ -250,11 +262,11 @@ def _time(seen: Seen, found: Sequence[Graph]) -> str:
     return _card(
         "Timeline",
         pictures.timeline(seen.run, keys),
-        note="One call, on each thread; it is watched, which takes some microseconds a kernel. Wheel: zoom; drag: move; double click: the whole; click: the node.",
+        note=_TIMELINE,
     ) + _card(
         "Flame graph",
         pictures.flame(seen.run, keys),
-        note="Functions, the scopes of the model's names, kernels, of a call that nobody watches. Click: zoom to it; double click: the whole.",
+        note=_FLAME,
     )
 
 
@@ -426,7 +438,7 @@ def _aligned(
         "Node by node",
         el("input", type="search", placeholder="filter", class_="filter", aria_label="filter nodes"),
         _table(head, rows, numbers, class_="sortable"),
-        note="Rows are kernels that do the same model nodes, however these were fused. The bar: less time to the left, more to the right.",
+        note=_ALIGNED_NOTE,
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from ...debug.flow import nodes_of
 from ...debug.trace import Slice
 from ...formats.pictures import plots
 from ...formats.pictures.graph import KINDS, operator_kind
-from ...formats.pictures.svg import COLOURS, brief_origin, seconds, size
+from ...formats.pictures.svg import COLOURS, GREY, brief_origin, seconds, size
 from .gather import Run
 
 _MOST = 4000  # marks of a picture, the longest ones
@@ -27,8 +27,8 @@ def hottest(run: Run, keys: Keys) -> str:
     """Bars of the places that take the most time."""
     whole = sum(row.seconds for row in run.rows.values()) or 1e-12
     marks = [
-        plots.Mark(
-            row.node or row.primitive,
+        plots.Bar(
+            row.node if row.node and "/" in row.node else ", ".join(filter(None, (row.primitive, row.node))),
             row.seconds,
             f"{seconds(row.seconds)}, {100 * row.seconds / whole:.1f} %",
             keys.get(place),
@@ -49,7 +49,7 @@ def by_kind(run: Run) -> str:
     ordered = sorted(spent.items(), key=lambda pair: -pair[1])
     return plots.bars(
         [
-            plots.Mark(kind, taken, f"{seconds(taken)}, {100 * taken / whole:.0f} %", None, _COLOUR[kind])
+            plots.Bar(kind, taken, f"{seconds(taken)}, {100 * taken / whole:.0f} %", None, _COLOUR[kind])
             for kind, taken in ordered
         ],
         width=520,
@@ -58,24 +58,20 @@ def by_kind(run: Run) -> str:
 
 
 def roofline(run: Run, keys: Keys) -> str:
-    bounds = run.bounds
-    kernels = [
-        plots.Kernel(
-            brief_origin(row.node or row.primitive, 260),
-            row.operations,
-            row.bytes,
-            row.seconds,
-            f"{row.node or ''}\n{row.primitive}\n{row.as_json()['gflops']:.1f} GFLOP/s, {row.as_json()['gbytes_per_second']:.1f} GB/s, "
-            f"{seconds(row.seconds)}\n{100 * row.roofline:.0f} % of the roofline, bound by {row.bound}",
-            keys.get(place),
-            _colour([row.template]),
+    bounds, kernels = run.bounds, []
+    for place, row in run.rows.items():
+        if not (row.operations and row.bytes and row.seconds):
+            continue
+        each, name = row.as_json(), row.node or row.primitive
+        title = (
+            f"{name}\n{row.primitive}\n{each['gflops']:.1f} GFLOP/s, {each['gbytes_per_second']:.1f} GB/s, "
+            f"{seconds(row.seconds)}\n{100 * row.roofline:.0f} % of the roofline, bound by {row.bound}"
         )
-        for place, row in run.rows.items()
-    ]
+        rates = row.operations / row.bytes, row.operations / row.seconds
+        brief = brief_origin(name, 260)
+        kernels.append(plots.Kernel(brief, *rates, row.seconds, title, keys.get(place), _colour([row.template])))
     peaks = {"float32": bounds.float32}
-    if any(
-        row.compute_seconds and row.operations / row.compute_seconds > 1.1 * bounds.float32 for row in run.rows.values()
-    ):
+    if any(row.compute_seconds * bounds.float32 * 1.1 < row.operations for row in run.rows.values()):
         peaks["int8"] = bounds.int8
     return plots.roofline(kernels, peaks, {level.name: level.bandwidth for level in bounds.levels})
 
@@ -96,7 +92,7 @@ def timeline(run: Run, keys: Keys) -> str:
                 step = next(steps, None)
                 key = keys.get((step.function, step.offset)) if step else None
             operators = each.details.get("operators", "")
-            colour = _colour(operators.split(", ")) if operators else "#8a8f98"
+            colour = _colour(operators.split(", ")) if operators else GREY
             lines = [
                 f"{each.name}: {seconds(each.end - each.begin)}",
                 *(f"{name} {text}" for name, text in each.details.items() if text),
@@ -155,21 +151,13 @@ def memory(run: Run, keys: Keys) -> str:
     """Where tensors lie while they are in use; gaps that nothing uses are left out."""
     at_peak = run.stats.peak_step
     lows = _packed([(each.address, each.held.bytes) for each in run.tensors])
-    blocks = [
-        plots.Block(
-            f"{each.held.node}\n{each.held.type}",
-            each.held.first,
-            each.held.last + 1,
-            low,
-            low + each.held.bytes,
-            keys.get(each.place),
-            COLOURS[1] if each.held.first <= at_peak <= each.held.last else COLOURS[0],
-            each.held.first <= at_peak <= each.held.last,
-        )
-        for each, low in zip(run.tensors, lows, strict=True)
-    ]
-    blocks = sorted(blocks, key=lambda block: (block.low - block.high) * (block.last - block.first))[:_MOST]
-    return plots.memory(blocks, run.stats.steps, run.stats.alive())
+    held = []
+    for each, low in zip(run.tensors, lows, strict=True):
+        (name, type_), (first, last) = (each.held.node, each.held.type), (each.held.first, each.held.last)
+        high, is_hot = low + each.held.bytes, first <= at_peak <= last
+        held.append(plots.Held(f"{name}\n{type_}", first, last + 1, low, high, keys.get(each.place), is_hot))
+    held = sorted(held, key=lambda each: (each.low - each.high) * (each.last - each.first))[:_MOST]
+    return plots.memory(held, run.stats.alive())
 
 
 def _packed(blocks: Sequence[tuple[int, int]]) -> list[int]:
@@ -183,7 +171,7 @@ def _packed(blocks: Sequence[tuple[int, int]]) -> list[int]:
     return [lows[address] for address, _ in blocks]
 
 
-def explained(run: Run) -> tuple[str, list[tuple[str, ...]]]:
+def explained(run: Run) -> tuple[str, list[tuple[str, str, str, str, str]]]:
     """The peak in words, and what is in use then."""
     stats = run.stats
     step = run.steps[stats.peak_step] if run.steps else None
@@ -204,4 +192,4 @@ def explained(run: Run) -> tuple[str, list[tuple[str, ...]]]:
 def sections(found: Mapping[str, int]) -> str:
     """Bars of a file's sections by size."""
     ordered = sorted(found.items(), key=lambda pair: -pair[1])
-    return plots.bars([plots.Mark(name, count, size(count)) for name, count in ordered], width=520, name_width=120)
+    return plots.bars([plots.Bar(name, count, size(count)) for name, count in ordered], width=520, name_width=120)
