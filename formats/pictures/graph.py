@@ -6,10 +6,10 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from ..executable import Executable
+from ..text.html import unfolded
 from ..types import TensorType, Type
 from .layered import laid_out
-from .program import CONSTANT, PARAMETERS, RETURN, Graph, Node, graphs
+from .program import CONSTANT, PARAMETERS, RETURN, Graph, Held, Node, graphs
 from .svg import ACCENT, COLOURS, GREY, GRID, block, fitting, line, mark, picture, tag, width_of, words
 
 CONTROL, OTHER = "control", "elementwise"
@@ -33,7 +33,7 @@ _TITLE, _DETAIL = 12.0, 10.0  # sizes of letters
 _WIDEST, _HEIGHT, _ROUND = 220.0, 42.0, 7
 _PADDING, _HEAD = 18.0, 24.0  # of frames
 _BESIDE = 60.0  # between functions
-_MOST = 300  # nodes of a picture in a notebook
+_FEW, _MOST = 12, 300  # nodes of a picture in a notebook: that is open at first, that there is
 _Point = tuple[float, float]
 _OUTSIDE = -(10**6)  # in place of a node: what a loop reads of what is around it
 
@@ -67,10 +67,11 @@ def type_text(type_: Type | None) -> str:
     return f"{type_.dtype.name} {'×'.join(map(str, type_.shape)) or 'scalar'}"
 
 
-def of_executable(executable: Executable) -> str:
-    """The functions of an executable for a notebook; "" where they are too many to be read there."""
+def of_executable(executable: Held) -> str:
+    """The functions of an executable for a notebook, to be unfolded where they are long; "" where they are too many."""
     found = graphs(executable)
-    return drawn(found) if sum(len(each.nodes) for each in found) <= _MOST else ""
+    count = sum(len(each.nodes) for each in found)
+    return unfolded("graph", drawn(found), is_open=count <= _FEW) if count <= _MOST else ""
 
 
 def drawn(found: Sequence[Graph], arrow: str = "arrow") -> str:

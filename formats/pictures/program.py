@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
 
 from ..bytecode import Decoded, function_words, jump_target, scan
 from ..dtypes import DType
-from ..executable import Executable
 from ..isa import Kind, Role, with_role
-from ..program import Function
+from ..program import Function, Program
 from ..text.disassembly import OperandPrinter
 from ..types import TensorType, Type
 
@@ -22,6 +24,16 @@ _BUFFERS = with_role(Role.BUFFER) | {"frame_tensor", "alloc_storage", "storage_t
 Value = tuple[int, int]  # a node's number, and which of its results; parameters are the results of node -1
 PARAMETERS = -1
 _Makers = Mapping[int, frozenset[Value]]  # of what lies in each register
+
+
+class Held(Protocol):
+    """What is read of an executable."""
+
+    @property
+    def program(self) -> Program: ...
+    @property
+    def constants(self) -> tuple[np.ndarray, ...]: ...
+    def function(self, name: str) -> Function: ...
 
 
 @dataclass(frozen=True)
@@ -48,14 +60,14 @@ class Graph:
     loops: list[tuple[int, int]] = field(default_factory=list)  # offsets of their first and last instructions
 
 
-def graphs(executable: Executable, function: str | None = None) -> list[Graph]:
+def graphs(executable: Held, function: str | None = None) -> list[Graph]:
     """Those of all functions, or of one. Raises UnknownFunctionError."""
     program = executable.program
     functions = program.functions if function is None else [executable.function(function)]
     return [_graph(executable, each) for each in functions]
 
 
-def _graph(executable: Executable, function: Function) -> Graph:
+def _graph(executable: Held, function: Function) -> Graph:
     program = executable.program
     code = list(scan(function_words(program, function), function.name))
     number = next(i for i, each in enumerate(program.functions) if each.name == function.name)
@@ -135,7 +147,7 @@ def _makers(code: list[Decoded], parameters: int) -> list[_Makers]:
     return list(before)
 
 
-def _node(executable: Executable, each: Decoded, makers: _Makers, origin: str, printer: OperandPrinter) -> Node:
+def _node(executable: Held, each: Decoded, makers: _Makers, origin: str, printer: OperandPrinter) -> Node:
     inputs = [makers.get(register, frozenset()) for register in _inputs(each)]
     details = {"instruction": printer.text(each)}
     if each.operation.name == CONSTANT:
