@@ -28,7 +28,9 @@ class Shown(HTMLParser):
         assert tag in _TAGS | _OF_PICTURES
         if tag in _OF_PICTURES:
             self.pictures += tag == "svg"
-            assert not [name for name, value in attrs if name.startswith("on") or name in ("style", "href", "xlink:href")]
+            assert not [
+                name for name, value in attrs if name.startswith("on") or name in ("style", "href", "xlink:href")
+            ]
             self._open.append(tag)
             return
         assert {(name, "" if name == "colspan" else value) for name, value in attrs} <= _ATTRIBUTES
