@@ -29,8 +29,8 @@ KINDS = {
 }  # fmt: skip
 _SAID = {RETURN: "result", "invoke": "call", "invoke_closure": "call closure", "alloc_closure": "closure"}
 _COLOUR = dict(zip(KINDS, COLOURS, strict=True))
-_TITLE, _DETAIL = 12.0, 10.0  # sizes of letters
-_WIDEST, _HEIGHT, _ROUND = 220.0, 42.0, 7
+_TITLE, _BOLD, _DETAIL = 12.0, 14.0, 10.0  # sizes of letters; bold ones are as wide as larger ones
+_WIDEST, _HEIGHT, _ROUND = 240.0, 42.0, 7
 _PADDING, _HEAD = 18.0, 24.0  # of frames
 _BESIDE = 60.0  # between functions
 _FEW, _MOST = 12, 300  # nodes of a picture in a notebook: that is open at first, that there is
@@ -54,11 +54,11 @@ def label_of(node: Node) -> str:
         return f"{_SAID.get(node.operation, node.operation)}{node.callee and f' @{node.callee}'}"
     operators = [each for each in node.operators if each != "constant"] or list(node.operators)
     whole = " + ".join(operators)
-    if width_of(whole, _TITLE) <= _WIDEST - 24:
+    if width_of(whole, _BOLD) <= _WIDEST - 24:
         return whole
     kind = operator_kind(operators)
     main = next((each for each in operators if operator_kind([each]) == kind), operators[0])
-    return f"{main} + {len(operators) - 1} more" if len(operators) > 1 else main
+    return f"{main} + {len(operators) - 1}" if len(operators) > 1 else main
 
 
 def type_text(type_: Type | None) -> str:
@@ -242,14 +242,14 @@ class _Function:
             node = self._graph.nodes[at]
             name, detail = label_of(node), ", ".join(filter(None, map(type_text, node.results)))
             kind, title = operator_kind(node.operators), f"{node.origin}\n{node.details['instruction']}".lstrip()
-        wide = max(width_of(name, _TITLE + 0.6), width_of(detail, _DETAIL)) + 24
+        wide = max(width_of(name, _BOLD), width_of(detail, _DETAIL)) + 24
         width, height = max(64.0, min(_WIDEST, wide)), _HEIGHT if detail else 30.0
         self._half_widths[at] = width / 2
         colour = _COLOUR.get(kind, GREY)
         is_round = kind == "input" or (at >= 0 and self._graph.nodes[at].operation == RETURN)
         bold = {"font_size": _TITLE, "font_weight": 600, "text_anchor": "middle"}
         quiet = {"font_size": _DETAIL, "fill_opacity": 0.75, "text_anchor": "middle"}
-        head = words(width / 2, 18.5, fitting(name, width - 14, _TITLE), **bold)
+        head = words(width / 2, 18.5, fitting(name, width - 12, _BOLD), **bold)
         head += words(width / 2, 33, fitting(detail, width - 12, _DETAIL), **quiet) if detail else ""
         box = block(0, 0, width, height, colour, 0.16, rx=height / 2 if is_round else _ROUND, class_="box")
         key = f"{self._number}:{at}"

@@ -80,7 +80,7 @@ class Bar(NamedTuple):
     colour: str = ACCENT
 
 
-def bars(shown: Sequence[Bar], width: float = 1040, name_width: float = 330) -> str:
+def bars(shown: Sequence[Bar], width: float = WIDTH, name_width: float = 350) -> str:
     """Horizontal bars, one a line."""
     most = max((each.value for each in shown), default=0.0) or 1.0
     lines = []

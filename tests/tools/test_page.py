@@ -247,7 +247,7 @@ def test_a_node_leads_to_its_code_and_kernel(opened):
     opened.keyboard.press("k")
     opened.locator("#tab-kernels .text", has_text="def kernel").wait_for(timeout=30_000)
     opened.locator("[data-form=asm]").click()
-    opened.locator("#tab-kernels .text", has_text=".text").wait_for(timeout=30_000)
+    opened.locator("#tab-kernels .text", has_text=".section").wait_for(timeout=30_000)
     opened.locator("#tab-kernels .list button", has_text="tanh").click()
     assert "tanh" in opened.locator("#tab-kernels .head").inner_text()
 

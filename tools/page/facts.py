@@ -25,7 +25,9 @@ from ...formats.types import TensorType, Type
 if TYPE_CHECKING:
     from .gather import Beside, Seen
 
-_FORMS_SECONDS = 10.0  # for LLVM's and the assembler's texts of kernels, the longest first; Python's are there at once
+_FORMS_SECONDS = (
+    10.0  # of CPU time for LLVM's and the assembler's texts of kernels, the longest first; Python's are there at once
+)
 _LONGEST_TEXT = 400_000  # characters of one text
 _WHOLE = 2**22  # elements of a constant that are all looked at
 
@@ -200,12 +202,12 @@ def _kernels(seen: Seen) -> list[dict[str, Any]]:
 
 def sources(executable: Executable, names: Iterable[str]) -> dict[str, dict[str, str]]:
     """The texts of kernels in the order of names: Python's of all, LLVM's and the assembler's as far as time allows."""
-    end = time.monotonic() + _FORMS_SECONDS
+    end = time.process_time() + _FORMS_SECONDS
     found: dict[str, dict[str, str]] = {}
     for name in names:
         texts = found[name] = {}
         for form in ("python", "llvm", "asm"):
-            if form != "python" and time.monotonic() > end:
+            if form != "python" and time.process_time() > end:
                 texts[form] = f"left out: `treadle source PROGRAM {name} --form {form}` shows it"
                 continue
             try:

@@ -7,6 +7,7 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ...debug import compare, loss
@@ -52,6 +53,14 @@ class Run:
     stats: Stats
     steps: Sequence[Step]
     tensors: Sequence[Tensor]
+
+    @cached_property
+    def made(self) -> dict[Place, int]:
+        """The bytes of the results of kernels by place."""
+        found: dict[Place, int] = {}
+        for each in self.tensors:
+            found[each.place] = found.get(each.place, 0) + each.held.bytes
+        return found
 
     def place(self, step: int) -> Place:
         return self.steps[step].function, self.steps[step].offset
@@ -194,7 +203,9 @@ def of_loss(first: Seen, lost: Loss, name: str) -> Beside:
         grade = 10 ** (max(0.0, _QUIET - min(row.snr, _QUIET)) / 15 - 2)  # 0.01 where noise is not seen, 100 at 0 dB
         status = DIFFERS if row.snr < 20 else "close"
         place = step.function, step.offset
-        found.errors[place] = Error(f"{row.snr:.1f} dB, tensor {row.tensor}", grade, status)
+        found.errors[place] = Error(
+            f"{'exact' if row.snr == math.inf else f'{row.snr:.1f} dB'}, tensor {row.tensor}", grade, status
+        )
         if found.first is None and status == DIFFERS:
             found.first = place
     if found.first is None and worst is not None:

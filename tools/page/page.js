@@ -105,6 +105,18 @@ function counterparts(program, key) {
   return group ?? facts.programs.map((_, number) => (number === program ? [key] : []));
 }
 
+/* The node of another program whose name begins most like this one's: what was fused otherwise is near it. */
+function nearest(origin, program) {
+  const parts = origin.split(" + ")[0].split("/");
+  let best = null, most = 1;
+  for (const [key, node] of Object.entries(facts.programs[program].nodes)) {
+    const other = (node.origin ?? "").split(" + ")[0].split("/"), differs = parts.findIndex((part, k) => part !== other[k]);
+    const same = differs < 0 ? parts.length : differs;
+    if (same > most) [best, most] = [key, same];
+  }
+  return best;
+}
+
 function pick(key, program = state.program, {follow = true} = {}) {
   state.picked = key === null || !facts.programs[program]?.nodes[key] ? null : {program, key};
   for (const marked of all(".picked")) marked.classList.remove("picked");
@@ -116,7 +128,8 @@ function pick(key, program = state.program, {follow = true} = {}) {
       for (const panel of all(`.of[data-program="${number}"]`)) {
         for (const each of mine) for (const mark of all(`[data-node="${each}"]`, panel)) mark.classList.add("picked");
       }
-      if (follow && mine.length) views[number]?.reveal(mine[0]);
+      const shown = mine[0] ?? nearest(nodeOf(state.picked).origin ?? "", number);
+      if (shown && (follow || number !== program)) views[number]?.reveal(shown);
     }
     if (program === 0) for (const row of all(`#tab-compare tr[data-node="${key}"]`)) row.classList.add("picked");
     for (const edge of all(`[data-from="${key}"], [data-to="${key}"]`, one(`.views .of[data-program="${program}"]`))) edge.classList.add("near");
@@ -241,7 +254,6 @@ class View {
       if (isMoved) return;
       const node = event.target.closest?.(".node");
       pick(node ? node.dataset.node : null, this.program, {follow: false});
-      if (node) for (const other of views) if (other !== this) { const same = counterparts(this.program, node.dataset.node)[other.program]; if (same?.length) other.reveal(same[0]); }
     });
     this.svg.addEventListener("dblclick", event => {
       const callee = facts.programs[this.program].nodes[event.target.closest?.(".node")?.dataset.node]?.callee;

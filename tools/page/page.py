@@ -20,7 +20,7 @@ from ...formats.executable import Executable
 from ...formats.pictures import plots
 from ...formats.pictures.graph import drawn
 from ...formats.pictures.program import Graph, graphs
-from ...formats.pictures.svg import brief_origin, seconds, size, tag
+from ...formats.pictures.svg import GRID, brief_origin, seconds, size, tag
 from ...formats.ports import inputs_of, outputs_of
 from ...formats.text.report import statistics
 from . import facts, pictures
@@ -48,8 +48,8 @@ _FLAME = (
     "Click: zoom to it; double click: the whole."
 )
 _ALIGNED_NOTE = (
-    "Rows are kernels that do the same model nodes, however these were fused. "
-    "The bar: less time to the left, more to the right."
+    "Rows are kernels that do the same model nodes, however these were fused: milliseconds, and the bytes of their results. "
+    "A bar to the left: B takes less time."
 )
 _HISTOGRAMS, _CONSTANTS = 400, 2000  # of the largest constants
 _ALIGNED = 5000  # rows
@@ -188,9 +188,9 @@ class Markup(str):
     """Markup that is a cell as it is."""
 
 
-def _origin(text: str) -> Markup:
-    """Model nodes in one line, all of them in a hint."""
-    return Markup(el("span", text=brief_origin(text, 480, 13), data_tip=text, class_="origin"))
+def _origin(text: str, whole: str = "") -> Markup:
+    """Model nodes in one line, all of them, or `whole`, in a hint."""
+    return Markup(el("span", text=brief_origin(text, 480, 13), data_tip=whole or text, class_="origin"))
 
 
 class Keyed(list):
@@ -361,11 +361,13 @@ def _compare(
     keys = facts.places(found[0])
     parts = []
     for each in compared:
-        go = (
-            el("button", text="Show it in the graph", type="button", class_="go", data_node=keys[each.first])
-            if each.first in keys
-            else ""
-        )
+        go = ""
+        if each.first in keys:
+            node = next(
+                n for graph in found[0] if graph.name == each.first[0] for n in graph.nodes if n.offset == each.first[1]
+            )
+            said = f"Show {brief_origin(node.origin or node.operation, 500)} in the graph"
+            go = el("button", text=said, type="button", class_="go", data_node=keys[each.first])
         parts.append(_card(f"{seen[0].name} beside {each.name}", el("pre", text=_verdict(each)), go))
     if len(seen) > 1:
         figures = [dict(_figures(*pair)) for pair in zip(seen, found, strict=True)]
@@ -397,60 +399,57 @@ def _aligned(
     seen: Sequence[Seen], compared: Sequence[Beside], found: Sequence[Sequence[Graph]], groups: Sequence[Group]
 ) -> str:
     """Kernels that do the same model nodes: times, memory made and errors."""
-    rows = []
-    whole = max((each.run.seconds for each in seen if each.run), default=0.0)
+    shown = []
     for group in groups[:_ALIGNED]:
-        times, made = [], []
-        for each, theirs, members in zip(seen, found, group.members, strict=True):
-            spots = [(theirs[function].name, theirs[function].nodes[at].offset) for function, at in members]
-            times.append(
-                sum(each.run.rows[spot].seconds for spot in spots if spot in each.run.rows) if each.run else 0.0
-            )
-            made.append(sum(t.held.bytes for t in each.run.tensors if t.place in spots) if each.run and spots else 0)
-        key = next((facts.key_of(*each) for each in group.members[0]), None)
-        first = [(found[0][function].name, found[0][function].nodes[at].offset) for function, at in group.members[0]]
-        errors = [each.errors[spot] for each in compared for spot in first if spot in each.errors]
-        worst = max(errors, key=lambda error: error.grade, default=None)
-        difference = times[1] - times[0]
-        rows.append(
-            _keyed(
-                key,
-                _origin(group.name),
-                *(f"{1e3 * taken:.3f}" for taken in times),
-                f"{1e3 * difference:+.3f}",
-                Markup(_difference(difference, whole)),
-                *(size(count) if count else "" for count in made),
-                worst.status if worst else "",
-                worst.text if worst else "",
-            )
+        spots = [
+            [(graphs_[function].name, graphs_[function].nodes[at].offset) for function, at in members]
+            for graphs_, members in zip(found, group.members, strict=True)
+        ]
+        totals = [_total(each, theirs) for each, theirs in zip(seen, spots, strict=True)]
+        errors = [each.errors[spot] for each in compared for spot in spots[0] if spot in each.errors]
+        difference = totals[1][0] - totals[0][0] if spots[0] and spots[1] else 0.0
+        shown.append((group, totals, difference, max(errors, key=lambda error: error.grade, default=None)))
+    most = max((abs(difference) for _, _, difference, _ in shown), default=0.0)
+    rows = [
+        _keyed(
+            facts.key_of(*group.members[0][0]) if group.members[0] else None,
+            _origin(group.name),
+            *(f"{1e3 * taken:.3f}" if taken else "" for taken, _ in totals),
+            f"{1e3 * difference:+.3f}" if difference else "",
+            Markup(_difference(difference / most if most else 0.0)),
+            *(size(count) if count else "" for _, count in totals),
+            worst.status if worst else "",
+            _origin(worst.text.partition(", tensor ")[0], worst.text) if worst else "",
         )
-    head = [
-        "model nodes",
-        *(f"ms, {each.name}" for each in seen),
-        "Δ ms",
-        "",
-        *(f"made, {each.name}" for each in seen),
-        "",
-        "error",
+        for group, totals, difference, worst in shown
     ]
-    numbers = range(1, 3 + 2 * len(seen) + 1)
+    letters = [chr(ord("A") + number) for number in range(len(seen))]
+    called = ", ".join(f"{letter} is {each.name}" for letter, each in zip(letters, seen, strict=True))
+    times, made = ([f"{what} {letter}" for letter in letters] for what in ("ms", "made"))
     return _card(
         "Node by node",
         el("input", type="search", placeholder="filter", class_="filter", aria_label="filter nodes"),
-        _table(head, rows, numbers, class_="sortable"),
-        note=_ALIGNED_NOTE,
-    )  # fmt: skip
-
-
-def _difference(value: float, whole: float) -> str:
-    """A bar to the left of the middle for less, to the right for more."""
-    length = min(40.0, 400 * abs(value) / whole) if whole else 0.0
-    rect = tag(
-        "rect",
-        x=40 - length if value < 0 else 40.0,
-        y=2,
-        width=max(0.5, length),
-        height=8,
-        class_="less" if value < 0 else "more",
+        _table(
+            ["model nodes", *times, "B − A", "", *made, "", "error"],
+            rows,
+            range(1, 3 + 2 * len(seen) + 1),
+            class_="sortable",
+        ),
+        note=f"{_ALIGNED_NOTE} {called}.",
     )
-    return tag("svg", rect, tag("path", d="M40 0V12", stroke="#88888888"), width=80, height=12, aria_hidden="true")
+
+
+def _total(seen: Seen, spots: Sequence[tuple[str, int]]) -> tuple[float, int]:
+    """The seconds that a call spends at some places, and the bytes that it makes there."""
+    if seen.run is None:
+        return 0.0, 0
+    times = (seen.run.rows[spot].seconds for spot in spots if spot in seen.run.rows)
+    return sum(times), sum(seen.run.made.get(spot, 0) for spot in spots)
+
+
+def _difference(share: float) -> str:
+    """A bar to the left of the middle for less, to the right for more."""
+    length, side = 40 * abs(share), "less" if share < 0 else "more"
+    rect = tag("rect", x=40 - length if share < 0 else 40, y=2, width=length, height=8, class_=side)
+    middle = tag("path", d="M40 0V12", stroke=GRID)
+    return tag("svg", rect, middle, width=80, height=12, aria_hidden="true")

@@ -143,7 +143,9 @@ class Report(Suggesting):
         facts = ", ".join(f"{_text(name)}: {_text(value)}" for name, value in self.configuration.items())
         cells = [[_text(row.get(name)) for name in columns] for row in rows]
         calls = [(call, _number(call.get(DURATION))) for call in self._rows(col_sums=False)[1][:_BARS]]
-        longest = [Bar(_text(call.get(NAME)), spent, f"{spent:,.2f} µs") for call, spent in calls if 0 < spent < math.inf]
+        longest = [
+            Bar(_text(call.get(NAME)), spent, f"{spent:,.2f} µs") for call, spent in calls if 0 < spent < math.inf
+        ]
         picture = bars(longest, 760, 260) if longest else ""
         return together(heading(facts), picture, table(columns, cells, (DURATION, PERCENT, COUNT), first_once=False))
 
