@@ -92,8 +92,9 @@ def drawn(found: Sequence[Graph], arrow: str = "arrow") -> str:
         "viewBox": "0 0 8 8",
         "refX": 7,
         "refY": 4,
-        "markerWidth": 7,
-        "markerHeight": 7,
+        "markerWidth": 9,
+        "markerHeight": 9,
+        "markerUnits": "userSpaceOnUse",
         "orient": "auto-start-reverse",
     }
     head = tag("defs", tag("marker", tag("path", d="M0 0L8 4L0 8Z", fill="context-stroke"), id=arrow, **shape))

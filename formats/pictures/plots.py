@@ -40,7 +40,7 @@ _ROW = 20.0  # of bars and spans
 
 
 def sample(array: np.ndarray, most: int = _SAMPLE) -> np.ndarray:
-    """Elements as float64, evenly spaced ones of more than `most`. Raises TypeError, ValueError for what are no numbers."""
+    """Elements as float64, evenly spaced ones of more than `most`. Raises TypeError, ValueError for other elements."""
     flat = array.reshape(-1)
     return flat[:: max(1, flat.size // most)].astype(np.float64)
 

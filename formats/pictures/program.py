@@ -149,7 +149,7 @@ def _makers(code: list[Decoded], parameters: int) -> list[_Makers]:
 
 def _node(executable: Held, each: Decoded, makers: _Makers, origin: str, printer: OperandPrinter) -> Node:
     inputs = [makers.get(register, frozenset()) for register in _inputs(each)]
-    details = {"instruction": printer.text(each)}
+    details = {"instruction": f"{each.operation.name} {printer.text(each)}"}
     if each.operation.name == CONSTANT:
         array = executable.constants[each.word("const")]
         type_ = TensorType(DType.of(array.dtype), array.shape)

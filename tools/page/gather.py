@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Place = tuple[str, int]  # a function's name, an instruction's offset
 _REPEAT, _SECONDS = 10, 2.0  # calls that are measured, and about how long that may take
-_QUIET = 60.0  # dB: beyond, noise is not seen
+_QUIET, _LOUD = 50.0, 10.0  # dB: the ends of the scale of noise
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ def of_comparison(first: Seen, report: Comparison, name: str) -> Beside:
 
 def of_loss(first: Seen, lost: Loss, name: str) -> Beside:
     """By places, of what narrow numbers cost: by the model nodes that the kernels were made of."""
-    found = Beside(name, lost, ends=("≥ 60 dB", "≤ 0 dB"))
+    found = Beside(name, lost, ends=(f"≥ {_QUIET:.0f} dB", f"≤ {_LOUD:.0f} dB"))
     if first.run is None:
         return found
     by_node = {row.node: row for row in lost.rows}
@@ -200,7 +200,7 @@ def of_loss(first: Seen, lost: Loss, name: str) -> Beside:
         if not rows:
             continue
         row = min(rows, key=lambda row: row.snr)
-        grade = 10 ** (max(0.0, _QUIET - min(row.snr, _QUIET)) / 15 - 2)  # 0.01 where noise is not seen, 100 at 0 dB
+        grade = 10 ** (4 * (_QUIET - min(max(row.snr, _LOUD), _QUIET)) / (_QUIET - _LOUD) - 2)
         status = DIFFERS if row.snr < 20 else "close"
         place = step.function, step.offset
         found.errors[place] = Error(

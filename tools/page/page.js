@@ -138,10 +138,10 @@ function pick(key, program = state.program, {follow = true} = {}) {
 }
 
 function neighbours(program, key) {
-  const panel = one(`.views .of[data-program="${program}"]`);
+  const panel = one(`.views .of[data-program="${program}"]`), isNode = other => other in facts.programs[program].nodes;
   return {
-    reads: all(`.edge[data-to="${key}"]`, panel).map(edge => edge.dataset.from),
-    readers: all(`.edge[data-from="${key}"]`, panel).map(edge => edge.dataset.to),
+    reads: all(`.edge[data-to="${key}"]`, panel).map(edge => edge.dataset.from).filter(isNode),
+    readers: all(`.edge[data-from="${key}"]`, panel).map(edge => edge.dataset.to).filter(isNode),
   };
 }
 
