@@ -109,7 +109,7 @@ class _Watch(Watch):
         self.addresses.append(event.address(register))
 
 
-def run(of: Subject, feeds: Mapping[str, Any], repeat: int = _REPEAT) -> Run:
+def run(of: Subject, feeds: Mapping[str, Any]) -> Run:
     """Runs the function some times, with and without listeners. Raises what running raises."""
     from ... import VirtualMachine, get_num_threads
 
@@ -117,16 +117,16 @@ def run(of: Subject, feeds: Mapping[str, Any], repeat: int = _REPEAT) -> Run:
     call = machine[of.function]
     call(*values)  # kernels are built, threads begin
     times = [_timed(call, values)]
-    times += [_timed(call, values) for _ in range(min(repeat, int(_SECONDS / max(times[0], 1e-6))))]
-    constants = sum(array.nbytes for array in of.executable.constants)
-    threads = get_num_threads()
-    bounds = limits(threads)
-    often = max(1, min(repeat, int(_SECONDS / max(times[0], 1e-6))))
-    rows = measure(machine, of.function, values, bounds, constants, often)
+    times += [_timed(call, values) for _ in range(_as_often(times[0]))]
     watch = _Watch()
     with machine.listening(watch):
         watch.begin = time.perf_counter()
         call(*values)
+        watched = time.perf_counter() - watch.begin
+    constants = sum(array.nbytes for array in of.executable.constants)
+    threads = get_num_threads()
+    bounds = limits(threads)
+    rows = measure(machine, of.function, values, bounds, constants, max(1, _as_often(watched)))
     held = watch.held()
     stats = Stats(len(watch.steps), {}, statistics.median(times), constants, 0, 0, held, watch.times)
     alive = stats.alive()
@@ -138,6 +138,11 @@ def run(of: Subject, feeds: Mapping[str, Any], repeat: int = _REPEAT) -> Run:
     ]
     timeline = record(of, feeds, function=of.function)
     return Run(statistics.median(times), threads, rows, bounds, timeline, stats, watch.steps, tensors)
+
+
+def _as_often(seconds: float) -> int:
+    """How often a call that takes so long is measured."""
+    return min(_REPEAT, int(_SECONDS / max(seconds, 1e-6)))
 
 
 def _timed(call: Any, values: Sequence[Any]) -> float:
