@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 import treadle
 from treadle import Module, TensorType, function, global_function, if_, named, op, var, while_loop
-from treadle.debug.subject import Subject
+from treadle.debug.subject import Subject, subject
 from treadle.formats.pictures.program import graphs
+from treadle.tools import digits
 from treadle.tools.cli import main
 from treadle.tools.page.align import aligned
 from treadle.tools.page.gather import beside, seen
@@ -77,6 +78,11 @@ class Markup(HTMLParser):
         self._inside = ""
 
 
+def facts_of(text: str, name: str = "facts") -> Any:
+    """What the script reads."""
+    return json.loads(gzip.decompress(base64.b64decode(Markup(text).held[name])))
+
+
 def test_the_page_is_alone_and_runs_its_own_script_only(text):
     found = Markup(text)
     for name in ("script", "style"):
@@ -93,7 +99,7 @@ def test_names_of_a_model_are_text(text):
     found = Markup(text)
     assert "img" not in found.tags
     assert HOSTILE not in text
-    facts = json.loads(gzip.decompress(base64.b64decode(found.held["facts"])))
+    facts = facts_of(text)
     assert facts["programs"][0]["name"] == HOSTILE
     assert HOSTILE in json.dumps(
         [node["label"] for node in facts["programs"][0]["nodes"].values()], ensure_ascii=False
@@ -101,12 +107,11 @@ def test_names_of_a_model_are_text(text):
 
 
 def test_facts_name_functions_kernels_and_times(text):
-    held = Markup(text).held
-    (found,) = json.loads(gzip.decompress(base64.b64decode(held["facts"])))["programs"]
+    (found,) = facts_of(text)["programs"]
     assert [each["name"] for each in found["functions"]] == ["main", "tree"]
     timed = [line for each in found["functions"] for line in each["code"] if line[6]]
     assert {line[1] for line in timed} == {"call"}
-    (texts,) = json.loads(gzip.decompress(base64.b64decode(held["texts"])))
+    (texts,) = facts_of(text, "texts")
     assert all(each["python"].startswith("def kernel(") for each in texts.values())
     assert any("define" in each["llvm"] for each in texts.values())
 
@@ -142,10 +147,21 @@ def test_programs_are_compared_side_by_side(program):
     text = written(both, [found], "compare")
     assert "wrong beside right" in text
     assert "differs from" in text
-    facts = json.loads(gzip.decompress(base64.b64decode(Markup(text).held["facts"])))
+    facts = facts_of(text)
     (node,) = (each for each in facts["programs"][0]["nodes"].values() if each.get("first"))
     assert node["error"] > 1
     assert len(facts["aligned"]) == 1
+
+
+def test_what_narrow_numbers_cost_is_shown_at_their_kernels():
+    pytest.importorskip("onnxruntime")
+    of = subject(digits.MODEL, precision="bfloat16")
+    values = {"images": np.random.default_rng(0).random((2, 1, 8, 8), np.float32)}
+    first = seen("digits", of, values)
+    found = beside(first, values, None)
+    assert {error.text.partition(" dB")[1] for error in found.errors.values()} == {" dB"}
+    assert all(0.01 <= error.grade <= 100 for error in found.errors.values())
+    assert "≥ 50 dB" in facts_of(written([first], [found]))["ends"]
 
 
 # ---- the commands ----
@@ -243,7 +259,7 @@ def test_a_node_leads_to_its_code_and_kernel(opened):
     opened.locator("nav [data-tab=graph]").click()
     opened.locator(".views .node", has_text="sin").first.click()
     opened.locator("aside button", has_text="Bytecode").click()
-    assert "sin" in opened.locator("#tab-code .line.picked").inner_text()
+    assert "sin" in opened.locator("#tab-code .line.picked").text_content()
     opened.keyboard.press("k")
     opened.locator("#tab-kernels .text", has_text="def kernel").wait_for(timeout=30_000)
     opened.locator("[data-form=asm]").click()
