@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,9 +21,7 @@ from ...formats.primitive import PrimitiveDefinition
 from ...formats.text.dis import dis
 from ...formats.text.disassembly import signature
 from ...formats.types import TensorType, Type
-
-if TYPE_CHECKING:
-    from .gather import Beside, Seen
+from .gather import Beside, Place, Run, Seen, key_of
 
 _FORMS_SECONDS = (
     10.0  # of CPU time for LLVM's and the assembler's texts of kernels, the longest first; Python's are there at once
@@ -32,27 +30,12 @@ _LONGEST_TEXT = 400_000  # characters of one text
 _WHOLE = 2**22  # elements of a constant that are all looked at
 
 
-def key_of(function: int, node: int) -> str:
-    """By which page and pictures name a node."""
-    return f"{function}:{node}"
-
-
-def places(found: Sequence[Graph]) -> dict[tuple[str, int], str]:
-    """The keys of nodes by function and offset."""
-    return {
-        (graph.name, node.offset): key_of(number, at)
-        for number, graph in enumerate(found)
-        for at, node in enumerate(graph.nodes)
-    }
-
-
-def program(seen: Seen, found: Sequence[Graph], compared: Sequence[Beside]) -> dict[str, Any]:
+def program(seen: Seen, compared: Sequence[Beside]) -> dict[str, Any]:
     """All that the script knows of a program."""
-    keys = places(found)
     return {
         "name": seen.name,
-        "nodes": _nodes(seen, found, compared),
-        "functions": [_function(seen, graph, keys) for graph in found],
+        "nodes": _nodes(seen, compared),
+        "functions": [_function(seen, graph) for graph in seen.graphs],
         "kernels": _kernels(seen),
     }
 
@@ -60,62 +43,57 @@ def program(seen: Seen, found: Sequence[Graph], compared: Sequence[Beside]) -> d
 # ---- nodes ----
 
 
-def _nodes(seen: Seen, found: Sequence[Graph], compared: Sequence[Beside]) -> dict[str, dict[str, Any]]:
-    run, executable = seen.run, seen.of.executable
-    definitions = {each.name: each.definition for each in executable.program.primitives}
-    alive = run.stats.alive() if run else []
-    in_use: dict[tuple[str, int], int] = {}
-    for step, held in zip(run.steps if run else (), alive, strict=True):
-        place = step.function, step.offset
-        in_use[place] = max(held, in_use.get(place, 0))
+def _nodes(seen: Seen, compared: Sequence[Beside]) -> dict[str, dict[str, Any]]:
+    precisions = {each.name: precision_of(each.definition).name for each in seen.of.executable.program.primitives}
     nodes: dict[str, dict[str, Any]] = {}
-    for number, graph in enumerate(found):
+    for number, graph in enumerate(seen.graphs):
         for at, (name, type_) in enumerate(graph.parameters.items()):
             nodes[key_of(number, -1 - at)] = {"label": name, "kind": "input", "lines": [["type", type_text(type_)]]}
         for at, node in enumerate(graph.nodes):
             if node.operation == CONSTANT:
                 continue
-            place = graph.name, node.offset
-            fact: dict[str, Any] = {
+            fact = nodes[key_of(number, at)] = {
                 "label": label_of(node),
                 "kind": operator_kind(node.operators),
                 "origin": node.origin,
                 "place": [number, node.offset],
-                "lines": _lines(node, graph, executable),
+                "callee": node.callee,
+                "kernel": node.operation if node.operation in precisions else "",
+                "precision": precisions.get(node.operation, ""),
+                "memory": sum(_bytes(type_) for type_ in node.results),
+                "lines": _lines(node, graph),
             }
-            if node.operators:
-                fact["kernel"] = node.operation if node.operation in definitions else ""
-                definition = definitions.get(node.operation)
-                fact["precision"] = precision_of(definition).name if definition is not None else ""
-            if node.callee:
-                fact["callee"] = node.callee
-            made = sum(_bytes(type_) for type_ in node.results)
-            fact["memory"] = in_use.get(place, made)
-            if run and place in run.rows:
-                row = run.rows[place].as_json()
-                fact["seconds"], fact["calls"] = row["seconds"], row["calls"]
-                fact["lines"] += [
-                    [
-                        "time of a call",
-                        f"{seconds(row['seconds'])} in {row['calls']} run{'s' * (row['calls'] != 1)} of it",
-                    ],
-                    ["rate", f"{row['gflops']:.1f} GFLOP/s, {row['gbytes_per_second']:.1f} GB/s"],
-                    ["roofline", f"{100 * row['roofline_share']:.0f} %, bound by {row['bound']}"],
-                ]
-            if place in in_use:
-                fact["lines"].append(["memory in use", size(in_use[place])])
-            for each in compared:
-                error = each.errors.get(place)
-                if error is not None:
-                    fact["lines"].append([f"error, {each.name}", f"{error.text}: {error.status}"])
-                    fact["error"] = max(error.grade, fact.get("error", 0.0))
-                if each.first == place:
-                    fact["first"] = True
-            nodes[key_of(number, at)] = fact
+            if seen.run:
+                _add_measured(fact, seen.run, (graph.name, node.offset))
+            _add_errors(fact, compared, (graph.name, node.offset))
     return nodes
 
 
-def _lines(node: Node, graph: Graph, executable: Executable) -> list[list[str]]:
+def _add_measured(fact: dict[str, Any], run: Run, place: Place) -> None:
+    if place in run.rows:
+        row = run.rows[place].as_json()
+        fact["seconds"], calls = row["seconds"], row["calls"]
+        fact["lines"] += [
+            ["time of a call", f"{seconds(row['seconds'])} in {calls} run{'s' * (calls != 1)} of it"],
+            ["rate", f"{row['gflops']:.1f} GFLOP/s, {row['gbytes_per_second']:.1f} GB/s"],
+            ["roofline", f"{100 * row['roofline_share']:.0f} %, bound by {row['bound']}"],
+        ]
+    if place in run.in_use:
+        fact["memory"] = run.in_use[place]
+        fact["lines"].append(["memory in use", size(run.in_use[place])])
+
+
+def _add_errors(fact: dict[str, Any], compared: Sequence[Beside], place: Place) -> None:
+    for each in compared:
+        error = each.errors.get(place)
+        if error is not None:
+            fact["lines"].append([f"error, {each.name}", f"{error.text}: {error.status}"])
+            fact["error"] = max(error.grade, fact.get("error", 0.0))
+        if each.first == place:
+            fact["first"] = True
+
+
+def _lines(node: Node, graph: Graph) -> list[list[str]]:
     """Facts under names, in the order in which they are read."""
     constants = [
         type_text(graph.nodes[maker].results[0])
@@ -155,7 +133,7 @@ def precision_of(definition: PrimitiveDefinition) -> DType:
 # ---- code ----
 
 
-def _function(seen: Seen, graph: Graph, keys: dict[tuple[str, int], str]) -> dict[str, Any]:
+def _function(seen: Seen, graph: Graph) -> dict[str, Any]:
     executable, rows = seen.of.executable, seen.run.rows if seen.run else {}
     function = executable.function(graph.name)
     code = []
@@ -168,7 +146,7 @@ def _function(seen: Seen, graph: Graph, keys: dict[tuple[str, int], str]) -> dic
                 each.argrepr,
                 each.node,
                 int(each.is_jump_target),
-                keys.get((graph.name, each.offset), ""),
+                seen.keys.get((graph.name, each.offset), ""),
                 row.seconds if row else 0,
                 row.calls if row else 0,
             ]
@@ -222,7 +200,7 @@ def sources(executable: Executable, names: Iterable[str]) -> dict[str, dict[str,
 # ---- constants ----
 
 
-def constant_rows(executable: Executable, found: Sequence[Graph]) -> list[tuple[int, str, str]]:
+def constant_rows(executable: Executable) -> list[tuple[int, str, str]]:
     """Numbers of constants, the largest first, with their types and the model nodes that read them."""
     readers: dict[int, list[str]] = {}
     for instruction in dis(executable):

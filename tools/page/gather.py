@@ -18,6 +18,7 @@ from ...debug.statistics import Held, Stats, Watch
 from ...debug.subject import Subject
 from ...debug.trace import Timeline, record
 from ...formats.messages.errors import TreadleError
+from ...formats.pictures.program import Graph, Node, graphs
 from ...formats.program import EXACT
 from ..machine_limits import limits
 from ..roofline import measure
@@ -62,6 +63,15 @@ class Run:
             found[each.place] = found.get(each.place, 0) + each.held.bytes
         return found
 
+    @cached_property
+    def in_use(self) -> dict[Place, int]:
+        """The most bytes of tensors that are in use while a kernel runs, by place."""
+        found: dict[Place, int] = {}
+        for number, held in enumerate(self.stats.alive()):
+            place = self.place(number)
+            found[place] = max(held, found.get(place, 0))
+        return found
+
     def place(self, step: int) -> Place:
         return self.steps[step].function, self.steps[step].offset
 
@@ -95,6 +105,30 @@ class Seen:
     bytes: int = 0  # of the file
     run: Run | None = None
     why: str = ""
+
+    @cached_property
+    def graphs(self) -> list[Graph]:
+        """Its functions."""
+        return graphs(self.of.executable)
+
+    @cached_property
+    def keys(self) -> dict[Place, str]:
+        """The keys of nodes, by which the page and its pictures name them."""
+        return {
+            (graph.name, node.offset): key_of(number, at)
+            for number, graph in enumerate(self.graphs)
+            for at, node in enumerate(graph.nodes)
+        }
+
+    def node(self, key: str) -> Node:
+        """The node of that key."""
+        function, at = map(int, key.split(":"))
+        return self.graphs[function].nodes[at]
+
+
+def key_of(function: int, node: int) -> str:
+    """The key of a node, by the numbers of its function and its own."""
+    return f"{function}:{node}"
 
 
 class _Watch(Watch):

@@ -10,35 +10,22 @@ import base64
 import gzip
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections import ChainMap
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from ... import __version__
 from ...debug.noise import Loss
-from ...formats.executable import Executable
 from ...formats.pictures import plots
 from ...formats.pictures.graph import drawn
-from ...formats.pictures.program import Graph, graphs
 from ...formats.pictures.svg import GRID, brief_origin, seconds, size, tag
 from ...formats.ports import inputs_of, outputs_of
 from ...formats.text.report import statistics
 from . import facts, pictures
 from .align import Group, aligned
-from .gather import Beside, Seen
+from .gather import Beside, Seen, key_of
 
-_TABS = {
-    "overview": "Overview",
-    "graph": "Graph",
-    "code": "Bytecode",
-    "kernels": "Kernels",
-    "time": "Time",
-    "roofline": "Roofline",
-    "memory": "Memory",
-    "constants": "Constants",
-    "file": "File",
-    "compare": "Compare",
-}
 _TIMELINE = (
     "One call, on each thread; it is watched, which takes some microseconds a kernel. "
     "Wheel: zoom; drag: move; double click: the whole; click: the node."
@@ -47,6 +34,7 @@ _FLAME = (
     "Functions, the scopes of the model's names, kernels, of a call that nobody watches. "
     "Click: zoom to it; double click: the whole."
 )
+_MEMORY = "Tensors where they lie, while they are in use; what is in use at the peak is orange. The line is their sum."
 _ALIGNED_NOTE = (
     "Rows are kernels that do the same model nodes, however these were fused: milliseconds, and the bytes of their results. "
     "A bar to the left: B takes less time."
@@ -63,47 +51,30 @@ def el(name: str, /, *children: str, **attributes: object) -> str:
 
 def written(seen: Sequence[Seen], compared: Sequence[Beside], start: str = "overview") -> str:
     """The page about some programs, the first of which was compared with others. `start` is the tab that it opens with."""
-    found = [graphs(each.of.executable) for each in seen]
-    groups = aligned(found) if len(seen) > 1 else []
-    payload: dict[str, Any] = {
-        "programs": [
-            facts.program(each, theirs, compared if number == 0 else ())
-            for number, (each, theirs) in enumerate(zip(seen, found, strict=True))
-        ],
-        "aligned": [[[facts.key_of(*each) for each in member] for member in group.members] for group in groups],
+    groups = aligned([each.graphs for each in seen]) if len(seen) > 1 else []
+    programs = [facts.program(each, () if number else compared) for number, each in enumerate(seen)]
+    payload = {
+        "programs": programs,
+        "aligned": [[[key_of(*each) for each in member] for member in group.members] for group in groups],
+        "ends": compared[0].ends if compared else (),
     }
-    payload["ends"] = compared[0].ends if compared else ()
     texts = [
-        facts.sources(each.of.executable, [kernel["name"] for kernel in payload["programs"][number]["kernels"]])
-        for number, each in enumerate(seen)
+        facts.sources(each.of.executable, [kernel["name"] for kernel in known["kernels"]])
+        for each, known in zip(seen, programs, strict=True)
     ]
-    panels = {
-        "overview": [_overview(each, theirs) for each, theirs in zip(seen, found, strict=True)],
-        "graph": [drawn(theirs, f"arrow{number}") for number, theirs in enumerate(found)],
-        "code": ["" for _ in seen],
-        "kernels": ["" for _ in seen],
-        "time": [_time(each, theirs) for each, theirs in zip(seen, found, strict=True)],
-        "roofline": [_roofline(each, theirs) for each, theirs in zip(seen, found, strict=True)],
-        "memory": [_memory(each, theirs) for each, theirs in zip(seen, found, strict=True)],
-        "constants": [_constants(each.of.executable, theirs) for each, theirs in zip(seen, found, strict=True)],
-        "file": [_file(each) for each in seen],
-    }
-    tabs = {name: title for name, title in _TABS.items() if name != "compare" or compared or len(seen) > 1}
-    body = "".join(
-        el(
-            "section",
-            *(
-                [_compare(seen, compared, found, groups)]
-                if name == "compare"
-                else [el("div", panel, class_="of", data_program=number) for number, panel in enumerate(panels[name])]
-            ),
-            id=f"tab-{name}",
-            role="tabpanel",
-            aria_label=title,
-        )
-        for name, title in tabs.items()
-    )
-    return _whole([each.name for each in seen], tabs, body, {"facts": payload, "texts": texts}, start)
+    sections, tabs = [], {}
+    for name, (title, draw) in _TABS.items():
+        panels = [el("div", draw(each, number), class_="of", data_program=number) for number, each in enumerate(seen)]
+        sections.append(_section(name, title, *panels))
+        tabs[name] = title
+    if compared or len(seen) > 1:
+        tabs["compare"] = "Compare"
+        sections.append(_section("compare", "Compare", _compare(seen, compared, groups)))
+    return _whole([each.name for each in seen], tabs, "".join(sections), {"facts": payload, "texts": texts}, start)
+
+
+def _section(name: str, title: str, *content: str) -> str:
+    return el("section", *content, id=f"tab-{name}", role="tabpanel", aria_label=title)
 
 
 def _whole(names: Sequence[str], tabs: dict[str, str], body: str, data: dict[str, Any], start: str) -> str:
@@ -142,17 +113,13 @@ def _whole(names: Sequence[str], tabs: dict[str, str], body: str, data: dict[str
         role="tablist",
         aria_orientation="vertical",
     )
-    blobs = "".join(
-        el(
-            "script",
-            text=base64.b64encode(gzip.compress(json.dumps(value).encode(), mtime=0)).decode(),
-            type="text/plain",
-            id=name,
-        )
-        for name, value in data.items()
-    )
+    blobs = "".join(el("script", text=_packed(value), type="text/plain", id=name) for name, value in data.items())
     page = el("body", top, side, el("main", body), blobs, f"<script>{script}</script>", data_start=start)
-    return f'<!DOCTYPE html>\n<html lang="en">{el("head", head)}{page}</html>\n'  # fmt: skip
+    return f'<!DOCTYPE html>\n<html lang="en">{el("head", head)}{page}</html>\n'
+
+
+def _packed(value: Any) -> str:
+    return base64.b64encode(gzip.compress(json.dumps(value).encode(), mtime=0)).decode()
 
 
 def _hash(text: str) -> str:
@@ -166,26 +133,35 @@ def _card(title: str, *children: str, note: str = "") -> str:
     return el("article", el("h2", text=title), *([el("p", text=note, class_="note")] if note else []), *children)
 
 
-def _table(
-    head: Sequence[str], rows: Iterable[Sequence[object]], numbers: Sequence[int] = (), **attributes: object
-) -> str:
-    """Cells are text, or markup where they are of `Markup`."""
-
-    def cell(name: str, at: int, value: object) -> str:
-        right = "number" if at in numbers else None
-        return el(name, value, class_=right) if isinstance(value, Markup) else el(name, text=value, class_=right)
-
-    lines = []
-    for row in rows:
-        key = row.key if isinstance(row, Keyed) else None
-        lines.append(el("tr", *(cell("td", at, value) for at, value in enumerate(row)), data_node=key))
-    top = el("tr", *(cell("th", at, value) for at, value in enumerate(head)))
-    table = el("table", el("thead", top), el("tbody", *lines), **attributes)
-    return el("div", table, class_="scroll")
-
-
 class Markup(str):
     """Markup that is a cell as it is."""
+
+
+def _table(
+    head: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    numbers: Sequence[int] = (),
+    keys: Sequence[str | None] | None = None,
+) -> str:
+    """A table. Cells are text, or markup where they are of `Markup`; columns among `numbers` are aligned to the right. With
+    `keys`, the rows are about these nodes, and can be sorted."""
+
+    def line(name: str, cells: Sequence[object], key: str | None) -> str:
+        made = []
+        for at, value in enumerate(cells):
+            right = "number" if at in numbers else None
+            is_made = isinstance(value, Markup)
+            made.append(el(name, value, class_=right) if is_made else el(name, text=value, class_=right))  # type: ignore[arg-type]
+        return el("tr", *made, data_node=key)
+
+    known = keys if keys is not None else [None] * len(rows)
+    body = (line("td", row, key) for row, key in zip(rows, known, strict=True))
+    table = (el("thead", line("th", head, None)), el("tbody", *body))
+    return el("div", el("table", *table, class_=None if keys is None else "sortable"), class_="scroll")
+
+
+def _filter(what: str) -> str:
+    return el("input", type="search", placeholder="filter", class_="filter", aria_label=f"filter {what}")
 
 
 def _origin(text: str, whole: str = "") -> Markup:
@@ -193,250 +169,176 @@ def _origin(text: str, whole: str = "") -> Markup:
     return Markup(el("span", text=brief_origin(text, 480, 13), data_tip=whole or text, class_="origin"))
 
 
-class Keyed(list):
-    """A row about a node."""
-
-    key: str | None = None
-
-
-def _keyed(key: str | None, *cells: object) -> Keyed:
-    row = Keyed(cells)
-    row.key = key
-    return row
-
-
 def _absent(seen: Seen, what: str) -> str:
     return el("p", text=f"There is no {what}: {seen.why or 'no call was made'}.", class_="absent")
 
 
-def _figures(seen: Seen, found: Sequence[Graph]) -> list[tuple[str, str]]:
+def _figures(seen: Seen) -> dict[str, str]:
     executable, run = seen.of.executable, seen.run
-    kernels = sum(bool(node.operators) for graph in found for node in graph.nodes)
-    figures = []
     if run:
-        figures.append(("a call", seconds(run.seconds)))
-        figures.append(("threads", str(run.threads)))
-        figures.append(("kernels run", str(run.stats.steps)))
-        figures.append(("peak of tensors", size(run.stats.peak_bytes)))
+        figures = {"a call": seconds(run.seconds), "threads": str(run.threads), "kernels run": str(run.stats.steps)}
+        figures["peak of tensors"] = size(run.stats.peak_bytes)
     else:
-        figures.append(("kernels", str(kernels)))
-    figures += [
-        ("primitives", str(len(executable.primitive_ops))),
-        ("functions", str(len(executable.program.functions))),
-        ("constants", size(sum(array.nbytes for array in executable.constants))),
-    ]
-    if seen.bytes:
-        figures.append(("file", size(seen.bytes)))
-    return figures
+        figures = {"kernels": str(sum(bool(node.operators) for graph in seen.graphs for node in graph.nodes))}
+    figures["primitives"] = str(len(executable.primitive_ops))
+    figures["functions"] = str(len(executable.program.functions))
+    figures["constants"] = size(sum(array.nbytes for array in executable.constants))
+    return figures | ({"file": size(seen.bytes)} if seen.bytes else {})
 
 
-def _overview(seen: Seen, found: Sequence[Graph]) -> str:
-    executable, keys = seen.of.executable, facts.places(found)
-    figures = el(
-        "dl", *(el("div", el("dt", text=name), el("dd", text=value)) for name, value in _figures(seen, found)), class_="figures"
-    )  # fmt: skip
+def _overview(seen: Seen, _: int) -> str:
+    cells = [el("div", el("dt", text=name), el("dd", text=value)) for name, value in _figures(seen).items()]
     ports = [
         (function.name, way, port.name, str(port.type))
-        for function in executable.program.functions
+        for function in seen.of.executable.program.functions
         if not function.captured
         for way, ports in (("in", inputs_of(function)), ("out", outputs_of(function)))
         for port in ports
     ]
-    parts = [figures]
-    if seen.run:
-        parts.append(_card("Where the time goes", pictures.hottest(seen.run, keys)))
-        parts.append(el("div", _card("By kind", pictures.by_kind(seen.run)), _ports(ports), class_="pair"))
-    else:
-        parts += [_absent(seen, "time"), _ports(ports)]
-    return "".join(parts)
-
-
-def _ports(ports: Sequence[tuple[str, ...]]) -> str:
-    return _card("Signature", _table(("function", "", "name", "type"), ports))
-
-
-def _time(seen: Seen, found: Sequence[Graph]) -> str:
+    figures, signature = el("dl", *cells, class_="figures"), _card("Signature", _table(_PORTS, ports))
     if not seen.run:
-        return _absent(seen, "timeline")
-    keys = facts.places(found)
-    return _card(
-        "Timeline",
-        pictures.timeline(seen.run, keys),
-        note=_TIMELINE,
-    ) + _card(
-        "Flame graph",
-        pictures.flame(seen.run, keys),
-        note=_FLAME,
+        return figures + _absent(seen, "time") + signature
+    hottest, kinds = pictures.hottest(seen.run, seen.keys), pictures.by_kind(seen.run)
+    return (
+        figures + _card("Where the time goes", hottest) + el("div", _card("By kind", kinds), signature, class_="pair")
     )
 
 
-def _roofline(seen: Seen, found: Sequence[Graph]) -> str:
+def _time(seen: Seen, _: int) -> str:
+    if not seen.run:
+        return _absent(seen, "timeline")
+    flame = _card("Flame graph", pictures.flame(seen.run, seen.keys), note=_FLAME)
+    return _card("Timeline", pictures.timeline(seen.run, seen.keys), note=_TIMELINE) + flame
+
+
+def _roofline(seen: Seen, _: int) -> str:
     if not seen.run:
         return _absent(seen, "roofline")
-    bounds, keys = seen.run.bounds, facts.places(found)
-    rows = []
-    for place, row in seen.run.rows.items():
+    bounds, rows = seen.run.bounds, []
+    for row in seen.run.rows.values():
         each = row.as_json()
-        cells = [f"{1e3 * row.seconds:.3f}", row.calls, f"{each['gflops']:.1f}", f"{each['gbytes_per_second']:.1f}"]
-        rows.append(
-            _keyed(
-                keys.get(place), *cells, f"{100 * row.roofline:.0f}", row.bound, row.primitive, _origin(row.node or "")
-            )
-        )
-    head = ("ms", "calls", "GFLOP/s", "GB/s", "% roofline", "bound", "primitive", "node")
+        rates = f"{each['gflops']:.1f}", f"{each['gbytes_per_second']:.1f}", f"{100 * row.roofline:.0f}"
+        named = row.bound, row.primitive, _origin(row.node or "")
+        rows.append((f"{1e3 * row.seconds:.3f}", row.calls, *rates, *named))
+    doubts = [el("p", text=f"doubtful: {doubt}", class_="absent") for doubt in bounds.doubts]
     note = (
         f"Limits of this machine with {bounds.threads} threads, measured. A circle is a kernel, as large as its time."
     )
-    doubts = [el("p", text=f"doubtful: {doubt}", class_="absent") for doubt in bounds.doubts]
-    return _card("Roofline", *doubts, pictures.roofline(seen.run, keys), note=note) + _card(
-        "Kernels", _table(head, rows, range(5), class_="sortable")
-    )
+    table = _table(_RATES, rows, range(5), [seen.keys.get(place) for place in seen.run.rows])
+    return _card("Roofline", *doubts, pictures.roofline(seen.run, seen.keys), note=note) + _card("Kernels", table)
 
 
-def _memory(seen: Seen, found: Sequence[Graph]) -> str:
-    executable = seen.of.executable
+def _memory(seen: Seen, _: int) -> str:
     frames = [
-        (function.name, size(function.frame_bytes), function.ref_registers, function.int_registers)
-        for function in executable.program.functions
+        (each.name, size(each.frame_bytes), each.ref_registers, each.int_registers)
+        for each in seen.of.executable.program.functions
     ]
-    frames_card = _card("Frames", _table(("function", "memory planned", "references", "integers"), frames, (1, 2, 3)))
+    planned = _card("Frames", _table(("function", "memory planned", "references", "integers"), frames, (1, 2, 3)))
     if not seen.run or not seen.run.steps:
-        return _absent(seen, "call whose memory could be shown") + frames_card
+        return _absent(seen, "call whose memory could be shown") + planned
     said, rows = pictures.explained(seen.run)
-    note = "Tensors where they lie, while they are in use; what is in use at the peak is orange. The line is their sum."
-    return (
-        _card("Memory over the call", pictures.memory(seen.run, facts.places(found)), note=note)
-        + _card("The peak", _table(("bytes", "share", "type", "kernels", "made by"), rows, (0, 1)), note=f"{said}.")
-        + frames_card
-    )
+    peak = _card("The peak", _table(("bytes", "share", "type", "kernels", "made by"), rows, (0, 1)), note=f"{said}.")
+    return _card("Memory over the call", pictures.memory(seen.run, seen.keys), note=_MEMORY) + peak + planned
 
 
-def _constants(executable: Executable, found: Sequence[Graph]) -> str:
-    rows = []
-    all_rows = facts.constant_rows(executable, found)
-    for at, (number, type_, name) in enumerate(all_rows[:_CONSTANTS]):
-        array = executable.constants[number]
+def _constants(seen: Seen, _: int) -> str:
+    rows, found = [], facts.constant_rows(seen.of.executable)
+    for at, (number, type_, name) in enumerate(found[:_CONSTANTS]):
+        array = seen.of.executable.constants[number]
         picture = plots.histogram(array) if at < _HISTOGRAMS and array.size > 1 else ""
         moments = facts.moments(array)
-        shown = [moments.get(name, "") for name in ("min", "max", "mean", "deviation", "zeros")]
-        odd = moments.get("not finite")
-        name = f"{odd} numbers are not finite. {name}" if odd else name
-        rows.append([f"c{number}", size(array.nbytes), type_, *shown, Markup(picture), _origin(name)])
-    head = ("", "bytes", "type", "min", "max", "mean", "deviation", "zeros", "values", "read by")
-    more = f"; {len(all_rows) - _CONSTANTS} smaller ones are left out" if len(all_rows) > _CONSTANTS else ""
-    return _card(
-        "Constants",
-        el("input", type="search", placeholder="filter", class_="filter", aria_label="filter constants"),
-        _table(head, rows, (1, 3, 4, 5, 6, 7), class_="sortable"),
-        note=f"{len(all_rows)}, the largest first{more}. The red line is zero.",
-    )
+        odd = f"{moments['not finite']} numbers are not finite. " if "not finite" in moments else ""
+        shown = [moments.get(each, "") for each in _MOMENTS]
+        rows.append([f"c{number}", size(array.nbytes), type_, *shown, Markup(picture), _origin(odd + name)])
+    more = f"; {len(found) - _CONSTANTS} smaller ones are left out" if len(found) > _CONSTANTS else ""
+    table = _table(("", "bytes", "type", *_MOMENTS, "values", "read by"), rows, (1, 3, 4, 5, 6, 7), [None] * len(rows))
+    note = f"{len(found)}, the largest first{more}. The red line is zero."
+    return _card("Constants", _filter("constants"), table, note=note)
 
 
-def _file(seen: Seen) -> str:
+def _file(seen: Seen, _: int) -> str:
     said = statistics(seen.of.executable)
-    metadata = [(name, value) for name, value in said["metadata"].items()]
-    counts = {name: said[name] for name in ("format_version", "code_words", "primitive_ops", "imports", "native")}
-    counts["primitive_ops"] = len(counts["primitive_ops"])
-    shown = [(name.replace("_", " "), _plain(value)) for name, value in counts.items() if value not in ([], {})]
-    return el(
-        "div",
-        _card("Sections", pictures.sections(said["sections"])),
-        _card("Metadata", _table(("", ""), [*shown, *metadata])),
-        class_="pair",
-    )
+    native = ", ".join(f"{count} kernels for {name}" for name, count in said["native"].items())
+    rows = [("format version", said["format_version"]), ("code", f"{said['code_words']} words"), ("native", native)]
+    rows += [("import", each) for each in said["imports"]]
+    table = _card("Metadata", _table(("", ""), [*rows, *said["metadata"].items()]))
+    return el("div", _card("Sections", pictures.sections(said["sections"])), table, class_="pair")
 
 
-def _plain(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{count} for {name}" for name, count in value.items())
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+_PORTS = ("function", "", "name", "type")
+_RATES = ("ms", "calls", "GFLOP/s", "GB/s", "% roofline", "bound", "primitive", "node")
+_MOMENTS = ("min", "max", "mean", "deviation", "zeros")
+_TABS: dict[str, tuple[str, Callable[[Seen, int], str]]] = {
+    "overview": ("Overview", _overview),
+    "graph": ("Graph", lambda seen, number: drawn(seen.graphs, f"arrow{number}")),
+    "code": ("Bytecode", lambda seen, number: ""),  # these two the script writes
+    "kernels": ("Kernels", lambda seen, number: ""),
+    "time": ("Time", _time),
+    "roofline": ("Roofline", _roofline),
+    "memory": ("Memory", _memory),
+    "constants": ("Constants", _constants),
+    "file": ("File", _file),
+}
 
 
 # ---- side by side ----
 
 
-def _compare(
-    seen: Sequence[Seen], compared: Sequence[Beside], found: Sequence[Sequence[Graph]], groups: Sequence[Group]
-) -> str:
-    keys = facts.places(found[0])
-    parts = []
+def _compare(seen: Sequence[Seen], compared: Sequence[Beside], groups: Sequence[Group]) -> str:
+    parts, keys = [], seen[0].keys
     for each in compared:
-        go = ""
-        if each.first in keys:
-            node = next(
-                n for graph in found[0] if graph.name == each.first[0] for n in graph.nodes if n.offset == each.first[1]
-            )
+        go, key = "", keys.get(each.first) if each.first else None
+        if key is not None:
+            node = seen[0].node(key)
             said = f"Show {brief_origin(node.origin or node.operation, 500)} in the graph"
-            go = el("button", text=said, type="button", class_="go", data_node=keys[each.first])
-        parts.append(_card(f"{seen[0].name} beside {each.name}", el("pre", text=_verdict(each)), go))
+            go = el("button", text=said, type="button", class_="go", data_node=key)
+        verdict = str(each.report.table(1 if isinstance(each.report, Loss) else 0)).split("\n\n")[0]
+        parts.append(_card(f"{seen[0].name} beside {each.name}", el("pre", text=verdict), go))
     if len(seen) > 1:
-        figures = [dict(_figures(*pair)) for pair in zip(seen, found, strict=True)]
-        names = dict.fromkeys(name for each in figures for name in each)
-        rows = [(name, *(each.get(name, "") for each in figures)) for name in names]
+        figures = [_figures(each) for each in seen]
+        rows = [(name, *(each.get(name, "") for each in figures)) for name in dict(ChainMap(*reversed(figures)))]
         parts.append(_card("In figures", _table(("", *(each.name for each in seen)), rows, range(1, len(seen) + 1))))
-        parts.append(_aligned(seen, compared, found, groups))
-    elif compared:
-        parts.append(_errors(compared, keys))
-    return "".join(parts)  # fmt: skip
+        parts.append(_aligned(seen, compared, groups))
+    else:
+        errors = [(each.name, place, error) for each in compared for place, error in each.errors.items()]
+        rows = [(name, f"{error.grade:.2g}", error.status, error.text, place[0]) for name, place, error in errors]
+        head = ("against", "error / bound", "status", "error", "function")
+        parts.append(_card("Kernel by kernel", _table(head, rows, (1,), [keys.get(place) for _, place, _ in errors])))
+    return "".join(parts)
 
 
-def _verdict(each: Beside) -> str:
-    text = each.report.table(1 if isinstance(each.report, Loss) else 0)
-    return str(text).split("\n\n")[0]
-
-
-def _errors(compared: Sequence[Beside], keys: dict[tuple[str, int], str]) -> str:
-    rows = [
-        _keyed(keys.get(place), each.name, f"{error.grade:.2g}", error.status, error.text, place[0])
-        for each in compared
-        for place, error in each.errors.items()
-    ]
-    head = ("against", "error / bound", "status", "error", "function")
-    return _card("Kernel by kernel", _table(head, rows, (1,), class_="sortable"))
-
-
-def _aligned(
-    seen: Sequence[Seen], compared: Sequence[Beside], found: Sequence[Sequence[Graph]], groups: Sequence[Group]
-) -> str:
+def _aligned(seen: Sequence[Seen], compared: Sequence[Beside], groups: Sequence[Group]) -> str:
     """Kernels that do the same model nodes: times, memory made and errors."""
     shown = []
     for group in groups[:_ALIGNED]:
         spots = [
-            [(graphs_[function].name, graphs_[function].nodes[at].offset) for function, at in members]
-            for graphs_, members in zip(found, group.members, strict=True)
+            [(each.graphs[function].name, each.graphs[function].nodes[at].offset) for function, at in members]
+            for each, members in zip(seen, group.members, strict=True)
         ]
         totals = [_total(each, theirs) for each, theirs in zip(seen, spots, strict=True)]
         errors = [each.errors[spot] for each in compared for spot in spots[0] if spot in each.errors]
         difference = totals[1][0] - totals[0][0] if spots[0] and spots[1] else 0.0
         shown.append((group, totals, difference, max(errors, key=lambda error: error.grade, default=None)))
-    most = max((abs(difference) for _, _, difference, _ in shown), default=0.0)
+    most = max((abs(difference) for _, _, difference, _ in shown), default=0.0) or 1.0
     rows = [
-        _keyed(
-            facts.key_of(*group.members[0][0]) if group.members[0] else None,
+        (
             _origin(group.name),
             *(f"{1e3 * taken:.3f}" if taken else "" for taken, _ in totals),
             f"{1e3 * difference:+.3f}" if difference else "",
-            Markup(_difference(difference / most if most else 0.0)),
+            Markup(_difference(difference / most)),
             *(size(count) if count else "" for _, count in totals),
             worst.status if worst else "",
             _origin(worst.text.partition(", tensor ")[0], worst.text) if worst else "",
         )
         for group, totals, difference, worst in shown
     ]
+    keys = [key_of(*group.members[0][0]) if group.members[0] else None for group, *_ in shown]
     letters = [chr(ord("A") + number) for number in range(len(seen))]
     called = ", ".join(f"{letter} is {each.name}" for letter, each in zip(letters, seen, strict=True))
     times, made = ([f"{what} {letter}" for letter in letters] for what in ("ms", "made"))
-    return _card(
-        "Node by node",
-        el("input", type="search", placeholder="filter", class_="filter", aria_label="filter nodes"),
-        _table(
-            ["model nodes", *times, "B − A", "", *made, "", "error"],
-            rows,
-            range(1, 3 + 2 * len(seen) + 1),
-            class_="sortable",
-        ),
-        note=f"{_ALIGNED_NOTE} {called}.",
-    )
+    head = ["model nodes", *times, "B − A", "", *made, "", "error"]
+    table = _table(head, rows, range(1, 3 + 2 * len(seen) + 1), keys)
+    return _card("Node by node", _filter("nodes"), table, note=f"{_ALIGNED_NOTE} {called}.")
 
 
 def _total(seen: Seen, spots: Sequence[tuple[str, int]]) -> tuple[float, int]:
