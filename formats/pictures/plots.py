@@ -190,7 +190,7 @@ def timeline(tracks: Sequence[tuple[str, Sequence[Span]]], end: float, width: fl
             _span(each, x(each.begin), max(0.4, x(each.end) - x(each.begin)), y + each.row * _ROW) for each in spans
         ]
         y += count * _ROW + 14
-    return picture(width, height, *drawn, label="timeline", class_="timeline")
+    return picture(width, height, *drawn, label="timeline", class_="timeline", data_seconds=repr(end))
 
 
 def _span(span: Span, x: float, width: float, y: float) -> str:

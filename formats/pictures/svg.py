@@ -37,7 +37,7 @@ def _escaped(value: object) -> str:
     return html.escape(_FORBIDDEN.sub("\ufffd", str(value)))
 
 
-def picture(width: float, height: float, *children: str, label: str, class_: str = "") -> str:
+def picture(width: float, height: float, *children: str, label: str, class_: str = "", **attributes: object) -> str:
     """The whole, as wide as its place allows. `label` says what it shows to those who do not see it."""
     return tag(
         "svg",
@@ -51,6 +51,7 @@ def picture(width: float, height: float, *children: str, label: str, class_: str
         aria_label=label,
         font_family="system-ui, sans-serif",
         font_size="11",
+        **attributes,
     )
 
 

@@ -279,6 +279,8 @@ def test_keys_move_along_edges_and_through_the_page(opened):
     assert "tanh" in opened.locator("aside h2").inner_text()
     opened.keyboard.press("Escape")
     assert opened.locator("aside h2").inner_text() == "Nothing is selected"
+    opened.keyboard.press("Enter")
+    assert opened.locator("aside .chip").first.inner_text() == "input"
     opened.keyboard.press("?")
     assert opened.locator("dialog").is_visible()
     opened.keyboard.press("?")
@@ -311,6 +313,15 @@ def test_times_are_zoomed_and_tables_are_sorted(opened):
     bar.click()
     assert bar.bounding_box()["width"] >= width
     opened.locator("svg.flame").dblclick(position={"x": 5, "y": 5})
+    labels = opened.locator("svg.timeline > text")
+    before = labels.all_text_contents()
+    box = opened.locator("svg.timeline").bounding_box()
+    opened.mouse.move(box["x"] + box["width"] / 2, box["y"] + 20)
+    opened.mouse.wheel(0, -600)
+    opened.wait_for_function(
+        "before => [...document.querySelectorAll('svg.timeline > text')].map(each => each.textContent).join() !== before",
+        arg=",".join(before),
+    )
     opened.locator("nav [data-tab=roofline]").click()
     head = opened.locator("#tab-roofline th", has_text="primitive")
     head.click()

@@ -35,6 +35,14 @@ function size(value) {
   return `${Math.round(value)} B`;
 }
 
+/* Round numbers between two, at most `most`. */
+function ticks(low, high, most) {
+  const raw = (high - low) / Math.max(most, 1), power = 10 ** Math.floor(Math.log10(raw));
+  const step = power * [1, 2, 5, 10].find(factor => factor * power >= raw), found = [];
+  for (let value = Math.ceil(low / step) * step; value <= high && found.length < most; value += step) found.push(value);
+  return found;
+}
+
 const HEAT = ["#3f74c9", "#2fa7a0", "#8fbf45", "#f0b429", "#e0433a"];  // from little to much
 const KINDS = {
   "convolution": "#3987e5", "product": "#e07b39", "attention and recurrence": "#2fa37c", "normalisation": "#b65fcf",
@@ -267,6 +275,7 @@ class View {
     if (event.key === "+" || event.key === "=") this.zoom(1.25);
     else if (event.key === "-") this.zoom(.8);
     else if (event.key === "0" || event.key === "f") this.fit();
+    else if (event.key === "Enter" && !state.picked) pick([...this.nodes.keys()][0], this.program);
     else if (moves[event.key]) this.step(event.key, moves[event.key]);
     else return;
     event.preventDefault();
@@ -502,7 +511,7 @@ function zoomable(svg, left, right, isFlame) {
     const rect = one("rect", mark), text = one("text", mark);
     return {mark, rect, text, x: +rect.getAttribute("x"), width: +rect.getAttribute("width"), name: mark.dataset.name};
   });
-  const axis = all(":scope > path, :scope > text", svg);
+  const lines = all(":scope > path", svg), labels = all(":scope > text", svg).slice(0, lines.length), whole = +svg.dataset.seconds;
   let from = left, to = right;
   const draw = () => {
     const factor = (right - left) / (to - from);
@@ -524,7 +533,15 @@ function zoomable(svg, left, right, isFlame) {
         made.textContent = name.length <= room ? name : `${name.slice(0, room - 1)}…`;
       }
     }
-    for (const part of axis) if (part.getAttribute("font-weight") !== "600") part.style.display = from === left && to === right ? "" : "none";
+    const second = whole / (right - left), values = ticks((from - left) * second, (to - left) * second, lines.length - 1);
+    lines.forEach((line, k) => {  // the axis of a timeline
+      const x = left + (values[k] / second + left - from) * factor;
+      for (const part of [line, labels[k]]) part.style.display = k < values.length ? "" : "none";
+      if (k >= values.length) return;
+      line.setAttribute("d", line.getAttribute("d").replace(/^M[\d.]+/, `M${x}`));
+      labels[k].setAttribute("x", Math.min(x, right - 16));
+      labels[k].textContent = seconds(values[k]);
+    });
   };
   const set = (begin, end) => {
     const width = Math.min(Math.max(end - begin, (right - left) / 5e4), right - left);
@@ -609,7 +626,7 @@ function setUpHints() {
 
 const KEYS = [
   ["1 … 9", "parts of the page"], ["/", "find nodes"], ["Enter, Shift+Enter", "next and previous that was found"], ["c", "colour by something else"],
-  ["arrows", "along the edges of the graph"], ["+  −  0", "closer, further away, the whole graph"], ["b", "bytecode of the selected node"],
+  ["Enter, arrows", "the first node, along the edges of the graph"], ["+  −  0", "closer, further away, the whole graph"], ["b", "bytecode of the selected node"],
   ["k", "its kernel"], ["g", "the graph"], ["p", "the next program"], ["t", "light or dark"], ["Esc", "select nothing"], ["?", "this list"],
 ];
 
