@@ -301,8 +301,17 @@ def _compare(seen: Sequence[Seen], compared: Sequence[Beside], groups: Sequence[
         parts.append(_aligned(seen, compared, groups))
     else:
         errors = [(each.name, place, error) for each in compared for place, error in each.errors.items()]
-        rows = [(name, f"{error.grade:.2g}", error.status, error.text, place[0]) for name, place, error in errors]
-        head = ("against", "error / bound", "status", "error", "function")
+        rows = [
+            (
+                name,
+                f"{error.grade:.2g}",
+                error.status,
+                error.text,
+                _origin(seen[0].node(keys[place]).origin or place[0]),
+            )
+            for name, place, error in errors
+        ]
+        head = ("against", "error / bound", "status", "error", "node")
         parts.append(_card("Kernel by kernel", _table(head, rows, (1,), [keys.get(place) for _, place, _ in errors])))
     return "".join(parts)
 
