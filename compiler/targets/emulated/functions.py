@@ -84,7 +84,7 @@ def _odd_sum(a: Array, b: Array) -> Array:
 
 
 def _odd(a: Array, b: Array) -> Array:
-    """a + b as float32 (Arm Architecture Reference Manual, BFAdd): rounded to odd; what is no normal number is 0 or infinite."""
+    """a + b as float32 (Arm Architecture Reference Manual, BFAdd): rounded to odd, subnormal results to 0."""
     exact = emitted.to_odd(_normal(a), _normal(b))
     near = as_float32(exact)
     near = np.where(np.abs(exact) > np.finfo(np.float32).max, np.copysign(np.float32(np.inf), near), near)
