@@ -26,10 +26,11 @@ from ..formats.dtypes import DType
 from ..formats.executable import Executable
 from ..formats.extensions import needs
 from ..formats.host_work import note
-from ..formats.messages.calling import public, told, warn_user
-from ..formats.messages.errors import CompileError, InferenceError, MiscompilationError, VerificationError, naming
+from ..formats.messages.calling import mapping, public, told, warn_user
+from ..formats.messages.errors import CompileError, FormatError, InferenceError, MiscompilationError, VerificationError, naming
 from ..formats.messages.names import near
-from ..formats.program import AUTO, PRECISION, TARGET, NativeKernel, Program
+from ..formats.program import AUTO, CPU, PRECISION, TARGET, NativeKernel, Program, ProgramDevice
+from ..formats.sections import check_device_name
 from ..formats.types import TensorType
 from . import bounds, effort, ir
 from .batch import Batch
@@ -40,13 +41,14 @@ from .decoders.loop import with_decode_loop
 from .decoders.step import with_step
 from .forced_sizes import forced_text
 from .host_work import host_primitives, loop_warning
-from .ir.analysis import atoms_in, constant_bytes
+from .ir.analysis import atoms_in, constant_bytes, tensors_in
 from .named_weights import Weights
 from .onnx.choice import check_choice
 from .passes import Options, Timings, pipeline, run
 from .passes.placed import Placed, with_placed
 from .passes.rewriting import Rewriter
 from .passes.text_entries import entries_of
+from .targets.base import Backend
 from .targets.choice import backend_of
 
 OPT_LEVEL = 2
@@ -90,6 +92,8 @@ def compile(
     outputs: Sequence[str] | None = None,
     max_seconds: float | None = None,
     max_memory: int | None = None,
+    devices: Mapping[str, Any] | None = None,
+    placement: Mapping[str, str] | None = None,
 ) -> Executable:
     """The executable of `model`: a path or the bytes of an ONNX file, the path of an IR text (*.ir), an onnx.ModelProto, a
     module, a function, which becomes "main", a dict of functions, or a list of modules and such dicts, which are made one. What
@@ -130,6 +134,9 @@ def compile(
     max_seconds, max_memory  what compiling may take: seconds, and bytes that this process holds at once above what it held before
                   (processes that build kernels aside). What passes one ends in an error that names the pass and the node; kernels
                   that were built by then stay in the cache
+    devices       names of devices besides the host, and what computes there: {"gpu0": treadle.emulated()}; None is this CPU. The
+                  operator `device_copy` brings a value to one, and operators are computed where their operands lie
+    placement     {"node": "gpu0"}: where the operators of these nodes of the model are computed; "host" is where all begin
     decode_loop   of a decoder with a cache: a function "generate" too, which makes a whole text (`compiler/decoders/loop.py`)
 
     Raises CompileError (InferenceError, UnsupportedOperatorError, ModelError, CompileBudgetError).
@@ -185,6 +192,8 @@ def compile(
                 weights=weights,
                 passes=passes,
                 print_after=print_after,
+                devices=devices,
+                placement=placement,
             )
             executable = Executable(generated.program, weights=generated.weights)
             del module, generated  # before the collector looks at what there is
@@ -250,6 +259,8 @@ def compile_module(
     without: Collection[str] = (),
     weights: Weights | None = None,
     passes: Sequence[Placed] = (),
+    devices: Mapping[str, Any] | None = None,
+    placement: Mapping[str, str] | None = None,
 ) -> Generated:
     """The program of a module, and the planner's reports; no kernel is built.
 
@@ -269,7 +280,8 @@ def compile_module(
     if params:
         module = bind_parameters(module, entries[0], params, weights)
     module = _with_result_names(module, entries)
-    options = Options(tuple(entries), backend)
+    _check_on_host(module)
+    options = Options(tuple(entries), backend, _device_backends(devices, backend), placement or {})
     with effort.bounded(constant_bytes(module)):
         steps = with_placed(pipeline(opt_level, options, without), passes, entries)
         module = run(module, steps, print_after=print_after, timings=timings)
@@ -282,7 +294,8 @@ def compile_module(
             raise CompileError(
                 f"precision: no node {unknown[0]!r} may be narrow; these may: {met}{near(unknown[0], backend.narrowing.met)}"
             )
-    generated = generate(module, metadata)
+    named = [ProgramDevice(name, each.note or CPU) for name, each in options.devices.items()]
+    generated = generate(module, metadata, named)
     program, made = generated.program, generated.constants
     if weights is not None:
         constants, made = weights.kept(program, made)
@@ -298,6 +311,35 @@ def compile_module(
     if warning := loop_warning(hosted):
         warn_user(warning)
     return generated if weights is None else dataclasses.replace(generated, weights=weights.table(made))
+
+
+def _device_backends(devices: Mapping[str, Any] | None, host: Backend) -> dict[str, Backend]:
+    """What computes on each device. Raises CompileError for names and targets that cannot be."""
+    found = {}
+    for name, target in (mapping("devices", devices, "targets by the names of devices") if devices else {}).items():
+        try:
+            check_device_name(name)
+        except FormatError as error:
+            raise CompileError(f"devices: {error.message}") from None
+        backend = found[name] = host if target is None and not host.note else backend_of(target)
+        if target is not None and not backend.note:
+            raise CompileError(
+                f"devices: {name}={target!r}: expected a target that says what computes there, such as treadle.emulated(), or "
+                "None for the CPU that the program is made for"
+            )
+    return found
+
+
+def _check_on_host(module: ir.Module) -> None:
+    """Raises CompileError for types that say where a value lies, as the pass `devices` has them say."""
+    for name, function in module.functions.items():
+        for param in function.params:
+            if param.type is not None and (there := next((t for t in tensors_in(param.type) if t.device), None)):
+                raise CompileError(
+                    f"parameter {param.name!r} is on the device {there.device!r}: what functions take and give lies on the host; "
+                    f"device_copy(x, device={there.device!r}) in its body brings it there",
+                    function=name,
+                )
 
 
 def check_made(program: Program) -> None:
@@ -475,7 +517,12 @@ def with_kernels(executable: Executable, target: Any = None, progress: bool = Tr
     """`executable` with the native code of its primitives; those without a native lowering will be host operators."""
 
     backend = backend_of(target)
-    definitions = [primitive.definition for primitive in executable.program.primitives]
+    program = executable.program
+    definitions = [
+        primitive.definition
+        for number, primitive in enumerate(program.primitives)
+        if not primitive.device or not program.target_of(number)
+    ]
     bounds.step("building kernels")
     with bounds.naming_build():
         built = backend.build(definitions, progress, bounds.seconds_left())

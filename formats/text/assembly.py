@@ -2,6 +2,7 @@
 
     meta "producer" = "treadle"
     data List[float32[2]] = Nil | Cons(float32[2], List[float32[2]])
+    device gpu0 = "emulated x86-64-v4"
     const c0 float32[2] = [1.0, 2.0]
     import log: fn(float32[n]) -> ()
     prim add_0[n](%0: float32[n], %1: float32[n]) -> float32[n] {
@@ -22,7 +23,8 @@
       ret r0
     }
 
-`from` names the model node. What can be derived may be left out: register counts, frame size, a primitive's variables and
+`from` names the model node. A type of a tensor on a device is `float32[2]@gpu0`, a primitive of its has `on gpu0` behind its
+results, and where an instruction takes a device, 0 is the host. What can be derived may be left out: register counts, frame size, a primitive's variables and
 results, the type table. Any word may name a constant or label. Comments start with #.
 """
 

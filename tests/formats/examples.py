@@ -13,7 +13,10 @@ meta "producer" = "tests"
 
 data List[float32[2]] = Nil | Cons(float32[2], List[float32[2]])
 
+device gpu0 = "emulated x86-64-v4"
+
 const c0 float32[2] = [1.0, nan]
+const c1 int32[]@gpu0 = 7
 
 import log: fn(float32[n], List[float32[2]]) -> ()
 

@@ -521,8 +521,8 @@ RULES = [
         "(x: float32[2]) -> float32[2]",
         "device_copy r1, r0, 0; ret r1",
         "device_copy r1, r0, 7; ret r1",
-        "types",
-        "there is no device 7",
+        "code",
+        "device of device_copy: there is no device 7",
     ),
     Rule(
         "a failure has a reason",

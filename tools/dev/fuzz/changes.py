@@ -20,7 +20,7 @@ from ....formats.container import Container, layout
 from ....formats.dtypes import DType
 from ....formats.isa import OPERATIONS
 from ....formats.program import Program
-from ....formats.schema import BY_NAME, SECTIONS
+from ....formats.schema import BY_NAME, REQUIRED
 from ....formats.types import UNKNOWN, ShapeDim, TensorType
 
 # Numbers at which counts, sizes and addresses go wrong.
@@ -145,7 +145,7 @@ def mutate_section(random: Random, data: bytes) -> bytes:
         del contents[name]
     else:
         contents[name] = [mutate_bytes(random, bytes(opened.contents[name]))]
-    return b"".join(layout(contents, {section.name: section.required for section in SECTIONS}))
+    return b"".join(layout(contents, REQUIRED))
 
 
 # ---- programs ----
