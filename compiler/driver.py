@@ -27,7 +27,14 @@ from ..formats.executable import Executable
 from ..formats.extensions import needs
 from ..formats.host_work import note
 from ..formats.messages.calling import mapping, public, told, warn_user
-from ..formats.messages.errors import CompileError, FormatError, InferenceError, MiscompilationError, VerificationError, naming
+from ..formats.messages.errors import (
+    CompileError,
+    FormatError,
+    InferenceError,
+    MiscompilationError,
+    VerificationError,
+    naming,
+)
 from ..formats.messages.names import near
 from ..formats.program import AUTO, CPU, PRECISION, TARGET, NativeKernel, Program, ProgramDevice
 from ..formats.sections import check_device_name

@@ -13,7 +13,9 @@ from ..formats.program import Program
 
 def host_primitives(program: Program, has_kernel: Callable[[PrimitiveDefinition], bool]) -> list[HostPrimitive]:
     """Those of a program, in its order, for which a target (`Backend.supports`) has no kernel. Those of devices have one there."""
-    return host_work.host_primitives(program, lambda primitive: bool(primitive.device) or _answer(has_kernel, primitive))
+    return host_work.host_primitives(
+        program, lambda primitive: bool(primitive.device) or _answer(has_kernel, primitive)
+    )
 
 
 def loop_warning(found: list[HostPrimitive]) -> str:

@@ -160,7 +160,9 @@ class Executable(Suggesting):
             return None
         contents = sections.encode(self._program, self._late_bound, self._native, self._weights)
         library = {_LIBRARY: contents.pop(_LIBRARY, [schema.NATIVE.encode([], _LIBRARY)])}
-        return b"".join(container.layout(contents, schema.REQUIRED)), b"".join(container.layout(library, {_LIBRARY: True}))
+        return b"".join(container.layout(contents, schema.REQUIRED)), b"".join(
+            container.layout(library, {_LIBRARY: True})
+        )
 
     @staticmethod
     def load_exec(code: Source, lib: Source | None = None) -> Executable:

@@ -62,7 +62,10 @@ class SourceLocation(Readable):
 
 
 TARGET = "target"  # the metadata's key
-HOST, CPU = "host", "cpu"  # the place of tensors whose types name no device; the target of devices that are this machine's CPU
+HOST, CPU = (
+    "host",
+    "cpu",
+)  # the place of tensors whose types name no device; the target of devices that are this machine's CPU
 
 
 @dataclass(frozen=True, repr=False)

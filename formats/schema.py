@@ -306,7 +306,11 @@ SECTIONS = (
     ),
     Section("imports", False, IMPORTS, "the Python functions that it calls; the caller provides them"),
     Section(
-        "devices", False, DEVICES, "the devices that types name, and which constants and primitives are there", decides=True
+        "devices",
+        False,
+        DEVICES,
+        "the devices that types name, and which constants and primitives are there",
+        decides=True,
     ),
     Section("native", False, NATIVE, "a cache of native code, for any number of targets"),
     Section(

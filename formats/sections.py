@@ -161,7 +161,11 @@ def _is_there(table: Any) -> bool:
     return any(isinstance(row, (Import, str)) or len(row) > 0 for row in table)
 
 
-_NOTHING: dict[Codec, Any] = {SOURCE_MAP: ((), ()), DEVICES: ((), (), ()), WEIGHTS: WeightTable()}  # where there is none
+_NOTHING: dict[Codec, Any] = {
+    SOURCE_MAP: ((), ()),
+    DEVICES: ((), (), ()),
+    WEIGHTS: WeightTable(),
+}  # where there is none
 
 
 def _decode_table(name: str, codec: Codec, contents: Mapping[str, Buffer], allowance: Allowance) -> Any:
@@ -346,10 +350,14 @@ def _check_devices(program: Program) -> None:
     placed += [(f"primitive {p.name!r}", p.device) for p in program.primitives if p.device]
     for what, name in placed:
         if name not in names:
-            message = f"{what} is on the device {name!r}; the program has {', '.join(names) or 'none'}{near(name, names)}"
+            message = (
+                f"{what} is on the device {name!r}; the program has {', '.join(names) or 'none'}{near(name, names)}"
+            )
             raise FormatError(message, section="devices")
     if program.placed and not 0 <= min(program.placed) <= max(program.placed) < len(program.constants):
-        raise FormatError(f"constants {sorted(program.placed)[:20]} of {len(program.constants)} lie on devices", section="devices")
+        raise FormatError(
+            f"constants {sorted(program.placed)[:20]} of {len(program.constants)} lie on devices", section="devices"
+        )
 
 
 def check_definition(definition: PrimitiveDefinition, name: str = "") -> None:

@@ -197,6 +197,15 @@ def map_types(type_: Type, leaf: Callable[[Type], Type]) -> Type:
     return leaf(type_)
 
 
+def placed_as(type_: Type, other: Type) -> Type:
+    """`type_`, with its tensors where a value of another type has them."""
+    if isinstance(type_, TensorType) and isinstance(other, TensorType):
+        return type_.on(other.device)
+    if isinstance(type_, TupleType) and isinstance(other, TupleType):
+        return TupleType(tuple(map(placed_as, type_.fields, other.fields)))
+    return type_
+
+
 def replace_dims(type_: Type, change: Callable[[dims.SymbolicDim], ShapeDim]) -> Type:
     """`type_` with symbolic dimensions replaced."""
 

@@ -563,7 +563,9 @@ def execute(context):
                 fuel, worked = charge(fuel, worked, size_of(described(load(source, 1))) >> 5)
                 following = pc + WORD * AT.device_copy.END
             elif opcode == OPCODE.alloc_tensor_on:
-                made = new_like(context, described(load(load(context, CONTEXT.TYPES), load(pc, AT.alloc_tensor_on.type))))
+                made = new_like(
+                    context, described(load(load(context, CONTEXT.TYPES), load(pc, AT.alloc_tensor_on.type)))
+                )
                 following = pc + WORD * AT.alloc_tensor_on.END
             elif opcode == OPCODE.alloc_dynamic_on:
                 shape = pc + WORD * AT.alloc_dynamic_on.shape

@@ -21,7 +21,7 @@ from ...formats.messages.errors import CompileError
 from ...formats.messages.names import near
 from ...formats.primitive import PrimitiveDefinition
 from ...formats.program import HOST
-from ...formats.types import UNKNOWN, TensorType, TupleType, Type, map_types
+from ...formats.types import UNKNOWN, TensorType, TupleType, Type, map_types, placed_as
 from .. import bounds, ir
 from ..codegen.definitions import define
 from ..ir.analysis import expressions, tensors_in, type_of
@@ -52,7 +52,9 @@ class Devices:
                 )
         for node in self.nodes.keys() - {each.origin for each in bindings}:
             known = ", ".join(sorted({each.origin for each in bindings} - {""})[:20])
-            raise CompileError(f"placement: no operator of a node {node!r} is left; there are those of {known}{near(node, known)}")
+            raise CompileError(
+                f"placement: no operator of a node {node!r} is left; there are those of {known}{near(node, known)}"
+            )
         return _Placing(module, self).run() if self.devices else module
 
 
@@ -63,13 +65,6 @@ def _copied_to(binding: ir.Binding) -> str | None:
 
 def _on(type_: Type, device: str) -> Type:
     return map_types(type_, lambda part: part.on(device) if isinstance(part, TensorType) else part)
-
-
-def _where(type_: Type, other: Type) -> Type:
-    """The type where a value of another one lies."""
-    if isinstance(type_, TupleType) and isinstance(other, TupleType):
-        return TupleType(tuple(map(_where, type_.fields, other.fields)))
-    return type_.on(other.device) if isinstance(type_, TensorType) and isinstance(other, TensorType) else type_
 
 
 class _Placing(Emitter):
@@ -107,7 +102,7 @@ class _Placing(Emitter):
     def moved(self, atom: ir.Atom, wanted: Type) -> ir.Atom:
         """The value where a type says that it lies."""
         have = self.type(atom)
-        there = _where(have, wanted)
+        there = placed_as(have, wanted)
         if there == have:
             return atom
         if isinstance(have, TupleType) and isinstance(there, TupleType):
@@ -116,6 +111,10 @@ class _Placing(Emitter):
         assert isinstance(have, TensorType) and isinstance(there, TensorType)
         found = self.copies.get((atom, there.device))
         if found is None:
+            if have.dtype.is_string:
+                raise CompileError(
+                    f"texts lie on the host, not on the device {there.device!r}", node=self.origin or None
+                )
             call = operator_call(COPY, atom, device=there.device or HOST)
             found = self.copies[atom, there.device] = self.bind(call, there, "copy")
             self.copies[found, have.device] = atom
@@ -128,7 +127,9 @@ class _Placing(Emitter):
             atom = self.atom(atom)
             return self.moved(atom, _on(self.type(atom), ""))
 
-        self.keep(binding, ir.map_atoms(value, on_host, lambda block: self.scope(block, binding.var.type)), binding.var.type)  # type: ignore[arg-type]
+        self.keep(
+            binding, ir.map_atoms(value, on_host, lambda block: self.scope(block, binding.var.type)), binding.var.type
+        )  # type: ignore[arg-type]
 
     def _atom(self, binding: ir.Binding, value: ir.Atom) -> None:
         self.atoms[binding.var] = self.atom(value)
@@ -137,7 +138,9 @@ class _Placing(Emitter):
         args = tuple(map(self.atom, call.args))
         if call.operator == COPY:
             device = _copied_to(binding)
-            self.atoms[binding.var] = self.moved(args[0], _on(self.type(args[0]), "" if device == HOST else device or ""))
+            self.atoms[binding.var] = self.moved(
+                args[0], _on(self.type(args[0]), "" if device == HOST else device or "")
+            )
             return
         device = self._device_of(binding, call, args)
         if call.operator != "shape":  # which reads no elements
@@ -160,33 +163,33 @@ class _Placing(Emitter):
 
     def _tuple(self, binding: ir.Binding, value: ir.MakeTuple) -> None:
         fields = tuple(map(self.atom, value.fields))
-        self.keep(binding, ir.MakeTuple(fields), _where(binding.var.type, TupleType(tuple(map(self.type, fields)))))  # type: ignore[arg-type]
+        self.keep(binding, ir.MakeTuple(fields), placed_as(binding.var.type, TupleType(tuple(map(self.type, fields)))))  # type: ignore[arg-type]
 
     def _item(self, binding: ir.Binding, value: ir.GetItem) -> None:
         whole = self.atom(value.tuple)
         found = self.type(whole)
         field = found.fields[value.index] if isinstance(found, TupleType) else found
-        self.keep(binding, ir.GetItem(whole, value.index), _where(binding.var.type, field))  # type: ignore[arg-type]
+        self.keep(binding, ir.GetItem(whole, value.index), placed_as(binding.var.type, field))  # type: ignore[arg-type]
 
     def _match_shape(self, binding: ir.Binding, value: ir.MatchShape) -> None:
         tensor = self.atom(value.value)
-        self.keep(binding, ir.MatchShape(tensor, value.shape), _where(binding.var.type, self.type(tensor)))  # type: ignore[arg-type]
+        self.keep(binding, ir.MatchShape(tensor, value.shape), placed_as(binding.var.type, self.type(tensor)))  # type: ignore[arg-type]
 
     def _if(self, binding: ir.Binding, value: ir.If) -> None:
         condition = self.atom(value.condition)
         condition = self.moved(condition, _on(self.type(condition), ""))
         then = self.scope(value.then)
-        type_ = _where(binding.var.type, self.type(then.result))  # type: ignore[arg-type]
+        type_ = placed_as(binding.var.type, self.type(then.result))  # type: ignore[arg-type]
         self.keep(binding, ir.If(condition, then, self.scope(value.otherwise, type_)), type_)
 
     def _loop(self, binding: ir.Binding, value: ir.Loop) -> None:
         initial = tuple(map(self.atom, value.initial))
-        types = tuple(_where(old.type, self.type(new)) for old, new in zip(value.variables, initial, strict=True))  # type: ignore[arg-type]
+        types = tuple(placed_as(old.type, self.type(new)) for old, new in zip(value.variables, initial, strict=True))  # type: ignore[arg-type]
         variables = tuple(ir.Var(old.name, type_) for old, type_ in zip(value.variables, types, strict=True))
         self.atoms.update(zip(value.variables, variables, strict=True))
         condition = self.scope(value.condition, self.type(value.condition.result))
         loop = ir.Loop(variables, initial, condition, self.scope(value.body, TupleType(types)))
-        self.keep(binding, loop, _where(binding.var.type, TupleType(types)))  # type: ignore[arg-type]
+        self.keep(binding, loop, placed_as(binding.var.type, TupleType(types)))  # type: ignore[arg-type]
 
 
 _PLACE: dict[type, Callable[..., None]] = {

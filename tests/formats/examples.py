@@ -13,10 +13,7 @@ meta "producer" = "tests"
 
 data List[float32[2]] = Nil | Cons(float32[2], List[float32[2]])
 
-device gpu0 = "emulated x86-64-v4"
-
 const c0 float32[2] = [1.0, nan]
-const c1 int32[]@gpu0 = 7
 
 import log: fn(float32[n], List[float32[2]]) -> ()
 
@@ -43,7 +40,7 @@ func @keep(x: List[float32[2]]) captures (y: float32[2]) -> float32[2]  refs=2 i
 }
 """
 
-TEXTS = 'const c1 string[3] = ["", "a text", ""]\n'
+TEXTS = 'const c1 string[3] = ["", "a text", ""]\ndevice gpu0 = "emulated x86-64-v4"\nconst c2 int32[]@gpu0 = 7\n'
 
 PAIR = TensorType(DType.float32, (2,))
 WEIGHTS = WeightTable(

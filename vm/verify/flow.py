@@ -437,7 +437,9 @@ class Flow:
         definition = self.signatures.primitives[prim]
         params, results = self.signatures.params[prim], self.signatures.results[prim]
         if device := self.signatures.program.primitives[prim].device:
-            raise Refusal(TYPES, f"{self._name(prim)} is of the device {device}, where no host operator is done; use call")
+            raise Refusal(
+                TYPES, f"{self._name(prim)} is of the device {device}, where no host operator is done; use call"
+            )
         if len(inputs) != len(params) or len(dst) != len(results):
             raise self._bad_arity(prim, f"{len(inputs)} inputs and {len(dst)} results", params, results)
         self._check_written_once(dst)
@@ -517,7 +519,9 @@ class Flow:
     def _host_type(self, index: int) -> TensorType:
         type_ = self._static_type(index)
         if type_.device:
-            raise Refusal(TYPES, f"type {index} is {type_}; here is memory of the host: alloc_tensor_on makes such a tensor")
+            raise Refusal(
+                TYPES, f"type {index} is {type_}; here is memory of the host: alloc_tensor_on makes such a tensor"
+            )
         return type_
 
     def _static_type(self, index: int) -> TensorType:
@@ -643,7 +647,9 @@ class Flow:
     def alloc_tensor_on(self, dst: int, type: int) -> None:
         type_ = self._static_type(type)
         if not type_.device:
-            raise Refusal(TYPES, f"type {type} is {type_}; expected one that names a device: alloc_tensor is for the host")
+            raise Refusal(
+                TYPES, f"type {type} is {type_}; expected one that names a device: alloc_tensor is for the host"
+            )
         self._make(dst, type_, self._new_memory())
 
     def alloc_dynamic_on(self, dst: int, device: int, dtype: int, shape: list[int]) -> None:
