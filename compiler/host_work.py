@@ -12,7 +12,7 @@ from ..formats.program import Program
 
 
 def host_primitives(program: Program, has_kernel: Callable[[PrimitiveDefinition], bool]) -> list[HostPrimitive]:
-    """Those of a program, in its order, for which a target (`Backend.supports`) has no kernel. Those of devices have one there."""
+    """Those of a program, in its order, for which a target (`Backend.supports`) has no kernel. Devices have one for theirs."""
     return host_work.host_primitives(
         program, lambda primitive: bool(primitive.device) or _answer(has_kernel, primitive)
     )

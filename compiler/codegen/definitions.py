@@ -36,7 +36,8 @@ def define(
 
     `outputs` are the bindings' variables that are used outside; a call with several results stands alone, and returns
     all of them. Scalar constants of elementwise operators become nodes, other outside atoms parameters, in order
-    of their first use. What the definition says of types is not where values lie. Bindings that the outputs do not need are left out: the result is in normal form (`form_problem`).
+    of their first use. Bindings that the outputs do not need are left out: the result is in normal form (`form_problem`). Its
+    types do not say where values lie.
     """
     bindings = _needed(bindings, outputs)
     calls = [binding.value for binding in bindings]
@@ -65,7 +66,7 @@ def define(
     else:
         chosen = tuple(numbers[var] for var in outputs)
     types = tuple([type_of(atom).on("") for atom in params])  # type: ignore[union-attr]
-    definition = PrimitiveDefinition(types, tuple(nodes), chosen, _variables(types, nodes))  # type: ignore[arg-type]
+    definition = PrimitiveDefinition(types, tuple(nodes), chosen, _variables(types, nodes))
     return definition, tuple(params)
 
 

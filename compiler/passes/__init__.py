@@ -106,8 +106,8 @@ Row = tuple[int, Callable[[Options], Pass]]
 
 # The order of passes, each with the least optimisation level at which it runs, and the places of a target's own. Level 0 is what
 # code generation needs: types, no generic functions, no nested functions, no function that nothing calls (its types may have
-# stayed open), a name for each size that a kernel is told, and a place for each value. All others may be left out: they make programs faster, or a
-# kernel possible, and nothing else.
+# stayed open), a name for each size that a kernel is told, and a place for each value. All others may be left out: they make
+# programs faster, or a kernel possible, and nothing else.
 PIPELINE: tuple[Row | Stage, ...] = (
     (0, lambda options: InferTypes()),
     (0, lambda options: Monomorphise()),

@@ -43,24 +43,26 @@ class Devices:
 
     def __call__(self, module: ir.Module) -> ir.Module:
         bindings = [each for function in module.functions.values() for each in expressions(function.body)]
-        for device in {*self.nodes.values(), *map(_copied_to, bindings)} - {None}:
+        copies = (
+            each.value for each in bindings if isinstance(each.value, ir.OperatorCall) and each.value.operator == COPY
+        )
+        for device in (*self.nodes.values(), *map(_copied_to, copies)):
             if device not in (HOST, *self.devices):
-                known = ", ".join((HOST, *self.devices))
                 raise CompileError(
-                    f"there is no device {device!r}; there is {known}{near(device, self.devices)}; "
+                    f"there is no device {device!r}; there is {', '.join((HOST, *self.devices))}{near(device, self.devices)}; "
                     "compile(…, devices={name: target}) gives names to devices"
                 )
-        for node in self.nodes.keys() - {each.origin for each in bindings}:
-            known = ", ".join(sorted({each.origin for each in bindings} - {""})[:20])
+        origins = {each.origin for each in bindings} - {""}
+        if lost := sorted(self.nodes.keys() - origins):
+            known = ", ".join(sorted(origins)[:20]) or "none"
             raise CompileError(
-                f"placement: no operator of a node {node!r} is left; there are those of {known}{near(node, known)}"
+                f"placement: no operator of a node {lost[0]!r} is left; there are those of {known}{near(lost[0], origins)}"
             )
         return _Placing(module, self).run() if self.devices else module
 
 
-def _copied_to(binding: ir.Binding) -> str | None:
-    is_copy = isinstance(binding.value, ir.OperatorCall) and binding.value.operator == COPY
-    return dict(binding.value.attributes)["device"] if is_copy else None  # type: ignore[union-attr, return-value]
+def _copied_to(call: ir.OperatorCall) -> str:
+    return str(dict(call.attributes)["device"])
 
 
 def _on(type_: Type, device: str) -> Type:
@@ -92,8 +94,10 @@ class _Placing(Emitter):
     def type(self, atom: ir.Atom) -> Type:
         return type_of(atom, self.module)
 
-    def keep(self, binding: ir.Binding, value: ir.Expr, type_: Type) -> None:
-        """Binds the value; the variable is a new one where its type says something new."""
+    def keep(self, binding: ir.Binding, value: ir.Expr, like: Type) -> None:
+        """Binds a value that lies where one of the type `like` does; the variable is a new one where its type says so."""
+        assert binding.var.type is not None
+        type_ = placed_as(binding.var.type, like)
         var = binding.var if binding.var.type == type_ else ir.Var(binding.var.name, type_)
         if var is not binding.var:
             self.atoms[binding.var] = var
@@ -108,7 +112,8 @@ class _Placing(Emitter):
         if isinstance(have, TupleType) and isinstance(there, TupleType):
             fields = [self.bind(ir.GetItem(atom, index), each, "field") for index, each in enumerate(have.fields)]
             return self.bind(ir.MakeTuple(tuple(map(self.moved, fields, there.fields))), there, "moved")
-        assert isinstance(have, TensorType) and isinstance(there, TensorType)
+        assert isinstance(have, TensorType)
+        assert isinstance(there, TensorType)
         found = self.copies.get((atom, there.device))
         if found is None:
             if have.dtype.is_string:
@@ -120,32 +125,33 @@ class _Placing(Emitter):
             self.copies[found, have.device] = atom
         return found
 
+    def on(self, device: str, atom: ir.Atom) -> ir.Atom:
+        """The value on a device, "" for the host."""
+        atom = self.atom(atom)
+        return self.moved(atom, _on(self.type(atom), device))
+
     # ---- expressions, by their kinds ----
 
     def _on_host(self, binding: ir.Binding, value: ir.Expr) -> None:
-        def on_host(atom: ir.Atom) -> ir.Atom:
-            atom = self.atom(atom)
-            return self.moved(atom, _on(self.type(atom), ""))
-
-        self.keep(
-            binding, ir.map_atoms(value, on_host, lambda block: self.scope(block, binding.var.type)), binding.var.type
-        )  # type: ignore[arg-type]
+        assert binding.var.type is not None
+        type_ = binding.var.type
+        moved = ir.map_atoms(value, lambda atom: self.on("", atom), lambda block: self.scope(block, type_))
+        self.keep(binding, moved, type_)
 
     def _atom(self, binding: ir.Binding, value: ir.Atom) -> None:
         self.atoms[binding.var] = self.atom(value)
 
     def _operator(self, binding: ir.Binding, call: ir.OperatorCall) -> None:
-        args = tuple(map(self.atom, call.args))
+        assert binding.var.type is not None
         if call.operator == COPY:
-            device = _copied_to(binding)
-            self.atoms[binding.var] = self.moved(
-                args[0], _on(self.type(args[0]), "" if device == HOST else device or "")
-            )
+            device = _copied_to(call)
+            self.atoms[binding.var] = self.on("" if device == HOST else device, call.args[0])
             return
+        args = tuple(map(self.atom, call.args))
         device = self._device_of(binding, call, args)
         if call.operator != "shape":  # which reads no elements
-            args = tuple([a if isinstance(a, ir.Constant) else self.moved(a, _on(self.type(a), device)) for a in args])
-        self.keep(binding, dataclasses.replace(call, args=args), _on(binding.var.type, device))  # type: ignore[arg-type]
+            args = tuple([arg if isinstance(arg, ir.Constant) else self.on(device, arg) for arg in args])
+        self.keep(binding, dataclasses.replace(call, args=args), _on(binding.var.type, device))
 
     def _device_of(self, binding: ir.Binding, call: ir.OperatorCall, args: Sequence[ir.Atom]) -> str:
         places = (part.device for arg in args for part in tensors_in(self.type(arg)) if part.device)
@@ -163,33 +169,34 @@ class _Placing(Emitter):
 
     def _tuple(self, binding: ir.Binding, value: ir.MakeTuple) -> None:
         fields = tuple(map(self.atom, value.fields))
-        self.keep(binding, ir.MakeTuple(fields), placed_as(binding.var.type, TupleType(tuple(map(self.type, fields)))))  # type: ignore[arg-type]
+        self.keep(binding, ir.MakeTuple(fields), TupleType(tuple(map(self.type, fields))))
 
     def _item(self, binding: ir.Binding, value: ir.GetItem) -> None:
         whole = self.atom(value.tuple)
         found = self.type(whole)
-        field = found.fields[value.index] if isinstance(found, TupleType) else found
-        self.keep(binding, ir.GetItem(whole, value.index), placed_as(binding.var.type, field))  # type: ignore[arg-type]
+        assert isinstance(found, TupleType)
+        self.keep(binding, ir.GetItem(whole, value.index), found.fields[value.index])
 
     def _match_shape(self, binding: ir.Binding, value: ir.MatchShape) -> None:
         tensor = self.atom(value.value)
-        self.keep(binding, ir.MatchShape(tensor, value.shape), placed_as(binding.var.type, self.type(tensor)))  # type: ignore[arg-type]
+        self.keep(binding, ir.MatchShape(tensor, value.shape), self.type(tensor))
 
     def _if(self, binding: ir.Binding, value: ir.If) -> None:
-        condition = self.atom(value.condition)
-        condition = self.moved(condition, _on(self.type(condition), ""))
+        condition = self.on("", value.condition)
         then = self.scope(value.then)
-        type_ = placed_as(binding.var.type, self.type(then.result))  # type: ignore[arg-type]
+        type_ = self.type(then.result)
         self.keep(binding, ir.If(condition, then, self.scope(value.otherwise, type_)), type_)
 
     def _loop(self, binding: ir.Binding, value: ir.Loop) -> None:
         initial = tuple(map(self.atom, value.initial))
-        types = tuple(placed_as(old.type, self.type(new)) for old, new in zip(value.variables, initial, strict=True))  # type: ignore[arg-type]
-        variables = tuple(ir.Var(old.name, type_) for old, type_ in zip(value.variables, types, strict=True))
+        variables = tuple(
+            ir.Var(old.name, placed_as(old.type, self.type(new)))  # type: ignore[arg-type]
+            for old, new in zip(value.variables, initial, strict=True)
+        )
         self.atoms.update(zip(value.variables, variables, strict=True))
+        types = TupleType(tuple(map(self.type, variables)))
         condition = self.scope(value.condition, self.type(value.condition.result))
-        loop = ir.Loop(variables, initial, condition, self.scope(value.body, TupleType(types)))
-        self.keep(binding, loop, placed_as(binding.var.type, TupleType(types)))  # type: ignore[arg-type]
+        self.keep(binding, ir.Loop(variables, initial, condition, self.scope(value.body, types)), types)
 
 
 _PLACE: dict[type, Callable[..., None]] = {

@@ -23,9 +23,10 @@
       ret r0
     }
 
-`from` names the model node. A type of a tensor on a device is `float32[2]@gpu0`, a primitive of its has `on gpu0` behind its
-results, and where an instruction takes a device, 0 is the host. What can be derived may be left out: register counts, frame size, a primitive's variables and
-results, the type table. Any word may name a constant or label. Comments start with #.
+`from` names the model node. What lies on a device has a type such as `float32[2]@gpu0`, and a primitive that is computed there
+has `on gpu0` behind its results; where an instruction takes a device, 0 is the host. What can be derived may be left out:
+register counts, frame size, a primitive's variables and results, the type table. Any word may name a constant or label.
+Comments start with #.
 """
 
 from .assembly_parser import naming_lines, parse_assembly

@@ -171,7 +171,7 @@ def test_a_machine_that_lacks_a_device_says_so():
     program = compiled('d = device_copy(x) {device="gpu0"}\ny = add(d, d)\ny').program
     strange = Executable(dataclasses.replace(program, devices=(ProgramDevice("gpu0", "cuda sm_90"),)))
     strange = load(strange.as_bytes())
-    with pytest.raises(TreadleError, match="device 'gpu0' is of the target 'cuda sm_90'; .* has emulated"):
+    with pytest.raises(TreadleError, match=r"device 'gpu0' is of the target 'cuda sm_90'; .* has emulated"):
         treadle.VirtualMachine(strange)
 
 

@@ -428,8 +428,8 @@ class Flow:
                 raise Refusal(
                     TYPES,
                     f"output {position} of {self._name(prim)}, r{register}, is shared or not made in this function; "
-                    "a primitive writes only into tensors of frame_tensor, storage_tensor, alloc_tensor or alloc_dynamic, _on too, "
-                    "whose memory was not given away before, under any name",
+                    "a primitive writes only into tensors of frame_tensor, storage_tensor, alloc_tensor, alloc_dynamic and what "
+                    "these two are on a device, whose memory was not given away before, under any name",
                 )
         self.blank.difference_update([self.refs[register].maker for register in outputs])
 
@@ -607,7 +607,7 @@ class Flow:
         self.work.spend(sum([len(dim.terms) for dim in computed]))
         self.sizes.update([dim for dim in computed if dim not in self.values.sizes])
         if UNKNOWN in type_.shape:
-            self.refs[tensor] = self.refs[tensor]._replace(type=type_.with_shape(tuple(shape)))  # type: ignore[arg-type]
+            self.refs[tensor] = self.refs[tensor]._replace(type=type_.with_shape(tuple(shape)))
 
     def match_shape(self, tensor: int, shape: list[int]) -> None:
         type_ = self._tensor(tensor)

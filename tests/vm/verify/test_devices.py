@@ -35,7 +35,9 @@ func @take(x: float32[2]@gpu0) -> float32[2]@gpu0 { ret r0 }
 """
 
 KEPT = {
-    "a tensor there is computed there": "alloc_tensor_on r2, float32[2]@gpu0; call relu0 (r1) -> (r2); device_copy r3, r2, 0; ret r3",
+    "a tensor there is computed there": (
+        "alloc_tensor_on r2, float32[2]@gpu0; call relu0 (r1) -> (r2); device_copy r3, r2, 0; ret r3"
+    ),
     "a copy lies where it says": "device_copy r2, r0, gpu1; device_copy r3, r2, gpu0; invoke r4, @take (r3); ret r0",
     "a constant lies there": "load_const r2, there; invoke r3, @take (r2); ret r0",
     "a view lies where it did": "reshape r2, r1 [1, 2]; reshape r3, r2 [2]; invoke r4, @take (r3); ret r0",
@@ -44,7 +46,9 @@ KEPT = {
         "call relu0_n (r1) -> (r2) [i0]; device_copy r3, r2, 0; match_shape r3 [2]; ret r3"
     ),
     "a tensor of the frame is copied": "frame_tensor r2, float32[2], 0; call relu (r0) -> (r2); device_copy r3, r2, gpu0; ret r0",
-    "paths meet on a device": "device_copy r2, r0, gpu0; if r5, end; device_copy r2, r0, gpu0; end: invoke r3, @take (r2); ret r0",
+    "paths meet on a device": (
+        "device_copy r2, r0, gpu0; if r5, end; device_copy r2, r0, gpu0; end: invoke r3, @take (r2); ret r0"
+    ),
 }
 
 BROKEN = {
