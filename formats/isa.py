@@ -178,8 +178,7 @@ TABLE = """
 40  less              dst:i! a:d b:d                             i[dst] := 1 if a < b else 0
 # devices
 48  device_copy       dst:r! src:r device                        r[dst] := a copy of r[src] on the device  // makes local
-49  alloc_tensor_on   dst:r! type                                r[dst] := a new tensor of a static type, on the device that the type names  // makes
-50  alloc_dynamic_on  dst:r! device dtype shape:d*               r[dst] := a new tensor on the device  // makes grows
+49  alloc_on          dst:r! device dtype shape:d*               r[dst] := a new tensor on the device, which is not the host  // makes grows
 """
 # fmt: on
 

@@ -562,14 +562,9 @@ def execute(context):
                 made = new_copy(context, load(source, 0), load(source, 1))
                 fuel, worked = charge(fuel, worked, size_of(described(load(source, 1))) >> 5)
                 following = pc + WORD * AT.device_copy.END
-            elif opcode == OPCODE.alloc_tensor_on:
-                made = new_like(
-                    context, described(load(load(context, CONTEXT.TYPES), load(pc, AT.alloc_tensor_on.type)))
-                )
-                following = pc + WORD * AT.alloc_tensor_on.END
-            elif opcode == OPCODE.alloc_dynamic_on:
-                shape = pc + WORD * AT.alloc_dynamic_on.shape
-                made = new_dynamic(context, load(pc, AT.alloc_dynamic_on.dtype), shape, ints)
+            elif opcode == OPCODE.alloc_on:
+                shape = pc + WORD * AT.alloc_on.shape
+                made = new_dynamic(context, load(pc, AT.alloc_on.dtype), shape, ints)
                 following = next_list(shape)
             if made < 0:
                 trap = -made

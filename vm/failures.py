@@ -165,10 +165,10 @@ def _asked(place: Place) -> int | None:
     """The bytes that an instruction wants for what it makes, as far as it says so itself."""
     instruction = place.instruction
     name, program = instruction.operation.name, place.context.image.program
-    if name in ("alloc_tensor", "alloc_tensor_on"):
+    if name == "alloc_tensor":
         type_ = program.types[instruction.word("type")]
         return type_.nbytes if isinstance(type_, TensorType) else None
-    if name in ("alloc_dynamic", "alloc_dynamic_on"):
+    if name in ("alloc_dynamic", "alloc_on"):
         itemsize = DType.from_code(instruction.word("dtype")).itemsize
         return itemsize * math.prod(map(place.integer, instruction.list("shape")))
     if name == "alloc_storage":

@@ -202,12 +202,14 @@ class _Lowering(Emission):
         return Fields(results, erase_dims(type_)) if isinstance(type_, TupleType) else results[0]
 
     def _allocate(self, type_: TensorType) -> Register:
-        result, on = self.new_ref(type_), "_on" if type_.device else ""
-        if type_.is_static:
-            self.emit(f"alloc_tensor{on}", result, self.tables.type(type_))
+        result = self.new_ref(type_)
+        if type_.device:
+            device = self.tables.device(type_.device)
+            self.emit("alloc_on", result, device, type_.dtype.code, self.shape(type_.shape))
+        elif type_.is_static:
+            self.emit("alloc_tensor", result, self.tables.type(type_))
         else:
-            device = (self.tables.device(type_.device),) if on else ()
-            self.emit(f"alloc_dynamic{on}", result, *device, type_.dtype.code, self.shape(type_.shape))
+            self.emit("alloc_dynamic", result, type_.dtype.code, self.shape(type_.shape))
         return result
 
     def _device_copy(self, call: ir.OperatorCall) -> Value:

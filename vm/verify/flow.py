@@ -428,14 +428,14 @@ class Flow:
                 raise Refusal(
                     TYPES,
                     f"output {position} of {self._name(prim)}, r{register}, is shared or not made in this function; "
-                    "a primitive writes only into tensors of frame_tensor, storage_tensor, alloc_tensor, alloc_dynamic and what "
-                    "these two are on a device, whose memory was not given away before, under any name",
+                    "a primitive writes only into tensors of frame_tensor, alloc_tensor, alloc_dynamic, alloc_on or storage_tensor "
+                    "whose memory was not given away before, under any name",
                 )
         self.blank.difference_update([self.refs[register].maker for register in outputs])
 
     def call_host(self, prim: int, dst: list[int], inputs: list[int], dims: list[int]) -> None:
         definition = self.signatures.primitives[prim]
-        params, results = self.signatures.params[prim], self.signatures.results[prim]
+        params, results = definition.params, self.signatures.results[prim]
         if device := self.signatures.program.primitives[prim].device:
             raise Refusal(
                 TYPES, f"{self._name(prim)} is of the device {device}, where no host operator is done; use call"
@@ -503,7 +503,7 @@ class Flow:
     # ---- memory ----
 
     def frame_tensor(self, dst: int, type: int, offset: int) -> None:
-        type_ = self._host_type(type)
+        type_ = self._static_type(type)
         end = self.function.frame_bytes
         if offset % limits.ALIGNMENT or not 0 <= offset <= end - type_.nbytes:
             raise Refusal(
@@ -514,20 +514,14 @@ class Flow:
         self._make(dst, type_, FRAME)
 
     def alloc_tensor(self, dst: int, type: int) -> None:
-        self._make(dst, self._host_type(type), self._new_memory())
-
-    def _host_type(self, index: int) -> TensorType:
-        type_ = self._static_type(index)
-        if type_.device:
-            raise Refusal(
-                TYPES, f"type {index} is {type_}; here is memory of the host: alloc_tensor_on makes such a tensor"
-            )
-        return type_
+        self._make(dst, self._static_type(type), self._new_memory())
 
     def _static_type(self, index: int) -> TensorType:
         type_ = self.signatures.program.types[index]
         if not isinstance(type_, TensorType) or not type_.is_static:
             raise Refusal(TYPES, f"type {index} is {type_}; expected a tensor type without unknown dimensions")
+        if type_.device:
+            raise Refusal(TYPES, f"type {index} is {type_}; here is memory of the host: alloc_on makes such a tensor")
         return type_
 
     def alloc_dynamic(self, dst: int, dtype: int, shape: list[int]) -> None:
@@ -644,17 +638,9 @@ class Flow:
     def device_copy(self, dst: int, src: int, device: int) -> None:
         self.refs[dst] = Held(self._placed(self._elements(src), device))
 
-    def alloc_tensor_on(self, dst: int, type: int) -> None:
-        type_ = self._static_type(type)
-        if not type_.device:
-            raise Refusal(
-                TYPES, f"type {type} is {type_}; expected one that names a device: alloc_tensor is for the host"
-            )
-        self._make(dst, type_, self._new_memory())
-
-    def alloc_dynamic_on(self, dst: int, device: int, dtype: int, shape: list[int]) -> None:
+    def alloc_on(self, dst: int, device: int, dtype: int, shape: list[int]) -> None:
         if device == 0:
-            raise Refusal(TYPES, "expected a device, got 0: alloc_dynamic is for the host")
+            raise Refusal(TYPES, "expected a device, got 0: alloc_tensor and alloc_dynamic are for the host")
         type_ = self._with_shape(self.signatures.dtypes[dtype], shape)
         self._make(dst, self._placed(type_, device), self._new_memory())
 

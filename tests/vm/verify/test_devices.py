@@ -36,13 +36,13 @@ func @take(x: float32[2]@gpu0) -> float32[2]@gpu0 { ret r0 }
 
 KEPT = {
     "a tensor there is computed there": (
-        "alloc_tensor_on r2, float32[2]@gpu0; call relu0 (r1) -> (r2); device_copy r3, r2, 0; ret r3"
+        "alloc_on r2, gpu0, float32[2]; call relu0 (r1) -> (r2); device_copy r3, r2, 0; ret r3"
     ),
     "a copy lies where it says": "device_copy r2, r0, gpu1; device_copy r3, r2, gpu0; invoke r4, @take (r3); ret r0",
     "a constant lies there": "load_const r2, there; invoke r3, @take (r2); ret r0",
     "a view lies where it did": "reshape r2, r1 [1, 2]; reshape r3, r2 [2]; invoke r4, @take (r3); ret r0",
     "its shape is known here": (
-        "shape_of (i0), r1; match_shape r1 [i0]; alloc_dynamic_on r2, gpu0, float32[i0];"
+        "shape_of (i0), r1; match_shape r1 [i0]; alloc_on r2, gpu0, float32[i0];"
         "call relu0_n (r1) -> (r2) [i0]; device_copy r3, r2, 0; match_shape r3 [2]; ret r3"
     ),
     "a tensor of the frame is copied": "frame_tensor r2, float32[2], 0; call relu (r0) -> (r2); device_copy r3, r2, gpu0; ret r0",
@@ -57,7 +57,7 @@ BROKEN = {
         r"input 0 of 'relu', r1, is float32\[2\]@gpu0; expected float32\[2\]; device_copy brings it there",
     ),
     "a kernel of a device reads a tensor of the host": (
-        "alloc_tensor_on r2, float32[2]@gpu0; call relu0 (r0) -> (r2); ret r0",
+        "alloc_on r2, gpu0, float32[2]; call relu0 (r0) -> (r2); ret r0",
         r"input 0 of 'relu0', r0, is float32\[2\]; expected float32\[2\]@gpu0",
     ),
     "a kernel of a device writes to the host": (
@@ -65,7 +65,7 @@ BROKEN = {
         r"output 0 of 'relu0', r2, is float32\[2\]; expected float32\[2\]@gpu0",
     ),
     "a kernel writes to another device": (
-        "alloc_tensor_on r2, float32[2]@gpu1; call relu0 (r1) -> (r2); ret r0",
+        "alloc_on r2, gpu1, float32[2]; call relu0 (r1) -> (r2); ret r0",
         r"r2, is float32\[2\]@gpu1; expected float32\[2\]@gpu0",
     ),
     "host operators are done on the host": (
@@ -85,18 +85,17 @@ BROKEN = {
         "load_const r2, places; read_shape (i0, i1), r2; ret r0",
         r"what is read, r2, is int64\[2\]@gpu0; expected one on the host",
     ),
-    "a frame is memory of the host": ("frame_tensor r2, float32[2]@gpu0, 0; ret r0", "alloc_tensor_on makes such a tensor"),
-    "an ordinary tensor is one of the host": ("alloc_tensor r2, float32[2]@gpu0; ret r0", "alloc_tensor_on makes such a tensor"),
-    "a tensor on a device names it": ("alloc_tensor_on r2, float32[2]; ret r0", "expected one that names a device"),
-    "a dynamic tensor on a device": ("alloc_dynamic_on r2, 0, float32[2]; ret r0", "expected a device, got 0"),
+    "a frame is memory of the host": ("frame_tensor r2, float32[2]@gpu0, 0; ret r0", "alloc_on makes such a tensor"),
+    "an ordinary tensor is one of the host": ("alloc_tensor r2, float32[2]@gpu0; ret r0", "alloc_on makes such a tensor"),
+    "a tensor is made on a device, or is the host's": ("alloc_on r2, 0, float32[2]; ret r0", "expected a device, got 0"),
     "texts are not copied away": ("device_copy r2, r4, gpu0; ret r0", r"string\[2\]: texts lie on the host"),
-    "texts are not made elsewhere": ("alloc_dynamic_on r2, gpu0, string[2]; ret r0", "texts lie on the host"),
-    "a copy is of elements": ("alloc_tensor_on r2, float32[2]@gpu0; device_copy r3, r2, 0; ret r0", "r2 are read"),
+    "texts are not made elsewhere": ("alloc_on r2, gpu0, string[2]; ret r0", "texts lie on the host"),
+    "a copy is of elements": ("alloc_on r2, gpu0, float32[2]; device_copy r3, r2, 0; ret r0", "r2 are read"),
     "paths meet on one device": (
         "device_copy r2, r0, gpu0; if r5, end; device_copy r2, r0, gpu1; end: invoke r3, @take (r2); ret r0",
         "r2 is read, but on a path to here",
     ),
-    "a dynamic tensor there has sizes": ("alloc_dynamic_on r2, gpu0, float32[i0]; ret r0", "i0 is read"),
+    "a tensor there has sizes": ("alloc_on r2, gpu0, float32[i0]; ret r0", "i0 is read"),
 }  # fmt: skip
 
 HEAD = (
