@@ -139,14 +139,18 @@ class _Placing(Emitter):
         self.keep(binding, moved, type_)
 
     def _atom(self, binding: ir.Binding, value: ir.Atom) -> None:
-        self.atoms[binding.var] = self.atom(value)
+        atom = self.atom(value)
+        type_ = self.type(atom)
+        if placed_as(binding.var.type, type_) == type_:  # type: ignore[arg-type]
+            self.atoms[binding.var] = atom
+        else:  # the new name's type promises less
+            self.keep(binding, atom, type_)
 
     def _operator(self, binding: ir.Binding, call: ir.OperatorCall) -> None:
         assert binding.var.type is not None
         if call.operator == COPY:
             device = _copied_to(call)
-            self.atoms[binding.var] = self.on("" if device == HOST else device, call.args[0])
-            return
+            return self._atom(binding, self.on("" if device == HOST else device, call.args[0]))
         args = tuple(map(self.atom, call.args))
         device = self._device_of(binding, call, args)
         if call.operator != "shape":  # which reads no elements

@@ -359,7 +359,7 @@ class _BlockFusion:
         if len(outputs) == 1:
             yield ir.Binding(outputs[0], call, origin)
             return
-        together = ir.Var("fused", TupleType(definition.results))
+        together = ir.Var("fused", TupleType(tuple(map(self._type, outputs))))
         yield ir.Binding(together, call, origin)
         for index, var in enumerate(outputs):
             yield ir.Binding(var, ir.GetItem(together, index), self.groups[var].members[0].origin)

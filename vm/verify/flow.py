@@ -428,8 +428,8 @@ class Flow:
                 raise Refusal(
                     TYPES,
                     f"output {position} of {self._name(prim)}, r{register}, is shared or not made in this function; "
-                    "a primitive writes only into tensors of frame_tensor, alloc_tensor, alloc_dynamic, alloc_on or storage_tensor "
-                    "whose memory was not given away before, under any name",
+                    "a primitive writes only into tensors of frame_tensor, storage_tensor, alloc_tensor, alloc_dynamic, alloc_on"
+                    " whose memory was not given away before, under any name",
                 )
         self.blank.difference_update([self.refs[register].maker for register in outputs])
 
