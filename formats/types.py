@@ -43,7 +43,7 @@ class TensorType(Suggesting):
 
     dtype: DType
     shape: tuple[ShapeDim, ...] = ()
-    device: str = ""
+    device: str = field(default="", hash=False)
 
     def __post_init__(self) -> None:
         """Converts a user's convenient arguments; Treadle's own have the right types already."""

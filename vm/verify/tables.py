@@ -62,7 +62,7 @@ def _check_size(type_: TensorType, what: str) -> None:
 
 
 def _check_devices(program: Program) -> frozenset[str]:
-    """The names of the devices; what lies on one lies on one that there is."""
+    """The names of the devices. Raises Refusal for constants on others."""
     _check_unique((device.name for device in program.devices), "devices")
     names = frozenset(device.name for device in program.devices)
     if len(names) > limits.DEVICES or HOST in names or "" in names:
