@@ -25,23 +25,7 @@ from ....formats.types import UNKNOWN, ShapeDim, TensorType
 
 # Numbers at which counts, sizes and addresses go wrong.
 EDGES = (0, 1, 2, 3, 7, 63, 64, 127, 255, 256, 65535, (1 << 31) - 1, 1 << 31, 1 << 32, 1 << 47, (1 << 63) - 1)
-NAMES = (
-    "",
-    "x",
-    "gpu0",
-    "n",
-    "add",
-    "relu",
-    "matmul",
-    "slice",
-    "take",
-    "reshape",
-    "axis",
-    "value",
-    "main",
-    "List",
-    "ß\0",
-)
+NAMES = ("", "x", "n", "add", "relu", "matmul", "gpu0", "take", "reshape", "axis", "value", "main", "List", "ß\0")
 
 
 def tweak(random: Random, number: int) -> int:
