@@ -11,11 +11,13 @@ from treadle.compiler import ir
 from treadle.compiler.driver import compile_module
 from treadle.compiler.ir.evaluate import evaluate
 from treadle.compiler.ir.text import parse_module, print_module
+from treadle.formats import container, schema
 from treadle.formats.executable import Executable, load
-from treadle.formats.messages.errors import CompileError, FormatError, TreadleError
+from treadle.formats.messages.errors import CompileError, FormatError, TreadleError, VersionError
 from treadle.formats.program import ProgramDevice
 from treadle.formats.text.assembly import parse_assembly, print_assembly
-from treadle.formats.text.report import information
+from treadle.formats.text.report import information, information_text
+from treadle.formats.types import TensorType
 from treadle.tools.dev.fuzz.programs import Setting, try_sample
 from treadle.tools.dev.fuzz.random_programs.scatter import Scatter
 
@@ -85,7 +87,10 @@ def test_text_and_bytes_hold_where_everything_lies():
     assert print_assembly(loaded.program) == text
     assert loaded.as_bytes() == executable.as_bytes()
     gpu0 = {"name": "gpu0", "target": "emulated x86-64-v3", "primitives": 1, "constants": 1}
-    assert information(executable)["devices"][0] == gpu0
+    facts = information(executable)
+    assert facts["devices"][0] == gpu0
+    shown = information_text({**facts, "file": "model.trdl", "bytes": 1})
+    assert "\n  device gpu0: emulated x86-64-v3, 1 primitives, 1 constants\n" in shown
     assert "Devices (#2): [gpu0: emulated x86-64-v3, 1 primitives, 1 constants, near: cpu" in executable.stats
 
 
@@ -200,3 +205,48 @@ def test_random_programs_on_several_devices():
     for number in range(12):
         outcome = try_sample(sample_of(5, number), Setting(scattered=str(number)), Random(number))
         assert not outcome.startswith("finding")
+
+
+# ---- the section of the file ----
+
+
+def with_section(devices: list, constants: list, primitives: list) -> bytes:
+    """A file of one constant and one primitive whose section of devices says this."""
+    program = compiled('d = device_copy(x) {device="gpu0"}\ny = add(d, float32[3] [1.0, 2.0, 3.0])\ny').program
+    opened = container.Container(Executable(program).as_bytes(), frozenset(schema.BY_NAME))
+    contents = {name: [view] for name, view in opened.contents.items()}
+    rows = ([ProgramDevice(name, "cpu") for name in devices], constants, primitives)
+    contents["devices"] = [schema.DEVICES.encode(rows, "devices")]
+    return b"".join(container.layout(contents, schema.REQUIRED))
+
+
+@pytest.mark.parametrize(
+    ("devices", "constants", "primitives", "message"),
+    [
+        (["gpu0", "gpu0"], [], [], "two devices have the name 'gpu0'"),
+        (["host"], [], [], "a device cannot be called 'host'"),
+        (["a b"], [], [], "a device cannot be called 'a b'"),
+        (["gpu0"], [(0, 1)], [], "device 1 of 1 does not exist"),
+        (["gpu0"], [], [(0, 1)], "device 1 of 1 does not exist"),
+        (["gpu0"], [(0, 0), (0, 0)], [], "not in order, each once"),
+        (["gpu0"], [(1, 0)], [], r"constants \[1\] of 1 lie on devices"),
+        (["gpu0"], [], [(1, 0)], "primitive 1 of 1 does not exist"),
+    ],
+)
+def test_a_section_that_says_nonsense_is_refused(devices: list, constants: list, primitives: list, message: str):
+    with pytest.raises(FormatError, match=message):
+        load(with_section(devices, constants, primitives))
+
+
+def test_a_reader_that_does_not_know_devices_refuses_the_file():
+    known = frozenset(schema.BY_NAME) - {"devices"}
+    with pytest.raises(VersionError, match="has a section 'devices' that this Treadle does not know"):
+        container.Container(with_section(["gpu0"], [(0, 0)], [(0, 0)]), known)
+
+
+def test_a_placed_type_is_stored_with_its_device():
+    type_ = TensorType("float32", (2,)).on("gpu0")
+    assert schema.TYPE.decode(schema.TYPE.encode(type_, "types"), "types") == type_
+    for codec, value in ((schema.TENSOR_TYPE, type_), (schema.PLACED_TYPE, type_.on(""))):
+        with pytest.raises(FormatError):
+            codec.decode(codec.encode(value, "types"), "types")
