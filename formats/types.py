@@ -18,8 +18,8 @@ from typing import Union
 from . import dims, limits
 from .dims import Dim
 from .dtypes import DType
-from .messages.calling import Suggesting, public_class
-from .messages.errors import ShapeError
+from .messages.calling import Suggesting, public_class, told
+from .messages.errors import ArgumentError, ShapeError
 
 
 class _Unknown:
@@ -51,6 +51,8 @@ class TensorType(Suggesting):
             made = tensor(self.dtype, self.shape)
             object.__setattr__(self, "dtype", made.dtype)
             object.__setattr__(self, "shape", made.shape)
+        if self.device.__class__ is not str:
+            raise ArgumentError(f"a tensor type: device: expected a name, or '' for the host, got {told(self.device)}")
 
     @property
     def rank(self) -> int:
@@ -73,7 +75,8 @@ class TensorType(Suggesting):
 
     def on(self, device: str) -> TensorType:
         """The type of the same tensor on a device, "" for the host."""
-        return self if self.device == device else TensorType(self.dtype, self.shape, device)
+        same = device.__class__ is str and device == self.device
+        return self if same else TensorType(self.dtype, self.shape, device)
 
     def __str__(self) -> str:
         place = f"@{self.device}" if self.device else ""

@@ -7,8 +7,8 @@
 An operator is computed where its operands lie: where they lie on several devices, on the first of them that is not the host. One
 of a node that has been placed is computed where that says, and what its device has no kernel for on the host. Variables of loops
 stay where they start, the results of branches where the first one's lies. Functions, closures and data values have all they take
-and give on the host. Constants lie wherever they are read. The passes of targets are those of the host's, whose operators a device
-is then asked for.
+and give on the host. Constants lie wherever they are read. Targets' passes are those of the host's target; a device is asked
+whether it has kernels for what these leave.
 """
 
 from __future__ import annotations
