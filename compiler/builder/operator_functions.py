@@ -26,7 +26,7 @@ LOWERED = frozenset(
         *("conv_blocked", "conv_planar", "conv_to_few", "conv_depthwise", "conv_winograd", "conv_winograd_raw"),
         *("conv_integer_blocked", "conv_bfloat16_blocked", "group_normalization_blocked"),
         *("matmul_packed", "matmul_transposed", "matmul_dequantized"),
-        *("matmul_integer_packed", "matmul_bfloat16_packed"),
+        *("matmul_integer_packed", "matmul_bfloat16_packed", "matmul_int8_packed", "pack_int8_matrix", "quantize_rows"),
         *("counted_nonzero", "counted_boxes", "count_text_ngrams", "text_bytes"),
     ]
 )

@@ -43,7 +43,8 @@ class Costs:
 
 
 class Narrowing:
-    """Which products, convolutions and attentions are computed in bfloat16: all, none, or those of some nodes of the model."""
+    """Which products, convolutions and attentions are computed in less than float32, and in what: all, none, or those of some
+    nodes of the model. What gains nothing in int8 is bfloat16."""
 
     def __init__(self, precision: str | Mapping[str, str] = EXACT) -> None:
         """A precision of `PRECISIONS` for all, or one for each node by its name; other nodes are float32."""
@@ -58,13 +59,19 @@ class Narrowing:
         return any(each != EXACT for each in values)
 
     def takes(self, binding: Binding) -> bool:
-        """Whether the operator of a binding, which could be computed in bfloat16, is."""
+        """Whether the operator of a binding, which could be computed in less than float32, is."""
         if not self.is_any:
             return False
-        node = binding.origin or binding.var.name
+        node = _node(binding)
         self.met[node] = self.met.get(node, 0) + _operations(binding)
-        precision = self.precision
-        return (precision if isinstance(precision, str) else precision.get(node, EXACT)) != EXACT
+        return self._of(node) != EXACT
+
+    def takes_int8(self, binding: Binding) -> bool:
+        """Whether the operator of a binding, which `takes` takes, is computed in int8 where that gains something."""
+        return self._of(_node(binding)) == "int8"
+
+    def _of(self, node: str) -> str:
+        return self.precision if isinstance(self.precision, str) else self.precision.get(node, EXACT)
 
     @property
     def note(self) -> str:
@@ -78,6 +85,10 @@ class Narrowing:
     def unknown(self) -> list[str]:
         """Nodes that were named, and that no pass has met."""
         return [] if isinstance(self.precision, str) else [name for name in self.precision if name not in self.met]
+
+
+def _node(binding: Binding) -> str:
+    return binding.origin or binding.var.name
 
 
 def _operations(binding: Binding) -> int:

@@ -27,7 +27,7 @@ def backend_of(target: Any = None, precision: str | Mapping[str, str] | None = N
             hint = near(str(each), PRECISIONS) or others
             raise CompileError(f"precision={precision!r}: expected {' or '.join(PRECISIONS)}{hint}")
         if each != EXACT:
-            DType[each].numpy  # noqa: B018  (an error now, not in the middle)
+            DType.bfloat16.numpy  # noqa: B018  (an error now, not in the middle)
     if isinstance(target, Backend):
         return target if precision is None else target.with_precision(precision)
     if target is None or isinstance(target, Target):

@@ -22,7 +22,10 @@ _RELAY: Mapping[str, str] = {
     **dict.fromkeys(("conv_winograd", "conv_winograd_raw"), "nn_contrib_conv2d_winograd_without_weight_transform"),
     "conv_transpose": "nn_conv2d_transpose",
     **dict.fromkeys(("matmul", "matmul_transposed", "matmul_integer"), "nn_matmul"),
-    **dict.fromkeys(("matmul_packed", "matmul_integer_packed", "matmul_bfloat16_packed"), "nn_contrib_dense_pack"),
+    **dict.fromkeys(
+        ("matmul_packed", "matmul_integer_packed", "matmul_bfloat16_packed", "matmul_int8_packed"),
+        "nn_contrib_dense_pack",
+    ),
     "max_pool": "nn_max_pool2d",
     "average_pool": "nn_avg_pool2d",
     "batch_normalization": "nn_batch_norm",

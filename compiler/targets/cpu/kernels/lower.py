@@ -26,7 +26,7 @@ from ..convolutions import (
 )
 from ..moves import arange, channels, gather, movement, packing, pad, resize, resize_images, scatter
 from ..products import digits, few_rows, gemm, product
-from ..rows import attention, cumulative, extreme, group, normalization, recurrent, reduce, rotary, top_k
+from ..rows import attention, cumulative, extreme, group, normalization, quantization, recurrent, reduce, rotary, top_k
 from ..target import Target
 from . import coupling, elementwise, found, own, regions, suppression, text_counts, trees
 from .anchor import anchor_of
@@ -83,6 +83,7 @@ TEMPLATES: dict[str, Template] = {
     "matmul": _either(gemm.lower, product.lower),
     "attention": attention.lower,
     "rotary": rotary.lower,
+    "quantize_rows": quantization.lower,
     "pack_channels": packing.lower,
     "unpack_channels": packing.lower,
     "col2im": col2im.lower,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from .....formats import dims
 from .....formats.dtypes import DType
 from .....formats.messages.errors import ExecutionError, MissingPackageError
 from .....formats.types import UNKNOWN
@@ -21,7 +22,9 @@ from ....named_weights import computed
 from ....passes.rewriting import Emitter, constant, operator_call, order_of, tensor_type
 from ...base import Narrowing
 from .. import costs
+from ..kernels.writer import estimate
 from ..operators.bfloat16 import PAIR
+from ..operators.int8 import LARGEST, STEPS
 from . import pack_integers
 
 _SOME = 4096  # elements, of which one will tell in most cases
@@ -29,8 +32,8 @@ _SOME = 4096  # elements, of which one will tell in most cases
 
 @dataclass(frozen=True)
 class PackMatrices:
-    """Constant matrices that `narrowing` takes are rounded to bfloat16; if the CPU `multiplies` it, so is what they are
-    multiplied with, and what attention multiplies."""
+    """Constant matrices that `narrowing` takes are int8 where that gains something; else they are rounded to bfloat16, and if the
+    CPU `multiplies` it, so is what they are multiplied with, and what attention multiplies."""
 
     narrowing: Narrowing = field(default_factory=Narrowing)
     multiplies: bool = False
@@ -47,6 +50,7 @@ class _Packer(Emitter):
         self.permutations: dict[ir.Var, ir.OperatorCall] = {}
         self.panels: dict[tuple[ir.Constant, bool], ir.Constant] = {}
         self.pairs: dict[ir.Constant, ir.Constant] = {}
+        self.bytes: dict[ir.Constant, ir.Constant] = {}
         self.tables: dict[ir.Constant, ir.Constant] = {}
         self.taken: Counter[ir.Atom] = Counter()  # number of gathers from each constant, in the current function
 
@@ -75,7 +79,11 @@ class _Packer(Emitter):
         if isinstance(b, ir.Constant) and b.type.rank == 2 and tensor_type(a).rank > 1:
             self.begin(binding)
             is_narrow = self._takes(binding, call)
-            product = self._bfloat16(a, b) if is_narrow and self.options.multiplies else self._float32(a, b, is_narrow)
+            if is_narrow and self.options.narrowing.takes_int8(binding) and _gains_in_int8(a, b):
+                product = self._int8(a, b)
+            else:
+                is_multiplied = is_narrow and self.options.multiplies
+                product = self._bfloat16(a, b) if is_multiplied else self._float32(a, b, is_narrow)
             return (*self.new, dataclasses.replace(binding, value=product))
         return self._transposed(binding, a, b)
 
@@ -126,6 +134,12 @@ class _Packer(Emitter):
         pairs = pack_integers.padded(self, self.emit("cast", a, dtype=DType.bfloat16), len(matrix.array) % PAIR)
         return operator_call("matmul_bfloat16_packed", pairs, self.pairs[matrix], columns=matrix.array.shape[1])
 
+    def _int8(self, a: ir.Atom, matrix: ir.Constant) -> ir.OperatorCall:
+        if matrix not in self.bytes:
+            self.bytes[matrix] = computed("pack_int8_matrix", matrix)
+        rows = self.emit("quantize_rows", a)
+        return operator_call("matmul_int8_packed", rows, self.bytes[matrix], columns=matrix.array.shape[1])
+
     def _transposed(self, binding: ir.Binding, a: ir.Atom, b: ir.Atom) -> Iterable[ir.Binding]:
         if min(tensor_type(a).rank, tensor_type(b).rank) < 2:
             return (binding,)
@@ -151,6 +165,14 @@ class _Packer(Emitter):
             return None
         axes = (*axes[:-2], axes[-1], axes[-2])
         return x if axes == tuple(range(rank)) else self.emit("permute_dims", x, axes=axes)
+
+
+def _gains_in_int8(a: ir.Atom, matrix: ir.Constant) -> bool:
+    """Whether a product has enough work for each row that is quantised, and for each result that is scaled; and exact sums."""
+    depth, columns = matrix.array.shape
+    rows = estimate(dims.product(tensor_type(a).shape[:-1]))  # type: ignore[arg-type]
+    is_worth = depth * columns >= costs.INT8_SIDES * (depth + columns) and rows * depth * columns >= costs.INT8_MACS
+    return is_worth and depth * STEPS * LARGEST < 1 << 31
 
 
 def _types_of_16_bits() -> tuple[DType, ...]:

@@ -338,6 +338,12 @@ def _bfloat16_packed(d: Draw) -> Operands:
     return [a, tensor("bfloat16", (_blocks(columns), pairs, 16, 2))], {"columns": columns}
 
 
+def _int8_packed(d: Draw) -> Operands:
+    columns, words = d.random.choice(_SIZES), d.random.choice(_SIZES) + 2
+    a = tensor("uint8", (*d.shape(d.one(0, 1, 2)), 4 * words))
+    return [a, tensor("int8", (_blocks(columns), words, 16, 4))], {"columns": columns}
+
+
 def _dequantized(d: Draw) -> Operands:
     columns, bits, depth = d.one(1, 5, 16, 17, 66), d.one(4, 8), d.dim(1, 8, 16, 31, 32, 64)
     each = 32 // bits
@@ -589,6 +595,8 @@ OPERANDS: dict[str, Callable[[Draw], Operands]] = {
     "matmul_packed": _packed,
     "matmul_integer_packed": _integer_packed,
     "matmul_bfloat16_packed": _bfloat16_packed,
+    "matmul_int8_packed": _int8_packed,
+    "quantize_rows": lambda d: ([_f32(*d.shape(d.one(0, 1, 2)), d.dim())], {}),
     "matmul_dequantized": _dequantized,
     "attention": _attention,
     "rotary": _rotary,
