@@ -40,7 +40,11 @@ class CPU(Backend):
     def passes(self, stage: Stage) -> Sequence[tuple[int, Any]]:
         narrowing, multiplies = self.narrowing, bool(self.target.dot_bfloat16)
         passes: dict[Stage, list[tuple[int, Any]]] = {
-            Stage.SIMPLIFIED: [(1, TransposedConvolutions()), (1, IntegerProducts()), (1, DequantizedProducts())],
+            Stage.SIMPLIFIED: [
+                (1, TransposedConvolutions()),
+                (1, IntegerProducts()),
+                (1, DequantizedProducts(narrowing)),
+            ],
             Stage.RECOGNISED: [(1, CountTexts())],
             Stage.LAYOUT: [
                 (2, PointwiseProducts()),

@@ -1,4 +1,4 @@
-"""Products with constant matrices that are dequantised from 4 or 8-bit integers, and rows taken from such matrices:
+"""Products with constant matrices that are dequantised from 2 to 8-bit integers, and rows taken from such matrices:
 the integers stay narrow, in memory and in the file.
 
 A matrix is recognised by its elements, not by the operators that lay them out: each of these, such as reshape,
@@ -18,6 +18,7 @@ from .....formats.primitive import PrimitiveDefinition
 from .... import ir
 from ....operators.table import lookup
 from ....passes.rewriting import Emitter, constant, operator_call, rewriting, tensor_type
+from ...base import Narrowing
 from ..operators.dequantized import PACKINGS, Packing
 from ..operators.packing import pack_matrix
 from .dequantized_rows import rows
@@ -47,8 +48,9 @@ class _Packed:
 
 
 class _Walk(Emitter):
-    def __init__(self, module: ir.Module) -> None:
+    def __init__(self, module: ir.Module, narrowing: Narrowing) -> None:
         super().__init__(module)
+        self.narrowing = narrowing
         self.calls: dict[ir.Var, ir.OperatorCall] = {}  # calls whose results' elements may be known
         self.packed: dict[ir.Var, _Packed | None] = {}  # by matrix
 
@@ -72,7 +74,8 @@ class _Walk(Emitter):
         packed = self.packed[b]
         if packed is None:
             return binding
-        sizes = {"columns": tensor_type(b).shape[1], "group": packed.group, "bits": packed.bits}
+        is_int8 = bool(call.attributes) or (self.narrowing.takes_int8(binding) and self.narrowing.takes(binding))
+        sizes = {"columns": tensor_type(b).shape[1], "group": packed.group, "bits": packed.bits, "int8_rows": is_int8}
         product = operator_call("matmul_dequantized", a, *packed.operands, **sizes)
         return ir.Binding(binding.var, product, binding.origin)
 

@@ -133,6 +133,8 @@ class _Product:
     @property
     def is_possible(self) -> bool:
         """Whether sizes are known where needed: the depth of transposed panels, of packed integers, and before facts."""
+        if self.numbers and self.found.attributes["int8_rows"]:
+            return False
         return not (self.panels is _Panels.TURNED or self.numbers or self.facts) or isinstance(self.depth, int)
 
     def _merged(self) -> int:

@@ -1,7 +1,5 @@
 """Rows quantised as they come, and products with int8 matrices: compiled, they have the bits of the reference."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,17 +8,12 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from treadle.compiler.targets.cpu.operators.int8 import FACTS
 from treadle.formats.types import tensor
 
-from ..harness import NARROW, TARGET, Builder, definition_of, evaluate, run_kernel
+from ..harness import NARROW, TARGET, Builder, definition_of, evaluate, run_kernel, without_vnni
 
 COLUMNS = 37
 
 
-def without_instruction(target):
-    features = ",".join(each for each in target.native.features.split(",") if "vnni" not in each)
-    return dataclasses.replace(target, native=dataclasses.replace(target.native, features=features))
-
-
-TARGETS = [TARGET, *NARROW, without_instruction(NARROW[0])]
+TARGETS = [TARGET, *NARROW, without_vnni(NARROW[0])]
 ANY_TARGET = pytest.mark.parametrize("target", TARGETS, ids=lambda each: f"{each.vector_bytes} {each.dot}")
 
 
