@@ -18,7 +18,7 @@ _RELAY: Mapping[str, str] = {
     **{name: f"nn_{name}" for name in ("softmax", "log_softmax", "relu", "leaky_relu", "pad", "depth_to_space")},
     **dict.fromkeys(("conv", "conv_depthwise", "conv_integer"), "nn_conv2d"),
     **dict.fromkeys(("conv_blocked", "conv_planar", "conv_to_few"), "nn_contrib_conv2d_NCHWc"),
-    **dict.fromkeys(("conv_integer_blocked", "conv_bfloat16_blocked"), "nn_contrib_conv2d_NCHWc"),
+    **dict.fromkeys(("conv_integer_blocked", "conv_int8_blocked", "conv_bfloat16_blocked"), "nn_contrib_conv2d_NCHWc"),
     **dict.fromkeys(("conv_winograd", "conv_winograd_raw"), "nn_contrib_conv2d_winograd_without_weight_transform"),
     "conv_transpose": "nn_conv2d_transpose",
     **dict.fromkeys(("matmul", "matmul_transposed", "matmul_integer"), "nn_matmul"),

@@ -48,7 +48,7 @@ class CPU(Backend):
             Stage.RECOGNISED: [(1, CountTexts())],
             Stage.LAYOUT: [
                 (2, PointwiseProducts()),
-                (2, BlockChannels(self.target.block_registers, narrowing if multiplies else Narrowing())),
+                (2, BlockChannels(self.target.block_registers, narrowing, multiplies)),
                 (2, PackMatrices(narrowing, multiplies)),
                 # what several products read is rounded once
                 *([(2, CommonSubexpressions())] if narrowing.is_any else []),

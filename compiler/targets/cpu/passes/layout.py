@@ -55,19 +55,20 @@ _RULES_OF_IMAGES: dict[str, Callable[[Blocker, ir.Var, ir.OperatorCall, TensorTy
 
 @dataclass(frozen=True)
 class BlockChannels:
-    """`winograd` chooses the convolutions for Winograd's algorithm."""
+    """`narrowing` says which convolutions are narrow, and `multiplies` whether the CPU multiplies bfloat16."""
 
     registers: int = WIDE_REGISTERS  # of a block each
     narrowing: Narrowing = field(default_factory=Narrowing)
+    multiplies: bool = False
     name: str = "block_channels"
 
     def __call__(self, module: ir.Module) -> ir.Module:
-        return _Walk(module, self.registers, self.narrowing).run()
+        return _Walk(module, self.registers, self.narrowing, self.multiplies).run()
 
 
 class _Walk(Blocker):
-    def __init__(self, module: ir.Module, registers: int, narrowing: Narrowing) -> None:
-        super().__init__(module, registers, narrowing)
+    def __init__(self, module: ir.Module, registers: int, narrowing: Narrowing, multiplies: bool) -> None:
+        super().__init__(module, registers, narrowing, multiplies)
         self._slices: dict[ir.Var, list[ir.OperatorCall]] = {}  # of what is split
 
     def block(self, block: ir.Block) -> ir.Block:

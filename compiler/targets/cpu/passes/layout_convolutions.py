@@ -11,11 +11,13 @@ import numpy as np
 from .....formats.dtypes import DType
 from .....formats.types import TensorType
 from .... import ir
+from ....named_weights import computed
 from ....operators.shapes import integer
 from ....operators.table import lookup
 from ....passes.rewriting import tensor_type
 from .. import costs
 from ..operators.blocked import FEW, is_for_depthwise
+from ..operators.int8 import LARGEST, STEPS
 from ..operators.packing import BLOCK, NarrowGroups
 from ..operators.winograd import Problem, Tiles, best_tiles
 from .layout_blocker import Blocker, is_image, likely_size
@@ -82,9 +84,14 @@ def convolution(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> i
     tiles = _winograd_tiles(blocker, it) if isinstance(it.weight, ir.Constant) else None
     if not it.begins_in_blocks:
         return _of_groups_apart(blocker, it, tiles)
+    is_int8, is_bfloat16 = blocker.narrowing.takes_int8(blocker.current), tiles is None and blocker.multiplies
+    if isinstance(it.weight, ir.Constant) and (is_int8 or is_bfloat16) and blocker.narrowing.takes(blocker.current):
+        if is_int8 and _gains_in_int8(it):
+            return _of_int8(blocker, it)
+        if is_bfloat16:
+            return _of_bfloat16(blocker, it)
     if tiles is None:
-        is_narrow = isinstance(it.weight, ir.Constant) and blocker.narrowing.takes(blocker.current)
-        return (_of_bfloat16 if is_narrow else _blocked)(blocker, it)
+        return _blocked(blocker, it)
     return _winograd(blocker, it, tiles, blocker.as_blocked(it.x), it.weight, _biases(blocker, it))
 
 
@@ -113,6 +120,31 @@ def _of_bfloat16(blocker: Blocker, it: _Convolution) -> ir.Var:
     weights, sizes = blocker.packed("pack_bfloat16_weights", it.weight), {"channels": it.channels // it.groups}
     biases = _biases(blocker, it)
     return blocker.emit("conv_bfloat16_blocked", image, weights, *biases, **it.attributes, groups=it.groups, **sizes)
+
+
+def _gains_in_int8(it: _Convolution) -> bool:
+    """Whether each element of the image has enough work, and sums are exact. Not of volumes, whose images no kernel quantises."""
+    channels, taps = it.channels // it.groups, math.prod(map(integer, tensor_type(it.weight).shape[2:]))
+    places = _places(it.result) / _places(tensor_type(it.x))
+    has_work = it.outputs // it.groups * taps * places >= costs.INT8_USES and channels * taps >= costs.INT8_SIDES
+    is_known = all(isinstance(pad, int) and pad >= 0 for pad in it.attributes["pads"] or ())
+    return has_work and is_known and it.axes <= 2 and channels * taps * STEPS * LARGEST < 1 << 31
+
+
+def _places(image: TensorType) -> int:
+    return max(1, math.prod(likely_size(size) for size in image.shape[2:]))
+
+
+def _of_int8(blocker: Blocker, it: _Convolution) -> ir.Var:
+    image, window = blocker.as_blocked(it.x), dict(it.attributes)
+    facts = blocker.emit("image_facts", blocker.emit("image_ranges", image, channels=it.channels))
+    codes = blocker.emit("quantize_image", image, facts, pads=window.pop("pads"))
+    assert isinstance(it.weight, ir.Constant)
+    known = [each for each in it.bias if isinstance(each, ir.Constant)]
+    facts_of_columns = computed("pack_int8_columns", it.weight, *known)
+    operands = [codes, computed("pack_int8_weights", it.weight), facts, facts_of_columns]
+    result = blocker.emit("conv_int8_blocked", *operands, **window, groups=it.groups)
+    return result if len(known) == len(it.bias) else blocker.emit("add", result, *_biases(blocker, it))
 
 
 # ---- to a few channels ----

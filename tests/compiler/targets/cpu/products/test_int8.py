@@ -85,3 +85,56 @@ def test_rows_that_are_not_finite_are_nan_and_no_others():
     got = product_of(rows_of(x), panels, 5)
     assert np.isnan(got[:2]).all()
     np.testing.assert_allclose(got[2], 20, rtol=1e-6)
+
+
+WINDOWS = [
+    ((1, 3, 17, 19), (20, 3, 7, 7), {"strides": (2, 2)}, (3, 3, 3, 3)),
+    ((2, 40, 9, 13), (33, 40, 3, 3), {"dilations": (2, 1)}, (1, 0, 2, 1)),
+    ((2, 27, 7, 9), (16, 27, 1, 1), {"strides": (2, 2)}, None),
+    ((1, 20, 31), (17, 20, 5), {"strides": (2,)}, (2, 2)),
+    ((2, 64, 9, 8), (96, 32, 3, 3), {"groups": 2}, (1, 1, 1, 1)),
+]
+
+
+def kernel_result(operator, operands, sizes=None, target=TARGET, symbolic=(), **attributes):
+    """By the kernel; axes of the first operand from the third on, other than the last, may be symbolic."""
+    types = [tensor(each.dtype.name, each.shape) for each in operands]
+    if symbolic:
+        types[0] = tensor(types[0].dtype, (*types[0].shape[:2], *symbolic, 16))
+    definition = definition_of(operator, types, **attributes)
+    _, (got,) = run_kernel(definition, operands, sizes or {}, 2, target)
+    return got
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize(("shape", "weights", "window", "pads"), WINDOWS, ids=str)
+def test_convolutions_have_the_bits_of_their_reference(shape, weights, window, pads, symbolic):
+    generator = np.random.default_rng(2)
+    x = generator.standard_normal(shape, np.float32) - np.float32(0.2)
+    weight, bias = generator.standard_normal(weights, np.float32), generator.standard_normal(weights[0]).astype("f")
+    image = evaluate("pack_channels", x)
+    image[:, -1, ..., (shape[1] - 1) % 16 + 1 :] = 0 if shape[1] % 16 == 0 else 1e9
+    ranges = kernel_result("image_ranges", [image], channels=shape[1])
+    assert ranges.tobytes() == evaluate("image_ranges", image, channels=shape[1]).tobytes()
+    facts = kernel_result("image_facts", [ranges])
+    assert facts.tobytes() == evaluate("image_facts", ranges).tobytes()
+    names = tuple(f"d{axis}" for axis in range(len(shape) - 2)) if symbolic else ()
+    sizes = dict(zip(names, shape[2:], strict=True)) if symbolic else {}
+    codes = kernel_result("quantize_image", [image, facts], sizes, symbolic=names, pads=pads)
+    assert codes.tobytes() == evaluate("quantize_image", image, facts, pads=pads).tobytes()
+    operands = [codes, evaluate("pack_int8_weights", weight), facts, evaluate("pack_int8_columns", weight, bias)]
+    sizes = dict(zip(names, codes.shape[2:-1], strict=True)) if symbolic else {}
+    wanted = evaluate("conv_int8_blocked", *operands, **window)
+    for target in (TARGET, *NARROW) if not symbolic else (TARGET,):
+        got = kernel_result("conv_int8_blocked", operands, sizes, target, names, **window)
+        assert got.tobytes() == wanted.tobytes()
+    exact = evaluate("conv", x, weight, bias, pads=pads, **window)
+    error = np.abs(evaluate("unpack_channels", wanted, channels=weights[0]) - exact).max()
+    assert error < 0.02 * np.abs(exact).max()
+
+
+def test_images_that_are_not_finite_have_no_scale():
+    image = np.ones((2, 2, 3, 16), np.float32)
+    image[1, 1, 2, 3] = np.inf
+    facts = kernel_result("image_facts", [kernel_result("image_ranges", [image], channels=32)])
+    assert np.isnan(facts).tolist() == [[False, False], [True, True]]
