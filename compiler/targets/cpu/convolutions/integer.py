@@ -65,12 +65,16 @@ class _ConvOfWords(Conv):
     def tap_bytes(self) -> int:
         return self.problem.words * VECTOR_BYTES
 
+    def _write_sizes(self) -> None:
+        super()._write_sizes()
+        self.write.size("words_each", self.problem.words)
+
     def write_taps(self, tile: Tile) -> None:
         write, problem = self.write, self.problem
         with write.block("for tap_across in range(window_width)"):
             write(f"x = x_tap + tap_across * dilation_across * {problem.pixel}")
             if problem.last == BLOCK:
-                with write.block(f"for step in range({problem.words})"):
+                with write.block("for step in range(words_each)"):
                     write_step(write, tile, self.target)
             else:
                 self._write_inner_words(tile)
