@@ -51,6 +51,7 @@ class Narrowing:
         self.precision = precision
         # nodes that may be narrow → the operations of the plain algorithm, 0 if sizes are open
         self.met: dict[str, int] = {}
+        self._candidates = set[str]()  # nodes that may be narrow in some precision
 
     @property
     def is_any(self) -> bool:
@@ -68,6 +69,7 @@ class Narrowing:
 
     def takes_int8(self, binding: Binding) -> bool:
         """Whether the operator of a binding, which `takes` takes, is computed in int8 where that gains something."""
+        self._candidates.add(_node(binding))
         return self._of(_node(binding)) == "int8"
 
     def _of(self, node: str) -> str:
@@ -84,7 +86,8 @@ class Narrowing:
     @property
     def unknown(self) -> list[str]:
         """Nodes that were named, and that no pass has met."""
-        return [] if isinstance(self.precision, str) else [name for name in self.precision if name not in self.met]
+        known = self.met.keys() | self._candidates
+        return [] if isinstance(self.precision, str) else [name for name in self.precision if name not in known]
 
 
 def _node(binding: Binding) -> str:

@@ -158,6 +158,7 @@ LONG_LANE_SUM = 32             # 22 0c45a3f | products: from which on a sum over
 LONG_COLUMN = 64               # 21 d3a5195 | elements: from which on a product with one column is a sum
 NARROW_BYTES = 256 << 10       # 22 e13a2eb | bytes: of a matrix from which on 16-bit panels pay | decoding: 2 times
 INT8_SIDES = 12               # 27 b452481 | K·N / (K + N): from which on a product gains by rows quantised for it | half the work
+WINOGRAD_SAVES = 2            # 27 b452481 | × fewer multiply-adds: of Winograd's algorithm, beside its transforms
 INT8_USES = 64                # 27 b452481 | multiply-adds: an element of an image, from which on quantising it pays
 INT8_MACS = 1 << 17           # 27 b452481 | multiply-adds: of a product, at least, that is worth a call to quantise its rows
 POINTWISE_FEW_PIXELS = 1536    # 22 4222c77 | pixels: of image and result below which it stays blocked | 1.1 to 1.7 times

@@ -80,7 +80,11 @@ EXACT: dict[str, Function] = {
     "nibbles": _nibbles,
     "nibbles_512": _nibbles,
     "from_upper_halves": lambda a: (a.astype(np.uint32) << np.uint32(16)).view(np.float32),
-    **dict.fromkeys([f"dot_{kind}{bits}" for kind in ("", "pairs_") for bits in (128, 256, 512)] + ["dot_plain"], _dot),
+    **dict.fromkeys(
+        [f"dot_{kind}{bits}" for kind in ("", "pairs_") for bits in (128, 256, 512)]
+        + ["dot_plain", "dot_usdot", "dot_sdot"],
+        _dot,
+    ),
     **dict.fromkeys([f"dot_bfloat16_{bits}" for bits in (128, 256, 512)], _dot_bfloat16),
     "upper_halves": _upper_halves,
     "lower_halves": _lower_halves,

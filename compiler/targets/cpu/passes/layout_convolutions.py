@@ -86,7 +86,9 @@ def convolution(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> i
         return _of_groups_apart(blocker, it, tiles)
     is_int8, is_bfloat16 = blocker.narrowing.takes_int8(blocker.current), tiles is None and blocker.multiplies
     if isinstance(it.weight, ir.Constant) and (is_int8 or is_bfloat16) and blocker.narrowing.takes(blocker.current):
-        if is_int8 and _gains_in_int8(it):
+        if is_int8 and _gains_in_int8(
+            it, blocker.byte_speed if tiles is None else blocker.byte_speed / costs.WINOGRAD_SAVES
+        ):
             return _of_int8(blocker, it)
         if is_bfloat16:
             return _of_bfloat16(blocker, it)
@@ -122,8 +124,10 @@ def _of_bfloat16(blocker: Blocker, it: _Convolution) -> ir.Var:
     return blocker.emit("conv_bfloat16_blocked", image, weights, *biases, **it.attributes, groups=it.groups, **sizes)
 
 
-def _gains_in_int8(it: _Convolution) -> bool:
+def _gains_in_int8(it: _Convolution, speed: float) -> bool:
     """Whether each element of the image has enough work, and sums are exact. Not of volumes, whose images no kernel quantises."""
+    if speed <= 1:
+        return False
     channels, taps = it.channels // it.groups, math.prod(map(integer, tensor_type(it.weight).shape[2:]))
     places = _places(it.result) / _places(tensor_type(it.x))
     has_work = it.outputs // it.groups * taps * places >= costs.INT8_USES and channels * taps >= costs.INT8_SIDES

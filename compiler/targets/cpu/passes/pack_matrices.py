@@ -32,11 +32,12 @@ _SOME = 4096  # elements, of which one will tell in most cases
 
 @dataclass(frozen=True)
 class PackMatrices:
-    """Constant matrices that `narrowing` takes are int8 where that gains something; else they are rounded to bfloat16, and if the
-    CPU `multiplies` it, so is what they are multiplied with, and what attention multiplies."""
+    """Constant matrices that `narrowing` takes are int8 where that gains something, at the CPU's `byte_speed`; else they are
+    rounded to bfloat16, and if the CPU `multiplies` it, so is what they are multiplied with, and what attention multiplies."""
 
     narrowing: Narrowing = field(default_factory=Narrowing)
     multiplies: bool = False
+    byte_speed: float = 1
     name: str = "pack_matrices"
 
     def __call__(self, module: ir.Module) -> ir.Module:
@@ -79,7 +80,11 @@ class _Packer(Emitter):
         if isinstance(b, ir.Constant) and b.type.rank == 2 and tensor_type(a).rank > 1:
             self.begin(binding)
             is_narrow = self._takes(binding, call)
-            if is_narrow and self.options.narrowing.takes_int8(binding) and _gains_in_int8(a, b):
+            if (
+                is_narrow
+                and self.options.narrowing.takes_int8(binding)
+                and _gains_in_int8(a, b, self.options.byte_speed)
+            ):
                 product = self._int8(a, b)
             else:
                 is_multiplied = is_narrow and self.options.multiplies
@@ -167,8 +172,10 @@ class _Packer(Emitter):
         return x if axes == tuple(range(rank)) else self.emit("permute_dims", x, axes=axes)
 
 
-def _gains_in_int8(a: ir.Atom, matrix: ir.Constant) -> bool:
+def _gains_in_int8(a: ir.Atom, matrix: ir.Constant, byte_speed: float) -> bool:
     """Whether a product has enough work for each row that is quantised, and for each result that is scaled; and exact sums."""
+    if byte_speed <= 1:
+        return False
     depth, columns = matrix.array.shape
     rows = estimate(dims.product(tensor_type(a).shape[:-1]))  # type: ignore[arg-type]
     is_worth = depth * columns >= costs.INT8_SIDES * (depth + columns) and rows * depth * columns >= costs.INT8_MACS

@@ -90,6 +90,7 @@ _WITH_SPARE_LANES = frozenset(
         "group_normalization_blocked",
         "conv_to_few",
         "conv_integer_blocked",
+        "conv_int8_blocked",
         "conv_bfloat16_blocked",
         "conv_winograd",
         "conv_winograd_raw",
@@ -477,6 +478,22 @@ def _conv_integer(d: Draw) -> Operands:
     return [x, weight, *start], {"groups": groups, **d.window(rank)}
 
 
+def _conv_int8(d: Draw) -> Operands:
+    (x, weight, *_), attributes = _conv_integer(d)
+    return [x, weight, _f32(x.shape[0], 2), _f32(weight.shape[0], 3, 16)], attributes
+
+
+def _ranges(d: Draw) -> Operands:
+    channels = d.one(1, 3, 16, 20)
+    return [_f32(d.few(), _blocks(channels), *d.spatial(d.one(1, 2, 3)), 16)], {"channels": channels}
+
+
+def _quantize_image(d: Draw) -> Operands:
+    rank = d.one(1, 2)
+    x = _f32(d.few(), d.one(1, 2), *d.spatial(rank), 16)
+    return [x, _f32(x.shape[0], 2)], {"pads": tuple(d.one(0, 1, 2) for _ in range(2 * rank))}
+
+
 def _conv_bfloat16(d: Draw) -> Operands:
     rank, groups, channels, blocks = d.one(1, 2), d.one(1, 2), d.one(1, 3, 16, 20, 27), d.one(1, 2)
     into, words = _blocks(channels), min(-(-channels // 2), 8)
@@ -609,6 +626,10 @@ OPERANDS: dict[str, Callable[[Draw], Operands]] = {
     "conv_planar": _conv_planar,
     "conv_to_few": _conv_to_few,
     "conv_integer_blocked": _conv_integer,
+    "conv_int8_blocked": _conv_int8,
+    "image_ranges": _ranges,
+    "image_facts": lambda d: ([_f32(d.few(), d.one(1, 2, 5), 2)], {}),
+    "quantize_image": _quantize_image,
     "conv_bfloat16_blocked": _conv_bfloat16,
     "conv_depthwise": _depthwise,
     "conv_winograd": lambda d: _winograd(d, raw=False),
