@@ -345,11 +345,13 @@ def test_the_search_makes_texts_up():
 
 
 def test_what_is_said_of_many_nodes_fits_into_a_file():
-    x = treadle.var("x", ("n", 4))
+    x = treadle.var("x", ("n", 20))
     y: Any = x
     names = [f"{'é' * 2000}{at}" for at in range(20)]
     for name in names:
-        y = op.tanh(treadle.named(name, op.matmul(y, treadle.constant(GENERATOR.standard_normal((4, 4)).astype("f")))))
+        y = op.tanh(
+            treadle.named(name, op.matmul(y, treadle.constant(GENERATOR.standard_normal((20, 20)).astype("f"))))
+        )
     module = treadle.Module(main=treadle.function([x], y))
     executable = compiled(module, "auto", WITH, tolerance=1.0)
     assert 0 < len(nodes_of(treadle.load(executable.as_bytes()))) < 20

@@ -82,6 +82,15 @@ def test_images_are_quantised_each_by_itself():
     assert run(executable, x[1:]).tobytes() == run(executable, x)[1:].tobytes()
 
 
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_products_of_short_sums_stay_exact(precision: str):
+    """Such as the angles of rotary embeddings, of places in the thousands."""
+    x, w = treadle.var("x", ("n", 1)), treadle.constant(GENERATOR.standard_normal((1, 32)).astype("f"))
+    module = treadle.Module(main=treadle.function([x], op.sin(op.matmul(x, w))))
+    places = np.arange(4000, 4005, dtype="f")[:, np.newaxis]
+    assert run(compiled(module, precision), places).tobytes() == run(compiled(module, "float32"), places).tobytes()
+
+
 def test_what_several_products_read_is_quantised_once():
     x, w = treadle.var("x", ("n", 96)), treadle.var("w", (96, 64))
     y = op.exp(x)

@@ -93,7 +93,12 @@ class _Packer(Emitter):
         return self._transposed(binding, a, b)
 
     def _takes(self, binding: ir.Binding, call: ir.OperatorCall) -> bool:
-        is_possible = call.operator == "matmul" or self.options.multiplies
+        """Short sums, as those that make rotary angles of places, wait for their stores: they gain nothing."""
+        if call.operator == "matmul":
+            depth = tensor_type(call.args[1]).shape[0]
+            is_possible = isinstance(depth, int) and depth > costs.GEMM_SHALLOW
+        else:
+            is_possible = self.options.multiplies
         return is_possible and self.options.narrowing.takes(binding)
 
     def _is_one_column(self, a: ir.Atom, b: ir.Atom) -> bool:
