@@ -55,8 +55,8 @@ def add_compile_options(parser: argparse.ArgumentParser, precisions: Sequence[st
         "--precision",
         choices=precisions,
         default=EXACT,
-        help="what a model's products and convolutions compute with: bfloat16 and int8 are faster, with errors of some "
-        "0.5 and 2 %% (default: float32)",
+        help="what a model's products and convolutions compute with: bfloat16 is faster, with errors of some 0.5 %% "
+        "and int8 more so, with some 2 %% (default: float32)",
     )
 
 

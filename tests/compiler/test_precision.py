@@ -147,7 +147,7 @@ def test_kernels_of_this_cpu_are_those_of_the_emulator():
 
 @pytest.mark.parametrize("given", ["bfloat", "int4", 16, ""])
 def test_a_precision_that_there_is_not(given: Any):
-    with pytest.raises(CompileError, match=r"precision=.*expected float32 or bfloat16"):
+    with pytest.raises(CompileError, match=r"precision=.*expected float32, bfloat16 or int8"):
         compiled(perceptron(), given)
 
 
