@@ -317,7 +317,7 @@ def test_samples_that_are_none(samples: Any):
 
 @pytest.mark.parametrize("precision", [DType.bfloat16, {"hidden": DType.bfloat16}, np.float32])
 def test_precisions_are_strings(precision: Any):
-    with pytest.raises(CompileError, match=r"precision=.*: expected float32 or bfloat16"):
+    with pytest.raises(CompileError, match=r"precision=.*: expected float32, bfloat16 or int8"):
         compiled(perceptron(), precision, WITH)
 
 
