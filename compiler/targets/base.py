@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -49,9 +49,9 @@ class Narrowing:
     def __init__(self, precision: str | Mapping[str, str] = EXACT) -> None:
         """A precision of `PRECISIONS` for all, or one for each node by its name; other nodes are float32."""
         self.precision = precision
-        # nodes that may be narrow → the operations of the plain algorithm, 0 if sizes are open
+        # nodes that may be narrow in some precision → the operations of the plain algorithm, 0 if sizes are open
         self.met: dict[str, int] = {}
-        self._candidates = set[str]()  # nodes that may be narrow in some precision
+        self.made: dict[str, str] = {}  # nodes that are narrow → the precision
 
     @property
     def is_any(self) -> bool:
@@ -59,18 +59,17 @@ class Narrowing:
         values = [self.precision] if isinstance(self.precision, str) else self.precision.values()
         return any(each != EXACT for each in values)
 
-    def takes(self, binding: Binding) -> bool:
-        """Whether the operator of a binding, which could be computed in less than float32, is."""
-        if not self.is_any:
-            return False
-        node = _node(binding)
+    def chosen(self, binding: Binding, possible: Collection[str]) -> str:
+        """The precision of a binding's operator, of those narrow ones that are `possible`, or float32."""
+        if not self.is_any or not possible:
+            return EXACT
+        node = binding.origin or binding.var.name
+        asked = self._of(node)
+        found = asked if asked in possible else "bfloat16" if asked == "int8" and "bfloat16" in possible else EXACT
         self.met[node] = self.met.get(node, 0) + _operations(binding)
-        return self._of(node) != EXACT
-
-    def takes_int8(self, binding: Binding) -> bool:
-        """Whether the operator of a binding, which `takes` takes, is computed in int8 where that gains something."""
-        self._candidates.add(_node(binding))
-        return self._of(_node(binding)) == "int8"
+        if found != EXACT:
+            self.made[node] = found
+        return found
 
     def _of(self, node: str) -> str:
         return self.precision if isinstance(self.precision, str) else self.precision.get(node, EXACT)
@@ -86,12 +85,7 @@ class Narrowing:
     @property
     def unknown(self) -> list[str]:
         """Nodes that were named, and that no pass has met."""
-        known = self.met.keys() | self._candidates
-        return [] if isinstance(self.precision, str) else [name for name in self.precision if name not in known]
-
-
-def _node(binding: Binding) -> str:
-    return binding.origin or binding.var.name
+        return [] if isinstance(self.precision, str) else [name for name in self.precision if name not in self.met]
 
 
 def _operations(binding: Binding) -> int:

@@ -43,7 +43,7 @@ class CPU(Backend):
             Stage.SIMPLIFIED: [
                 (1, TransposedConvolutions()),
                 (1, IntegerProducts()),
-                (1, DequantizedProducts(self.narrowing)),
+                (1, DequantizedProducts()),
             ],
             Stage.RECOGNISED: [(1, CountTexts())],
             Stage.LAYOUT: [

@@ -18,7 +18,6 @@ from .....formats.primitive import PrimitiveDefinition
 from .... import ir
 from ....operators.table import lookup
 from ....passes.rewriting import Emitter, constant, operator_call, rewriting, tensor_type
-from ...base import Narrowing
 from ..operators.dequantized import PACKINGS, Packing
 from ..operators.packing import pack_matrix
 from .dequantized_rows import rows
@@ -48,9 +47,8 @@ class _Packed:
 
 
 class _Walk(Emitter):
-    def __init__(self, module: ir.Module, narrowing: Narrowing) -> None:
+    def __init__(self, module: ir.Module) -> None:
         super().__init__(module)
-        self.narrowing = narrowing
         self.calls: dict[ir.Var, ir.OperatorCall] = {}  # calls whose results' elements may be known
         self.packed: dict[ir.Var, _Packed | None] = {}  # by matrix
 
@@ -74,8 +72,12 @@ class _Walk(Emitter):
         packed = self.packed[b]
         if packed is None:
             return binding
-        is_int8 = bool(call.attributes) or (self.narrowing.takes_int8(binding) and self.narrowing.takes(binding))
-        sizes = {"columns": tensor_type(b).shape[1], "group": packed.group, "bits": packed.bits, "int8_rows": is_int8}
+        sizes = {
+            "columns": tensor_type(b).shape[1],
+            "group": packed.group,
+            "bits": packed.bits,
+            **dict(call.attributes),
+        }
         product = operator_call("matmul_dequantized", a, *packed.operands, **sizes)
         return ir.Binding(binding.var, product, binding.origin)
 

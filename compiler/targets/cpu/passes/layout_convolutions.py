@@ -84,14 +84,11 @@ def convolution(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> i
     tiles = _winograd_tiles(blocker, it) if isinstance(it.weight, ir.Constant) else None
     if not it.begins_in_blocks:
         return _of_groups_apart(blocker, it, tiles)
-    is_int8, is_bfloat16 = blocker.narrowing.takes_int8(blocker.current), tiles is None and blocker.multiplies
-    if isinstance(it.weight, ir.Constant) and (is_int8 or is_bfloat16) and blocker.narrowing.takes(blocker.current):
-        if is_int8 and _gains_in_int8(
-            it, blocker.byte_speed if tiles is None else blocker.byte_speed / costs.WINOGRAD_SAVES
-        ):
-            return _of_int8(blocker, it)
-        if is_bfloat16:
-            return _of_bfloat16(blocker, it)
+    precision = blocker.narrowing.chosen(blocker.current, _narrow_precisions(blocker, it, tiles))
+    if precision == "int8":
+        return _of_int8(blocker, it)
+    if precision == "bfloat16":
+        return _of_bfloat16(blocker, it)
     if tiles is None:
         return _blocked(blocker, it)
     return _winograd(blocker, it, tiles, blocker.as_blocked(it.x), it.weight, _biases(blocker, it))
@@ -122,6 +119,14 @@ def _of_bfloat16(blocker: Blocker, it: _Convolution) -> ir.Var:
     weights, sizes = blocker.packed("pack_bfloat16_weights", it.weight), {"channels": it.channels // it.groups}
     biases = _biases(blocker, it)
     return blocker.emit("conv_bfloat16_blocked", image, weights, *biases, **it.attributes, groups=it.groups, **sizes)
+
+
+def _narrow_precisions(blocker: Blocker, it: _Convolution, tiles: Tiles | None) -> list[str]:
+    """Those in which a convolution of constant weights gains something. Winograd's algorithm is faster than bfloat16."""
+    if not isinstance(it.weight, ir.Constant):
+        return []
+    speed = blocker.byte_speed if tiles is None else blocker.byte_speed / costs.WINOGRAD_SAVES
+    return ["bfloat16"] * (tiles is None and blocker.multiplies) + ["int8"] * _gains_in_int8(it, speed)
 
 
 def _gains_in_int8(it: _Convolution, speed: float) -> bool:

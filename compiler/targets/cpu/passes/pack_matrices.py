@@ -15,6 +15,7 @@ import numpy as np
 from .....formats import dims
 from .....formats.dtypes import DType
 from .....formats.messages.errors import ExecutionError, MissingPackageError
+from .....formats.program import EXACT
 from .....formats.types import UNKNOWN
 from .... import ir
 from ....ir.analysis import expressions
@@ -65,9 +66,13 @@ class _Packer(Emitter):
             self.permutations[binding.var] = call
         if call.operator == "take":
             return self._rows_taken(binding, call)
-        if call.operator == "attention" and self._takes(binding, call):
+        if call.operator == "attention" and self._is_narrow(binding, ["bfloat16"] * self.options.multiplies):
             narrow = dict(call.attributes) | {"narrow": True}
             return (dataclasses.replace(binding, value=operator_call("attention", *call.args, **narrow)),)
+        is_fast = self.options.byte_speed > 1
+        if call.operator == "matmul_dequantized" and self._is_narrow(binding, ["int8"] * is_fast):
+            rounded = dict(call.attributes) | {"int8_rows": True}
+            return (dataclasses.replace(binding, value=operator_call("matmul_dequantized", *call.args, **rounded)),)
         if call.operator == "matmul_integer":
             self.begin(binding)
             self.atoms[binding.var] = pack_integers.product(self, call)
@@ -79,27 +84,28 @@ class _Packer(Emitter):
             return self._summed(binding, a, b)
         if isinstance(b, ir.Constant) and b.type.rank == 2 and tensor_type(a).rank > 1:
             self.begin(binding)
-            is_narrow = self._takes(binding, call)
-            if (
-                is_narrow
-                and self.options.narrowing.takes_int8(binding)
-                and _gains_in_int8(a, b, self.options.byte_speed)
-            ):
-                product = self._int8(a, b)
-            else:
-                is_multiplied = is_narrow and self.options.multiplies
-                product = self._bfloat16(a, b) if is_multiplied else self._float32(a, b, is_narrow)
+            product = self._by_panels(a, b, self.options.narrowing.chosen(binding, self._narrow_precisions(a, b)))
             return (*self.new, dataclasses.replace(binding, value=product))
         return self._transposed(binding, a, b)
 
-    def _takes(self, binding: ir.Binding, call: ir.OperatorCall) -> bool:
-        """Short sums, as those that make rotary angles of places, wait for their stores: they gain nothing."""
-        if call.operator == "matmul":
-            depth = tensor_type(call.args[1]).shape[0]
-            is_possible = isinstance(depth, int) and depth > costs.GEMM_SHALLOW
-        else:
-            is_possible = self.options.multiplies
-        return is_possible and self.options.narrowing.takes(binding)
+    def _is_narrow(self, binding: ir.Binding, possible: list[str]) -> bool:
+        return self.options.narrowing.chosen(binding, possible) != EXACT
+
+    def _narrow_precisions(self, a: ir.Atom, matrix: ir.Constant) -> list[str]:
+        """Those in which a product gains something. Short sums, as those that make rotary angles of places, wait for their
+        stores."""
+        is_long = len(matrix.array) >= costs.GEMM_SHALLOW
+        return ["bfloat16"] * is_long + ["int8"] * _gains_in_int8(a, matrix, self.options.byte_speed)
+
+    def _by_panels(self, a: ir.Atom, matrix: ir.Constant, precision: str) -> ir.OperatorCall:
+        if precision == "int8":
+            return self._int8(a, matrix)
+        is_rounded = precision == "bfloat16"
+        return (
+            self._bfloat16(a, matrix)
+            if is_rounded and self.options.multiplies
+            else self._float32(a, matrix, is_rounded)
+        )
 
     def _is_one_column(self, a: ir.Atom, b: ir.Atom) -> bool:
         """Whether b is a vector or has one column, and a's rows are contiguous and long."""
