@@ -150,9 +150,8 @@ def _of_int8(blocker: Blocker, it: _Convolution) -> ir.Var:
     codes = blocker.emit("quantize_image", image, facts, pads=window.pop("pads"))
     assert isinstance(it.weight, ir.Constant)
     known = [each for each in it.bias if isinstance(each, ir.Constant)]
-    facts_of_columns = computed("pack_int8_columns", it.weight, *known)
-    operands = [codes, computed("pack_int8_weights", it.weight), facts, facts_of_columns]
-    result = blocker.emit("conv_int8_blocked", *operands, **window, groups=it.groups)
+    weights, columns = computed("pack_int8_weights", it.weight), computed("pack_int8_columns", it.weight, *known)
+    result = blocker.emit("conv_int8_blocked", codes, weights, facts, columns, **window, groups=it.groups)
     return result if len(known) == len(it.bias) else blocker.emit("add", result, *_biases(blocker, it))
 
 
