@@ -115,7 +115,11 @@ EXACT: dict[str, Function] = {
     "nibbles": _nibbles,
     "nibbles_512": _nibbles,
     "from_upper_halves": lambda a: (a.astype(np.uint32) << np.uint32(16)).view(np.float32),
-    **dict.fromkeys([f"dot_{kind}{bits}" for kind in ("", "pairs_") for bits in (128, 256, 512)] + ["dot_plain"], _dot),
+    **dict.fromkeys(
+        [f"dot_{kind}{bits}" for kind in ("", "pairs_") for bits in (128, 256, 512)]
+        + ["dot_plain", "dot_usdot", "dot_sdot"],
+        _dot,
+    ),
     **dict.fromkeys([f"dot_bfloat16_{bits}" for bits in (128, 256, 512)], _dot_bfloat16),
     "round_bfloat16": lambda a: _round_bfloat16(a).astype(np.float32),
     "dot_bfloat16_odd": _dot_bfloat16_odd,

@@ -129,7 +129,7 @@ class Conv:
     def _write_sizes(self) -> None:
         write, problem = self.write, self.problem
         vertical, horizontal = problem.window
-        write.inputs(self.node.inputs, "images_at", "weight", "bias")
+        write.inputs(self.node.inputs, "images_at", "weight", "bias", "channel_facts")
         write.sizes(images=problem.batch, groups=problem.groups, channels=problem.channels, blocks=problem.blocks)
         write.sizes(**self.lengths(), **vertical.sizes("height", "down", "top"))
         write.sizes(**horizontal.sizes("width", "across", "left"), last_channels=problem.last)
