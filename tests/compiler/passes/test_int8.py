@@ -53,7 +53,7 @@ def error(executable: Any, x: np.ndarray, module: treadle.Module) -> float:
 def test_products_that_gain_are_int8_and_others_bfloat16():
     executable = compiled(perceptron(), "int8")
     (name,) = (each for each in executable.primitive_ops if "matmul_int8" in each)
-    assert name == "matmul_int8_packed_relu_cast"
+    assert name == "matmul_int8_packed_relu_round_bfloat16"
     assert any("matmul_bfloat16" in each for each in executable.primitive_ops)
     x = GENERATOR.standard_normal((5, 96)).astype("f") + 0.5
     assert 1e-4 < error(executable, x, perceptron()) < 0.03
