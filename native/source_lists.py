@@ -55,6 +55,7 @@ KERNELS = (
     "compiler/targets/cpu/convolutions/sliding.py",
     "compiler/targets/cpu/convolutions/symbolic.py",
     "compiler/targets/cpu/convolutions/to_few.py",
+    "compiler/targets/cpu/convolutions/widened.py",
     "compiler/targets/cpu/convolutions/winograd.py",
     "compiler/targets/cpu/convolutions/winograd_raw.py",
     "compiler/targets/cpu/costs.py",

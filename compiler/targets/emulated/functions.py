@@ -54,6 +54,12 @@ def _dot(total: Array, x: Array, w: Array) -> Array:
     return total + products.reshape(-1, 4).sum(1, dtype=np.int32)
 
 
+def _dot_words(total: Array, x: Array, w: Array) -> Array:
+    """Adds two products in each lane: of words of 16 bits with sign."""
+    products = np.ascontiguousarray(x).view(np.int16).astype(np.int32) * np.ascontiguousarray(w).view(np.int16)
+    return total + products.reshape(-1, 2).sum(1, dtype=np.int32)
+
+
 def _dot_bfloat16(total: Array, x: Array, w: Array) -> Array:
     """Adds two products in each lane of float32: of the upper halves as bfloat16, then of the lower ones."""
     upper = emitted.fma(_upper_halves(x), _upper_halves(w), total)
@@ -81,6 +87,7 @@ EXACT: dict[str, Function] = {
     "nibbles_512": _nibbles,
     "from_upper_halves": lambda a: (a.astype(np.uint32) << np.uint32(16)).view(np.float32),
     **dict.fromkeys([f"dot_{kind}{bits}" for kind in ("", "pairs_") for bits in (128, 256, 512)] + ["dot_plain"], _dot),
+    **dict.fromkeys([f"dot_words_{bits}" for bits in (128, 256, 512)], _dot_words),
     **dict.fromkeys([f"dot_bfloat16_{bits}" for bits in (128, 256, 512)], _dot_bfloat16),
     "upper_halves": _upper_halves,
     "lower_halves": _lower_halves,

@@ -17,6 +17,7 @@ from ..target import Target
 from .blocked import Conv
 from .sizes import estimated_problem, problem_of
 from .symbolic import SymbolicConv
+from .widened import WidenedConv, takes_widened
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
@@ -28,9 +29,11 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kerne
     is_known = problem_of(found) is not None
     if not is_known and problem.pile:
         return None
-    words = integer(definition.params[found.node.inputs[1]].shape[-3])
+    problem = replace(problem, words=integer(definition.params[found.node.inputs[1]].shape[-3]))
     template = _ConvOfWords if is_known else _SymbolicConvInteger
-    return lambda: template(found, replace(problem, words=words), target).kernel()
+    if is_known and takes_widened(problem, target):
+        return lambda: WidenedConv(found, problem, target).kernel()
+    return lambda: template(found, problem, target).kernel()
 
 
 class _ConvOfWords(Conv):
@@ -41,7 +44,8 @@ class _ConvOfWords(Conv):
     def write_taps(self, tile: Tile) -> None:
         write, problem = self.write, self.problem
         # LLVM would unroll a loop of few words, load those of all steps first, and spill: 1.1 to 1.6 times the time
-        if problem.last == BLOCK and problem.window[1].dilation == 1:  # words side by side, of one position after the other
+        is_whole = problem.last == BLOCK and 4 * problem.words == problem.pixel
+        if is_whole and problem.window[1].dilation == 1:  # words side by side, of one position after the other
             write("x = x_tap")
             with write.block(f"for step in range(window_width * {problem.words})"):
                 write_step(write, tile, self.target)

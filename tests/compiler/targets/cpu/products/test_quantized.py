@@ -134,6 +134,17 @@ def test_convolutions_of_blocked_images(shape, weights, window):
         check_convolution(shape, weights, parts=parts, start=parts == 1, **window)
 
 
+@ON_X86
+@pytest.mark.parametrize(
+    ("shape", "weights", "window"),
+    [*WINDOWS[:5], WINDOWS[7], ((1, 40, 9, 33), (33, 40, 3, 3), {"pads": (1, 2, 1, 1), "dilations": (1, 2)})],
+    ids=str,
+)
+def test_convolutions_of_widened_images(shape, weights, window):
+    for parts in (1, 3):
+        check_convolution(shape, weights, parts=parts, target=of(instruction_sets.target("haswell")), **window)
+
+
 @pytest.mark.parametrize(("shape", "weights", "window"), WINDOWS[:-1], ids=str)
 def test_convolutions_of_images_of_any_size(shape, weights, window):
     check_convolution(shape, weights, parts=3, symbolic=True, **window)
