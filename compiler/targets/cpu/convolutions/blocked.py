@@ -59,6 +59,8 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kerne
 class Conv:
     """Writes one convolution."""
 
+    line = "line"  # the variable that counts lines of the result
+
     def __init__(self, found: Anchored, problem: Problem, target: Target) -> None:
         self.write, self.node, self.target = Writer(found.definition, target, found.title), found.node, target
         self.write.lanes = BLOCK
@@ -77,7 +79,7 @@ class Conv:
 
     def _grid(self, rank: int) -> Grid:
         """The tiles' grid in a result of that rank."""
-        between = ("slice" if self.problem.pile else "0", "line")[6 - rank :]
+        between = ("slice" if self.problem.pile else "0", self.line)[6 - rank :]
         return Grid(("image", "(group * blocks + block)", *between, "column", "0"), rank - 2, 1, 1)
 
     def choose_band(self) -> int:
@@ -88,7 +90,7 @@ class Conv:
             total, each = self.across, problem.channels * problem.deep * row
         else:
             total = problem.lines
-            each = problem.channels * problem.deep * problem.width * problem.window[0].stride * problem.pixel
+            each = self.line_bytes
         images = problem.batch if isinstance(problem.batch, int) else 1
         others = max(1, images * problem.groups * problem.slices * math.ceil(problem.blocks / self.tile.blocks))
         least = math.ceil(total / max(1, half // each))
@@ -97,6 +99,12 @@ class Conv:
         bands = even_pieces(total, least, others)
         share = math.ceil(total / bands)
         return share if problem.lines == 1 else share * self.across
+
+    @property
+    def line_bytes(self) -> int:
+        """Bytes of the image, or of its copy, that a line of the result takes."""
+        problem = self.problem
+        return problem.channels * problem.deep * problem.width * problem.window[0].stride * problem.pixel
 
     @property
     def is_uneven(self) -> bool:

@@ -17,7 +17,7 @@ from ..target import Target
 from .blocked import Conv
 from .sizes import estimated_problem, problem_of
 from .symbolic import SymbolicConv
-from .widened import WidenedConv, takes_widened
+from .widened import WidenedConv, WidenedWinograd, takes_widened
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
@@ -32,7 +32,8 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kerne
     problem = replace(problem, words=integer(definition.params[found.node.inputs[1]].shape[-3]))
     template = _ConvOfWords if is_known else _SymbolicConvInteger
     if is_known and takes_widened(problem, target):
-        return lambda: WidenedConv(found, problem, target).kernel()
+        widened = WidenedWinograd if WidenedWinograd.takes(problem) else WidenedConv
+        return lambda: widened(found, problem, target).kernel()
     return lambda: template(found, problem, target).kernel()
 
 

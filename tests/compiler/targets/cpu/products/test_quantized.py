@@ -137,7 +137,12 @@ def test_convolutions_of_blocked_images(shape, weights, window):
 @ON_X86
 @pytest.mark.parametrize(
     ("shape", "weights", "window"),
-    [*WINDOWS[:5], WINDOWS[7], ((1, 40, 9, 33), (33, 40, 3, 3), {"pads": (1, 2, 1, 1), "dilations": (1, 2)})],
+    [
+        *WINDOWS[:5],
+        WINDOWS[7],
+        ((1, 19, 11, 13), (37, 19, 3, 5), {"pads": (2, 0, 1, 3), "strides": (1, 2)}),
+        ((1, 40, 9, 33), (33, 40, 3, 3), {"pads": (1, 2, 1, 1), "dilations": (1, 2)}),
+    ],
     ids=str,
 )
 def test_convolutions_of_widened_images(shape, weights, window):
