@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from .. import costs
 from ..kernels.anchor import Anchored
 from ..products.precision import BYTES, WORDS
 from ..products.tile import BLOCK, VECTOR_BYTES, Tile, write_start, write_step
@@ -18,6 +19,7 @@ from .sizes import Problem
 
 _LEAST_PIXELS = 16  # of an image for which its weights are widened: less would take as long as the sums
 _TAPS, _PRODUCTS = 3, 4  # of Winograd's algorithm
+_MANY = 128  # steps of a pixel: 512 bytes
 _HALVES = 2  # words of two channels that a word of four becomes
 
 
@@ -44,7 +46,8 @@ class WidenedConv(Conv):
 
     @property
     def pixel(self) -> int:
-        return 4 * self.steps
+        """A line more than its words where they are many: neighbours are then in different sets of L1."""
+        return 4 * self.steps + (costs.LINE_BYTES if self.steps >= _MANY else 0)
 
     @property
     def stage_bytes(self) -> int:
@@ -117,17 +120,20 @@ class WidenedConv(Conv):
         write_start(write, tile, self.bias)
         with write.block("for tap in range(first_tap, end_tap)"):
             write("w = w_tile + tap * w_line", "x_tap = x_tile + tap * dilation_down * x_line")
-            if self.problem.window[1].dilation == 1:  # neighbouring pixels
-                write("x = x_tap")
-                self._write_steps(tile, f"window_width * {self.steps}")
-            else:
-                with write.block("for tap_across in range(window_width)"):
-                    write(f"x = x_tap + tap_across * dilation_across * {self.pixel}")
-                    self._write_steps(tile, f"hidden({self.steps})")
+            self._write_row(tile, "x_tap")
 
-    def _write_steps(self, tile: Tile, count: str) -> None:
-        with self.write.block(f"for step in range({count})"):
-            write_step(self.write, tile, self.target, lines=0)
+    def _write_row(self, tile: Tile, start: str) -> None:
+        """The part of the sum over a row of the window."""
+        write = self.write
+        if self.problem.window[1].dilation == 1 and self.pixel == 4 * self.steps:  # pixels without gaps
+            write(f"x = {start}")
+            with write.block(f"for step in range(window_width * {self.steps})"):
+                write_step(write, tile, self.target, lines=0)
+            return
+        with write.block("for tap_across in range(window_width)"):
+            write(f"x = {start} + tap_across * dilation_across * {self.pixel}")
+            with write.block(f"for step in range(hidden({self.steps}))"):
+                write_step(write, tile, self.target, lines=0)
 
 
 class WidenedWinograd(WidenedConv):
@@ -264,8 +270,8 @@ class WidenedWinograd(WidenedConv):
             self.write_next(tile)
             for i in range(_PRODUCTS):
                 write_start(write, tile)
-                write(f"w = w_tile + {i} * w_line", f"x = x_tile + {i} * x_line")
-                self._write_steps(tile, f"window_width * {self.steps}")
+                write(f"w = w_tile + {i} * w_line")
+                self._write_row(tile, f"x_tile + {i} * x_line")
                 for at, total in self._places(tile):
                     write(f"vstore(sums, {i * self._tile_bytes + at}, {total})")
             self._write_line(tile, "m0 + m1 + m2")
