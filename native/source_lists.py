@@ -106,6 +106,7 @@ KERNELS = (
     "compiler/targets/cpu/products/precision.py",
     "compiler/targets/cpu/products/product.py",
     "compiler/targets/cpu/products/tile.py",
+    "compiler/targets/cpu/products/widened.py",
     "compiler/targets/cpu/rows/attention.py",
     "compiler/targets/cpu/rows/attention_operands.py",
     "compiler/targets/cpu/rows/attention_packing.py",

@@ -13,6 +13,7 @@ from .. import costs
 from ..kernels.anchor import Anchored
 from ..products.precision import BYTES, WORDS
 from ..products.tile import BLOCK, VECTOR_BYTES, Tile, write_start, write_step
+from ..products.widened import HALVES, write_halves
 from ..target import Target
 from .blocked import Conv
 from .sizes import Problem
@@ -20,7 +21,6 @@ from .sizes import Problem
 _LEAST_PIXELS = 16  # of an image for which its weights are widened: less would take as long as the sums
 _TAPS, _PRODUCTS = 3, 4  # of Winograd's algorithm
 _MANY = 128  # steps of a pixel: 512 bytes
-_HALVES = 2  # words of two channels that a word of four becomes
 
 
 def takes_widened(problem: Problem, target: Target) -> bool:
@@ -36,7 +36,7 @@ class WidenedConv(Conv):
     def __init__(self, found: Anchored, problem: Problem, target: Target) -> None:
         self.words = problem.words
         last = min(self.words, math.ceil(problem.last / BYTES.each))  # words of the last block that count
-        self.steps = _HALVES * ((problem.channels - 1) * self.words + last)  # for one window position
+        self.steps = HALVES * ((problem.channels - 1) * self.words + last)  # for one window position
         super().__init__(found, problem, target)
         self.tile = replace(self.tile, precision=WORDS)
 
@@ -81,7 +81,7 @@ class WidenedConv(Conv):
             write("channel = channels - 1 - later", "from_plane = origin + channel * plane_bytes")
             with write.block("for line in range(first_line, end_line)"):
                 write("source = from_plane + line * row_bytes")
-                write(f"target = stage + (line - first_line) * x_line + channel * {4 * _HALVES * self.words}")
+                write(f"target = stage + (line - first_line) * x_line + channel * {4 * HALVES * self.words}")
                 self._write_zeros("min(margin, reach)")
                 with write.block("for column in range(copied)"):
                     wide = f"convert_uint16(vload_uint8(source, column * {BLOCK}))"
@@ -103,16 +103,12 @@ class WidenedConv(Conv):
                 write(f"target = w_tile + of_block * w_block + (run - of_channel * taps) * {self.tap_bytes}")
                 write(
                     "channel = of_channel - of_block * channels",
-                    f"target += channel * {_HALVES * words * VECTOR_BYTES}",
+                    f"target += channel * {HALVES * words * VECTOR_BYTES}",
                 )
                 write(f"count = min((last_channels + {BYTES.each - 1}) // {BYTES.each}, {words})")
                 write(f"count = count if channel == channels - 1 else {words}")
                 with write.block("for at in range(count)"):
-                    write(f"four = vload_int32(source, at * {VECTOR_BYTES})")
-                    write("low = (((four << 24) >> 24) & 65535) | (((four << 16) >> 24) << 16)")
-                    write("high = (((four << 8) >> 24) & 65535) | ((four >> 24) << 16)")
-                    write(f"vstore(target, at * {_HALVES * VECTOR_BYTES}, low)")
-                    write(f"vstore(target, at * {_HALVES * VECTOR_BYTES} + {VECTOR_BYTES}, high)")
+                    write_halves(write, "source", "target", "at")
                 write(f"source += {words * VECTOR_BYTES}")
 
     def _write_sums(self, tile: Tile, is_masked: bool = False) -> None:
@@ -210,7 +206,7 @@ class WidenedWinograd(WidenedConv):
         for i in range(_PRODUCTS):
             is_inside = f"top + {i} >= 0 and top + {i} < height"
             write(f"line_{i} = from_plane + (top + {i}) * row_bytes if {is_inside} else zeros")
-        at = f"channel * {4 * _HALVES * self.words}"
+        at = f"channel * {4 * HALVES * self.words}"
         write(f"target = stage + (pair - first_pair) * {_PRODUCTS} * x_line + {at}")
         self._write_zeros("pad_left")
         with write.block("for column in range(copied)"):
@@ -239,7 +235,7 @@ class WidenedWinograd(WidenedConv):
                 write(f"count = count if channel == channels - 1 else {self.words}")
                 with write.block("for across_tap in range(window_width)"):
                     write(f"target = w_tile + of_block * w_block + across_tap * {self.tap_bytes}")
-                    write(f"target += channel * {_HALVES * vectors}")
+                    write(f"target += channel * {HALVES * vectors}")
                     with write.block("for at in range(count)"):
                         self._write_transformed()
                     write(f"source += {vectors}")
@@ -256,9 +252,9 @@ class WidenedWinograd(WidenedConv):
             for i, value in enumerate(("g0 + g0", "ends + g1", "ends - g1", "g2 + g2")):
                 write(f"u_{i}_{byte} = {value}")
         for i in range(_PRODUCTS):
-            for half in range(_HALVES):
+            for half in range(HALVES):
                 pair = f"(u_{i}_{2 * half} & 65535) | (u_{i}_{2 * half + 1} << 16)"
-                write(f"vstore(target, {i} * w_line + at * {_HALVES * VECTOR_BYTES} + {half * VECTOR_BYTES}, {pair})")
+                write(f"vstore(target, {i} * w_line + at * {HALVES * VECTOR_BYTES} + {half * VECTOR_BYTES}, {pair})")
 
     def write_tiles(self, tile: Tile) -> None:
         write = self.write

@@ -80,6 +80,7 @@ def test_other_cpus_give_the_same_bits(cpu):
     target = of(instruction_sets.target(cpu))
     check_product(9, 20, 40, ((40,),), parts=2, target=target)
     check_product(2, 20, 40, ((40,),), parts=2, target=target)
+    check_product((2, 19), 76, 40, ((40,),), parts=3, target=target)  # widened, two chunks of it
 
 
 def test_any_number_of_parts_gives_the_same_bits():
