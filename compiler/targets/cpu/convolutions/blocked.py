@@ -165,7 +165,10 @@ class Conv:
         """Bytes of scratch for the copy."""
         return self._stage_plane * self.problem.channels
 
-    weight_bytes = 0  # of scratch after them, for a copy of a tile's weights
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of scratch after them, for a copy of a tile's weights."""
+        return 0
 
     @property
     def pixel(self) -> int:

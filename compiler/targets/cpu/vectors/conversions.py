@@ -216,10 +216,11 @@ def _saturated_by_packing(a: Lanes, dtype: Kind, least: int, most: int) -> Lanes
     builder, value = a.builder, a.value
     if isinstance(value, ir.CallInstr) and value.callee.name.startswith("llvm.roundeven"):
         a = a.like(value.args[0])
-    wide = a.type_of(types.int32)
+    kind = a.type_of(types.int32)
     below = select(a.of(most) < a, a.of(most), a)
-    whole = call_intrinsic(builder, f"lrint.{mangled(wide)}.{mangled(a.value.type)}", wide, [below.value])
-    inside = minimum(maximum(Lanes(builder, whole, types.int32), least), most)
+    whole = call_intrinsic(builder, f"lrint.{mangled(kind)}.{mangled(a.value.type)}", kind, [below.value])
+    wide = Lanes(builder, whole, types.int32)
+    inside = minimum(maximum(wide, wide.of(least)), wide.of(most))
     return Lanes(builder, builder.trunc(inside.value, a.type_of(dtype)), dtype)
 
 
