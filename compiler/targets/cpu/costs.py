@@ -124,6 +124,8 @@ RAGGED_VECTORS = 2           # 22 784918c | vectors: more that a line of a produ
 
 LATENCY_BOUND_NS = 0.3         # 21 32742ab | ns an element: above which an operator is latency-bound: one per stage
 PAIRED_NS = 0.6                # 21 bdd47a2 | ns an element: of a chain, from which on two vectors are worked on side by side
+TABLE_NS = 0.5                 # 27 44a3deb | ns an element: of bytes, from which on results are looked up | GELU: 171 to 26 us
+TABLE_USES = 16                # 27 44a3deb | uses: of each entry of a table of results, at least
 LONG_STEP_NS = 0.2             # 20 b0709d0 | ns an element: above which a step of a row hides latency by itself
 PART_WEIGHTS = 1 << 14         # 22 8abd1cc | weights: of a part of a product; below, a product costs more than a copy
 READS_A_COLUMN = 2             # 22 8abd1cc | elements: read again for each column of a product that is made in parts

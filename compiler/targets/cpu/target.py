@@ -89,6 +89,13 @@ class Target:
         return f"dot_pairs_{8 * min(self.vector_bytes, self._pairs_bytes)}"
 
     @property
+    def dot_words(self) -> str:
+        """The function of `vectors/lanes.py` for dot products of 16-bit words, two to a sum, where those take less time than of
+        bytes; "" elsewhere."""
+        is_slow = self.native.is_x86 and not self.multiplies_bytes
+        return f"dot_words_{8 * min(self.vector_bytes, self._pairs_bytes)}" if is_slow else ""
+
+    @property
     def dot_bfloat16(self) -> str:
         """The function of `vectors/lanes.py` that adds products of bfloat16, two to a sum, by an instruction; "" without one."""
         if self.native.is_arm:

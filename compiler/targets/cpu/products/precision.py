@@ -102,6 +102,7 @@ class Precision:
 FLOAT32 = Precision.plain(DType.float32)
 BYTES = Precision((DType.uint8, DType.int8), DType.int8, DType.int32, "dot")
 QUANTISED = replace(BYTES, facts=FACTS)
+WORDS = Precision((DType.int16, DType.int16), DType.int16, DType.int32, "dot_words")  # bytes, widened by a kernel
 BFLOAT16 = Precision((DType.bfloat16, DType.bfloat16), DType.bfloat16, DType.float32, "dot_bfloat16")
 # Narrow integers by bytes: float32 becomes 8-bit digits (`digits.py`)
 DIGITS = Precision((DType.float32, DType.uint32), DType.int8, DType.int32, "dot")

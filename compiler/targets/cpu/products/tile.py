@@ -86,10 +86,11 @@ def tiles(target: Target) -> tuple[Tile, ...]:
     return tuple(found)
 
 
-def step_cost(tile: Tile) -> float:
-    """Modelled cycles of one step of the sum: two multiply-adds a cycle, with a latency of four cycles."""
-    busy = max(tile.rows * tile.blocks / 2, 4)
-    return busy + costs.TILE_ROW_CYCLES * tile.rows + costs.TILE_BLOCK_CYCLES * tile.blocks + costs.TILE_STEP_CYCLES
+def step_cost(tile: Tile, target: Target) -> float:
+    """Modelled cycles of one step of the sum: two multiply-adds of a register a cycle, with a latency of four cycles."""
+    vectors = tile.blocks * VECTOR_BYTES // target.vector_bytes
+    busy = max(tile.rows * vectors / 2, 4)
+    return busy + costs.TILE_ROW_CYCLES * tile.rows + costs.TILE_BLOCK_CYCLES * vectors + costs.TILE_STEP_CYCLES
 
 
 def choose(
@@ -115,7 +116,7 @@ def choose(
     def cost(tile: Tile) -> float:
         whole, rest = divmod(blocks, tile.blocks)
         down = math.ceil(rows / tile.rows)
-        across = whole * step_cost(tile) + rest * step_cost(Tile(tile.rows, 1))
+        across = whole * step_cost(tile, target) + rest * step_cost(Tile(tile.rows, 1), target)
         tall = 1 + costs.TALL_ROW * max(0, tile.rows - costs.TALL_ROWS) if is_apart else 1
         return down * across * tall * (costs.TILE_REST if rest else 1) * (costs.TILE_REST if rows % tile.rows else 1)
 

@@ -430,6 +430,20 @@ def _dot_instruction(bits: int) -> Callable[[Lanes, Lanes, Lanes], Lanes]:
     return dot
 
 
+def _dot_of_words(bits: int) -> Callable[[Lanes, Lanes, Lanes], Lanes]:
+    def dot(total: Lanes, x: Lanes, w: Lanes) -> Lanes:
+        """total + two products in each int32 lane, of words of 16 bits with sign: by two instructions."""
+
+        def emit(*parts: Lanes) -> Lanes:
+            words = [part.builder.bitcast(part.value, ir.VectorType(I16, 2 * part.lanes)) for part in parts]
+            return total.like(call_intrinsic(total.builder, _PAIRS[bits], parts[0].value.type, words))
+
+        return total + in_registers(bits, emit, [x, w])
+
+    dot.__name__ = f"dot_words_{bits}"
+    return dot
+
+
 _PAIRS = {128: "x86.sse2.pmadd.wd", 256: "x86.avx2.pmadd.wd", 512: "x86.avx512.pmaddw.d.512"}
 
 
@@ -529,6 +543,7 @@ def dot_bfloat16_odd(total: Lanes, x: Lanes, w: Lanes) -> Lanes:
 DOTS = (
     *map(_dot_instruction, (128, 256, 512)),
     *map(_dot_of_pairs, (128, 256, 512)),
+    *map(_dot_of_words, (128, 256, 512)),
     dot_plain,
     dot_usdot,
     dot_sdot,
