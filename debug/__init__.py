@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from ..compiler.targets.emulated.memory import KernelFaultError
     from .case import load_case
     from .comparison import Comparison, Row
+    from .debugger.marks import breakpoint
+    from .debugger.session import Session
     from .difference import diff
     from .dumping import dump
     from .graph import save_graph
@@ -31,6 +33,8 @@ _HOMES = {
     "KernelFaultError": "..compiler.targets.emulated.memory",
     "NonFinite": ".nonfinite",
     "Row": ".comparison",
+    "Session": ".debugger.session",
+    "breakpoint": ".debugger.marks",
     "compare": ".side_by_side",
     "diff": ".difference",
     "dump": ".dumping",
@@ -51,7 +55,9 @@ __all__ = [
     "Loss",
     "NonFinite",
     "Row",
+    "Session",
     "Stats",
+    "breakpoint",
     "compare",
     "diff",
     "dump",

@@ -534,7 +534,11 @@ class VirtualMachine(Suggesting):
         return Profile(profiler, seconds, min(budget.threads or MAX_THREADS, get_num_threads()))
 
     def debug(
-        self, name: str = "main", args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None, **bounds: Any
+        self,
+        name: str = "main",
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        **bounds: Any,
     ) -> Session:
         """As `call`, under a debugger that stops before the first instruction: `treadle.debug.Session` says how the call goes on,
         and back. Listeners are not told of it; other calls are as fast as before."""

@@ -87,8 +87,8 @@ class Sites:
         return self._addresses((at, each) for at, each in self._all if each.operation.name in names)
 
     def parse(self, number: int, where: str | None, condition: Condition | None, iteration: int | None) -> Breakpoint:
-        """A breakpoint at the function, node, line, primitive, operator or loop that `where` names (`function NAME` and so on where
-        several have a name); everywhere for None. Raises ArgumentError."""
+        """A breakpoint at the function, node, line, primitive, operator or loop that `where` names (`function NAME` and so on
+        where several have a name); everywhere for None. Raises ArgumentError."""
         text = " ".join(
             part
             for part in (

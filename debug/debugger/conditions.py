@@ -1,7 +1,7 @@
 """The conditions of breakpoints: a small language of its own, `max(abs(x)) > 1e4`, that knows arrays and nothing else.
 
-    x                   what a primitive has just made: each of its results; r3, i0: registers; a name of the function's parameters
-    step depth iteration  instructions so far, frames, and the round of the innermost loop
+    x  r3  i0  names        what was just made: each result; registers; parameters, where a function begins
+    step  depth  iteration  instructions so far, frames, and the round of the innermost loop
     + - * / // % **  < <= > >= == !=  and or not  x[0, :3]  x.shape x.size x.dtype
     any all isnan isinf isfinite abs max min sum mean std norm sqrt exp log argmax argmin round len
 
@@ -75,7 +75,11 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "round": np.round,
     "len": len,
 }
-_ATTRIBUTES = {"shape": lambda value: value.shape, "size": lambda value: value.size, "dtype": lambda value: value.dtype.name}
+_ATTRIBUTES = {
+    "shape": lambda value: value.shape,
+    "size": lambda value: value.size,
+    "dtype": lambda value: value.dtype.name,
+}
 
 
 class Condition:
@@ -122,13 +126,15 @@ class Condition:
             if isinstance(node, ast.Call):
                 name = node.func.id if isinstance(node.func, ast.Name) else ast.unparse(node.func)
                 if name not in FUNCTIONS:
-                    raise self._refused(f"there is no function {name!r}; there are {', '.join(FUNCTIONS)}{near(name, FUNCTIONS)}")
+                    raise self._refused(
+                        f"there is no function {name!r}; there are {', '.join(FUNCTIONS)}{near(name, FUNCTIONS)}"
+                    )
                 if len(node.args) != 1 or node.keywords or isinstance(node.args[0], ast.Starred):
                     raise self._refused(f"{name} takes one value")
             elif isinstance(node, ast.Attribute) and node.attr not in _ATTRIBUTES:
                 raise self._refused(f"a value has {', '.join(_ATTRIBUTES)}, no {node.attr!r}")
             elif isinstance(node, ast.Constant) and not isinstance(node.value, (bool, int, float, str)):
-                raise self._refused(f"{node.value!r} is no number")
+                raise self._refused(f"{node.value!r} is not a number")
             elif not isinstance(node, _KNOWN):
                 raise self._refused(f"{type(node).__name__} is not of the language")
 
@@ -144,7 +150,9 @@ class Condition:
             assert isinstance(node.func, ast.Name)
             return FUNCTIONS[node.func.id](self._value(node.args[0], find))
         if isinstance(node, ast.BinOp):
-            return _BINARY[type(node.op)](*map(np.asarray, (self._value(node.left, find), self._value(node.right, find))))
+            return _BINARY[type(node.op)](
+                *map(np.asarray, (self._value(node.left, find), self._value(node.right, find)))
+            )
         if isinstance(node, ast.UnaryOp):
             return _UNARY[type(node.op)](self._value(node.operand, find))
         if isinstance(node, ast.BoolOp):
@@ -163,7 +171,9 @@ class Condition:
         if isinstance(node, ast.Subscript):
             return self._value(node.value, find)[self._value(node.slice, find)]
         if isinstance(node, ast.Slice):
-            return slice(*(None if part is None else self._value(part, find) for part in (node.lower, node.upper, node.step)))
+            return slice(
+                *(None if part is None else self._value(part, find) for part in (node.lower, node.upper, node.step))
+            )
         if isinstance(node, ast.Attribute):
             return _ATTRIBUTES[node.attr](np.asarray(self._value(node.value, find)))
         assert isinstance(node, ast.Tuple)

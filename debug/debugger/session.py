@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...formats.bytecode import Decoded
 from ...formats.dtypes import DType
-from ...formats.isa import Kind
+from ...formats.isa import Kind, Role, with_role
 from ...formats.messages.calling import Suggesting, public_class, told
 from ...formats.messages.errors import ArgumentError, ShapeError
 from ...formats.text.disassembly import OperandPrinter
@@ -31,13 +31,12 @@ from ...vm.memory import word
 from . import values
 from .breakpoints import MADE, Breakpoint, Sites
 from .conditions import Condition
-from .tape import Tape
+from .tape import BREAKPOINT, Tape
 from .timeline import Halt, Timeline
 from .values import Numbers, Value
 
+_BLANK = with_role(Role.BUFFER) | {"frame_tensor", "storage_tensor"}  # whose tensors the next instructions write into
 _REGISTER = re.compile(r"([ri])(\d+)$")
-BREAKPOINT = "breakpoint"  # the operator that `treadle.debug.breakpoint` makes
-_ENTERS = ("invoke", "invoke_closure")
 
 
 class Round(NamedTuple):
@@ -148,8 +147,8 @@ class Session(Suggesting, InProcess):
     def break_at(
         self, where: str | None = None, *, when: str | Condition | None = None, iteration: int | None = None
     ) -> Breakpoint:
-        """Stops at a function, a node, a line of Python ("model.py:8"), a primitive, an operator or a loop; where several have one
-        name, "node NAME" says which. `when` is a condition (`conditions.py`): on `x`, each result of what was just executed,
+        """Stops at a function, a node, a line of Python ("model.py:8"), a primitive, an operator or a loop; where several have
+        one name, "node NAME" says which. `when` is a condition (`conditions.py`): on `x`, each result of what was just executed,
         or on registers and parameters before it is. `iteration` is of the innermost loop, from 0. Raises ArgumentError."""
         if where is not None and not isinstance(where, str):
             raise ArgumentError(f"break_at: expected the name of a place, got {told(where)}")
@@ -389,24 +388,25 @@ class Session(Suggesting, InProcess):
             reference = word(refs, 2 * register + 1)
             if reference:
                 value = values.value_of(line.live.image, word(refs, 2 * register), reference)
-                found.append(Register(f"r{register}", value, self._writer(number, offset, Kind.REF, register)))
+                node, is_blank = self._writer(number, offset, Kind.REF, register)
+                found.append(Register(f"r{register}", replace(value, text="blank") if is_blank else value, node))
         for register in range(function.int_registers):
-            node = self._writer(number, offset, Kind.INT, register)
+            node, _ = self._writer(number, offset, Kind.INT, register)
             found.append(Register(f"i{register}", values.integer(word(ints, register)), node))
         return found
 
-    def _writer(self, number: int, offset: int, kind: Kind, register: int) -> str:
-        """The node of the last instruction before `offset`, in the order of the code, that writes a register; of a parameter
-        that none has written, its name."""
-        node = None
+    def _writer(self, number: int, offset: int, kind: Kind, register: int) -> tuple[str, bool]:
+        """The node of the last instruction before `offset`, in the order of the code, that writes a register, or the name of the
+        parameter that it always holds; and whether it holds a tensor into which nothing was written yet."""
+        node, is_blank = None, False
         for each in self._timeline.instructions(number).values():
             if each.offset >= offset:
                 break
-            if register in each.written(kind):
-                node = self._sites.node(number, each.offset)
+            if register in each.written(kind) or (kind is Kind.REF and register in _outputs(each)):
+                node, is_blank = self._sites.node(number, each.offset), each.operation.name in _BLANK
         if node is None and kind is Kind.REF:
-            return self._parameter(number, register)
-        return node or ""
+            return self._parameter(number, register), False
+        return node or "", is_blank
 
     def _parameter(self, number: int, register: int) -> str:
         """The name of the parameter that a register always holds; "" where the function writes it."""
@@ -530,7 +530,7 @@ class Session(Suggesting, InProcess):
         return self._parsed(name, *self._timeline.where(self._level(level)[1]))
 
     def _parsed(self, name: str, number: int, offset: int) -> tuple[str, int]:
-        """"r" or "i", and the number of a register. Raises ArgumentError for one that the function does not have."""
+        """ "r" or "i", and the number of a register. Raises ArgumentError for one that the function does not have."""
         function = self._timeline.program.functions[number]
         found = _REGISTER.match(name) if isinstance(name, str) else None
         if found is None and name in function.param_names:

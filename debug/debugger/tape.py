@@ -1,7 +1,7 @@
 """What is not the program's own in a call: the numbers that it draws, and what its imports gave or raised, in order.
 
-The first time it is noted, the second time it is played, so that a call that runs again goes the same way, and no import is called
-twice.
+The first time it is noted, the second time it is played, so that a call that runs again goes the same way, and no import is
+called twice.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from ...formats.primitive import PrimitiveDefinition
 from ...formats.program import Program
 from ...vm import library
 from ...vm.values import DataValue
+
+BREAKPOINT = "breakpoint"  # the operator that `treadle.debug.breakpoint` makes, which no pass may leave out
 
 
 class Note(NamedTuple):
@@ -79,7 +81,7 @@ def drawing(program: Program) -> list[int]:
     """The numbers of a program's primitives that have other results each time."""
 
     def varies(definition: PrimitiveDefinition) -> bool:
-        return any(lookup(node.operator).varies for node in definition.nodes)
+        return any(lookup(node.operator).varies and node.operator != BREAKPOINT for node in definition.nodes)
 
     return [number for number, each in enumerate(program.primitives) if varies(each.definition)]
 
@@ -89,7 +91,9 @@ def frozen(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.copy()
     if isinstance(value, (tuple, list)):
-        return type(value)(frozen(each) for each in value) if type(value) in (tuple, list) else tuple(map(frozen, value))
+        return (
+            type(value)(frozen(each) for each in value) if type(value) in (tuple, list) else tuple(map(frozen, value))
+        )
     if isinstance(value, DataValue) or value is None or isinstance(value, (bool, int, float, str)):
         return value
     return np.array(value) if hasattr(value, "__array__") else value

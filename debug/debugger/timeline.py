@@ -37,7 +37,10 @@ SPACING = 0.02  # seconds of work between two snapshots
 SHARE = 8  # … and at least this many times what the last snapshot took to take
 SNAPSHOT_BYTES = 1 << 30  # of all snapshots of a call
 MOST_FRAMES = 4096  # of a state that a snapshot is taken of: a frame takes some 20 µs
-_JUMPED = (-1, -1)  # in place of a frame and a loop: the next instruction is a function's first, and a loop has gone back to it
+_JUMPED = (
+    -1,
+    -1,
+)  # in place of a frame and a loop: the next instruction is a function's first, and a loop has gone back to it
 _CHUNK = 200_000  # ticks between two looks at the clock: some milliseconds
 
 

@@ -65,7 +65,9 @@ def value_of(image: Image, data: int, reference: int) -> Value:
     if kind == "closure":
         function = image.program.functions[word(address, OBJECT.TAG)]
         names = ", ".join(captured_names(image, reference))
-        return Value("closure", str(native_type(image, reference)), f"@{function.name} with {names or 'nothing'}", count)
+        return Value(
+            "closure", str(native_type(image, reference)), f"@{function.name} with {names or 'nothing'}", count
+        )
     type_ = native_type(image, reference)
     if not isinstance(type_, DataType):
         return Value("tuple", str(type_), f"{count} values", count)
@@ -92,7 +94,7 @@ def field(reference: int, index: int) -> tuple[int, int]:
 def elements(data: int, reference: int) -> np.ndarray:
     """The elements of a tensor where they lie, read-only; texts as objects. Raises ArgumentError for other values."""
     if reference == 0 or word(reference & ~1, OBJECT.KIND) != KIND.TENSOR:
-        raise ArgumentError("the value is no tensor")
+        raise ArgumentError("the value is not a tensor")
     dtype = DType.from_code(word(reference & ~1, OBJECT.TAG)).numpy
     return to_texts(array_at(data, dtype, tensor_shape(reference), writeable=False))
 

@@ -1,7 +1,7 @@
 """Snapshots: the state of a running call, kept in Python's memory, from which it goes on again.
 
-A primitive writes only into tensors of registers that were never given away (`vm/verify/flow.py`). So a snapshot copies the elements
-of those that registers lead to, and takes one more reference to data values and closures, which nobody writes.
+A primitive writes only into tensors of registers that were never given away (`vm/verify/flow.py`). So a snapshot copies the
+elements of those that registers lead to, and takes one more reference to data values and closures, which nobody writes.
 """
 
 from __future__ import annotations
@@ -206,9 +206,7 @@ class Snapshot:
             release(context, reference)
         context.words[CONTEXT.PC] = self._pc
 
-    def _make(
-        self, context: Context, number: int, made: dict[int, int], fresh: set[int], memories: list[int]
-    ) -> int:
+    def _make(self, context: Context, number: int, made: dict[int, int], fresh: set[int], memories: list[int]) -> int:
         if number in made:
             return made[number]
         core, thing = engine(), self._things[number]
@@ -216,9 +214,7 @@ class Snapshot:
             if thing.kind == KIND.STORAGE:
                 address = _checked(core.new_storage(context.address, thing.shape[0]))
             else:
-                address = _checked(
-                    core.new_tensor(context.address, thing.dtype, len(thing.shape), len(thing.elements))
-                )
+                address = _checked(core.new_tensor(context.address, thing.dtype, len(thing.shape), len(thing.elements)))
                 _set_shape(address, thing.shape)
             ctypes.memmove(word(address, OBJECT.DATA), thing.elements, len(thing.elements))
         else:

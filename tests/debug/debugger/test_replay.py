@@ -38,10 +38,11 @@ def held(session: Session) -> list[Any]:
         fields = session.fields(name, path, level)
         return [(each, inside(name, level, (*path, at)) if len(path) < 3 else 0) for at, each in enumerate(fields)]
 
-    return [
-        (frame, [(each, inside(each.name, frame.level, ()) if each.name[0] == "r" else 0) for each in session.registers(frame.level)])
-        for frame in session.frames()
-    ]
+    def registers(level: int) -> list[Any]:
+        found = session.registers(level)
+        return [(each, inside(each.name, level, ()) if each.name[0] == "r" else 0) for each in found]
+
+    return [(frame, registers(frame.level)) for frame in session.frames()]
 
 
 def check(machine: VirtualMachine, name: str, arguments: list[Any], wanted: Any) -> None:
@@ -111,7 +112,9 @@ def unsteady() -> treadle.Executable:
     return treadle.compile(Module(main=function([x], looped + op.random_normal(shape=(4,)))), progress=False)
 
 
-def test_draws_and_imports_are_the_same_the_second_time(always: None, no_leak: None, unsteady: treadle.Executable) -> None:
+def test_draws_and_imports_are_the_same_the_second_time(
+    always: None, no_leak: None, unsteady: treadle.Executable
+) -> None:
     rng = np.random.default_rng()
     calls: list[np.ndarray] = []
 
