@@ -22,6 +22,7 @@ from ...formats.dtypes import DType
 from ...formats.isa import Kind, Role, with_role
 from ...formats.messages.calling import Suggesting, public_class, told
 from ...formats.messages.errors import ArgumentError, ShapeError
+from ...formats.program import Program
 from ...formats.text.disassembly import OperandPrinter
 from ...vm.budgets import Budget
 from ...vm.calls import Calls
@@ -177,6 +178,11 @@ class Session(Suggesting, InProcess):
             )
 
     # ---- motion ----
+
+    @property
+    def program(self) -> Program:
+        """The program whose call it is."""
+        return self._timeline.program
 
     @property
     def time(self) -> int:
