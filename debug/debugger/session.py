@@ -22,6 +22,7 @@ from ...formats.dtypes import DType
 from ...formats.isa import Kind, Role, with_role
 from ...formats.messages.calling import Suggesting, public_class, told
 from ...formats.messages.errors import ArgumentError, ShapeError
+from ...formats.messages.readable import brief
 from ...formats.program import Program
 from ...formats.text.disassembly import OperandPrinter
 from ...vm.budgets import Budget
@@ -529,7 +530,7 @@ class Session(Suggesting, InProcess):
         if not frames:
             raise ArgumentError("the call has returned: no function runs; go back to look at one")
         if isinstance(level, bool) or not isinstance(level, int) or not 0 <= level < len(frames):
-            raise ArgumentError(f"there is no frame {told(level)}; there are 0 to {len(frames) - 1}")
+            raise ArgumentError(f"there is no frame {brief(level)}; there are 0 to {len(frames) - 1}")
         return frames[level]
 
     def _of_frame(self, name: str, level: int) -> tuple[str, int]:
@@ -546,7 +547,9 @@ class Session(Suggesting, InProcess):
         counts = {"r": function.ref_registers, "i": function.int_registers}
         if found is None or int(found[2]) >= counts[found[1]]:
             known = [f"{kind}0 … {kind}{count - 1}" for kind, count in counts.items() if count]
-            raise ArgumentError(f"{function.name} has no register {told(name)}; it has {' and '.join(known) or 'none'}")
+            raise ArgumentError(
+                f"{function.name} has no register {brief(name)}; it has {' and '.join(known) or 'none'}"
+            )
         return found[1], int(found[2])
 
     def _at_path(self, register: int, path: Sequence[int], level: int) -> tuple[int, int]:
