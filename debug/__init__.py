@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .graph import save_graph
     from .noise import Loss, loss
     from .nonfinite import NonFinite, first_nonfinite
+    from .recording import Recorded, load_recording
     from .side_by_side import compare
     from .statistics import Stats, stats
     from .stepping import step
@@ -32,6 +33,7 @@ _HOMES = {
     "Comparison": ".comparison",
     "KernelFaultError": "..compiler.targets.emulated.memory",
     "NonFinite": ".nonfinite",
+    "Recorded": ".recording",
     "Row": ".comparison",
     "Session": ".debugger.session",
     "breakpoint": ".debugger.marks",
@@ -42,6 +44,7 @@ _HOMES = {
     "Loss": ".noise",
     "loss": ".noise",
     "load_case": ".case",
+    "load_recording": ".recording",
     "save_graph": ".graph",
     "save_trace": ".trace",
     "stats": ".statistics",
@@ -54,6 +57,7 @@ __all__ = [
     "KernelFaultError",
     "Loss",
     "NonFinite",
+    "Recorded",
     "Row",
     "Session",
     "Stats",
@@ -63,6 +67,7 @@ __all__ = [
     "dump",
     "first_nonfinite",
     "load_case",
+    "load_recording",
     "loss",
     "save_graph",
     "save_trace",

@@ -46,6 +46,7 @@ from .verify.verifier import verify
 
 if TYPE_CHECKING:
     from ..debug.debugger.session import Session
+    from ..debug.recording import Recorder
     from .observe.profile import MetricCollector, Profile
     from .replaced_weights import Weights
 
@@ -548,6 +549,13 @@ class VirtualMachine(Suggesting):
         values = self._bind(number, arguments("debug", given), kwargs or {})
         debugger: Any = importlib.import_module(vm.debugger_name)
         return debugger.session(self._calls, number, values, self._budget.but(**bounds))
+
+    def record(self, path: str | os.PathLike, *, most_bytes: int = 1 << 30) -> Recorder:
+        """`with machine.record("run.trrec"):` writes what calls of the block are given from outside (arguments, draws, what imports
+        give), so that `treadle replay` and `treadle.debug.load_recording` make them again to the bit. Calls that would make
+        the file larger than `most_bytes` are left out, and counted."""
+        debugger: Any = importlib.import_module(vm.debugger_name)
+        return debugger.Recorder(self, path, most_bytes)
 
     def _check_bounds(self, function: str, bounds: Mapping[str, Any]) -> None:
         for each in bounds:

@@ -1,0 +1,386 @@
+"""`machine.record(path)`: a file of what calls were given from outside; and how they are made again of it, to the bit, elsewhere.
+
+What is recorded is what the machine's registers hold: the arguments when a call begins, what imports gave, what was drawn. A
+machine whose program neither imports nor draws runs at full speed meanwhile.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..formats import recording as files
+from ..formats import sections
+from ..formats.messages.calling import Suggesting, public_class
+from ..formats.messages.errors import ArgumentError, ExecutionError
+from ..formats.recording import Recording, RecordPart, StoredCall, StoredNote, TensorPart
+from ..formats.same_file import digest_of
+from ..formats.types import DataType
+from ..native.platform import host_target
+from ..vm.calls import Calls
+from ..vm.context import Context
+from ..vm.convert import native_type
+from ..vm.in_process import InProcess
+from ..vm.layout import CONTEXT, KIND, OBJECT, OBJECT_HEAD
+from ..vm.memory import word, words
+from ..vm.observe.hooks import CallListener, Event
+from ..vm.places import Place
+from ..vm.values import Closure, DataValue
+from .debugger.session import Session, session
+from .debugger.tape import Note, Tape, drawing
+from .debugger.values import elements
+
+if TYPE_CHECKING:
+    from ..formats.executable import Executable
+    from ..vm.machine import VirtualMachine
+
+MOST_BYTES = 1 << 30  # of a recording, where nobody says so
+_PART_BYTES = 64  # that a value counts besides its elements
+
+
+class _FullError(Exception):
+    """A recording has no room for a call."""
+
+
+class Recorder(CallListener, InProcess):
+    """Records the calls that a machine makes between `start` and `stop`, which writes the file; `with` does both."""
+
+    def __init__(
+        self, machine: VirtualMachine, path: str | os.PathLike, most_bytes: int = MOST_BYTES, file: str = ""
+    ) -> None:
+        """`file` names the file of the program, where the executable was not loaded from one."""
+        self._machine, self._path, self._left = machine, path, most_bytes
+        calls: Calls = machine._calls
+        program = calls.image.program
+        self._draws = frozenset(drawing(program))
+        self.operations = frozenset({"call_import"} | ({"call", "call_host"} if self._draws else set()))
+        origin = machine.executable._origin
+        name = os.path.basename(origin.paths[0] if origin else file)  # folders are nobody's business elsewhere
+        self._made = Recording(digest(calls), name, host_target().key)
+        self._open: dict[int, _Call] = {}  # that run, by their contexts' addresses
+
+    def __enter__(self) -> Recorder:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Records the calls that begin from now on."""
+        self._machine._listen(add=(self,))
+
+    def stop(self) -> None:
+        """Writes what was recorded. Raises FileError, LimitError."""
+        self._machine._listen(remove=(self,))
+        files.save(self._made, self._path)
+
+    # ---- what the machine tells ----
+
+    def began(self, context: Context, number: int) -> None:
+        function = context.image.program.functions[number]
+        call = self._open[context.address] = _Call(function.name, self._left)
+        refs = context.registers()[0]
+        call.add(lambda: call.arguments.extend(call.registers(context, refs, range(len(function.param_names)))))
+
+    def after(self, event: Event) -> None:
+        call = self._open.get(event._context.address)
+        if call is None or (event.primitive is not None and event.instruction.word("prim") not in self._draws):
+            return
+        registers = event.registers("outputs" if event.operation.has("outputs") else "dst")
+        refs = event._context.registers(event._frame)[0]
+        context = event._context
+        call.add(lambda: call.notes.append(StoredNote(event.name, tuple(call.registers(context, refs, registers)), "")))
+
+    def ended(self, context: Context, value: Any, failure: Exception | None) -> None:
+        call = self._open.pop(context.address, None)
+        if call is None:
+            return
+        if failure is not None and context.words[CONTEXT.FRAME] >= 0:
+            instruction = Place.current(context).instruction
+            if instruction.operation.has("imported"):
+                source = context.image.program.imports[instruction.word("imported")].name
+                call.notes.append(StoredNote(source, (), _text(failure)))
+        if call.is_full:
+            self._made.left_out += 1
+            return
+        self._left = call.left
+        made = self._made
+        result = "" if failure is not None else digest_of_value(value)
+        values, tensors = len(made.values), len(made.tensors)
+        made.values += [_shifted(each, values, tensors) for each in call.values]
+        made.tensors += call.tensors
+        notes = tuple(
+            StoredNote(each.source, tuple(at + values for at in each.values), each.error) for each in call.notes
+        )
+        arguments = tuple(at + values for at in call.arguments)
+        made.calls.append(
+            StoredCall(call.function, arguments, notes, result, "" if failure is None else _text(failure))
+        )
+
+
+class _Call:
+    """A call that is being recorded."""
+
+    def __init__(self, function: str, left: int) -> None:
+        self.function, self.left, self.is_full = function, left, False
+        self.arguments: list[int] = []
+        self.notes: list[StoredNote] = []
+        self.values: list[TensorPart | RecordPart] = []
+        self.tensors: list[np.ndarray] = []
+
+    def add(self, what: Any) -> None:
+        """Does `what`, as long as there is room for all of the call."""
+        if not self.is_full:
+            try:
+                what()
+            except _FullError:
+                self.is_full = True
+                self.values, self.tensors = [], []
+
+    def registers(self, context: Context, refs: int, registers: Any) -> Iterator[int]:
+        """The numbers of the values in registers."""
+        for register in registers:
+            yield self._value(context, word(refs, 2 * register), word(refs, 2 * register + 1))
+
+    def _value(self, context: Context, data: int, reference: int) -> int:
+        """The number of a value; what is nested waits on a stack."""
+        done: list[int] = []
+        todo = [(data, reference, False)]
+        while todo:
+            data, reference, is_open = todo.pop()
+            address = reference & ~1
+            kind, count = word(address, OBJECT.KIND), word(address, OBJECT.COUNT)
+            if kind == KIND.TENSOR:
+                array = elements(data, reference)
+                self._pay(array.nbytes)
+                self.tensors.append(array.copy())
+                done.append(self._put(TensorPart(len(self.tensors) - 1)))
+            elif kind != KIND.DATA:
+                raise ArgumentError(
+                    f"record: {self.function} is given a closure, which belongs to its machine; record a call of a function "
+                    "that makes it"
+                )
+            elif is_open:
+                first = len(done) - count
+                type_ = native_type(context.image, reference)
+                name, tag = (str(type_), word(address, OBJECT.TAG)) if isinstance(type_, DataType) else ("", 0)
+                done[first:] = [self._put(RecordPart(name, tag, tuple(done[first:])))]
+            else:
+                todo.append((data, reference, True))
+                fields = words(address + OBJECT_HEAD, count)
+                todo += [(word(each & ~1, OBJECT.DATA), each, False) for each in reversed(fields)]
+        return done[0]
+
+    def _put(self, part: TensorPart | RecordPart) -> int:
+        self._pay(_PART_BYTES)
+        self.values.append(part)
+        return len(self.values) - 1
+
+    def _pay(self, count: int) -> None:
+        self.left -= count
+        if self.left < 0:
+            raise _FullError
+
+
+def _shifted(part: TensorPart | RecordPart, values: int, tensors: int) -> TensorPart | RecordPart:
+    if isinstance(part, TensorPart):
+        return TensorPart(part.tensor + tensors)
+    return part._replace(fields=tuple(at + values for at in part.fields))
+
+
+def _text(failure: Exception) -> str:
+    return f"{type(failure).__name__}: {failure}"[:1000]
+
+
+# ---- digests ----
+
+
+def digest(calls: Calls) -> str:
+    """Of all that decides what a machine computes: its program, with the weights that it has now, but for names of nodes."""
+    program = dataclasses.replace(calls.image.program, constants=calls.image.arrays, source_map=(), metadata={})
+    return digest_of(piece for pieces in sections.encode(program).values() for piece in pieces)
+
+
+def digest_of_value(value: Any) -> str:
+    """Of a result: types, shapes and elements."""
+    made = hashlib.sha256()
+    todo = [value]
+    while todo:
+        each = todo.pop()
+        if isinstance(each, DataValue):
+            made.update(f"{each.type_name}.{each.constructor}({len(each.fields)} ".encode())
+            todo += reversed(each.fields)
+        elif isinstance(each, Mapping):
+            made.update(b"{" + repr(list(each)).encode())
+            todo += reversed(list(each.values()))
+        elif isinstance(each, (tuple, list)):
+            made.update(f"({len(each)} ".encode())
+            todo += reversed(each)
+        elif isinstance(each, Closure) or not hasattr(each, "__array__"):
+            made.update(repr(each).encode())
+        else:
+            array = np.asarray(each)
+            made.update(f"{array.dtype.name}{array.shape}".encode())
+            is_text = array.dtype == object
+            data = repr(array.tolist()).encode() if is_text else np.ascontiguousarray(array).view(np.uint8).data
+            made.update(data)
+    return made.hexdigest()
+
+
+# ---- playing ----
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """A call that was made again: `same` if it gave what it gave before, to the bit, or failed as it did."""
+
+    function: str
+    same: bool
+    result: Any
+    error: Exception | None
+    expected: str  # the error that was recorded; "" for a result
+
+    def __str__(self) -> str:
+        if self.same:
+            return f"{self.function}: the same {'error' if self.error else 'result, to the bit'}"
+        was = self.expected or "a result"
+        got = (
+            f"{type(self.error).__name__}: {self.error}"
+            if self.error
+            else "a result"
+            if self.expected
+            else "another one"
+        )
+        return f"{self.function}: recorded was {was}, now it is {got}"
+
+
+@public_class
+class Recorded(Suggesting):
+    """A recording that was read: `load_recording(path)` gives it."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+
+    def __repr__(self) -> str:
+        return f"<Recorded: {len(self)} calls of program {self._recording.program[:12]}>"
+
+    def __len__(self) -> int:
+        return len(self._recording.calls)
+
+    @property
+    def file(self) -> str:
+        """The file that the program was read from, "" if it was not."""
+        return self._recording.file
+
+    @property
+    def left_out(self) -> int:
+        """Calls for which the recording had no room."""
+        return self._recording.left_out
+
+    def machine(self, executable: Executable, **options: Any) -> VirtualMachine:
+        """A machine of the program, without the functions that it imports. Raises ArgumentError for another program."""
+        from ..vm.machine import VirtualMachine
+
+        names = [each.name for each in executable.program.imports]
+        made = VirtualMachine(executable, imports={name: _missing(name) for name in names}, **options)
+        found = digest(made._calls)
+        if found != self._recording.program:
+            raise ArgumentError(
+                f"the recording is of program {self._recording.program[:12]}, this is {found[:12]}; take the one that ran, "
+                f"{self.file or 'which was not read from a file'}, with the weights that it had"
+            )
+        return made
+
+    def replay(self, machine: VirtualMachine, call: int | None = None) -> list[Replayed]:
+        """Makes the calls again, or one of them, and compares what they give."""
+        return [self._replayed(machine, at) for at in (range(len(self)) if call is None else [self._number(call)])]
+
+    def debug(self, machine: VirtualMachine, call: int = -1) -> Session:
+        """A session of a call; by default of the last one."""
+        return self._session(machine, self._number(call))
+
+    def _replayed(self, machine: VirtualMachine, at: int) -> Replayed:
+        stored = self._recording.calls[at]
+        with self._session(machine, at) as debugged:
+            debugged.breakpoints.clear()
+            stop = debugged.resume()
+            result = debugged.result if stop.reason == "returned" else None
+            error = stop.error
+        same = not error and not stored.error and digest_of_value(result) == stored.result
+        if error and stored.error:
+            same = type(error).__name__ == stored.error.partition(":")[0] or _PLAYED in str(error)
+        return Replayed(stored.function, same, result, error, stored.error)
+
+    def _session(self, machine: VirtualMachine, at: int) -> Session:
+        stored, calls = self._recording.calls[at], machine._calls
+        functions = [each.name for each in machine.executable.program.functions]
+        if stored.function not in functions:
+            raise ArgumentError(f"the recording calls {stored.function!r}, which the program does not have")
+        number = functions.index(stored.function)
+        expected = len(machine.executable.program.functions[number].param_names)
+        if len(stored.arguments) != expected:
+            raise ArgumentError(
+                f"{stored.function} takes {expected} arguments, the recording has {len(stored.arguments)}"
+            )
+        imports = {each.name for each in machine.executable.program.imports}
+        notes = [self._note(each, each.source in imports) for each in stored.notes]
+        return session(calls, number, [self._value(each) for each in stored.arguments], machine._budget, Tape(notes))
+
+    def _note(self, note: StoredNote, is_import: bool) -> Note:
+        if note.error:
+            return Note(note.source, None, ExecutionError(f"{_PLAYED} {note.source}: {note.error}"))
+        values = [self._value(each) for each in note.values]
+        return Note(note.source, values[0] if is_import and values else values)
+
+    def _value(self, number: int) -> Any:
+        """A value of the recording, whose parts stand before it."""
+        parts, made = self._recording.values, dict[int, Any]()
+        todo = [number]
+        while todo:
+            at = todo[-1]
+            part = parts[at]
+            if isinstance(part, TensorPart):
+                made[at] = self._recording.tensors[part.tensor]
+            elif missing := [each for each in part.fields if each not in made]:
+                todo += missing
+                continue
+            else:
+                fields = tuple(made.pop(each) for each in part.fields)
+                made[at] = DataValue(part.tag, fields, part.type) if part.type else fields
+            todo.pop()
+        return made[number]
+
+    def _number(self, call: int) -> int:
+        if isinstance(call, bool) or not isinstance(call, int) or not -len(self) <= call < len(self):
+            raise ArgumentError(f"the recording has {len(self)} calls; there is no call {call!r}")
+        return call % len(self)
+
+
+_PLAYED = "recorded of the import"
+
+
+def _missing(name: str) -> Any:
+    def call(*_: Any) -> None:
+        raise ExecutionError(f"replay: the recording ends before this call of the import {name!r}")
+
+    return call
+
+
+def load_recording(path: str | os.PathLike | bytes) -> Recorded:
+    """The recording in a file, or in its bytes, all of it checked. Raises FormatError, FileError."""
+    return Recorded(files.load(path))
+
+
+def beside(recorded: Recorded, path: str | os.PathLike) -> Path | None:
+    """The program's file, by its name alone: beside the recording, or in the working directory."""
+    name = os.path.basename(recorded.file)  # a file must not make a reader look elsewhere
+    found = [folder / name for folder in (Path(path).parent, Path()) if name and (folder / name).is_file()]
+    return found[0] if found else None
