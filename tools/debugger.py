@@ -16,12 +16,13 @@ import numpy as np
 
 from ..formats.messages.errors import TreadleError
 from ..formats.messages.names import near
+from .program_files import HELP, add_compile_options, compile_options, program_file
 
 if TYPE_CHECKING:
     from ..debug.debugger.session import Frame, Origin, Session, Stop
     from ..debug.debugger.values import Numbers
 
-COMMANDS = {"Find what is slow or wrong": ("debug",)}
+COMMANDS = {"Find what is slow or wrong": ("debug", "replay")}
 _PROMPT = "(treadle) "
 _BARS = " ▁▂▃▄▅▆▇█"
 _AROUND = 4  # instructions before and behind the next one
@@ -38,9 +39,60 @@ def add_commands(commands: Any) -> None:
 
     debug = _add(commands, "debug", debug_command, "run a call step by step, forward and back")
     add_budgets(debug)
-    debug.add_argument(
+    add_script(debug)
+    replay = commands.add_parser("replay", help="make the calls of a recording again, and compare what they give")
+    replay.add_argument("recording", help="what `treadle run --record` or machine.record wrote")
+    replay.add_argument(
+        "program",
+        nargs="?",
+        help=f"{HELP}; default: the file that the recording names, beside it or in the working directory",
+    )
+    replay.add_argument("--call", type=int, metavar="N", help="this call alone, from 0; from -1 back (default: all)")
+    replay.add_argument("--debug", action="store_true", dest="stops", help="debug the call; by default the last one")
+    add_script(replay)
+    add_compile_options(replay)
+    replay.add_argument("--trust-native", action="store_true", help="run the native code that is in the file")
+    replay.set_defaults(command=replay_command)
+
+
+def add_script(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
         "-c", action="append", default=[], metavar="COMMAND", dest="script", help="do this first; may be repeated"
     )
+
+
+def replay_command(options: argparse.Namespace) -> int:
+    import json
+
+    from ..debug.recording import beside, load_recording
+    from .arguments import require_file
+    from .errors import UsageError
+
+    require_file(options.recording)
+    recorded = load_recording(options.recording)
+    name = options.program or beside(recorded, options.recording)
+    if name is None:
+        raise UsageError(
+            f"{options.recording} was recorded of {recorded.file or 'a program that was not in a file'}, which is neither beside "
+            f"it nor in the working directory; say where it is: treadle replay {options.recording} PROGRAM"
+        )
+    executable = program_file(str(name)).executable(
+        **compile_options(options), trust_native=options.trust_native, progress=False
+    )
+    machine = recorded.machine(executable, trust_native=options.trust_native)
+    if options.stops:
+        with recorded.debug(machine, -1 if options.call is None else options.call) as session:
+            Terminal(session).run(options.script)
+        return 0
+    replayed = recorded.replay(machine, options.call)
+    if options.json:
+        print(json.dumps([{"function": each.function, "same": each.same, "text": str(each)} for each in replayed]))
+    else:
+        for each in replayed:
+            print(each)
+        if recorded.left_out:
+            print(f"{recorded.left_out} more calls were left out: the recording had no room for them")
+    return 0 if all(each.same for each in replayed) else 1
 
 
 def debug_command(options: argparse.Namespace) -> int:

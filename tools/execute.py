@@ -142,6 +142,9 @@ def add_commands(commands: Any) -> None:
     )
     run.add_argument("--rtol", type=float, default=1e-3, help="relative tolerance (default: 1e-3)")
     run.add_argument("--atol", type=float, default=1e-5, help="absolute tolerance (default: 1e-5)")
+    run.add_argument(
+        "--record", type=Path, metavar="FILE.trrec", help="write what `treadle replay` makes the call again of"
+    )
     add_budgets(run)
     run.set_defaults(command=run_command)
 
@@ -275,7 +278,8 @@ def run_command(options: argparse.Namespace) -> int:
     machine = open_machine(executable, options, **budgets)
 
     start = time.perf_counter()
-    result = machine[function.name](*values)
+    with _recording(machine, options):
+        result = machine[function.name](*values)
     seconds = time.perf_counter() - start
 
     results = dict(named_results(executable, function.name, result))
@@ -296,6 +300,14 @@ def run_command(options: argparse.Namespace) -> int:
         for text in wrong:
             print(text)
     return 1 if wrong else 0
+
+
+def _recording(machine: Any, options: argparse.Namespace) -> contextlib.AbstractContextManager[Any]:
+    if options.record is None:
+        return contextlib.nullcontext()
+    from ..debug.recording import Recorder
+
+    return Recorder(machine, options.record, file=options.executable)
 
 
 def open_executable(name: str, options: argparse.Namespace) -> Executable:

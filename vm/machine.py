@@ -551,8 +551,8 @@ class VirtualMachine(Suggesting):
         return debugger.session(self._calls, number, values, self._budget.but(**bounds))
 
     def record(self, path: str | os.PathLike, *, most_bytes: int = 1 << 30) -> Recorder:
-        """`with machine.record("run.trrec"):` writes what calls of the block are given from outside (arguments, draws, what imports
-        give), so that `treadle replay` and `treadle.debug.load_recording` make them again to the bit. Calls that would make
+        """`with machine.record("run.trrec"):` writes what calls of the block are given from outside (arguments, draws, what
+        imports give): `treadle replay` and `treadle.debug.load_recording` make them again to the bit. Calls that would make
         the file larger than `most_bytes` are left out, and counted."""
         debugger: Any = importlib.import_module(vm.debugger_name)
         return debugger.Recorder(self, path, most_bytes)
