@@ -1,9 +1,9 @@
 """The operator table: one entry holds all that is known of an operator.
 
 An entry's `infer` types a call, its `reference` evaluates it with NumPy (the reference evaluator is made of these), its
-`fusion` says how it may share a kernel, and `native` is the name by which a target finds what lowers it: a
-function of the elementwise vocabulary or a kernel template. Where the kernels have none of that name the operator runs as a
-host operator. The modules beside this one register entries by family; `operators.TABLE` holds them all.
+`fusion` says how it may share a kernel. A target finds what lowers it by its name: a function of the elementwise vocabulary
+or a kernel template. Where the kernels have none of that name the operator runs as a host operator. The modules beside this
+one register entries by family; `operators.TABLE` holds them all.
 """
 
 from __future__ import annotations
@@ -155,7 +155,6 @@ class Operator:
     reference: Callable[..., Any]
     fusion: Fusion
     attributes: Mapping[str, Attribute] = field(default_factory=dict)
-    native: str = ""
     doc: str = ""
     data_dependent: bool = False
     work: Callable[..., Any] | None = None
@@ -317,13 +316,12 @@ def register(
     recalls: bool = False,
     inflates: bool = False,
 ) -> None:
-    """Adds an entry: see `Operator`. `inputs` are separated by spaces. Its native name is its own name.
+    """Adds an entry: see `Operator`. `inputs` are separated by spaces.
 
     A second entry of the same name is an error in this program.
     """
     if name in TABLE:
         raise ValueError(f"operator {name!r} is registered twice")
-    native = "" if data_dependent or takes_texts or varies else name
     names = tuple(inputs.split())
     in_place = in_place or fusion is Fusion.ELEMENTWISE
     TABLE[name] = Operator(
@@ -333,7 +331,6 @@ def register(
         reference,
         fusion,
         attributes or {},
-        native,
         doc,
         data_dependent,
         work,
