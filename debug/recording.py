@@ -18,11 +18,13 @@ import numpy as np
 
 from ..formats import recording as files
 from ..formats import sections
+from ..formats.constants import aligned, aligned_empty
 from ..formats.messages.calling import Suggesting, public_class
 from ..formats.messages.errors import ArgumentError, ExecutionError
 from ..formats.recording import Recording, RecordPart, StoredCall, StoredNote, TensorPart
 from ..formats.same_file import digest_of
 from ..formats.types import DataType
+from ..native.once import Lock
 from ..native.platform import host_target
 from ..vm.calls import Calls
 from ..vm.context import Context
@@ -32,7 +34,8 @@ from ..vm.layout import CONTEXT, KIND, OBJECT, OBJECT_HEAD
 from ..vm.memory import word, words
 from ..vm.observe.hooks import CallListener, Event
 from ..vm.places import Place
-from ..vm.values import Closure, DataValue
+from ..vm.tensor import Tensor
+from ..vm.values import DataValue
 from .debugger.session import Session, session
 from .debugger.tape import Note, Tape, drawing
 from .debugger.values import elements
@@ -43,6 +46,11 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 1 << 30  # of a recording, where nobody says so
 _PART_BYTES = 64  # that a value counts besides its elements
+
+
+_BLOCK = (
+    16 << 20
+)  # bytes of memory for copies: NumPy asks for large pages, whose faults take a twentieth of those of small ones
 
 
 class _FullError(Exception):
@@ -65,6 +73,8 @@ class Recorder(CallListener, InProcess):
         name = os.path.basename(origin.paths[0] if origin else file)  # folders are nobody's business elsewhere
         self._made = Recording(digest(calls), name, host_target().key)
         self._open: dict[int, _Call] = {}  # that run, by their contexts' addresses
+        self._done: list[_Call] = []
+        self._copies = _Copies()
 
     def __enter__(self) -> Recorder:
         self.start()
@@ -80,13 +90,16 @@ class Recorder(CallListener, InProcess):
     def stop(self) -> None:
         """Writes what was recorded. Raises FileError, LimitError."""
         self._machine._listen(remove=(self,))
+        done, self._done = self._done, []
+        for call in done:
+            self._add(call)
         files.save(self._made, self._path)
 
     # ---- what the machine tells ----
 
     def began(self, context: Context, number: int) -> None:
         function = context.image.program.functions[number]
-        call = self._open[context.address] = _Call(function.name, self._left)
+        call = self._open[context.address] = _Call(function.name, self._left, self._copies)
         refs = context.registers()[0]
         call.add(lambda: call.arguments.extend(call.registers(context, refs, range(len(function.param_names)))))
 
@@ -111,26 +124,53 @@ class Recorder(CallListener, InProcess):
         if call.is_full:
             self._made.left_out += 1
             return
+        # what can wait, waits: after kernels, Python has little in the processor's caches
         self._left = call.left
+        if failure is not None:
+            call.error = _text(failure)
+        else:
+            call.result = self._copies(value.array) if type(value) is Tensor else digest_of_value(value)
+        self._done.append(call)
+
+    def _add(self, call: _Call) -> None:
+        """The call's values behind those that there are."""
         made = self._made
-        result = "" if failure is not None else digest_of_value(value)
         values, tensors = len(made.values), len(made.tensors)
         made.values += [_shifted(each, values, tensors) for each in call.values]
         made.tensors += call.tensors
-        notes = tuple(
-            StoredNote(each.source, tuple(at + values for at in each.values), each.error) for each in call.notes
-        )
+        notes = [each._replace(values=tuple(at + values for at in each.values)) for each in call.notes]
         arguments = tuple(at + values for at in call.arguments)
-        made.calls.append(
-            StoredCall(call.function, arguments, notes, result, "" if failure is None else _text(failure))
-        )
+        result = call.result if isinstance(call.result, str) else digest_of_value(call.result)
+        made.calls.append(StoredCall(call.function, arguments, tuple(notes), result, call.error))
+
+
+class _Copies:
+    """Copies of arrays, in blocks of memory."""
+
+    def __init__(self) -> None:
+        self._block, self._used, self._lock = aligned_empty(0), 0, Lock()
+
+    def __call__(self, array: np.ndarray) -> np.ndarray:
+        size = array.nbytes
+        if array.dtype == object or size > _BLOCK:
+            return array.copy()
+        with self._lock:
+            if self._used + size > len(self._block):
+                self._block, self._used = aligned_empty(_BLOCK), 0
+            place = self._block[self._used : self._used + size]
+            self._used += aligned(size)
+        copy = place.view(array.dtype).reshape(array.shape)
+        copy[...] = array
+        return copy
 
 
 class _Call:
     """A call that is being recorded."""
 
-    def __init__(self, function: str, left: int) -> None:
-        self.function, self.left, self.is_full = function, left, False
+    def __init__(self, function: str, left: int, copy: _Copies) -> None:
+        self.function, self.left, self.is_full, self._copy = function, left, False, copy
+        self.result: str | np.ndarray = ""  # or its digest
+        self.error = ""
         self.arguments: list[int] = []
         self.notes: list[StoredNote] = []
         self.values: list[TensorPart | RecordPart] = []
@@ -161,7 +201,7 @@ class _Call:
             if kind == KIND.TENSOR:
                 array = elements(data, reference)
                 self._pay(array.nbytes)
-                self.tensors.append(array.copy())
+                self.tensors.append(self._copy(array))
                 done.append(self._put(TensorPart(len(self.tensors) - 1)))
             elif kind != KIND.DATA:
                 raise ArgumentError(
@@ -215,23 +255,22 @@ def digest_of_value(value: Any) -> str:
     todo = [value]
     while todo:
         each = todo.pop()
-        if isinstance(each, DataValue):
+        if hasattr(each, "__array__"):
+            array = np.asarray(each)
+            made.update(f"{array.dtype.str}{array.dtype.type.__name__}{array.shape}".encode())
+            is_text = array.dtype == object
+            made.update(repr(array.tolist()).encode() if is_text else np.ascontiguousarray(array).view(np.uint8).data)
+        elif isinstance(each, DataValue):
             made.update(f"{each.type_name}.{each.constructor}({len(each.fields)} ".encode())
             todo += reversed(each.fields)
-        elif isinstance(each, Mapping):
-            made.update(b"{" + repr(list(each)).encode())
-            todo += reversed(list(each.values()))
         elif isinstance(each, (tuple, list)):
             made.update(f"({len(each)} ".encode())
             todo += reversed(each)
-        elif isinstance(each, Closure) or not hasattr(each, "__array__"):
-            made.update(repr(each).encode())
+        elif isinstance(each, Mapping):
+            made.update(b"{" + repr(list(each)).encode())
+            todo += reversed(list(each.values()))
         else:
-            array = np.asarray(each)
-            made.update(f"{array.dtype.name}{array.shape}".encode())
-            is_text = array.dtype == object
-            data = repr(array.tolist()).encode() if is_text else np.ascontiguousarray(array).view(np.uint8).data
-            made.update(data)
+            made.update(repr(each).encode())  # of a closure its name and type
     return made.hexdigest()
 
 
@@ -332,15 +371,15 @@ class Recorded(Suggesting):
             )
         imports = {each.name for each in machine.executable.program.imports}
         notes = [self._note(each, each.source in imports) for each in stored.notes]
-        return session(calls, number, [self._value(each) for each in stored.arguments], machine._budget, Tape(notes))
+        return session(calls, number, [self.value(each) for each in stored.arguments], machine._budget, Tape(notes))
 
     def _note(self, note: StoredNote, is_import: bool) -> Note:
         if note.error:
             return Note(note.source, None, ExecutionError(f"{_PLAYED} {note.source}: {note.error}"))
-        values = [self._value(each) for each in note.values]
+        values = [self.value(each) for each in note.values]
         return Note(note.source, values[0] if is_import and values else values)
 
-    def _value(self, number: int) -> Any:
+    def value(self, number: int) -> Any:
         """A value of the recording, whose parts stand before it."""
         parts, made = self._recording.values, dict[int, Any]()
         todo = [number]
