@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     Default = Callable[[str, Type, Mapping[str, int]], np.ndarray]
 
-BUDGETS = {
+BUDGETS: dict[str, tuple[Any, str]] = {
     "max_steps": (int, "instructions that the call may execute"),
     "max_seconds": (arguments.seconds, "wall time that it may take, in seconds, or as 500ms, 2m"),
     "max_memory": (arguments.byte_count, "bytes that it may hold at once: 500000, 512M, 2G"),
