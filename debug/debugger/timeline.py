@@ -33,7 +33,7 @@ from ...vm.places import Place
 from ...vm.watch import entrance
 from .tape import Tape
 
-SPACING = 0.02  # seconds of work between two snapshots
+SPACING = 0.01  # seconds of work between two snapshots
 SHARE = 8  # … and at least this many times what the last snapshot took to take
 SNAPSHOT_BYTES = 1 << 30  # of all snapshots of a call
 MOST_FRAMES = 4096  # of a state that a snapshot is taken of: a frame takes some 20 µs
