@@ -20,7 +20,7 @@ from .timeline import Timeline
 MADE = "x"  # what conditions call the results of the instruction that was just executed
 WORKS = with_role(Role.WORKS)
 _LINE = re.compile(r"(?P<file>[^:]+):(?P<line>\d+)$")
-_KINDS = ("function", "node", "primitive", "operator", "loop")
+_KINDS = ("function", "node", "primitive", "operator", "import", "loop")
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,8 @@ class Sites:
         return self._addresses((at, each) for at, each in self._all if each.operation.name in names)
 
     def parse(self, number: int, where: str | None, condition: Condition | None, iteration: int | None) -> Breakpoint:
-        """A breakpoint at the function, node, line, primitive, operator or loop that `where` names (`function NAME` and so on
-        where several have a name); everywhere for None. Raises ArgumentError."""
+        """A breakpoint at the function, node, line, primitive, operator, import or loop that `where` names (`function NAME` and
+        so on where several have a name); everywhere for None. Raises ArgumentError."""
         text = " ".join(
             part
             for part in (
@@ -144,6 +144,7 @@ class Sites:
             "primitive": [each.name for each in program.primitives],
             "node": sorted({name for node in self._nodes.values() for name in self._names(node)}),
             "operator": [node.operator for each in program.primitives for node in each.definition.nodes],
+            "import": [each.name for each in program.imports],
             "loop": [loop.node for loop in self._loops() if loop.node],
         }
         return [name for kind in kinds for name in names[kind]]
@@ -185,6 +186,11 @@ class Sites:
     def _primitive_sites(self, name: str, reads: bool) -> Iterator[tuple[int, Decoded]]:
         for number, each in self._all:
             if each.operation.has("prim") and self._program.primitives[each.word("prim")].name == name:
+                yield number, each
+
+    def _import_sites(self, name: str, reads: bool) -> Iterator[tuple[int, Decoded]]:
+        for number, each in self._all:
+            if each.operation.has("imported") and self._program.imports[each.word("imported")].name == name:
                 yield number, each
 
     def _operator_sites(self, name: str, reads: bool) -> Iterator[tuple[int, Decoded]]:
