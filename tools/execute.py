@@ -305,7 +305,7 @@ def run_command(options: argparse.Namespace) -> int:
 def _recording(machine: Any, options: argparse.Namespace) -> contextlib.AbstractContextManager[Any]:
     if options.record is None:
         return contextlib.nullcontext()
-    from ..debug.recording import Recorder
+    from ..debug.recorder import Recorder
 
     return Recorder(machine, options.record, file=options.executable)
 

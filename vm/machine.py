@@ -46,7 +46,7 @@ from .verify.verifier import verify
 
 if TYPE_CHECKING:
     from ..debug.debugger.session import Session
-    from ..debug.recording import Recorder
+    from ..debug.recorder import Recorder
     from .observe.profile import MetricCollector, Profile
     from .replaced_weights import Weights
 

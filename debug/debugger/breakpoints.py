@@ -150,7 +150,7 @@ class Sites:
         return [name for kind in kinds for name in names[kind]]
 
     def _lines(self, name: str) -> str:
-        """The lines of a file that there are, for one that there is not."""
+        """For an unknown line, the lines that the program has of its file."""
         asked = _LINE.match(name)
         if asked is None:
             return ""

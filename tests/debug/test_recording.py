@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import treadle
-from treadle.debug.recording import Recorded, Recorder, digest_of_value
+from treadle.debug.recorder import Recorder, digest_of_value
+from treadle.debug.recording import Recorded
 from treadle.formats import recording as files
 from treadle.formats.container import layout
 from treadle.formats.executable import Executable
