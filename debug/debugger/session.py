@@ -255,7 +255,7 @@ class Session(Suggesting, InProcess):
         sites = after.union(*(each.before for each in self.breakpoints.values()), goal.sites if goal else ())
         while until is None or line.time < until:
             if line.end is not None or line.pc not in sites:
-                halt: Halt | None = line.run(sites, until)
+                halt: Halt | None = line.advance(sites, until)
                 if halt is not None and halt.reason == "site":
                     halt, at_start = None, True
             else:
@@ -491,7 +491,7 @@ class Session(Suggesting, InProcess):
         names = line.program.functions[line.number].param_names
         given = {self._key(*self._pair(line.frame, at)): f"argument {name}" for at, name in enumerate(names)}
         while line.time < now:
-            if line.pc not in works and line.run(works, now).reason != "site":
+            if line.pc not in works and line.advance(works, now).reason != "site":
                 break
             number, offset = line.where(line.pc)
             instruction, frame, pc = line.instructions(number)[offset], line.frame, line.pc

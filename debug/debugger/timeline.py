@@ -188,7 +188,7 @@ class Timeline(InProcess):
 
     # ---- forward ----
 
-    def run(self, sites: Collection[int] = (), until: int | None = None) -> Halt:
+    def advance(self, sites: Collection[int] = (), until: int | None = None) -> Halt:
         """Goes on to the next of some instructions, but at least by one; to a time, if that is before; or to the end."""
         sites = frozenset(sites)
         if until is not None and self.time >= until:
@@ -212,12 +212,20 @@ class Timeline(InProcess):
         """Has the run that goes on end soon, as "interrupted". From any thread, and from handlers of signals."""
         self._is_interrupted = True
 
-    @entrance
     def _go(self, code: np.ndarray, until: int | None) -> Halt | None:
+        """As `_run`. Where Ctrl-C ends it, anywhere, the call stands at a state from before."""
+        time_ = self.time
+        try:
+            return self._run(self.live, code, until)
+        except BaseException:
+            self.restore(self.state_before(time_))
+            raise
+
+    @entrance
+    def _run(self, context: Context, code: np.ndarray, until: int | None) -> Halt | None:
         """Runs code until it traps, or some instruction after the time `until`, or long enough to look around."""
         if self.end is not None:
             return self.end
-        context = self.live
         words = context.words
         if self._budget.max_steps is not None and self.time >= self._budget.max_steps:
             return self._ended(Halt("budget", self._passed("steps", f"more than {self._budget.max_steps} steps")))
@@ -310,7 +318,7 @@ class Timeline(InProcess):
         at = self.state_before(to)
         if not (self.end is None and self._states[at].time <= self.time <= to):
             self.restore(at)
-        self.run(until=to)
+        self.advance(until=to)
 
     def state_before(self, to: int) -> int:
         """The number of the last state that is not after a time."""

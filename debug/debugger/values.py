@@ -103,7 +103,8 @@ def numbers(array: np.ndarray) -> Numbers:
     """Statistics of an array of numbers. Raises ArgumentError for texts."""
     if array.dtype == object:
         raise ArgumentError("texts have no statistics")
-    wide = array.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # signalling NaNs
+        wide = array.astype(np.float64)
     nan, infinite = np.isnan(wide), np.isinf(wide)
     finite = wide[~(nan | infinite)]
     first = None
@@ -134,7 +135,8 @@ def brief(array: np.ndarray) -> str:
         return f"{array.size} texts"
     if not is_float(array.dtype):
         return f"{array.min()} … {array.max()}"
-    wide = array.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        wide = array.astype(np.float64)
     finite = wide[np.isfinite(wide)]
     text = f"{finite.min():.6g} … {finite.max():.6g}" if finite.size else "nothing finite"
     nans, infinities = int(np.isnan(wide).sum()), int(np.isinf(wide).sum())

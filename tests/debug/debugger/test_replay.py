@@ -14,6 +14,7 @@ from treadle import Module, for_loop, function, import_, op, var
 from treadle.debug.debugger import timeline
 from treadle.debug.debugger.session import Session
 from treadle.formats.executable import Executable
+from treadle.formats.messages.errors import ExecutionError
 from treadle.formats.text.assembly import parse_assembly
 from treadle.vm.machine import VirtualMachine
 from treadle.vm.observe.hooks import Listener
@@ -171,3 +172,39 @@ def test_times_are_the_steps_of_budgets() -> None:
         assert session.frames()
         assert session.step(back=True).time < 10
         assert session.resume().reason == "budget"
+
+
+def test_control_c_leaves_a_session_that_goes_on(unsteady: treadle.Executable) -> None:
+    """As Python raises it: in the middle of anything."""
+    calls: list[int] = []
+
+    def given(x: Any) -> np.ndarray:
+        calls.append(1)
+        if len(calls) == 6:
+            raise KeyboardInterrupt
+        return x.numpy()
+
+    with VirtualMachine(unsteady, imports={"given": given}).debug("main", [np.ones(4, np.float32)]) as session:
+        with pytest.raises(KeyboardInterrupt):
+            session.resume()
+        held(session)
+        assert session.resume().reason == "returned"
+        assert len(calls) == 13
+
+
+def test_a_call_that_is_interrupted_stops_and_goes_on(unsteady: treadle.Executable) -> None:
+    machine = VirtualMachine(unsteady, imports={"given": lambda x: (session.interrupt(), x.numpy())[1]})
+    with machine.debug("main", [np.ones(4, np.float32)]) as session:
+        assert session.resume().reason == "interrupted"
+        held(session)
+        reasons = [session.resume().reason for _ in range(12)]
+        assert reasons == ["interrupted"] * 11 + ["returned"]
+
+
+def test_a_closed_session_says_so() -> None:
+    machine = VirtualMachine(Executable(parse_assembly((PROGRAMS / "loop.tasm").read_text())), kernels="cached")
+    session = machine.debug("main", [7])
+    session.close()
+    session.close()
+    with pytest.raises(ExecutionError, match="this debugger is closed"):
+        session.step()
