@@ -213,7 +213,7 @@ class Session(Suggesting, InProcess):
     def over(self, back: bool = False) -> Stop:
         """To the beginning of the next node or line of this function, or of one that has called it."""
         sites = frozenset[int]().union(*map(self._sites.boundaries, self._running()))
-        return self._move(_Goal(sites, self._timeline.frame if self._timeline.frame >= 0 else 1 << 62), back)
+        return self._move(_Goal(sites, max(0, self._timeline.frame)), back)
 
     def out(self, back: bool = False) -> Stop:
         """To where this function has returned; back to where it was called."""
@@ -377,8 +377,8 @@ class Session(Suggesting, InProcess):
         return Frame(level, line.program.functions[number].name, offset, text, self._sites.node(number, offset), rounds)
 
     def _running(self) -> set[int]:
-        """The numbers of the functions that run."""
-        return {self._number(pc) for _, pc in self._timeline.frames()}
+        """The numbers of the functions that run, or of the one that has returned."""
+        return {self._number(pc) for _, pc in self._timeline.frames()} or {self._timeline.number}
 
     def _number(self, pc: int) -> int:
         return self._timeline.where(pc)[0]
