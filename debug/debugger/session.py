@@ -301,12 +301,11 @@ class Session(Suggesting, InProcess):
         """The stop after the instruction at `pc`, if a condition holds for what it has made."""
         number, offset = self._timeline.where(pc)
         instruction = self._timeline.instructions(number)[offset]
-        made = self._frame(0, frame, pc)
         for point in self.breakpoints.values():
             if pc in point.after:
                 for register in _outputs(instruction):
                     if self._holds(point, frame, register):
-                        yield self._stopped("breakpoint", point, f"r{register}", made)
+                        yield self._stopped("breakpoint", point, f"r{register}", self._frame(0, frame, pc))
                         return
 
     def _holds(self, point: Breakpoint, frame: int, made: int | None) -> bool:

@@ -223,6 +223,17 @@ def test_a_program_has_places_at_which_debuggers_stop(machine: VirtualMachine) -
         treadle.debug.breakpoint()
 
 
+def test_an_instruction_is_a_place(machine: VirtualMachine) -> None:
+    with machine.debug("loops", [np.ones(2, np.float32)]) as session:
+        for _ in range(5):
+            frame = session.instruction().frame
+        session.goto(0)
+        session.break_at(f"loops+{frame.offset}")
+        assert session.resume().frame == frame
+        with pytest.raises(ArgumentError, match=r"there is nothing called 'loops\+100'"):
+            session.break_at("loops+100")
+
+
 def test_statistics_of_a_tensor(machine: VirtualMachine) -> None:
     with machine.debug("loops", [np.float32([np.nan, 3.0])]) as session:
         numbers = session.numbers("x")
