@@ -62,7 +62,6 @@ class DataType:
         made.type_code, made.bits, made.lanes = code, bits, lanes
         return made
 
-    @property
     def itemsize(self) -> int:
         """Bytes of an element, all its lanes."""
         return (self.bits + 7) // 8 * self.lanes

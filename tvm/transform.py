@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -226,10 +227,10 @@ def module_pass(
 
 
 def PrintIR(header: str = "", show_meta_data: bool = False) -> ModulePass:
-    """A pass that prints the module."""
+    """A pass that prints the module, among the errors."""
 
     def show(mod: IRModule, context: PassContext) -> IRModule:
-        print(header, mod.astext(show_meta_data), sep="\n")
+        print(f"PrintIR({header}):", mod.astext(show_meta_data), sep="\n", file=sys.stderr)
         return mod
 
     return ModulePass(PassInfo(0, "PrintIR"), show)

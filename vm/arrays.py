@@ -7,6 +7,7 @@ objects. All of this runs in a thread that holds the GIL. A result that needs a 
 from __future__ import annotations
 
 from ..native.intrinsics import call_function, call_python, copy, load, load32, store
+from ..native.words import inlined
 from .heap import (
     counted,
     described,
@@ -21,6 +22,9 @@ from .layout import (
     CAPSULE,
     CONTEXT,
     COPIED_BYTES,
+    COPIES,
+    HEAD,
+    ITEMS,
     KIND,
     MANNER,
     OBJECT,
@@ -44,17 +48,63 @@ def array_in(layout, value):
     return value
 
 
-def bind_array(context, array, parameter, slot):
-    """Puts a NumPy array into a register. 0 if it is not what the parameter needs, or there is no memory."""
-    layout = load(context, CONTEXT.PYTHON)
+@inlined
+def is_array_of(layout, array, expected):
+    """1 for a NumPy array of the element type with that descriptor, aligned and in C order."""
     if load(array + load(layout, PYTHON.TYPE), 0) != load(layout, PYTHON.ARRAY):
         return 0
-    descriptor, expected = load(array + load(layout, PYTHON.DESCRIPTOR), 0), load(parameter, PARAMETER.DESCRIPTOR)
+    descriptor = load(array + load(layout, PYTHON.DESCRIPTOR), 0)
     if descriptor != expected:  # pickles, and so other processes, bring descriptors of their own
         kind = load(layout, PYTHON.KIND)
         if load(descriptor + kind, 0) != load(expected + kind, 0):
             return 0
-    if load32(array + load(layout, PYTHON.FLAGS)) & READABLE != READABLE:
+    return 1 if load32(array + load(layout, PYTHON.FLAGS)) & READABLE == READABLE else 0
+
+
+def copy_arrays(plan, values):
+    """Copies the elements of a tuple's arrays or tensors into other arrays, as `plan` says: a tuple of an array with the words of
+    COPIES, and what they refer to. A method of Python's, which gives None; or `values`, and copies nothing, unless each of them
+    is of its target's shape and element type, in C order, and apart from it."""
+    words = load(load(plan, ITEMS) + HEAD, 0)
+    layout, count = load(words, COPIES.LAYOUT), load(words, COPIES.COUNT)
+    data, given, targets = load(layout, PYTHON.DATA), values + load(layout, PYTHON.ITEMS), words + WORD * COPIES.WORDS
+    answer = load(layout, PYTHON.NONE)
+    for k in range(count):
+        source = array_in(layout, load(given, k))
+        target, size = load(targets, 2 * k), load(targets, 2 * k + 1)
+        if is_like(layout, source, target) == 0:
+            answer = values
+            break
+        distance = load(source + data, 0) - load(target + data, 0)
+        if -size < distance and distance < size:
+            answer = values
+            break
+    if answer != values:
+        for k in range(count):
+            target, source = load(targets, 2 * k), array_in(layout, load(given, k))
+            copy(load(target + data, 0), load(source + data, 0), load(targets, 2 * k + 1))
+    call_function(load(layout, PYTHON.RETAIN), answer, 0)
+    return answer
+
+
+def is_like(layout, source, target):
+    """1 for an array of another's shape and element type, aligned and in C order."""
+    if source == 0 or is_array_of(layout, source, load(target + load(layout, PYTHON.DESCRIPTOR), 0)) == 0:
+        return 0
+    rank = load32(target + load(layout, PYTHON.RANK))
+    if load32(source + load(layout, PYTHON.RANK)) != rank:
+        return 0
+    shape, expected = load(source + load(layout, PYTHON.SHAPE), 0), load(target + load(layout, PYTHON.SHAPE), 0)
+    for axis in range(rank):
+        if load(shape, axis) != load(expected, axis):
+            return 0
+    return 1
+
+
+def bind_array(context, array, parameter, slot):
+    """Puts a NumPy array into a register. 0 if it is not what the parameter needs, or there is no memory."""
+    layout = load(context, CONTEXT.PYTHON)
+    if is_array_of(layout, array, load(parameter, PARAMETER.DESCRIPTOR)) == 0:
         return 0
     model = described(load(parameter, PARAMETER.TYPE))
     rank = load(model, OBJECT.COUNT)

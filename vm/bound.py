@@ -19,6 +19,9 @@ from ..formats.types import TensorType, TupleType, Type
 from .calls import Calls
 from .in_process import InProcess
 from .memory import pinned
+from .python_layout import method, python_layout
+
+_COPIED_BYTES = 1 << 20  # of so many other threads wait for some 50 µs
 
 
 class _BoundCall(InProcess, functools.partial):
@@ -69,6 +72,21 @@ def bind(
     kept = (words, places, everything, [pinned(array) for array in everything])
     at = places.ctypes.data if results else 0
     return _BoundCall(calls.bound_callable(number), words.ctypes.data, at, kept)
+
+
+def bind_copies(targets: Sequence[np.ndarray]) -> Callable[[tuple], Any] | None:
+    """`copies(values)`: copies the elements of a tuple's arrays or tensors, one for each of `targets`, and gives None; or gives
+    the tuple, and copies nothing, unless each is of its target's shape and element type, in C order, and apart from it.
+
+    The copies keep the targets alive; other threads wait meanwhile. None where there is too much to copy for that, or the engine
+    cannot read this Python's arrays.
+    """
+    layout, size = python_layout(), sum(array.nbytes for array in targets)
+    if not layout.works or size > _COPIED_BYTES or any(array.dtype.hasobject for array in targets):
+        return None
+    pairs = [word for array in targets for word in (id(array), array.nbytes)]
+    words = np.array([layout.address, len(targets), *pairs], np.int64)
+    return method("copy_arrays", (words, *targets))
 
 
 def results_of(function: Function, count: int) -> Sequence[Type]:

@@ -25,6 +25,7 @@ ENTRIES: dict[str, Entry] = {
     "call_bound": Entry("engine", 4, releases_gil=True),
     "give_places": Entry("engine", 2),
     "take_arrays": Entry("arrays", 1, result=ctypes.py_object),
+    "copy_arrays": Entry("arrays", 2, result=ctypes.py_object),
     "unpin_arrays": Entry("arrays", 1),
     "drop_owned": Entry("arrays", 1),
     "start": Entry("engine", 2),

@@ -36,6 +36,7 @@ NAMES = {
 
 # Functions of the interpreter that ctypes finds by name
 PYTHON_FUNCTIONS = (
+    "PyCFunction_NewEx",
     "PyCapsule_GetPointer",
     "PyCapsule_IsValid",
     "PyCapsule_New",

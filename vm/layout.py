@@ -257,6 +257,15 @@ PYTHON = _names("PYTHON", """
     SET_BASE    PyArray_SetBaseObject
 """)  # fmt: skip
 
+# What `copy_arrays` copies into; behind it, of each target, the address of the array and the bytes of its elements.
+COPIES = _names("COPIES", """
+    LAYOUT      the address of the words of PYTHON
+    COUNT       how many targets there are
+""")  # fmt: skip
+
+# What is read before the words of PYTHON are at hand: where a tuple's items begin (in words), and an array's elements (in bytes).
+ITEMS, HEAD = tuple.__basicsize__ // WORD, object.__basicsize__
+
 # Of NumPy's flags: C-contiguous and aligned; writeable; owns its elements.
 READABLE, WRITEABLE, OWNER = 0x101, 0x400, 0x4
 

@@ -65,7 +65,7 @@ def test_what_is_printed_is_read(kind: str, bits: int, lanes: int) -> None:
 
 def test_codes() -> None:
     assert DataType("handle").type_code == DataTypeCode.HANDLE
-    assert DataType("float32x4").itemsize == 16
+    assert DataType("float32x4").itemsize() == 16
     assert DataType("float32x4").with_lanes(1) == DataType("float32")
 
 

@@ -28,10 +28,14 @@ def test_reference():
 
 def test_fails():
     assert 1 == 2
+
+def test_otherwise():
+    assert 2 == 3
 """
 
 
-def test_each_test_gets_a_line(tmp_path, capsys):
+def test_each_test_gets_a_line(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(tvm_tests.DIFFERS, "test_some.py::test_otherwise", "wants what is otherwise")
     (tmp_path / "test_some.py").write_text(FILE)
     assert tvm_tests.main([str(tmp_path), "test_some.py"]) == 1
     lines = [line.split(maxsplit=2) for line in capsys.readouterr().out.splitlines()]
@@ -42,7 +46,8 @@ def test_each_test_gets_a_line(tmp_path, capsys):
     assert found["gpu"] == ("cannot", "needs a GPU")
     assert found["reference"][0] == "cannot"
     assert found["fails"] == ("fails", "assert 1 == 2")
-    assert lines[-1] == ["1", "of", "2 pass; 3 cannot"]
+    assert found["otherwise"] == ("differs", "wants what is otherwise: assert 2 == 3")
+    assert lines[-1] == ["1", "of", "3 pass; 1 differ, 3 cannot"]
 
 
 def test_a_file_that_is_not_there_fails(tmp_path, capsys):

@@ -140,3 +140,16 @@ def test_small_names() -> None:
     assert isinstance(relay.build(module(), "llvm")["default"], tvm.runtime.PackedFunc)
     with tvm.transform.PassContext(opt_level=7):
         assert relay.create_executor("vm", module()).evaluate()(DATA).numpy().tolist() == [0, 2, 4]
+
+
+def test_types_and_constants_are_what_importers_expect() -> None:
+    assert relay.op.const is relay.const
+    assert relay.TensorType((2,)).span is None
+    with pytest.raises(tvm.TVMError, match="expected a dimension"):
+        tvm.ir.TensorType("xx", "float32")
+
+
+def test_a_profile_of_relax_calls_tuples_by_their_builtin() -> None:
+    text = "@I.ir_module\nclass M:\n    @R.function\n    def main(x: R.Tensor((3,), 'float32')):\n        return (x, (x,))\n"
+    machine = relax.VirtualMachine(relax.build(tvm.script.from_source(text), "llvm"), tvm.cpu())
+    assert {call["Name"] for call in machine.profile("main", tvm.nd.array(DATA)).calls} == {"vm.builtin.make_tuple"}

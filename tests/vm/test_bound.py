@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import gc
+import pickle
+import sys
 import threading
 import weakref
 
 import numpy as np
 import pytest
+import treadle
 from treadle.formats.executable import Executable
 from treadle.formats.messages.errors import ArgumentError, BudgetExceededError, ExecutionError
 from treadle.formats.text.assembly import parse_assembly
+from treadle.vm import bound
 from treadle.vm.bound import bind
 from treadle.vm.machine import VirtualMachine
 from treadle.vm.observe.hooks import Listener
@@ -227,3 +231,79 @@ def test_threads_may_call_at_once(vm):
     for thread in threads:
         thread.join()
     assert [out.tolist() for _, out in calls] == [[2 * n, 2 * n] for n in range(4)]
+
+
+def test_copies_take_arrays_and_tensors_of_the_targets_types() -> None:
+    targets = [
+        np.zeros((2, 3), np.float32),
+        np.zeros(4, np.int64),
+        np.zeros((), np.bool_),
+        np.zeros((0, 2), np.float64),
+    ]
+    given = [
+        np.arange(6, dtype=np.float32).reshape(2, 3),
+        treadle.Tensor(np.arange(4)),
+        np.array(True),
+        np.zeros((0, 2)),
+    ]
+    copies = bound.bind_copies(targets)
+    assert copies is not None
+    assert copies(tuple(given)) is None
+    for target, each in zip(targets, given, strict=True):
+        np.testing.assert_array_equal(target, np.asarray(each))
+    unpickled = pickle.loads(pickle.dumps(given[0] + 1))  # its descriptor may be another object
+    assert copies((unpickled, *given[1:])) is None
+    np.testing.assert_array_equal(targets[0], unpickled)
+
+
+MATRIX = np.zeros((2, 2), np.float32)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        np.ones((2, 3), np.float32),
+        np.ones(4, np.float32),
+        np.ones((2, 2)),
+        np.ones((2, 2), np.int32),
+        np.ones((2, 2), ">f4"),
+        np.ones((4, 4), np.float32)[::2, ::2],
+        np.ones((2, 2), np.float32).view(type("Kind", (np.ndarray,), {})),
+        np.frombuffer(bytearray(17), np.float32, 4, 1).reshape(2, 2),
+        [[1.0, 2.0], [3.0, 4.0]],
+        None,
+        3,
+        MATRIX,
+    ],
+)
+def test_copies_copy_nothing_where_one_of_them_needs_a_closer_look(other: object) -> None:
+    first = np.zeros(2, np.int32)
+    copies = bound.bind_copies([first, MATRIX])
+    assert copies is not None
+    values = (np.ones(2, np.int32), other)
+    assert copies(values) is values
+    assert not first.any()
+    assert not MATRIX.any()
+
+
+def test_copies_keep_their_targets_and_nothing_that_was_given() -> None:
+    target, value = np.zeros(3), np.ones(3)
+    copies = bound.bind_copies([target])
+    assert copies is not None
+    values, odd = (value,), (np.ones(4),)
+    counts = [sys.getrefcount(each) for each in (value, values, odd, None)]
+    for _ in range(1000):
+        copies(values)
+        copies(odd)
+    assert [sys.getrefcount(each) for each in (value, values, odd)] == counts[:3]
+    assert abs(sys.getrefcount(None) - counts[3]) < 500
+    gone = weakref.ref(target)
+    del target
+    assert gone() is not None
+    del copies
+    assert gone() is None
+
+
+def test_copies_of_much_or_of_objects_are_made_by_numpy() -> None:
+    assert bound.bind_copies([np.zeros(1 << 20)]) is None
+    assert bound.bind_copies([np.zeros(1, object)]) is None

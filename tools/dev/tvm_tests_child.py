@@ -10,6 +10,7 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import json
+import os
 import sys
 import types
 from collections.abc import Sequence
@@ -139,12 +140,16 @@ def _older_numpy() -> None:
 
 
 def _older_onnx() -> None:
-    """`onnx.mapping`, which ONNX 1.20 has no more: tables of element types."""
+    """`onnx.mapping`, which ONNX 1.20 has no more: tables of element types. And the folder of ONNX's own tests of single
+    operators, which newer releases leave out: TVM's file lists it at its head."""
     try:
         import onnx
         from onnx import helper
     except ImportError:
         return
+    listdir, nodes = os.listdir, Path(onnx.__file__).parent / "backend" / "test" / "data" / "node"
+    if not nodes.exists():
+        vars(os)["listdir"] = lambda path=".": [] if path == str(nodes) else listdir(path)
     if hasattr(onnx, "mapping"):
         return
     module = types.ModuleType("onnx.mapping")

@@ -67,7 +67,15 @@ def forwarding(kind: type, *names: str) -> Callable[[type], type]:
 
 @forwarding(
     GraphExecutor,
-    *("set_input", "set_input_zero_copy", "set_output_zero_copy", "get_num_outputs", "get_num_inputs", "get_input"),
+    *(
+        "run",
+        "set_input",
+        "set_input_zero_copy",
+        "set_output_zero_copy",
+        "get_num_outputs",
+        "get_num_inputs",
+        "get_input",
+    ),
     *("get_input_index", "get_output", "debug_get_output", "load_params", "benchmark"),
     *("_set_input", "_get_input", "_get_input_index", "_get_input_info", "_get_num_inputs", "_get_num_outputs"),
     *("_get_output", "_load_params", "_share_params"),
@@ -79,11 +87,6 @@ class GraphModule:
 
     def __init__(self, module: Any) -> None:
         self.module = module
-        self._run = module["run"]
-
-    def run(self, **input_dict: Any) -> None:
-        """Computes the outputs."""
-        self._run(**input_dict)
 
     def get_input_info(self) -> tuple[Map, Map]:
         """Shapes and element types of the inputs that are not weights, by their names."""

@@ -14,7 +14,7 @@ handed over to be used in place; those are kept alive as long as they are in use
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Union
 
 import numpy as np
@@ -27,6 +27,7 @@ from ...formats.messages.names import near
 from ...formats.param_dict import load_param_dict
 from ...formats.program import Program
 from ...formats.types import TensorType
+from ...vm.bound import bind_copies
 from ...vm.device import Device, cpu
 from ...vm.in_process import InProcess
 from ...vm.machine import VirtualMachine
@@ -39,6 +40,8 @@ from ..runtime.arguments import integers_as
 from .graph_weights import GraphWeights
 from .names import own_names
 from .program import GraphProgram, Step, make_program
+
+_PLANS = 64  # of inputs that are set at once; a program that sets others each time does without
 
 Function = Callable[..., Any]
 Find = Callable[[str], Union[Function, None]]  # a function of the user's by its name, None for an unknown one
@@ -108,9 +111,7 @@ class GraphExecutor(InProcess, Module):
         self._foreign: set[int] = set()  # entries whose memory is not the executor's to write to
         self._given: dict[int, int] = {}  # entry → the output for whose sake it lies in memory of the user's
         self._copied: dict[int, np.ndarray] = {}  # outputs that are copied after each run
-        self._keys: dict[Any, int] = {**self._inputs}  # entries by name and by index
-        self._keys.update(enumerate(self._inputs.values()))
-        self._places: dict[int | None, np.ndarray] = {}  # by entry: parameters that were set, in the executor's memory
+        self._copies: dict[tuple, Callable[[tuple], Any] | None] = {}  # by names or indices: what sets them at once
         self._seen: dict[Any, np.ndarray] = {}  # by name or index: outputs that were asked for
         self._bound: Callable[[], Any] | None = None  # runs all steps; None: to be made anew
         self._steps: tuple[Callable[[], Any], ...] = ()
@@ -234,27 +235,29 @@ class GraphExecutor(InProcess, Module):
         fit; a tensor must have the parameter's element type. Nothing is set unless all fits. Raises ArgumentError for an unknown
         `key`, ShapeError, DTypeError.
         """
-        given: dict[Any, Any] = params if key is None else {key: value, **params}
-        pairs = []  # arrays and tensors of the parameters' types need no other look
-        for name, each in given.items():
-            target, source = self._places.get(self._keys.get(name)), each._array if isinstance(each, Tensor) else each
-            if target is None or type(source) is not np.ndarray:
-                break
-            if source.dtype != target.dtype or source.shape != target.shape:
-                break
-            pairs.append((target, source))
-        else:
-            for target, source in pairs:
-                target[...] = source
-            return
+        names, values = (
+            (tuple(params), tuple(params.values())) if key is None else ((key, *params), (value, *params.values()))
+        )
+        copies = self._copies.get(names)
+        if copies is None or copies(values) is not None:  # they need a closer look
+            self._set_each(key, value, params)
+
+    def _set_each(self, key: int | str | None, value: Any, params: dict[str, Any]) -> None:
         known = self._known(params)
-        given = known if key is None else {key: value, **known}
+        given: dict[Any, Any] = known if key is None else {key: value, **known}
         weights = {name: each for name, each in given.items() if self._is_weight(name)}
         entries = {name: self._input("set_input", name) for name in given if name not in weights}
         fitting = {entry: self._fitting(f"set_input({name!r})", given[name], entry) for name, entry in entries.items()}
         self._take_weights(weights)
         for entry, source in fitting.items():
             self._copy_in(entry, source)
+        names = tuple(given)
+        if not weights and names not in self._copies and len(self._copies) < _PLANS:
+            self._copies[names] = self._copies_into(list(entries.values()))
+
+    def _copies_into(self, entries: Sequence[int]) -> Callable[[tuple], Any] | None:
+        """What copies elements to where parameters lie until steps are bound anew; None where they do not stay there."""
+        return bind_copies([self._array(entry) for entry in entries])
 
     def _known(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Those of the parameters that the graph has. Warns of the others."""
@@ -281,8 +284,7 @@ class GraphExecutor(InProcess, Module):
             self._foreign.discard(entry)
             self._arrays[entry] = self._new(entry)
             self._unbind()
-        target = self._places[entry] = self._array(entry)
-        np.copyto(target, source, casting="same_kind")
+        np.copyto(self._array(entry), source, casting="same_kind")
 
     def set_input_zero_copy(self, key: int | str | None = None, value: Any = None, **params: Any) -> None:
         """Has parameters lie where the user's arrays or tensors lie, which are kept alive. They must have the parameter's shape
@@ -401,7 +403,8 @@ class GraphExecutor(InProcess, Module):
 
     def run(self, **inputs: Any) -> None:
         """Computes the outputs from the parameters, some of which may be set before."""
-        if inputs:
+        copies = self._copies.get(tuple(inputs)) if inputs else None
+        if inputs and (copies is None or copies(tuple(inputs.values())) is not None):
             self.set_input(**inputs)
         (self._bound or self._bind())()
 
@@ -457,7 +460,7 @@ class GraphExecutor(InProcess, Module):
     def _unbind(self) -> None:
         """Tensors lie elsewhere now: steps are bound anew before they run."""
         self._bound = None
-        self._places.clear()
+        self._copies.clear()
         self._seen.clear()
 
     def _calls(self) -> tuple[Callable[[], Any], ...]:

@@ -118,6 +118,9 @@ class RemoteGraphExecutor(GraphExecutor):
         array = np.array(source, type_.dtype.numpy)
         self._values[entry] = array if array.nbytes <= _SENT_EACH_TIME else put(self._connection, array)
 
+    def _copies_into(self, entries: Sequence[int]) -> None:
+        """Tensors are values there, and not places."""
+
     def _exact(self, place: str, value: Any, entry: int) -> Any:
         return _exact(place, value, self.graph.types[entry])
 

@@ -201,10 +201,11 @@ class Constant(Expr):
 
 
 def const(value: Any, dtype: str | None = None) -> Constant:
-    """A tensor known now; numbers are float32 and int32, as TVM has them, unless `dtype` says otherwise."""
+    """A tensor known now; of numbers, lists and NumPy's arrays, float64 becomes float32 and int64 int32 unless `dtype` says
+    otherwise."""
     given = value.array if isinstance(value, Tensor) else np.asarray(value)
-    if dtype is None and not isinstance(value, (np.ndarray, np.generic, Tensor)):
-        dtype = {"f": "float32", "i": "int32"}.get(given.dtype.kind)
+    if dtype is None and not isinstance(value, Tensor):
+        dtype = {"float64": "float32", "int64": "int32"}.get(given.dtype.name)
     return Constant(given if dtype is None else given.astype(DType.of(dtype).numpy))
 
 
@@ -450,18 +451,23 @@ class Function(Expr):
         more = key if isinstance(key, Mapping) else {key: value}
         return Function(self.params, self.body, self.ret_struct_info, self.is_pure, {**self.attrs, **more})
 
+    with_attrs = with_attr
+
     def without_attr(self, key: str) -> Function:
         attrs = {name: value for name, value in self.attrs.items() if name != key}
         return Function(self.params, self.body, self.ret_struct_info, self.is_pure, attrs)
 
     def bind_params(self, binding: Mapping[Any, Any]) -> Function:
-        """The function with parameters, or parameters of these names, replaced by values."""
-        named = {param.name_hint: param for param in self.params}
-        values: dict[Any, Any] = {
-            named.get(key, key) if isinstance(key, str) else key: as_expr(value) for key, value in binding.items()
-        }
-        params = [param for param in self.params if param not in values]
-        return Function(params, substituted(self.body, values), None, self.is_pure, self.attrs)
+        """The function with parameters, or parameters of these names, replaced by values. Raises CompileError."""
+        from .passes import with_params
+
+        return with_params(self, binding)
+
+    def bind_symbolic_vars(self, binding_map: Mapping[Any, Any]) -> Function:
+        """The function with sizes, or sizes of these names, replaced by others. Raises CompileError."""
+        from .passes import with_symbols
+
+        return with_symbols(self, binding_map)
 
 
 def get_shape_of(expr: Any) -> Any:

@@ -28,7 +28,7 @@ from .expr import (
     walk,
 )
 from .module import IRModule
-from .struct_info import ShapeExpr, TensorStructInfo, bind_sizes, map_sizes
+from .struct_info import ShapeExpr, TensorStructInfo, bind_sizes, defined_names, is_base_of, map_sizes
 
 _EFFECTS = {"relax.print", "relax.assert_op", "relax.call_inplace_packed", "relax.call_builtin_with_ctx"}
 
@@ -102,6 +102,49 @@ class Rewriter:
 
     def keeps(self, binding: Any, value: Any) -> bool:
         return True
+
+
+def is_leaf(value: Any) -> bool:
+    """Whether an expression is a variable, a constant or a tuple of such: what calls in normal form are made of."""
+    if isinstance(value, expr.Tuple):
+        return all(map(is_leaf, value))
+    return not isinstance(value, (Call, expr.If, expr.TupleGetItem, Function, SeqExpr))
+
+
+class Normalize(Rewriter):
+    """What is computed within an expression is bound before it."""
+
+    def body(self, body: SeqExpr) -> SeqExpr:
+        blocks = [self.block(block) for block in body.blocks]
+        last: list[Any] = []
+        result = self.leaf(substituted(body.body, self.values), Var, last)
+        return SeqExpr([*blocks, expr.BindingBlock(last)] if last else blocks, result)
+
+    def block(self, block: Any) -> Any:
+        made: list[Any] = []
+        for binding in block.bindings:
+            kind = DataflowVar if isinstance(block, DataflowBlock) else Var
+            value = self.flat(self.inner(substituted(binding.value, self.values)), kind, made)
+            rest = (binding.struct_info,) if isinstance(binding, expr.MatchCast) else ()
+            made.append(type(binding)(binding.var, value, *rest))
+        return type(block)(made)
+
+    def flat(self, value: Any, kind: type[Var], before: list[Any]) -> Any:
+        """The expression made of leaves; what they stand for is bound before."""
+        if isinstance(value, (Call, expr.Tuple, expr.TupleGetItem)):
+            return replaced(value, lambda each: None if each is value else self.leaf(each, kind, before))
+        if isinstance(value, expr.If):
+            return expr.If(self.leaf(value.cond, kind, before), value.true_branch, value.false_branch)
+        return value
+
+    def leaf(self, value: Any, kind: type[Var], before: list[Any]) -> Any:
+        if is_leaf(value):
+            return value
+        value = self.flat(value, kind, before)
+        if isinstance(value, expr.Tuple):
+            return value
+        before.append(VarBinding(kind("gv", value.struct_info), value))
+        return before[-1].var
 
 
 class CanonicalizeBindings(Rewriter):
@@ -274,28 +317,51 @@ def to_non_dataflow(function: Function) -> Function:
     return plain.function(function)
 
 
-def with_params(function: Function, arrays: Mapping[str, np.ndarray]) -> Function:
-    """The function with parameters of these names replaced by constants, which say what their sizes are. Raises CompileError."""
-    params = {param.name_hint: param for param in function.params}
-    values: dict[Var, Constant] = {}
-    for name, array in arrays.items():
-        if name not in params:
-            raise CompileError(f"there is no parameter {name!r}; the function has {', '.join(params)}")
-        info, made = params[name].struct_info, Constant(array)
-        fits = isinstance(info, TensorStructInfo) and info.dtype in ("", made.struct_info.dtype)
-        if not fits or info.ndim not in (-1, array.ndim):
-            raise CompileError(f"{name}: expected {info}, got {made.struct_info}")
-        values[params[name]] = made
-    known = [(param.struct_info, made.struct_info) for param, made in values.items()]
-    sizes = dict(bind_sizes([each for each, _ in known], [each for _, each in known]))
-    bound = Function(
-        [param for param in function.params if param not in values],
-        substituted(function.body, values),
-        function.ret_struct_info,
-        function.is_pure,
-        function.attrs,
-    )
-    return with_sizes(bound, sizes) if sizes else bound
+def with_params(function: Function, binding: Mapping[Any, Any]) -> Function:
+    """The function with parameters, or parameters of these names, replaced by values, which say what their sizes are. What is
+    known of the variables is found anew. Raises CompileError."""
+    named = {param.name_hint: param for param in function.params}
+    values: dict[Var, Any] = {}
+    for key, value in binding.items():
+        param = named.get(key) if isinstance(key, str) else key
+        if param not in function.params:
+            raise CompileError(f"there is no parameter {key!r}; the function has {', '.join(named)}")
+        info, made = param.struct_info, expr.as_expr(value)
+        if isinstance(made, Constant):
+            fits = isinstance(info, TensorStructInfo) and info.dtype in ("", made.struct_info.dtype)
+            if not fits or info.ndim not in (-1, made.struct_info.ndim):
+                raise CompileError(f"{param.name_hint}: expected {info}, got {made.struct_info}")
+        values[param] = made
+    sizes = dict(bind_sizes([param.struct_info for param in values], [each.struct_info for each in values.values()]))
+    params = [param for param in function.params if param not in values]
+    body = substituted(function.body, values)
+    bound = Function(params, body, function.ret_struct_info, function.is_pure, function.attrs)
+    bound = with_sizes(bound, sizes) if sizes else bound
+    return Function(bound.params, _Renewed().body(bound.body), None, bound.is_pure, bound.attrs)
+
+
+class _Renewed(Rewriter):
+    """Variables of which as much is known as of their values."""
+
+    def binding(self, binding: Any) -> Any:
+        made = super().binding(binding)
+        info = made.value.struct_info if isinstance(made, VarBinding) else None
+        if info is None or info == made.var.struct_info or not is_base_of(made.var.struct_info, info):
+            return made
+        self.values[made.var] = type(made.var)(made.var.name_hint, info)
+        return VarBinding(self.values[made.var], made.value)
+
+
+def with_symbols(function: Function, binding: Mapping[Any, Any]) -> Function:
+    """The function with sizes, or sizes of these names, replaced by others. Raises CompileError for one that the function does
+    not have, or that is named twice."""
+    known = sorted(defined_names([param.struct_info for param in function.params]))
+    sizes = {str(key): value for key, value in binding.items()}
+    if len(sizes) != len(binding):
+        raise CompileError(f"bind_symbolic_vars: {', '.join(map(str, binding))} name one size twice")
+    if unknown := [name for name in sizes if name not in known]:
+        raise CompileError(f"bind_symbolic_vars: there is no size {unknown[0]!r}; the function has {', '.join(known)}")
+    return with_sizes(function, sizes)
 
 
 def with_sizes(function: Function, sizes: dict[str, Any]) -> Function:

@@ -27,6 +27,17 @@ from ..runtime.container import given
 from ..runtime.ndarray import NDArray
 from .packed import called, reached, registered_name
 
+# instructions by the names of the functions that do the same in Relax's machine, which reports call them by
+_BUILTINS = {
+    "alloc_closure": "vm.builtin.make_closure",
+    "alloc_data": "vm.builtin.make_tuple",
+    "alloc_storage": "vm.builtin.alloc_storage",
+    **dict.fromkeys(("alloc_tensor", "alloc_dynamic", "storage_tensor"), "vm.builtin.alloc_tensor"),
+    "device_copy": "vm.builtin.to_device",
+    "make_shape": "vm.builtin.shape_to_tensor",
+    "reshape": "vm.builtin.reshape",
+}
+
 
 class Compiled:
     """A program of Treadle's compiler."""
@@ -85,7 +96,8 @@ class Compiled:
         """What calls of this thread cost; with the inputs that are set where there are no `args`."""
         values = self._inputs[name] if args is None else args
         profiled = self._machine.profile(name, *_converted(name, self.params[name], self._types[name], values))
-        return Report(profiled.calls, profiled.device_metrics, {**profiled.configuration, "Executor": "VM"})
+        named = profiled.renamed(_BUILTINS)
+        return Report(named.calls, named.device_metrics, {**named.configuration, "Executor": "VM"})
 
 
 def _converted(function: str, names: Sequence[str], types: Sequence[Type], args: Sequence[Any]) -> list[Any]:

@@ -22,7 +22,7 @@ __all__ = ["BindParams", "BindSymbolicVars", "DeadCodeElimination", "get_pipelin
 
 _KEPT = """
     AllocateWorkspace AnnotateTIROpPattern CallTIRRewrite ComputePrimValue DecomposeOpsForInference FuseOps FuseTIR
-    KillAfterLastUse LegalizeOps LowerAllocTensor LowerRuntimeBuiltin Normalize RewriteCUDAGraph RewriteDataflowReshape
+    KillAfterLastUse LegalizeOps LowerAllocTensor LowerRuntimeBuiltin RewriteCUDAGraph RewriteDataflowReshape
     StaticPlanBlockMemory VMShapeLower
 """
 KEPT = _KEPT.split()
@@ -103,6 +103,7 @@ _ACTING: dict[str, Callable[[Function], Function]] = {
     "CanonicalizeBindings": lambda function: passes.CanonicalizeBindings().function(function),
     "EliminateCommonSubexpr": lambda function: passes.EliminateCommonSubexpr().function(function),
     "FoldConstant": lambda function: passes.FoldConstant().function(function),
+    "Normalize": lambda function: passes.Normalize().function(function),
     "RemovePurityChecking": _unchecked,
     "ToNonDataflow": passes.to_non_dataflow,
 }

@@ -13,6 +13,7 @@ from ...compiler import ir
 from ...compiler.driver import compile
 from ...compiler.passes import optional_passes
 from ...formats.executable import Executable
+from ...formats.messages.calling import warn_user
 from ...formats.messages.errors import ArgumentError, CompileError
 from ...formats.types import TensorType
 from ...vm.device import cpu
@@ -195,7 +196,8 @@ class BuildModule:
 
 
 def bound_arguments(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """One value for each parameter. Raises ArgumentError, a TypeError, as TVM words it."""
+    """One value for each parameter, by its name also where several have it. Warns of other names: all weights of a model's
+    importer may be given. Raises ArgumentError, a TypeError, as TVM words it."""
     values = list(args)
     for place, name in enumerate(names):
         if name in kwargs:
@@ -206,7 +208,7 @@ def bound_arguments(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[s
                 )
             values.append(kwargs[name])
     if unknown := [name for name in kwargs if name not in names]:
-        raise ArgumentError(f"unknown arguments {', '.join(unknown)}; the function's are {', '.join(names)}")
+        warn_user(f"unknown arguments {', '.join(unknown)}: left out; the function's are {', '.join(names)}")
     if len(values) != len(names):
         raise ArgumentError(f"insufficient arguments, expected {len(names)}, provided {len(values)}")
     return tuple(values)

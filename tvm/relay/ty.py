@@ -13,7 +13,7 @@ from typing import Union
 from ...formats import types
 from ...formats.dims import SymbolicDim
 from ...formats.dtypes import DType
-from ...formats.messages.errors import DTypeError
+from ...formats.messages.errors import CheckError, DTypeError
 from ..modules.containers import Object
 from ..tir import Any, IntImm
 
@@ -32,6 +32,8 @@ class TypeKind:
 class Type(Object):
     """Any type of Relay."""
 
+    span = None
+
     def __str__(self) -> str:
         return text_of(self)
 
@@ -39,7 +41,10 @@ class Type(Object):
 def _dim(dim: object) -> Dim:
     if isinstance(dim, (SymbolicDim, Any)):
         return dim
-    return IntImm("int32", int(dim))  # type: ignore[call-overload]
+    try:
+        return IntImm("int32", int(dim))  # type: ignore[call-overload]
+    except (TypeError, ValueError):
+        raise CheckError(f"expected a dimension, an integer, a size or Any(), got {dim!r}") from None
 
 
 @dataclass(frozen=True)

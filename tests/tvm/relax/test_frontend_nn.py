@@ -65,3 +65,14 @@ def test_lists_may_be_given_by_name() -> None:
     assert nn.op.reshape(x, shape=[3, 2]).shape == [3, 2]
     assert nn.op.concat(x=[x, x], dim=1).shape == [2, 6]
     assert [each.shape for each in nn.op.chunk(x, chunks=2, dim=0)] == [[1, 3], [1, 3]]
+
+
+def test_tensors_have_the_methods_of_operators() -> None:
+    class Model(nn.Module):
+        def forward(self, x: nn.Tensor) -> Any:
+            return (2 * x).maximum(nn.Tensor.from_scalar(3, "float32")).repeat(2, axis=0)
+
+    module, _ = Model().export_tvm(spec={"forward": {"x": nn.spec.Tensor([2], "float32")}})
+    run = relax.VirtualMachine(relax.build(module, "llvm"), tvm.cpu())["forward"]
+    np.testing.assert_array_equal(run(tvm.nd.array(np.array([1, 2], np.float32))).numpy(), [3, 3, 4, 4])
+    assert repr(nn.Tensor.from_const(np.zeros((1, 10)))) == 'Tensor([1, 10], "float32")'

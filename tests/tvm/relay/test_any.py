@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import treadle.tvm as tvm
+from treadle.errors import ShapeError
 from treadle.tvm import relay
 from treadle.tvm.relay.loops import while_loop
 from treadle.tvm.runtime.container import ADT
@@ -158,6 +159,43 @@ def test_products_of_unknown_size() -> None:
     expected = np.einsum("nchw,oc->nohw", e, f[:, :, 0, 0])
     convolved = relay.nn.conv2d(image, kernel, kernel_size=(1, 1))
     np.testing.assert_allclose(ran(relay.Function([image, kernel], convolved), e, f), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [5, 1])
+def test_a_batch_of_which_nothing_is_known_broadcasts(rows: int) -> None:
+    x, y = relay.var("x", shape=(5, 2, 3)), relay.var("y", shape=(ANY, ANY, ANY))
+    a, b = data(5, 2, 3), data(rows, 3, 4)
+    product = relay.Function([x, y], relay.nn.batch_matmul(x, y, transpose_b=False))
+    np.testing.assert_allclose(ran(product, a, b), a @ b, rtol=1e-5)
+
+
+def test_joined_tensors_agree_when_the_program_runs() -> None:
+    x, y, like = (relay.var(name, shape=(ANY, ANY)) for name in ("x", "y", "like"))
+    joined = relay.Function([x, y, like], relay.concatenate([relay.reshape_like(x, like), y], axis=0))
+    np.testing.assert_array_equal(ran(joined, data(1, 6) * 0, data(1, 2) * 0, data(3, 2)), np.zeros((4, 2)))
+    with pytest.raises(ShapeError):
+        ran(joined, data(1, 6), data(1, 3), data(3, 2))
+
+
+def test_any_number_of_boxes_is_cropped() -> None:
+    image, boxes, of = (
+        relay.var("image", shape=(1, 2, 8, 8)),
+        relay.var("boxes", shape=(ANY, 4)),
+        relay.var("of", shape=(ANY,), dtype="int32"),
+    )
+    cropped = relay.Function([image, boxes, of], relay.image.crop_and_resize(image, boxes, of, (8, 8), "NCHW"))
+    pixels = data(1, 2, 8, 8)
+    found = ran(cropped, pixels, np.array([[0, 0, 1, 1]] * 3, np.float32), np.zeros(3, np.int32))
+    np.testing.assert_allclose(found, np.repeat(pixels, 3, axis=0), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("codes", "shape"), [((-3, 4), (6, 4)), ((0, -3), (2, 12)), ((0, -1), (2, 12)), ((4, 0, 2), (4, 3, 2))]
+)
+def test_a_computed_shape_may_merge_dimensions(codes: tuple, shape: tuple) -> None:
+    x, wanted = relay.var("x", shape=(2, 3, 4)), relay.var("wanted", shape=(len(codes),), dtype="int64")
+    found = ran(relay.Function([x, wanted], relay.reshape(x, wanted)), data(2, 3, 4), np.array(codes))
+    assert found.shape == shape
 
 
 def test_numbers_decide_how_long_a_result_is() -> None:

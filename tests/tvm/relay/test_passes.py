@@ -255,3 +255,18 @@ def test_a_pass_that_there_is_not_is_refused_by_name() -> None:
         transform.PlanDevices  # noqa: B018
     with pytest.raises(UnsupportedNameError, match=r"FlexibleShapeDispatch is not here: .*relay.Any"):
         transform.FlexibleShapeDispatch  # noqa: B018
+
+
+def test_print_ir_says_what_it_prints_among_the_errors(capsys: pytest.CaptureFixture) -> None:
+    x = relay.var("x", shape=(2,))
+    tvm.transform.PrintIR("here")(tvm.IRModule.from_expr(relay.Function([x], relay.exp(x))))
+    shown = capsys.readouterr().err
+    assert shown.startswith("PrintIR(here):")
+    assert "exp(%x)" in shown
+
+
+def test_keyword_arguments_go_to_all_parameters_of_the_name() -> None:
+    a, b = relay.var("x", shape=(2,)), relay.var("x", shape=(2,))
+    run = relay.create_executor("vm", tvm.IRModule.from_expr(relay.Function([a, b], relay.add(a, b)))).evaluate()
+    with pytest.warns(UserWarning, match="unknown arguments x1: left out; the function's are x, x"):
+        assert run(x=np.ones(2, np.float32), x1=np.zeros(2)).numpy().tolist() == [2, 2]

@@ -1,6 +1,7 @@
 """`relay.op`: the operators. One table (`table.py`); each module registers a family."""
 
 from ..._lazy import lazy
+from ..expr import const  # noqa: F401  (importers of models take it from here)
 from . import algorithm, annotation, contrib, image, nn, random, reduce, references, sparse, tensor, transform, vision  # noqa: F401
 from . import table as op  # noqa: F401
 from .absent import OP, RELAY

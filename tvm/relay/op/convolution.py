@@ -13,7 +13,7 @@ from ....formats.messages.errors import InferenceError
 from ....formats.types import TensorType
 from ..ty import dtype_name
 from .layouts import transformed
-from .table import Tensor, operator, pair, rank_of, said, shape_of, type_of
+from .table import Tensor, operator, pair, rank_of, said, type_of
 
 LETTERS = {1: "W", 2: "HW", 3: "DHW"}  # the axes of space
 
@@ -148,11 +148,10 @@ def _product(a: Expression, b: Expression, out_dtype: str) -> Expression:
 
 def _fitted(a: Expression, b: Expression) -> Expression:
     """b with as many rows as a has columns: a run checks where that is not known of b alone."""
-    known = [x.type.shape if isinstance(x.type, TensorType) else () for x in (a, b)]
+    known: list[Any] = [x.type.shape if isinstance(x.type, TensorType) else () for x in (a, b)]
     if len(known[1]) < 2 or not known[0] or not isinstance(known[0][-1], int) or isinstance(known[1][-2], int):
         return b
-    b, (*batch, _, columns) = shape_of(b)
-    return programs.match_shape(b, (*batch, known[0][-1], columns))
+    return programs.match_shape(b, (*known[1][:-2], known[0][-1], known[1][-1]))  # a size that is not known may be 1
 
 
 def _turned(x: Expression) -> Expression:

@@ -112,22 +112,20 @@ def enlarged(data: Expression, axes: Sequence[int], scales: Sequence[Any]) -> tu
 
 
 def reshaped_to(data: Expression, shape: Expression) -> Expression:
-    """Relay's reshape to a shape that is a tensor: 0 keeps a dimension, -1 takes what is left."""
+    """Relay's reshape to a shape that is a tensor: 0 keeps a dimension, -1 takes what is left, -3 merges two."""
     count = type_of(shape).shape
     if len(count) != 1 or not isinstance(count[0], int):
         raise InferenceError("a shape must be a vector of known length")
     sizes = op.cast(shape, dtype="int64")
-    own = op.shape(data)
-    rank, wanted = rank_of(data), count[0]
-    if rank < wanted:
-        own = op.pad(own, pads=(0, wanted - rank), value=1)
-    elif rank > wanted:
-        own = op.slice(own, starts=(0,), ends=(wanted,))
-    zero, minus = programs.constant(0), programs.constant(-1)
-    sizes = op.where(op.equal(sizes, zero), own, sizes)
-    open_ = op.equal(sizes, minus)
-    known = op.prod(op.where(open_, programs.constant(1), sizes))
-    rest = op.floor_divide(op.prod(op.shape(data)), op.maximum(known, programs.constant(1)))
+    codes = {code: programs.constant(code) for code in (-3, -1, 0, 1, 2)}
+    merges = op.equal(sizes, codes[-3])
+    places = op.cumulative_sum(op.where(merges, codes[2], codes[1]), axis=0, exclusive=True)
+    own = op.pad(op.shape(data), pads=(0, 2 * count[0]), value=1)
+    first, second = op.take(own, places, axis=0), op.take(own, op.add(places, codes[1]), axis=0)
+    sizes = op.where(op.equal(sizes, codes[0]), first, op.where(merges, op.multiply(first, second), sizes))
+    open_ = op.equal(sizes, codes[-1])
+    known = op.prod(op.where(open_, codes[1], sizes))
+    rest = op.floor_divide(op.prod(op.shape(data)), op.maximum(known, codes[1]))
     waits, named = sizes_of(op.where(open_, rest, sizes))
     return behind("reshape", data, waits, shape=named)
 

@@ -13,7 +13,7 @@ from ....compiler.builder import programs
 from ....compiler.builder.programs import Expression, op
 from ....formats.messages.errors import InferenceError
 from .layouts import transformed
-from .table import Tensor, known, like, operator, pair, type_of
+from .table import Tensor, known, like, operator, pair, shape_of, type_of
 
 _TAPS = {"nearest": 1, "nearest_neighbor": 1, "bilinear": 2, "bicubic": 4}
 _CUBIC = -0.75  # the coefficient of Keys, 1981, that TVM has
@@ -142,7 +142,7 @@ def crop_and_resize(
 ) -> Expression:
     """Boxes [y, x, y, x], 0 to 1, of images, each in one size."""
     images = op.take(transformed(data, layout, "NCHW"), op.cast(box_indices, dtype="int64"), axis=0)
-    count, channels, *spatial = type_of(images).shape
+    images, (count, channels, *spatial) = shape_of(images)
     sizes = pair(crop_size, 2)
     along, inside = [], []
     for axis, (length, size) in enumerate(zip(spatial, sizes, strict=True)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -117,7 +117,22 @@ def ones_like(data: Tensor) -> Expression:
 @operator("concatenate")
 def concatenate(data: Tensors, axis: int) -> Expression:
     """Tensors joined along an axis."""
-    return op.concat(*data, axis=axis)
+    return op.concat(*_agreeing(data, axis), axis=axis)
+
+
+def _agreeing(data: Sequence[Expression], axis: int) -> list[Expression]:
+    """The tensors with one shape but for an axis: a run checks what is not known of their sizes."""
+    shapes = [type_of(each).shape for each in data]
+    if len({len(shape) for shape in shapes}) != 1:
+        return list(data)  # inference names them
+    common = [next((size for size in sizes if isinstance(size, int)), sizes[0]) for sizes in zip(*shapes, strict=True)]
+    made = []
+    for each, shape in zip(data, shapes, strict=True):
+        wanted: list[Any] = [
+            size if at == axis % len(shape) or isinstance(size, int) else common[at] for at, size in enumerate(shape)
+        ]
+        made.append(each if wanted == list(shape) else programs.match_shape(each, tuple(wanted)))
+    return made
 
 
 @operator("stack")

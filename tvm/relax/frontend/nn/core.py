@@ -49,10 +49,13 @@ def wrap_nested(value: Any, name: str) -> Any:
     return Tensor(_expr=value) if isinstance(info, TensorStructInfo) else Object(_expr=value)
 
 
+NAMES = {"multiply": "mul", "negative": "neg"}  # of variables
+
+
 def _method(name: str, swapped: bool = False) -> Callable[..., Any]:
     def method(self: Tensor, other: Any) -> Any:
         pair = (other, self) if swapped else (self, other)
-        return wrap_nested(OPERATOR_CALLS[name](*(_operand(each, self) for each in pair)), name)
+        return wrap_nested(OPERATOR_CALLS[name](*(_operand(each, self) for each in pair)), NAMES.get(name, name))
 
     return method
 
@@ -76,6 +79,13 @@ class Tensor:
     def from_const(data: Any) -> Tensor:
         return Tensor(_expr=expr.const(data))
 
+    @staticmethod
+    def from_scalar(data: float, dtype: str) -> Tensor:
+        return Tensor(_expr=expr.const(data, dtype))
+
+    def __repr__(self) -> str:
+        return f'Tensor({self.shape}, "{self.dtype}")'
+
     @property
     def shape(self) -> list[Any]:
         return list(self._expr.struct_info.shape)
@@ -88,11 +98,15 @@ class Tensor:
     def dtype(self) -> str:
         return self._expr.struct_info.dtype
 
-    __add__, __radd__ = _method("add"), _method("add", swapped=True)
+    __add__ = __radd__ = _method("add")
     __sub__, __rsub__ = _method("subtract"), _method("subtract", swapped=True)
-    __mul__, __rmul__ = _method("multiply"), _method("multiply", swapped=True)
+    __mul__ = __rmul__ = _method("multiply")
     __truediv__, __rtruediv__ = _method("divide"), _method("divide", swapped=True)
     __lt__, __le__, __gt__, __ge__ = map(_method, ("less", "less_equal", "greater", "greater_equal"))
+    maximum, minimum = _method("maximum"), _method("minimum")
+
+    def repeat(self, repeats: int, axis: int | None = None) -> Any:
+        return wrap_nested(OPERATOR_CALLS["repeat"](self._expr, repeats, axis), "repeat")
 
     def astype(self, dtype: str) -> Any:
         return wrap_nested(OPERATOR_CALLS["astype"](self._expr, dtype), "astype")

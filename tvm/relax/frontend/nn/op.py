@@ -9,7 +9,7 @@ from typing import Any
 from ... import expr
 from ...block_builder import BlockBuilder
 from ...expr import OPERATOR_CALLS
-from .core import Tensor, get_default_dtype, unwrap, wrap_nested
+from .core import NAMES, Tensor, get_default_dtype, unwrap, wrap_nested
 
 # function → Relax's operator; its arguments are the operator's, and `name` the variable's name
 _SAME = """
@@ -24,7 +24,6 @@ _ALIKE = {
     "permute": "permute_dims",
     "unsqueeze": "expand_dims",
 }
-_NAMES = {"multiply": "mul", "negative": "neg"}  # of variables
 _WORDS = {"dim": "axis", "a": "x1", "b": "x2", "diagonal": "k", "chunks": "indices_or_sections"}
 
 
@@ -32,7 +31,7 @@ def _alike(function: str, operator: str) -> Callable[..., Any]:
     def call(*args: Any, name: str | None = None, **options: Any) -> Any:
         renamed = {_word(key, operator): _plain(value) for key, value in options.items()}
         return wrap_nested(
-            OPERATOR_CALLS[operator](*map(_plain, args), **renamed), name or _NAMES.get(function, function)
+            OPERATOR_CALLS[operator](*map(_plain, args), **renamed), name or NAMES.get(function, function)
         )
 
     call.__name__ = function
@@ -52,6 +51,7 @@ def _plain(value: Any) -> Any:
 
 globals().update({name: _alike(name, operator) for name, operator in _ALIKE.items()})
 ones, zeros = _alike("ones", "ones"), _alike("zeros", "zeros")
+empty = _alike("empty", "zeros")  # nobody sees what was in the memory before
 
 
 def gelu(x: Tensor, approximate: str | None = None, name: str = "gelu") -> Any:
