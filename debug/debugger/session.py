@@ -235,11 +235,13 @@ class Session(Suggesting, InProcess):
         """To a time, which may be any that the call comes to."""
         if isinstance(time, bool) or not isinstance(time, (int, np.integer)) or time < 0:
             raise ArgumentError(f"goto: expected a number of instructions, got {told(time)}")
+        self._timeline.interrupt(False)
         self._timeline.seek(int(time))
         end = self._timeline.end
         return self._at(self._halted(end) if end else self._stopped("step" if self.time else "start"))
 
     def _move(self, goal: _Goal | None, back: bool) -> Stop:
+        self._timeline.interrupt(False)  # what came while nothing ran
         if back:
             return self._at(self._backward(goal))
         return self._at(next(self._stops(goal, None, False)))
@@ -501,6 +503,9 @@ class Session(Suggesting, InProcess):
                 break
             for each in (self._key(*self._pair(frame, r)) for r in _outputs(instruction)):
                 makers[each], readers[each] = use, []
+        if line.time != now:
+            line.seek(now)
+            raise ArgumentError("origin: it was interrupted")
         data, reference = self._at_path(register, path, level)
         key = self._key(data, reference)
         label = "" if key in makers else given.get(key) or self._constant(data)

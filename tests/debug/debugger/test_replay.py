@@ -220,3 +220,16 @@ def test_a_step_back_takes_what_the_last_hundredths_of_a_second_did() -> None:
         with soon(0.5):  # 15 ms on a quiet machine
             for time in range(2, 7):
                 assert session.instruction(back=True).time == end - time
+
+
+def test_an_import_that_raises_does_so_again_once_noted(unsteady: treadle.Executable) -> None:
+    def given(x: Any) -> Any:
+        raise ValueError("no")
+
+    with VirtualMachine(unsteady, imports={"given": given}).debug("main", [np.ones(4, np.float32)]) as session:
+        for _ in range(3):
+            stop = session.resume()
+            assert (stop.reason, str(stop.error)) == ("error", "no")
+            assert len(stop.error.__notes__) == 1
+            assert session.frames()[0].instruction.startswith("call_import")
+            session.goto(0)
