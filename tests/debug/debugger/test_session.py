@@ -230,7 +230,7 @@ def test_an_operator_is_found_by_the_name_that_the_model_has(machine: VirtualMac
     with machine.debug("product", [np.ones(2, np.float32)]) as session:
         session.break_at("MatMul")
         assert "matmul_" in session.resume().frame.instruction
-        with pytest.raises(ArgumentError, match="there is nothing called 'operator'|nothing called 'matmu'"):
+        with pytest.raises(ArgumentError, match="there is nothing called 'matmu'"):
             session.break_at("operator matmu")
 
 
