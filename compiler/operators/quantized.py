@@ -20,6 +20,8 @@ from .work import of_convolution, of_product
 _BYTES = frozenset({DType.int8, DType.uint8})
 _NARROW = _BYTES | {DType.int16, DType.uint16}  # what floats become; float32 holds them all
 _SUMS = frozenset({DType.int32, DType.float32})
+STEPS = 255  # of a range
+LEAST = float(np.finfo(np.float32).tiny)  # scale, whose reciprocal is finite
 
 # ---- to integers and back ----
 
@@ -47,6 +49,31 @@ def _infer_dequantize(inputs: Sequence[TensorType]) -> TensorType:
 def _dequantize(x: np.ndarray, scale: np.ndarray, zero: np.ndarray) -> np.ndarray:
     wide = np.int32 if x.dtype.itemsize < 4 else x.dtype
     return np.subtract(x, zero, dtype=wide).astype(np.float32) * scale
+
+
+# ---- floats in uint8, by their own range ----
+
+
+def range_of(x: np.ndarray, axes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """The least and the greatest of the elements along these axes and 0; NaN where not all are finite."""
+    is_finite = np.isfinite(x).all(axis=axes, keepdims=True)
+    ends = (each.reduce(x, axis=axes, initial=0, keepdims=True) for each in (np.fmin, np.fmax))
+    low, high = (np.where(is_finite, end + np.float32(0), np.float32(np.nan)) for end in ends)
+    return low, high
+
+
+def facts_of(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Scale and zero point, as floats, of a range."""
+    with np.errstate(all="ignore"):
+        scale = np.maximum(high / np.float32(STEPS) - low / np.float32(STEPS), np.float32(LEAST))
+        return scale, np.rint(np.float32(0) - low * (np.float32(1) / scale))
+
+
+def codes_of(x: np.ndarray, scale: np.ndarray, zero: np.ndarray) -> np.ndarray:
+    """The uint8 of numbers: their places in the range, from its zero point."""
+    with np.errstate(all="ignore"):
+        codes = np.rint(x * (np.float32(1) / scale)) + zero
+    return np.where(codes > 0, np.minimum(codes, STEPS), 0).astype(np.uint8)
 
 
 # ---- products ----

@@ -4,7 +4,9 @@
     recurrent   [directions, ⌈hidden / 16⌉, hidden, gates, 16]   the weights of the hidden state: for 16 units at a time, and
                 each element of the state, its weights for all gates of these units; zeros after the last unit. Or of bfloat16,
                 [directions, ⌈hidden / 16⌉, ⌈hidden / 2⌉, gates, 16, 2], those of two elements together: then the state, too, is
-                rounded to bfloat16 where it is multiplied
+                rounded to bfloat16 where it is multiplied. Or of int8, [directions, ⌈hidden / 16⌉, ⌈hidden / 4⌉ + 2, gates, 16, 4],
+                those of four elements together, then a column's scale in float32 and the sum of its bytes in int32: then
+                the state is rounded to 255 steps of its own range
     hidden      [directions, batch, hidden]   the first hidden state
     lengths     [batch]   steps of each sequence: after its end the outputs are 0
 
@@ -19,15 +21,19 @@ from typing import Any
 
 import numpy as np
 
+from ...formats import dims
 from ...formats.dtypes import DType
 from ...formats.types import ShapeDim, TensorType
 from . import elementwise  # noqa: F401  (registers the activations)
-from .shapes import FLOAT, INDEX, Shape, ceildiv, match_dim, mismatch, require, same_dtype, text
+from .quantized import codes_of, facts_of, range_of
+from .shapes import FLOAT, INDEX, Shape, ceildiv, lift, match_dim, mismatch, require, same_dtype, text
 from .table import Attribute, Fusion, Kind, lookup, register
 from .work import of_recurrence
 
 BLOCK = 16  # units whose weights lie together
-_NARROW_RANK = 6  # of weights in pairs
+_NARROW_RANK = 6  # of weights in pairs, or in words of four bytes
+_TOGETHER = {DType.bfloat16: 2, DType.int8: 4}  # elements of the state
+FACTS = 2  # of a column of int8, each in the place of a word
 
 # Elementwise operators without attributes
 ACTIVATIONS = {name: lookup(name).reference for name in ("sigmoid", "tanh", "relu", "softsign", "softplus")}
@@ -51,7 +57,7 @@ def _infer(
 ) -> TensorType:
     """Common checks of all kinds of layers; returns the type of their hidden states."""
     projected, recurrent, hidden = inputs[:3]
-    is_narrow = recurrent.rank == _NARROW_RANK and recurrent.dtype is DType.bfloat16
+    is_narrow = recurrent.rank == _NARROW_RANK and recurrent.dtype in _TOGETHER
     dtype = same_dtype([each for each in inputs[: 3 + (gates > 1)] if each is not recurrent or not is_narrow], FLOAT)
     names = activations.split(" ")
     if len(names) != functions or any(name not in ACTIVATIONS for name in names):
@@ -63,10 +69,18 @@ def _infer(
     directions, units = 2 if direction == "bidirectional" else 1, projected.shape[4]
     _match(projected, (*projected.shape[:2], directions, gates, units))
     blocks = ceildiv(units, BLOCK)
-    pairs = (directions, blocks, ceildiv(units, 2), gates, BLOCK, 2)
-    _match(recurrent, pairs if is_narrow else (directions, blocks, units, gates, BLOCK))
+    _match(recurrent, (directions, blocks, *_depth(units, recurrent.dtype, gates, is_narrow)))
     _match(hidden, (directions, projected.shape[1], units))
     return TensorType(dtype, (projected.shape[0], directions, projected.shape[1], units))
+
+
+def _depth(units: ShapeDim, dtype: DType, gates: int, is_narrow: bool) -> Shape:
+    """The shape of the weights of a block of units."""
+    if not is_narrow:
+        return units, gates, BLOCK
+    each, facts = _TOGETHER[dtype], FACTS if dtype is DType.int8 else 0
+    words = lift(lambda count: dims.add(count, facts), ceildiv(units, each))
+    return words, gates, BLOCK, each
 
 
 def _match(type_: TensorType, shape: Shape) -> None:
@@ -99,7 +113,7 @@ def _infer_gru(inputs: Sequence[TensorType], reset_after: bool, **attributes: An
     return states, TensorType(states.dtype, states.shape[1:])
 
 
-def _infer_lstm(inputs: Sequence[TensorType], **attributes: Any) -> tuple[TensorType, ...]:
+def _infer_lstm(inputs: Sequence[TensorType], int8_rows: bool, **attributes: Any) -> tuple[TensorType, ...]:
     states = _infer(inputs, 4, 3, **attributes)
     last = TensorType(states.dtype, states.shape[1:])
     _match(inputs[3], last.shape)
@@ -117,18 +131,41 @@ State = tuple[np.ndarray, ...]
 
 def unpacked(recurrent: np.ndarray, hidden: int) -> np.ndarray:
     """The weights [directions, gates, hidden state, hidden units] in double precision."""
+    scale = np.ones(())
     if recurrent.ndim == _NARROW_RANK:
         directions, blocks, _, gates, _, _ = recurrent.shape
+        if recurrent.dtype == np.int8:
+            scale = np.ascontiguousarray(recurrent[:, :, -FACTS, :]).view(np.float32).astype(np.float64)
+            scale = scale.reshape(directions, blocks, gates, BLOCK).swapaxes(1, 2).reshape(directions, gates, 1, -1)
+            scale, recurrent = scale[..., :hidden], recurrent[:, :, :-FACTS]
         apart = recurrent.transpose(0, 1, 2, 5, 3, 4).reshape(directions, blocks, -1, gates, BLOCK)
         recurrent = apart[:, :, :hidden]
     directions, _, depth, gates, _ = recurrent.shape
-    return recurrent.transpose(0, 3, 2, 1, 4).reshape(directions, gates, depth, -1)[..., :hidden].astype(np.float64)
+    turned = recurrent.transpose(0, 3, 2, 1, 4).reshape(directions, gates, depth, -1)
+    return turned[..., :hidden].astype(np.float64) * scale
+
+
+def recurrent_words(codes: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """Recurrent weights of int8, laid out as those of float32 are, in words; their scales differ but along the state."""
+    directions, blocks, depth, gates, _ = codes.shape
+    each = _TOGETHER[DType.int8]
+    padded = np.pad(codes, ((0, 0), (0, 0), (0, -depth % each), (0, 0), (0, 0)))
+    apart = padded.reshape(directions, blocks, -1, each, gates, BLOCK).transpose(0, 1, 2, 4, 5, 3)
+    facts = scale.astype(np.float32), codes.sum(axis=2, dtype=np.int32, keepdims=True)
+    behind = (
+        np.ascontiguousarray(fact).view(np.int8).reshape(directions, blocks, 1, gates, BLOCK, each) for fact in facts
+    )
+    return np.concatenate([apart, *behind], axis=2)
 
 
 def _multiplied(state: np.ndarray, recurrent: np.ndarray) -> np.ndarray:
     """The state as it meets the weights."""
     if recurrent.ndim != _NARROW_RANK:
         return state
+    if recurrent.dtype == np.int8:
+        x = state.astype(np.float32)
+        scale, zero = facts_of(*range_of(x, (-1,)))
+        return scale.astype(np.float64) * (codes_of(x, scale, zero) - zero)
     return state.astype(np.float32).astype(DType.bfloat16.numpy).astype(np.float64)
 
 
@@ -217,6 +254,7 @@ def _lstm(
     direction: str,
     activations: str,
     clip: float | None,
+    int8_rows: bool,
 ) -> tuple[np.ndarray, ...]:
     weights = unpacked(recurrent, hidden.shape[2])
     f, g, h = (ACTIVATIONS[name] for name in activations.split(" "))
@@ -243,5 +281,7 @@ register("gru", "projected recurrent hidden bias lengths?", _infer_gru, _gru, Fu
          work=of_recurrence)
 register("lstm", "projected recurrent hidden cell peephole? lengths?", _infer_lstm, _lstm, Fusion.OPAQUE,
          "long short-term memory, with weights [directions, 3, hidden] by which gates i o f see the cell",
-         attributes=_COMMON | _activations("sigmoid tanh tanh"), work=of_recurrence)
+         attributes=_COMMON | _activations("sigmoid tanh tanh") | {
+             "int8_rows": Attribute(Kind.BOOL, "whether states may be rounded to int8 where they meet integers", False)},
+         work=of_recurrence)
 # fmt: on

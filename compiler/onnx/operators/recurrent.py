@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +34,7 @@ class _Layer:
     direction: str
     is_batch_first: bool
     is_reset_after: bool
+    int8_rows: bool
 
     @property
     def hidden(self) -> int:
@@ -60,7 +62,8 @@ class _Layer:
         g, columns = self.g, self.directions * self.gates * self.hidden
         turned = g.op("permute_dims", self.weight, axes=(2, 0, 1))
         matrix = g.op("reshape", turned, shape=(self.weight.shape[2], columns))
-        product, sizes = g.op("matmul", self.x, matrix), self.x.shape[:2]
+        product = g.op("matmul", self.x, matrix, **{"int8_rows": True} if self.int8_rows else {})
+        sizes = self.x.shape[:2]
         if bias is not None:
             product = g.op("add", product, g.op("reshape", bias, shape=(columns,)))
         return g.op("reshape", product, shape=(*sizes, self.directions, self.gates, self.hidden))
@@ -117,7 +120,8 @@ def _lstm(layer: _Layer) -> tuple[Value | None, list[Value], dict[str, Any]]:
     elif layer.lengths is not None:
         seen = layer.zeros(*shape)
     states = layer.state(layer.hidden_state), layer.state(layer.cell_state)
-    return _summed(layer.g, layer.biases()), [*states, *_present(seen, layer.lengths)], {}
+    own = {"int8_rows": True} if layer.int8_rows else {}
+    return _summed(layer.g, layer.biases()), [*states, *_present(seen, layer.lengths)], own
 
 
 def _gru(layer: _Layer) -> tuple[Value | None, list[Value], dict[str, Any]]:
@@ -136,7 +140,6 @@ def _gru(layer: _Layer) -> tuple[Value | None, list[Value], dict[str, Any]]:
 def _register(
     name: str, gates: int, finish: Callable[[_Layer], tuple[Value | None, list[Value], dict[str, Any]]]
 ) -> Callable[..., tuple[Value, ...]]:
-    @importer(name)
     def imported(
         g: GraphBuilder,
         x: Value,
@@ -158,6 +161,7 @@ def _register(
         layout: int = 0,
         linear_before_reset: int = 0,
         output_sequence: int = 0,
+        int8_rows: bool = False,
     ) -> tuple[Value, ...]:
         if activation_alpha or activation_beta:
             raise UnsupportedError("activations with parameters")
@@ -172,7 +176,9 @@ def _register(
         x, lengths, hidden, cell = _fitted(g, x, weight, lengths, hidden, cell, bool(layout))
         states = hidden, cell, peephole
         after = bool(linear_before_reset)
-        layer = _Layer(g, gates, x, weight, recurrent, bias, lengths, *states, direction, bool(layout), after)
+        layer = _Layer(
+            g, gates, x, weight, recurrent, bias, lengths, *states, direction, bool(layout), after, int8_rows
+        )
         common: dict[str, Any] = {"direction": direction, "clip": clip}
         if activations:
             common["activations"] = layer.activations(activations)
@@ -180,7 +186,10 @@ def _register(
         results = g.ops(name.lower(), layer.projected(summed), layer.packed(), *inputs, **common, **own)
         return _results(layer, results)
 
-    return imported
+    whole = inspect.signature(imported)  # int8_rows is for importers alone, no attribute of a node
+    known = [each for each in whole.parameters.values() if each.name != "int8_rows"]
+    imported.__signature__ = whole.replace(parameters=known)  # type: ignore[attr-defined]
+    return importer(name)(imported)
 
 
 def _fitted(

@@ -21,7 +21,7 @@ from .....formats import dims
 from .....formats.dtypes import DType
 from .....formats.types import ShapeDim, TensorType
 from ....operators.linear import conv
-from ....operators.quantized import as_int32, matmul_integer
+from ....operators.quantized import LEAST, STEPS, as_int32, codes_of, facts_of, matmul_integer, range_of
 from ....operators.shapes import FLOAT32, ceildiv, lift, mismatch, require
 from ....operators.table import Attribute, Fusion, Kind, register
 from ....operators.windows import GROUPS, WINDOW
@@ -31,10 +31,8 @@ from .packing import BLOCK, CHANNELS, blocks_of, pack_channels, require_blocked,
 from .words import Words, unpack_matrix, unpack_weights
 
 FACTS = 2  # words behind a row, and behind a column
-STEPS = 255  # of the range of a row
 LARGEST = 127  # byte of a column
 COLUMN_FACTS = 3  # of an output channel: its scale, the sum of its bytes, its bias
-LEAST = float(np.finfo(np.float32).tiny)  # scale, whose reciprocal is finite
 _WORDS = Words((DType.uint8, DType.int8), DType.float32, FLOAT32)
 
 
@@ -50,32 +48,11 @@ def _with_facts(words: ShapeDim, size: int = 1) -> ShapeDim:
     return lift(lambda count: dims.multiply(dims.add(count, FACTS), size), words)
 
 
-def _range(x: np.ndarray, axes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """The least and the greatest of the elements along these axes and 0; NaN where not all are finite."""
-    is_finite = np.isfinite(x).all(axis=axes, keepdims=True)
-    ends = (each.reduce(x, axis=axes, initial=0, keepdims=True) for each in (np.fmin, np.fmax))
-    low, high = (np.where(is_finite, end + np.float32(0), np.float32(np.nan)) for end in ends)
-    return low, high
-
-
-def _facts(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Scale and zero point, as floats, of a range."""
-    with np.errstate(all="ignore"):
-        scale = np.maximum(high / np.float32(STEPS) - low / np.float32(STEPS), np.float32(LEAST))
-        return scale, np.rint(np.float32(0) - low * (np.float32(1) / scale))
-
-
-def _codes(x: np.ndarray, scale: np.ndarray, zero: np.ndarray) -> np.ndarray:
-    with np.errstate(all="ignore"):
-        codes = np.rint(x * (np.float32(1) / scale)) + zero
-    return np.where(codes > 0, np.minimum(codes, STEPS), 0).astype(np.uint8)
-
-
 def _quantize_rows(x: np.ndarray) -> np.ndarray:
     x = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, -x.shape[-1] % WORD)])
-    scale, zero = _facts(*_range(x, (-1,)))
+    scale, zero = facts_of(*range_of(x, (-1,)))
     facts = [scale, np.where(np.isnan(zero), 0, zero).astype(np.int32)]
-    codes = _codes(x, scale, zero)
+    codes = codes_of(x, scale, zero)
     return np.concatenate([codes, *(np.ascontiguousarray(each).view(np.uint8) for each in facts)], axis=-1)
 
 
@@ -95,7 +72,11 @@ def quantized_columns(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _pack_matrix(matrix: np.ndarray) -> np.ndarray:
-    codes, scale = quantized_columns(matrix)
+    return packed_columns(*quantized_columns(matrix))
+
+
+def packed_columns(codes: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """Panels of a matrix of int8 whose columns have these scales."""
     panels, facts = _WORDS.pack_matrix(codes), []
     for each in (scale, codes.sum(axis=0, dtype=np.int32)):
         padded = np.pad(each, (0, -len(each) % BLOCK))
@@ -126,7 +107,7 @@ def _infer_ranges(inputs: Sequence[TensorType], channels: int) -> TensorType:
 
 def _ranges(x: np.ndarray, channels: int) -> np.ndarray:
     plain = pack_channels(unpack_channels(x, channels))  # without what lies behind the last channel
-    return np.concatenate(_range(plain.reshape(*x.shape[:2], -1), (-1,)), axis=-1)
+    return np.concatenate(range_of(plain.reshape(*x.shape[:2], -1), (-1,)), axis=-1)
 
 
 def _infer_facts(inputs: Sequence[TensorType]) -> TensorType:
@@ -138,8 +119,8 @@ def _infer_facts(inputs: Sequence[TensorType]) -> TensorType:
 
 
 def _image_facts(ranges: np.ndarray) -> np.ndarray:
-    low, high = _range(ranges, (1,))[0][..., 0], _range(ranges, (1,))[1][..., 1]
-    return np.concatenate(_facts(low, high), axis=-1)
+    low, high = range_of(ranges, (1,))[0][..., 0], range_of(ranges, (1,))[1][..., 1]
+    return np.concatenate(facts_of(low, high), axis=-1)
 
 
 def _infer_quantize_image(inputs: Sequence[TensorType], pads: tuple[int, ...] | None) -> TensorType:
@@ -164,7 +145,7 @@ def _quantize_image(x: np.ndarray, facts: np.ndarray, pads: tuple[int, ...] | No
     axes = x.ndim - 3
     around = [(0, 0), (0, 0), *zip(pads[:axes], pads[axes:], strict=True), (0, 0)] if pads else [(0, 0)] * x.ndim
     scale, zero = (each.reshape(-1, *(1,) * (x.ndim - 1)) for each in facts.T)
-    return _codes(np.pad(x, around), scale, zero)
+    return codes_of(np.pad(x, around), scale, zero)
 
 
 def _infer_pack_weights(inputs: Sequence[TensorType]) -> TensorType:

@@ -16,12 +16,17 @@ import numpy as np
 
 from .....formats.primitive import PrimitiveDefinition
 from .... import ir
+from ....operators.quantized import STEPS
+from ....operators.recurrent import recurrent_words
 from ....operators.table import lookup
 from ....passes.rewriting import Emitter, constant, operator_call, rewriting, tensor_type
+from .. import costs
 from ..operators.dequantized import PACKINGS, Packing
+from ..operators.int8 import LARGEST, packed_columns
 from ..operators.packing import pack_matrix
 from .dequantized_rows import rows
 
+_BITS = 8
 _BYTES = (np.int8, np.uint8)
 _LONGEST = 128  # most rows of a group: longer groups have coarser rounding, and less exact sums
 # Operators that only move elements.
@@ -46,6 +51,14 @@ class _Packed:
     bits: int
 
 
+@dataclass(frozen=True)
+class _Columns:
+    """Elements code · scale, of one scale a column."""
+
+    codes: np.ndarray
+    scale: np.ndarray
+
+
 class _Walk(Emitter):
     def __init__(self, module: ir.Module) -> None:
         super().__init__(module)
@@ -54,7 +67,11 @@ class _Walk(Emitter):
 
     def call(self, binding: ir.Binding, call: ir.OperatorCall) -> Iterable[ir.Binding]:
         if call.operator == "matmul":
-            return (self._product(binding, call),)
+            self.begin(binding)
+            product = self._product(binding, call)
+            return (*self.new, product)
+        if call.operator == "lstm":
+            return (self._layer(binding, call),)
         if call.operator == "take":
             return self._rows(binding, call)
         is_known = not PrimitiveDefinition.variables_of((), tuple(value for _, value in call.attributes))
@@ -70,6 +87,14 @@ class _Walk(Emitter):
             found = self._numbers(b)
             self.packed[b] = None if found is None else _packed(found)
         packed = self.packed[b]
+        if dict(call.attributes).get("int8_rows") and (packed is None or packed.bits == _BITS):
+            found = self._numbers(b)
+            columns = None if found is None else _columns(found)
+            if columns is not None:
+                panels = constant(packed_columns(columns.codes, columns.scale[0]))
+                rows = self.emit("quantize_rows", a)
+                product = operator_call("matmul_int8_packed", rows, panels, columns=columns.codes.shape[1])
+                return ir.Binding(binding.var, product, binding.origin)
         if packed is None:
             return binding
         sizes = {
@@ -80,6 +105,24 @@ class _Walk(Emitter):
         }
         product = operator_call("matmul_dequantized", a, *packed.operands, **sizes)
         return ir.Binding(binding.var, product, binding.origin)
+
+    def _layer(self, binding: ir.Binding, call: ir.OperatorCall) -> ir.Binding:
+        """A layer whose states may be rounded, by integers if it is long enough."""
+        projected, weights, *others = call.args
+        attributes = dict(call.attributes)
+        is_long = (
+            isinstance(weights, ir.Var)
+            and weights in self.calls
+            and tensor_type(weights).shape[2] >= costs.RECURRENT_PAIRS
+        )
+        if not attributes.pop("int8_rows", False) or not is_long:
+            return binding
+        found = self._numbers(weights)
+        columns = None if found is None else _columns(found, axis=2)
+        if columns is None:
+            return binding
+        words = constant(recurrent_words(columns.codes, columns.scale))
+        return ir.Binding(binding.var, operator_call("lstm", projected, words, *others, **attributes), binding.origin)
 
     def _rows(self, binding: ir.Binding, call: ir.OperatorCall) -> Iterable[ir.Binding]:
         table, places = call.args
@@ -118,6 +161,16 @@ class _Walk(Emitter):
         arrays = [self._elements(arg) for arg in call.args]
         known = [array for array in arrays if array is not None]
         return _evaluated(call, known) if len(known) == len(arrays) else None
+
+
+def _columns(found: _Numbers, axis: int = 0) -> _Columns | None:
+    """The elements as int8 whose sums with uint8 are exact; None where they do not fit, or scales differ along the axis."""
+    codes, scale = np.subtract(found.numbers, found.zero, dtype=np.int16), found.scale.take([0], axis)
+    narrow = codes.astype(np.int8)
+    is_exact = codes.shape[axis] * STEPS * (LARGEST + 1) < 1 << 31
+    if not is_exact or not codes.size or np.any(codes != narrow) or np.any(found.scale != scale):
+        return None
+    return _Columns(narrow, scale.astype(np.float32))
 
 
 def _evaluated(call: ir.OperatorCall, arrays: Sequence[np.ndarray]) -> np.ndarray:

@@ -14,10 +14,11 @@ from .... import ir
 from ....named_weights import computed
 from ....operators.shapes import integer
 from ....operators.table import lookup
+from ....operators.quantized import STEPS
 from ....passes.rewriting import tensor_type
 from .. import costs
 from ..operators.blocked import FEW, is_for_depthwise
-from ..operators.int8 import LARGEST, STEPS
+from ..operators.int8 import LARGEST
 from ..operators.packing import BLOCK, NarrowGroups
 from ..operators.winograd import Problem, Tiles, best_tiles
 from .layout_blocker import Blocker, is_image, likely_size

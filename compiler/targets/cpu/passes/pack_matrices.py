@@ -20,12 +20,13 @@ from .....formats.types import UNKNOWN
 from .... import ir
 from ....ir.analysis import expressions
 from ....named_weights import computed
+from ....operators.quantized import STEPS
 from ....passes.rewriting import Emitter, constant, operator_call, order_of, tensor_type
 from ...base import Narrowing
 from .. import costs
 from ..kernels.writer import estimate
 from ..operators.bfloat16 import PAIR
-from ..operators.int8 import LARGEST, STEPS
+from ..operators.int8 import LARGEST
 from . import pack_integers
 
 _SOME = 4096  # elements, of which one will tell in most cases

@@ -6,11 +6,12 @@ from __future__ import annotations
 from .....formats import dims
 from .....formats.dims import Dim
 from .....formats.primitive import PrimitiveDefinition
+from ....operators.quantized import LEAST, STEPS
 from ....operators.table import bound_attributes
 from .. import costs
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, shape_of
-from ..operators.int8 import FACTS, LEAST, STEPS, WORD
+from ..operators.int8 import FACTS, WORD
 from ..products.tile import BLOCK, VECTOR_BYTES
 from ..target import Target
 
@@ -140,9 +141,9 @@ def _image_of(definition: PrimitiveDefinition, target: Target, title: str) -> tu
     return image, write
 
 
-def write_range(write: Writer, count: str, channels: str = "") -> None:
+def write_range(write: Writer, count: str, channels: str = "", whole: str = "whole") -> None:
     """Defines `low`, `high` and `spoilt` of `count` elements from `x` on: the least one, the greatest one, and whether one is not
-    finite, by a NaN in place of 0. Of each vector, the first `channels` count, if that is given."""
+    finite, by a NaN in place of 0. Of each vector, the first `channels` count, if that is given. `whole`: a free name."""
     step, some, rest = write.lanes * _SIDE_BY_SIDE, range(_SIDE_BY_SIDE), f", {channels}" if channels else ""
     for i in some:
         write(*(f"{name}_{i} = splat_float32(0)" for name in ("low", "high", "spoilt")))
@@ -151,21 +152,23 @@ def write_range(write: Writer, count: str, channels: str = "") -> None:
         write(f"v = vload_float32(x, {place})", f"low_{i} = select(v < low_{i}, v, low_{i})")
         write(f"high_{i} = select(v > high_{i}, v, high_{i})", f"spoilt_{i} = spoilt_{i} + v * 0.0")
 
-    write(f"whole = {count} - {count} % {step}")
-    with write.block(f"for k in range(0, whole, {step})"):
+    write(f"{whole} = {count} - {count} % {step}")
+    with write.block(f"for k in range(0, {whole}, {step})"):
         for i in some:
             add(i, f"k * 4 + {4 * i * write.lanes}{rest}")
-    with write.block(f"for k in range(whole, {count}, {write.lanes})"):
+    with write.block(f"for k in range({whole}, {count}, {write.lanes})"):
         add(0, f"k * 4{rest or f', {count} - k'}")
     write("low = select(low_0 < low_1, low_0, low_1)", "high = select(high_0 > high_1, high_0, high_1)")
     write("spoilt = spoilt_0 + spoilt_1")
 
 
-def write_facts(write: Writer) -> None:
-    """Defines `scale`, `factor` and `zero` of a range, as vectors."""
+def write_facts(write: Writer, steps: str = "steps") -> None:
+    """Defines `scale`, `factor` and `zero` of a range, as vectors. `steps`: a free name."""
     write("low = splat_float32(horizontal_minimum(low))", "high = splat_float32(horizontal_maximum(high))")
-    write("spoilt = splat_float32(horizontal_sum(spoilt))", f"steps = splat_float32({float(STEPS)})")
-    write("scale = high / steps - low / steps", f"scale = select(scale > {LEAST!r}, scale, splat_float32({LEAST!r}))")
+    write("spoilt = splat_float32(horizontal_sum(spoilt))", f"{steps} = splat_float32({float(STEPS)})")
+    write(
+        f"scale = high / {steps} - low / {steps}", f"scale = select(scale > {LEAST!r}, scale, splat_float32({LEAST!r}))"
+    )
     write("scale = select(spoilt == 0.0, scale, splat_float32(math.nan))")
     write("factor = splat_float32(1) / scale", "zero = round_even(splat_float32(0) - low * factor)")
 

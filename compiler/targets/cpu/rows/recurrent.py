@@ -28,9 +28,10 @@ from .. import costs
 from ..kernels.expression import literal
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, shape_of
-from ..products.precision import BFLOAT16, FLOAT32
+from ..products.precision import BFLOAT16, FLOAT32, QUANTISED
 from ..products.tile import BLOCK, VECTOR_BYTES, multiply_add
 from ..target import Target
+from .quantization import coded, write_facts, write_range
 
 _GATES = {"rnn": 1, "gru": 3, "lstm": 4}
 _OPERANDS = {
@@ -38,6 +39,7 @@ _OPERANDS = {
     "gru": ("projected", "weights", "hidden", "bias", "lengths"),
     "lstm": ("projected", "weights", "hidden", "cell", "peephole", "lengths"),
 }
+_PRECISIONS = {DType.float32: FLOAT32, DType.bfloat16: BFLOAT16, DType.int8: QUANTISED}
 _MOST_ROWS = 12  # sequences of a tile: its text grows with them
 _ROWS = (4, 3, 2, 1)  # … where their number is not known: as many as possible of each, one after the other
 _SHARES = 8  # at most; each of their words has two cache lines of its own, which processors like to fetch together
@@ -71,9 +73,10 @@ class _Layer:
         self.operands = dict(zip(_OPERANDS[self.operator], self.node.inputs, strict=False))
         # [steps, batch, directions, gates, hidden]
         self.shape = shape_of(definition.params[self.operands["projected"]])
-        is_narrow = definition.params[self.operands["weights"]].dtype is DType.bfloat16
-        self.precision = BFLOAT16.on(target) if is_narrow else FLOAT32
+        self.precision = _PRECISIONS[definition.params[self.operands["weights"]].dtype].on(target)
         self.depth = -(-hidden // self.precision.each)  # steps of a sum
+        # multiply-adds a nanosecond
+        self.macs = costs.RECURRENT_MACS * (max(1, int(target.byte_speed)) if self.precision.facts else 1)
         self.functions = self.attributes["activations"].split(" ")
         self.resets_before = self.operator == "gru" and not self.attributes["reset_after"]
         self.rows = self._choose_rows(self.shape[1])
@@ -114,7 +117,7 @@ class _Layer:
                 write(f"row_{rows} = batch - left - chains * {rows}", f"chains += left // {rows}")
                 write(f"left = left % {rows}", f"tiles_{rows} = chains")
         write("units = directions * chains")
-        work = f"directions * batch * steps * {self.gates * self.hidden} * {self.hidden} // {costs.RECURRENT_MACS}"
+        work = f"directions * batch * steps * {self.gates * self.hidden} * {self.hidden} // {self.macs}"
         if self.is_shareable:
             self._write_shares(work)
         write.split("units", work)
@@ -131,8 +134,8 @@ class _Layer:
                 self._write_chain("chains", f"chain * {self.rows}", {self.rows: "count"})
             write("unit += count")
         macs = estimate(dims.product(self.shape)) * self.hidden
-        scratch = self._sums * VECTOR_BYTES + (self.rows * self._pairs_bytes if self.precision.takes_words else 0)
-        return write.kernel(macs / costs.RECURRENT_MACS, scratch)
+        scratch = self._sums * VECTOR_BYTES + (self.rows * self._words_bytes if self.precision.takes_words else 0)
+        return write.kernel(macs / self.macs, scratch)
 
     def _write_chains(self, kinds: Sequence[int]) -> None:
         """The chain of tiles whose rows the chain's number selects."""
@@ -148,7 +151,7 @@ class _Layer:
 
     def _write_shares(self, work: str) -> None:
         """Decides whether parts take steps together, and if so, gives this one all units, and a share of their steps."""
-        write, each = self.write, max(1, self.rows * self.gates * self.hidden**2 // costs.RECURRENT_MACS)
+        write, each = self.write, max(1, self.rows * self.gates * self.hidden**2 // self.macs)
         write.notes("notes")
         with write.block("if part < 0"):
             together = f"units * {each} + {costs.MEETING_NS} * directions * parts < (units + parts - 1) // parts * parts * {each}"
@@ -253,12 +256,12 @@ class _Layer:
     @property
     def _block_bytes(self) -> int:
         """Bytes of the weights of 16 units."""
-        return self.depth * self.gates * VECTOR_BYTES
+        return (self.depth + self.precision.facts) * self.gates * VECTOR_BYTES
 
     @property
-    def _pairs_bytes(self) -> int:
-        """Bytes of a sequence's state as bfloat16, in whole vectors."""
-        return -(-self.hidden // (2 * BLOCK)) * VECTOR_BYTES
+    def _words_bytes(self) -> int:
+        """Bytes of a sequence's state in words, in whole vectors, and of its facts."""
+        return (-(-self.hidden // (self.precision.each * BLOCK)) + bool(self.precision.facts)) * VECTOR_BYTES
 
     def _write_phase(self, counts: Mapping[int, str], gates: Sequence[int]) -> None:
         """Some gates of all units, and their activations."""
@@ -367,10 +370,11 @@ class _Layer:
         write("p_at = p + here", f"w_at = w_cell + block * {self._block_bytes}", "sums = scratch")
         x, x_row = "reset" if gates == (2,) else "before", row_bytes
         if self.precision.takes_words:
-            self._write_pairs(rows, x)
-            x, x_row = "pairs", self._pairs_bytes
+            (self._write_codes if self.precision.facts else self._write_pairs)(rows, x)
+            x, x_row = "pairs", self._words_bytes
         with write.block(f"for _ in range({passes})"):
-            write(*(f"{name} = {self._start(*place)}" for place, name in sums.items()))
+            zero = "splat_int32(0)" if self.precision.facts else ""
+            write(*(f"{name} = {zero or self._start(*place)}" for place, name in sums.items()))
             write(f"x = {x}", "w = w_at")
             with write.block(f"for _ in range({self.depth})"):
                 if self.is_far:
@@ -386,9 +390,11 @@ class _Layer:
                             )
                             write(line)
                 write("x += 4", f"w += {self.gates * VECTOR_BYTES}")
+            if self.precision.facts:
+                self._write_scaled(sums, offsets)
             for (i, j, gate), name in sums.items():
                 number = (i * width + j) * len(gates) + gate - gates[0]
-                write(f"vstore(sums, {number * VECTOR_BYTES}, {name})")
+                write(f"vstore(sums, {number * VECTOR_BYTES}, {self.precision.facts and 'scaled_' or ''}{name})")
             if passes > 1:
                 write(f"p_at += {len(at_once) * row_bytes}")
                 write(*(f"{name} += {len(at_once) * VECTOR_BYTES}" for name in ("w_at", "sums")))
@@ -401,7 +407,30 @@ class _Layer:
             write(f"source = {name} + i * {self._row_bytes} + at * 4")
             within = f", {self.hidden} - at" if self.hidden % (2 * BLOCK) else ""
             halves = (f"vload_float32(source, {4 * at}{within and f'{within} - {at}'})" for at in (0, BLOCK))
-            write(f"vstore(pairs, i * {self._pairs_bytes} + at * 2, bfloat16_pairs({', '.join(halves)}))")
+            write(f"vstore(pairs, i * {self._words_bytes} + at * 2, bfloat16_pairs({', '.join(halves)}))")
+
+    def _write_codes(self, rows: int, name: str) -> None:
+        """Quantises the states of a tile's sequences likewise; behind the codes of each, its scale and its zero point."""
+        write, behind = self.write, self._words_bytes - VECTOR_BYTES
+        write(f"pairs = scratch + {self._sums * VECTOR_BYTES}")
+        with write.block(f"for i in range({rows})"):
+            write(f"x = {name} + i * {self._row_bytes}", f"codes = pairs + i * {self._words_bytes}")
+            write_range(write, str(self.hidden), whole="pairs_of_vectors")
+            write_facts(write, steps="steps_of_range")
+            with write.block(f"for k in range(0, {self.hidden}, {BLOCK})"):
+                within = f", {self.hidden} - k" if self.hidden % BLOCK else ""
+                write(f"vstore(codes, k, {coded(f'vload_float32(x, k * 4{within})')})")
+            write(f"vstore(codes, {behind}, scale, 1)", f"vstore(codes, {behind + 4}, convert_int32(zero), 1)")
+
+    def _write_scaled(self, sums: Mapping[tuple[int, int, int], str], offsets: Mapping[tuple[int, int], int]) -> None:
+        """The sums in float32, by the facts of states and weights, which `w` has reached, plus where they start."""
+        write, behind = self.write, self._words_bytes - VECTOR_BYTES
+        for (i, j, gate), name in sums.items():
+            facts = f"pairs, {i * self._words_bytes + behind}"
+            write(f"scale = splat_float32(load_float32({facts})) * vload_float32(w, {offsets[j, gate]})")
+            column = f"vload_int32(w, {offsets[j, gate] + self.gates * VECTOR_BYTES})"
+            write(f"exact = {name} - splat_int32(load_int32({facts} + 4)) * {column}")
+            write(f"scaled_{name} = {self._start(i, j, gate)} + convert_float32(exact) * scale")
 
     @property
     def _sums(self) -> int:

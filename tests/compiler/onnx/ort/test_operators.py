@@ -50,9 +50,11 @@ def test_attention_with_quantised_weights(past: bool) -> None:
 
 @pytest.mark.parametrize("kind", [np.uint8, np.int8])
 @pytest.mark.parametrize("by_column", [False, True])
-def test_lstm_with_quantised_weights(kind: type, by_column: bool) -> None:
-    """As an LSTM of the floats that the weights stand for. onnxruntime rounds inputs and states to 8 bits in each step."""
-    x, directions, hidden = floats(6, 2, 5), 2, 8
+@pytest.mark.parametrize("hidden", [8, 70])
+def test_lstm_with_quantised_weights(kind: type, by_column: bool, hidden: int) -> None:
+    """Rows of inputs are rounded to 8 bits, and long states, each by itself: never less exact than onnxruntime, which rounds those
+    of all sequences together. Short states, and such that meet weights of 9 bits, are not rounded."""
+    x, directions = floats(6, 2, 5), 2
     w, r = _whole((directions, 5, 4 * hidden), kind), _whole((directions, hidden, 4 * hidden), kind)
     sizes = (directions, 4 * hidden) if by_column else (directions,)
     scales = [np.random.default_rng(i).uniform(0.002, 0.006, sizes).astype(np.float32) for i in (1, 2)]
@@ -74,8 +76,8 @@ def test_lstm_with_quantised_weights(kind: type, by_column: bool) -> None:
     node = helper.make_node("LSTM", ["x", "w", "r", "bias"], ["y", "h", "c"], **common)
     exact = by_onnxruntime(model_of([node], {"x": x}, ["y", "h", "c"], floating | {"bias": bias}), {"x": x})
     for got, wanted, theirs in zip(compiled(model)({"x": x}), exact, by_onnxruntime(model, {"x": x}), strict=True):
-        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(got, theirs, atol=0.03)
+        assert np.sqrt(np.mean((got - wanted) ** 2)) <= np.sqrt(np.mean((theirs - wanted) ** 2))
 
 
 def _whole(shape: tuple[int, ...], kind: type) -> np.ndarray:

@@ -4,14 +4,18 @@ import dataclasses
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from treadle.compiler.operators.recurrent import recurrent_words, unpacked
 from treadle.formats.types import tensor
 
 from ..harness import TARGET, Builder, check, check_random, definition_of, random_array, run_kernel
 
 GATES = {"rnn": 1, "gru": 3, "lstm": 4}
+NARROW = {"bfloat16": (2, 0), "int8": (4, 2)}  # elements of the state in a word, words of facts behind a column
 
 
-def layer(operator, hidden, batch, steps, lengths=None, peephole=False, narrow=False, **attributes):
+def layer(operator, hidden, batch, steps, lengths=None, peephole=False, narrow=None, **attributes):
     """A definition, and its inputs."""
     directions = 2 if attributes.get("direction") == "bidirectional" else 1
     gates, state = GATES[operator], (directions, batch, hidden)
@@ -20,15 +24,29 @@ def layer(operator, hidden, batch, steps, lengths=None, peephole=False, narrow=F
     shapes += [(directions, 3, hidden)] if peephole else []
     params = [tensor("float32", shape) for shape in shapes]
     if narrow:
-        params[1] = tensor("bfloat16", (directions, -(-hidden // 16), -(-hidden // 2), gates, 16, 2))
+        each, facts = NARROW[narrow]
+        params[1] = tensor(narrow, (directions, -(-hidden // 16), -(-hidden // each) + facts, gates, 16, each))
     params += [tensor("int32", (batch,))] if lengths else []
     return definition_of(operator, params, **attributes)
+
+
+def words_like(array, hidden):
+    """Weights of int8 of that shape, and their facts."""
+    directions, blocks, _, gates, *_ = array.shape
+    generator = np.random.default_rng(7)
+    codes = generator.integers(-128, 128, (directions, blocks, hidden, gates, 16)).astype(np.int8)
+    scale = generator.uniform(0.001, 0.002, (directions, blocks, 1, gates, 16)).astype(np.float32)
+    is_unit = np.arange(blocks * 16).reshape(blocks, 1, 1, 16) < hidden
+    return recurrent_words(np.where(is_unit, codes, 0), scale * is_unit)
 
 
 def check_layer(*args, parts=2, sizes=None, target=TARGET, rtol=1e-4, atol=2e-5, **options):
     definition = layer(*args, **options)
     arrays = [random_array(param, seed, sizes) for seed, param in enumerate(definition.params)]
-    arrays[1] *= arrays[1].dtype.type(0.3)
+    if options.get("narrow") == "int8":
+        arrays[1] = words_like(arrays[1], args[1])
+    else:
+        arrays[1] *= arrays[1].dtype.type(0.3)
     if options.get("lengths"):
         arrays[-1] = np.array(options["lengths"], np.int32)
     check(definition, arrays, sizes, parts, rtol, atol, target)
@@ -106,26 +124,47 @@ def test_narrow_vectors(operator):
     check_layer(operator, 24, 2, 3, target=dataclasses.replace(TARGET, vector_bytes=32, vector_registers=16))
 
 
-# ---- weights of bfloat16 ----
+# ---- weights of bfloat16, and of int8 ----
 
 
 @pytest.mark.parametrize("operator", GATES)
 @pytest.mark.parametrize("vector_bytes", [64, 32])
-def test_narrow_weights_meet_rounded_states(operator, vector_bytes):
+@pytest.mark.parametrize("narrow", NARROW)
+def test_narrow_weights_meet_rounded_states(operator, vector_bytes, narrow):
     pytest.importorskip("ml_dtypes")
     target = dataclasses.replace(TARGET, vector_bytes=vector_bytes, vector_registers=vector_bytes // 2)
     for hidden, batch in ((1, 2), (21, 5), (40, 13)):
-        options = {"narrow": True, "target": target, "rtol": 1e-2, "atol": 4e-3}
+        options = {"narrow": narrow, "target": target, "rtol": 1e-2, "atol": 4e-3}
         check_layer(operator, hidden, batch, 4, parts=3, direction="bidirectional", **options)
 
 
 @pytest.mark.parametrize("operator", GATES)
-def test_narrow_states_have_the_same_bits_in_any_batch_and_without_the_instructions(operator):
+def test_int8_weights_meet_states_in_steps_of_their_own_range(operator):
+    """One step, from the same state, has the sums of the reference: they are exact."""
+    options = {"narrow": "int8", "rtol": 1e-5, "atol": 1e-6}
+    check_layer(operator, 37, 3, 1, lengths=[1, 0, 1], peephole=operator == "lstm", **options)
+    check_layer(operator, 150, 1, 1, parts=3, **options)
+
+
+@given(st.integers(1, 2), st.integers(1, 40), st.sampled_from(list(GATES.values())), st.integers(0, 2**32 - 1))
+def test_words_stand_for_the_weights_that_they_are_made_of(directions, hidden, gates, seed):
+    generator, blocks = np.random.default_rng(seed), -(-hidden // 16)
+    codes = generator.integers(-128, 128, (directions, blocks, hidden, gates, 16)).astype(np.int8)
+    scale = generator.uniform(0, 1, (directions, blocks, 1, gates, 16)).astype(np.float32)
+    wanted = unpacked(codes.astype(np.float32), hidden) * unpacked(np.repeat(scale, hidden, 2), hidden)
+    np.testing.assert_array_equal(unpacked(recurrent_words(codes, scale), hidden), wanted)
+
+
+@pytest.mark.parametrize("operator", GATES)
+@pytest.mark.parametrize("narrow, feature", [("bfloat16", "avx512bf16"), ("int8", "avx512vnni")])
+def test_narrow_states_have_the_same_bits_in_any_batch_and_without_the_instructions(operator, narrow, feature):
     pytest.importorskip("ml_dtypes")
-    features = TARGET.native.features.replace("+avx512bf16", "-avx512bf16")
+    features = TARGET.native.features.replace(f"+{feature}", f"-{feature}").replace("+avxvnni", "-avxvnni")
     other = dataclasses.replace(TARGET, native=dataclasses.replace(TARGET.native, features=features))
-    definition, single = (layer(operator, 150, batch, 5, narrow=True) for batch in (3, 1))
+    definition, single = (layer(operator, 150, batch, 5, narrow=narrow) for batch in (3, 1))
     arrays = [random_array(param, seed) for seed, param in enumerate(definition.params)]
+    if narrow == "int8":
+        arrays[1] = words_like(arrays[1], 150)
     results = [run_kernel(definition, arrays, None, parts, target)[1] for parts, target in ((1, TARGET), (4, other))]
     for one, another in zip(*results, strict=True):
         np.testing.assert_array_equal(one, another)
