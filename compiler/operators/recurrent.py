@@ -4,9 +4,9 @@
     recurrent   [directions, ⌈hidden / 16⌉, hidden, gates, 16]   the weights of the hidden state: for 16 units at a time, and
                 each element of the state, its weights for all gates of these units; zeros after the last unit. Or of bfloat16,
                 [directions, ⌈hidden / 16⌉, ⌈hidden / 2⌉, gates, 16, 2], those of two elements together: then the state, too, is
-                rounded to bfloat16 where it is multiplied. Or of int8, [directions, ⌈hidden / 16⌉, ⌈hidden / 4⌉ + 2, gates, 16, 4],
-                those of four elements together, then a column's scale in float32 and the sum of its bytes in int32: then
-                the state is rounded to 255 steps of its own range
+                rounded to bfloat16 where it is multiplied. Or of int8, [directions, ⌈hidden / 16⌉, ⌈hidden / 4⌉ + 2, gates, 16,
+                4], those of four elements together, then a column's scale in float32 and the sum of its bytes in int32:
+                then the state is rounded to 255 steps of its own range
     hidden      [directions, batch, hidden]   the first hidden state
     lengths     [batch]   steps of each sequence: after its end the outputs are 0
 

@@ -337,8 +337,8 @@ def _lstm_of_few_bits(
     recurrent_zero: Value,
     **attributes: Any,
 ) -> tuple[Value, ...]:
-    """The weights lie transposed to those of LSTM. Inputs and states may be rounded to 8 bits, each row by itself: onnxruntime
-    rounds those of all sequences together."""
+    """The weights lie transposed to those of LSTM. Inputs and states that meet int8 may be rounded to 8 bits, each row by itself:
+    onnxruntime rounds those of all sequences together."""
 
     def floats(weight: Value, scale: Value, zero: Value) -> Value:
         by_place = (g.op("expand_dims", each, axes=(1,) if each.rank == 2 else (1, 2)) for each in (scale, zero))
@@ -348,4 +348,5 @@ def _lstm_of_few_bits(
     check_ranks(1, 2, W_scale=weight_scale, W_zero_point=weight_zero)
     check_ranks(1, 2, R_scale=recurrent_scale, R_zero_point=recurrent_zero)
     weights = floats(weight, weight_scale, weight_zero), floats(recurrent, recurrent_scale, recurrent_zero)
-    return lstm(g, x, *weights, bias, lengths, hidden, cell, peephole, int8_rows=True, **attributes)
+    rounds = weight.dtype is recurrent.dtype is DType.int8  # all of uint8 less its zero point may not fit int8
+    return lstm(g, x, *weights, bias, lengths, hidden, cell, peephole, int8_rows=rounds, **attributes)

@@ -41,7 +41,11 @@ class CPU(Backend):
         narrowing, multiplies = self.narrowing, bool(self.target.dot_bfloat16)
         options = narrowing, multiplies, self.target.byte_speed
         passes: dict[Stage, list[tuple[int, Any]]] = {
-            Stage.SIMPLIFIED: [(1, TransposedConvolutions()), (1, IntegerProducts()), (1, DequantizedProducts())],
+            Stage.SIMPLIFIED: [
+                (1, TransposedConvolutions()),
+                (1, IntegerProducts()),
+                (1, DequantizedProducts(self.target.byte_speed)),
+            ],
             Stage.RECOGNISED: [(1, CountTexts())],
             Stage.LAYOUT: [
                 (2, PointwiseProducts(narrowing if multiplies else Narrowing())),

@@ -90,6 +90,7 @@ OPERATOR_NS = {  # 20 0183403 | ns an element: of operators in a vector
 GEMM_MACS = 100      # 20 85eb436 | multiply-adds a ns: of float32 products by register tiles
 ATTENTION_MACS = 80  # 20 77e0ffa | multiply-adds a ns: of attention, softmax included
 RECURRENT_MACS = 16  # 20 21fb606 | multiply-adds a ns: of recurrent cells, and of convolutions without channel blocks
+RECURRENT_BYTES = 32  # 27 f3106b94 | multiply-adds a ns: of recurrent cells of int8, at a byte_speed of 1
 PRODUCT_MACS = 4     # 20 babb31a | multiply-adds a ns: of products of other types than float32
 DEPTHWISE_STEPS = 6  # 21 88bc876 | vectors a ns: multiplied and added by depthwise convolutions
 COPIED_BYTES = 16    # 20 85eb436 | bytes a ns: of a matrix copied or turned for a product

@@ -21,7 +21,7 @@ from .....formats import dims
 from .....formats.dtypes import DType
 from .....formats.types import ShapeDim, TensorType
 from ....operators.linear import conv
-from ....operators.quantized import LEAST, STEPS, as_int32, codes_of, facts_of, matmul_integer, range_of
+from ....operators.quantized import LEAST, as_int32, codes_of, facts_of, matmul_integer, range_of
 from ....operators.shapes import FLOAT32, ceildiv, lift, mismatch, require
 from ....operators.table import Attribute, Fusion, Kind, register
 from ....operators.windows import GROUPS, WINDOW

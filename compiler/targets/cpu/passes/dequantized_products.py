@@ -60,8 +60,9 @@ class _Columns:
 
 
 class _Walk(Emitter):
-    def __init__(self, module: ir.Module) -> None:
+    def __init__(self, module: ir.Module, byte_speed: float) -> None:
         super().__init__(module)
+        self.byte_speed = byte_speed
         self.calls: dict[ir.Var, ir.OperatorCall] = {}  # calls whose results' elements may be known
         self.packed: dict[ir.Var, _Packed | None] = {}  # by matrix
 
@@ -115,7 +116,7 @@ class _Walk(Emitter):
             and weights in self.calls
             and tensor_type(weights).shape[2] >= costs.RECURRENT_PAIRS
         )
-        if not attributes.pop("int8_rows", False) or not is_long:
+        if not attributes.pop("int8_rows", False) or not is_long or self.byte_speed <= 1:
             return binding
         found = self._numbers(weights)
         columns = None if found is None else _columns(found, axis=2)

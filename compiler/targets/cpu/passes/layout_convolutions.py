@@ -12,9 +12,9 @@ from .....formats.program import EXACT
 from .....formats.types import TensorType
 from .... import ir
 from ....named_weights import computed
+from ....operators.quantized import STEPS
 from ....operators.shapes import integer
 from ....operators.table import lookup
-from ....operators.quantized import STEPS
 from ....passes.rewriting import tensor_type
 from .. import costs
 from ..operators.blocked import FEW, is_for_depthwise

@@ -76,7 +76,7 @@ class _Layer:
         self.precision = _PRECISIONS[definition.params[self.operands["weights"]].dtype].on(target)
         self.depth = -(-hidden // self.precision.each)  # steps of a sum
         # multiply-adds a nanosecond
-        self.macs = costs.RECURRENT_MACS * (max(1, int(target.byte_speed)) if self.precision.facts else 1)
+        self.macs = int(costs.RECURRENT_BYTES * target.byte_speed) if self.precision.facts else costs.RECURRENT_MACS
         self.functions = self.attributes["activations"].split(" ")
         self.resets_before = self.operator == "gru" and not self.attributes["reset_after"]
         self.rows = self._choose_rows(self.shape[1])
@@ -266,6 +266,8 @@ class _Layer:
     def _write_phase(self, counts: Mapping[int, str], gates: Sequence[int]) -> None:
         """Some gates of all units, and their activations."""
         groups = self._groups(max(counts), gates)
+        if self.precision.takes_words:
+            self.write("is_rounded = 0")
         if not self.is_shareable:
             with self.write.block(f"for group in range({groups})"):
                 self._write_group(counts, gates)
@@ -370,7 +372,11 @@ class _Layer:
         write("p_at = p + here", f"w_at = w_cell + block * {self._block_bytes}", "sums = scratch")
         x, x_row = "reset" if gates == (2,) else "before", row_bytes
         if self.precision.takes_words:
-            (self._write_codes if self.precision.facts else self._write_pairs)(rows, x)
+            write(f"pairs = scratch + {self._sums * VECTOR_BYTES}")
+            # once a phase for a tile that is alone
+            with write.block("if is_rounded == 0"):
+                (self._write_codes if self.precision.facts else self._write_pairs)(rows, x)
+                write(f"is_rounded = 1 if sequences == {rows} else 0")
             x, x_row = "pairs", self._words_bytes
         with write.block(f"for _ in range({passes})"):
             zero = "splat_int32(0)" if self.precision.facts else ""
@@ -394,7 +400,7 @@ class _Layer:
                 self._write_scaled(sums, offsets)
             for (i, j, gate), name in sums.items():
                 number = (i * width + j) * len(gates) + gate - gates[0]
-                write(f"vstore(sums, {number * VECTOR_BYTES}, {self.precision.facts and 'scaled_' or ''}{name})")
+                write(f"vstore(sums, {number * VECTOR_BYTES}, {(self.precision.facts and 'scaled_') or ''}{name})")
             if passes > 1:
                 write(f"p_at += {len(at_once) * row_bytes}")
                 write(*(f"{name} += {len(at_once) * VECTOR_BYTES}" for name in ("w_at", "sums")))
@@ -402,7 +408,6 @@ class _Layer:
     def _write_pairs(self, rows: int, name: str) -> None:
         """Rounds the states of a tile's sequences to bfloat16, behind the sums in the scratch memory."""
         write = self.write
-        write(f"pairs = scratch + {self._sums * VECTOR_BYTES}")
         with write.block(f"for i in range({rows})"), write.block(f"for at in range(0, {self.hidden}, {2 * BLOCK})"):
             write(f"source = {name} + i * {self._row_bytes} + at * 4")
             within = f", {self.hidden} - at" if self.hidden % (2 * BLOCK) else ""
@@ -412,7 +417,6 @@ class _Layer:
     def _write_codes(self, rows: int, name: str) -> None:
         """Quantises the states of a tile's sequences likewise; behind the codes of each, its scale and its zero point."""
         write, behind = self.write, self._words_bytes - VECTOR_BYTES
-        write(f"pairs = scratch + {self._sums * VECTOR_BYTES}")
         with write.block(f"for i in range({rows})"):
             write(f"x = {name} + i * {self._row_bytes}", f"codes = pairs + i * {self._words_bytes}")
             write_range(write, str(self.hidden), whole="pairs_of_vectors")

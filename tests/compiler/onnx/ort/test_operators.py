@@ -52,8 +52,8 @@ def test_attention_with_quantised_weights(past: bool) -> None:
 @pytest.mark.parametrize("by_column", [False, True])
 @pytest.mark.parametrize("hidden", [8, 70])
 def test_lstm_with_quantised_weights(kind: type, by_column: bool, hidden: int) -> None:
-    """Rows of inputs are rounded to 8 bits, and long states, each by itself: never less exact than onnxruntime, which rounds those
-    of all sequences together. Short states, and such that meet weights of 9 bits, are not rounded."""
+    """Rows of inputs are rounded to 8 bits, and long states, each by itself: never less exact than onnxruntime, which rounds
+    those of all sequences together. Short states, and all that meet uint8, are not rounded."""
     x, directions = floats(6, 2, 5), 2
     w, r = _whole((directions, 5, 4 * hidden), kind), _whole((directions, hidden, 4 * hidden), kind)
     sizes = (directions, 4 * hidden) if by_column else (directions,)
@@ -78,6 +78,20 @@ def test_lstm_with_quantised_weights(kind: type, by_column: bool, hidden: int) -
     for got, wanted, theirs in zip(compiled(model)({"x": x}), exact, by_onnxruntime(model, {"x": x}), strict=True):
         np.testing.assert_allclose(got, theirs, atol=0.03)
         assert np.sqrt(np.mean((got - wanted) ** 2)) <= np.sqrt(np.mean((theirs - wanted) ** 2))
+
+
+@pytest.mark.parametrize(("kind", "hidden"), [(np.int8, 64), (np.int8, 8), (np.uint8, 64)])
+def test_integers_that_quantised_lstms_are_computed_in(kind: type, hidden: int) -> None:
+    """The projection by bytes, and long states; nothing where weights are uint8."""
+    names = ["x", "w", "r", "", "", "", "", "", "s", "z", "s", "z"]
+    constants = {"w": _whole((1, 5, 4 * hidden), kind), "r": _whole((1, hidden, 4 * hidden), kind)}
+    constants |= {"s": np.full(1, 0.01, np.float32), "z": np.zeros(1, kind)}
+    node = helper.make_node("DynamicQuantizeLSTM", names, ["y"], domain=RUNTIME, hidden_size=hidden)
+    model = model_of([node], {"x": floats(6, 2, 5)}, ["y"], constants)
+    executable = treadle.compile(model, target=treadle.emulated("cooperlake"), progress=False, embed_native=False)
+    assert ("quantize_rows" in executable.primitive_ops) == (kind is np.int8)
+    has_words = any(each.dtype == np.int8 and each.ndim == 6 for each in executable.program.constants)
+    assert has_words == (kind is np.int8 and hidden == 64)
 
 
 def _whole(shape: tuple[int, ...], kind: type) -> np.ndarray:

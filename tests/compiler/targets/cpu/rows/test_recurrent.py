@@ -156,7 +156,7 @@ def test_words_stand_for_the_weights_that_they_are_made_of(directions, hidden, g
 
 
 @pytest.mark.parametrize("operator", GATES)
-@pytest.mark.parametrize("narrow, feature", [("bfloat16", "avx512bf16"), ("int8", "avx512vnni")])
+@pytest.mark.parametrize(("narrow", "feature"), [("bfloat16", "avx512bf16"), ("int8", "avx512vnni")])
 def test_narrow_states_have_the_same_bits_in_any_batch_and_without_the_instructions(operator, narrow, feature):
     pytest.importorskip("ml_dtypes")
     features = TARGET.native.features.replace(f"+{feature}", f"-{feature}").replace("+avxvnni", "-avxvnni")
