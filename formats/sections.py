@@ -20,6 +20,7 @@ from .messages.errors import FormatError, LimitError
 from .primitive import Primitive, PrimitiveDefinition, PrimitiveNode
 from .program import Function, Import, LateBoundConstant, Native, NativeKernel, Program, SourceLocation
 from .schema import DEFINITION, NATIVE, SECTIONS, SOURCE_MAP, WEIGHTS
+from .text_model import TextModel
 from .types import FunctionType, TupleType, Type
 from .weight_table import WeightTable
 from .weight_table import check as check_weights
@@ -90,6 +91,7 @@ def encode(
         "imports": program.imports,
         "native": _native_rows(native or {}),
         "weights": weights or WeightTable(),
+        "text": () if program.text is None else (program.text,),
         "results": [(number, f.result_names) for number, f in enumerate(program.functions) if f.result_names],
         "source_map": _source_rows(program.source_map),
         "metadata": sorted(program.metadata.items()),
@@ -130,6 +132,7 @@ def decode(
         source_map=_decode_sources(*tables["source_map"]),
         metadata=_decode_metadata(tables["metadata"]),
         imports=tables["imports"],
+        text=next(iter(tables["text"]), None),
         texts=texts,
     )
     check(program)
@@ -141,7 +144,7 @@ def _is_there(table: Any) -> bool:
     """Whether an optional table says anything."""
     if isinstance(table, WeightTable):
         return len(table) > 0
-    return any(isinstance(row, (Import, str)) or len(row) > 0 for row in table)
+    return any(isinstance(row, (Import, TextModel, str)) or len(row) > 0 for row in table)
 
 
 def _decode_table(name: str, codec: Codec, contents: Mapping[str, Buffer], allowance: Allowance) -> Any:
