@@ -50,20 +50,21 @@ def load(source: Any, *, threads: int | None = None, **options: Any) -> Texts:
     return of(executable, VirtualMachine(executable, threads=threads))
 
 
-def of(executable: Executable, machine: VirtualMachine) -> Texts:
-    """The same, by a machine that there is already. Raises ArgumentError, FormatError, MissingPackageError."""
+def of(executable: Executable, machine: VirtualMachine, max_steps: int | None = None) -> Texts:
+    """The same, by a machine that there is already; `max_steps` bounds each call. Raises ArgumentError, FormatError,
+    MissingPackageError."""
     text = executable.text
     if text is None:
         raise ArgumentError("the executable has no tokenizer; treadle.compile puts that of a model's folder into it")
-    return _KINDS[text.task](text, executable, machine)
+    return _KINDS[text.task](text, executable, machine, max_steps)
 
 
 class Texts(Suggesting):
     """A tokenizer, and what it stands before."""
 
-    def __init__(self, text: TextModel, executable: Executable, machine: VirtualMachine) -> None:
+    def __init__(self, text: TextModel, executable: Executable, machine: VirtualMachine, max_steps: int | None) -> None:
         self.text, self.tokenizer = text, Tokenizer(text)
-        self._machine = machine
+        self._machine, self._max_steps = machine, max_steps
         self._renderer = Renderer()
 
     def tokens(self, texts: str | Sequence[Any]) -> Any:
@@ -101,8 +102,8 @@ class Generator(Texts):
 class _Rows(Texts):
     """A model that gives a row for each text."""
 
-    def __init__(self, text: TextModel, executable: Executable, machine: VirtualMachine) -> None:
-        super().__init__(text, executable, machine)
+    def __init__(self, text: TextModel, executable: Executable, machine: VirtualMachine, max_steps: int | None) -> None:
+        super().__init__(text, executable, machine, max_steps)
         ports, names = executable.inputs(), executable.outputs().names
         if unknown := [port.name for port in ports if port.name not in _INPUTS]:
             raise ArgumentError(f"the model takes {unknown[0]!r}; of texts are made {', '.join(_INPUTS)}")
@@ -170,7 +171,7 @@ class _Rows(Texts):
         values["attention_mask"][:, :length] = 1
         values["position_ids"][:] = np.arange(size)
         arguments = [values[name].astype(dtype, copy=False) for name, dtype in self._inputs]
-        result = self._machine.call("main", arguments, max_seconds=seconds, cancel=cancel)
+        result = self._machine.call("main", arguments, max_steps=self._max_steps, max_seconds=seconds, cancel=cancel)
         array = (result if self._output is None else result[self._output]).numpy()[:count]
         return self._made(array.astype(np.float32, copy=False), length)
 
@@ -294,8 +295,11 @@ class Reranker(_Scores):
         if not isinstance(query, str) or isinstance(texts, str):
             raise ArgumentError(f"score: expected a query and a list of texts, got {told(query)} and {told(texts)}")
         pairs = [(query, text) for text in _listed(texts)]
-        rows = self._rows(pairs, batch_size=batch_size, progress=progress, max_seconds=max_seconds, cancel=cancel)
-        return rows[:, 0]
+        return self.scores(pairs, batch_size=batch_size, progress=progress, max_seconds=max_seconds, cancel=cancel)
+
+    def scores(self, pairs: Sequence[Any], *, batch_size: int = BATCH, **bounds: Any) -> np.ndarray:
+        """The same of pairs (query, text), or of their tokens. Raises ArgumentError, BudgetExceededError, CancelledError."""
+        return self._rows(pairs, batch_size=batch_size, **bounds)[:, 0]
 
 
 _KINDS: dict[str, type[Texts]] = {EMBED: Encoder, SCORE: Reranker, CLASSIFY: Classifier, GENERATE: Generator}

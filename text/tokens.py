@@ -64,15 +64,17 @@ class Tokenizer:
                 yield Tokens(np.array(found.ids, np.int64), np.array(found.type_ids, np.int64))
 
     def _checked(self, text: Any, number: int) -> Any:
-        if isinstance(text, str) or _is_pair(text):
+        if isinstance(text, (str, Tokens)) or _is_pair(text):
             return text
         if not isinstance(text, (list, tuple, np.ndarray)) or not all(
             isinstance(each, (int, np.integer)) and not isinstance(each, bool) for each in text
         ):
             raise ArgumentError(f"text {number}: expected a text or a list of token numbers, got {told(text)}")
-        ids = np.array(text, np.int64)
         if wrong := [each for each in text if not 0 <= each < self.size]:
-            raise ArgumentError(f"text {number}: token {wrong[0]} is none of the tokenizer's, 0 … {self.size - 1}")
+            raise ArgumentError(
+                f"text {number}: token {str(wrong[0])[:40]} is none of the tokenizer's, 0 … {self.size - 1}"
+            )
+        ids = np.array(text, np.int64)
         if self.max_tokens and len(ids) > self.max_tokens:
             raise ArgumentError(f"text {number}: {len(ids)} tokens; the model takes at most {self.max_tokens}")
         return Tokens(ids, np.zeros(len(ids), np.int64))
