@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -149,6 +149,11 @@ class _Rows(Texts):
                 result = np.empty((len(texts), *rows.shape[1:]), np.float32)
             result[places] = rows
         return self._empty() if result is None else result
+
+    def map(self, *columns: Sequence[str]) -> np.ndarray:
+        """The row of each text, or of each pair of a query and a text. Raises ArgumentError."""
+        rows = self._rows(columns[0] if len(columns) == 1 else list(zip(*columns, strict=True)), batch_size=BATCH)
+        return rows[:, 0] if self.text.task == SCORE else rows
 
     def _empty(self) -> np.ndarray:
         return np.empty((0, self.width or 0), np.float32)
@@ -301,6 +306,20 @@ class Reranker(_Scores):
         """The same of pairs (query, text), or of their tokens. Raises ArgumentError, BudgetExceededError, CancelledError."""
         return self._rows(pairs, batch_size=batch_size, **bounds)[:, 0]
 
+
+class RowFunction(NamedTuple):
+    """A function of columns of texts, beside those of the executable: `map_batches` calls it."""
+
+    name: str
+    columns: tuple[str, ...]
+    result: str
+
+
+ROW_FUNCTIONS = {
+    EMBED: RowFunction("encode", ("text",), "embedding"),
+    CLASSIFY: RowFunction("classify", ("text",), "probabilities"),
+    SCORE: RowFunction("score", ("query", "text"), "score"),
+}
 
 _KINDS: dict[str, type[Texts]] = {EMBED: Encoder, SCORE: Reranker, CLASSIFY: Classifier, GENERATE: Generator}
 

@@ -60,7 +60,7 @@ def test_vectors_in_both_formats(client: Client, executables: dict[str, Any]) ->
 def test_one_text_one_list_of_tokens_and_fewer_dimensions(client: Client, executables: dict[str, Any]) -> None:
     encoder = treadle.text.load(executables["minilm"])
     for given in (TEXTS[0], encoder.tokens(TEXTS[0])):
-        status, found, _ = client.ask("POST", "/v1/embeddings", {"model": "minilm", "input": given, "dimensions": 8})
+        _, found, _ = client.ask("POST", "/v1/embeddings", {"model": "minilm", "input": given, "dimensions": 8})
         (each,) = found["data"]
         expected = encoder.encode(TEXTS[0])[:8]
         np.testing.assert_allclose(each["embedding"], expected / np.linalg.norm(expected), rtol=1e-5)
@@ -69,7 +69,7 @@ def test_one_text_one_list_of_tokens_and_fewer_dimensions(client: Client, execut
 def test_reranking(client: Client, executables: dict[str, Any]) -> None:
     scores = treadle.text.load(executables["ranks"]).score("which", TEXTS)
     request = {"model": "ranks", "query": "which", "documents": [*TEXTS[:2], {"text": TEXTS[2]}], "top_n": 2}
-    status, found, _ = client.ask("POST", "/v1/rerank", {**request, "return_documents": True})
+    _, found, _ = client.ask("POST", "/v1/rerank", {**request, "return_documents": True})
     order = np.argsort(-scores)[:2].tolist()
     assert [each["index"] for each in found["results"]] == order
     assert [np.float32(each["relevance_score"]) for each in found["results"]] == scores[order].tolist()
