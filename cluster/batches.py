@@ -46,8 +46,9 @@ def map_batches(
     tokenizer "encode", "classify" or "score", whose source is a list of texts, or has the columns "text" and, to score, "query".
 
     The source is an array or memory map, a tuple of arrays in the order of the parameters or a mapping by their names, a table
-    of pandas, Polars or Arrow (columns by the parameters' names, or those of one matrix), the path of a file of Parquet, CSV, Arrow or NumPy, an iterable of such pieces of any number
-    of rows, a Ray Dataset, or a Dask array; it is read no further ahead than workers need.
+    of pandas, Polars or Arrow (columns by the parameters' names, or those of one matrix), the path of a file of Parquet, CSV,
+    Arrow or NumPy, an iterable of such pieces of any number of rows, a Ray Dataset, or a Dask array; it is read no further ahead
+    than workers need.
 
     Iterate over what this returns: results come in order, or with `ordered=False` as pairs (number, result) as they come. Each
     is a NumPy array, or a tuple of them, and comes once. `.numpy()` joins all. Work begins with the first; closing ends it.

@@ -168,6 +168,9 @@ class ModelOperators:
     def bitwise_xor(self, a: Operand, b: Operand, /) -> Expression:
         """bitwise_xor(a, b): bits that only one has."""
 
+    def breakpoint(self, x: Operand, /) -> Expression:
+        """breakpoint(x): x; a debugger stops here (`treadle.debug.breakpoint`), and nothing else happens."""
+
     def broadcast_to(self, x: Operand, /, *, shape: _Dimensions) -> Expression:
         """broadcast_to(x): axes of size 1, and missing ones in front, repeated.
 
@@ -327,6 +330,12 @@ class ModelOperators:
 
     def determinant(self, x: Operand, /) -> Expression:
         """determinant(x): of the matrices that the last two axes are."""
+
+    def device_copy(self, x: Operand, /, *, device: str) -> Expression:
+        """device_copy(x): x, and what is computed of it from there on, on a device of the program: by its name, or "host".
+
+        device: where the result lies
+        """
 
     def divide(self, a: Operand, b: Operand, /) -> Expression:
         """divide(a, b): a / b; of integers, towards zero."""
@@ -560,8 +569,11 @@ class ModelOperators:
         expression: the regular expression
         """
 
-    def matmul(self, a: Operand, b: Operand, /) -> Expression:
-        """matmul(a, b): the matrix product, batched and broadcast as NumPy's."""
+    def matmul(self, a: Operand, b: Operand, /, *, int8_rows: bool = False) -> Expression:
+        """matmul(a, b): the matrix product, batched and broadcast as NumPy's.
+
+        int8_rows: whether rows may be rounded to int8 where they meet integers
+        """
 
     def matmul_integer(
         self, a: Operand, b: Operand, a_zero: Operand | None = None, b_zero: Operand | None = None, /
