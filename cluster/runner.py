@@ -132,11 +132,11 @@ class Runner:
 
 def _of_texts(executable: Executable, function: str | None) -> RowFunction | None:
     """The function of texts that is meant, if it is one."""
-    if executable.text is None:
+    if executable.text_model is None:
         return None
     from ..text.models import ROW_FUNCTIONS
 
-    found = ROW_FUNCTIONS.get(executable.text.task)
+    found = ROW_FUNCTIONS.get(executable.text_model.task)
     is_meant = found is not None and (function is None or (function == found.name and function not in executable))
     return found if is_meant else None
 

@@ -205,7 +205,7 @@ def compile(
 
         def made(backend: Backend) -> Executable:
             generated = compilation.generated(backend)
-            executable = Executable(generated.program, weights=generated.weights).with_text(text)
+            executable = Executable(generated.program, weights=generated.weights).with_text_model(text)
             return with_kernels(executable, backend, progress) if embed_native else executable
 
         if not is_searched:

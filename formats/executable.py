@@ -115,7 +115,7 @@ class Executable(Suggesting):
         return self._weights
 
     @property
-    def text(self) -> TextModel | None:
+    def text_model(self) -> TextModel | None:
         """What stands between texts and its tensors, of a compiled model's folder: `treadle.text.load` computes with it."""
         return self._program.text
 
@@ -246,12 +246,12 @@ class Executable(Suggesting):
         copy._program = replace(self.program, metadata={**self.program.metadata, **metadata})
         return copy
 
-    def with_text(self, text: TextModel | None) -> Executable:
+    def with_text_model(self, text: TextModel | None) -> Executable:
         """This executable with what stands between texts and its tensors: a tokenizer, pooling, a template; None for nothing.
         Raises ArgumentError."""
         if text is not None and not isinstance(text, TextModel):
             raise ArgumentError(
-                f"with_text: expected a TextModel, got {told(text)}; treadle.compile reads a model's folder"
+                f"with_text_model: expected a TextModel, got {told(text)}; treadle.compile reads a model's folder"
             )
         copy = self._copy()
         copy._program = replace(self.program, text=text)

@@ -93,7 +93,7 @@ class Model:
 
 def _texts(executable: Executable, machine: VirtualMachine, config: ModelConfig) -> tuple[Any, str]:
     """What computes with texts, or why nothing does. Raises FormatError, ArgumentError."""
-    if executable.text is None:
+    if executable.text_model is None:
         return None, "it has no tokenizer; treadle.compile puts that of a model's folder into the executable"
     from ..text.models import of
 

@@ -53,7 +53,7 @@ def load(source: Any, *, threads: int | None = None, **options: Any) -> Texts:
 def of(executable: Executable, machine: VirtualMachine, max_steps: int | None = None) -> Texts:
     """The same, by a machine that there is already; `max_steps` bounds each call. Raises ArgumentError, FormatError,
     MissingPackageError."""
-    text = executable.text
+    text = executable.text_model
     if text is None:
         raise ArgumentError("the executable has no tokenizer; treadle.compile puts that of a model's folder into it")
     return _KINDS[text.task](text, executable, machine, max_steps)

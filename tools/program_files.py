@@ -172,7 +172,7 @@ class ProgramFile:
 
     def with_text(self, executable: Executable) -> Executable:
         """What was made of its module, with the tokenizer of its folder."""
-        return executable if self.around is None else executable.with_text(self.around.text)
+        return executable if self.around is None else executable.with_text_model(self.around.text)
 
     def _assembled(self) -> Executable:
         from ..formats.executable import Executable

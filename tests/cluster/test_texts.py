@@ -12,8 +12,7 @@ import pytest
 import treadle
 from treadle.formats.messages.errors import ArgumentError
 from treadle.tools.cli import main
-
-from ..text.folders import sentences, write
+from treadle.tools.dev.zoo.folders import sentences, write
 
 pytest.importorskip("tokenizers")
 TEXTS = sentences()[:20]

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 import treadle
+from treadle.tools.dev.zoo.folders import with_head, write
 
-from ..text.folders import with_head, write
 from .test_http import Client
 
 pytest.importorskip("tokenizers")

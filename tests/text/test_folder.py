@@ -8,8 +8,7 @@ import pytest
 from treadle.formats.messages.errors import MissingFileError, ModelError
 from treadle.text.folder import read
 from treadle.tools.cli import main
-
-from .folders import TEMPLATE, put, with_head, write
+from treadle.tools.dev.zoo.folders import TEMPLATE, put, with_head, write
 
 pytest.importorskip("tokenizers")
 

@@ -16,8 +16,7 @@ from treadle.formats.messages.errors import (
     TreadleError,
 )
 from treadle.formats.text_model import POOLINGS, TextModel
-
-from .folders import put, sentences, tokenizer, with_head, write
+from treadle.tools.dev.zoo.folders import put, sentences, tokenizer, with_head, write
 
 pytest.importorskip("tokenizers")
 TEXTS = sentences()[:40]
@@ -84,9 +83,9 @@ def test_a_text_has_the_same_bits_among_others_and_alone(encoder: Any) -> None:
 
 @pytest.mark.parametrize("name", POOLINGS)
 def test_all_poolings(folder: Path, executable: Any, name: str) -> None:
-    text = executable.text
+    text = executable.text_model
     changed = TextModel(text.task, text.tokenizer, text.max_tokens, text.output, (name,))
-    got = treadle.text.load(executable.with_text(changed)).encode(TEXTS)
+    got = treadle.text.load(executable.with_text_model(changed)).encode(TEXTS)
     np.testing.assert_allclose(got, pooled(*reference(folder, TEXTS), name), rtol=1e-4, atol=1e-5)
 
 
@@ -101,14 +100,14 @@ def test_poolings_are_concatenated_in_the_order_of_sentence_transformers(tmp_pat
 
 def test_one_file_holds_all_of_it(tmp_path: Path, executable: Any, encoder: Any) -> None:
     executable.export_library(tmp_path / "m.trdl")
-    assert treadle.load(tmp_path / "m.trdl").text == executable.text
+    assert treadle.load(tmp_path / "m.trdl").text_model == executable.text_model
     assert (treadle.text.load(tmp_path / "m.trdl").encode(TEXTS) == encoder.encode(TEXTS)).all()
 
 
 def test_an_executable_without_a_tokenizer_keeps_its_bytes(executable: Any) -> None:
-    bare = executable.with_text(None)
+    bare = executable.with_text_model(None)
     assert b"text" not in bare.as_bytes()[:1024]
-    assert treadle.load(bare.as_bytes()).text is None
+    assert treadle.load(bare.as_bytes()).text_model is None
     with pytest.raises(ArgumentError, match=r"no tokenizer; treadle\.compile puts that of a model's folder"):
         treadle.text.load(bare)
 
@@ -193,7 +192,7 @@ def test_damaged_sections_and_tokenizers_are_refused_by_name(executable: Any, se
 
     rng = np.random.default_rng(seed)
     codec = schema.BY_NAME["text"].codec
-    data = bytearray(codec.encode([executable.text], "text"))
+    data = bytearray(codec.encode([executable.text_model], "text"))
     for _ in range(60):
         mutated = bytearray(data)
         for _ in range(rng.integers(1, 4)):
@@ -201,13 +200,13 @@ def test_damaged_sections_and_tokenizers_are_refused_by_name(executable: Any, se
             mutated[place] = rng.integers(256)
         try:
             for text in codec.decode(bytes(mutated), "text"):
-                treadle.text.load(executable.with_text(text)).encode(TEXTS[:2])
+                treadle.text.load(executable.with_text_model(text)).encode(TEXTS[:2])
         except TreadleError:
             pass
 
 
 def test_a_tokenizer_that_is_none_is_named(executable: Any) -> None:
-    text = executable.text
+    text = executable.text_model
     with pytest.raises(FormatError, match="the tokenizer of the executable cannot be read"):
-        treadle.text.load(executable.with_text(TextModel(text.task, b"{}", 64, text.output)))
+        treadle.text.load(executable.with_text_model(TextModel(text.task, b"{}", 64, text.output)))
     assert tokenizer(300).encode() == text.tokenizer

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from treadle.tools.dev.zoo import bert
+from .bert import bert
 
 MODULES = ("argparse", "ast", "asyncio.events", "collections", "dataclasses", "email.message", "logging", "textwrap")
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
