@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 class Signature:
     """The part of a function's type that batches are cut by. Raises ArgumentError if it takes or gives other than tensors."""
 
+    function: str
+    names: tuple[str, ...]  # of the parameters
+    results: tuple[str, ...]  # names
+    type: FunctionType
+    rows: int | None  # that a call takes; None for any number
+
     def __init__(self, executable: Executable, function: str | None) -> None:
         """A `function` of None is that of texts, where the executable has a tokenizer, or "main"."""
         self.of_texts = _of_texts(executable, function)
@@ -39,10 +45,9 @@ class Signature:
             return
         self.function = function or "main"
         found = executable.function(self.function)
-        self.results = tuple(executable.outputs(self.function).names)
         function = self.function
         self.names = tuple(executable.get_function_params(function))
-        self.type: FunctionType = found.type
+        self.type = found.type
         for name, type_ in zip(self.names, self.type.params, strict=False):
             if not isinstance(type_, TensorType) or not type_.rank:
                 raise ArgumentError(
@@ -51,6 +56,7 @@ class Signature:
         if not self.names:
             raise ArgumentError(f"function {function!r} has no parameters; batches are rows of its arguments")
         self._check_result(self.type.result)
+        self.results = tuple(executable.outputs(function).names)
         sizes = {type_.shape[0] for type_ in self.type.params if isinstance(type_, TensorType)}
         fixed = {size for size in sizes if isinstance(size, int)}
         if len(fixed) > 1:
@@ -58,7 +64,7 @@ class Signature:
                 f"function {function!r}: its parameters have different numbers of rows: {self.type}; batches are cut along "
                 "one first dimension of all"
             )
-        self.rows: int | None = fixed.pop() if fixed else None  # that a call takes; None for any number
+        self.rows = fixed.pop() if fixed else None
         if self.rows == 0:
             raise ArgumentError(f"function {function!r} takes no rows: {self.type}")
 
@@ -107,7 +113,8 @@ class Runner:
             set_num_threads(threads)
         executable, machine = Handle.of(exe, **options).open()
         self.signature = Signature(executable, function)
-        self._call = machine[function] if self.signature.of_texts is None else _texts_call(executable, machine)
+        is_plain = self.signature.of_texts is None
+        self._call = machine[self.signature.function] if is_plain else _texts_call(executable, machine)
 
     def run(self, arrays: Sequence[np.ndarray]) -> Any:
         """The result of these rows: an array, or a tuple of such. Raises what the function raises; ShapeError."""

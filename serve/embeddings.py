@@ -83,7 +83,7 @@ class Embeddings:
     async def answer(
         self,
         path: str,
-        data: bytearray,
+        data: bytes | bytearray,
         timeout: float | None,
         handed: Handed,
         waiting: Waiting,
@@ -91,7 +91,8 @@ class Embeddings:
         """The JSON that answers a body. `handed` gives a future and what sets it from any thread, `waiting` waits for it while
         the client does. Raises ServeError."""
         service, begun = self._service, time.monotonic()
-        values = read_json(data) if len(data) <= SHORT else await asyncio.to_thread(read_json, data)
+        view = memoryview(data)
+        values = read_json(view) if len(view) <= SHORT else await asyncio.to_thread(read_json, view)
         if service.is_draining:
             raise UnavailableError("the server stops")
         model = service.repository.find(_model_name(values))

@@ -52,7 +52,8 @@ def read(path: str | os.PathLike) -> Folder:
     model = _model(folder, decoder.get("filename"))
     task = _task(config, genai)
     results = () if task == GENERATE else _results(model)
-    output, pooling, normalize = "logits", (), False
+    output, normalize = "logits", False
+    pooling: tuple[str, ...] = ()
     if task == EMBED:
         pooling, normalize = _modules(folder)
         output, pooling = _vectors(folder, results, pooling)

@@ -139,7 +139,8 @@ class ProgramFile:
             as_onnx(self.source),
             shapes=dict(map(_shape_argument, shapes)),
             dtypes=dict(map(_dtype_argument, dtypes)),
-            outputs=[name for text in outputs for name in text.split(",")] or (self.around and self.around.outputs),
+            outputs=[name for text in outputs for name in text.split(",")]
+            or (None if self.around is None else self.around.outputs),
             entry=entry,
             batch=batch,
         )
