@@ -135,12 +135,12 @@ class ProgramFile:
         from ..compiler.onnx.converters import as_onnx
         from ..compiler.onnx.importer import from_onnx
 
+        of_folder = None if self.around is None else self.around.outputs
         return from_onnx(
             as_onnx(self.source),
             shapes=dict(map(_shape_argument, shapes)),
             dtypes=dict(map(_dtype_argument, dtypes)),
-            outputs=[name for text in outputs for name in text.split(",")]
-            or (None if self.around is None else self.around.outputs),
+            outputs=[name for text in outputs for name in text.split(",")] or of_folder,
             entry=entry,
             batch=batch,
         )
