@@ -72,7 +72,7 @@ class Metrics:
                 counts.queued.add(queued)
 
     def took_tokens(self, model: str, count: int) -> None:
-        """The texts of a request had so many tokens."""
+        """The texts of a request had `count` tokens."""
         with self._lock:
             self._tokens[model] = self._tokens.get(model, 0) + count
 

@@ -51,7 +51,7 @@ def load(source: Any, *, threads: int | None = None, **options: Any) -> Texts:
 
 
 def of(executable: Executable, machine: VirtualMachine, max_steps: int | None = None) -> Texts:
-    """The same, by a machine that there is already; `max_steps` bounds each call. Raises ArgumentError, FormatError,
+    """The same, by an existing machine; `max_steps` bounds each call. Raises ArgumentError, FormatError,
     MissingPackageError."""
     text = executable.text_model
     if text is None:
