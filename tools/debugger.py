@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import linecache
+import os
 import re
 import signal
 import sys
@@ -21,6 +23,7 @@ from .program_files import HELP, add_compile_options, compile_options, program_f
 if TYPE_CHECKING:
     from ..debug.debugger.session import Frame, Origin, Session, Stop
     from ..debug.debugger.values import Numbers
+    from ..vm.machine import VirtualMachine
 
 COMMANDS = {"Find what is slow or wrong": ("debug", "replay")}
 _PROMPT = "(treadle) "
@@ -38,6 +41,13 @@ def add_commands(commands: Any) -> None:
     from .execute import add_budgets
 
     debug = _add(commands, "debug", debug_command, "run a call step by step, forward and back")
+    debug.add_argument(
+        "--dap",
+        action="store_true",
+        help="serve an editor by the Debug Adapter Protocol, over standard input and output; it may launch others than MODEL",
+    )
+    debug.add_argument("--port", type=int, metavar="N", help="with --dap: on this port of 127.0.0.1 (0: a free one)")
+    next(each for each in debug._actions if each.dest == "model").nargs = "?"
     add_budgets(debug)
     add_script(debug)
     replay = commands.add_parser("replay", help="make the calls of a recording again, and compare what they give")
@@ -96,6 +106,26 @@ def replay_command(options: argparse.Namespace) -> int:
 
 
 def debug_command(options: argparse.Namespace) -> int:
+    from .errors import UsageError
+
+    if options.dap:
+        from ..debug.debugger.listening import serve_socket, serve_stdio
+
+        launcher = functools.partial(_launched, options)
+        serve_stdio(launcher) if options.port is None else serve_socket(options.port, launcher)
+        return 0
+    if options.port is not None or options.model is None:
+        raise UsageError(
+            "treadle debug MODEL debugs a call in this terminal; treadle debug --dap [--port N] serves an editor"
+        )
+    machine, values, bounds = _prepared(options)
+    with machine.debug(options.function, values, **bounds) as session:
+        Terminal(session).run(options.script)
+    return 0
+
+
+def _prepared(options: argparse.Namespace) -> tuple[VirtualMachine, list[Any], dict[str, Any]]:
+    """A machine, arguments of its function, and the bounds of the call."""
     from .. import VirtualMachine
     from .debugging import prepare
     from .execute import BUDGETS
@@ -103,9 +133,52 @@ def debug_command(options: argparse.Namespace) -> int:
     of, values = prepare(options)
     bounds = {name: getattr(options, name) for name in BUDGETS if getattr(options, name) is not None}
     machine = VirtualMachine(of.executable, kernels=options.kernels, trust_native=options.trust_native)
-    with machine.debug(options.function, list(values.values()), **bounds) as session:
-        Terminal(session).run(options.script)
-    return 0
+    return machine, list(values.values()), bounds
+
+
+def _launched(default: argparse.Namespace, given: dict[str, Any]) -> tuple[Callable[[], None], bool]:
+    """What an editor launches: `program`, a model or a script of Python, with `args` as on the command line, in `cwd`. And
+    whether it is a script. Raises UsageError, ArgumentError, and what compiling raises."""
+    from ..debug.debugger.values import brief
+    from ..debug.debugger.wire import argument
+    from .cli import parsed
+    from .errors import UsageError
+
+    program, args, cwd = (
+        argument(given, *each) for each in (("program", default.model or ""), ("args", []), ("cwd", ""))
+    )
+    if not program or not all(isinstance(each, str) for each in args):
+        raise UsageError('launch: expected {"program": FILE, "args": [TEXT, …]}: a model, or a script of Python')
+    if cwd:
+        os.chdir(cwd)
+    if program.endswith(".py"):
+        return functools.partial(_run_script, program, args), True
+    options = parsed(["debug", program, *args]) if args or "program" in given else default
+    machine, values, bounds = _prepared(options)
+
+    def call() -> None:
+        result = machine.call(options.function, values, **bounds)
+        for each in result if isinstance(result, tuple) else (result,):
+            is_tensor = hasattr(each, "__array__")
+            print(
+                f"{np.asarray(each).dtype.name}{list(each.shape)} {brief(np.asarray(each))}"
+                if is_tensor
+                else repr(each)
+            )
+
+    return call, False
+
+
+def _run_script(program: str, args: Sequence[str]) -> None:
+    """As `python program args`."""
+    import runpy
+
+    argv, path = sys.argv, list(sys.path)
+    sys.argv, sys.path[:0] = [program, *args], [str(Path(program).resolve().parent)]
+    try:
+        runpy.run_path(program, run_name="__main__")
+    finally:
+        sys.argv, sys.path[:] = argv, path
 
 
 class Terminal:

@@ -20,7 +20,7 @@ from .timeline import Timeline
 MADE = "x"  # what conditions call the results of the instruction that was just executed
 WORKS = with_role(Role.WORKS)
 _LINE = re.compile(r"(?P<file>[^:]+):(?P<line>\d+)$")
-_KINDS = ("function", "node", "primitive", "operator", "import", "loop")
+_KINDS = ("function", "node", "primitive", "operator", "import", "loop", "instruction")
 
 
 @dataclass(frozen=True)
@@ -146,6 +146,7 @@ class Sites:
             "operator": [node.operator for each in program.primitives for node in each.definition.nodes],
             "import": [each.name for each in program.imports],
             "loop": [loop.node for loop in self._loops() if loop.node],
+            "instruction": [],
         }
         return [name for kind in kinds for name in names[kind]]
 
@@ -182,6 +183,12 @@ class Sites:
 
     def _loop_sites(self, name: str, reads: bool) -> Iterator[tuple[int, Decoded]]:
         return self._loop_starts([loop for loop in self._loops() if loop.node and name in self._names(loop.node)])
+
+    def _instruction_sites(self, name: str, reads: bool) -> Iterator[tuple[int, Decoded]]:
+        function, _, offset = name.rpartition("+")
+        for number, each in self._all:
+            if str(each.offset) == offset and self._program.functions[number].name == function:
+                yield number, each
 
     def _primitive_sites(self, name: str, reads: bool) -> Iterator[tuple[int, Decoded]]:
         for number, each in self._all:

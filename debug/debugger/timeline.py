@@ -212,6 +212,9 @@ class Timeline(InProcess):
         """Has the run that goes on end soon, as "interrupted". From any thread, and from handlers of signals."""
         self._is_interrupted = True
 
+    def forget_interrupt(self) -> None:
+        self._is_interrupted = False
+
     def _go(self, code: np.ndarray, until: int | None) -> Halt | None:
         """As `_run`. Where Ctrl-C ends it, anywhere, the call stands at a state from before."""
         time_ = self.time
