@@ -139,7 +139,6 @@ def _prepared(options: argparse.Namespace) -> tuple[VirtualMachine, list[Any], d
 def _launched(default: argparse.Namespace, given: dict[str, Any]) -> tuple[Callable[[], None], bool]:
     """What an editor launches: `program`, a model or a script of Python, with `args` as on the command line, in `cwd`. And
     whether it is a script. Raises UsageError, ArgumentError, and what compiling raises."""
-    from ..debug.debugger.values import brief
     from ..debug.debugger.wire import argument
     from .cli import parsed
     from .errors import UsageError
@@ -158,13 +157,7 @@ def _launched(default: argparse.Namespace, given: dict[str, Any]) -> tuple[Calla
 
     def call() -> None:
         result = machine.call(options.function, values, **bounds)
-        for each in result if isinstance(result, tuple) else (result,):
-            is_tensor = hasattr(each, "__array__")
-            print(
-                f"{np.asarray(each).dtype.name}{list(each.shape)} {brief(np.asarray(each))}"
-                if is_tensor
-                else repr(each)
-            )
+        print(_results(result))
 
     return call, False
 
@@ -436,16 +429,7 @@ _SHORT = {
 def _stop(stop: Stop, session: Session) -> str:
     """A stop as some lines."""
     if stop.reason == "returned":
-        from ..debug.debugger.values import brief
-
-        result = session.result
-        values = result if isinstance(result, tuple) else (result,)
-        shown = [
-            f"{array.dtype.name}{list(array.shape)} {brief(array)}" if hasattr(each, "__array__") else repr(each)
-            for each in values
-            for array in (np.asarray(each),)
-        ]
-        return f"returned at step {stop.time}: {'; '.join(shown)}"
+        return f"returned at step {stop.time}: {_results(session.result)}"
     assert stop.frame is not None
     lines = [f"{_why(stop)} at step {stop.time}"]
     if stop.made is not None:
@@ -455,6 +439,18 @@ def _stop(stop: Stop, session: Session) -> str:
     lines.append(f"  next {_at(stop.frame)}")
     source = _source(stop.made or stop.frame)
     return "\n".join([*lines, *([f"  {source}"] if source else [])])
+
+
+def _results(result: Any) -> str:
+    """What a call has returned, in one line."""
+    from ..debug.debugger.values import brief
+
+    values: Sequence[Any] = result if isinstance(result, tuple) else (result,)
+    return "; ".join(
+        f"{array.dtype.name}{list(array.shape)} {brief(array)}" if hasattr(each, "__array__") else repr(each)
+        for each in values
+        for array in (np.asarray(each),)
+    )
 
 
 def _why(stop: Stop) -> str:

@@ -53,13 +53,12 @@ class _Motion(NamedTuple):
 def _motion(made: Session, command: str, is_fine: bool) -> _Motion:
     """What a request for a motion does; fine ones go by instructions."""
 
-    def over() -> Stop:
-        depth, stop = len(made.frames()), made.instruction()
-        return made.out() if stop.reason == "step" and len(made.frames()) > depth else stop
+    def over(back: bool) -> Stop:
+        depth, stop = len(made.frames()), made.instruction(back)
+        return made.out(back) if stop.reason == "step" and len(made.frames()) > depth else stop
 
     if is_fine and command in ("next", "stepIn", "stepBack"):
-        steps: dict[str, Callable[[], Stop]] = {"next": over, "stepIn": made.instruction}
-        return _Motion(steps.get(command, lambda: made.instruction(back=True)), _WHOLE)
+        return _Motion(made.instruction if command == "stepIn" else lambda: over(command == "stepBack"), _WHOLE)
     return {
         "continue": _Motion(made.resume, _FREE),
         "reverseContinue": _Motion(lambda: made.resume(back=True), _BACK),
@@ -212,7 +211,7 @@ class Adapter:
             self._do(request) if (request := self._inbox.get()) else None
         is_entry = self._options.pop("stopOnEntry", False) and not self.is_gone
         if not is_entry:
-            return self._follow(call, _Motion(made.resume, _FREE))
+            return self._follow(call, _Motion(made.begin, _FREE))
         self._stopped(call, made.stop, "entry")
         return self._follow(call, None)
 
@@ -261,6 +260,8 @@ class Adapter:
                     made.goto(start)
                 if not self._is_pausing:
                     self._drain()
+                if motion.bounds is _FREE:
+                    motion = _Motion(made.begin, _FREE)  # a breakpoint here was not looked at
 
     def _drain(self) -> None:
         """Carries out what waits."""

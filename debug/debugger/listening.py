@@ -184,8 +184,7 @@ def _serve(source: BinaryIO, sink: BinaryIO, launcher: Launcher) -> None:
             if is_script:
                 adapter.announce()
                 adapter.configured.wait()
-            run(target)
-            break
+            run(target)  # the client takes its leave, and launches nothing more
     except KeyboardInterrupt:
         if not adapter.is_gone:
             raise

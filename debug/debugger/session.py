@@ -177,8 +177,8 @@ class Session(Suggesting, InProcess):
             line.address(number, each.offset) for each in line.instructions(number).values() if register in of(each)
         )
         text = f"{name} of {function} is {'read' if reads else 'made'}" + (f" if {when}" if when else "")
-        sites = {"before": at} if reads else {"after": at}
-        return self._added(Breakpoint(self._last + 1, text, condition=Condition(when) if when else None, **sites))
+        before, after = (at, frozenset[int]()) if reads else (frozenset[int](), at)
+        return self._added(Breakpoint(self._last + 1, text, before, after, Condition(when) if when else None))
 
     def _added(self, point: Breakpoint) -> Breakpoint:
         self._last = point.number
@@ -231,6 +231,10 @@ class Session(Suggesting, InProcess):
     def resume(self, back: bool = False) -> Stop:
         """Goes on to the next breakpoint, or to the end of the call; back to the last one before, or to its beginning."""
         return self._move(None, back)
+
+    def begin(self) -> Stop:
+        """As `resume`, but for a breakpoint where the call stands: it stops there."""
+        return self._at(next(self._stops(None, None, True)))
 
     def step(self, back: bool = False) -> Stop:
         """To the beginning of the next node or line, in whatever function."""

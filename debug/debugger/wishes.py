@@ -250,9 +250,7 @@ class Wishes:
         wanted = []
         for name, condition in _CONDITIONS.items():
             if name in names:
-                made = self._want(
-                    "filter", name, {"condition": condition}, lambda made, when: made.break_at(None, when=when)
-                )
+                made = self._want("filter", name, {"condition": condition}, _anywhere)
                 made.filter = name
                 wanted.append(made)
         self._replace("filter", wanted)
@@ -264,6 +262,10 @@ class Wishes:
         last = argument(arguments, "endLine", first - 1 + self.base) + 1 - self.base
         known = self._call.sources.lines.get(self._paths.know(path), set()) if path and self._call else set()
         return {"breakpoints": [self.line(each) for each in sorted(known) if first <= each <= last]}
+
+
+def _anywhere(made: Session, when: str | None) -> Breakpoint:
+    return made.break_at(when=when)
 
 
 class _Moved:
