@@ -445,12 +445,11 @@ def _results(result: Any) -> str:
     """What a call has returned, in one line."""
     from ..debug.debugger.values import brief
 
-    values: Sequence[Any] = result if isinstance(result, tuple) else (result,)
-    return "; ".join(
-        f"{array.dtype.name}{list(array.shape)} {brief(array)}" if hasattr(each, "__array__") else repr(each)
-        for each in values
-        for array in (np.asarray(each),)
-    )
+    shown = []
+    for each in result if isinstance(result, tuple) else (result,):
+        array = np.asarray(each) if hasattr(each, "__array__") else None
+        shown.append(repr(each) if array is None else f"{array.dtype.name}{list(array.shape)} {brief(array)}")
+    return "; ".join(shown)
 
 
 def _why(stop: Stop) -> str:

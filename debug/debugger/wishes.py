@@ -9,6 +9,7 @@ import bisect
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from ...formats.messages.errors import ArgumentError, TreadleError
@@ -169,8 +170,8 @@ class Wishes:
         for each in asked:
             number = argument(each, "line", 0) + 1 - self.base
             if reference:
-                of = reference, number
-                wanted.append(self._want("text", of, each, _at_text(self, *of), lambda n=number: self.line(n)))
+                make = _at_text(self, reference, number)
+                wanted.append(self._want("text", (reference, number), each, make, partial(self.line, number)))
             else:
                 place = _Moved(self, name, number)
                 wanted.append(self._want("line", (name, number), each, place.make, place.where))

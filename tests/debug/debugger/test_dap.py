@@ -34,6 +34,7 @@ from treadle.debug.debugger.wire import MOST_BODY_BYTES
 from treadle.vm.machine import VirtualMachine
 from treadle.vm.values import DataValue
 
+from ...package import ROOT
 from .dap_client import Client, Refused
 
 HERE = Path(__file__)
@@ -506,6 +507,28 @@ def test_a_model_is_launched_over_a_socket(executable: Any, check: Any, tmp_path
     finally:
         process.terminate()
         process.wait(60)
+
+
+def test_what_the_page_says_of_editors_is_so(executable: Any, check: Any, tmp_path: Path) -> None:
+    """The extension's command is an adapter, and `launch.json` launches with it; all editors are given the same."""
+    page = (ROOT / "docs" / "debugging.md").read_text(encoding="utf-8")
+    manifest, launch = [json.loads(each) for each in re.findall(r"```json\n(.*?)```", page, re.DOTALL)]
+    (debugger,) = manifest["contributes"]["debuggers"]
+    assert debugger["args"] == ["-m", "treadle", "debug", "--dap"]
+    assert page.count('"-m", "treadle", "debug", "--dap"') == 2  # VS Code's and Neovim's
+    assert '("-m" "treadle" "debug" "--dap")' in page
+    executable.export_library(tmp_path / "loop.trdl")
+    model, script, process = launch["configurations"]
+    for each in (model, script, process):
+        known = debugger["configurationAttributes"][each["request"]]["properties"]
+        assert set(each) <= {*known, "name", "type", "request", "debugServer"}
+    launched = Launched(check)
+    client = launched.client
+    client.begin("launch", **{**model, "program": model["program"].replace("${workspaceFolder}", str(tmp_path))})
+    client.ask("configurationDone")
+    assert client.stopped()["reason"] == "entry"
+    client.close()  # as an editor that is killed
+    assert launched.process.wait(60) == 0
 
 
 def test_a_model_of_nodes_shows_their_names(attached: Attached, tmp_path: Path) -> None:
