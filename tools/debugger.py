@@ -143,9 +143,8 @@ def _launched(default: argparse.Namespace, given: dict[str, Any]) -> tuple[Calla
     from .cli import parsed
     from .errors import UsageError
 
-    program, args, cwd = (
-        argument(given, *each) for each in (("program", default.model or ""), ("args", []), ("cwd", ""))
-    )
+    program, cwd = argument(given, "program", default.model or ""), argument(given, "cwd", "")
+    args: list[str] = argument(given, "args", [])
     if not program or not all(isinstance(each, str) for each in args):
         raise UsageError('launch: expected {"program": FILE, "args": [TEXT, …]}: a model, or a script of Python')
     if cwd:

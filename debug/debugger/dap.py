@@ -187,7 +187,7 @@ class Adapter:
 
     def debug(self, calls: Calls, number: int, values: Sequence[Any], budget: Budget) -> tuple[Any] | None:
         """Makes a call under the client's eyes; None if another one is, or nobody looks."""
-        if self.is_gone or not self._turn.acquire(blocking=False):
+        if self.is_gone or self._options.get("noDebug") or not self._turn.acquire(blocking=False):
             return None
         try:
             with session(calls, number, values, budget) as made:
@@ -319,7 +319,7 @@ class Adapter:
         if not all(isinstance(each, str) for each in folders):
             raise ArgumentError("sources: expected a list of folders")
         self.paths.folders += [*map(Path, folders), Path(argument(arguments, "program", "")).parent]
-        self._options = {name: argument(arguments, name, False) for name in ("stopOnEntry", "stopOnExit")}
+        self._options = {name: argument(arguments, name, False) for name in ("stopOnEntry", "stopOnExit", "noDebug")}
 
     def do_configuration_done(self, arguments: dict[str, Any]) -> None:
         self.configured.set()
