@@ -22,7 +22,7 @@ test-all: $(VENV)/ready
 
 # the server, with its packages and Triton's own clients, in an environment of its own
 serve-test: $(VENV)/serve/ready
-	$(VENV)/serve/bin/python -m pytest --all tests/serve tests/rpc tests/cluster/test_serving_page.py tests/docs -n auto --maxprocesses 8
+	$(VENV)/serve/bin/python -m pytest --all tests/serve tests/rpc tests/cluster/test_serving_page.py tests/tools/test_page.py tests/debug/test_graph.py tests/docs -n auto --maxprocesses 8
 
 # the kernels on other CPUs, under QEMU's emulation; CPUS="--all" or names, for instance CPUS="sse2 haswell"
 cpus: $(VENV)/cpus/numpy-sse2 $(VENV)/cpus/aarch64

@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import gc
 import importlib
+import itertools
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -29,7 +30,7 @@ from ..formats.host_work import note
 from ..formats.messages.calling import public, told, warn_user
 from ..formats.messages.errors import CompileError, InferenceError, MiscompilationError, VerificationError, naming
 from ..formats.messages.names import near
-from ..formats.program import AUTO, PRECISION, TARGET, NativeKernel, Program
+from ..formats.program import AUTO, EXACT, PRECISION, TARGET, NativeKernel, Program
 from ..formats.types import TensorType
 from . import bounds, effort, ir
 from .batch import Batch
@@ -43,14 +44,14 @@ from .host_work import host_primitives, loop_warning
 from .ir.analysis import atoms_in, constant_bytes
 from .named_weights import Weights
 from .onnx.choice import check_choice
-from .passes import Options, Timings, pipeline, run
+from .passes import Options, Pass, Timings, pipeline, run
 from .passes.placed import Placed, with_placed
 from .passes.rewriting import Rewriter
 from .passes.text_entries import entries_of
+from .targets.base import Backend
 from .targets.choice import backend_of
 
 OPT_LEVEL = 2
-_TOLERANCE = 0.01  # of precision="auto"
 
 
 @contextlib.contextmanager
@@ -78,6 +79,7 @@ def compile(
     precision: str | Mapping[str, str] | None = None,
     tolerance: float | None = None,
     samples: Any = None,
+    measure: str | None = None,
     print_after: Iterable[str] = (),
     progress: bool = True,
     embed_native: bool = True,
@@ -110,11 +112,14 @@ def compile(
     precision     what products and convolutions compute with at opt_level 2: "float32", the default, or "bfloat16": up to twice
                   as fast where the CPU has instructions for it, with errors of some 0.5 % of a result's largest element. On
                   others, constant matrices are rounded, and kept in half the bytes. The names of primitives say which are narrow.
-                  {"node": "bfloat16"}: those of these nodes of the model. "auto": as much bfloat16 as `tolerance` allows, by
-                  running the model; `executable.stats` shows what was chosen
-    tolerance     of "auto": the largest error, as a share of the largest element of each output; by default 0.01
+                  {"node": "bfloat16"}: those of these nodes of the model. "auto": for each node the fastest such that the results
+                  stay within `tolerance`, by running the model; `executable.stats` shows what was chosen, and what it costs
+    tolerance     of "auto": the largest error by `measure`; by default 0.01
     samples       of "auto": arrays by the names of inputs, or a list of such, the last third of which is kept for a check; by
-                  default three from seeds
+                  default eight from seeds
+    measure       of "auto": "largest", the default: the largest difference, as a share of the largest element of each result;
+                  "cosine": 1 - cosine of the angle between rows; "ranks:10" or "nearest:10": share of rows whose ten largest
+                  elements, or nearest rows by cosine, are others or in another order
     print_after   names of passes; the module behind each is printed, large constants left out
     progress      says on standard error what takes long: a progress bar while kernels are built, a line for another step
     embed_native  whether the executable carries the kernels' native code
@@ -134,28 +139,19 @@ def compile(
 
     Raises CompileError (InferenceError, UnsupportedOperatorError, ModelError, CompileBudgetError).
     """
-    if precision == AUTO:
-        others = dict(locals())
-        for name in ("model", "precision", "tolerance", "samples", "max_seconds", "max_memory"):
-            del others[name]
-        search = importlib.import_module(formats.precision_search)
-        with bounds.bounded(max_seconds, max_memory):  # all of it, and not each program that is tried
-            found: Executable = search.compiled(
-                compile, model, others, _TOLERANCE if tolerance is None else tolerance, samples
-            )
-        return found
-    if tolerance is not None or samples is not None:
-        raise CompileError(f"tolerance and samples are of precision='{AUTO}'; got precision={precision!r}")
+    is_searched = precision == AUTO
+    if not is_searched and any(each is not None for each in (tolerance, samples, measure)):
+        raise CompileError(f"tolerance, samples and measure are of precision='{AUTO}'; got precision={precision!r}")
     weights = Weights() if named_weights else None
     with (
         naming("compiling"),
         bounds.bounded(max_seconds, max_memory),
         bounds.telling(progress),
     ):
-        backend = backend_of(target, precision)
-        if backend.narrowing.is_any and opt_level in (0, 1):
+        backend = backend_of(target, EXACT if is_searched else precision)
+        if (is_searched or backend.narrowing.is_any) and opt_level in (0, 1):
             raise CompileError(
-                f"precision={backend.narrowing.precision!r} is made with the layouts of opt_level={OPT_LEVEL}; "
+                f"precision={precision or backend.narrowing.precision!r} is made with the layouts of opt_level={OPT_LEVEL}; "
                 f"got opt_level={opt_level}"
             )
         built = _built(model, entry)
@@ -175,20 +171,29 @@ def compile(
                 entries += tuple(name + STEP for name in entries if name + STEP in module.functions)
             if decode_loop:
                 module, entries = with_decode_loop(module, entries[0]), (*entries, LOOP)
-            generated = compile_module(
+            compilation = Compilation(
                 module,
                 params=params,
                 entries=entries,
-                target=backend,
                 opt_level=opt_level,
                 without=without,
                 weights=weights,
                 passes=passes,
                 print_after=print_after,
             )
+            del module  # before the collector looks at what there is
+
+        def made(backend: Backend) -> Executable:
+            generated = compilation.generated(backend)
             executable = Executable(generated.program, weights=generated.weights)
-            del module, generated  # before the collector looks at what there is
-        return with_kernels(executable, backend, progress) if embed_native else executable
+            return with_kernels(executable, backend, progress) if embed_native else executable
+
+        if not is_searched:
+            return made(backend)
+        search = importlib.import_module(formats.precision_search)
+        compilation.begin([backend.with_precision(each) for each in backend.precisions])
+        found: Executable = search.chosen(made, backend, entries[0], tolerance, samples, measure)
+        return found
 
 
 def module_of(model: Any, entry: str | None = None) -> tuple[ir.Module, str]:
@@ -237,67 +242,107 @@ def _check_options(params: Any, shapes: Any, dtypes: Any, outputs: Any, built: i
             raise CompileError(f"{name}={value!r}: expected a list of passes{example}")
 
 
-@_uncollected()
 def compile_module(
     module: ir.Module,
     *,
-    params: Mapping[str, np.ndarray] | None = None,
-    entries: Sequence[str] = ("main",),
     target: Any = None,
-    opt_level: int = OPT_LEVEL,
-    print_after: Iterable[str] = (),
     timings: Timings | None = None,
-    without: Collection[str] = (),
-    weights: Weights | None = None,
-    passes: Sequence[Placed] = (),
+    **options: Any,
 ) -> Generated:
-    """The program of a module, and the planner's reports; no kernel is built.
+    """The program of a module, and the planner's reports; no kernel is built. `options` are those of `Compilation`."""
+    return Compilation(module, **options).generated(backend_of(target), timings)
+
+
+class Compilation:
+    """A module to be compiled for one backend, or for several that share most passes.
 
     `without` names passes that are left out, to find what one does. `weights` are those of the module that keep their names;
     `params` join them.
     """
-    backend = backend_of(target)
-    if missing := [name for name in entries if name not in module.functions]:
-        known = ", ".join(module.functions) or "no functions"
-        raise CompileError(
-            f"there is no function {missing[0]!r} to start at; the module has {known}{near(missing[0], module.functions)}"
-        )
-    if generic := [name for name in entries if module.functions[name].is_generic]:
-        raise CompileError(
-            f"entry {generic[0]!r} is generic: give its parameters types without variables, or call it from another function"
-        )
-    if params:
-        module = bind_parameters(module, entries[0], params, weights)
-    module = _with_result_names(module, entries)
-    options = Options(tuple(entries), backend)
-    with effort.bounded(constant_bytes(module)):
-        steps = with_placed(pipeline(opt_level, options, without), passes, entries)
-        module = run(module, steps, print_after=print_after, timings=timings)
-    bounds.step("code generation")
-    metadata = {"entry": entries[0], "opt_level": str(opt_level), "producer": formats.producer}
-    if backend.narrowing.is_any:
-        metadata[PRECISION] = backend.narrowing.note
-        if unknown := backend.narrowing.unknown:
-            met = ", ".join(backend.narrowing.met) or "none"
+
+    def __init__(
+        self,
+        module: ir.Module,
+        *,
+        params: Mapping[str, np.ndarray] | None = None,
+        entries: Sequence[str] = ("main",),
+        opt_level: int = OPT_LEVEL,
+        print_after: Iterable[str] = (),
+        without: Collection[str] = (),
+        weights: Weights | None = None,
+        passes: Sequence[Placed] = (),
+    ) -> None:
+        if missing := [name for name in entries if name not in module.functions]:
+            known = ", ".join(module.functions) or "no functions"
             raise CompileError(
-                f"precision: no node {unknown[0]!r} may be narrow; these may: {met}{near(unknown[0], backend.narrowing.met)}"
+                f"there is no function {missing[0]!r} to start at; the module has {known}"
+                f"{near(missing[0], module.functions)}"
             )
-    generated = generate(module, metadata)
-    program, made = generated.program, generated.constants
-    if weights is not None:
-        constants, made = weights.kept(program, made)
-        program = dataclasses.replace(program, constants=constants)
-        generated = dataclasses.replace(generated, program=program, constants=made)
-    hosted = host_primitives(program, backend.supports)
-    made_for = {TARGET: backend.note} if backend.note else {}
-    if noted := needs(program.primitives) | note(hosted) | text_entries.note(entries_of(module)) | made_for:
-        program = dataclasses.replace(program, metadata={**program.metadata, **noted})
-        generated = dataclasses.replace(generated, program=program)
-    bounds.step("verification")
-    check_made(program)
-    if warning := loop_warning(hosted):
-        warn_user(warning)
-    return generated if weights is None else dataclasses.replace(generated, weights=weights.table(made))
+        if generic := [name for name in entries if module.functions[name].is_generic]:
+            raise CompileError(
+                f"entry {generic[0]!r} is generic: give its parameters types without variables, or call it from another function"
+            )
+        if params:
+            module = bind_parameters(module, entries[0], params, weights)
+        self._module = _with_result_names(module, entries)
+        self._entries, self._opt_level, self._print_after = entries, opt_level, tuple(print_after)
+        self._without, self._weights, self._passes = without, weights, passes
+        self._begun: list[Pass] = []  # the passes that have run on the module
+        self._settled = frozenset[str]()  # weights by then
+
+    @_uncollected()
+    def begin(self, backends: Sequence[Backend]) -> None:
+        """Runs the passes that come first for all of these backends, once for all of them."""
+        first, *others = map(self._steps, backends)
+        for each in others:
+            same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, each, strict=False))
+            first = [step for step, _ in same]
+        with effort.bounded(constant_bytes(self._module)):
+            printed = [name for name in self._print_after if name == "all" or name in {step.name for step in first}]
+            self._module = run(self._module, first, print_after=printed)
+        self._begun = first
+        if self._weights is not None:
+            self._settled = self._weights.settled
+
+    @_uncollected()
+    def generated(self, backend: Backend, timings: Timings | None = None) -> Generated:
+        """The program for a backend, which begins as those that `begin` was given."""
+        steps, weights = self._steps(backend), self._weights
+        assert steps[: len(self._begun)] == self._begun
+        if weights is not None:
+            weights.settled = self._settled
+        with effort.bounded(constant_bytes(self._module)):
+            module = run(self._module, steps, len(self._begun), print_after=self._print_after, timings=timings)
+        bounds.step("code generation")
+        metadata = {"entry": self._entries[0], "opt_level": str(self._opt_level), "producer": formats.producer}
+        if backend.narrowing.is_any:
+            metadata[PRECISION] = backend.narrowing.note
+            if unknown := backend.narrowing.unknown:
+                met = ", ".join(backend.narrowing.met) or "none"
+                raise CompileError(
+                    f"precision: no node {unknown[0]!r} may be narrow; these may: {met}"
+                    f"{near(unknown[0], backend.narrowing.met)}"
+                )
+        generated = generate(module, metadata)
+        program, made = generated.program, generated.constants
+        if weights is not None:
+            constants, made = weights.kept(program, made)
+            program = dataclasses.replace(program, constants=constants)
+            generated = dataclasses.replace(generated, program=program, constants=made)
+        hosted = host_primitives(program, backend.supports)
+        made_for = {TARGET: backend.note} if backend.note else {}
+        if noted := needs(program.primitives) | note(hosted) | text_entries.note(entries_of(module)) | made_for:
+            program = dataclasses.replace(program, metadata={**program.metadata, **noted})
+            generated = dataclasses.replace(generated, program=program)
+        bounds.step("verification")
+        check_made(program)
+        if warning := loop_warning(hosted):
+            warn_user(warning)
+        return generated if weights is None else dataclasses.replace(generated, weights=weights.table(made))
+
+    def _steps(self, backend: Backend) -> list[Pass]:
+        options = Options(tuple(self._entries), backend)
+        return with_placed(pipeline(self._opt_level, options, self._without), self._passes, self._entries)
 
 
 def check_made(program: Program) -> None:

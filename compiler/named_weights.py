@@ -67,6 +67,16 @@ class Weights:
         self._leaves: dict[str, ir.Weight] = {}
         self._settled: set[str] = set()
 
+    @property
+    def settled(self) -> frozenset[str]:
+        """Names of weights that something was decided by; set again where passes run once more from there."""
+        return frozenset(self._settled)
+
+    @settled.setter
+    def settled(self, names: frozenset[str]) -> None:
+        self._settled.clear()
+        self._settled.update(names)
+
     def add(self, name: str, array: np.ndarray) -> ir.Weight:
         """The constant of a weight. The array must not change any more."""
         weight = self._leaves[name] = ir.Weight(ir.frozen(array), frozenset([name]), self._settled)

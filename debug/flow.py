@@ -78,9 +78,12 @@ class Flow(Listener):
 
 def nodes_of(text: str, known: Mapping[str, object]) -> tuple[str, ...]:
     """The model nodes that a text names; names that are known may hold the separator."""
-    if not text or text in known:
-        return (text,) if text else ()
-    return tuple(text.split(_SEPARATOR))
+    parts, found = text.split(_SEPARATOR) if text else [], []
+    while parts:
+        names = (_SEPARATOR.join(parts[:count]) for count in range(len(parts), 0, -1))
+        found.append(next((name for name in names if name in known), parts[0]))
+        parts = parts[1 + found[-1].count(_SEPARATOR) :]
+    return tuple(found)
 
 
 def spread(array: np.ndarray) -> bool:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _ROWS = 40
 _NOISY = 20.0  # dB: noise of a tenth of the signal, below which the first tensor is named
+_MASKED, _SCORES = -5e3, 5e2  # masks are of -1e4 at most; nothing else lies between them and scores
 _NONE = np.empty(0, object)
 _COPIES = frozenset({"cast", "pad", "pack_channels", "unpack_channels", "reshape", "permute_dims"})
 # Operators that make or read codes; their models are compared with others by what the codes mean
@@ -112,7 +113,7 @@ def loss(
     values = arguments(of.executable, function, feeds)
     wanted = reference(of, values, against)
     if of.is_onnx and of.precision == EXACT:
-        found = _of_codes(of, values, wanted)
+        found = _of_codes(of, values, wanted, against)
     else:
         watch = _Watch(wanted)
         of.run(values, watch)
@@ -121,7 +122,8 @@ def loss(
     for tensor in wanted.tensors:
         right, mine = tensor.array, found.get(tensor.name)
         if mine is not None and right.dtype.kind == "f" and is_float(mine.dtype) and mine.shape == right.shape:
-            rows.append(LossRow(tensor.name, tensor.node, type_of(right), _snr(mine, right), error(mine, right)))
+            pair = _unmasked(mine, right)
+            rows.append(LossRow(tensor.name, tensor.node, type_of(right), _snr(*pair), error(*pair)))
     return Loss(wanted.name, rows)
 
 
@@ -140,13 +142,19 @@ def is_loss(of: Subject, against: Any) -> bool:
         return False
 
 
-def _of_codes(of: Subject, feeds: Mapping[str, np.ndarray], wanted: Reference) -> dict[str, np.ndarray]:
-    """What the quantised model has for each tensor of the float model, dequantised."""
+def _of_codes(of: Subject, feeds: Mapping[str, np.ndarray], wanted: Reference, against: Any) -> dict[str, np.ndarray]:
+    """What the quantised model has for each tensor of the float model, dequantised. An activation that the quantiser took away
+    is the range of the codes of what it read: these are then its result."""
     from onnx import numpy_helper
 
     proto = proto_of(of.model)
     made = {tensor.name: tensor.array for tensor in reference(of, feeds, "onnxruntime").tensors}
     known = {each.name: numpy_helper.to_array(each) for each in proto.graph.initializer}
+    activated = {
+        node.input[0]: node.output[0]
+        for node in _nodes(against)
+        if node.op_type in ("Relu", "Clip") and not made.keys() & {node.output[0], f"{node.output[0]}_quantized"}
+    }
     readers: dict[str, list[Any]] = {}
     for node in proto.graph.node:
         for name in node.input:
@@ -168,10 +176,18 @@ def _of_codes(of: Subject, feeds: Mapping[str, np.ndarray], wanted: Reference) -
         elif all(each.dtype.kind in "iuf" for each in (codes, scale, zero)) and scale.size == zero.size == 1:
             # as onnxruntime's quantiser calls those of QLinear operators
             codes, scale, zero = (each.astype(np.float32) for each in (codes, scale, zero))
-            found[name] = (codes - zero.reshape(())) * scale.reshape(())
+            found[activated.get(name, name)] = (codes - zero.reshape(())) * scale.reshape(())
         elif name in made:
             found[name] = made[name]
     return found
+
+
+def _nodes(model: Any) -> list[onnx.NodeProto]:
+    """Those of an ONNX model; none of anything else."""
+    try:
+        return list(proto_of(model).graph.node)
+    except ArgumentError:
+        return []
 
 
 class _Watch(Flow):
@@ -197,6 +213,14 @@ class _Watch(Flow):
         if pairs and array.dtype.kind == "f":
             _, name, form = max(pairs, key=lambda pair: pair[0])
             self.found[name] = form.copy()
+
+
+def _unmasked(found: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Without the elements that a mask adds, as -1e9 to scores: in both, they are so large that nothing else would count."""
+    masked = (wanted <= _MASKED) & (found <= _MASKED)
+    if not masked.any() or masked.all() or np.abs(wanted[~masked]).max() > _SCORES:
+        return found, wanted
+    return found[~masked], wanted[~masked]
 
 
 def _snr(found: np.ndarray, wanted: np.ndarray) -> float:

@@ -70,11 +70,13 @@ class Stats(Suggesting):
         )
 
     def _repr_html_(self) -> str:
+        from ..formats.pictures.plots import memory
         from ..formats.text.html import heading, table, together
 
         head, *cells = self._cells()
         return together(
             heading(repr(self)[8:-1]),
+            memory([], self.alive(), 760) if self.steps else "",
             heading(f"in use at the peak, kernel {self.peak_step + 1}:"),
             table(head, cells, head[:1], first_once=False),
         )

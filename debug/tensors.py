@@ -39,25 +39,27 @@ def is_float(dtype: np.dtype) -> bool:
 
 def error(found: np.ndarray, wanted: np.ndarray) -> float:
     """How far `found` is from `wanted`, of the same shape. Infinite where NaNs or infinities stand in other places."""
-    if found.size == 0:
-        return 0.0
+    return float(np.abs(deviations(found, wanted)).max(initial=0.0))
+
+
+def deviations(found: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """The errors of all finite elements, with their signs; a single infinite one where the arrays cannot be compared."""
     # texts, and what else has no difference
-    if any(array.dtype.kind not in "fiub" and array.dtype.name not in UNITS for array in (found, wanted)):
-        return 0.0 if np.array_equal(found, wanted) else math.inf
+    if found.shape != wanted.shape or any(
+        array.dtype.kind not in "fiub" and array.dtype.name not in UNITS for array in (found, wanted)
+    ):
+        return np.zeros(0) if np.array_equal(found, wanted) else np.array([math.inf])
     a, b = (array if array.dtype == np.float64 else array.astype(np.float64) for array in (found, wanted))
     finite = np.isfinite(b)
     if not finite.all():
         if not np.array_equal(finite, np.isfinite(a)) or not np.array_equal(a[~finite], b[~finite], equal_nan=True):
-            return math.inf
+            return np.array([math.inf])
         a, b = a[finite], b[finite]
     elif not np.isfinite(a).all():
-        return math.inf
-    if a.size == 0:
-        return 0.0
-    largest = float(np.abs(a - b).max())
-    if not is_float(found.dtype) and not is_float(wanted.dtype):
-        return largest
-    return largest / max(float(np.abs(b).max()), _LEAST)
+        return np.array([math.inf])
+    if a.size == 0 or not (is_float(found.dtype) or is_float(wanted.dtype)):
+        return a - b
+    return (a - b) / max(float(np.abs(b).max()), _LEAST)
 
 
 def forms(found: np.ndarray, shape: Sequence[int]) -> Iterator[np.ndarray]:

@@ -392,13 +392,15 @@ class Executable(Suggesting):
         return print_assembly(self._program, constants_file=constants_file, elide=elide)
 
     def _repr_html_(self) -> str:
+        from .pictures.graph import of_executable
         from .text.html import heading, port_table, table, together
         from .text.report import held_texts, information
 
         facts = information(self)
         metadata = {name: value for name, value in facts["metadata"].items() if name != host_work.NOTE}
         held = [*held_texts(facts).items(), *metadata.items()]
-        return together(heading("Executable"), port_table(self._program.functions), table(("holds", ""), held))
+        ports, picture = port_table(self._program.functions), of_executable(self)
+        return together(heading("Executable"), ports, table(("holds", ""), held), picture)
 
     def __repr__(self) -> str:
         program = self._program

@@ -181,9 +181,8 @@ class Terminal:
         self._level = 0
         self._last = ""
         self._is_over = False
-        self._commands: dict[str, Callable[[str], None]] = {
-            name.removeprefix("do_"): getattr(self, name) for name in sorted(dir(self)) if name.startswith("do_")
-        }
+        own = {name.removeprefix("do_"): getattr(self, name) for name in dir(self) if name.startswith("do_")}
+        self._commands = {name: self._mover(*motion) for name, motion in _MOTIONS.items()} | own
 
     def run(self, script: Sequence[str] = ()) -> None:
         """Until `quit`, or the end of what is read; after a script that says `quit`, nothing is read."""
@@ -233,6 +232,7 @@ class Terminal:
     @contextlib.contextmanager
     def _interruptible(self) -> Iterator[None]:
         """Ctrl-C stops the call that runs, and not the debugger."""
+        self._session.interrupt(False)  # what came while nothing ran
         try:
             before = signal.signal(signal.SIGINT, lambda *_: self._session.interrupt())
         except ValueError:  # not the main thread
@@ -245,52 +245,18 @@ class Terminal:
 
     # ---- motion ----
 
-    def _move(self, motion: Callable[[bool], Stop], back: bool, text: str) -> None:
-        for _ in range(int(text) if text.isdigit() else 1):
-            stop = motion(back)
-            if stop.reason != "step":
-                break
-        self._show(stop)
+    def _mover(self, name: str, back: bool, text: str) -> Callable[[str], None]:
+        """The command that makes a motion of the session's, as often as it is told."""
 
-    def do_continue(self, text: str) -> None:
-        """go on to the next breakpoint, or the end"""
-        self._move(self._session.resume, False, text)
+        def move(count: str) -> None:
+            for _ in range(int(count) if count.isdigit() else 1):
+                stop: Stop = getattr(self._session, name)(back)
+                if stop.reason != "step":
+                    break
+            self._show(stop)
 
-    def do_reverse(self, text: str) -> None:
-        """go back to the last breakpoint before, or the beginning"""
-        self._move(self._session.resume, True, text)
-
-    def do_step(self, text: str) -> None:
-        """[COUNT]: to the next node or line, into functions too"""
-        self._move(self._session.step, False, text)
-
-    def do_back(self, text: str) -> None:
-        """[COUNT]: to the beginning of the node or line before"""
-        self._move(self._session.step, True, text)
-
-    def do_next(self, text: str) -> None:
-        """[COUNT]: to the next node or line of this function"""
-        self._move(self._session.over, False, text)
-
-    def do_previous(self, text: str) -> None:
-        """[COUNT]: to the node or line before, of this function"""
-        self._move(self._session.over, True, text)
-
-    def do_out(self, text: str) -> None:
-        """to where this function returns to"""
-        self._move(self._session.out, False, text)
-
-    def do_caller(self, text: str) -> None:
-        """back to where this function was called"""
-        self._move(self._session.out, True, text)
-
-    def do_instruction(self, text: str) -> None:
-        """[COUNT]: one instruction"""
-        self._move(self._session.instruction, False, text)
-
-    def do_undo(self, text: str) -> None:
-        """[COUNT]: one instruction back"""
-        self._move(self._session.instruction, True, text)
+        move.__doc__ = text
+        return move
 
     def do_goto(self, text: str) -> None:
         """STEP: to a number of instructions since the beginning"""
@@ -406,23 +372,20 @@ class Terminal:
         print(_stop(stop, self._session))
 
 
-_SHORT = {
-    "c": "continue",
-    "r": "reverse",
-    "s": "step",
-    "b": "back",
-    "n": "next",
-    "p": "print",
-    "o": "out",
-    "i": "instruction",
-    "u": "undo",
-    "g": "goto",
-    "w": "where",
-    "f": "frames",
-    "l": "list",
-    "h": "help",
-    "q": "quit",
+_MOTIONS = {  # what of the session's, whether back, and what it is for
+    "continue": ("resume", False, "go on to the next breakpoint, or the end"),
+    "reverse": ("resume", True, "go back to the last breakpoint before, or the beginning"),
+    "step": ("step", False, "[COUNT]: to the next node or line, into functions too"),
+    "back": ("step", True, "[COUNT]: to the beginning of the node or line before"),
+    "next": ("over", False, "[COUNT]: to the next node or line of this function"),
+    "previous": ("over", True, "[COUNT]: to the node or line before, of this function"),
+    "out": ("out", False, "to where this function returns to"),
+    "caller": ("out", True, "back to where this function was called"),
+    "instruction": ("instruction", False, "[COUNT]: one instruction"),
+    "undo": ("instruction", True, "[COUNT]: one instruction back"),
 }
+_SHORT = {name[0]: name for name in ("continue", "reverse", "step", "back", "next", "print", "out", "instruction")}
+_SHORT |= {name[0]: name for name in ("undo", "goto", "where", "frames", "list", "help", "quit")}
 
 
 def _stop(stop: Stop, session: Session) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ import numpy as np
 
 from ..formats.program import EXACT
 from . import arguments
+from .pages import require_page, write_comparison
 from .program_files import HELP, ONNX, add_compile_options, compile_options, program_file
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ def add_commands(commands: Any) -> None:
     compare.add_argument(
         "--save", type=Path, metavar="FOLDER", help="write a folder that reproduces it; `treadle compare FOLDER` does"
     )
+    compare.add_argument("--html", type=Path, metavar="FILE", help="write it as a page, *.html")
     compare.add_argument("--top", type=int, default=_ROWS, metavar="N", help=f"rows to show (default: {_ROWS}; 0: all)")
     nonfinite = _add(commands, "nonfinite", nonfinite_command, "find where the first NaN or infinity of a call is made")
     nonfinite.add_argument("--nan-only", action="store_true", help="pass infinities over")
@@ -68,9 +71,7 @@ def add_commands(commands: Any) -> None:
         diff.add_argument(name, help=HELP)
     graph = commands.add_parser("graph", help="write the graph of the compiled program for Netron or Model Explorer")
     graph.add_argument("file", help=HELP)
-    graph.add_argument(
-        "-o", "--output", type=Path, required=True, metavar="FILE", help="*.netron.json or *.explorer.json"
-    )
+    graph.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="*.netron or *.explorer.json")
     graph.add_argument("--function", metavar="NAME", help="only this function")
     for parser, command in ((source, source_command), (diff, diff_command), (graph, graph_command)):
         add_compile_options(parser)
@@ -107,15 +108,16 @@ def compare_command(options: argparse.Namespace) -> int:
     from ..debug.references import is_foreign
     from ..debug.side_by_side import compare, compare_with
 
+    require_page(options.html, "--html")
     if Path(options.model).is_dir():
         from ..debug.case import load_case
         from ..debug.subject import Subject
 
         executable, feeds, wanted, function = load_case(options.model)
-        report = compare_with(Subject(executable, None, function), feeds, wanted, options.tolerance)
-        return _told(report, options)
+        of = Subject(executable, None, function)
+        return _told(compare_with(of, feeds, wanted, options.tolerance), options, of, feeds)
     of, values = prepare(options)
-    against = _against(options.against)
+    against = against_of(options.against)
     if is_foreign(of, against):
         print(
             "the model goes to onnxruntime, which promises nothing of hostile files: trust it, or take --against reference",
@@ -124,6 +126,8 @@ def compare_command(options: argparse.Namespace) -> int:
         )
     if options.precision != EXACT or is_loss(of, against):
         found = loss(of, of.model if against is None else against, values, function=options.function)
+        if options.html is not None:
+            write_comparison(options.html, options.model, of, values, found)
         print(json.dumps(found.as_dict(), ensure_ascii=False) if options.json else found.table(options.top))
         return 0
     report = compare(
@@ -135,10 +139,10 @@ def compare_command(options: argparse.Namespace) -> int:
         bisect=options.bisect,
         save=options.save,
     )
-    return _told(report, options)
+    return _told(report, options, of, values)
 
 
-def _against(name: str | None) -> Any:
+def against_of(name: str | None) -> Any:
     """The `against` of `debug.compare`: a word, or a file's contents."""
     if name is None or not Path(name).is_file():
         return name
@@ -148,11 +152,12 @@ def _against(name: str | None) -> Any:
     return file.module() if file.is_model else file.executable()
 
 
-def _told(report: Comparison, options: argparse.Namespace) -> int:
+def _told(report: Comparison, options: argparse.Namespace, of: Subject, feeds: Mapping[str, Any]) -> int:
+    if options.html is not None:
+        write_comparison(options.html, options.model, of, feeds, report)
     print(report.json() if options.json else report.table(options.top))
-    saved = getattr(options, "save", None)
-    if saved is not None:
-        print(f"saved in {saved}; `treadle compare {saved}` does it again", file=sys.stderr)
+    if options.save is not None:
+        print(f"saved in {options.save}; `treadle compare {options.save}` does it again", file=sys.stderr)
     return 0 if report.ok else 1
 
 

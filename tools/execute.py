@@ -93,11 +93,16 @@ def add_commands(commands: Any) -> None:
         help="of --precision auto: the largest error, as a share of an output's largest element (default: 0.01)",
     )
     compile_.add_argument(
+        "--measure",
+        metavar="NAME",
+        help="of --precision auto, what else the tolerance is of: cosine, ranks:K of scores, nearest:K of embeddings",
+    )
+    compile_.add_argument(
         "--samples",
         action="append",
         default=[],
         metavar="FILE.npz",
-        help="of --precision auto: arrays by the names of inputs, a file for each sample (default: three from seeds)",
+        help="of --precision auto: arrays by the names of inputs, a file for each sample (default: eight from seeds)",
     )
     compile_.add_argument("--entry", default="main", help="name of the compiled function (default: main)")
     compile_.add_argument("--no-kernels", action="store_true", help="build no native code; the first run will")
@@ -211,10 +216,10 @@ def compile_command(options: argparse.Namespace) -> int:
 
 def _searched(options: argparse.Namespace) -> dict[str, Any]:
     """The arguments of a search for a precision. Raises UsageError for those of none."""
-    if options.precision != AUTO and (options.tolerance is not None or options.samples):
-        raise UsageError(f"--tolerance and --samples are of --precision {AUTO}")
-    tolerance = {} if options.tolerance is None else {"tolerance": options.tolerance}
-    return tolerance | ({"samples": list(map(_arrays, options.samples))} if options.samples else {})
+    given = {name: value for name in ("tolerance", "measure") if (value := getattr(options, name)) is not None}
+    if options.precision != AUTO and (given or options.samples):
+        raise UsageError(f"--tolerance, --measure and --samples are of --precision {AUTO}")
+    return given | ({"samples": list(map(_arrays, options.samples))} if options.samples else {})
 
 
 def _arrays(name: str) -> dict[str, np.ndarray]:

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..formats.host_work import noted
+from ..formats.program import AUTO, EXACT, PRECISION_REPORT
 from ..formats.text.report import size_text
+from .errors import UsageError
 from .program_files import (
     ASSEMBLY,
     EXECUTABLE,
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from ..formats.executable import Executable
 
 FILES = f"{HELP}; also an executable of TVM's machines, or a library that holds one"
+_CHOSEN = "chosen"  # what `stats --precision` means without a value
 ELIDE, BASE64 = "elide", "base64"
 
 COMMANDS = {"Look inside": ("info", "stats", "verify", "dis", "as")}
@@ -39,7 +42,7 @@ COMMANDS = {"Look inside": ("info", "stats", "verify", "dis", "as")}
 def add_commands(commands: Any) -> None:
     """Add the commands to the `treadle` parser."""
     _add(commands, "info", _info, "show an executable's functions, what made it, and what it holds")
-    _add(commands, "stats", _stats, "show counts and sizes")
+    _add(commands, "stats", _stats, 'show counts and sizes; with a bare --precision, what precision="auto" has chosen')
     _add(commands, "verify", _verify, "check everything about an executable that can be checked without running it")
     dis = _add(commands, "dis", _dis, "show an executable as assembly, which `treadle as` reads back")
     dis.add_argument("-f", "--function", help="only this function, with the offsets of its instructions")
@@ -64,7 +67,7 @@ def _add(commands: Any, name: str, function: Any, text: str, files: str = FILES)
     parser.add_argument("file", help=files)
     parser.add_argument("--json", action="store_true", help="print JSON")
     if files is FILES:
-        add_compile_options(parser)
+        add_compile_options(parser, alone=_CHOSEN if function is _stats else None)
     parser.set_defaults(command=function)
     return parser
 
@@ -111,15 +114,24 @@ def _host_facts(executable: Executable) -> list[dict[str, Any]]:
 
 
 def _stats(options: argparse.Namespace) -> None:
-    from ..formats.text.report import statistics
+    from ..formats.text.report import precision_lines, statistics
 
+    if shows_choice := options.precision == _CHOSEN:
+        options.precision = EXACT
     file = program_file(options.file, takes_foreign=True)
     foreign = file.foreign()
     if foreign is not None:
         _print_facts(options, foreign.facts, foreign.stats())
         return
     executable = _load(file, options)
-    _print_facts(options, statistics(executable), executable.stats)
+    if not shows_choice:
+        _print_facts(options, statistics(executable), executable.stats)
+    elif lines := precision_lines(executable):
+        _print_facts(options, json.loads(executable.program.metadata[PRECISION_REPORT]), "\n".join([*lines, ""]))
+    else:
+        raise UsageError(
+            f"{file.name}: nothing has searched for its precision; `treadle compile --precision {AUTO}` does"
+        )
 
 
 def _verify(options: argparse.Namespace) -> None:

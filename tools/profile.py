@@ -15,6 +15,7 @@ from ..formats import dims
 from ..formats.types import TensorType, Type
 from . import arguments
 from .errors import UsageError
+from .pages import require_ending, write_flame, write_profile
 from .program_files import HELP
 
 if TYPE_CHECKING:
@@ -57,6 +58,10 @@ def add_commands(commands: Any) -> None:
         "--trace", type=Path, metavar="FILE", help="write a timeline: .json for Chrome, .pftrace for Perfetto"
     )
     profile.add_argument(
+        "--html", type=Path, metavar="FILE", help="write a page: timeline, flame graph, roofline, memory"
+    )
+    profile.add_argument("--flame", type=Path, metavar="FILE", help="write a flame graph, *.svg")
+    profile.add_argument(
         "--memory", action="store_true", help="show what memory one call takes, and what lives at its peak"
     )
     profile.set_defaults(command=profile_command)
@@ -68,15 +73,23 @@ def profile_command(options: argparse.Namespace) -> int:
     from .machine_limits import limits
     from .roofline import by_template, measure
 
+    pages = {".html": "--html", ".svg": "--flame", ".json": "--trace", ".pftrace": "--trace"}
+    for option, path, endings in (
+        ("--trace", options.trace, (".json", ".pftrace")),
+        ("--html", options.html, (".html",)),
+        ("--flame", options.flame, (".svg",)),
+    ):
+        require_ending(path, option, endings, pages)
     executable = open_executable(options.executable, options)
     function, values = prepare_call(executable, options, made)
-    if options.trace is not None or options.memory:
+    if options.memory or any(path is not None for path in (options.trace, options.html, options.flame)):
         return _seen_inside(executable, function.name, values, options)
     machine = open_machine(executable, options)
     threads = get_num_threads()
     bounds = limits(threads, options.remeasure)
     constant_bytes = _constant_bytes(executable)
-    rows = measure(machine, function.name, values, bounds, constant_bytes, max(1, options.repeat))
+    places = measure(machine, function.name, values, bounds, constant_bytes, max(1, options.repeat))
+    rows = list(places.values())
     groups = by_template(rows)
     if options.json:
         print(json.dumps(_report(rows, groups, bounds, constant_bytes)))
@@ -93,7 +106,7 @@ def profile_command(options: argparse.Namespace) -> int:
 
 
 def _seen_inside(executable: Executable, function: str, values: Sequence[Any], options: argparse.Namespace) -> int:
-    """The timeline of a call, and its memory."""
+    """The timeline of a call, its memory, and pictures of them."""
     from ..debug import save_trace, stats
     from ..debug.subject import Subject
 
@@ -108,6 +121,11 @@ def _seen_inside(executable: Executable, function: str, values: Sequence[Any], o
     if options.trace is not None:
         save_trace(of, values, options.trace, function=function)
         print(f"{options.trace}: {options.trace.stat().st_size} bytes", file=sys.stderr)
+    feeds = dict(zip(executable.get_function_params(function), values, strict=True))
+    if options.html is not None:
+        write_profile(options.html, options.executable, of, feeds)
+    if options.flame is not None:
+        write_flame(options.flame, of, feeds)
     return 0
 
 

@@ -42,8 +42,11 @@ _ADVICE = {  # what the command line does with a file that is not a program
 }
 
 
-def add_compile_options(parser: argparse.ArgumentParser, precisions: Sequence[str] = PRECISIONS) -> None:
-    """The options of all commands that compile models: `compile_options` gives their values."""
+def add_compile_options(
+    parser: argparse.ArgumentParser, precisions: Sequence[str] = PRECISIONS, alone: str | None = None
+) -> None:
+    """The options of all commands that compile models: `compile_options` gives their values. `--precision` without a value is
+    `alone`, where that is given."""
     parser.add_argument(
         "--opt-level",
         type=int,
@@ -51,10 +54,12 @@ def add_compile_options(parser: argparse.ArgumentParser, precisions: Sequence[st
         default=2,
         help="how a model is compiled: 0 with the needed passes alone, 1 without layouts, 2 with all (the default)",
     )
+    bare: dict[str, Any] = {} if alone is None else {"nargs": "?", "const": alone}
     parser.add_argument(
         "--precision",
-        choices=precisions,
+        choices=(*precisions, *([] if alone is None else [alone])),
         default=EXACT,
+        **bare,
         help="what a model's products and convolutions compute with: bfloat16 is faster, with errors of some 0.5 %% "
         "(default: float32)",
     )

@@ -134,8 +134,8 @@ def template_of(definition: PrimitiveDefinition) -> str:
 
 def measure(
     machine: VirtualMachine, function: str, values: Sequence[Any], limits: Limits, constant_bytes: int, repeat: int
-) -> list[Row]:
-    """Runs the function some times; the primitives by their places, the longest first. Times are medians."""
+) -> dict[tuple[str, int], Row]:
+    """Runs the function some times; the primitives by their places (function, offset), the longest first. Times are medians."""
     machine[function](*values)  # threads, caches
     times: dict[tuple[str, int], list[float]] = {}
     for _ in range(repeat):
@@ -148,7 +148,7 @@ def measure(
     trap = trap_seconds()
     for place, row in watch.table.items():
         row.seconds = _without_traps(statistics.median(times[place]), row.calls * trap, row.compute_seconds)
-    return sorted(watch.table.values(), key=lambda row: -row.seconds)
+    return dict(sorted(watch.table.items(), key=lambda found: -found[1].seconds))
 
 
 def _without_traps(measured: float, traps: float, least: float) -> float:

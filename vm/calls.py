@@ -147,7 +147,7 @@ class Calls(InProcess):
             self._set_arguments(context, number, values, closure)
             trap = self._engine.start(context.address, number)
             if trap:
-                raise _start_error(trap, context, number)
+                raise start_error(trap, context, number)
             _began(context, number)
             return self._finish(context, number, self._engine.run(context.address), clock, None)
         finally:
@@ -456,7 +456,7 @@ class Calls(InProcess):
         """The rest of a call that did not simply return its result in place."""
         try:
             if context.words[CONTEXT.FRAME] < 0 and trap not in _DONE:
-                raise _start_error(trap, context, number)
+                raise start_error(trap, context, number)
             return self._finish(context, number, trap, Clock(context, self._budget, is_running=True), result)
         finally:
             self._leave(context)
@@ -504,7 +504,7 @@ class Calls(InProcess):
             clock = Clock(context, self._budget)
             trap = self._engine.start(context.address, number)
             if trap:
-                raise _start_error(trap, context, number)
+                raise start_error(trap, context, number)
             _began(context, number)
             return self._finish(context, number, self._engine.run(context.address), clock, None)
         finally:
@@ -609,7 +609,7 @@ def _bytes_of(array: Any, shape: tuple[int | None, ...] | None, word: TextParame
     return text, ends
 
 
-def _start_error(trap: int, context: Context, number: int) -> TreadleError:
+def start_error(trap: int, context: Context, number: int) -> TreadleError:
     """The error of a call for whose first frame there is no room."""
     function = context.image.program.functions[number]
     if trap == TRAP.NO_MEMORY:

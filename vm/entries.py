@@ -36,8 +36,6 @@ ENTRIES: dict[str, Entry] = {
     "new_like": Entry("heap", 2),
     "new_view": Entry("heap", 5),
     "new_record": Entry("heap", 5),
-    "new_storage": Entry("heap", 2),
-    "push": Entry("heap", 6),
     "array_malloc": Entry("heap", 2),
     "array_calloc": Entry("heap", 3),
     "array_realloc": Entry("heap", 3),
@@ -51,6 +49,8 @@ ENTRIES: dict[str, Entry] = {
     "leave": Entry("parallel", 1),
     "rest": Entry("parallel", 1),
     "ticks": Entry("parallel", 0),
+    "new_storage": Entry("heap", 2),
+    "push": Entry("heap", 6),
 }
 
 

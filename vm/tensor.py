@@ -295,12 +295,14 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin, Suggesting):
         return len(self._array)
 
     def _repr_html_(self) -> str:
+        from ..formats.pictures.plots import histogram
         from ..formats.text.html import heading, preformatted, table, together
 
         array = self._array
         head = heading(f"{self.dtype.name}{list(self.shape)} on {self.device!r}{_summary(array)}")
         if not 1 <= array.ndim <= 2 or not array.size or max(array.shape) > _TABLE:
-            return together(head, preformatted(np.array2string(array, separator=", ", threshold=100)))
+            text = preformatted(np.array2string(array, separator=", ", threshold=100))
+            return together(head, histogram(array) if array.size > 1 else "", text)
         rows = array if array.ndim == 2 else array[np.newaxis]
         columns = [str(at) for at in range(rows.shape[1])]
         numbers = () if self.dtype is DType.string else columns

@@ -30,6 +30,11 @@ class Module(Readable, Suggesting):
         """The text of the module, large constants left out."""
         return self.as_text(elide=True)
 
+    def _repr_html_(self) -> str:
+        from ...formats.text.html import heading, preformatted, together
+
+        return together(heading(f"Module {self._shown()}"), preformatted(str(self)))
+
     def as_text(self, *, constants_file: str | os.PathLike | None = None, elide: bool = False) -> str:
         """The text of the module, which `treadle.compile` takes from a file whose name ends in .ir. Large constants are base64,
         or in a file of their own, or, for reading only, left out."""

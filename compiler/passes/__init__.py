@@ -175,13 +175,14 @@ class Timings:
 def run(
     module: ir.Module,
     passes: Sequence[Pass],
+    begun: int = 0,
     *,
     print_after: Iterable[str] = (),
     show: Callable[[str], None] = print,
     timings: Timings | None = None,
 ) -> ir.Module:
-    """Applies the passes in order; `show` gets the text of the module after each pass named in `print_after`, without large
-    constants.
+    """Applies the passes in order, but for the first `begun`, which have run; `show` gets the text of the module after each pass
+    named in `print_after`, without large constants.
 
     Raises UnknownPassError for a name that no pass has.
     """
@@ -190,7 +191,7 @@ def run(
         names = ", ".join(dict.fromkeys(step.name for step in passes))
         hint = near(min(unknown), (step.name for step in passes))
         raise UnknownPassError(f"no pass is called {', '.join(sorted(unknown))}; this pipeline has: {names}{hint}")
-    for step in passes:
+    for step in passes[begun:]:
         start = time.perf_counter()
         bounds.step(f"the pass {step.name}")
         module = step(module)

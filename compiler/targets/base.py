@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...formats import dims, limits
 from ...formats.primitive import PrimitiveDefinition
-from ...formats.program import EXACT
+from ...formats.program import EXACT, PRECISIONS
 from ...formats.types import TensorType
 from ..ir import Binding, OperatorCall
 from ..operators.table import lookup
@@ -111,6 +111,11 @@ class Backend(ABC):
         """The target's name in the executables that are made for it, by which a machine finds what computes their primitives
         (`vm.targets`); "" where any machine builds the kernels that it needs."""
         return ""
+
+    @property
+    def precisions(self) -> Sequence[str]:
+        """What `with_precision` takes; the first is float32."""
+        return PRECISIONS
 
     @abstractmethod
     def with_precision(self, precision: str | Mapping[str, str]) -> Backend:

@@ -20,7 +20,8 @@ from .timeline import Timeline
 MADE = "x"  # what conditions call the results of the instruction that was just executed
 WORKS = with_role(Role.WORKS)
 _LINE = re.compile(r"(?P<file>[^:]+):(?P<line>\d+)$")
-_KINDS = ("function", "node", "primitive", "operator", "import", "loop", "instruction")
+_INSTRUCTION = re.compile(r"(?P<function>.+)\+(?P<offset>\d+)$")  # as frames are shown
+_KINDS = ("function", "node", "primitive", "operator", "import", "loop")
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ class Sites:
 
     def parse(self, number: int, where: str | None, condition: Condition | None, iteration: int | None) -> Breakpoint:
         """A breakpoint at the function, node, line, primitive, operator, import or loop that `where` names (`function NAME` and
-        so on where several have a name); everywhere for None. Raises ArgumentError."""
+        so on where several have a name), or at an instruction, `main+30`; everywhere for None. Raises ArgumentError."""
         text = " ".join(
             part
             for part in (
@@ -114,6 +115,12 @@ class Sites:
         kind, _, name = where.partition(" ")
         kinds: tuple[str, ...] = (kind,) if kind in _KINDS and name else _KINDS
         name = name.strip() if kind in _KINDS and name else where.removeprefix("@")
+        if place := _INSTRUCTION.match(name):
+            found = [
+                (at, each) for at, each in self._function(place["function"]) if each.offset == int(place["offset"])
+            ]
+            if found:
+                return self._addresses(found)
         if is_round:
             loops = [loop for loop in self._loops() if loop.node and name in self._names(loop.node)]
             if loops and not reads:
@@ -146,7 +153,6 @@ class Sites:
             "operator": [node.operator for each in program.primitives for node in each.definition.nodes],
             "import": [each.name for each in program.imports],
             "loop": [loop.node for loop in self._loops() if loop.node],
-            "instruction": [],
         }
         return [name for kind in kinds for name in names[kind]]
 
@@ -165,13 +171,13 @@ class Sites:
         at = bisect.bisect(lines, int(asked["line"]))
         return f"; of {asked['file']} the program has lines {', '.join(map(str, lines[max(0, at - 4) : at + 4]))}"
 
-    def _function_sites(self, name: str, reads: bool) -> Iterator[tuple[int, Decoded]]:
-        for number, function in enumerate(self._program.functions):
-            if function.name == name:
-                instructions = self._timeline.instructions(number)
-                yield from ((number, each) for each in instructions.values() if reads and self._makes(each))
-                if not reads:
-                    yield number, instructions[0]
+    def _function(self, name: str) -> list[tuple[int, Decoded]]:
+        """The instructions of a function."""
+        return [(number, each) for number, each in self._all if self._program.functions[number].name == name]
+
+    def _function_sites(self, name: str, reads: bool) -> list[tuple[int, Decoded]]:
+        found = self._function(name)
+        return [each for each in found if self._makes(each[1])] if reads else found[:1]
 
     def _node_sites(self, name: str, reads: bool) -> Iterator[tuple[int, Decoded]]:
         for number, each in self._all:
@@ -184,12 +190,6 @@ class Sites:
     def _loop_sites(self, name: str, reads: bool) -> Iterator[tuple[int, Decoded]]:
         return self._loop_starts([loop for loop in self._loops() if loop.node and name in self._names(loop.node)])
 
-    def _instruction_sites(self, name: str, reads: bool) -> Iterator[tuple[int, Decoded]]:
-        function, _, offset = name.rpartition("+")
-        for number, each in self._all:
-            if str(each.offset) == offset and self._program.functions[number].name == function:
-                yield number, each
-
     def _primitive_sites(self, name: str, reads: bool) -> Iterator[tuple[int, Decoded]]:
         for number, each in self._all:
             if each.operation.has("prim") and self._program.primitives[each.word("prim")].name == name:
@@ -200,12 +200,16 @@ class Sites:
             if each.operation.has("imported") and self._program.imports[each.word("imported")].name == name:
                 yield number, each
 
-    def _operator_sites(self, name: str, reads: bool) -> Iterator[tuple[int, Decoded]]:
+    def _operator_sites(self, name: str, reads: bool) -> list[tuple[int, Decoded]]:
+        """Of an operator, or where there is none of that name, of what the CPU's passes have made of it: of conv conv_blocked."""
+        exact, made = [], []
         for number, each in self._all:
             if each.operation.has("prim"):
                 definition = self._program.primitives[each.word("prim")].definition
-                if any(node.operator == name for node in definition.nodes):
-                    yield number, each
+                operators = {node.operator for node in definition.nodes}
+                exact += [(number, each)] if name in operators else []
+                made += [(number, each)] if any(known.startswith(f"{name.lower()}_") for known in operators) else []
+        return exact or made
 
     @staticmethod
     def _makes(instruction: Decoded) -> bool:

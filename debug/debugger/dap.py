@@ -253,7 +253,7 @@ class Adapter:
             stop = motion.go()
             with self._lock:
                 self._bounds = _WHOLE
-                made.forget_interrupt()
+                made.interrupt(False)
                 if stop.reason != "interrupted":
                     return stop
                 if motion.bounds is _BACK:

@@ -220,13 +220,10 @@ class Session(Suggesting, InProcess):
             raise ArgumentError(f"the call has not returned: {self!r}")
         return self._timeline.result
 
-    def interrupt(self) -> None:
-        """Stops the motion that goes on, soon: from another thread, or a handler of signals."""
-        self._timeline.interrupt()
-
-    def forget_interrupt(self) -> None:
-        """The motion that was to be interrupted has ended by itself: the next one is not meant."""
-        self._timeline.forget_interrupt()
+    def interrupt(self, now: bool = True) -> None:
+        """Stops the motion that goes on, or the next one, soon: from another thread, or a handler of signals. False takes it
+        back, where a motion may have ended by itself meanwhile."""
+        self._timeline.interrupt(now)
 
     def resume(self, back: bool = False) -> Stop:
         """Goes on to the next breakpoint, or to the end of the call; back to the last one before, or to its beginning."""
@@ -332,12 +329,11 @@ class Session(Suggesting, InProcess):
         """The stop after the instruction at `pc`, if a condition holds for what it has made."""
         number, offset = self._timeline.where(pc)
         instruction = self._timeline.instructions(number)[offset]
-        made = self._frame(0, frame, pc)
         for point in self.breakpoints.values():
             if pc in point.after:
                 for register in _outputs(instruction):
                     if self._stops_at(point, frame, register):
-                        yield self._stopped("breakpoint", point, f"r{register}", made)
+                        yield self._stopped("breakpoint", point, f"r{register}", self._frame(0, frame, pc))
                         return
 
     def _stops_at(self, point: Breakpoint, frame: int, made: int | None) -> bool:
@@ -536,6 +532,9 @@ class Session(Suggesting, InProcess):
                 break
             for each in (self._key(*self._pair(frame, r)) for r in _outputs(instruction)):
                 makers[each], readers[each] = use, []
+        if line.time != now:
+            line.seek(now)
+            raise ArgumentError("origin: it was interrupted")
         data, reference = self._at_path(register, path, level)
         key = self._key(data, reference)
         label = "" if key in makers else given.get(key) or self._constant(data)

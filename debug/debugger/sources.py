@@ -82,7 +82,7 @@ class Sources:
         for each in of:
             self._at[function, str(each.offset)] = len(self._texts) + 2, len(code.lines) + 1
             code.lines.append(str(each))
-            code.places.append(f"instruction {function}+{each.offset}")
+            code.places.append(f"{function}+{each.offset}")
         self._texts += [names, code]
 
     def text(self, reference: int) -> Text:

@@ -26,7 +26,8 @@ class Note(NamedTuple):
 
     source: str  # the import, or the primitive that draws
     value: Any  # the import's result; the primitive's results, a list
-    error: Exception | None = None  # that the import raised instead
+    error: Exception | None = None  # that the import raised instead …
+    own_notes: int = 0  # … with so many notes
 
 
 class Tape:
@@ -49,7 +50,7 @@ class Tape:
             try:
                 self.notes.append(Note(source, frozen(make())))
             except Exception as error:
-                self.notes.append(Note(source, None, error))
+                self.notes.append(Note(source, None, error, len(getattr(error, "__notes__", ()))))
         found = self.notes[self.at]
         if found.source != source:
             raise ExecutionError(
@@ -58,6 +59,8 @@ class Tape:
             )
         self.at += 1
         if found.error is not None:
+            # the machine adds where it was raised, each time
+            del getattr(found.error, "__notes__", [])[found.own_notes :]
             raise found.error
         return found.value
 

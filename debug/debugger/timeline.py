@@ -18,7 +18,7 @@ import numpy as np
 from ...formats.bytecode import Decoded, function_words, scan
 from ...formats.messages.errors import BudgetExceededError, ExecutionError
 from ...vm.budgets import Budget
-from ...vm.calls import Calls
+from ...vm.calls import Calls, start_error
 from ...vm.context import Context
 from ...vm.convert import new_tensor, release
 from ...vm.failures import error
@@ -36,6 +36,7 @@ from .tape import Tape
 SPACING = 0.01  # seconds of work between two snapshots
 SHARE = 8  # … and at least this many times what the last snapshot took to take
 SNAPSHOT_BYTES = 1 << 30  # of all snapshots of a call
+MOST_STATES = 1000
 MOST_FRAMES = 4096  # of a state that a snapshot is taken of: a frame takes some 20 µs
 _JUMPED = (
     -1,
@@ -105,7 +106,7 @@ class Timeline(InProcess):
             calls._set_arguments(self.context, number, calls.keep(number, values), None)
             trap = self._engine.start(self.context.address, number)
             if trap:
-                raise _first(trap)
+                raise start_error(trap, self.context, number)
             self._states = [self._state()]
         except BaseException:
             self.close()
@@ -208,12 +209,9 @@ class Timeline(InProcess):
         """Executes one instruction. None, or why the call does not go on."""
         return self._go(self.calls.image.code, self.time + 1)
 
-    def interrupt(self) -> None:
-        """Has the run that goes on end soon, as "interrupted". From any thread, and from handlers of signals."""
-        self._is_interrupted = True
-
-    def forget_interrupt(self) -> None:
-        self._is_interrupted = False
+    def interrupt(self, now: bool = True) -> None:
+        """Has the run that goes on end soon, as "interrupted", from any thread; or takes that back."""
+        self._is_interrupted = now
 
     def _go(self, code: np.ndarray, until: int | None) -> Halt | None:
         """As `_run`. Where Ctrl-C ends it, anywhere, the call stands at a state from before."""
@@ -346,14 +344,16 @@ class Timeline(InProcess):
         return _State(self.time, snapshot, self.tape.at, dict(self.rounds))
 
     def _keep(self) -> None:
-        """Takes a snapshot, unless there is one near; and drops those that leave the smallest gaps when all take too much."""
+        """Takes a snapshot, unless there is one; and drops those that leave the smallest gaps where all take too much."""
         self._since = 0.0
         if self.live.words[CONTEXT.DEPTH] > MOST_FRAMES or any(state.time == self.time for state in self._states):
             return
         self._states.append(self._state())
         self._states.sort(key=lambda state: state.time)
-        while len(self._states) > 2 and sum(state.snapshot.nbytes for state in self._states) > SNAPSHOT_BYTES:
-            states = self._states
+        states = self._states
+        while len(states) > 2 and (
+            len(states) > MOST_STATES or sum(state.snapshot.nbytes for state in states) > SNAPSHOT_BYTES
+        ):
             gaps = {
                 at: (states[at + 1].time - states[at - 1].time) / (1 + abs(self.time - states[at].time))
                 for at in range(1, len(states) - 1)
@@ -395,7 +395,3 @@ class Timeline(InProcess):
         set_word(refs, 2 * register + 1, made)
         if old:
             release(context, old)
-
-
-def _first(trap: int) -> BudgetExceededError:
-    return BudgetExceededError("there is no room for the first frame within the call's bounds", budget="depth")

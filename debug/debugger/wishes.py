@@ -206,7 +206,7 @@ class Wishes:
                 if address not in sources.at:
                     raise ArgumentError(f"no instruction is at {address:#x}")
                 at = sources.listing[sources.at[address]]
-                return made.break_at(f"instruction {at.function}+{at.offset}", when=when)
+                return made.break_at(f"{at.function}+{at.offset}", when=when)
 
             reference: Row = {"instructionReference": f"{address:#x}"}
             wanted.append(self._want("instruction", address, each, make, reference.copy))

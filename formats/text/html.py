@@ -68,6 +68,11 @@ def port_table(functions: Iterable[Function]) -> str:
     return table(("function", "", "name", "type"), rows)
 
 
+def unfolded(title: str, content: str, is_open: bool) -> str:
+    """What its reader unfolds, by a click on the title, or finds open."""
+    return f"<details{' open' * is_open}><summary>{html.escape(title)}</summary>{content}</details>"
+
+
 def together(*parts: str) -> str:
     """Parts one after another."""
     return f"<div>{''.join(parts)}</div>"

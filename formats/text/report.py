@@ -12,7 +12,7 @@ from .. import container, host_work, sections
 from ..bytecode import function_words, scan
 from ..constants import constant_type
 from ..ports import Ports
-from ..program import PRECISION_REPORT, LateBoundConstant, Native, Program
+from ..program import EXACT, PRECISION_REPORT, LateBoundConstant, Native, Program
 from ..weight_table import WeightTable
 from .disassembly import signature
 
@@ -155,21 +155,27 @@ def statistics_text(executable: Reported) -> str:
         f"  Native code: {_listed([f'{target} (#{n})' for target, n in facts['native'].items()])}",
         "  Sections: " + ", ".join(f"{name} {size_text(size)}" for name, size in facts["sections"].items()),
     ]
-    return "\n".join([*lines, *_precision_lines(executable.program.metadata.get(PRECISION_REPORT, "{}"))]) + "\n"
+    return "\n".join([*lines, *precision_lines(executable)]) + "\n"
 
 
-def _precision_lines(report: str) -> list[str]:
+def precision_lines(executable: Reported) -> list[str]:
     """The table of the nodes that may be narrow, if the compiler has searched for those that are (`debug/precision.py`)."""
     try:
-        said = json.loads(report)
-        whole = sum(int(work) for _, _, work, _ in said["nodes"]) or 1
+        said = json.loads(executable.program.metadata.get(PRECISION_REPORT, "{}"))
         unseen = "" if said["unseen"] is None else f", {float(said['unseen']):.1e} on those kept for the check"
-        seen, allowed = float(said["error"]), float(said["tolerance"])
-        head = f"  Precision: off by {seen:.1e} on the samples ({said['samples']}){unseen}; allowed {allowed:g}"
-        rows = [
-            f"  {int(work) / whole:6.1%}  {precision:9}  {'' if error is None else f'{float(error):.1e}':>18}  {node}"
-            for node, precision, work, error in said["nodes"]
+        error, bound, allowed = (float(said[name]) for name in ("error", "bound", "tolerance"))
+        lines = [
+            f"  Precision: off by {error:.1e} ({said['measure']}) on the samples ({said['samples']}){unseen}; "
+            f"others may reach {bound:.1e}, allowed {allowed:g}"
         ]
+        if worst := [str(name) for name in said["worst"]]:
+            whole = "by any amount" if said["narrow"] is None else f"by {float(said['narrow']):.1e}"
+            lines.append(f"    all that gains time would be off {whole}, most of it by {', '.join(worst)}")
+        lines.append("    before, us  after, us  precision  share of error  node")
+        for node, precision, before, after, share in said["nodes"]:
+            spent = "" if share is None or precision == EXACT else f"{float(share):.1%}"
+            times = ["" if each is None else f"{float(each):.1f}" for each in (before, after)]
+            lines.append(f"  {times[0]:>12}{times[1]:>11}  {precision:9}  {spent:>14}  {node}")
     except (
         KeyError,
         TypeError,
@@ -178,7 +184,7 @@ def _precision_lines(report: str) -> list[str]:
         RecursionError,
     ):  # of a file, whose metadata may say anything
         return []
-    return [head, "    work  precision  error of its group  node", *rows]
+    return lines
 
 
 def _counted(names: list[str]) -> str:

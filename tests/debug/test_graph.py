@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
 import treadle
-from treadle.debug.graph import graphs
 from treadle.formats.messages.errors import ArgumentError, MissingFileError, UnknownFunctionError
+from treadle.formats.pictures.program import graphs
 from treadle.tools.cli import main
 
 
@@ -28,7 +31,7 @@ def test_a_value_has_a_maker_of_each_branch(branching):
 
 
 def test_netron_is_given_values_that_are_made(branching, tmp_path):
-    path = tmp_path / "model.netron.json"
+    path = tmp_path / "model.netron"
     treadle.debug.save_graph(branching, path)
     assert path.read_text().startswith('{"signature": "netron:')  # by which Netron knows it
     (module,) = json.loads(path.read_text())["modules"]
@@ -47,6 +50,20 @@ def test_netron_is_given_values_that_are_made(branching, tmp_path):
     assert shaped["type"] == {"dataType": "float32", "shape": {"dimensions": [2, 3]}}
 
 
+def test_netron_opens_it_by_its_name(branching, tmp_path):
+    netron = pytest.importorskip("netron")
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("there is no Node.js")
+    treadle.debug.save_graph(branching, tmp_path / "model.netron")
+    command = [node, Path(__file__).with_name("netron.mjs"), Path(netron.__file__).parent, tmp_path / "model.netron"]
+    opened = json.loads(subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout)
+    assert opened["format"] == "Treadle"
+    (module,) = opened["modules"]
+    assert [node["type"] for node in module["nodes"]] == ["exp", "sin", "add", "ret"]
+    assert next(node for node in module["nodes"] if node["type"] == "add")["inputs"] == [2, 1]
+
+
 def test_model_explorer_is_given_edges_between_nodes(branching, tmp_path):
     path = tmp_path / "model.explorer.json"
     treadle.debug.save_graph(branching, path, function="main")
@@ -59,14 +76,14 @@ def test_model_explorer_is_given_edges_between_nodes(branching, tmp_path):
 
 
 def test_what_cannot_be_written_is_named(branching, tmp_path):
-    with pytest.raises(ArgumentError, match=r"ends in neither \.netron\.json nor \.explorer\.json"):
+    with pytest.raises(ArgumentError, match=r"ends in neither \.netron \(Netron\) nor \.explorer\.json"):
         treadle.debug.save_graph(branching, tmp_path / "model.json")
     with pytest.raises(MissingFileError, match=r"none\.trdl cannot be read"):
-        treadle.debug.save_graph("none.trdl", tmp_path / "model.netron.json")
+        treadle.debug.save_graph("none.trdl", tmp_path / "model.netron")
     with pytest.raises(ArgumentError, match=r"save_graph: .*, got an int"):
-        treadle.debug.save_graph(3, tmp_path / "model.netron.json")
+        treadle.debug.save_graph(3, tmp_path / "model.netron")
     with pytest.raises(UnknownFunctionError, match="mian"):
-        treadle.debug.save_graph(branching, tmp_path / "model.netron.json", function="mian")
+        treadle.debug.save_graph(branching, tmp_path / "model.netron", function="mian")
 
 
 def test_the_command_writes_the_graph_of_a_file(branching, tmp_path, capsys):

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from treadle import debug
+from treadle.debug.noise import _snr, _unmasked
 from treadle.tools.cli import main
 
 onnx = pytest.importorskip("onnx")
@@ -144,3 +145,45 @@ def test_what_is_infinite_is_null(models: tuple[Path, Path]) -> None:
     rows = debug.loss(narrow, exact, {"x": x}).as_dict()["rows"]
     assert json.dumps(rows, allow_nan=False)
     assert rows[-1]["error"] is None
+
+
+def test_codes_of_an_operator_hold_the_activation_that_its_quantiser_took_away(tmp_path: Path) -> None:
+    """Those of QLinearMatMul are of numbers from 0 on: a Relu between it and the next layer is gone."""
+    generator = np.random.default_rng(0)
+    weight = (generator.standard_normal((WIDTH, WIDTH)) / 6).astype("f")
+    ports = [helper.make_tensor_value_info(each, TensorProto.FLOAT, [ROWS, WIDTH]) for each in "xy"]
+
+    def saved(name: str, nodes: list, weights: dict) -> Path:
+        arrays = [numpy_helper.from_array(array, key) for key, array in weights.items()]
+        graph = helper.make_graph(nodes, "g", ports[:1], ports[1:], arrays)
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / name)
+        return tmp_path / name
+
+    end = helper.make_node("Sqrt", ["r"], ["y"], "end")
+    product = helper.make_node("MatMul", ["x", "w"], ["h"], "product")
+    exact = saved("float.onnx", [product, helper.make_node("Relu", ["h"], ["r"], "relu"), end], {"w": weight})
+    scales = {"x_scale": np.float32(0.03), "w_scale": np.float32(0.006), "h_scale": np.float32(0.02)}
+    zeros = {"x_zero_point": np.uint8(128), "w_zero_point": np.int8(0), "h_zero_point": np.uint8(0)}
+    codes = np.clip(np.rint(weight / 0.006), -127, 127).astype(np.int8)
+    parts = [each for name in "xw" for each in (f"{name}_quantized", f"{name}_scale", f"{name}_zero_point")]
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "x_scale", "x_zero_point"], ["x_quantized"], "q"),
+        helper.make_node("QLinearMatMul", [*parts, "h_scale", "h_zero_point"], ["h_quantized"], "product"),
+        helper.make_node("DequantizeLinear", ["h_quantized", "h_scale", "h_zero_point"], ["r2"], "d"),
+        helper.make_node("Sqrt", ["r2"], ["y"], "end"),
+    ]
+    narrow = saved("int8.onnx", nodes, scales | zeros | {"w_quantized": codes})
+    rows = {row.tensor: row.snr for row in debug.loss(narrow, exact).rows}
+    assert "h" not in rows
+    assert rows["r"] > 30
+
+
+def test_a_mask_drowns_nothing() -> None:
+    """Scores beside -1e9 are lost if one scale is to hold both; the mask's own power says that nothing is."""
+    numbers = np.random.default_rng(0).standard_normal((4, 8)).astype("f")
+    mask = np.where(np.arange(8) < 4, 0, -1e9).astype("f")
+    wanted, lost = numbers + mask, np.broadcast_to(mask, (4, 8))
+    assert _snr(lost, wanted) > 100
+    assert _snr(*_unmasked(lost, wanted)) == pytest.approx(0, abs=1e-6)
+    for ordinary in (numbers, np.exp(20 * numbers), -1e4 * np.abs(numbers)):
+        assert _unmasked(ordinary, ordinary)[0] is ordinary

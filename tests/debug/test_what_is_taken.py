@@ -34,7 +34,7 @@ def test_a_program_is_taken_in_every_form(given, which, tmp_path):
     assert treadle.debug.first_nonfinite(model, FEEDS) is None
     assert treadle.debug.diff(model, given[0]).same
     assert treadle.debug.step(model, FEEDS, given[0].lib.names[0]).code == 0
-    treadle.debug.save_graph(model, tmp_path / "g.netron.json")
+    treadle.debug.save_graph(model, tmp_path / "g.netron")
     treadle.debug.save_trace(model, FEEDS, tmp_path / "t.json")
     treadle.debug.dump(model, FEEDS, tmp_path / "dump")
 

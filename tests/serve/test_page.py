@@ -2,25 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-import pytest
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-
-
-@pytest.fixture
-def page() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api")
-    if CHROMIUM is None:
-        pytest.skip("there is no Chromium")
-    with playwright.sync_playwright() as browsers:
-        browser = browsers.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser.new_page()
-        browser.close()
 
 
 def test_models_are_shown_and_called(page: Any, folder: Path, start: Callable[..., Any]):
@@ -65,7 +49,7 @@ def test_models_that_cannot_be_loaded_are_named(page: Any, folder: Path, start: 
     page.goto(f"http://127.0.0.1:{start().http_port}/")
     page.locator("#problems p").wait_for(timeout=30_000)
     assert "broken, version 1: unavailable" in page.locator("#problems").inner_text()
-    assert "not ready" in page.locator("#state").inner_text()
+    assert page.locator("#state").inner_text().startswith("ready")  # it takes nothing from the others
 
 
 def test_the_page_needs_no_token_but_what_it_shows_does(

@@ -6,6 +6,7 @@ The layouts of the three are TVM's, and so are the names of metrics. Text is esc
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,7 @@ NAME, DURATION, PERCENT, DEVICE, COUNT, SHAPES, NODE = (
     "Argument Shapes",
     "Node",  # of the model, or the user's line: Treadle's own column
 )
+_BARS = 20  # of the longest calls
 _FIRST_COLUMNS = (NAME, DURATION, PERCENT, DEVICE, COUNT, SHAPES)
 
 
@@ -134,12 +136,18 @@ class Report(Suggesting):
         return f"<{type(self).__name__} of {count} row{'s' * (count != 1)}{f' ({facts})' if facts else ''}: print it>"
 
     def _repr_html_(self) -> str:
+        from ...formats.pictures.plots import Bar, bars
         from ...formats.text.html import heading, table, together
 
         columns, rows = self._rows()
         facts = ", ".join(f"{_text(name)}: {_text(value)}" for name, value in self.configuration.items())
         cells = [[_text(row.get(name)) for name in columns] for row in rows]
-        return together(heading(facts), table(columns, cells, (DURATION, PERCENT, COUNT), first_once=False))
+        calls = [(call, _number(call.get(DURATION))) for call in self._rows(col_sums=False)[1][:_BARS]]
+        longest = [
+            Bar(_text(call.get(NAME)), spent, f"{spent:,.2f} µs") for call, spent in calls if 0 < spent < math.inf
+        ]
+        picture = bars(longest, 760, 260) if longest else ""
+        return together(heading(facts), picture, table(columns, cells, (DURATION, PERCENT, COUNT), first_once=False))
 
     # ---- CSV ----
 

@@ -89,12 +89,8 @@ class Snapshot:
             self._memories.append((word(frame, FRAME.MEMORY), word(word(frame, FRAME.FUNCTION), FUNCTION.MEMORY)))
         self._frames = [self._frame(context, at, number) for number, at in enumerate(frames_of(context))]
         del self._addresses, self._numbers, self._memories
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of all copies."""
         things = sum(len(thing.elements) for thing in self._things if isinstance(thing, _Own))
-        return things + sum(len(frame.memory) + 64 * len(frame.registers) for frame in self._frames)
+        self.nbytes = things + sum(len(frame.memory) + 64 * len(frame.registers) for frame in self._frames)
 
     # ---- taking ----
 

@@ -8,8 +8,9 @@ from treadle import debug, function, named, op, var
 from treadle.vm.observe.report import NAME, Report
 
 HOSTILE = "<script>alert('x')</script>"
-_TAGS = {"br", "div", "pre", "strong", "table", "td", "th", "tr"}
-_ATTRIBUTES = {("style", "text-align:left"), ("style", "text-align:right"), ("colspan", "")}
+_TAGS = {"br", "details", "div", "pre", "strong", "summary", "table", "td", "th", "tr"}
+_ATTRIBUTES = {("style", "text-align:left"), ("style", "text-align:right"), ("colspan", ""), ("open", None)}
+_OF_PICTURES = {"svg", "defs", "marker", "g", "path", "rect", "circle", "text", "title"}
 
 
 class Shown(HTMLParser):
@@ -18,13 +19,20 @@ class Shown(HTMLParser):
     def __init__(self, value: object) -> None:
         super().__init__()
         self.rows: list[list[str]] = []
-        self.text, self._open = "", list[str]()
+        self.text, self.pictures, self._open = "", 0, list[str]()
         self.feed(value._repr_html_())  # type: ignore[attr-defined]
         self.close()
         assert not self._open
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        assert tag in _TAGS
+        assert tag in _TAGS | _OF_PICTURES
+        if tag in _OF_PICTURES:
+            self.pictures += tag == "svg"
+            assert not [
+                name for name, value in attrs if name.startswith("on") or name in ("style", "href", "xlink:href")
+            ]
+            self._open.append(tag)
+            return
         assert {(name, "" if name == "colspan" else value) for name, value in attrs} <= _ATTRIBUTES
         if tag != "br":
             self._open.append(tag)
@@ -107,3 +115,21 @@ def test_a_large_report_is_cut() -> None:
     assert len(shown.rows) == 62
     assert shown.rows[-1] == ["… 442 more rows"]
     assert len(shown.text) < 20000
+
+
+def test_pictures_are_shown_where_there_is_something_to_draw() -> None:
+    made = executable("main")
+    machine = treadle.VirtualMachine(made)
+    values = np.ones((40, 4), np.float32)
+    assert Shown(made).pictures == 1  # the graph
+    assert Shown(machine["main"](values)).pictures == 1  # a histogram
+    assert Shown(machine.profile("main", values)).pictures == 1
+    assert Shown(debug.stats(made, [values])).pictures == 1
+    assert Shown(treadle.Tensor(np.ones((), np.float32))).pictures == 0
+
+
+def test_a_module_shows_its_text() -> None:
+    x = var(HOSTILE, ("n", 4))
+    shown = Shown(treadle.Module(main=function([x], op.exp(x))))
+    assert "func @main" in shown.text
+    assert HOSTILE in shown.text

@@ -19,6 +19,7 @@ from treadle.formats.text.assembly import parse_assembly
 from treadle.vm.machine import VirtualMachine
 from treadle.vm.observe.hooks import Listener
 
+from ...timing import soon
 from ...vm.test_instructions import EXAMPLES, IMPORTS, plain
 
 
@@ -208,3 +209,27 @@ def test_a_closed_session_says_so() -> None:
     session.close()
     with pytest.raises(ExecutionError, match="this debugger is closed"):
         session.step()
+
+
+def test_a_step_back_takes_what_the_last_hundredths_of_a_second_did() -> None:
+    machine = VirtualMachine(Executable(parse_assembly((PROGRAMS / "loop.tasm").read_text())), kernels="cached")
+    with machine.debug("main", [20_000]) as session:
+        end = session.resume().time
+        assert len(session._timeline._states) > 3
+        session.goto(end - 1)
+        with soon(0.5):  # 15 ms on a quiet machine
+            for time in range(2, 7):
+                assert session.instruction(back=True).time == end - time
+
+
+def test_an_import_that_raises_does_so_again_once_noted(unsteady: treadle.Executable) -> None:
+    def given(x: Any) -> Any:
+        raise ValueError("no")
+
+    with VirtualMachine(unsteady, imports={"given": given}).debug("main", [np.ones(4, np.float32)]) as session:
+        for _ in range(3):
+            stop = session.resume()
+            assert (stop.reason, str(stop.error)) == ("error", "no")
+            assert len(stop.error.__notes__) == 1
+            assert session.frames()[0].instruction.startswith("call_import")
+            session.goto(0)
