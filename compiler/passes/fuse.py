@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...formats import dims
@@ -25,7 +25,8 @@ from ..operators.table import Fusion, lookup
 
 Supports = Callable[[PrimitiveDefinition], bool]
 
-_UNFUSED = frozenset({"extent", "extents", "shape", "shape_tensor"})  # instructions of the machine
+# instructions of the machine
+OF_THE_MACHINE = frozenset({"extent", "extents", "shape", "shape_tensor", "device_copy"})
 _MAX_NODES = 48
 _MAX_PARAMS = 24
 _MAX_OUTPUTS = 4
@@ -33,15 +34,17 @@ _MAX_OUTPUTS = 4
 
 @dataclass(frozen=True)
 class Fuse:
-    """`supports` tells whether there is a native kernel for a definition; without it, all are assumed to have one."""
+    """`supports` tells whether there is a native kernel for a definition, `devices` whether a device of that name has one; where
+    they say nothing, all are assumed to have one."""
 
     supports: Supports | None = None
+    devices: Mapping[str, Supports] = field(default_factory=dict)
     name: str = "fuse"
 
     def __call__(self, module: ir.Module) -> ir.Module:
         effects = Effects(module)
         functions = {
-            name: dataclasses.replace(function, body=_BlockFusion(function.body, module, self.supports, effects).run())
+            name: dataclasses.replace(function, body=_BlockFusion(function.body, module, self, effects).run())
             for name, function in module.functions.items()
         }
         return dataclasses.replace(module, functions=functions)
@@ -91,8 +94,8 @@ class _Order:
 
 
 class _BlockFusion:
-    def __init__(self, block: ir.Block, module: ir.Module, supports: Supports | None, effects: Effects) -> None:
-        self.block, self.module, self.supports, self.effects = block, module, supports, effects
+    def __init__(self, block: ir.Block, module: ir.Module, options: Fuse, effects: Effects) -> None:
+        self.block, self.module, self.options, self.effects = block, module, options, effects
         self.last_effect: ir.Var | None = None  # effects keep their order
         self.groups: dict[ir.Var, _Group] = {}  # by the variables of their members
         self.positions: dict[ir.Var, int] = {}
@@ -135,11 +138,11 @@ class _BlockFusion:
             self.free[binding.var] = binding
 
     def _inner(self, block: ir.Block) -> ir.Block:
-        return _BlockFusion(block, self.module, self.supports, self.effects).run()
+        return _BlockFusion(block, self.module, self.options, self.effects).run()
 
     def _kind(self, binding: ir.Binding) -> Fusion | None:
         call = binding.value
-        if not isinstance(call, ir.OperatorCall) or call.operator in _UNFUSED:
+        if not isinstance(call, ir.OperatorCall) or call.operator in OF_THE_MACHINE:
             return None
         kind = lookup(call.operator).fusion
         if kind is Fusion.VIEW:
@@ -147,7 +150,8 @@ class _BlockFusion:
         unknown = any(_has_unknown(self._type(arg)) for arg in call.args)
         if unknown or _has_unknown(binding.var.type) or isinstance(binding.var.type, TupleType):
             return Fusion.OPAQUE
-        if self.supports is not None and not self.supports(define([binding], [binding.var], self._type)[0]):
+        supports = self._supports(binding)
+        if supports is not None and not supports(define([binding], [binding.var], self._type)[0]):
             return Fusion.OPAQUE
         return kind
 
@@ -228,7 +232,7 @@ class _BlockFusion:
         merged = _Group(members, kind, max(producer.last, consumer.last), producer.place)
         inside = {member.var for member in members}
         merged.inputs = {var: None for var in (*producer.inputs, *consumer.inputs) if var not in inside}
-        if self.supports is not None and merged.kind is not Fusion.ELEMENTWISE and not self._is_supported(members):
+        if merged.kind is not Fusion.ELEMENTWISE and not self._is_supported(members):
             return consumer
         if between:  # before what is now one with the producer
             self.order.move(between, producer, lambda: {group.find() for group in self.groups.values()})
@@ -295,9 +299,14 @@ class _BlockFusion:
         return list(seen)
 
     def _is_supported(self, members: list[ir.Binding]) -> bool:
-        assert self.supports is not None
-        definition, _ = define(self._with_free(members), [members[-1].var], self._type)
-        return self.supports(definition)
+        supports = self._supports(members[-1])
+        return supports is None or supports(define(self._with_free(members), [members[-1].var], self._type)[0])
+
+    def _supports(self, binding: ir.Binding) -> Supports | None:
+        """What says whether the place where a binding is computed has a kernel. All that is merged is computed in one place: what
+        crosses to another is copied in between (`devices.py`)."""
+        type_ = binding.var.type
+        return self.options.devices.get(getattr(type_, "device", ""), self.options.supports)
 
     # ---- the new block ----
 
@@ -350,7 +359,7 @@ class _BlockFusion:
         if len(outputs) == 1:
             yield ir.Binding(outputs[0], call, origin)
             return
-        together = ir.Var("fused", TupleType(definition.results))
+        together = ir.Var("fused", TupleType(tuple(map(self._type, outputs))))
         yield ir.Binding(together, call, origin)
         for index, var in enumerate(outputs):
             yield ir.Binding(var, ir.GetItem(together, index), self.groups[var].members[0].origin)

@@ -108,8 +108,8 @@ class Backend(ABC):
 
     @property
     def note(self) -> str:
-        """The target's name in the executables that are made for it, by which a machine finds what computes their primitives
-        (`vm.targets`); "" where any machine builds the kernels that it needs."""
+        """The target's name in executables that are made for it, or have a device of it, by which a machine finds what computes
+        their primitives (`vm.targets`); "" where any machine builds the kernels that it needs."""
         return ""
 
     @property
