@@ -232,7 +232,7 @@ class Terminal:
     @contextlib.contextmanager
     def _interruptible(self) -> Iterator[None]:
         """Ctrl-C stops the call that runs, and not the debugger."""
-        self._session.interrupt(False)  # what came while nothing ran
+        self._session.interrupt(False)  # pressed while nothing ran
         try:
             before = signal.signal(signal.SIGINT, lambda *_: self._session.interrupt())
         except ValueError:  # not the main thread

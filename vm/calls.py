@@ -65,7 +65,8 @@ def debug_calls(debugger: Debugger | None) -> None:
 
 def _after_fork() -> None:
     """In a child of fork, each machine makes its contexts anew: the first one starts the pool's workers. Nobody debugs it."""
-    debug_calls(None)
+    if _debugger is not None:
+        debug_calls(None)
     for machine in list(_machines):
         machine.drop_contexts()
     abandon_contexts()

@@ -19,7 +19,7 @@ from ...formats.messages.errors import ArgumentError, BudgetExceededError, Tread
 from ...vm.budgets import Budget
 from ...vm.calls import Calls
 from .session import Frame, Session, Stop, session
-from .sources import Paths, Sources
+from .sources import Line, Paths, Sources
 from .variables import Row, Variables
 from .wire import ConnectionFailure, Wire, argument
 from .wishes import FILTERS, Call, Wishes, address_of
@@ -84,6 +84,7 @@ class Adapter:
         self.is_gone = False
         self.paths = Paths()
         self._call: Call | None = None
+        self._sources: Sources | None = None  # of the last call's program
         self._turn = threading.Lock()  # of the one call that is debugged
         self._lock = threading.Lock()  # between the reader and a call that begins or ends
         self._inbox: queue.Queue[dict[str, Any]] = queue.Queue()
@@ -201,7 +202,9 @@ class Adapter:
             self._turn.release()
 
     def _debug(self, made: Session) -> tuple[Any]:
-        call = Call(made, Sources(made.program), Variables(made))
+        if self._sources is None or self._sources.program is not made.program:
+            self._sources = Sources(made.program)
+        call = Call(made, self._sources, Variables(made))
         with self._lock:
             self._call, self._is_running = call, self.configured.is_set()
             for told in self.wishes.begin(call):
@@ -340,10 +343,11 @@ class Adapter:
         frames = call.session.frames()
         start, many = argument(arguments, "startFrame", 0), argument(arguments, "levels", 0) or len(frames)
         shown = frames[max(0, start) : max(0, start) + max(0, many)]
-        return {"stackFrames": [self._frame(call, each) for each in shown], "totalFrames": len(frames)}
+        stands = self.wishes.lines()
+        return {"stackFrames": [self._frame(call, each, stands) for each in shown], "totalFrames": len(frames)}
 
-    def _frame(self, call: Call, frame: Frame) -> Row:
-        place = call.sources.place(frame.function, frame.offset, frame.node, self.paths, self.wishes.lines())
+    def _frame(self, call: Call, frame: Frame, stands: set[Line]) -> Row:
+        place = call.sources.place(frame.function, frame.offset, frame.node, self.paths, stands)
         rounds = "".join(f", {each}" for each in frame.rounds)
         address = call.sources.address(frame.function, frame.offset)
         return {

@@ -13,8 +13,8 @@ import os
 import signal
 import socket
 import sys
-import threading
 from collections.abc import Callable
+from threading import Condition, Lock, Thread, get_ident
 from typing import Any, BinaryIO
 
 from ...formats.messages.calling import Suggesting, public, public_class, told
@@ -51,9 +51,9 @@ class Listening(Suggesting):
         self._listener = _listener(port)
         self._adapter: Adapter | None = None
         self._client: socket.socket | None = None
-        self._came = threading.Condition()
+        self._came = Condition()
         self._is_closed = False
-        threading.Thread(target=self._serve, name="treadle-dap", daemon=True).start()
+        Thread(target=self._serve, name="treadle-dap", daemon=True).start()
 
     def __repr__(self) -> str:
         return f"<Listening on {HOST}:{self.port}>"
@@ -96,7 +96,7 @@ class Listening(Suggesting):
                 return
             with self._client as client, client.makefile("rb") as source, client.makefile("wb") as sink:
                 adapter = Adapter(Wire(source, sink), is_launched=False)
-                threading.Thread(target=self._await, args=(adapter,), name="treadle-dap", daemon=True).start()
+                Thread(target=self._await, args=(adapter,), name="treadle-dap", daemon=True).start()
                 try:
                     adapter.read()
                 finally:
@@ -152,7 +152,7 @@ class _Printed(io.TextIOBase):
 def _serve(source: BinaryIO, sink: BinaryIO, launcher: Launcher) -> None:
     """One client, until it goes. What it launches runs in this thread, since Python has things for the main one alone."""
     adapter = Adapter(Wire(source, sink), is_launched=True)
-    main, lock, runs = threading.get_ident(), threading.Lock(), [False]
+    main, lock, runs = get_ident(), Lock(), [False]
 
     def read() -> None:
         adapter.read()
@@ -171,7 +171,7 @@ def _serve(source: BinaryIO, sink: BinaryIO, launcher: Launcher) -> None:
             with lock:
                 runs[0] = False
 
-    threading.Thread(target=read, name="treadle-dap", daemon=True).start()
+    Thread(target=read, name="treadle-dap", daemon=True).start()
     try:
         while (request := adapter.launches.get()) is not None:
             try:

@@ -4,7 +4,7 @@ its bytecode, which are served as texts of their own."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -91,11 +91,13 @@ class Sources:
             raise ArgumentError(f"there is no source {reference}")
         return self._texts[reference - 1]
 
-    def place(self, function: str, offset: int, node: str, paths: Paths, stands: Iterable[Line] = ()) -> dict[str, Any]:
+    def place(
+        self, function: str, offset: int, node: str, paths: Paths, stands: Collection[Line] = ()
+    ) -> dict[str, Any]:
         """`source` and `line` of an instruction; of several lines, one that a breakpoint stands on."""
         lines = lines_of(node)
         if lines:
-            line = next((each for each in lines if each in set(stands)), lines[0])
+            line = next((each for each in lines if each in stands), lines[0])
             path = paths.find(line.file)
             if path is not None:
                 return {"source": {"name": line.file, "path": path}, "line": line.number}

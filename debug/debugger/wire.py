@@ -116,7 +116,7 @@ def argument(arguments: dict[str, Any], name: str, default: Any) -> Any:
 
 
 def objects(arguments: dict[str, Any], name: str, most: int) -> list[dict[str, Any]]:
-    """A list of objects, of at most so many. Raises ArgumentError."""
+    """A list of objects. Raises ArgumentError for anything else, and for more than `most`."""
     found = argument(arguments, name, [])
     if len(found) > most:
         raise ArgumentError(f"{name}: {len(found)} were given; at most {most} are taken")
