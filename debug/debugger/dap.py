@@ -120,6 +120,8 @@ class Adapter:
         command = request["command"]
         if command in ("disconnect", "terminate"):
             self._wire.respond(request)
+            if command == "terminate":
+                self._wire.event("terminated")
             self.leave()
             return
         if command == "launch" and self._is_launched and not self._has_begun:

@@ -525,7 +525,9 @@ def test_what_the_page_says_of_editors_is_so(executable: Any, check: Any, tmp_pa
     client.begin("launch", **{**model, "program": model["program"].replace("${workspaceFolder}", str(tmp_path))})
     client.ask("configurationDone")
     assert client.stopped()["reason"] == "entry"
-    client.close()  # as an editor that is killed
+    client.ask("terminate")
+    client.event("terminated")
+    client.close()
     assert launched.process.wait(60) == 0
 
 
