@@ -19,6 +19,7 @@ import numpy as np
 from ..formats.messages.errors import TreadleError
 from ..formats.messages.names import near
 from .program_files import HELP, add_compile_options, compile_options, program_file
+from .subjects import prepare
 
 if TYPE_CHECKING:
     from ..debug.debugger.session import Frame, Origin, Session, Stop
@@ -127,7 +128,6 @@ def debug_command(options: argparse.Namespace) -> int:
 def _prepared(options: argparse.Namespace) -> tuple[VirtualMachine, list[Any], dict[str, Any]]:
     """A machine, arguments of its function, and the bounds of the call."""
     from .. import VirtualMachine
-    from .debugging import prepare
     from .execute import BUDGETS
 
     of, values = prepare(options)
