@@ -156,6 +156,18 @@ def test_a_classifier_gives_probabilities(tmp_path: Path) -> None:
     assert classifier.classify("x").shape == (3,)
 
 
+def test_a_generator_has_tokens_and_chats(tmp_path: Path) -> None:
+    pytest.importorskip("jinja2")
+    folder = write(tmp_path / "g", architecture="QwenForCausalLM")
+    put(folder, "generation_config.json", {"eos_token_id": 3})
+    generator = treadle.text.load(folder, progress=False, embed_native=False)
+    assert generator.text.stops == (3,)
+    assert generator.chat([{"role": "user", "content": " a b "}]) == "<user>a b</user>"
+    assert generator.decode(generator.tokens("a b")) == "a b"
+    with pytest.raises(ArgumentError, match="the chat template: its variables are not JSON"):
+        generator.chat([{"role": object()}])
+
+
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
