@@ -61,10 +61,11 @@ def read(path: str | os.PathLike) -> Folder:
         if len(results) != 1:
             raise ModelError(f"{model}: expected a result 'logits', got {', '.join(results)}")
         (output,) = results
+    sentences = _json(folder, "sentence_bert_config.json")
     text = TextModel(
         task,
-        _bytes(folder / TOKENIZER, limits.TOKENIZER_BYTES),
-        _max_tokens([_json(folder, "sentence_bert_config.json"), settings, config]) if task != GENERATE else 0,
+        _tokenizer(folder, sentences.get("do_lower_case") is True),
+        _max_tokens([sentences, settings, config]) if task != GENERATE else 0,
         output,
         pooling,
         normalize,
@@ -96,6 +97,19 @@ def _bytes(path: Path, most: int) -> bytes:
     return data
 
 
+def _tokenizer(folder: Path, lowers: bool) -> bytes:
+    """The tokenizer, which lowers texts first if the folder says so beside it, as sentence-transformers does."""
+    data = _bytes(folder / TOKENIZER, limits.TOKENIZER_BYTES)
+    if not lowers:
+        return data
+    told = _parsed(folder / TOKENIZER, data)
+    if not isinstance(told, dict):
+        raise ModelError(f"{folder / TOKENIZER}: expected an object, got {type(told).__name__}")
+    own = [told["normalizer"]] if told.get("normalizer") else []
+    told["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "Lowercase"}, *own]}
+    return json.dumps(told, ensure_ascii=False).encode()
+
+
 def _json(folder: Path, name: str) -> Mapping[str, Any]:
     """The object in a file; an empty one where there is none."""
     value = _value(folder, name)
@@ -108,8 +122,12 @@ def _value(folder: Path, name: str) -> Any:
     path = folder / name
     if not path.exists():
         return {}
+    return _parsed(path, _bytes(path, _JSON_BYTES))
+
+
+def _parsed(path: Path, data: bytes) -> Any:
     try:
-        return json.loads(_bytes(path, _JSON_BYTES))
+        return json.loads(data)
     except (ValueError, RecursionError) as error:
         raise ModelError(f"{path} is not JSON: {error}") from None
 

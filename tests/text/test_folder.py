@@ -10,7 +10,7 @@ from treadle.text.folder import read
 from treadle.tools.cli import main
 from treadle.tools.dev.zoo.folders import TEMPLATE, put, with_head, write
 
-pytest.importorskip("tokenizers")
+tokenizers = pytest.importorskip("tokenizers")
 
 
 def test_what_a_folder_of_sentence_transformers_says(tmp_path: Path) -> None:
@@ -19,6 +19,14 @@ def test_what_a_folder_of_sentence_transformers_says(tmp_path: Path) -> None:
     assert (text.task, text.output, text.pooling, text.normalize) == ("embed", "last_hidden_state", ("cls",), True)
     assert (text.max_tokens, text.template, found.outputs) == (64, TEMPLATE, ("last_hidden_state",))
     assert dict(text.tokens)["pad_token"] == "[PAD]"
+
+
+def test_texts_are_lowered_where_the_folder_says_so(tmp_path: Path) -> None:
+    folder = write(tmp_path / "m")
+    plain = tokenizers.Tokenizer.from_buffer(read(folder).text.tokenizer)
+    put(folder, "sentence_bert_config.json", {"max_seq_length": 64, "do_lower_case": True})
+    lowered = tokenizers.Tokenizer.from_buffer(read(folder).text.tokenizer)
+    assert lowered.encode("The ARRAY").ids == lowered.encode("the array").ids == plain.encode("the array").ids
 
 
 def test_a_folder_of_onnx_community_has_no_modules(tmp_path: Path) -> None:
