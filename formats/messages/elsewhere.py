@@ -190,7 +190,7 @@ _MEANT = {
             "trace timeline": "`treadle profile FILE --trace t.json` writes a timeline",
             "memory mem peak": "`treadle profile FILE --memory` shows what is in use at the peak",
             "roofline": "`treadle profile FILE --roofline` compares with what this machine can do",
-            "nan nans inf debug": "`treadle nonfinite FILE` finds where NaNs begin, `treadle compare FILE` the first wrong node",
+            "nan nans inf": "`treadle nonfinite FILE` finds where NaNs begin, `treadle compare FILE` the first wrong node",
             "netron visualize visualise draw plot explorer": "`treadle inspect FILE -o FILE.html` writes a page about it",
             "kernel kernels llvm": "`treadle source FILE PRIMITIVE` shows a kernel",
             "check validate": "`treadle verify FILE` checks it",

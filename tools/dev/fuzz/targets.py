@@ -9,13 +9,16 @@ from __future__ import annotations
 import base64
 import contextlib
 import functools
+import struct
 import time
 import traceback
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 from ....formats.codec import Buffer
-from ....formats.container import Container, layout
+from ....formats.constants import aligned
+from ....formats.container import HEADER, INDEX, Container, layout
 from ....formats.messages.errors import FormatError, InferenceError, MiscompilationError, TreadleError
 from ....formats.primitive import Primitive, PrimitiveDefinition
 from ....formats.schema import BY_NAME, SECTIONS
@@ -158,6 +161,40 @@ def constants(data: bytes) -> None:
     ConstantsFile(_saved(data, ".constants")).check()
 
 
+def recording(data: bytes) -> None:
+    """A recording of calls, with the checksums that fit; what is read is written as it was, and its values are made."""
+    from ....debug.recording import Recorded
+    from ....formats.recording import encode, load
+
+    found = load(_summed(data))
+    if b"".join(encode(load(b"".join(encode(found))))) != b"".join(encode(found)):
+        raise AssertionError("a written recording reads back as another")
+    recorded = Recorded(found)
+    for call in found.calls:
+        for number in (*call.arguments, *(value for note in call.notes for value in note.values)):
+            recorded.value(number)
+
+
+def _summed(data: bytes) -> bytes:
+    """The bytes of a container, whose checksums are made right as far as its index can be read: what is behind them is of
+    interest."""
+    try:
+        magic, version, index_bytes, _, _, _ = HEADER.unpack_from(data)
+        rows = list(INDEX.decode(data[HEADER.size : HEADER.size + index_bytes], "index"))
+    except (struct.error, FormatError):
+        return data
+    end, summed = HEADER.size + index_bytes, []
+    for name, length, _, required in rows:
+        start = aligned(end)
+        end = start + length
+        summed.append((name, length, zlib.crc32(data[start:end]), required))
+    index = INDEX.encode(summed, "index")
+    if len(index) != index_bytes:  # a checksum may take fewer bytes
+        return data
+    head = HEADER.pack(magic, version, index_bytes, len(data), zlib.crc32(index), 0)[:-4]
+    return head + struct.pack("<I", zlib.crc32(head)) + index + data[HEADER.size + index_bytes :]
+
+
 def params(data: bytes) -> None:
     """A parameter file of TVM's; what is read is written as it was, but for names of element types that have two codes."""
     from ....formats.param_dict import load_param_dict, save_param_dict
@@ -250,7 +287,7 @@ def _saved(data: bytes, suffix: str) -> str:
 
 _FUNCTIONS: tuple[Target, ...] = (
     *(file, sections, assembly, module, definition, onnx, argument),
-    *(array, constants, params, relay, relax, graph, modules),
+    *(array, constants, recording, params, relay, relax, graph, modules),
 )
 TARGETS = {target.__name__: target for target in _FUNCTIONS}
 
