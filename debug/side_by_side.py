@@ -102,6 +102,7 @@ class _Watch(Flow):
         row = Row(
             step.node, "", step.primitive, type_of(array), 0.0, 0.0, step.depth, UNKNOWN, step.number, step.operators
         )
+        row.iterations = step.iterations
         row.weights = tuple(dict.fromkeys(name for tensor in own for name in tensor.weights))
         self.rows.append(row)
         # numbers are not compared with codes

@@ -14,13 +14,22 @@ import ctypes
 import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ..formats import limits, strings
 from ..formats.messages.calling import by_name, told
-from ..formats.messages.errors import ArgumentError, BudgetExceededError, OutOfMemoryError, TreadleError, naming
+from ..formats.messages.errors import (
+    ArgumentError,
+    BudgetExceededError,
+    CancelledError,
+    ExecutionError,
+    OutOfMemoryError,
+    TreadleError,
+    naming,
+)
 from ..formats.messages.names import near
 from ..formats.strings import Texts
 from ..formats.text_entries import TextParameter, bytes_of, entry_of
@@ -40,14 +49,23 @@ from .in_process import InProcess
 from .layout import CONTEXT, OBJECT, TRAP
 from .memory import word
 from .observe.hooks import HookedCode, Listener
+from .observe.loops import loops_in
 from .python_layout import python_layout
 from .tensor import tensor_of
 from .values import Closure
 from .watch import WATCH, entrance
 
 _DONE = (TRAP.RETURNED, TRAP.IN_PLACE)
+_AGAIN = 0.5  # seconds that a call may take once more, to say in which iteration it has failed
 
 
+class _Counting(Listener):
+    """Is told of nothing: iterations are counted for it."""
+
+    operations = frozenset[str]()
+
+
+_COUNTING = _Counting()
 _machines: weakref.WeakSet[Calls] = weakref.WeakSet()
 
 
@@ -109,7 +127,6 @@ class Calls(InProcess):
 
     # ---- any call ----
 
-    @entrance
     def call(
         self,
         number: int,
@@ -120,6 +137,17 @@ class Calls(InProcess):
     ) -> Any:
         """Calls a function with one value for each parameter; those that a closure has captured come out of it. `listener` is
         told of this call alone."""
+        try:
+            return self._call(number, values, budget, closure, listener)
+        except ExecutionError as failure:
+            if listener is None:
+                self._count_iterations(failure, number, values, budget, closure)
+            raise
+
+    @entrance
+    def _call(
+        self, number: int, values: Sequence[Any], budget: Budget, closure: Closure | None, listener: Listener | None
+    ) -> Any:
         context = self._enter(budget)
         try:
             if listener is not None:
@@ -196,7 +224,7 @@ class Calls(InProcess):
         words[CONTEXT.MAX_LIVE] = UNLIMITED if budget.max_memory is None else live + budget.max_memory
         context.share_kernels(budget.threads)
         context.note_parts(hooked is not None and hooked.wants_parts)
-        context.hooked = hooked
+        context.hooked, context.rounds = hooked, None if hooked is None else hooked.rounds()
         words[CONTEXT.CODE] = self.image.code.ctypes.data if hooked is None else hooked.address
 
     def _leave(self, context: Context) -> None:
@@ -271,7 +299,7 @@ class Calls(InProcess):
             result = empty(shape, dtype)
             trap = call_arrays(context.address, number, id(args), id(result))
             if trap == host:
-                return self._finish_host(context, number, result, take)
+                return self._finish_host(context, number, result, take, args)
             if trap == in_place:
                 idle.append(context)
                 return tensor_of(result)
@@ -282,7 +310,7 @@ class Calls(InProcess):
             if trap == unusual:
                 idle.append(context)
                 return otherwise(*args)
-            return self._finish_arrays(context, trap, number, result)
+            return self._finish_arrays(context, trap, number, result, args)
 
         return call
 
@@ -327,11 +355,11 @@ class Calls(InProcess):
             context.texts, result = texts, empty(shape, dtype)
             trap = call_arrays(context.address, number, id(values), id(result))
             if trap == host:
-                return self._finish_host(context, number, result, take)
+                return self._finish_host(context, number, result, take, args)
             if trap in (returned, in_place):
                 value = take(context) if trap == returned else tensor_of(result)
             elif trap != unusual:
-                return self._finish_arrays(context, trap, number, result)
+                return self._finish_arrays(context, trap, number, result, args)
             context.texts = None
             idle.append(context)
             return otherwise(*args) if trap == unusual else value
@@ -397,7 +425,7 @@ class Calls(InProcess):
             if trap == unusual:
                 idle.append(context)
                 return otherwise(*values)
-            return self._finish_arrays(context, trap, number, result)
+            return self._finish_arrays(context, trap, number, result, values)
 
         return call
 
@@ -414,7 +442,9 @@ class Calls(InProcess):
         return result_type.shape, result_type.dtype.numpy, take
 
     @entrance
-    def _finish_host(self, context: Context, number: int, result: np.ndarray, take: Callable[[Context], Any]) -> Any:
+    def _finish_host(
+        self, context: Context, number: int, result: np.ndarray, take: Callable[[Context], Any], args: Sequence[Any]
+    ) -> Any:
         """The rest of a call without bounds that stands on a host operator."""
         context.clock = UNBOUNDED
         try:
@@ -422,26 +452,56 @@ class Calls(InProcess):
             while trap == TRAP.HOST:
                 perform(context, self._evaluators, self._host_calls)
                 trap = self._engine.run(context.address)
-        except BaseException:
+        except BaseException as failure:
             self._leave(context)
+            self._count_iterations(failure, number, args, self._budget)
             raise
         context.clock = None
         if trap not in _DONE:
-            return self._finish_arrays(context, trap, number, result)
+            return self._finish_arrays(context, trap, number, result, args)
         self._engine.unpin_arrays(context.address)  # as `call_arrays` does where no operator of the host's lies between
         value = take(context) if trap == TRAP.RETURNED else tensor_of(result)
         _let_go_of_texts(context)
         self._idle.append(context)
         return value
 
-    def _finish_arrays(self, context: Context, trap: int, number: int, result: np.ndarray | None) -> Any:
-        """The rest of a call that did not simply return its result in place."""
+    def _finish_arrays(
+        self, context: Context, trap: int, number: int, result: np.ndarray | None, args: Sequence[Any] | None
+    ) -> Any:
+        """The rest of a call that did not simply return its result in place. `args`: what it can be made again of."""
         try:
-            if context.words[CONTEXT.FRAME] < 0 and trap not in _DONE:
-                raise start_error(trap, context, number)
-            return self._finish(context, number, trap, Clock(context, self._budget, is_running=True), result)
-        finally:
-            self._leave(context)
+            try:
+                if context.words[CONTEXT.FRAME] < 0 and trap not in _DONE:
+                    raise start_error(trap, context, number)
+                return self._finish(context, number, trap, Clock(context, self._budget, is_running=True), result)
+            finally:
+                self._leave(context)
+        except ExecutionError as failure:
+            if args is not None:
+                self._count_iterations(failure, number, args, self._budget)
+            raise
+
+    def _count_iterations(
+        self,
+        failure: BaseException,
+        number: int,
+        values: Sequence[Any],
+        budget: Budget,
+        closure: Closure | None = None,
+    ) -> None:
+        """Says in which iterations a call has failed that nobody has observed: makes it once more, observed, and at most for
+        `_AGAIN` seconds. Not where it would go another way, or be seen outside: a program with imports or draws."""
+        if not isinstance(failure, ExecutionError) or failure.iterations is not None or failure.instruction is None:
+            return
+        is_timed = isinstance(failure, CancelledError | OutOfMemoryError) or getattr(failure, "budget", "") == "seconds"
+        varies = self._imports or any(getattr(each, "varies", True) for each in list(self._evaluators.values()))
+        if is_timed or varies or self.hooked is not None or not loops_in(self.image).all:
+            return
+        try:
+            self.call(number, values, replace(budget, max_seconds=_AGAIN, cancel=None), closure, _COUNTING)
+        except ExecutionError as again:
+            if type(again) is type(failure) and again.same_place(failure):
+                failure.iterations, failure.args = again.iterations, again.args
 
     # ---- calls that are bound before ----
 
@@ -470,7 +530,7 @@ class Calls(InProcess):
                 value = take(context)
                 idle.append(context)
                 return value
-            return self._finish_arrays(context, trap, number, None)
+            return self._finish_arrays(context, trap, number, None, None)
 
         return call
 

@@ -1,4 +1,8 @@
-"""The loops of a function's code: a jump back, and what lies between."""
+"""Iterations: the loops of a program's code (a jump back, and what lies between), and how often each has gone back in a call.
+
+Nothing counts in a call that nobody observes. A call with listeners, or in a debugger, traps where loops go back and where functions
+with loops begin; an error of any other call is named by a second call, which does (`vm/calls.py`).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,9 @@ from typing import NamedTuple
 
 from ...formats.bytecode import function_words, jump_target, scan
 from ...formats.program import Program
-from ..places import node_at
+from ..image import Image
+from ..layout import WORD
+from ..places import Round, node_at
 
 
 class Loop(NamedTuple):
@@ -20,6 +26,68 @@ class Loop(NamedTuple):
     def encloses(self, other: Loop) -> bool:
         """Whether the other one begins anew in each round of this one."""
         return self.number == other.number and self.header < other.header <= self.back[-1]
+
+
+class Loops:
+    """The loops of a program. Addresses are bytes from the start of the code, as the program counter has them."""
+
+    def __init__(self, program: Program) -> None:
+        self._of = [loops_of(program, number) for number in range(len(program.functions))]
+        self.all = [loop for loops in self._of for loop in loops]
+        starts = [function.start for function in program.functions]
+        self.back = {(starts[loop.number] + at) * WORD: loop for loop in self.all for at in loop.back}
+        self.begun = {starts[number] * WORD: loops for number, loops in enumerate(self._of) if loops}
+        self.headers = {loop: (starts[loop.number] + loop.header) * WORD for loop in self.all}
+        self.inner = {loop: [other for other in self._of[loop.number] if loop.encloses(other)] for loop in self.all}
+        self.sites = frozenset((*self.back, *self.begun))  # the instructions that `Rounds` is told of
+
+    def around(self, number: int, offset: int) -> list[Loop]:
+        """The loops that an instruction stands in, the innermost first."""
+        return [each for each in reversed(self._of[number]) if each.header <= offset <= each.back[-1]]
+
+
+class Rounds:
+    """In which iterations the frames of one call are."""
+
+    def __init__(self, loops: Loops) -> None:
+        self.loops = loops
+        self._counts: dict[tuple[int, Loop], int] = {}  # by frame: how often a loop has gone back in it
+        self._goes_back = False  # to a function's first instruction, where else a frame begins
+
+    def copy(self) -> Rounds:
+        made = Rounds(self.loops)
+        made._counts, made._goes_back = dict(self._counts), self._goes_back
+        return made
+
+    def executed(self, pc: int, frame: int, following: int) -> None:
+        """The instruction at `pc`, one of `loops.sites`, was executed in a frame; `following` is the next one."""
+        counts, loops = self._counts, self.loops
+        begun = () if self._goes_back else loops.begun.get(pc, ())
+        self._goes_back = False
+        for each in begun:
+            counts.pop((frame, each), None)
+        loop = loops.back.get(pc)
+        if loop is not None and following == loops.headers[loop]:
+            counts[frame, loop] = counts.get((frame, loop), 0) + 1
+            self._goes_back = following in loops.begun
+            for other in loops.inner[loop]:
+                counts.pop((frame, other), None)
+
+    def of(self, frame: int, loop: Loop) -> int:
+        """Which iteration of a loop a frame is in, from 0."""
+        return self._counts.get((frame, loop), 0)
+
+    def at(self, frame: int, number: int, offset: int) -> tuple[Round, ...]:
+        """Those of the loops that an instruction stands in, the innermost first."""
+        around = self.loops.around(number, offset)
+        return tuple(Round(loop.node or f"+{loop.header}", self.of(frame, loop)) for loop in around)
+
+
+def loops_in(image: Image) -> Loops:
+    """Those of its program, which are looked for once."""
+    if image.loops is None:
+        image.loops = Loops(image.program)
+    return image.loops  # type: ignore[no-any-return]
 
 
 def loops_of(program: Program, number: int) -> tuple[Loop, ...]:
