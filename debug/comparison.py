@@ -43,7 +43,9 @@ class Row(Suggesting):
     step: int = -1  # the call of the kernel in the run
     operators: tuple[str, ...] = ()
     weights: tuple[str, ...] = ()  # constants of the model that its nodes read
-    iterations: str = ""  # of the loops that the kernel was called in, the innermost first, and the depth of nested calls
+    iterations: str = (
+        ""  # of the loops that the kernel was called in, the innermost first, and the depth of nested calls
+    )
 
     @property
     def place(self) -> str:

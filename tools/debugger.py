@@ -353,7 +353,7 @@ def _why(stop: Stop) -> str:
 
 
 def _at(frame: Frame) -> str:
-    rounds = f", {iterations(frame.rounds)}" if frame.rounds else ""
+    rounds = f", {frame.iterations}" if frame.rounds else ""
     node = f"  from {frame.node}" if frame.node else ""
     return f"{frame.instruction}{node}{rounds}  in @{frame.function}"
 

@@ -53,9 +53,14 @@ class Frame:
     node: str  # the model node, or the user's line, that it comes from; "" for none
     rounds: tuple[Round, ...]  # the innermost loop first
 
+    @property
+    def iterations(self) -> str:
+        """Its rounds as text; "" for none."""
+        return iterations(self.rounds)
+
     def __str__(self) -> str:
         where = f" from {self.node}" if self.node else ""
-        rounds = f", {iterations(self.rounds)}" if self.rounds else ""
+        rounds = f", {self.iterations}" if self.rounds else ""
         return f"#{self.level} {self.function}+{self.offset}{where}{rounds}"
 
 
