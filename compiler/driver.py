@@ -27,10 +27,18 @@ from ..formats.dtypes import DType
 from ..formats.executable import Executable
 from ..formats.extensions import needs
 from ..formats.host_work import note
-from ..formats.messages.calling import public, told, warn_user
-from ..formats.messages.errors import CompileError, InferenceError, MiscompilationError, VerificationError, naming
+from ..formats.messages.calling import mapping, public, told, warn_user
+from ..formats.messages.errors import (
+    CompileError,
+    FormatError,
+    InferenceError,
+    MiscompilationError,
+    VerificationError,
+    naming,
+)
 from ..formats.messages.names import near
-from ..formats.program import AUTO, EXACT, PRECISION, TARGET, NativeKernel, Program
+from ..formats.program import AUTO, CPU, EXACT, PRECISION, TARGET, NativeKernel, Program, ProgramDevice
+from ..formats.sections import check_device_name
 from ..formats.types import TensorType
 from . import bounds, effort, ir
 from .batch import Batch
@@ -41,7 +49,7 @@ from .decoders.loop import with_decode_loop
 from .decoders.step import with_step
 from .forced_sizes import forced_text
 from .host_work import host_primitives, loop_warning
-from .ir.analysis import atoms_in, constant_bytes
+from .ir.analysis import atoms_in, constant_bytes, tensors_in
 from .named_weights import Weights
 from .onnx.choice import check_choice
 from .passes import Options, Pass, Timings, pipeline, run
@@ -92,6 +100,8 @@ def compile(
     outputs: Sequence[str] | None = None,
     max_seconds: float | None = None,
     max_memory: int | None = None,
+    devices: Mapping[str, Any] | None = None,
+    placement: Mapping[str, str] | None = None,
 ) -> Executable:
     """The executable of `model`: a path or the bytes of an ONNX file, the path of an IR text (*.ir), an onnx.ModelProto, a
     module, a function, which becomes "main", a dict of functions, or a list of modules and such dicts, which are made one. What
@@ -135,6 +145,9 @@ def compile(
     max_seconds, max_memory  what compiling may take: seconds, and bytes that this process holds at once above what it held before
                   (processes that build kernels aside). What passes one ends in an error that names the pass and the node; kernels
                   that were built by then stay in the cache
+    devices       names of devices besides the host, and what computes there: {"gpu0": treadle.emulated()}; None is this CPU. The
+                  operator `device_copy` brings a value to one, and operators are computed where their operands lie
+    placement     {"node": "gpu0"}: where the operators of these nodes of the model are computed; "host" is where all begin
     decode_loop   of a decoder with a cache: a function "generate" too, which makes a whole text (`compiler/decoders/loop.py`)
 
     Raises CompileError (InferenceError, UnsupportedOperatorError, ModelError, CompileBudgetError).
@@ -180,6 +193,8 @@ def compile(
                 weights=weights,
                 passes=passes,
                 print_after=print_after,
+                devices=devices,
+                placement=placement,
             )
             del module  # before the collector looks at what there is
 
@@ -271,6 +286,8 @@ class Compilation:
         without: Collection[str] = (),
         weights: Weights | None = None,
         passes: Sequence[Placed] = (),
+        devices: Mapping[str, Any] | None = None,
+        placement: Mapping[str, str] | None = None,
     ) -> None:
         if missing := [name for name in entries if name not in module.functions]:
             known = ", ".join(module.functions) or "no functions"
@@ -284,6 +301,8 @@ class Compilation:
             )
         if params:
             module = bind_parameters(module, entries[0], params, weights)
+        _check_on_host(module)
+        self._devices, self._placement = _device_backends(devices), placement or {}
         self._module = _with_result_names(module, entries)
         self._entries, self._opt_level, self._print_after = entries, opt_level, tuple(print_after)
         self._without, self._weights, self._passes = without, weights, passes
@@ -323,7 +342,8 @@ class Compilation:
                     f"precision: no node {unknown[0]!r} may be narrow; these may: {met}"
                     f"{near(unknown[0], backend.narrowing.met)}"
                 )
-        generated = generate(module, metadata)
+        named = [ProgramDevice(name, CPU if each is None else each.note) for name, each in self._devices.items()]
+        generated = generate(module, metadata, named)
         program, made = generated.program, generated.constants
         if weights is not None:
             constants, made = weights.kept(program, made)
@@ -341,8 +361,39 @@ class Compilation:
         return generated if weights is None else dataclasses.replace(generated, weights=weights.table(made))
 
     def _steps(self, backend: Backend) -> list[Pass]:
-        options = Options(tuple(self._entries), backend)
+        cpu = backend if not backend.note or None not in self._devices.values() else backend_of()
+        devices = {name: each or cpu for name, each in self._devices.items()}
+        options = Options(tuple(self._entries), backend, devices, self._placement)
         return with_placed(pipeline(self._opt_level, options, self._without), self._passes, self._entries)
+
+
+def _device_backends(devices: Mapping[str, Any] | None) -> dict[str, Backend | None]:
+    """What computes on each device, None for the CPU. Raises CompileError for names and targets that cannot be."""
+    found: dict[str, Backend | None] = {}
+    for name, target in (mapping("devices", devices, "targets by the names of devices") if devices else {}).items():
+        try:
+            check_device_name(name)
+        except FormatError as error:
+            raise CompileError(f"devices: {error.message}") from None
+        found[name] = backend = None if target is None else backend_of(target)
+        if backend is not None and not backend.note:
+            raise CompileError(
+                f"devices: {name}={target!r}: expected a target that says what computes there, such as treadle.emulated(), or "
+                "None for the CPU that the program is made for"
+            )
+    return found
+
+
+def _check_on_host(module: ir.Module) -> None:
+    """Raises CompileError for types that say where a value lies, as the pass `devices` has them say."""
+    for name, function in module.functions.items():
+        for param in function.params:
+            if param.type is not None and (there := next((t for t in tensors_in(param.type) if t.device), None)):
+                raise CompileError(
+                    f"parameter {param.name!r} is on the device {there.device!r}: what functions take and give lies on the host; "
+                    f"device_copy(x, device={there.device!r}) in its body brings it there",
+                    function=name,
+                )
 
 
 def check_made(program: Program) -> None:
@@ -520,7 +571,12 @@ def with_kernels(executable: Executable, target: Any = None, progress: bool = Tr
     """`executable` with the native code of its primitives; those without a native lowering will be host operators."""
 
     backend = backend_of(target)
-    definitions = [primitive.definition for primitive in executable.program.primitives]
+    program = executable.program
+    definitions = [
+        primitive.definition
+        for number, primitive in enumerate(program.primitives)
+        if not primitive.device or not program.target_of(number)
+    ]
     bounds.step("building kernels")
     with bounds.naming_build():
         built = backend.build(definitions, progress, bounds.seconds_left())

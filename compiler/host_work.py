@@ -12,8 +12,10 @@ from ..formats.program import Program
 
 
 def host_primitives(program: Program, has_kernel: Callable[[PrimitiveDefinition], bool]) -> list[HostPrimitive]:
-    """Those of a program, in its order, for which a target (`Backend.supports`) has no kernel."""
-    return host_work.host_primitives(program, lambda primitive: _answer(has_kernel, primitive))
+    """Those of a program, in its order, for which a target (`Backend.supports`) has no kernel. Devices have one for theirs."""
+    return host_work.host_primitives(
+        program, lambda primitive: bool(primitive.device) or _answer(has_kernel, primitive)
+    )
 
 
 def loop_warning(found: list[HostPrimitive]) -> str:

@@ -349,14 +349,17 @@ class Choice(Codec):
         return value
 
     def write(self, writer: Writer, value: Any) -> None:
-        for tag, (kind, codec) in self.options.items():
-            if isinstance(value, kind):
-                self._descend(writer)
-                writer.put(tag)
-                codec.write(writer, value)
-                writer.depth -= 1
-                return
-        raise writer.error(f"{_show(value)} cannot be stored as a {self.name}")
+        tag = self.option_of(value)
+        if tag is None:
+            raise writer.error(f"{_show(value)} cannot be stored as a {self.name}")
+        self._descend(writer)
+        writer.put(tag)
+        self.options[tag][1].write(writer, value)
+        writer.depth -= 1
+
+    def option_of(self, value: Any) -> int | None:
+        """The number of the first kind that a value is of; None if there is none."""
+        return next((tag for tag, (kind, _) in self.options.items() if isinstance(value, kind)), None)
 
     def _descend(self, place: Reader | Writer) -> None:
         place.depth += 1

@@ -49,8 +49,7 @@ __all__ = ["Executable", "Function", "NativeKernel", "Program", "SourceLocation"
 SUFFIX = ".trdl"
 BUNDLED = "executable"  # what a library calls it
 _T = TypeVar("_T")
-_REQUIRED = {section.name: section.required for section in schema.SECTIONS}
-_KNOWN = frozenset(_REQUIRED)
+_KNOWN = frozenset(schema.BY_NAME)
 _LIBRARY = "native"  # the one section of the second part of save()
 
 
@@ -128,7 +127,7 @@ class Executable(Suggesting):
 
     def _pieces(self, native: Native | None) -> list[Buffer]:
         contents = sections.encode(self._program, self._late_bound, native, self._weights)
-        return container.layout(contents, _REQUIRED)
+        return container.layout(contents, schema.REQUIRED)
 
     def as_bytes(self) -> bytes:
         """The bytes of the file."""
@@ -161,7 +160,9 @@ class Executable(Suggesting):
             return None
         contents = sections.encode(self._program, self._late_bound, self._native, self._weights)
         library = {_LIBRARY: contents.pop(_LIBRARY, [schema.NATIVE.encode([], _LIBRARY)])}
-        return b"".join(container.layout(contents, _REQUIRED)), b"".join(container.layout(library, {_LIBRARY: True}))
+        return b"".join(container.layout(contents, schema.REQUIRED)), b"".join(
+            container.layout(library, {_LIBRARY: True})
+        )
 
     @staticmethod
     def load_exec(code: Source, lib: Source | None = None) -> Executable:
@@ -438,7 +439,7 @@ def load(
 
         source = bundle.only(path, BUNDLED)
     opened = Container(source, _KNOWN, deferred=frozenset({"constants"}), mapped=mapped)
-    opened.require(name for name, required in _REQUIRED.items() if required)
+    opened.require(section.name for section in schema.SECTIONS if section.required)
     binder = _named(constants) if isinstance(constants, Mapping) else _Binder(folder, constants, mapped, stamps)
     program, late_bound, native, weights = sections.decode(opened.contents, binder)
     executable = object.__new__(Executable)
@@ -474,7 +475,7 @@ def _from_bytes(data: bytes, trust_native: bool) -> Executable:
 def late_bound_constants(source: Source) -> dict[int, LateBoundConstant]:
     """The constants, by index, that an executable wants from elsewhere; nothing of them is read. Raises FormatError."""
     opened = Container(source, _KNOWN, deferred=frozenset({"constants"}))
-    opened.require(name for name, required in _REQUIRED.items() if required)
+    opened.require(section.name for section in schema.SECTIONS if section.required)
     return sections.decode(opened.contents, _stand_in)[1]
 
 

@@ -18,6 +18,7 @@ order of the table. A list is its length, then its elements; other fields are on
     import   index in the table of imports           log
     type     index in the type table                 float32[2]
     dtype    an element type's code                  float32
+    device   0 the host, n the n-th device           gpu0
     label    words from this instruction's first     L1
              word to the target's
 
@@ -48,6 +49,7 @@ class Kind(Enum):
     IMPORT = "import"
     TYPE = "type"
     DTYPE = "dtype"
+    DEVICE = "device"
     LABEL = "label"
 
 
@@ -175,7 +177,8 @@ TABLE = """
 39  equal             dst:i! a:d b:d                             i[dst] := 1 if a = b else 0
 40  less              dst:i! a:d b:d                             i[dst] := 1 if a < b else 0
 # devices
-48  device_copy       dst:r! src:r device:imm                    r[dst] := a copy of r[src] on the device  // makes
+48  device_copy       dst:r! src:r device                        r[dst] := a copy of r[src] on the device  // makes local
+49  alloc_on          dst:r! device dtype shape:d*               r[dst] := a new tensor on the device, which is not the host  // makes grows
 """
 # fmt: on
 

@@ -19,6 +19,7 @@ OPERANDS = 10_000  # in one list of an instruction
 CONSTANTS = 1 << 20
 CONSTANT_BYTES = 1 << 40  # each
 TYPES = 1 << 20
+DEVICES = 64  # of a program, besides the host
 TYPE_NESTING = 64
 CONSTRUCTORS = 4096  # of a data type
 FIELDS = 10_000  # of a tuple or constructor

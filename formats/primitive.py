@@ -198,6 +198,7 @@ class Primitive(Readable):
 
     name: str  # unique in the executable, made of its operators' names: conv_add_relu_3
     definition: PrimitiveDefinition
+    device: str = ""  # where all of its tensors lie; the definition's types, which are its meaning alone, do not say
 
     def _shown(self) -> str:
-        return f"{brief(self.name)}: {self.definition._shown()}"
+        return f"{brief(self.name)}: {self.definition._shown()}{f' on {self.device}' if self.device else ''}"

@@ -62,6 +62,22 @@ class SourceLocation(Readable):
 
 
 TARGET = "target"  # the metadata's key
+HOST, CPU = (
+    "host",
+    "cpu",
+)  # the place of tensors whose types name no device; the target of devices that are this machine's CPU
+
+
+@dataclass(frozen=True, repr=False)
+class ProgramDevice(Readable):
+    """A device that a program names: types say which values lie there, primitives which of them it computes."""
+
+    name: str  # in text: float32[n]@gpu0
+    target: str  # what computes there, as in `Program.target`; "cpu" for kernels that the machine builds
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.target}"
+
 
 # What a program's products and convolutions may be computed with; their sums, and all else, are float32 where the model's are
 EXACT = "float32"
@@ -85,6 +101,8 @@ class Program(Readable):
     metadata: Mapping[str, str] = field(default_factory=dict)
     imports: tuple[Import, ...] = ()
     texts: object = None  # who holds the texts of the constants, if they came from a file
+    devices: tuple[ProgramDevice, ...] = ()  # besides the host
+    placed: Mapping[int, str] = field(default_factory=dict)  # the constants that lie on a device, and its name
 
     def _shown(self) -> str:
         functions = f"{len(self.functions)} functions {brief(self.functions)}"
@@ -92,11 +110,18 @@ class Program(Readable):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "metadata", MappingProxyType(dict(self.metadata)))
+        object.__setattr__(self, "placed", MappingProxyType(dict(self.placed)))
 
     @property
     def target(self) -> str:
         """What it was made for, if no other target computes its primitives; "" where any machine builds their kernels."""
         return self.metadata.get(TARGET, "")
+
+    def target_of(self, primitive: int) -> str:
+        """What a primitive was made for: `target`, or that of the device that computes it."""
+        name = self.primitives[primitive].device
+        found = next((device.target for device in self.devices if device.name == name), self.target)
+        return "" if name and found == CPU else found
 
 
 class NativeKernel(NamedTuple):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from . import dims, limits
 from .codec import (
@@ -30,7 +31,7 @@ from .dims import SymbolicDim
 from .dtypes import DType
 from .messages.errors import FormatError, LimitError
 from .primitive import PrimitiveDefinition, PrimitiveNode
-from .program import Import
+from .program import Import, ProgramDevice
 from .types import UNKNOWN, Constructor, DataType, DataTypeDefinition, FunctionType, ShapeDim, TensorType, TupleType
 from .weight_table import NamedWeight, WeightTable, literal
 
@@ -92,14 +93,32 @@ WORD = Integer(-(1 << 63), (1 << 63) - 1)
 DTYPE = Converted("element type", Integer(0, 255), DType.from_code, lambda dtype: dtype.code)
 SYMBOLIC_DIM = Converted("symbolic dimension", TEXT, _parse_dim, _print_dim)
 
-TENSOR_TYPE = record(TensorType, dtype=DTYPE, shape=Sequence(DIM, limits.RANK))
-TYPE = Choice("type", limits.TYPE_NESTING)
+_SHAPE = Sequence(DIM, limits.RANK)
+DEVICE_NAME = Text(limits.SECTION_NAME_BYTES)
+TENSOR_TYPE = Record("TensorType", {"dtype": DTYPE, "shape": _SHAPE}, TensorType, lambda type_: _on_the_host(type_))
+PLACED_TYPE = Record(
+    "PlacedType",
+    {"dtype": DTYPE, "shape": _SHAPE, "device": DEVICE_NAME},
+    lambda dtype, shape, device: _placed(TensorType(dtype, shape, device)),
+    lambda type_: (type_.dtype, type_.shape, type_.device),
+)
+
+
+class _Type(Choice):
+    """A tensor type is one of two options: files whose tensors all lie on the host have no other than before."""
+
+    def option_of(self, value: Any) -> int | None:
+        return 5 if isinstance(value, TensorType) and value.device else super().option_of(value)
+
+
+TYPE = _Type("type", limits.TYPE_NESTING)
 TYPE.options.update(
     {
         1: (TensorType, TENSOR_TYPE),
         2: (TupleType, record(TupleType, fields=Sequence(TYPE, limits.FIELDS))),
         3: (FunctionType, record(FunctionType, params=Sequence(TYPE, limits.PARAMETERS), result=TYPE)),
         4: (DataType, Converted("data type's name", TEXT, DataType, lambda type_: _monomorphic(type_, "arguments"))),
+        5: (TensorType, PLACED_TYPE),
     }
 )
 FUNCTION_TYPE = TYPE.options[3][1]
@@ -123,6 +142,18 @@ def _monomorphic(value: DataType | DataTypeDefinition, parameters: str) -> str:
     if getattr(value, parameters):
         raise FormatError(f"a data type of an executable is monomorphic; {value.name} has {parameters}")
     return value.name
+
+
+def _on_the_host(type_: TensorType) -> tuple[DType, tuple[ShapeDim, ...]]:
+    if type_.device:
+        raise FormatError(f"{type_}: what a constant or a primitive is does not say where it lies")
+    return type_.dtype, type_.shape
+
+
+def _placed(type_: TensorType) -> TensorType:
+    if not type_.device:
+        raise FormatError("a placed type without a device")
+    return type_
 
 
 # ---- the schema of each section ----
@@ -174,6 +205,13 @@ DEFINITIONS = Sequence(
 )
 
 TYPES = Sequence(TYPE, limits.TYPES)
+ON_DEVICE = row("placed", index=Integer(0, limits.CONSTANTS), device=Integer(0, limits.DEVICES - 1))
+DEVICES = row(
+    "devices",
+    devices=Sequence(record(ProgramDevice, name=DEVICE_NAME, target=Text(limits.STRING_BYTES)), limits.DEVICES),
+    constants=Sequence(ON_DEVICE, limits.CONSTANTS),
+    primitives=Sequence(ON_DEVICE, limits.PRIMITIVES),
+)
 IMPORTS = Sequence(record(Import, name=TEXT, type=FUNCTION_TYPE), limits.FUNCTIONS)
 CONSTRUCTOR = record(Constructor, name=TEXT, fields=Sequence(TYPE, limits.FIELDS))
 DATA_TYPE = Record(
@@ -241,12 +279,14 @@ METADATA = Sequence(row("entry", key=TEXT, value=TEXT), limits.METADATA)
 
 @dataclass(frozen=True)
 class Section:
-    """`codec` is None for sections of raw bytes. A reader that does not know a section skips it unless it is required."""
+    """`codec` is None for sections of raw bytes. A reader that does not know a section skips it unless it is required, or, where
+    it is there, `decides` what the others mean."""
 
     name: str
     required: bool
     codec: Codec | None
     meaning: str
+    decides: bool = False
 
 
 SECTIONS = (
@@ -265,6 +305,13 @@ SECTIONS = (
         "definitions", True, DEFINITIONS, "of each primitive: the operators that it is made of, and their model nodes"
     ),
     Section("imports", False, IMPORTS, "the Python functions that it calls; the caller provides them"),
+    Section(
+        "devices",
+        False,
+        DEVICES,
+        "the devices that types name, and which constants and primitives are there",
+        decides=True,
+    ),
     Section("native", False, NATIVE, "a cache of native code, for any number of targets"),
     Section(
         "weights", False, WEIGHTS, "how constants are made of weights that have names, to make them again of others"
@@ -276,3 +323,4 @@ SECTIONS = (
     ),
 )
 BY_NAME = {section.name: section for section in SECTIONS}
+REQUIRED = {section.name: section.required or section.decides for section in SECTIONS}  # of a reader: to know it

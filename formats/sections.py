@@ -7,6 +7,7 @@ code: counts, ranges, names, agreement between tables. The code itself is the ve
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,9 +18,20 @@ from . import limits, strings
 from .codec import Allowance, Buffer, Codec
 from .constants import check_constant_type, constant_bytes, constant_pieces, constant_type, split_constants
 from .messages.errors import FormatError, LimitError
+from .messages.names import NAME, near
 from .primitive import Primitive, PrimitiveDefinition, PrimitiveNode
-from .program import Function, Import, LateBoundConstant, Native, NativeKernel, Program, SourceLocation
-from .schema import DEFINITION, NATIVE, SECTIONS, SOURCE_MAP, WEIGHTS
+from .program import (
+    HOST,
+    Function,
+    Import,
+    LateBoundConstant,
+    Native,
+    NativeKernel,
+    Program,
+    ProgramDevice,
+    SourceLocation,
+)
+from .schema import DEFINITION, DEVICES, NATIVE, SECTIONS, SOURCE_MAP, WEIGHTS
 from .types import FunctionType, TupleType, Type
 from .weight_table import WeightTable
 from .weight_table import check as check_weights
@@ -88,6 +100,7 @@ def encode(
         "signatures": [function.type for function in program.functions],
         "definitions": [(p.definition, [node.origin for node in p.definition.nodes]) for p in program.primitives],
         "imports": program.imports,
+        "devices": _device_rows(program),
         "native": _native_rows(native or {}),
         "weights": weights or WeightTable(),
         "results": [(number, f.result_names) for number, f in enumerate(program.functions) if f.result_names],
@@ -120,10 +133,12 @@ def decode(
     texts = strings.Texts()
     numbers = np.array([texts.number(text) for text in tables["strings"]], np.uint64)
     constants, late_bound = _decode_constants(tables["constant_index"], contents["constants"], bind, numbers)
+    devices, *placed = tables["devices"]
+    constant_devices, primitive_devices = (_decode_placed(rows, devices) for rows in placed)
     program = Program(
         functions=_with_result_names(_decode_functions(tables["globals"], tables["signatures"]), tables["results"]),
         constants=constants,
-        primitives=_decode_primitives(tables["primitives"], tables["definitions"]),
+        primitives=_decode_primitives(tables["primitives"], tables["definitions"], primitive_devices),
         code=code,
         types=tables["types"],
         data_types=tables["data_types"],
@@ -131,6 +146,8 @@ def decode(
         metadata=_decode_metadata(tables["metadata"]),
         imports=tables["imports"],
         texts=texts,
+        devices=devices,
+        placed=constant_devices,
     )
     check(program)
     check_weights(tables["weights"], [constant_type(array) for array in program.constants])
@@ -144,10 +161,17 @@ def _is_there(table: Any) -> bool:
     return any(isinstance(row, (Import, str)) or len(row) > 0 for row in table)
 
 
+_NOTHING: dict[Codec, Any] = {
+    SOURCE_MAP: ((), ()),
+    DEVICES: ((), (), ()),
+    WEIGHTS: WeightTable(),
+}  # where there is none
+
+
 def _decode_table(name: str, codec: Codec, contents: Mapping[str, Buffer], allowance: Allowance) -> Any:
     data = contents.get(name)
     if data is None:
-        return ((), ()) if codec is SOURCE_MAP else WeightTable() if codec is WEIGHTS else ()
+        return _NOTHING.get(codec, ())
     if len(data) > limits.TABLE_BYTES and codec is not NATIVE:
         raise LimitError(f"{len(data)} bytes; at most {limits.TABLE_BYTES} are allowed", section=name)
     return codec.decode(data, name, allowance=allowance)
@@ -186,13 +210,31 @@ def _with_result_names(functions: tuple[Function, ...], rows: tuple) -> tuple[Fu
     )
 
 
-def _decode_primitives(names: tuple[str, ...], rows: tuple) -> tuple[Primitive, ...]:
+def _decode_primitives(names: tuple[str, ...], rows: tuple, devices: Mapping[int, str]) -> tuple[Primitive, ...]:
     if len(names) != len(rows):
         raise FormatError(f"{len(rows)} definitions for {len(names)} primitives", section="definitions")
+    if devices and max(devices) >= len(names):
+        raise FormatError(f"primitive {max(devices)} of {len(names)} does not exist", section="devices")
     return tuple(
-        Primitive(name, _with_origins(definition, origins))
-        for name, (definition, origins) in zip(names, rows, strict=True)
+        Primitive(name, _with_origins(definition, origins), devices.get(number, ""))
+        for number, (name, (definition, origins)) in enumerate(zip(names, rows, strict=True))
     )
+
+
+def _device_rows(program: Program) -> tuple[tuple[ProgramDevice, ...], list[tuple[int, int]], list[tuple[int, int]]]:
+    numbers = {device.name: number for number, device in enumerate(program.devices)}
+    placed = [(index, numbers[name]) for index, name in sorted(program.placed.items())]
+    primitives = [(number, numbers[p.device]) for number, p in enumerate(program.primitives) if p.device]
+    return program.devices, placed, primitives
+
+
+def _decode_placed(rows: tuple, devices: tuple[ProgramDevice, ...]) -> dict[int, str]:
+    found = dict(rows)
+    if list(found) != sorted(found) or len(found) != len(rows):
+        raise FormatError("what lies on devices is not in order, each once", section="devices")
+    if found and max(found.values()) >= len(devices):
+        raise FormatError(f"device {max(found.values())} of {len(devices)} does not exist", section="devices")
+    return {index: devices[number].name for index, number in found.items()}
 
 
 def _decode_sources(nodes: tuple[str, ...], rows: tuple) -> tuple[SourceLocation, ...]:
@@ -272,6 +314,7 @@ def check(program: Program) -> None:
     _check_names("primitive", (primitive.name for primitive in program.primitives), "primitives")
     _check_names("import", (entry.name for entry in program.imports), "imports")
     _check_names("data type", (definition.name for definition in program.data_types), "data_types")
+    _check_devices(program)
     for primitive in program.primitives:
         check_definition(primitive.definition, primitive.name)
     _check_functions(program)
@@ -286,6 +329,35 @@ def _check_names(what: str, names: Iterable[str], section: str) -> None:
                 f"two {what}s have the name {name!r}" if name else f"a {what} has no name", section=section
             )
         seen.add(name)
+
+
+def check_device_name(name: str) -> None:
+    """Raises FormatError for a name that types cannot show."""
+    if not re.fullmatch(NAME, name) or len(name.encode()) > limits.SECTION_NAME_BYTES or name == HOST:
+        raise FormatError(
+            f"a device cannot be called {name!r}: expected a word of at most {limits.SECTION_NAME_BYTES} bytes, not {HOST!r}",
+            section="devices",
+        )
+
+
+def _check_devices(program: Program) -> None:
+    """What names a device names one of the program's; types are the verifier's business."""
+    names = [device.name for device in program.devices]
+    _check_names("device", names, "devices")
+    for name in names:
+        check_device_name(name)
+    placed = [(f"constant {index}", name) for index, name in program.placed.items()]
+    placed += [(f"primitive {p.name!r}", p.device) for p in program.primitives if p.device]
+    for what, name in placed:
+        if name not in names:
+            message = (
+                f"{what} is on the device {name!r}; the program has {', '.join(names) or 'none'}{near(name, names)}"
+            )
+            raise FormatError(message, section="devices")
+    if program.placed and not 0 <= min(program.placed) <= max(program.placed) < len(program.constants):
+        raise FormatError(
+            f"constants {sorted(program.placed)[:20]} of {len(program.constants)} lie on devices", section="devices"
+        )
 
 
 def check_definition(definition: PrimitiveDefinition, name: str = "") -> None:

@@ -1,6 +1,7 @@
 """The types of values, shared by the IR, the signatures in an executable, and the verifier.
 
 float32[n, 4]        a tensor; a dimension is an integer, an expression over variables, or ? (not known)
+float32[n, 4]@gpu0   a tensor that lies on another device of the program than the host
 (float32[], int64[]) a tuple
 List[float32[]]      a data type of the module, with its arguments
 fn(float32[2]) -> float32[2]
@@ -17,8 +18,8 @@ from typing import Union
 from . import dims, limits
 from .dims import Dim
 from .dtypes import DType
-from .messages.calling import Suggesting, public_class
-from .messages.errors import ShapeError
+from .messages.calling import Suggesting, public_class, told
+from .messages.errors import ArgumentError, ShapeError
 
 
 class _Unknown:
@@ -37,10 +38,12 @@ ShapeDim = Union[int, dims.SymbolicDim, _Unknown]
 @public_class
 @dataclass(frozen=True)
 class TensorType(Suggesting):
-    """The type of a tensor; sizes that are strings are symbolic: `TensorType("float32", ("n", 4))`."""
+    """The type of a tensor; sizes that are strings are symbolic: `TensorType("float32", ("n", 4))`. `device` is the name of one
+    of the program's devices, "" for the host."""
 
     dtype: DType
     shape: tuple[ShapeDim, ...] = ()
+    device: str = field(default="", hash=False)
 
     def __post_init__(self) -> None:
         """Converts a user's convenient arguments; Treadle's own have the right types already."""
@@ -48,6 +51,8 @@ class TensorType(Suggesting):
             made = tensor(self.dtype, self.shape)
             object.__setattr__(self, "dtype", made.dtype)
             object.__setattr__(self, "shape", made.shape)
+        if self.device.__class__ is not str:
+            raise ArgumentError(f"a tensor type: device: expected a name, or '' for the host, got {told(self.device)}")
 
     @property
     def rank(self) -> int:
@@ -64,8 +69,18 @@ class TensorType(Suggesting):
             raise ValueError(f"{self} has no static size")
         return int(dims.element_count(self.shape)) * self.dtype.itemsize  # type: ignore[arg-type]
 
+    def with_shape(self, shape: tuple[ShapeDim, ...]) -> TensorType:
+        """The type of a tensor of another shape in the same place."""
+        return TensorType(self.dtype, shape, self.device)
+
+    def on(self, device: str) -> TensorType:
+        """The type of the same tensor on a device, "" for the host."""
+        same = device.__class__ is str and device == self.device
+        return self if same else TensorType(self.dtype, self.shape, device)
+
     def __str__(self) -> str:
-        return f"{self.dtype.name}[{', '.join(map(str, self.shape))}]"
+        place = f"@{self.device}" if self.device else ""
+        return f"{self.dtype.name}[{', '.join(map(str, self.shape))}]{place}"
 
 
 def size_problem(type_: TensorType) -> str:
@@ -185,13 +200,22 @@ def map_types(type_: Type, leaf: Callable[[Type], Type]) -> Type:
     return leaf(type_)
 
 
+def placed_as(type_: Type, other: Type) -> Type:
+    """`type_`, with its tensors where a value of another type has them."""
+    if isinstance(type_, TensorType) and isinstance(other, TensorType):
+        return type_.on(other.device)
+    if isinstance(type_, TupleType) and isinstance(other, TupleType):
+        return TupleType(tuple(map(placed_as, type_.fields, other.fields)))
+    return type_
+
+
 def replace_dims(type_: Type, change: Callable[[dims.SymbolicDim], ShapeDim]) -> Type:
     """`type_` with symbolic dimensions replaced."""
 
     def leaf(part: Type) -> Type:
         if not isinstance(part, TensorType):
             return part
-        return TensorType(part.dtype, tuple(change(d) if isinstance(d, dims.SymbolicDim) else d for d in part.shape))
+        return part.with_shape(tuple(change(d) if isinstance(d, dims.SymbolicDim) else d for d in part.shape))
 
     return map_types(type_, leaf)
 

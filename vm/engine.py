@@ -562,6 +562,10 @@ def execute(context):
                 made = new_copy(context, load(source, 0), load(source, 1))
                 fuel, worked = charge(fuel, worked, size_of(described(load(source, 1))) >> 5)
                 following = pc + WORD * AT.device_copy.END
+            elif opcode == OPCODE.alloc_on:
+                shape = pc + WORD * AT.alloc_on.shape
+                made = new_dynamic(context, load(pc, AT.alloc_on.dtype), shape, ints)
+                following = next_list(shape)
             if made < 0:
                 trap = -made
                 if trap == TRAP.HOOK:

@@ -168,7 +168,7 @@ def _asked(place: Place) -> int | None:
     if name == "alloc_tensor":
         type_ = program.types[instruction.word("type")]
         return type_.nbytes if isinstance(type_, TensorType) else None
-    if name == "alloc_dynamic":
+    if name in ("alloc_dynamic", "alloc_on"):
         itemsize = DType.from_code(instruction.word("dtype")).itemsize
         return itemsize * math.prod(map(place.integer, instruction.list("shape")))
     if name == "alloc_storage":

@@ -96,7 +96,7 @@ class _Line:
         program = self._image.program
         if self._image.primitives[number, PRIMITIVE.KERNEL]:
             raise _UnfitError
-        evaluator = library.target_of(program).evaluator(program.primitives[number].definition)
+        evaluator = library.target_of(program.target_of(number)).evaluator(program.primitives[number].definition)
         apply: _Apply | None = getattr(evaluator, "of_texts", None)
         if apply is None:
             raise _UnfitError

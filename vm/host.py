@@ -216,7 +216,8 @@ def _evaluate(
 
     try:
         if call.number not in evaluators:
-            evaluators[call.number] = library.target_of(context.image.program).evaluator(call.definition)
+            target = context.image.program.target_of(call.number)
+            evaluators[call.number] = library.target_of(target).evaluator(call.definition)
         is_long = _is_long(context, call, elements, arrays)
         inflates = context.clock.may_end and getattr(evaluators[call.number], "inflates", False)
         # in a context of its own: whatever ends it, the meter, the holder of texts and NumPy's handler for memory are as before

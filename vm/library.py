@@ -22,7 +22,7 @@ from .. import vm
 from ..formats import dims, extensions
 from ..formats.messages.errors import ArgumentError, InferenceError, TreadleError
 from ..formats.primitive import PrimitiveDefinition
-from ..formats.program import NativeKernel, Program
+from ..formats.program import CPU, NativeKernel, Program
 from ..formats.sections import encode_definition
 from ..formats.weight_table import WeightTable
 from ..native import platform, sources
@@ -100,18 +100,25 @@ def compiler() -> Compiler:
     return cast(Compiler, importlib.import_module(vm.compiler_name))
 
 
-def target_of(program: Program) -> Compiler | Target:
-    """What computes a program's primitives on the host: the compiler, unless the program was made for another target. Raises
-    TreadleError for an unknown one."""
-    if not program.target:
+def target_of(target: str, what: str = "the executable was made for") -> Compiler | Target:
+    """What computes primitives that were made for a target: on the host the compiler, for "". Raises TreadleError for an unknown
+    one."""
+    if not target:
         return compiler()
-    name = vm.targets.get(program.target.partition(" ")[0])
+    name = vm.targets.get(target.partition(" ")[0])
     if name is None:
         known = ", ".join(vm.targets) or "none"
-        raise TreadleError(
-            f"the executable was made for the target {program.target!r}; besides CPUs, this version of Treadle has {known}"
-        )
-    return cast(Target, importlib.import_module(name).backend(program.target))
+        raise TreadleError(f"{what} the target {target!r}; besides CPUs, this version of Treadle has {known}")
+    return cast(Target, importlib.import_module(name).backend(target))
+
+
+def check_targets(program: Program) -> None:
+    """Raises TreadleError for a program of a target, or with a device of one, that is not here."""
+    if program.target:
+        target_of(program.target)
+    for device in program.devices:
+        if device.target != CPU:
+            target_of(device.target, f"the executable's device {device.name!r} is of")
 
 
 # ---- keys and the cache ----
@@ -192,13 +199,13 @@ def link(
     if kernels not in ("build", "cached"):
         raise ArgumentError(f'kernels={kernels!r}: expected "build" or "cached"')
     extensions.check_present(program.metadata)
+    check_targets(program)
     linked = [HOST] * len(program.primitives)
     numbers = range(len(linked)) if called is None else sorted(called)
+    if program.target or program.devices:
+        numbers = [number for number in numbers if not program.target_of(number)]
     definitions = [program.primitives[number].definition for number in numbers]
     if not definitions:
-        return linked
-    if program.target:
-        target_of(program)  # is known
         return linked
     target = compiler().target_key()
     platform.check_runnable()

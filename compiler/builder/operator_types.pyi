@@ -331,6 +331,12 @@ class ModelOperators:
     def determinant(self, x: Operand, /) -> Expression:
         """determinant(x): of the matrices that the last two axes are."""
 
+    def device_copy(self, x: Operand, /, *, device: str) -> Expression:
+        """device_copy(x): x, and what is computed of it from there on, on a device of the program: by its name, or "host".
+
+        device: where the result lies
+        """
+
     def divide(self, a: Operand, b: Operand, /) -> Expression:
         """divide(a, b): a / b; of integers, towards zero."""
 

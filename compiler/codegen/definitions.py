@@ -36,7 +36,8 @@ def define(
 
     `outputs` are the bindings' variables that are used outside; a call with several results stands alone, and returns
     all of them. Scalar constants of elementwise operators become nodes, other outside atoms parameters, in order
-    of their first use. Bindings that the outputs do not need are left out: the result is in normal form (`form_problem`).
+    of their first use. Bindings that the outputs do not need are left out: the result is in normal form (`form_problem`). Its
+    types do not say where values lie.
     """
     bindings = _needed(bindings, outputs)
     calls = [binding.value for binding in bindings]
@@ -53,7 +54,7 @@ def define(
     for binding in bindings:
         call = binding.value
         assert isinstance(call, ir.OperatorCall)
-        results = result_tensors(type_of(binding.var))
+        results = tuple([result.on("") for result in result_tensors(type_of(binding.var))])
         inputs = tuple(numbers[arg] for arg in call.args)
         attributes = tuple(sorted(call.attributes, key=lambda attribute: attribute[0]))  # a text may have any order
         nodes.append(PrimitiveNode(call.operator, inputs, results, attributes, binding.origin))
@@ -64,8 +65,8 @@ def define(
         chosen = tuple(range(first, count))
     else:
         chosen = tuple(numbers[var] for var in outputs)
-    types = tuple(type_of(atom) for atom in params)
-    definition = PrimitiveDefinition(types, tuple(nodes), chosen, _variables(types, nodes))  # type: ignore[arg-type]
+    types = tuple([type_of(atom).on("") for atom in params])  # type: ignore[union-attr]
+    definition = PrimitiveDefinition(types, tuple(nodes), chosen, _variables(types, nodes))
     return definition, tuple(params)
 
 

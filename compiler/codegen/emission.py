@@ -157,7 +157,7 @@ class Emission:
             self.scope.numbers[solution.variable] = size
             shape = list(self._known(register).shape)  # type: ignore[union-attr]
             shape[axis] = solution.variable
-            self.scope.proved[register] = TensorType(type_.dtype, tuple(shape))
+            self.scope.proved[register] = type_.with_shape(tuple(shape))
             return
         if solution.rest != 0:
             size = self.arithmetic("subtract", size, self.number(solution.rest))
@@ -202,7 +202,7 @@ class Emission:
         shape = [numbers[axis] if dim is UNKNOWN else self.number(dim) for axis, dim in enumerate(wanted.shape)]
         self.emit("match_shape", register, tuple(shape))
         told = [have if want is UNKNOWN else want for have, want in zip(known.shape, wanted.shape, strict=True)]  # type: ignore[union-attr]
-        self.scope.proved[register] = TensorType(wanted.dtype, tuple(told))
+        self.scope.proved[register] = wanted.with_shape(tuple(told))
         return register
 
     def _is_known(self, register: Register, wanted: TensorType) -> bool:

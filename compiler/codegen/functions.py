@@ -6,13 +6,13 @@ rest, here, is encoding its instructions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...formats.bytecode import CodeBuilder, code_array, int_register
 from ...formats.bytecode import Label as Target
 from ...formats.isa import Kind
-from ...formats.program import Function, Import, Program, SourceLocation
+from ...formats.program import Function, Import, Program, ProgramDevice, SourceLocation
 from ...formats.types import Constructor, DataTypeDefinition, TupleType, erase_dims
 from ...formats.weight_table import WeightTable
 from .. import ir
@@ -38,12 +38,14 @@ class Generated:
     weights: WeightTable = field(default_factory=WeightTable)
 
 
-def generate(module: ir.Module, metadata: Mapping[str, str] | None = None) -> Generated:
-    """The program of a module. Its types are inferred, its closures lifted, its data types monomorphic.
+def generate(
+    module: ir.Module, metadata: Mapping[str, str] | None = None, devices: Sequence[ProgramDevice] = ()
+) -> Generated:
+    """The program of a module. Its types are inferred, its closures lifted, its data types monomorphic; they name these devices.
 
     Raises CompileError if a shape cannot be computed.
     """
-    tables = Tables(module)
+    tables = Tables(module, [device.name for device in devices])
     functions: list[Function] = []
     words: list[list[int]] = []
     reports: list[MemoryReport] = []
@@ -70,6 +72,8 @@ def generate(module: ir.Module, metadata: Mapping[str, str] | None = None) -> Ge
         source_map=tuple(sources),
         metadata=dict(metadata or {}),
         imports=tuple(Import(name, type_) for name, type_ in module.imports.items()),
+        devices=tuple(devices),
+        placed=tables.placed,
     )
     return Generated(program, tuple(reports), tables.weights)
 

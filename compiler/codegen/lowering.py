@@ -18,11 +18,12 @@ from ...formats.dims import Dim
 from ...formats.dtypes import DType
 from ...formats.isa import Kind
 from ...formats.primitive import PrimitiveDefinition
+from ...formats.program import HOST
 from ...formats.types import UNKNOWN, FunctionType, TensorType, TupleType, Type, erase_dims
 from .. import bounds, ir
 from ..ir.analysis import atoms_in, expressions, is_symbolic, type_of
 from ..operators.table import Fusion, lookup
-from .definitions import define
+from .definitions import define, result_tensors
 from .emission import Emission, Fields, Number, Value
 from .matching import lower_match
 from .tables import Tables
@@ -78,12 +79,13 @@ class _Lowering(Emission):
     def _type_of(self, atom: ir.Atom) -> Type:
         return type_of(atom, self.tables.module)
 
-    def _value(self, atom: ir.Atom) -> Value:
+    def _value(self, atom: ir.Atom, device: str = "") -> Value:
+        """`device`: where a constant is read."""
         if isinstance(atom, ir.Var):
             return self.scope.values[atom]
         if isinstance(atom, ir.Constant):
-            index = self.tables.constant(atom)
-            return self._shared(index, atom.type, "load_const", index)
+            index = self.tables.constant(atom, device)
+            return self._shared(index, atom.type.on(device), "load_const", index)
         function = self.tables.functions[atom.name]
         return self._shared(atom.name, self._type_of(atom), "alloc_closure", function, ())
 
@@ -95,8 +97,8 @@ class _Lowering(Emission):
             self.emit(name, found, *operands)
         return found
 
-    def _register(self, atom: ir.Atom) -> Register:
-        return self.whole(self._value(atom))
+    def _register(self, atom: ir.Atom, device: str = "") -> Register:
+        return self.whole(self._value(atom, device))
 
     def _registers(self, atoms: Sequence[ir.Atom]) -> tuple[Register, ...]:
         return tuple(map(self._register, atoms))
@@ -176,7 +178,7 @@ class _Lowering(Emission):
             return special(self, call)
         if lookup(call.operator).fusion is Fusion.VIEW and isinstance(type_, TensorType) and UNKNOWN not in type_.shape:
             result = self.new_ref(type_)
-            self.emit("reshape", result, self._register(call.args[0]), self.shape(type_.shape))
+            self.emit("reshape", result, self._register(call.args[0], type_.device), self.shape(type_.shape))
             return result
         var = ir.Var("", type_)
         definition, args = define([ir.Binding(var, call, self.origin)], [var], self._type_of)
@@ -186,24 +188,37 @@ class _Lowering(Emission):
         return self._call_primitive(call.definition, call.args, type_)
 
     def _call_primitive(self, definition: PrimitiveDefinition, args: Sequence[ir.Atom], type_: Type) -> Value:
-        index, sizes = self.tables.primitive(definition)
-        inputs = self._registers(args)
+        device = result_tensors(type_)[0].device
+        index, sizes = self.tables.primitive(definition, device)
+        inputs = tuple([self._register(arg, device) for arg in args])
         tensors = (*definition.params, *definition.results)
         if any(UNKNOWN in tensor.shape for tensor in tensors):
             results = tuple(self.new_ref(result) for result in definition.results)
             self.emit("call_host", index, results, inputs, self.shape(sizes))
         else:
             variables = self.told(sizes, tensors)
-            results = tuple(map(self._allocate, definition.results))
+            results = tuple([self._allocate(result.on(device)) for result in definition.results])
             self.emit("call", index, inputs, results, variables)
         return Fields(results, erase_dims(type_)) if isinstance(type_, TupleType) else results[0]
 
     def _allocate(self, type_: TensorType) -> Register:
         result = self.new_ref(type_)
-        if type_.is_static:
+        if type_.device:
+            device = self.tables.device(type_.device)
+            self.emit("alloc_on", result, device, type_.dtype.code, self.shape(type_.shape))
+        elif type_.is_static:
             self.emit("alloc_tensor", result, self.tables.type(type_))
         else:
             self.emit("alloc_dynamic", result, type_.dtype.code, self.shape(type_.shape))
+        return result
+
+    def _device_copy(self, call: ir.OperatorCall) -> Value:
+        (arg,), device = call.args, str(dict(call.attributes)["device"])
+        device = "" if device == HOST else device
+        if isinstance(arg, ir.Constant):
+            return self._value(arg, device)
+        result = self.new_ref(self._type_of(arg).on(device))  # type: ignore[union-attr]
+        self.emit("device_copy", result, self._register(arg), self.tables.device(device))
         return result
 
     def _shape_tensor(self, call: ir.OperatorCall) -> Value:
@@ -386,6 +401,7 @@ _NOTHING_TRUE = _filled(dims.variable("n"))
 _SPECIAL: dict[str, Callable[[_Lowering, ir.OperatorCall], Value]] = {
     "extent": _Lowering._extent,
     "extents": _Lowering._extents,
+    "device_copy": _Lowering._device_copy,
     "shape": _Lowering._shape_of,
     "shape_tensor": _Lowering._shape_tensor,
 }

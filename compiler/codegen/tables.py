@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -38,16 +38,18 @@ class _Index(Generic[_Entry]):
 class Tables:
     """Collects the tables of `module`'s executable."""
 
-    def __init__(self, module: ir.Module) -> None:
+    def __init__(self, module: ir.Module, devices: Sequence[str] = ()) -> None:
         self.module = module
+        self._devices = {name: number for number, name in enumerate(("", *devices))}
         self.functions = {name: index for index, name in enumerate(module.functions)}
         self._types: _Index[Type] = _Index()
-        self._definitions: _Index[PrimitiveDefinition] = _Index()
-        self._primitives: dict[PrimitiveDefinition, tuple[int, tuple[Dim, ...]]] = {}  # by the definition
+        self._definitions: _Index[tuple[PrimitiveDefinition, str]] = _Index()  # and where each is computed
+        self._primitives: dict[tuple[PrimitiveDefinition, str], tuple[int, tuple[Dim, ...]]] = {}
         self._constants: list[np.ndarray] = []
+        self.placed: dict[int, str] = {}  # the devices of constants that lie on one, by their indices
         self._holders: dict[int, list[ir.Constant]] = {}  # the module's constants at an index
         self.weights: dict[int, ir.Weight] = {}  # replaceable constants, by their indices
-        self._weight_places: dict[ir.Weight, int] = {}
+        self._weight_places: dict[tuple[ir.Weight, str], int] = {}
         self._constants_like: dict[tuple, list[int]] = {}  # by dtype, shape and some of the bytes
         self._checksums: dict[int, int] = {}  # of constants that others are like
 
@@ -55,20 +57,26 @@ class Tables:
         """The index of an import, and its type."""
         return list(self.module.imports).index(name), self.module.imports[name]
 
+    def device(self, name: str) -> int:
+        """The number of a device, 0 for the host."""
+        return self._devices[name]
+
     def type(self, type_: Type) -> int:
         return self._types.place(erase_dims(type_))
 
-    def constant(self, constant: ir.Constant) -> int:
-        place = self._place(constant)
+    def constant(self, constant: ir.Constant, device: str = "") -> int:
+        place = self._place(constant, device)
+        if device:
+            self.placed[place] = device
         self._holders.setdefault(place, []).append(constant)
         return place
 
-    def _place(self, constant: ir.Constant) -> int:
+    def _place(self, constant: ir.Constant, device: str) -> int:
         array = np.require(constant.array, requirements="C")
         if isinstance(constant, ir.Weight):
-            return self._weight(constant, array)
+            return self._weight(constant, array, device)
         elements = constant_bytes(array)
-        alike = self._constants_like.setdefault((array.dtype.name, array.shape, _sample(elements)), [])
+        alike = self._constants_like.setdefault((array.dtype.name, array.shape, _sample(elements), device), [])
         found = next((index for index in alike if self._constants[index] is array), None)
         if found is None and alike:
             checksum = crc32([elements])
@@ -90,26 +98,26 @@ class Tables:
         other = constant_bytes(self._constants[index])
         return bool(np.array_equal(np.frombuffer(other, np.uint8), np.frombuffer(elements, np.uint8)))
 
-    def _weight(self, weight: ir.Weight, array: np.ndarray) -> int:
+    def _weight(self, weight: ir.Weight, array: np.ndarray, device: str) -> int:
         """Adds a weight without sharing: equal ones may be replaced separately."""
-        place = self._weight_places.get(weight)
+        place = self._weight_places.get((weight, device))
         if place is None:
-            place = self._weight_places[weight] = len(self._constants)
+            place = self._weight_places[weight, device] = len(self._constants)
             self.weights[place] = weight
             self._constants.append(array)
         return place
 
-    def primitive(self, definition: PrimitiveDefinition) -> tuple[int, tuple[Dim, ...]]:
+    def primitive(self, definition: PrimitiveDefinition, device: str = "") -> tuple[int, tuple[Dim, ...]]:
         """The index of a definition up to names of variables, and the values of its variables here."""
-        found = self._primitives.get(definition)
+        found = self._primitives.get((definition, device))
         if found is None:
             general, meanings = abstracted(definition)
-            place = self._definitions.place(with_canonical_variables(general))
-            found = self._primitives[definition] = place, tuple(meanings[name] for name in general.variables)
+            place = self._definitions.place((with_canonical_variables(general), device))
+            found = self._primitives[definition, device] = place, tuple(meanings[name] for name in general.variables)
         return found
 
     def definition(self, index: int) -> PrimitiveDefinition:
-        return self._definitions.entries()[index]
+        return self._definitions.entries()[index][0]
 
     def types(self) -> tuple[Type, ...]:
         return self._types.entries()
@@ -128,10 +136,10 @@ class Tables:
         """Named after their operators, in order of first use: conv_add_relu, conv_add_relu_1, …"""
         used: dict[str, int] = {}
         named = []
-        for definition in self._definitions.entries():
+        for definition, device in self._definitions.entries():
             base = _describe(definition)
             count = used[base] = used.get(base, -1) + 1
-            named.append(Primitive(f"{base}_{count}" if count else base, definition))
+            named.append(Primitive(f"{base}_{count}" if count else base, definition, device))
         return tuple(named)
 
 

@@ -28,6 +28,7 @@ from ...formats.types import (
     TypeVariable,
     erase_dims,
     map_types,
+    placed_as,
     replace_dims,
 )
 from .. import bounds, ir
@@ -161,6 +162,7 @@ class _Inference:
                 type_ = self.expression(binding.value, scope)
                 if binding.var.type is not None:
                     self._flow_into(f"variable {binding.var.name!r}", type_, binding.var.type)
+                    type_ = placed_as(type_, binding.var.type)
             except InferenceError as error:
                 raise _located(error, self.function, binding.origin or binding.var.name) from None
             self._declare(binding.var, type_)
@@ -234,8 +236,12 @@ class _Inference:
                 if isinstance(atom, ir.Constant) and number is not None:
                     self.constants[atom] = number_as(number, dtype or atom.type.dtype)
                     inputs[index] = self.constants[atom].type
+        device = next((type_.device for type_ in inputs if type_.device), "")  # as the pass `devices` computes it
+        if device:
+            inputs = [type_.on("") for type_ in inputs]
         try:
-            return _packed(operator.result_types(inputs, expr.attributes))
+            results = operator.result_types(inputs, expr.attributes)
+            return _packed([type_.on(device) for type_ in results] if device else results)
         except InferenceError as error:
             told = error.message.startswith(expr.operator)
             names = ", ".join(map(str, inputs))
@@ -469,8 +475,8 @@ class _Inference:
             if never_equal(known, wanted):
                 raise mismatch(f"a tensor of shape [{', '.join(map(str, expr.shape))}]", value)
         shape = tuple(k if w is UNKNOWN else w for k, w in zip(value.shape, expr.shape, strict=True))
-        self._check_scope([TensorType(value.dtype, shape)], scope)
-        return TensorType(value.dtype, shape)
+        self._check_scope([value.with_shape(shape)], scope)
+        return value.with_shape(shape)
 
 
 _Rule = Callable[[_Inference, Any, Scope], Type]

@@ -146,7 +146,7 @@ class _Parser(TableParser):
         word = scanner.name("a type")
         if quoted or scanner.peek("["):
             if not quoted and word in DType.__members__:
-                return TensorType(DType[word], notation.scan_shape(scanner))
+                return TensorType(DType[word], notation.scan_shape(scanner), notation.scan_place(scanner))
             arguments = scanner.listed(self.type, "[", "]") if scanner.peek("[") else []
             return DataType(word, tuple(arguments))
         if word == "fn":

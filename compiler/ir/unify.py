@@ -168,7 +168,7 @@ class Unifier:
             return other
         if isinstance(a, TensorType) and isinstance(b, TensorType) and a.dtype is b.dtype and a.rank == b.rank:
             shape = tuple(d if d == e else UNKNOWN for d, e in zip(a.shape, b.shape, strict=True))
-            return TensorType(a.dtype, shape)
+            return a.with_shape(shape)
         pairs = parallel_parts(a, b)
         if pairs is None:
             raise mismatch(self.deep(a), self.deep(b))

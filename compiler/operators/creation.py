@@ -104,6 +104,14 @@ def _extents(numbers: np.ndarray) -> np.ndarray:
     return np.zeros((0, *map(int, numbers)), np.bool_)
 
 
+def _infer_device_copy(inputs: Sequence[TensorType], device: str) -> TensorType:
+    return inputs[0].on("")  # the pass `devices` says where it lies
+
+
+def _device_copy(x: np.ndarray, device: str) -> np.ndarray:
+    return x.copy()
+
+
 # fmt: off
 register("constant", "", _infer_constant, _constant, Fusion.ELEMENTWISE,
          "a scalar: how the definition of a primitive holds one",
@@ -123,6 +131,9 @@ register("shape_tensor", "", _infer_shape_tensor, _shape_tensor, Fusion.OPAQUE,
          "dimensions as an int64 tensor of rank 1", attributes={"dims": Attribute(Kind.DIMS, "its elements")})
 register("shape", "x", _infer_shape, lambda x: np.asarray(x.shape, np.int64), Fusion.OPAQUE,
          "the dimensions of x as an int64 tensor of rank 1")
+register("device_copy", "x", _infer_device_copy, _device_copy, Fusion.OPAQUE,
+         "x, and what is computed of it from there on, on a device of the program: by its name, or \"host\"",
+         attributes={"device": Attribute(Kind.STRING, "where the result lies")}, takes_bits=True, varies=True)
 register("nonzero", "x", _infer_nonzero, _nonzero, Fusion.OPAQUE,
          "the indices of the elements that are not zero, a column each, in row-major order", data_dependent=True)
 register("counted_nonzero", "x", _infer_counted_nonzero, _counted_nonzero, Fusion.OPAQUE,

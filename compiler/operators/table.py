@@ -138,7 +138,7 @@ class Operator:
 
     The reference of one that `recalls` also takes a `Recall`, or None: its cache between calls.
 
-    One that `varies` has different results each time: it is never constant-folded, and runs on the host.
+    One that `varies` has different results each time, or one that lies elsewhere: it is never constant-folded, and no kernel.
 
     The reference gets types that NumPy lacks as wider ones, and its results are rounded, unless it `takes_bits`. Of string
     tensors it gets numbers, one for each text, unless it `takes_texts`: then it takes and returns arrays of Python's strings.

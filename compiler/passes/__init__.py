@@ -9,17 +9,19 @@ print, and measures their times. A pass takes and returns a typed module.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from ...formats.messages.errors import CompileError, UnknownPassError
 from ...formats.messages.names import near
+from ...formats.primitive import PrimitiveDefinition
 from .. import bounds, ir
 from ..targets.base import Backend, Stage
 from ..targets.choice import backend_of
 from .common_subexpressions import CommonSubexpressions
 from .dead_code import DeadCode
+from .devices import Devices
 from .fold_batch_norm import FoldBatchNorm
 from .fold_constants import FoldConstants
 from .fuse import Fuse
@@ -40,6 +42,7 @@ __all__ = [
     "PIPELINE",
     "CommonSubexpressions",
     "DeadCode",
+    "Devices",
     "FoldBatchNorm",
     "FoldConstants",
     "Fuse",
@@ -90,14 +93,21 @@ class Options:
 
     entries: tuple[str, ...] = ("main",)
     backend: Backend = field(default_factory=backend_of)
+    devices: Mapping[str, Backend] = field(default_factory=dict)  # besides the host
+    placement: Mapping[str, str] = field(default_factory=dict)  # nodes of the model → devices
+
+    @property
+    def supports(self) -> dict[str, Callable[[PrimitiveDefinition], bool]]:
+        """By device, whether there is a kernel for a definition."""
+        return {name: backend.supports for name, backend in self.devices.items()}
 
 
 Row = tuple[int, Callable[[Options], Pass]]
 
 # The order of passes, each with the least optimisation level at which it runs, and the places of a target's own. Level 0 is what
 # code generation needs: types, no generic functions, no nested functions, no function that nothing calls (its types may have
-# stayed open), and a name for each size that a kernel is told. All others may be left out: they make programs faster, or a
-# kernel possible, and nothing else.
+# stayed open), a name for each size that a kernel is told, and a place for each value. All others may be left out: they make
+# programs faster, or a kernel possible, and nothing else.
 PIPELINE: tuple[Row | Stage, ...] = (
     (0, lambda options: InferTypes()),
     (0, lambda options: Monomorphise()),
@@ -125,7 +135,8 @@ PIPELINE: tuple[Row | Stage, ...] = (
     (0, lambda options: LambdaLift()),
     (0, lambda options: DeadCode(options.entries)),
     (0, lambda options: NameShapes()),
-    (1, lambda options: Fuse(options.backend.supports)),
+    (0, lambda options: Devices(options.supports, options.placement)),
+    (1, lambda options: Fuse(options.backend.supports, options.supports)),
     (1, lambda options: DeadCode(options.entries)),
 )
 

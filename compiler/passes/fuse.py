@@ -1,7 +1,8 @@
 """Operator fusion: operators become primitives, each computed by one kernel.
 
 An elementwise operator joins the primitive that makes its operand when that is a chain of elementwise operators, a
-reduction, or an anchor (convolution, matrix product, softmax …) whose result nothing else needs; a reduction takes in the
+reduction, or an anchor (convolution, matrix product, softmax …) whose result nothing else needs, or that it only rounds; a
+reduction takes in the
 elementwise operators before it, resampling along an axis that along another before it, attention what joins its keys and values
 to those of earlier tokens. Values of no input (`full`) are computed
 again wherever they are used. Two primitives never wait for each other: a merge that would make a cycle is not done.
@@ -11,10 +12,11 @@ from __future__ import annotations
 
 import dataclasses
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...formats import dims
+from ...formats.dtypes import DType
 from ...formats.primitive import PrimitiveDefinition
 from ...formats.types import UNKNOWN, TensorType, TupleType, Type
 from .. import bounds, ir
@@ -25,7 +27,8 @@ from ..operators.table import Fusion, lookup
 
 Supports = Callable[[PrimitiveDefinition], bool]
 
-_UNFUSED = frozenset({"extent", "extents", "shape", "shape_tensor"})  # instructions of the machine
+# instructions of the machine
+OF_THE_MACHINE = frozenset({"extent", "extents", "shape", "shape_tensor", "device_copy"})
 _MAX_NODES = 48
 _MAX_PARAMS = 24
 _MAX_OUTPUTS = 4
@@ -33,15 +36,17 @@ _MAX_OUTPUTS = 4
 
 @dataclass(frozen=True)
 class Fuse:
-    """`supports` tells whether there is a native kernel for a definition; without it, all are assumed to have one."""
+    """`supports` tells whether there is a native kernel for a definition, `devices` whether a device of that name has one; where
+    they say nothing, all are assumed to have one."""
 
     supports: Supports | None = None
+    devices: Mapping[str, Supports] = field(default_factory=dict)
     name: str = "fuse"
 
     def __call__(self, module: ir.Module) -> ir.Module:
         effects = Effects(module)
         functions = {
-            name: dataclasses.replace(function, body=_BlockFusion(function.body, module, self.supports, effects).run())
+            name: dataclasses.replace(function, body=_BlockFusion(function.body, module, self, effects).run())
             for name, function in module.functions.items()
         }
         return dataclasses.replace(module, functions=functions)
@@ -91,8 +96,8 @@ class _Order:
 
 
 class _BlockFusion:
-    def __init__(self, block: ir.Block, module: ir.Module, supports: Supports | None, effects: Effects) -> None:
-        self.block, self.module, self.supports, self.effects = block, module, supports, effects
+    def __init__(self, block: ir.Block, module: ir.Module, options: Fuse, effects: Effects) -> None:
+        self.block, self.module, self.options, self.effects = block, module, options, effects
         self.last_effect: ir.Var | None = None  # effects keep their order
         self.groups: dict[ir.Var, _Group] = {}  # by the variables of their members
         self.positions: dict[ir.Var, int] = {}
@@ -135,11 +140,11 @@ class _BlockFusion:
             self.free[binding.var] = binding
 
     def _inner(self, block: ir.Block) -> ir.Block:
-        return _BlockFusion(block, self.module, self.supports, self.effects).run()
+        return _BlockFusion(block, self.module, self.options, self.effects).run()
 
     def _kind(self, binding: ir.Binding) -> Fusion | None:
         call = binding.value
-        if not isinstance(call, ir.OperatorCall) or call.operator in _UNFUSED:
+        if not isinstance(call, ir.OperatorCall) or call.operator in OF_THE_MACHINE:
             return None
         kind = lookup(call.operator).fusion
         if kind is Fusion.VIEW:
@@ -147,7 +152,8 @@ class _BlockFusion:
         unknown = any(_has_unknown(self._type(arg)) for arg in call.args)
         if unknown or _has_unknown(binding.var.type) or isinstance(binding.var.type, TupleType):
             return Fusion.OPAQUE
-        if self.supports is not None and not self.supports(define([binding], [binding.var], self._type)[0]):
+        supports = self._supports(binding)
+        if supports is not None and not supports(define([binding], [binding.var], self._type)[0]):
             return Fusion.OPAQUE
         return kind
 
@@ -228,8 +234,10 @@ class _BlockFusion:
         merged = _Group(members, kind, max(producer.last, consumer.last), producer.place)
         inside = {member.var for member in members}
         merged.inputs = {var: None for var in (*producer.inputs, *consumer.inputs) if var not in inside}
-        if self.supports is not None and merged.kind is not Fusion.ELEMENTWISE and not self._is_supported(members):
-            return consumer
+        if merged.kind is not Fusion.ELEMENTWISE:
+            outputs = self._outputs_if_merged(producer, consumer)
+            if not self._is_supported(members, outputs or [members[-1].var]):
+                return consumer
         if between:  # before what is now one with the producer
             self.order.move(between, producer, lambda: {group.find() for group in self.groups.values()})
             merged.place = producer.place
@@ -264,7 +272,8 @@ class _BlockFusion:
             return False
         last = consumer.members[-1].var
         joint = producer.members[-1].var if consumer.kind is Fusion.REDUCTION else _main(producer).var
-        return outputs == [last] and _shape(joint.type) == shared.shape
+        is_rounded = outputs == [*consumer.members[0].value.args[:1], last] and _is_rounding(consumer)  # type: ignore[union-attr]
+        return (outputs == [last] or is_rounded) and _shape(joint.type) == shared.shape
 
     def _is_beside(self, producer: _Group, anchor: ir.Binding) -> bool:
         """Whether the anchor, which takes no prologue, uses no result of `producer`."""
@@ -294,10 +303,15 @@ class _BlockFusion:
             pending += needed
         return list(seen)
 
-    def _is_supported(self, members: list[ir.Binding]) -> bool:
-        assert self.supports is not None
-        definition, _ = define(self._with_free(members), [members[-1].var], self._type)
-        return self.supports(definition)
+    def _is_supported(self, members: list[ir.Binding], outputs: list[ir.Var]) -> bool:
+        supports = self._supports(members[-1])
+        return supports is None or supports(define(self._with_free(members), outputs, self._type)[0])
+
+    def _supports(self, binding: ir.Binding) -> Supports | None:
+        """What says whether the place where a binding is computed has a kernel. All that is merged is computed in one place: what
+        crosses to another is copied in between (`devices.py`)."""
+        type_ = binding.var.type
+        return self.options.devices.get(getattr(type_, "device", ""), self.options.supports)
 
     # ---- the new block ----
 
@@ -350,7 +364,7 @@ class _BlockFusion:
         if len(outputs) == 1:
             yield ir.Binding(outputs[0], call, origin)
             return
-        together = ir.Var("fused", TupleType(definition.results))
+        together = ir.Var("fused", TupleType(tuple(map(self._type, outputs))))
         yield ir.Binding(together, call, origin)
         for index, var in enumerate(outputs):
             yield ir.Binding(var, ir.GetItem(together, index), self.groups[var].members[0].origin)
@@ -372,6 +386,12 @@ def _fusion(binding: ir.Binding) -> Fusion | None:
 def _is_resampling(group: _Group) -> bool:
     """Whether the group is a chain of resizes."""
     return group.kind is Fusion.MOVEMENT and all(_operator(member) == "resize" for member in group.members)
+
+
+def _is_rounding(group: _Group) -> bool:
+    """Whether the group is one operator that makes bfloat16 of a float32 tensor."""
+    (made, *others) = (member.var.type for member in group.members)
+    return not others and isinstance(made, TensorType) and made.dtype is DType.bfloat16 and len(group.inputs) == 1
 
 
 def _operator(binding: ir.Binding) -> str | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...formats import dims, limits
 from ...formats.primitive import PrimitiveDefinition
 from ...formats.program import EXACT, PRECISIONS
-from ...formats.types import TensorType
+from ...formats.types import TensorType, TupleType
 from ..ir import Binding, OperatorCall
 from ..operators.table import lookup
 from ..operators.work import work_of
@@ -58,13 +58,17 @@ class Narrowing:
         return any(each != EXACT for each in values)
 
     def takes(self, binding: Binding) -> bool:
-        """Whether the operator of a binding, which could be computed in bfloat16, is."""
+        """Whether the operator of a binding, which could be computed in bfloat16, is. It is noted as met."""
         if not self.is_any:
             return False
-        node = binding.origin or binding.var.name
+        node = _node_of(binding)
         self.met[node] = self.met.get(node, 0) + _operations(binding)
+        return self.names(binding)
+
+    def names(self, binding: Binding) -> bool:
+        """Whether the precision of a binding's node is not float32, whatever its operator."""
         precision = self.precision
-        return (precision if isinstance(precision, str) else precision.get(node, EXACT)) != EXACT
+        return (precision if isinstance(precision, str) else precision.get(_node_of(binding), EXACT)) != EXACT
 
     @property
     def note(self) -> str:
@@ -80,15 +84,20 @@ class Narrowing:
         return [] if isinstance(self.precision, str) else [name for name in self.precision if name not in self.met]
 
 
+def _node_of(binding: Binding) -> str:
+    return binding.origin or binding.var.name
+
+
 def _operations(binding: Binding) -> int:
     call = binding.value
     assert isinstance(call, OperatorCall)
-    found = [*(getattr(arg, "type", None) for arg in call.args), binding.var.type]
+    results = binding.var.type.fields if isinstance(binding.var.type, TupleType) else (binding.var.type,)
+    found = [*(getattr(arg, "type", None) for arg in call.args), *results]
     types = [type_ for type_ in found if isinstance(type_, TensorType) and type_.is_static]
     if len(types) < len(found):
         return 0
-    operator = lookup(call.operator)
-    return work_of(operator, types[:-1], types[-1:], operator.bind(call.attributes)).defined
+    operator, inputs = lookup(call.operator), len(call.args)
+    return work_of(operator, types[:inputs], types[inputs:], operator.bind(call.attributes)).defined
 
 
 class Backend(ABC):
@@ -108,8 +117,8 @@ class Backend(ABC):
 
     @property
     def note(self) -> str:
-        """The target's name in the executables that are made for it, by which a machine finds what computes their primitives
-        (`vm.targets`); "" where any machine builds the kernels that it needs."""
+        """The target's name in executables that are made for it, or have a device of it, by which a machine finds what computes
+        their primitives (`vm.targets`); "" where any machine builds the kernels that it needs."""
         return ""
 
     @property

@@ -2,6 +2,7 @@
 
     meta "producer" = "treadle"
     data List[float32[2]] = Nil | Cons(float32[2], List[float32[2]])
+    device gpu0 = "emulated x86-64-v4"
     const c0 float32[2] = [1.0, 2.0]
     import log: fn(float32[n]) -> ()
     prim add_0[n](%0: float32[n], %1: float32[n]) -> float32[n] {
@@ -22,8 +23,10 @@
       ret r0
     }
 
-`from` names the model node. What can be derived may be left out: register counts, frame size, a primitive's variables and
-results, the type table. Any word may name a constant or label. Comments start with #.
+`from` names the model node. What lies on a device has a type such as `float32[2]@gpu0`, and a primitive that is computed there
+has `on gpu0` behind its results; where an instruction takes a device, 0 is the host. What can be derived may be left out:
+register counts, frame size, a primitive's variables and results, the type table. Any word may name a constant or label.
+Comments start with #.
 """
 
 from .assembly_parser import naming_lines, parse_assembly

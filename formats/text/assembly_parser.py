@@ -16,7 +16,7 @@ from ..dtypes import DType
 from ..isa import BY_NAME, Field, Kind
 from ..messages.errors import VerificationError
 from ..messages.names import near
-from ..program import Function, Import, Program, SourceLocation
+from ..program import Function, Import, Program, ProgramDevice, SourceLocation
 from ..sections import check
 from ..types import Constructor, DataTypeDefinition, FunctionType, TensorType, Type
 from . import notation
@@ -67,6 +67,8 @@ class _Parser(TableParser):
         super().__init__(text, folder)
         self.metadata: dict[str, str] = {}
         self.data_types: list[DataTypeDefinition] = []
+        self.devices: list[ProgramDevice] = []
+        self.device_names: dict[str, int] = {}
         self.types: list[Type] = []
         self.type_numbers: dict[Type, int] = {}
         self.imports: list[Import] = []
@@ -83,6 +85,7 @@ class _Parser(TableParser):
             {
                 "meta": self.meta,
                 "data": self.data,
+                "device": self.device,
                 "const": self.const,
                 "type": self.type,
                 "import": self.import_,
@@ -101,6 +104,8 @@ class _Parser(TableParser):
             tuple(self.locations),
             self.metadata,
             tuple(self.imports),
+            devices=tuple(self.devices),
+            placed=self.placed,
         )
         check(program)
         return program
@@ -129,6 +134,13 @@ class _Parser(TableParser):
         while scanner.accept("|"):
             constructors.append(self.constructor())
         self.data_types.append(DataTypeDefinition(name, (), tuple(constructors)))
+
+    def device(self) -> None:
+        start = self.scanner.skip()
+        name = self.scanner.word("a device's name")
+        self.declare(self.device_names, name, "device", start)
+        self.scanner.expect("=")
+        self.devices.append(ProgramDevice(name, self.scanner.string("the device's target in quotes")))
 
     def constructor(self) -> Constructor:
         scanner = self.scanner
@@ -240,6 +252,7 @@ class _Body:
             Kind.IMPORT: self.imported,
             Kind.TYPE: self.type,
             Kind.DTYPE: self.dtype,
+            Kind.DEVICE: self.device,
             Kind.LABEL: self.label,
         }
 
@@ -372,6 +385,11 @@ class _Body:
 
     def dtype(self, _: Field) -> DType:
         return notation.scan_dtype(self.scanner)
+
+    def device(self, _: Field) -> int:
+        if self.scanner.peek("0"):
+            return self.scanner.integer("the host, 0, or a device", 0, 0)
+        return 1 + self.known(self.parser.device_names, "device")
 
     def label(self, _: Field) -> Label:
         start = self.scanner.skip()

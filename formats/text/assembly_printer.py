@@ -26,7 +26,8 @@ def print_assembly(program: Program, *, constants_file: str | os.PathLike | None
     blocks = [
         [f"meta {quote(key)} = {quote(value)}" for key, value in sorted(program.metadata.items())],
         [_print_data_type(definition) for definition in program.data_types],
-        print_constants(program.constants, constants_file, elide),
+        [f"device {device.name} = {quote(device.target)}" for device in program.devices],
+        print_constants(program.constants, constants_file, elide, program.placed),
         _print_type_table(program),
         [f"import {print_name(entry.name)}: {print_type(entry.type)}" for entry in program.imports],
     ]

@@ -144,6 +144,7 @@ _TABLES = {
     Kind.IMPORT: lambda program, index: _at(program.imports, index).name,
     Kind.TYPE: lambda program, index: _at(program.types, index),
     Kind.DTYPE: lambda program, code: DType.from_code(code),
+    Kind.DEVICE: lambda program, number: _at(program.devices, number - 1).name if number else "0",
 }
 
 # ---- the text of operands, shared with the assembler ----
@@ -226,6 +227,8 @@ class OperandPrinter:
             return self.type(word)
         if kind is Kind.DTYPE:
             return meaning.name
+        if kind is Kind.DEVICE:
+            return meaning
         return ("@" if kind is Kind.FUNC else "") + print_name(meaning)
 
     def type(self, index: int) -> str:

@@ -216,7 +216,7 @@ def _scan_type(scanner: Scanner) -> Type:
     start = scanner.skip()
     word = scanner.word("a type")
     if word in _DTYPES:
-        return TensorType(_DTYPES[word], scan_shape(scanner))
+        return TensorType(_DTYPES[word], scan_shape(scanner), scan_place(scanner))
     if word == "fn":
         params = tuple(scanner.listed(lambda: scan_type(scanner)))
         scanner.expect("->")
@@ -232,7 +232,20 @@ def _scan_type(scanner: Scanner) -> Type:
 
 
 def scan_tensor_type(scanner: Scanner) -> TensorType:
+    """One that says nothing of a device."""
     return TensorType(scan_dtype(scanner), scan_shape(scanner))
+
+
+def scan_placed_type(scanner: Scanner) -> TensorType:
+    return scan_tensor_type(scanner).on(scan_place(scanner))
+
+
+def scan_place(scanner: Scanner) -> str:
+    """`@gpu0`, right behind a shape: the name of a device; "" for the host."""
+    if not scanner.text.startswith("@", scanner.at):
+        return ""
+    scanner.at += 1
+    return scanner.word("a device's name")
 
 
 def scan_dtype(scanner: Scanner) -> DType:

@@ -59,6 +59,7 @@ def information(executable: Reported) -> dict[str, Any]:
             for name in executable.globals
         },
         "imports": [str(entry) for entry in executable.program.imports],
+        "devices": _device_facts(executable.program),
         "data_types": [str(definition) for definition in executable.program.data_types],
         "primitives": len(executable.primitive_ops),
         "constants": len(executable.constants),
@@ -90,6 +91,7 @@ def information_text(facts: dict[str, Any]) -> str:
         lines.append(f"  {function['name']}")
         lines += [f"    {way}  {port['name']:{width}}  {port['type']}" for way, port in ports]
     lines += [f"  import {entry}" for entry in facts["imports"]]
+    lines += [f"  device {text}" for text in _device_texts(facts)]
     lines += [f"  {definition}" for definition in facts["data_types"]]
     held = held_texts(facts)
     lines.append(f"  constants: {held['constants']}")
@@ -109,7 +111,7 @@ def statistics(executable: Reported) -> dict[str, Any]:
     contents = sections.encode(program, executable.late_bound_consts, executable.native, executable.weights)
     return {
         "format_version": container.FORMAT_VERSION,
-        "constants": [str(constant_type(array)) for array in program.constants],
+        "constants": [str(constant_type(a).on(program.placed.get(i, ""))) for i, a in enumerate(program.constants)],
         "constant_bytes": sum(array.nbytes for array in program.constants),
         "late_bound_constants": sorted(executable.late_bound_consts),
         "functions": [
@@ -126,11 +128,32 @@ def statistics(executable: Reported) -> dict[str, Any]:
         ],
         "primitive_ops": executable.primitive_ops,
         "imports": [str(entry) for entry in program.imports],
+        "devices": _device_facts(program),
         "code_words": len(program.code),
         "native": {target: len(kernels) for target, kernels in executable.native.items()},
         "sections": {name: sum(map(len, pieces)) for name, pieces in contents.items()},
         "metadata": dict(program.metadata),
     }
+
+
+def _device_facts(program: Program) -> list[dict[str, Any]]:
+    on = Counter(primitive.device for primitive in program.primitives)
+    return [
+        {
+            "name": device.name,
+            "target": device.target,
+            "primitives": on[device.name],
+            "constants": sum(name == device.name for name in program.placed.values()),
+        }
+        for device in program.devices
+    ]
+
+
+def _device_texts(facts: dict[str, Any]) -> list[str]:
+    return [
+        f"{each['name']}: {each['target']}, {each['primitives']} primitives, {each['constants']} constants"
+        for each in facts.get("devices", ())
+    ]
 
 
 def _instruction_count(program: Program, number: int) -> int:
@@ -150,6 +173,7 @@ def statistics_text(executable: Reported) -> str:
         f"  Globals (#{len(executable.globals)}): {_listed(executable.globals)}",
         f"  Primitive ops (#{len(facts['primitive_ops'])}): {_listed(facts['primitive_ops'])}",
         *([f"  Imports (#{len(facts['imports'])}): {_listed(facts['imports'])}"] if facts["imports"] else []),
+        *([f"  Devices (#{len(facts['devices'])}): {_listed(_device_texts(facts))}"] if facts["devices"] else []),
         f"  Code: {sum(f['instructions'] for f in functions)} instructions, {facts['code_words']} words",
         f"  Planned memory: {size_text(max((f['frame_bytes'] for f in functions), default=0))} in the largest frame",
         f"  Native code: {_listed([f'{target} (#{n})' for target, n in facts['native'].items()])}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -29,6 +30,7 @@ class TableParser:
         self.folder = folder
         self.files: dict[str, ConstantsFile] = {}
         self.constants: list[np.ndarray] = []
+        self.placed: dict[int, str] = {}
         self.constant_names: dict[str, int] = {}
         self.primitives: list[Primitive] = []
         self.primitive_names: dict[str, int] = {}
@@ -54,7 +56,10 @@ class TableParser:
         start = scanner.skip()
         self.declare(self.constant_names, scanner.word("a constant's name"), "constant", start)
         start = scanner.skip()
-        type_ = notation.scan_tensor_type(scanner)
+        type_ = notation.scan_placed_type(scanner)
+        if type_.device:
+            self.placed[len(self.constants)] = type_.device
+            type_ = type_.on("")
         if not type_.is_static or type_.nbytes > limits.CONSTANT_BYTES:
             scanner.fail(f"a constant's shape must be known and of moderate size, not {type_}", start)
         if problem := size_problem(type_):
@@ -106,6 +111,7 @@ class TableParser:
         params = self.params_of_primitive()
         at_results = scanner.skip()
         declared = self.result_types() if scanner.accept("->") else None
+        device = scanner.word("a device's name") if scanner.accept_word("on") else ""
         nodes, outputs = self.primitive_body(list(params))
         definition = PrimitiveDefinition(params, nodes, outputs, tuple(variables or ()))
         if variables is None:
@@ -113,7 +119,7 @@ class TableParser:
         if declared is not None and declared != definition.results:
             results = types_text(definition.results)
             scanner.fail(f"declares {types_text(declared)} as its result, but returns {results}", at_results)
-        self.primitives.append(Primitive(name, definition))
+        self.primitives.append(Primitive(name, definition, device))
 
     def params_of_primitive(self) -> tuple[TensorType, ...]:
         params: list[TensorType] = []
@@ -194,14 +200,17 @@ def is_inline(array: np.ndarray) -> bool:
 
 
 def print_constants(
-    constants: Sequence[np.ndarray], constants_file: str | os.PathLike | None, elide: bool
+    constants: Sequence[np.ndarray],
+    constants_file: str | os.PathLike | None,
+    elide: bool,
+    placed: Mapping[int, str] = MappingProxyType({}),
 ) -> list[str]:
     large = [array for array in constants if not is_inline(array)]
     if constants_file is not None and large and not elide:
         add_constants(constants_file, large)
     lines: list[str] = []
     for index, array in enumerate(constants):
-        head = f"const c{index} {constant_type(array)} ="
+        head = f"const c{index} {constant_type(array).on(placed.get(index, ''))} ="
         if is_inline(array):
             lines.append(f"{head} {notation.print_tensor(array)}")
         elif elide:
@@ -217,7 +226,8 @@ def print_primitive(primitive: Primitive) -> str:
     definition = primitive.definition
     variables = f"[{', '.join(definition.variables)}]" if definition.variables or derived_variables(definition) else ""
     params = ", ".join(f"%{number}: {type_}" for number, type_ in enumerate(definition.params))
-    lines = [f"prim {print_name(primitive.name)}{variables}({params}) -> {types_text(definition.results)} {{"]
+    place = f" on {primitive.device}" if primitive.device else ""
+    lines = [f"prim {print_name(primitive.name)}{variables}({params}) -> {types_text(definition.results)}{place} {{"]
     number = len(definition.params)
     for node in definition.nodes:
         results = ", ".join(f"%{number + i}" for i in range(len(node.results)))

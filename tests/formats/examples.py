@@ -40,7 +40,7 @@ func @keep(x: List[float32[2]]) captures (y: float32[2]) -> float32[2]  refs=2 i
 }
 """
 
-TEXTS = 'const c1 string[3] = ["", "a text", ""]\n'
+TEXTS = 'const c1 string[3] = ["", "a text", ""]\ndevice gpu0 = "emulated x86-64-v4"\nconst c2 int32[]@gpu0 = 7\n'
 
 PAIR = TensorType(DType.float32, (2,))
 WEIGHTS = WeightTable(

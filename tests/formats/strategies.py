@@ -10,7 +10,7 @@ from treadle.formats.bytecode import CodeBuilder, code_array, int_register
 from treadle.formats.dtypes import DType
 from treadle.formats.isa import OPERATIONS, Field, Kind, Operation
 from treadle.formats.primitive import Primitive, PrimitiveDefinition, PrimitiveNode
-from treadle.formats.program import Function, Import, NativeKernel, Program, SourceLocation
+from treadle.formats.program import HOST, Function, Import, NativeKernel, Program, ProgramDevice, SourceLocation
 from treadle.formats.strings import to_numbers
 from treadle.formats.types import (
     UNKNOWN,
@@ -51,6 +51,8 @@ symbolic_dims = st.recursive(variables | st.integers(-3, 9), _combine, max_leave
 sizes = st.one_of(st.integers(0, 9), st.just(1 << 40))
 shapes = st.lists(st.one_of(sizes, symbolic_dims, st.just(UNKNOWN)), max_size=4).map(tuple)
 tensor_types = st.builds(TensorType, dtypes, shapes)
+device_names = identifiers.filter(lambda name: name != HOST)
+placed_types = st.builds(TensorType, dtypes, shapes, st.one_of(st.just(""), device_names))
 data_types = st.builds(DataType, st.one_of(names, st.sampled_from(["List[float32[2]]", "Pair[A, (B, C)]"])))
 
 
@@ -59,7 +61,7 @@ def _larger_types(types: st.SearchStrategy) -> st.SearchStrategy:
     return st.one_of(st.builds(TupleType, several), st.builds(FunctionType, several, types))
 
 
-types = st.recursive(tensor_types | data_types, _larger_types, max_leaves=6)
+types = st.recursive(placed_types | data_types, _larger_types, max_leaves=6)
 function_types = st.builds(FunctionType, st.lists(types, max_size=3).map(tuple), types)
 data_type_definitions = st.builds(
     DataTypeDefinition,
@@ -149,8 +151,11 @@ def _unique(strategy: st.SearchStrategy, key: object, max_size: int, min_size: i
 
 @st.composite
 def programs(draw: st.DrawFn) -> Program:
-    primitives = draw(_unique(st.builds(Primitive, names, definitions()), lambda p: p.name, 2))
+    devices = draw(_unique(st.builds(ProgramDevice, device_names, texts), lambda device: device.name, 2))
+    places = st.sampled_from(["", *(device.name for device in devices)])
+    primitives = draw(_unique(st.builds(Primitive, names, definitions(), places), lambda p: p.name, 2))
     pool = tuple(draw(st.lists(constants(), max_size=3)))
+    placed = {index: place for index in range(len(pool)) if (place := draw(places))}
     type_table = tuple(draw(st.lists(types, max_size=4)))
     imported = draw(_unique(st.builds(Import, names, function_types), lambda entry: entry.name, 2))
     function_names = draw(_unique(names, lambda name: name, 2))
@@ -160,6 +165,7 @@ def programs(draw: st.DrawFn) -> Program:
         Kind.TYPE: len(type_table),
         Kind.FUNC: len(function_names),
         Kind.IMPORT: len(imported),
+        Kind.DEVICE: 1 + len(devices),
     }
     functions, code, locations = [], [], []
     for number, name in enumerate(function_names):
@@ -190,6 +196,8 @@ def programs(draw: st.DrawFn) -> Program:
         tuple(locations),
         draw(st.dictionaries(texts, texts, max_size=2)),
         imported,
+        devices=devices,
+        placed=placed,
     )
 
 

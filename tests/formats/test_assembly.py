@@ -136,7 +136,7 @@ def test_code_that_no_text_stands_for_is_refused() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("constant", "expected meta, data, const, type, import, prim or func, found 'constant'"),
+        ("constant", "expected meta, data, device, const, type, import, prim or func, found 'constant'"),
         ("const c float32[2] = [1.0]", "line 1, column 26: expected 2 elements here, found 1"),
         ("const c float32[1] = [1.0, 2]", "expected 1 elements here, found more"),
         ("const c float32[n] = [1.0]", "a constant's shape must be known"),

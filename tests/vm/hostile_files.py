@@ -17,7 +17,7 @@ from treadle.formats.isa import BY_NAME
 from treadle.formats.messages.errors import InferenceError
 from treadle.formats.primitive import Primitive, PrimitiveDefinition, PrimitiveNode
 from treadle.formats.program import Import, Program
-from treadle.formats.schema import BY_NAME as SECTIONS
+from treadle.formats.schema import REQUIRED
 from treadle.formats.text.assembly import parse_assembly
 from treadle.formats.types import FunctionType, TensorType, TupleType, tensor
 
@@ -45,9 +45,9 @@ def hostile(name: str) -> Callable[[Callable[[], bytes]], Callable[[], bytes]]:
 
 def raw(program: Program = EMPTY, **sections: bytes) -> bytes:
     """The file of a program, some of whose sections have other bytes."""
-    opened = container.Container(Executable(program).as_bytes(), frozenset(SECTIONS))
+    opened = container.Container(Executable(program).as_bytes(), frozenset(REQUIRED))
     contents = {name: [sections.get(name, bytes(view))] for name, view in opened.contents.items()}
-    return b"".join(container.layout(contents, {name: SECTIONS[name].required for name in contents}))
+    return b"".join(container.layout(contents, REQUIRED))
 
 
 def scalars(*values: object) -> bytes:

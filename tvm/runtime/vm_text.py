@@ -50,7 +50,7 @@ _ROWS: dict[str, tuple[int, str]] = {
     "alloc_storage": (16, "alloc_storage {dst} {size} 64 uint8 0"),
     "shape_of": (17, "shape_of {dst} {tensor}"),
     "reshape": (18, "reshape_tensor {dst} {src} {shape}"),
-    "device_copy": (19, "device_copy {dst} {src} 0 0"),
+    "device_copy": (19, "device_copy {dst} {src} {device} 0"),
     "kill": (20, "kill_register {regs}"),
 }
 

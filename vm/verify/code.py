@@ -62,6 +62,7 @@ class Ranges:
             Kind.IMPORT: (0, len(program.imports)),
             Kind.TYPE: (0, len(program.types)),
             Kind.DTYPE: (min(codes), max(codes) + 1),
+            Kind.DEVICE: (0, len(program.devices) + 1),
         }
 
     def of(self, function: Function) -> dict[Kind, Range]:

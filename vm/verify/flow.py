@@ -237,11 +237,11 @@ class Flow:
         if isinstance(left, StorageType) or isinstance(right, StorageType):
             return left if left is right else None
         if isinstance(left, TensorType) and isinstance(right, TensorType):
-            if left.dtype is not right.dtype or len(left.shape) != len(right.shape):
+            if left.dtype is not right.dtype or len(left.shape) != len(right.shape) or left.device != right.device:
                 return None
             pairs = zip(left.shape, right.shape, strict=True)
             shape = [met.get(pair, pair[0]) if UNKNOWN not in pair else UNKNOWN for pair in pairs]  # type: ignore[arg-type]
-            return TensorType(left.dtype, tuple(shape))
+            return left.with_shape(tuple(shape))
         self.work.spend(self._cost(left))
         return right if is_assignable(left, right) else left if is_assignable(right, left) else None
 
@@ -308,16 +308,23 @@ class Flow:
             raise Refusal(FLOW, f"i{register} is read, but on a path to here it is not written")
         return value
 
-    def _with_shape(self, dtype: DType, words: list[int]) -> TensorType:
+    def _on_host(self, register: int, what: str) -> TensorType:
+        """The type of a tensor whose elements the machine itself is about to read."""
+        type_ = self._elements(register)
+        if type_.device:
+            raise Refusal(TYPES, f"{what}, r{register}, is {type_}; expected one on the host: device_copy makes it")
+        return type_
+
+    def _with_shape(self, dtype: DType, words: list[int], device: str = "") -> TensorType:
         """The type of a tensor of the shape that a list of `d` fields gives."""
         problem = size_problem(TensorType(dtype, tuple([word if word >= 0 else 1 for word in words])))
         if problem:
             raise Refusal(TYPES, f"{dtype.name}{words} {problem}")
         dims = [word if word >= 0 else self._int_register(~word) for word in words]
-        type_ = TensorType(dtype, tuple(dims))
+        type_ = TensorType(dtype, tuple(dims), device)
         if size_problem(type_):  # registers make it so: a run that gets here fails here
             unknown = [self._new_unknown(axis) if word < 0 else word for axis, word in enumerate(words)]
-            type_ = TensorType(dtype, tuple(unknown))
+            type_ = type_.with_shape(tuple(unknown))
         return type_
 
     def _share(self, register: int, declared: Type, what: str) -> None:
@@ -366,7 +373,7 @@ class Flow:
         self._jump(label)
 
     def if_(self, cond: int, label: int) -> None:
-        type_ = self._elements(cond)
+        type_ = self._on_host(cond, "the condition")
         if type_.shape != () or type_.dtype.is_float:
             raise Refusal(TYPES, f"the condition r{cond} is {type_}; expected a scalar of booleans or integers")
         self._jump(label)
@@ -404,7 +411,7 @@ class Flow:
 
     def call(self, prim: int, inputs: list[int], outputs: list[int], dims: list[int]) -> None:
         definition = self.signatures.primitives[prim]
-        params, results = definition.params, self.signatures.results[prim]
+        params, results = self.signatures.params[prim], self.signatures.results[prim]
         if len(inputs) != len(params) or len(outputs) != len(results):
             raise self._bad_arity(prim, f"{len(inputs)} inputs and {len(outputs)} outputs", params, results)
         if dims or definition.variables:
@@ -421,14 +428,18 @@ class Flow:
                 raise Refusal(
                     TYPES,
                     f"output {position} of {self._name(prim)}, r{register}, is shared or not made in this function; "
-                    "a primitive writes only into tensors of frame_tensor, alloc_tensor, alloc_dynamic or storage_tensor "
-                    "whose memory was not given away before, under any name",
+                    "a primitive writes only into tensors of frame_tensor, storage_tensor, alloc_tensor, alloc_dynamic, alloc_on"
+                    " whose memory was not given away before, under any name",
                 )
         self.blank.difference_update([self.refs[register].maker for register in outputs])
 
     def call_host(self, prim: int, dst: list[int], inputs: list[int], dims: list[int]) -> None:
         definition = self.signatures.primitives[prim]
         params, results = definition.params, self.signatures.results[prim]
+        if device := self.signatures.program.primitives[prim].device:
+            raise Refusal(
+                TYPES, f"{self._name(prim)} is of the device {device}, where no host operator is done; use call"
+            )
         if len(inputs) != len(params) or len(dst) != len(results):
             raise self._bad_arity(prim, f"{len(inputs)} inputs and {len(dst)} results", params, results)
         self._check_written_once(dst)
@@ -455,7 +466,7 @@ class Flow:
             return UNKNOWN if dim is UNKNOWN else substitute(dim, values)  # type: ignore[arg-type]
 
         self.work.spend(sum(len(type_.shape) for type_ in types))
-        return tuple([TensorType(type_.dtype, tuple(map(replace, type_.shape))) for type_ in types])
+        return tuple([type_.with_shape(tuple(map(replace, type_.shape))) for type_ in types])
 
     def _check_sizes(self, prim: int, values: dict[str, Dim], registers: list[int]) -> None:
         """A kernel loops over its variables, so each must be the dimension of a tensor: neither negative nor absurd."""
@@ -483,6 +494,8 @@ class Flow:
         advice = ""
         if UNKNOWN in want.shape:
             advice = "; a dimension ? can only be given to call_host"
+        elif have.device != want.device:
+            advice = "; device_copy brings it there"
         elif UNKNOWN in have.shape:
             advice = "; use match_shape to prove it"
         return Refusal(TYPES, f"{what} of {self._name(prim)}, r{register}, is {have}; expected {want}{advice}")
@@ -507,6 +520,8 @@ class Flow:
         type_ = self.signatures.program.types[index]
         if not isinstance(type_, TensorType) or not type_.is_static:
             raise Refusal(TYPES, f"type {index} is {type_}; expected a tensor type without unknown dimensions")
+        if type_.device:
+            raise Refusal(TYPES, f"type {index} is {type_}; here is memory of the host: alloc_on makes such a tensor")
         return type_
 
     def alloc_dynamic(self, dst: int, dtype: int, shape: list[int]) -> None:
@@ -586,17 +601,17 @@ class Flow:
         self.work.spend(sum([len(dim.terms) for dim in computed]))
         self.sizes.update([dim for dim in computed if dim not in self.values.sizes])
         if UNKNOWN in type_.shape:
-            self.refs[tensor] = self.refs[tensor]._replace(type=TensorType(type_.dtype, tuple(shape)))
+            self.refs[tensor] = self.refs[tensor]._replace(type=type_.with_shape(tuple(shape)))
 
     def match_shape(self, tensor: int, shape: list[int]) -> None:
         type_ = self._tensor(tensor)
         if len(shape) != len(type_.shape):
             raise Refusal(TYPES, f"r{tensor} is {type_}, of rank {len(type_.shape)}; the shape has rank {len(shape)}")
-        self.refs[tensor] = self.refs[tensor]._replace(type=self._with_shape(type_.dtype, shape))
+        self.refs[tensor] = self.refs[tensor]._replace(type=self._with_shape(type_.dtype, shape, type_.device))
 
     def reshape(self, dst: int, src: int, shape: list[int]) -> None:
-        type_ = self._with_shape(self._tensor(src).dtype, shape)
-        self.refs[dst] = self.refs[src]._replace(type=type_)
+        old = self._tensor(src)
+        self.refs[dst] = self.refs[src]._replace(type=self._with_shape(old.dtype, shape, old.device))
 
     def make_shape(self, dst: int, shape: list[int]) -> None:
         for word in shape:
@@ -604,7 +619,7 @@ class Flow:
         self.refs[dst] = Held(TensorType(DType.int64, (len(shape),)))
 
     def read_shape(self, dst: list[int], tensor: int) -> None:
-        type_ = self._elements(tensor)
+        type_ = self._on_host(tensor, "what is read")
         self._check_written_once(dst)
         if not type_.dtype.is_integer or type_.shape not in ((len(dst),), () if len(dst) == 1 else (len(dst),)):
             raise Refusal(
@@ -621,10 +636,19 @@ class Flow:
     # ---- devices ----
 
     def device_copy(self, dst: int, src: int, device: int) -> None:
-        type_ = self._elements(src)
-        if device != 0:
-            raise Refusal(TYPES, f"there is no device {device}; known is 0, the CPU")
-        self.refs[dst] = Held(type_)
+        self.refs[dst] = Held(self._placed(self._elements(src), device))
+
+    def alloc_on(self, dst: int, device: int, dtype: int, shape: list[int]) -> None:
+        if device == 0:
+            raise Refusal(TYPES, "expected a device, got 0: alloc_tensor and alloc_dynamic are for the host")
+        type_ = self._with_shape(self.signatures.dtypes[dtype], shape)
+        self._make(dst, self._placed(type_, device), self._new_memory())
+
+    def _placed(self, type_: TensorType, device: int) -> TensorType:
+        """The type on a device by its number, 0 for the host."""
+        if device and type_.dtype.is_string:
+            raise Refusal(TYPES, f"{type_}: texts lie on the host")
+        return type_.on(self.signatures.program.devices[device - 1].name if device else "")
 
 
 _ARITHMETIC = {

@@ -59,7 +59,8 @@ class Signatures:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.constants = [Held(constant_type(array)) for array in program.constants]
+        placed = program.placed
+        self.constants = [Held(constant_type(array).on(placed.get(i, ""))) for i, array in enumerate(program.constants)]
         self.functions = [erase_function(function.type) for function in program.functions]
         self.constructors = {
             data.name: [constructor.fields for constructor in data.constructors] for data in program.data_types
@@ -70,8 +71,13 @@ class Signatures:
         ]
         self.imports = [erase_function(entry.type) for entry in program.imports]
         self.primitives = [primitive.definition for primitive in program.primitives]
-        self.results = [definition.results for definition in self.primitives]
+        self.params = [_placed(primitive.definition.params, primitive.device) for primitive in program.primitives]
+        self.results = [_placed(primitive.definition.results, primitive.device) for primitive in program.primitives]
         self.dtypes = {dtype.code: dtype for dtype in DType}
+
+
+def _placed(types: tuple[TensorType, ...], device: str) -> tuple[TensorType, ...]:
+    return tuple([type_.on(device) for type_ in types]) if device else types
 
 
 def erase_function(type_: FunctionType) -> FunctionType:
@@ -88,6 +94,7 @@ def is_assignable(actual: Type | StorageType, declared: Type) -> bool:
         return (
             isinstance(actual, TensorType)
             and actual.dtype is declared.dtype
+            and actual.device == declared.device
             and len(actual.shape) == len(declared.shape)
             and all(want is UNKNOWN or have == want for have, want in zip(actual.shape, declared.shape, strict=True))
         )

@@ -17,7 +17,7 @@ from ...formats.dims import SymbolicDim
 from ...formats.dtypes import DType
 from ...formats.messages.errors import DTypeError
 from ...formats.primitive import AttributeValue, PrimitiveDefinition, form_problem
-from ...formats.program import Program
+from ...formats.program import HOST, Program
 from ...formats.types import UNKNOWN, DataType, FunctionType, ShapeDim, TensorType, TupleType, Type, size_problem
 from .work import Refusal, Work
 
@@ -26,8 +26,9 @@ LAYER = "tables"
 
 def check_tables(program: Program, work: Work) -> None:
     """Raises Refusal."""
-    types = _Types(frozenset(data.name for data in program.data_types), work)
     _check_constants(program.constants)
+    devices = _check_devices(program)
+    types = _Types(frozenset(data.name for data in program.data_types), devices, work)
     types.check_data_types(program)
     for index, type_ in enumerate(program.types):
         types.check(type_, f"type {index}", symbolic=False)
@@ -44,7 +45,7 @@ def check_tables(program: Program, work: Work) -> None:
     types.report_missing()
     _check_unique((primitive.name for primitive in program.primitives), "primitives")
     for primitive in program.primitives:
-        _Definition(primitive.name, primitive.definition, work).check()
+        _Definition(primitive.name, primitive.definition, work, primitive.device, devices).check()
     for location in program.source_map:
         _check_index(location.function, len(program.functions), "the source map: function")
 
@@ -60,11 +61,31 @@ def _check_size(type_: TensorType, what: str) -> None:
         raise Refusal(LAYER, f"{what}, {type_}, {problem}")
 
 
+def _check_devices(program: Program) -> frozenset[str]:
+    """The names of the devices. Raises Refusal for constants on others."""
+    _check_unique((device.name for device in program.devices), "devices")
+    names = frozenset(device.name for device in program.devices)
+    if len(names) > limits.DEVICES or HOST in names or "" in names:
+        raise Refusal(LAYER, f"{len(names)} devices; at most {limits.DEVICES} are allowed, and none is called {HOST!r}")
+    for index, name in program.placed.items():
+        _check_index(index, len(program.constants), "a constant on a device: constant")
+        _check_place(name, names, f"constant {index}", DType.of(program.constants[index].dtype))
+    return names
+
+
+def _check_place(name: str, names: frozenset[str], what: str, dtype: DType) -> None:
+    if name not in names:
+        known = ", ".join(sorted(names)) or "none"
+        raise Refusal(LAYER, f"{what} is on the device {name!r}, which does not exist; the program's devices: {known}")
+    if dtype.is_string:
+        raise Refusal(LAYER, f"{what} is on the device {name!r}: texts lie on the host")
+
+
 class _Types:
     """Checks types; collects the names of data types that do not exist, to report them all at once."""
 
-    def __init__(self, data_types: frozenset[str], work: Work) -> None:
-        self.data_types, self.work = data_types, work
+    def __init__(self, data_types: frozenset[str], devices: frozenset[str], work: Work) -> None:
+        self.data_types, self.devices, self.work = data_types, devices, work
         self.missing: dict[str, str] = {}
 
     def check(self, type_: Type, what: str, *, symbolic: bool, depth: int = 0) -> None:
@@ -90,6 +111,8 @@ class _Types:
         if not symbolic and any(isinstance(dim, SymbolicDim) for dim in type_.shape):
             raise Refusal(LAYER, f"{what}, {type_}: a dimension here is an integer or ?, not an expression")
         _check_size(type_, what)
+        if type_.device:
+            _check_place(type_.device, self.devices, f"{what}, {type_},", type_.dtype)
 
     def check_function(self, what: str, type_: Type) -> None:
         if not isinstance(type_, FunctionType):
@@ -183,8 +206,11 @@ def _check_frame(name: str, refs: int, ints: int, frame_bytes: int, type_: Funct
 class _Definition:
     """The structure of one primitive definition."""
 
-    def __init__(self, name: str, definition: PrimitiveDefinition, work: Work) -> None:
+    def __init__(
+        self, name: str, definition: PrimitiveDefinition, work: Work, device: str, devices: frozenset[str]
+    ) -> None:
         self.what, self.definition, self.work = f"primitive {name!r}", definition, work
+        self.device, self.devices = device, devices
         self.variables = frozenset(definition.variables)
 
     def check(self) -> None:
@@ -206,6 +232,10 @@ class _Definition:
         for type_ in types:
             if not isinstance(type_, TensorType):
                 raise Refusal(LAYER, f"{self.what}: {place} has the type {type_}, which is not a tensor type")
+            if type_.device:
+                raise Refusal(LAYER, f"{self.what}: {place} has the type {type_}; a definition says nothing of devices")
+            if self.device:
+                _check_place(self.device, self.devices, self.what, type_.dtype)
             self.work.spend(1 + len(type_.shape))
             _check_size(type_, f"{self.what}: {place}")
             for dim in type_.shape:

@@ -88,6 +88,8 @@ class Target:
     @property
     def dot_bfloat16(self) -> str:
         """The function of `vectors/lanes.py` that adds products of bfloat16, two to a sum, by an instruction; "" without one."""
+        if self.native.is_arm:
+            return "dot_bfloat16_odd" if self.native.has("bf16") else ""
         return f"dot_bfloat16_{8 * self.vector_bytes}" if self._has_of_avx512("avx512bf16") else ""
 
     def _has_of_avx512(self, feature: str) -> bool:

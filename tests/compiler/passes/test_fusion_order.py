@@ -83,7 +83,7 @@ def test_a_chain_and_its_way_back_take_time_that_grows_as_they_do(monkeypatch: p
             return find(group)
 
         monkeypatch.setattr(fuse._Group, "find", counted)
-        fuse._BlockFusion(module.functions["main"].body, module, None, Effects(module)).run()
+        fuse._BlockFusion(module.functions["main"].body, module, Fuse(), Effects(module)).run()
         monkeypatch.setattr(fuse._Group, "find", find)
         return count
 

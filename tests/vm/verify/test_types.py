@@ -517,14 +517,6 @@ RULES = [
         "r1, is int64[2]; expected int64[3]",
     ),
     Rule(
-        "a device exists",
-        "(x: float32[2]) -> float32[2]",
-        "device_copy r1, r0, 0; ret r1",
-        "device_copy r1, r0, 7; ret r1",
-        "types",
-        "there is no device 7",
-    ),
-    Rule(
         "a failure has a reason",
         "() -> float32[2]",
         "fatal 0",

@@ -94,7 +94,8 @@ def format_page() -> str:
     ]
     for section in schema.SECTIONS:
         content = "raw bytes" if section.codec is None else section.codec.describe()
-        lines.append(f"| `{section.name}` | {'yes' if section.required else 'no'} | {section.meaning}: {content} |")
+        required = "yes" if section.required else "where it is there" if section.decides else "no"
+        lines.append(f"| `{section.name}` | {required} | {section.meaning}: {content} |")
     lines += ["", "## Tables", "", codec_title, "", codec_body.strip(), "", *_definitions()]
     lines += ["", "## Element types", "", "| code | name |", "|--:|--|"]
     lines += [f"| {dtype.code} | {dtype.name} |" for dtype in DType]

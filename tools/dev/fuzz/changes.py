@@ -20,12 +20,12 @@ from ....formats.container import Container, layout
 from ....formats.dtypes import DType
 from ....formats.isa import OPERATIONS
 from ....formats.program import Program
-from ....formats.schema import BY_NAME, SECTIONS
+from ....formats.schema import BY_NAME, REQUIRED
 from ....formats.types import UNKNOWN, ShapeDim, TensorType
 
 # Numbers at which counts, sizes and addresses go wrong.
 EDGES = (0, 1, 2, 3, 7, 63, 64, 127, 255, 256, 65535, (1 << 31) - 1, 1 << 31, 1 << 32, 1 << 47, (1 << 63) - 1)
-NAMES = ("", "x", "n", "add", "relu", "matmul", "slice", "take", "reshape", "axis", "value", "main", "List", "ß\0")
+NAMES = ("", "x", "n", "add", "relu", "matmul", "gpu0", "take", "reshape", "axis", "value", "main", "List", "ß\0")
 
 
 def tweak(random: Random, number: int) -> int:
@@ -145,7 +145,7 @@ def mutate_section(random: Random, data: bytes) -> bytes:
         del contents[name]
     else:
         contents[name] = [mutate_bytes(random, bytes(opened.contents[name]))]
-    return b"".join(layout(contents, {section.name: section.required for section in SECTIONS}))
+    return b"".join(layout(contents, REQUIRED))
 
 
 # ---- programs ----
@@ -160,7 +160,9 @@ def mutate_program(random: Random, program: Program) -> Program:
 
 def _change_tables(random: Random, program: Program) -> Program:
     tables = [
-        name for name in ("functions", "constants", "primitives", "types", "data_types") if getattr(program, name)
+        name
+        for name in ("functions", "constants", "primitives", "types", "data_types", "devices")
+        if getattr(program, name)
     ]
     name = random.choice(tables)
     return dataclasses.replace(program, **{name: change(random, getattr(program, name))})

@@ -30,16 +30,20 @@ from ....compiler.ir.evaluate import evaluate
 from ....compiler.ir.infer import infer_types
 from ....compiler.ir.text import print_module
 from ....compiler.passes import optional_passes
+from ....compiler.passes.placed import after
+from ....compiler.targets.emulated.backend import emulated
 from ....formats.executable import Executable, load
 from ....formats.messages.errors import CompileError, InferenceError, TreadleError
 from ....vm.machine import VirtualMachine
 from ....vm.threads import get_num_threads, set_num_threads
 from . import runs
 from .random_programs.modules import Sample, random_module
+from .random_programs.scatter import Scatter
 
 CALLS = 2  # sizes that a program is called with
 NATIVE = 25  # one program of this number runs on native kernels, compiled at level 0
 FUSED = 500  # one of this number runs on native kernels, compiled at level 2
+SCATTERED = 10  # and one of this number lies on several devices
 THREADS = (1, 2, 3, 4)
 TOLERANCE, COARSE = 2e-4, 4e-2  # relative to the greatest magnitude; with float16
 BUDGETS: dict[str, Any] = {"max_seconds": 20.0, "max_steps": 2_000_000}
@@ -58,6 +62,7 @@ class Setting:
     native: bool = False
     without: tuple[str, ...] = ()  # passes
     threads: int | None = None
+    scattered: str = ""  # the seed by which values lie on devices
 
 
 def setting_of(seed: int, number: int, off: bool) -> Setting:
@@ -67,7 +72,8 @@ def setting_of(seed: int, number: int, off: bool) -> Setting:
         if number % FUSED == 1:
             return Setting(native=True)
         native = number % NATIVE == 0
-        return Setting(0 if native else random.choice((0, 1, 2, 2, 2, 2)), native)
+        level = 0 if native else random.choice((0, 1, 2, 2, 2, 2))
+        return Setting(level, native, scattered="" if number % SCATTERED else f"{seed} {number} scatter")
     without = (random.choice(optional_passes()),)
     if number % NATIVE:
         return Setting(without=without)
@@ -117,7 +123,13 @@ def try_sample(sample: Sample, setting: Setting, random: Random) -> str:
     except InferenceError as error:
         return f"not typed: {_kind(error)}"
     try:
-        program = compile_module(sample.module, opt_level=setting.level, without=setting.without).program
+        scatter = (
+            [after("infer_types", Scatter(("near", "far", "host"), setting.scattered))] if setting.scattered else []
+        )
+        devices = {"near": None, "far": emulated()} if scatter else None
+        program = compile_module(
+            sample.module, opt_level=setting.level, without=setting.without, passes=scatter, devices=devices
+        ).program
     except CompileError as error:
         if any(text in error.message for text in REFUSED):
             return "refused: a size that nothing says"

@@ -21,7 +21,7 @@ from ....formats.constants import aligned
 from ....formats.container import HEADER, INDEX, Container, layout
 from ....formats.messages.errors import FormatError, InferenceError, MiscompilationError, TreadleError
 from ....formats.primitive import Primitive, PrimitiveDefinition
-from ....formats.schema import BY_NAME, SECTIONS
+from ....formats.schema import BY_NAME, REQUIRED, SECTIONS
 from ....formats.sections import decode_definition
 
 CORPUS = Path(__file__).parents[3] / "tests" / "corpus"
@@ -322,4 +322,4 @@ def with_changed_section(data: bytes, number: int, change: Callable[[bytes], byt
         return data
     name = sorted(contents)[number % len(contents)]
     contents[name] = [change(bytes(opened.contents[name]))]
-    return b"".join(layout(contents, {section.name: section.required for section in SECTIONS}))
+    return b"".join(layout(contents, REQUIRED))

@@ -24,7 +24,7 @@ from types import CodeType, FunctionType, ModuleType
 
 PACKAGE = Path(__file__).resolve().parents[3]
 MODULES = ("verifier", "code", "flow", "state", "tables", "integers", "work")
-TESTS = ("test_types.py", "test_tables.py", "test_memory.py", "test_checks.py")
+TESTS = ("test_types.py", "test_tables.py", "test_memory.py", "test_checks.py", "test_devices.py")
 _SECONDS = 120  # for all tests, which take two
 _REMEMBERS = frozenset({"add", "update", "pop", "setdefault"})  # methods by which the analysis keeps or forgets facts
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from .....formats.dtypes import DType
 from .....formats.types import TensorType
 from .... import ir
 from ....operators.shapes import integer
@@ -83,9 +82,12 @@ def convolution(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> i
     if not it.begins_in_blocks:
         return _of_groups_apart(blocker, it, tiles)
     if tiles is None:
-        is_narrow = isinstance(it.weight, ir.Constant) and blocker.narrowing.takes(blocker.current)
-        return (_of_bfloat16 if is_narrow else _blocked)(blocker, it)
+        return (_of_bfloat16 if _is_of_bfloat16(blocker, it) else _blocked)(blocker, it)
     return _winograd(blocker, it, tiles, blocker.as_blocked(it.x), it.weight, _biases(blocker, it))
+
+
+def _is_of_bfloat16(blocker: Blocker, it: _Convolution) -> bool:
+    return isinstance(it.weight, ir.Constant) and blocker.narrowing.takes(blocker.current)
 
 
 def _biases(blocker: Blocker, it: _Convolution) -> list[ir.Atom]:
@@ -109,10 +111,16 @@ def _blocked(blocker: Blocker, it: _Convolution) -> ir.Var:
 
 
 def _of_bfloat16(blocker: Blocker, it: _Convolution) -> ir.Var:
-    image = blocker.emit("cast", blocker.as_blocked(it.x), dtype=DType.bfloat16)
-    weights, sizes = blocker.packed("pack_bfloat16_weights", it.weight), {"channels": it.channels // it.groups}
-    biases = _biases(blocker, it)
-    return blocker.emit("conv_bfloat16_blocked", image, weights, *biases, **it.attributes, groups=it.groups, **sizes)
+    return _convolved_bfloat16(blocker, it, blocker.as_blocked(it.x), it.weight, _biases(blocker, it))
+
+
+def _convolved_bfloat16(
+    blocker: Blocker, it: _Convolution, image: ir.Var, weight: ir.Atom, biases: list[ir.Atom]
+) -> ir.Var:
+    """Of a blocked image, weights and bias whose groups begin on block boundaries."""
+    rounded, weights = blocker.emit("round_bfloat16", image), blocker.packed("pack_bfloat16_weights", weight)
+    sizes = {"groups": it.groups, "channels": it.channels // it.groups}
+    return blocker.emit("conv_bfloat16_blocked", rounded, weights, *biases, **it.attributes, **sizes)
 
 
 # ---- to a few channels ----
@@ -219,7 +227,16 @@ def _depthwise(blocker: Blocker, it: _Convolution) -> ir.Var:
     if it.axes == 1:
         return _depthwise_of_signal(blocker, it)
     biases, weights = _biases(blocker, it), blocker.packed("pack_planar_weights", it.weight)
-    return blocker.emit("conv_depthwise", blocker.as_blocked(it.x), weights, *biases, **it.attributes)
+    image = blocker.as_blocked(it.x)
+    if _is_far(image) and blocker.narrowing.takes(blocker.current):
+        image = blocker.emit("round_bfloat16", image)
+    return blocker.emit("conv_depthwise", image, weights, *biases, **it.attributes)
+
+
+def _is_far(image: ir.Var) -> bool:
+    """Whether an image, of one of the batch, is known to be larger than L2."""
+    sizes = tensor_type(image).shape[1:]
+    return all(isinstance(size, int) for size in sizes) and 4 * math.prod(map(integer, sizes)) > costs.NARROW_IMAGE
 
 
 def _depthwise_of_signal(blocker: Blocker, it: _Convolution) -> ir.Var:
@@ -246,7 +263,9 @@ def _of_groups_apart(blocker: Blocker, it: _Convolution, tiles: Tiles | None) ->
     image = lay_apart(blocker, blocker.as_blocked(it.x), each, it.groups)
     vectors = [_outputs_apart(blocker, vector, it.groups) for vector in it.bias]
     biases = [blocker.packed("pack_vector", vector, axes=it.axes) for vector in vectors]
-    if tiles is None:
+    if tiles is None and _is_of_bfloat16(blocker, it):
+        result = _convolved_bfloat16(blocker, it, image, _outputs_apart(blocker, it.weight, it.groups), biases)
+    elif tiles is None:
         weights = blocker.packed("pack_weights", it.weight, groups=it.groups)
         sizes = {"groups": it.groups, "channels": each}
         result = blocker.emit("conv_blocked", image, weights, *biases, **it.attributes, **sizes)

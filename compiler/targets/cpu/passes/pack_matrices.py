@@ -30,7 +30,7 @@ _SOME = 4096  # elements, of which one will tell in most cases
 @dataclass(frozen=True)
 class PackMatrices:
     """Constant matrices that `narrowing` takes are rounded to bfloat16; if the CPU `multiplies` it, so is what they are
-    multiplied with, and what attention multiplies."""
+    multiplied with, and what attention and recurrent layers multiply."""
 
     narrowing: Narrowing = field(default_factory=Narrowing)
     multiplies: bool = False
@@ -63,6 +63,8 @@ class _Packer(Emitter):
         if call.operator == "attention" and self._takes(binding, call):
             narrow = dict(call.attributes) | {"narrow": True}
             return (dataclasses.replace(binding, value=operator_call("attention", *call.args, **narrow)),)
+        if call.operator in ("rnn", "gru", "lstm"):
+            return (self._recurrent(binding, call),)
         if call.operator == "matmul_integer":
             self.begin(binding)
             self.atoms[binding.var] = pack_integers.product(self, call)
@@ -82,6 +84,29 @@ class _Packer(Emitter):
     def _takes(self, binding: ir.Binding, call: ir.OperatorCall) -> bool:
         is_possible = call.operator == "matmul" or self.options.multiplies
         return is_possible and self.options.narrowing.takes(binding)
+
+    def _recurrent(self, binding: ir.Binding, call: ir.OperatorCall) -> ir.Binding:
+        """A layer whose state meets constant weights: pairs of them, if it is long enough."""
+        projected, weights, *others = call.args
+        if not isinstance(weights, ir.Constant) or weights.array.dtype != np.float32:
+            return binding
+        if weights.array.shape[2] < costs.RECURRENT_PAIRS or not self._takes(binding, call):
+            return binding
+        pairs = self._pairs_of_state(weights)
+        narrow = operator_call(call.operator, projected, pairs, *others, **dict(call.attributes))
+        return dataclasses.replace(binding, value=narrow)
+
+    def _pairs_of_state(self, weights: ir.Constant) -> ir.Constant:
+        """Recurrent weights as bfloat16, those of two elements of the state together."""
+        if weights not in self.pairs:
+            directions, blocks, depth, *rest = weights.array.shape
+            padded = (
+                computed("pad", weights, pads=(0, 0, 0, 0, 0, 0, 0, depth % PAIR, 0, 0)) if depth % PAIR else weights
+            )
+            apart = computed("reshape", padded, shape=(directions, blocks, -(-depth // PAIR), PAIR, *rest))
+            together = computed("permute_dims", apart, axes=(0, 1, 2, 4, 5, 3))
+            self.pairs[weights] = computed("cast", together, dtype=DType.bfloat16)
+        return self.pairs[weights]
 
     def _is_one_column(self, a: ir.Atom, b: ir.Atom) -> bool:
         """Whether b is a vector or has one column, and a's rows are contiguous and long."""
@@ -123,7 +148,7 @@ class _Packer(Emitter):
     def _bfloat16(self, a: ir.Atom, matrix: ir.Constant) -> ir.OperatorCall:
         if matrix not in self.pairs:
             self.pairs[matrix] = computed("pack_bfloat16_matrix", matrix)
-        pairs = pack_integers.padded(self, self.emit("cast", a, dtype=DType.bfloat16), len(matrix.array) % PAIR)
+        pairs = pack_integers.padded(self, self.emit("round_bfloat16", a), len(matrix.array) % PAIR)
         return operator_call("matmul_bfloat16_packed", pairs, self.pairs[matrix], columns=matrix.array.shape[1])
 
     def _transposed(self, binding: ir.Binding, a: ir.Atom, b: ir.Atom) -> Iterable[ir.Binding]:

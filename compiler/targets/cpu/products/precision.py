@@ -108,6 +108,7 @@ _ROWS = {
         Precision((DType.float32, DType.float16), DType.float32, DType.float32),
         Precision((DType.float32, DType.bfloat16), DType.float32, DType.float32),
         Precision((DType.float32, DType.uint32), DType.float32, DType.float32),  # words of 4 or 8 bits, `dequantized.py`
+        Precision((DType.bfloat16, DType.float32), DType.float32, DType.float32),
         Precision((DType.uint8, DType.float32), DType.float32, DType.float32),
         Precision((DType.int8, DType.float32), DType.float32, DType.float32),
         BYTES,

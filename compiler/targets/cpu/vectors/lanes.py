@@ -402,7 +402,7 @@ def horizontal_sums(*vectors: Lanes) -> Lanes:
 # ---- products of 8-bit integers ----
 
 
-def _in_registers(bits: int, emit: Callable[..., ir.Value], operands: list[Lanes]) -> Lanes:
+def in_registers(bits: int, emit: Callable[..., ir.Value], operands: list[Lanes]) -> Lanes:
     """The vector that `emit` makes of the operands, applied to parts of `bits` bits."""
     whole, width = operands[0].lanes, bits // operands[0].dtype.bitwidth
     parts = []
@@ -424,7 +424,7 @@ def _dot_instruction(bits: int) -> Callable[[Lanes, Lanes, Lanes], Lanes]:
             values = [part.value for part in parts]
             return total.like(call_intrinsic(total.builder, name, values[0].type, values))
 
-        return _in_registers(bits, emit, [total, x, w])
+        return in_registers(bits, emit, [total, x, w])
 
     dot.__name__ = f"dot_{bits}"
     return dot
@@ -447,8 +447,8 @@ def _dot_of_pairs(bits: int) -> Callable[[Lanes, Lanes, Lanes], Lanes]:
             return total.like(call_intrinsic(a.builder, _PAIRS[bits], kind, [a.value, b.value]))
 
         numbers, weights = words(x), words(w)
-        even = _in_registers(bits, emit, [numbers & 255, (weights << 8) >> 8])
-        odd = _in_registers(bits, emit, [(numbers >> 8) & 255, weights >> 8])
+        even = in_registers(bits, emit, [numbers & 255, (weights << 8) >> 8])
+        odd = in_registers(bits, emit, [(numbers >> 8) & 255, weights >> 8])
         return total + even + odd
 
     dot.__name__ = f"dot_pairs_{bits}"
@@ -472,7 +472,7 @@ class _BFloat(ir.Type):
         return "bfloat"
 
 
-_BFLOAT = _BFloat()  # what an intrinsic takes; elements are `Narrow`
+BFLOAT = _BFloat()  # what an intrinsic takes; elements are `Narrow`
 
 
 def _dot_bfloat16_instruction(bits: int) -> Callable[[Lanes, Lanes, Lanes], Lanes]:
@@ -482,14 +482,25 @@ def _dot_bfloat16_instruction(bits: int) -> Callable[[Lanes, Lanes, Lanes], Lane
         name = f"x86.avx512bf16.dpbf16ps.{bits}"
 
         def emit(sums: Lanes, *words: Lanes) -> Lanes:
-            kind = ir.VectorType(_BFLOAT, bits // 16)
+            kind = ir.VectorType(BFLOAT, bits // 16)
             pairs = [sums.builder.bitcast(each.value, kind) for each in words]
             return sums.like(call_intrinsic(sums.builder, name, sums.value.type, [sums.value, *pairs]))
 
-        return _in_registers(bits, emit, [total, x, w])
+        return in_registers(bits, emit, [total, x, w])
 
     dot.__name__ = f"dot_bfloat16_{bits}"
     return dot
+
+
+def dot_bfloat16_odd(total: Lanes, x: Lanes, w: Lanes) -> Lanes:
+    """As `dot_bfloat16_512`, by ARM's BFDOT: the total, and the sum of both products. Sums are rounded to odd."""
+
+    def emit(sums: Lanes, *words: Lanes) -> Lanes:
+        pairs = [sums.builder.bitcast(each.value, ir.VectorType(BFLOAT, 8)) for each in words]
+        name = "aarch64.neon.bfdot.v4f32.v8bf16"
+        return sums.like(call_intrinsic(sums.builder, name, sums.value.type, [sums.value, *pairs]))
+
+    return in_registers(128, emit, [total, x, w])
 
 
 DOTS = (
@@ -497,6 +508,7 @@ DOTS = (
     *map(_dot_of_pairs, (128, 256, 512)),
     dot_plain,
     *map(_dot_bfloat16_instruction, (128, 256, 512)),
+    dot_bfloat16_odd,
 )
 
 

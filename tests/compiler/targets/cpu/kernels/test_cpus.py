@@ -66,6 +66,7 @@ def test_no_kernel_of_the_contract_holds_an_instruction_that_its_cpu_lacks(cpu):
         ("cascadelake", "avx512vnni", 2),
         ("cooperlake", "avx512bf16", 3),
         ("znver4", "avx512bf16", 3),
+        ("neoverse-v1", "bf16", 3),
     ],
 )
 def test_what_instructions_need_is_seen(cpu, feature, number):
