@@ -194,7 +194,7 @@ _MEANT = {
             "netron visualize visualise draw plot explorer": "`treadle inspect FILE -o FILE.html` writes a page about it",
             "kernel kernels llvm": "`treadle source FILE PRIMITIVE` shows a kernel",
             "check validate": "`treadle verify FILE` checks it",
-            "inspect describe signature inputs": "`treadle info FILE` shows inputs, outputs and what the file holds",
+            "describe signature inputs": "`treadle info FILE` shows inputs, outputs and what the file holds",
             "ir passes": "`treadle compile MODEL --print-after PASS` shows the program after a pass",
             "exec execute call infer predict": "`treadle run FILE` calls a function",
             "server http": "`treadle serve FOLDER` serves",

@@ -4,7 +4,20 @@ from typing import Any
 
 import numpy as np
 import treadle
-from treadle import Module, constant, for_loop, function, if_, import_, op, var, while_loop
+from treadle import (
+    DType,
+    Module,
+    TensorType,
+    constant,
+    for_loop,
+    function,
+    global_function,
+    if_,
+    import_,
+    op,
+    var,
+    while_loop,
+)
 
 rng = np.random.default_rng(0)
 weights = rng.standard_normal((4, 8, 8)).astype(np.float32)
@@ -70,6 +83,17 @@ def counted(x: Any) -> Any:
     return count(x) + count(x)
 
 
+def along(x: Any) -> Any:
+    return op.softmax(x, axis=0)  # of columns, where those of rows were meant
+
+
+def deep() -> Any:
+    """Counts down by two, and ends at zero: of an odd number never."""
+    n, again = var("n", (), "int64"), global_function("down")
+    down = function([n], if_(op.equal(n, 0), 0.0, again(n - 2) + 1.0), result_type=TensorType(DType.of("float32")))
+    return Module(down=down)
+
+
 def save(name: str, shape: Any, made: Any) -> None:
     x = var("x", shape)
     treadle.compile(Module(main=function([x], made(x))), progress=False).export_library(f"{name}.trdl")
@@ -85,6 +109,8 @@ save("root", (), root)
 save("closure", (2,), scaled)
 save("index", (3,), picked)
 save("race", (2,), counted)
+save("axis", (2, 3), along)
+treadle.compile(deep(), entry="down", progress=False).export_library("deep.trdl")
 
 seen: list[Any] = []
 

@@ -15,14 +15,24 @@ import traceback
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ....formats.codec import Buffer
 from ....formats.constants import aligned
 from ....formats.container import HEADER, INDEX, Container, layout
-from ....formats.messages.errors import FormatError, InferenceError, MiscompilationError, TreadleError
+from ....formats.messages.errors import (
+    ExecutionError,
+    FormatError,
+    InferenceError,
+    MiscompilationError,
+    TreadleError,
+)
 from ....formats.primitive import Primitive, PrimitiveDefinition
 from ....formats.schema import BY_NAME, REQUIRED, SECTIONS
 from ....formats.sections import decode_definition
+
+if TYPE_CHECKING:
+    from ....vm.machine import VirtualMachine
 
 CORPUS = Path(__file__).parents[3] / "tests" / "corpus"
 TEXT_BYTES = 1 << 14  # of an input: what is read is no longer than it takes to make a mistake
@@ -162,17 +172,43 @@ def constants(data: bytes) -> None:
 
 
 def recording(data: bytes) -> None:
-    """A recording of calls, with the checksums that fit; what is read is written as it was, and its values are made."""
+    """A recording of calls, with the checksums that fit: what is read is written as it was, and its calls are made again,
+    whatever the program that it names."""
     from ....debug.recording import Recorded
     from ....formats.recording import encode, load
 
     found = load(_summed(data))
     if b"".join(encode(load(b"".join(encode(found))))) != b"".join(encode(found)):
         raise AssertionError("a written recording reads back as another")
-    recorded = Recorded(found)
-    for call in found.calls:
-        for number in (*call.arguments, *(value for note in call.notes for value in note.values)):
-            recorded.value(number)
+    Recorded(found).replay(_recorded_program())
+
+
+@functools.cache
+def _recorded_program() -> VirtualMachine:
+    """What the recordings of the corpus are of."""
+    from ....formats.executable import Executable
+    from ....formats.text.assembly import parse_assembly
+    from ....vm.machine import VirtualMachine
+
+    text = """
+    data List = Nil | Cons(float32[2], List)
+    import f: fn(float32[n, 2], float32[n]) -> float32[2*n]
+    import g: fn((float32[2], List)) -> (int64[], bool[])
+    func @main(x: float32[?, 2], y: float32[?]) -> float32[?] {
+      call_import r2, f (r0, r1)
+      ret r2
+    }
+    func @tuples(x: float32[2], y: List, s: string[2]) -> (int64[], bool[]) {
+      alloc_data r3, (float32[2], List), 0 (r0, r1)
+      call_import r4, g (r3)
+      ret r4
+    }
+    """
+
+    def missing(*_: object) -> None:
+        raise ExecutionError("the recording ends before this call")
+
+    return VirtualMachine(Executable(parse_assembly(text)), imports={"f": missing, "g": missing}, kernels="cached")
 
 
 def _summed(data: bytes) -> bytes:
