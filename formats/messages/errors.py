@@ -17,8 +17,8 @@ class TreadleError(Exception):
     """The base of every error that Treadle raises on purpose.
 
     `node` is the name of the model node, `function` that of the program's function, `instruction` the
-    index of the instruction in it, `depth` how many calls are nested there, of a function that calls itself, `iterations` in which
-    iterations of which loops that is; `section` and `offset` (bytes) are a place in a file.
+    index of the instruction in it, `depth` the number of nested calls where that is in a recursion, `iterations`
+    which ones of which loops that is in; `section` and `offset` (bytes) are a place in a file.
     """
 
     def __init__(

@@ -55,12 +55,13 @@ class Site:
     """An instruction with listeners: what is the same each time that it is executed. That is found out before the call:
     after a kernel, Python has little in the caches of what it needs."""
 
-    __slots__ = ("function", "image", "instruction", "is_static", "number", "operation", "primitive")
+    __slots__ = ("function", "has_loops", "image", "instruction", "is_static", "number", "operation", "primitive")
 
     def __init__(self, image: Image, number: int, instruction: Decoded) -> None:
         self.image, self.function, self.number = image, image.program.functions[number], number
         self.instruction, self.operation = instruction, instruction.operation
         self.primitive: Primitive | None = None
+        self.has_loops = bool(loops_in(image).all)  # whether any function of the program does
         self.is_static = True  # whether the tensors of a primitive always have the shapes that its definition says
         if self.operation.has("prim"):
             self.primitive = image.program.primitives[instruction.word("prim")]

@@ -1,7 +1,7 @@
 """Iterations: the loops of a program's code (a jump back, and what lies between), and how often each has gone back in a call.
 
-Nothing counts in a call that nobody observes. A call with listeners, or in a debugger, traps where loops go back and where functions
-with loops begin; an error of any other call is named by a second call, which does (`vm/calls.py`).
+Nothing is counted in a call that nobody observes. One with listeners, or in a debugger, traps where loops go back and where
+functions with loops begin. For an error of any other, the call is made once more, and counts (`vm/calls.py`).
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ class Profiler(Listener):
             entry = self._entries[site] = _Entry(site)
         entry.count += 1
         entry.seconds += seconds
-        if seconds > entry.longest:
+        if site.has_loops and seconds > entry.longest:
             entry.longest, entry.rounds = seconds, event.rounds
         if self._collectors:
             self._collect(entry)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ ONE = np.float32(1)
 
 def line_of(text: str) -> str:
     """The line of this file that holds a text, as programs name it."""
-    lines = open(__file__, encoding="utf-8").read().splitlines()
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
     return f"{FILE}:{next(number for number, line in enumerate(lines, 1) if text in line)}"
 
 
@@ -45,7 +46,10 @@ def nested(i: Any, s: Any) -> Any:
 
 
 def halving(x: Any) -> Any:
-    (found,) = while_loop(lambda a: op.less(0.0, a), lambda a: ((a / 2.0) + op.take(TABLE, op.cast(a, dtype="int64"), axis=0),), [x])  # fmt: skip
+    def body(a: Any) -> Any:
+        return a / 2.0 + op.take(TABLE, op.cast(a, dtype="int64"), axis=0)
+
+    (found,) = while_loop(lambda a: op.less(0.0, a), body, [x])
     return found
 
 
@@ -108,12 +112,14 @@ def test_a_budget_of_steps_names_the_iteration_that_the_debugger_shows(machine: 
             error = failure(machine, "nested", ONE, max_steps=steps)
             assert isinstance(error, BudgetExceededError)
             frame = session.goto(steps).frame
-            assert frame is not None and error.iterations == (frame.iterations or None)
+            assert frame is not None
+            assert error.iterations == (frame.iterations or None)
 
 
 def test_an_error_in_a_recursion_names_the_depth(machine: VirtualMachine) -> None:
     error = failure(machine, "fails", np.int64(0))
-    assert error.depth is not None and f"call depth {error.depth}" in str(error)
+    assert error.depth is not None
+    assert f"call depth {error.depth}" in str(error)
     assert failure(machine, "fails", np.int64(-4)).depth == error.depth - 4
     assert failure(machine, "nested", ONE).depth is None  # no recursion
 
@@ -166,13 +172,18 @@ def test_a_profile_says_in_which_iteration_a_place_took_longest(machine: Virtual
     ).profile("main", ONE)
     (call,) = [each for each in report.calls if "tanh" in str(each["Name"])]
     assert str(call["Longest in"]).startswith(f"loop at {FILE}:")
-    assert "Longest in" in report.table() and "Longest in" in report.csv()
+    assert "Longest in" in report.table()
+    assert "Longest in" in report.csv()
 
 
 def loop_of_imports(given: Any) -> VirtualMachine:
     x = var("x", (2,))
     draw = import_("draw", "fn(float32[2]) -> float32[2]")
-    program = Module(main=function([x], for_loop(9, lambda i, s: s + op.take(TABLE, op.cast(draw(s), dtype="int64"), axis=0), [x])[0]))  # fmt: skip
+
+    def body(i: Any, s: Any) -> Any:
+        return s + op.take(TABLE, op.cast(draw(s), dtype="int64"), axis=0)
+
+    program = Module(main=function([x], for_loop(9, body, [x])[0]))
     return VirtualMachine(treadle.compile(program, progress=False), imports={"draw": given})
 
 
@@ -188,11 +199,13 @@ def test_no_import_is_called_twice_to_find_an_iteration(counted: list[Any]) -> N
 
     machine = loop_of_imports(draw)
     error = failure(machine, "main", np.ones(2, np.float32))
-    assert len(counted) == 4 and error.iterations is None  # whether it would come to the same, nobody knows
+    assert len(counted) == 4
+    assert error.iterations is None
     counted.clear()
     with machine.listening(Listener()):
         observed = failure(machine, "main", np.ones(2, np.float32))
-    assert observed.iterations is not None and observed.iterations.endswith("iteration 3")
+    assert observed.iterations is not None
+    assert observed.iterations.endswith("iteration 3")
 
 
 def test_what_an_import_raises_is_noted_with_the_iteration(counted: list[Any]) -> None:
@@ -218,12 +231,15 @@ def test_a_call_of_a_program_that_draws_is_not_made_again(monkeypatch: pytest.Mo
     assert failure(machine, "main", np.ones(2, np.float32)).iterations is None
     with machine.debug("main", [np.ones(2, np.float32)]) as session:
         stop = session.resume()
-        assert stop.error is not None and getattr(stop.error, "iterations", "").endswith("iteration 3")
+        assert stop.error is not None
+        assert getattr(stop.error, "iterations", "").endswith("iteration 3")
 
 
 def test_a_call_that_nobody_observes_runs_the_program_itself(machine: VirtualMachine) -> None:
     failure(machine, "nested", ONE)
     calls = machine._calls
-    assert calls.hooked is None and calls._idle
+    assert calls.hooked is None
+    assert calls._idle
     for context in calls._idle:
-        assert context.rounds is None and context.words[CONTEXT.CODE] == calls.image.code.ctypes.data
+        assert context.rounds is None
+        assert context.words[CONTEXT.CODE] == calls.image.code.ctypes.data
