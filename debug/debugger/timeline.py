@@ -172,7 +172,7 @@ class Timeline(InProcess):
     @property
     def rounds(self) -> Rounds:
         """The iterations that the frames are in."""
-        return self.live.rounds  # type: ignore[no-any-return]
+        return self.live.rounds
 
     def iteration(self, frame: int) -> int | None:
         """Which iteration of its innermost loop a frame is in where the call stands, from 0; None where that is in no loop."""

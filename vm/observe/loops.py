@@ -87,7 +87,7 @@ def loops_in(image: Image) -> Loops:
     """Those of its program, which are looked for once."""
     if image.loops is None:
         image.loops = Loops(image.program)
-    return image.loops  # type: ignore[no-any-return]
+    return image.loops
 
 
 def loops_of(program: Program, number: int) -> tuple[Loop, ...]:
