@@ -24,7 +24,6 @@ from ..formats.messages.calling import by_name, told
 from ..formats.messages.errors import (
     ArgumentError,
     BudgetExceededError,
-    CancelledError,
     ExecutionError,
     OutOfMemoryError,
     TreadleError,
@@ -48,8 +47,8 @@ from .imports import Imported, call_imported
 from .in_process import InProcess
 from .layout import CONTEXT, OBJECT, TRAP
 from .memory import word
-from .observe.hooks import HookedCode, Listener
-from .observe.loops import loops_in
+from .observe.hooks import Counting, HookedCode, Listener
+from .observe.loops import lacks_iterations
 from .python_layout import python_layout
 from .tensor import tensor_of
 from .values import Closure
@@ -59,13 +58,6 @@ _DONE = (TRAP.RETURNED, TRAP.IN_PLACE)
 _AGAIN = 0.5  # seconds that a call may take once more, to say in which iteration it has failed
 
 
-class _Counting(Listener):
-    """Is told of nothing: iterations are counted for it."""
-
-    operations = frozenset[str]()
-
-
-_COUNTING = _Counting()
 _machines: weakref.WeakSet[Calls] = weakref.WeakSet()
 
 
@@ -454,7 +446,8 @@ class Calls(InProcess):
                 trap = self._engine.run(context.address)
         except BaseException as failure:
             self._leave(context)
-            self._count_iterations(failure, number, args, self._budget)
+            if isinstance(failure, ExecutionError):
+                self._count_iterations(failure, number, args, self._budget)
             raise
         context.clock = None
         if trap not in _DONE:
@@ -483,7 +476,7 @@ class Calls(InProcess):
 
     def _count_iterations(
         self,
-        failure: BaseException,
+        failure: ExecutionError,
         number: int,
         values: Sequence[Any],
         budget: Budget,
@@ -491,17 +484,13 @@ class Calls(InProcess):
     ) -> None:
         """Says in which iterations a call has failed that nobody has observed: makes it once more, observed, and at most for
         `_AGAIN` seconds. Not where it would go another way, or be seen outside: a program with imports or draws."""
-        if not isinstance(failure, ExecutionError) or failure.iterations is not None or failure.instruction is None:
-            return
-        is_timed = isinstance(failure, CancelledError | OutOfMemoryError) or getattr(failure, "budget", "") == "seconds"
         varies = self._imports or any(getattr(each, "varies", True) for each in list(self._evaluators.values()))
-        if is_timed or varies or self.hooked is not None or not loops_in(self.image).all:
+        if varies or self.hooked is not None or not lacks_iterations(failure, self.image):
             return
         try:
-            self.call(number, values, replace(budget, max_seconds=_AGAIN, cancel=None), closure, _COUNTING)
+            self.call(number, values, replace(budget, max_seconds=_AGAIN, cancel=None), closure, Counting())
         except ExecutionError as again:
-            if type(again) is type(failure) and again.same_place(failure):
-                failure.iterations, failure.args = again.iterations, again.args
+            failure.take_iterations(again)
 
     # ---- calls that are bound before ----
 

@@ -49,10 +49,13 @@ class TreadleError(Exception):
         where = ", ".join(place for place in places if place)
         super().__init__(f"{message} [{where}]" if where else message)
 
-    def same_place(self, other: TreadleError) -> bool:
-        """Whether the other one says the same of the same instruction."""
-        mine, others = ((each.message, each.function, each.instruction, each.depth) for each in (self, other))
-        return mine == others
+    def take_iterations(self, other: TreadleError) -> None:
+        """Those of the other one, if it says the same of the same instruction."""
+        mine, others = (
+            (type(each), each.message, each.function, each.instruction, each.depth) for each in (self, other)
+        )
+        if mine == others:
+            self.iterations, self.args = other.iterations, other.args
 
     def __str__(self) -> str:  # KeyError, a possible second base, would print the repr of its argument
         return str(self.args[0]) if self.args else ""

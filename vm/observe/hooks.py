@@ -305,6 +305,12 @@ class Listener:
         """The call fails: with an error of the machine's, or with what a function of Python's raised that it has imported."""
 
 
+class Counting(Listener):
+    """Is told of nothing: iterations are counted for it."""
+
+    operations = frozenset[str]()
+
+
 class CallListener(Listener):
     """Is told of calls besides: where each begins, and how it ends. What it is told is the machine's own."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ...formats.bytecode import function_words, jump_target, scan
+from ...formats.messages.errors import CancelledError, ExecutionError, OutOfMemoryError
 from ...formats.program import Program
 from ..image import Image
 from ..layout import WORD
@@ -88,6 +89,15 @@ def loops_in(image: Image) -> Loops:
     if image.loops is None:
         image.loops = Loops(image.program)
     return image.loops
+
+
+def lacks_iterations(failure: ExecutionError, image: Image) -> bool:
+    """Whether nobody has counted the iterations that a call has failed in, and it would fail there once more."""
+    is_elsewhere = (
+        isinstance(failure, (CancelledError, OutOfMemoryError)) or getattr(failure, "budget", "") == "seconds"
+    )
+    is_open = failure.iterations is None and failure.instruction is not None
+    return is_open and not is_elsewhere and bool(loops_in(image).all)
 
 
 def loops_of(program: Program, number: int) -> tuple[Loop, ...]:
