@@ -100,7 +100,7 @@ class _Watch(Flow):
         array = event.tensor(register)
         key = step.node, step.primitive, index
         turn = self._turns[key] = self._turns.get(key, -1) + 1
-        own = self._wanted.of(step.node, turn if step.rounds else None)
+        own = self._wanted.of(step.node, turn, tuple(each.iteration for each in step.rounds))
         row = Row(
             step.node, "", step.primitive, type_of(array), 0.0, 0.0, step.depth, UNKNOWN, step.number, step.operators
         )
