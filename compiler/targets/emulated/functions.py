@@ -63,6 +63,12 @@ def _normal(a: Array) -> Array:
     return np.where(np.abs(a) < _LEAST, np.copysign(a.dtype.type(0), a), a)
 
 
+def _dot_words(total: Array, x: Array, w: Array) -> Array:
+    """Adds two products in each lane: of words of 16 bits with sign."""
+    products = np.ascontiguousarray(x).view(np.int16).astype(np.int32) * np.ascontiguousarray(w).view(np.int16)
+    return total + products.reshape(-1, 2).sum(1, dtype=np.int32)
+
+
 def _dot_bfloat16(total: Array, x: Array, w: Array) -> Array:
     """Adds two products in each lane of float32: of the upper halves as bfloat16, then of the lower ones. Subnormal
     numbers are zeros."""
@@ -115,7 +121,12 @@ EXACT: dict[str, Function] = {
     "nibbles": _nibbles,
     "nibbles_512": _nibbles,
     "from_upper_halves": lambda a: (a.astype(np.uint32) << np.uint32(16)).view(np.float32),
-    **dict.fromkeys([f"dot_{kind}{bits}" for kind in ("", "pairs_") for bits in (128, 256, 512)] + ["dot_plain"], _dot),
+    **dict.fromkeys(
+        [f"dot_{kind}{bits}" for kind in ("", "pairs_") for bits in (128, 256, 512)]
+        + ["dot_plain", "dot_usdot", "dot_sdot"],
+        _dot,
+    ),
+    **dict.fromkeys([f"dot_words_{bits}" for bits in (128, 256, 512)], _dot_words),
     **dict.fromkeys([f"dot_bfloat16_{bits}" for bits in (128, 256, 512)], _dot_bfloat16),
     "round_bfloat16": lambda a: _round_bfloat16(a).astype(np.float32),
     "dot_bfloat16_odd": _dot_bfloat16_odd,

@@ -22,6 +22,9 @@ from .lanes import (
     float16,
     in_registers,
     isnan,
+    mangled,
+    maximum,
+    minimum,
     select,
     shuffle,
     side_by_side,
@@ -208,10 +211,26 @@ def saturated(a: Lanes, dtype: Kind) -> Lanes:
     bits, builder = dtype.bitwidth, a.builder
     least = -(1 << (bits - 1)) if dtype.signed else 0
     most = least + (1 << bits) - 1
+    if a.lanes and active_target().is_x86:
+        return _saturated_by_packing(a, dtype, least, most)
     inside = select(a > least, a, a.of(least))
     inside = select(inside < most, inside, a.of(most))
     wide = Lanes(builder, builder.fptosi(inside.value, a.type_of(types.int32)), types.int32)
     return Lanes(builder, _resize_integer(wide, a.type_of(dtype)), dtype)
+
+
+def _saturated_by_packing(a: Lanes, dtype: Kind, least: int, most: int) -> Lanes:
+    """The same where a float that no int32 holds, or NaN, becomes the least one; instructions that narrow integers saturate. The
+    conversion rounds to even, so that numbers need not be rounded before."""
+    builder, value = a.builder, a.value
+    if isinstance(value, ir.CallInstr) and value.callee.name.startswith("llvm.roundeven"):
+        a = a.like(value.args[0])
+    kind = a.type_of(types.int32)
+    below = select(a.of(most) < a, a.of(most), a)
+    whole = call_intrinsic(builder, f"lrint.{mangled(kind)}.{mangled(a.value.type)}", kind, [below.value])
+    wide = Lanes(builder, whole, types.int32)
+    inside = minimum(maximum(wide, wide.of(least)), wide.of(most))
+    return Lanes(builder, builder.trunc(inside.value, a.type_of(dtype)), dtype)
 
 
 def _resize_integer(a: Lanes, target: ir.Type) -> ir.Value:

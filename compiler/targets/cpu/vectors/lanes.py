@@ -430,6 +430,20 @@ def _dot_instruction(bits: int) -> Callable[[Lanes, Lanes, Lanes], Lanes]:
     return dot
 
 
+def _dot_of_words(bits: int) -> Callable[[Lanes, Lanes, Lanes], Lanes]:
+    def dot(total: Lanes, x: Lanes, w: Lanes) -> Lanes:
+        """total + two products in each int32 lane, of words of 16 bits with sign: by two instructions."""
+
+        def emit(*parts: Lanes) -> Lanes:
+            words = [part.builder.bitcast(part.value, ir.VectorType(I16, 2 * part.lanes)) for part in parts]
+            return total.like(call_intrinsic(total.builder, _PAIRS[bits], parts[0].value.type, words))
+
+        return total + in_registers(bits, emit, [x, w])
+
+    dot.__name__ = f"dot_words_{bits}"
+    return dot
+
+
 _PAIRS = {128: "x86.sse2.pmadd.wd", 256: "x86.avx2.pmadd.wd", 512: "x86.avx512.pmaddw.d.512"}
 
 
@@ -453,6 +467,29 @@ def _dot_of_pairs(bits: int) -> Callable[[Lanes, Lanes, Lanes], Lanes]:
 
     dot.__name__ = f"dot_pairs_{bits}"
     return dot
+
+
+def _dot_of_arm(total: Lanes, x: Lanes, w: Lanes, name: str) -> Lanes:
+    """total + four products of bytes in each lane, by an instruction of ARM."""
+
+    def emit(sums: Lanes, *words: Lanes) -> Lanes:
+        bytes_ = [sums.builder.bitcast(each.value, ir.VectorType(ir.IntType(8), 16)) for each in words]
+        instruction = f"aarch64.neon.{name}.v4i32.v16i8"
+        return sums.like(call_intrinsic(sums.builder, instruction, sums.value.type, [sums.value, *bytes_]))
+
+    return in_registers(128, emit, [total, x, w])
+
+
+def dot_usdot(total: Lanes, x: Lanes, w: Lanes) -> Lanes:
+    """As `dot_512`, by one instruction of ARM."""
+    return _dot_of_arm(total, x, w, "usdot")
+
+
+def dot_sdot(total: Lanes, x: Lanes, w: Lanes) -> Lanes:
+    """As `dot_512`, where ARM multiplies signed bytes alone: x less 128, and twice 64 times w, which all rows of a tile share."""
+    half = w.of(0x40404040)
+    shared = _dot_of_arm(_dot_of_arm(total.of(0), half, w, "sdot"), half, w, "sdot")
+    return _dot_of_arm(total, x ^ -0x7F7F7F80, w, "sdot") + shared
 
 
 def dot_plain(total: Lanes, x: Lanes, w: Lanes) -> Lanes:
@@ -506,7 +543,10 @@ def dot_bfloat16_odd(total: Lanes, x: Lanes, w: Lanes) -> Lanes:
 DOTS = (
     *map(_dot_instruction, (128, 256, 512)),
     *map(_dot_of_pairs, (128, 256, 512)),
+    *map(_dot_of_words, (128, 256, 512)),
     dot_plain,
+    dot_usdot,
+    dot_sdot,
     *map(_dot_bfloat16_instruction, (128, 256, 512)),
     dot_bfloat16_odd,
 )

@@ -64,6 +64,8 @@ def test_no_kernel_of_the_contract_holds_an_instruction_that_its_cpu_lacks(cpu):
         ("skylake-avx512", "avx512f", 1),
         ("alderlake", "avxvnni", 2),
         ("cascadelake", "avx512vnni", 2),
+        ("neoverse-n1", "dotprod", 2),
+        ("neoverse-v1", "i8mm", 2),
         ("cooperlake", "avx512bf16", 3),
         ("znver4", "avx512bf16", 3),
         ("neoverse-v1", "bf16", 3),
