@@ -6,9 +6,11 @@ functions with loops begin. For an error of any other, the call is made once mor
 
 from __future__ import annotations
 
+import bisect
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from ...formats.bytecode import function_words, jump_target, scan
+from ...formats.bytecode import function_words, loops, scan
 from ...formats.messages.errors import CancelledError, ExecutionError, OutOfMemoryError
 from ...formats.program import Program
 from ..image import Image
@@ -24,9 +26,9 @@ class Loop(NamedTuple):
     back: tuple[int, ...]
     node: str | None  # the model node, or the user's line, that the loop comes from
 
-    def encloses(self, other: Loop) -> bool:
-        """Whether the other one begins anew in each round of this one."""
-        return self.number == other.number and self.header < other.header <= self.back[-1]
+
+def _header(loop: Loop) -> int:
+    return loop.header
 
 
 class Loops:
@@ -34,13 +36,18 @@ class Loops:
 
     def __init__(self, program: Program) -> None:
         self._of = [loops_of(program, number) for number in range(len(program.functions))]
-        self.all = [loop for loops in self._of for loop in loops]
+        self.all = [loop for of_one in self._of for loop in of_one]
         starts = [function.start for function in program.functions]
         self.back = {(starts[loop.number] + at) * WORD: loop for loop in self.all for at in loop.back}
-        self.begun = {starts[number] * WORD: loops for number, loops in enumerate(self._of) if loops}
+        self.begun = {starts[number] * WORD: of_one for number, of_one in enumerate(self._of) if of_one}
         self.headers = {loop: (starts[loop.number] + loop.header) * WORD for loop in self.all}
-        self.inner = {loop: [other for other in self._of[loop.number] if loop.encloses(other)] for loop in self.all}
         self.sites = frozenset((*self.back, *self.begun))  # the instructions that `Rounds` is told of
+
+    def inner(self, loop: Loop) -> Sequence[Loop]:
+        """Those that begin anew in each round of one."""
+        of_one = self._of[loop.number]
+        first = bisect.bisect_right(of_one, loop.header, key=_header)
+        return of_one[first : bisect.bisect_right(of_one, loop.back[-1], key=_header)]
 
     def around(self, number: int, offset: int) -> list[Loop]:
         """The loops that an instruction stands in, the innermost first."""
@@ -62,16 +69,16 @@ class Rounds:
 
     def executed(self, pc: int, frame: int, following: int) -> None:
         """The instruction at `pc`, one of `loops.sites`, was executed in a frame; `following` is the next one."""
-        counts, loops = self._counts, self.loops
-        begun = () if self._goes_back else loops.begun.get(pc, ())
+        counts, known = self._counts, self.loops
+        begun = () if self._goes_back else known.begun.get(pc, ())
         self._goes_back = False
         for each in begun:
             counts.pop((frame, each), None)
-        loop = loops.back.get(pc)
-        if loop is not None and following == loops.headers[loop]:
+        loop = known.back.get(pc)
+        if loop is not None and following == known.headers[loop]:
             counts[frame, loop] = counts.get((frame, loop), 0) + 1
-            self._goes_back = following in loops.begun
-            for other in loops.inner[loop]:
+            self._goes_back = following in known.begun
+            for other in known.inner(loop):
                 counts.pop((frame, other), None)
 
     def of(self, frame: int, loop: Loop) -> int:
@@ -102,11 +109,5 @@ def lacks_iterations(failure: ExecutionError, image: Image) -> bool:
 
 def loops_of(program: Program, number: int) -> tuple[Loop, ...]:
     """In order of their first instructions."""
-    found: dict[int, list[int]] = {}
-    for instruction in scan(function_words(program, program.functions[number])):
-        target = jump_target(instruction)
-        if target is not None and target <= instruction.offset:
-            found.setdefault(target, []).append(instruction.offset)
-    return tuple(
-        Loop(number, header, tuple(back), node_at(program, number, back[-1])) for header, back in sorted(found.items())
-    )
+    found = loops(scan(function_words(program, program.functions[number])))
+    return tuple(Loop(number, header, back, node_at(program, number, back[-1])) for header, back in found.items())

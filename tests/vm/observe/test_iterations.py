@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from treadle import (
     while_loop,
 )
 from treadle.errors import BudgetExceededError, IndexOutOfRangeError, TreadleError
+from treadle.rpc.wire import error_of_wire, error_to_wire
 from treadle.vm.layout import CONTEXT
 
 FILE, NUMBER = "test_iterations.py", TensorType("int64")
@@ -243,3 +245,9 @@ def test_a_call_that_nobody_observes_runs_the_program_itself(machine: VirtualMac
     for context in calls._idle:
         assert context.rounds is None
         assert context.words[CONTEXT.CODE] == calls.image.code.ctypes.data
+
+
+def test_an_error_keeps_its_iterations_in_other_processes(machine: VirtualMachine) -> None:
+    error = failure(machine, "nested", ONE)
+    for other in (pickle.loads(pickle.dumps(error)), error_of_wire(error_to_wire(error))):
+        assert (str(other), other.iterations) == (str(error), error.iterations)
