@@ -29,12 +29,12 @@ class Step:
     depth: int = 1  # primitives on the longest way from the arguments to its results, itself included
     makers: tuple[int, ...] = field(default=())  # the steps that made what it reads
     rounds: tuple[Round, ...] = ()  # the iterations that it is in, the innermost loop first
-    calls: int = 1  # of functions, nested
+    calls: int = 0  # of functions, nested, in a recursion
 
     @property
     def iterations(self) -> str:
-        """In which call of a nest, and in which iterations of which loops; "" for neither."""
-        return ", ".join(filter(None, [f"call depth {self.calls}" if self.calls > 1 else "", iterations(self.rounds)]))
+        """In which call of a recursion, and in which iterations of which loops; "" for neither."""
+        return ", ".join(filter(None, [f"call depth {self.calls}" if self.calls else "", iterations(self.rounds)]))
 
 
 class Flow(Listener):
@@ -61,7 +61,7 @@ class Flow(Listener):
             1 + max((self.steps[maker].depth for maker in makers), default=0),
             makers,
             event.rounds,
-            event.depth,
+            event.depth if event.is_recursive else 0,
         )
         for maker in makers:
             self.readers.setdefault(maker, []).append(step.number)

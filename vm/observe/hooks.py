@@ -147,6 +147,11 @@ class Event(Suggesting):
         return self._context.words[CONTEXT.DEPTH]
 
     @property
+    def is_recursive(self) -> bool:
+        """Whether one of the calls around this one is of the same function."""
+        return self.depth > 1 and self._place.is_recursive
+
+    @property
     def rounds(self) -> tuple[Round, ...]:
         """In which iterations the instruction is, the innermost loop first: of its function, then of those that have called it.
         `round.loop` is the loop's model node or line, `round.iteration` counts from 0."""

@@ -108,6 +108,28 @@ def test_an_error_in_a_while_loop_names_its_iteration(machine: VirtualMachine) -
     assert error.iterations == f"loop at {line_of('(found,) = while')}, iteration {rounds}"
 
 
+def test_loops_of_callers_are_named_too() -> None:
+    """A function with a loop calls itself, from a loop."""
+    n, s, again = var("n", NUMBER), var("s", ()), global_function("again")
+
+    def body(j: Any, t: Any, n: Any) -> Any:
+        return t + op.take(TABLE, j * 3 + n * 2, axis=0)
+
+    deeper = again(n - 1, for_loop(2, lambda j, t: body(j, t, n), [s])[0]) + 1.0
+    program = Module(
+        again=function([n, s], if_(n < 1, s, deeper), result_type=TensorType("float32")),
+        main=function([s], for_loop(4, again, [s])[0]),
+    )
+    machine = VirtualMachine(treadle.compile(program, progress=False))
+    error = failure(machine, "main", ONE)
+    assert error.iterations is not None
+    assert [part[-1] for part in error.iterations.split(", in ")] == ["1", "2"]
+    with machine.listening(seen := _Seen()):
+        failure(machine, "main", ONE)
+    assert seen.rounds == [(0, 1), (1, 1), (0, 2)]
+    assert seen.depths == [2] * 3
+
+
 def test_a_budget_of_steps_names_the_iteration_that_the_debugger_shows(machine: VirtualMachine) -> None:
     with machine.debug("nested", [ONE]) as session:
         for steps in (10, 25, 40, 60):
