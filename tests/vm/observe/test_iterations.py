@@ -118,7 +118,7 @@ def test_loops_of_callers_are_named_too() -> None:
     deeper = again(n - 1, for_loop(2, lambda j, t: body(j, t, n), [s])[0]) + 1.0
     program = Module(
         again=function([n, s], if_(n < 1, s, deeper), result_type=TensorType("float32")),
-        main=function([s], for_loop(4, again, [s])[0]),
+        main=function([s], for_loop(4, lambda i, t: again(i, t), [s])[0]),
     )
     machine = VirtualMachine(treadle.compile(program, progress=False))
     error = failure(machine, "main", ONE)
