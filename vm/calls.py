@@ -21,14 +21,7 @@ import numpy as np
 
 from ..formats import limits, strings
 from ..formats.messages.calling import by_name, told
-from ..formats.messages.errors import (
-    ArgumentError,
-    BudgetExceededError,
-    ExecutionError,
-    OutOfMemoryError,
-    TreadleError,
-    naming,
-)
+from ..formats.messages.errors import ArgumentError, ExecutionError, OutOfMemoryError, TreadleError, naming
 from ..formats.messages.names import near
 from ..formats.strings import Texts
 from ..formats.text_entries import TextParameter, bytes_of, entry_of
@@ -39,7 +32,7 @@ from .budgets import OF_A_CALL, Budget
 from .clock import UNBOUNDED, Clock
 from .context import KEPT_BYTES, UNLIMITED, Context, abandon_contexts, contexts_of
 from .convert import Arguments, Results
-from .failures import error
+from .failures import error, start_error
 from .few_texts import few_texts
 from .host import HostCall, go_on, perform
 from .image import Image
@@ -58,11 +51,25 @@ _DONE = (TRAP.RETURNED, TRAP.IN_PLACE)
 _AGAIN = 0.5  # seconds that a call may take once more, to say in which iteration it has failed
 
 
+# Makes a call in the place of the machine, and gives (its result,); None where the machine is to make it
+Debugger = Callable[["Calls", int, Sequence[Any], Budget], "tuple[Any] | None"]
+
 _machines: weakref.WeakSet[Calls] = weakref.WeakSet()
+_debugger: Debugger | None = None
+
+
+def debug_calls(debugger: Debugger | None) -> None:
+    """Has a debugger make the calls of all machines of the process, but those of closures and of `bind`. None ends that."""
+    global _debugger
+    _debugger = debugger
+    for machine in list(_machines):
+        machine.listen(machine.hooked.listeners if machine.hooked is not None else ())
 
 
 def _after_fork() -> None:
-    """In a child of fork, each machine makes its contexts anew: the first one starts the pool's workers."""
+    """In a child of fork, each machine makes its contexts anew: the first one starts the pool's workers. Nobody debugs it."""
+    if _debugger is not None:
+        debug_calls(None)
     for machine in list(_machines):
         machine.drop_contexts()
     abandon_contexts()
@@ -88,6 +95,7 @@ class Calls(InProcess):
         self._imports = imports
         WATCH.await_signals()
         _machines.add(self)
+        self.listen(())
 
     @property
     def _results(self) -> Results:
@@ -99,7 +107,7 @@ class Calls(InProcess):
 
     def listen(self, listeners: Sequence[Listener]) -> None:
         """From the next call on, `listeners` are told what happens."""
-        self.hooked = HookedCode(self.image, listeners) if listeners else None
+        self.hooked = HookedCode(self.image, listeners) if listeners or _debugger is not None else None
 
     def replace_constants(self, arrays: Mapping[int, np.ndarray]) -> None:
         """Other elements for constants, of the same types. Calls that begin from now on see them alone; one that runs in another
@@ -129,6 +137,10 @@ class Calls(InProcess):
     ) -> Any:
         """Calls a function with one value for each parameter; those that a closure has captured come out of it. `listener` is
         told of this call alone."""
+        if _debugger is not None and closure is None and listener is None:
+            debugged = _debugger(self, number, values, budget)
+            if debugged is not None:
+                return debugged[0]
         try:
             return self._call(number, values, budget, closure, listener)
         except ExecutionError as failure:
@@ -638,19 +650,6 @@ def _bytes_of(array: Any, shape: tuple[int | None, ...] | None, word: TextParame
     if len(text) > limits.ELEMENT_BYTES:
         raise _UnusualError
     return text, ends
-
-
-def start_error(trap: int, context: Context, number: int) -> TreadleError:
-    """The error of a call for whose first frame there is no room."""
-    function = context.image.program.functions[number]
-    if trap == TRAP.NO_MEMORY:
-        return OutOfMemoryError("the system has no memory for the first frame", function=function.name)
-    if trap == TRAP.MEMORY:
-        left = max(0, context.words[CONTEXT.MAX_LIVE] - context.words[CONTEXT.LIVE])
-        size = context.image.frame_bytes(number)
-        message = f"the first frame takes {size} bytes, of the memory budget {left} are left; raise max_memory"
-        return BudgetExceededError(message, budget="memory", function=function.name)
-    return BudgetExceededError("the first frame passes max_depth", budget="depth", function=function.name)
 
 
 def arguments(function: str, values: Any) -> Sequence[Any]:

@@ -17,10 +17,10 @@ import numpy as np
 from ...formats.bytecode import Decoded, function_words, scan
 from ...formats.messages.errors import BudgetExceededError, ExecutionError
 from ...vm.budgets import Budget
-from ...vm.calls import Calls, start_error
+from ...vm.calls import Calls
 from ...vm.context import Context
 from ...vm.convert import new_tensor, release
-from ...vm.failures import error
+from ...vm.failures import error, start_error
 from ...vm.host import HostCall, go_on, perform
 from ...vm.imports import Imported, call_imported
 from ...vm.in_process import InProcess
