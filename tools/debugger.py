@@ -421,7 +421,7 @@ def _why(stop: Stop) -> str:
 
 
 def _at(frame: Frame) -> str:
-    rounds = "".join(f", {each}" for each in frame.rounds)
+    rounds = f", {frame.iterations}" if frame.rounds else ""
     node = f"  from {frame.node}" if frame.node else ""
     return f"{frame.instruction}{node}{rounds}  in @{frame.function}"
 

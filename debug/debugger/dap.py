@@ -350,7 +350,7 @@ class Adapter:
 
     def _frame(self, call: Call, frame: Frame, stands: set[Line]) -> Row:
         place = call.sources.place(frame.function, frame.offset, frame.node, self.paths, stands)
-        rounds = "".join(f", {each}" for each in frame.rounds)
+        rounds = f", {frame.iterations}" if frame.rounds else ""
         address = call.sources.address(frame.function, frame.offset)
         return {
             "id": frame.level + 1,

@@ -30,6 +30,7 @@ from ...vm.calls import Calls
 from ...vm.in_process import InProcess
 from ...vm.layout import CONTEXT, KIND, OBJECT
 from ...vm.memory import word
+from ...vm.places import Round, iterations
 from . import values
 from .breakpoints import MADE, Breakpoint, Sites
 from .conditions import Condition
@@ -39,16 +40,6 @@ from .values import Numbers, Value
 
 _BLANK = with_role(Role.BUFFER) | {"frame_tensor", "storage_tensor"}  # whose tensors the next instructions write into
 _REGISTER = re.compile(r"([ri])(\d{1,9})$")
-
-
-class Round(NamedTuple):
-    """In which iteration of a loop a frame is, from 0."""
-
-    loop: str
-    iteration: int
-
-    def __str__(self) -> str:
-        return f"loop at {self.loop}, iteration {self.iteration}"
 
 
 @dataclass(frozen=True)
@@ -62,9 +53,14 @@ class Frame:
     node: str  # the model node, or the user's line, that it comes from; "" for none
     rounds: tuple[Round, ...]  # the innermost loop first
 
+    @property
+    def iterations(self) -> str:
+        """Its rounds as text; "" for none."""
+        return iterations(self.rounds)
+
     def __str__(self) -> str:
         where = f" from {self.node}" if self.node else ""
-        rounds = "".join(f", {each}" for each in self.rounds)
+        rounds = f", {self.iterations}" if self.rounds else ""
         return f"#{self.level} {self.function}+{self.offset}{where}{rounds}"
 
 
@@ -342,11 +338,8 @@ class Session(Suggesting, InProcess):
     def _holds(self, point: Breakpoint, frame: int, made: int | None) -> bool:
         """Whether a breakpoint's iteration and condition are those of now. A condition that fits no such value does not hold."""
         line = self._timeline
-        if point.iteration is not None:
-            number, offset = line.where(line.pc)
-            loops = line.loops_at(number, offset)
-            if not any(line.round(frame, loop) == point.iteration for loop in loops[:1]):
-                return False
+        if point.iteration is not None and line.iteration(frame) != point.iteration:
+            return False
         if point.condition is None:
             return True
 
@@ -366,8 +359,8 @@ class Session(Suggesting, InProcess):
         if name == "depth":
             return line.live.words[CONTEXT.DEPTH]
         if name == "iteration":
-            loops = line.loops_at(*line.where(line.pc))
-            return line.round(frame, loops[0]) if loops else -1
+            found = line.iteration(frame)
+            return -1 if found is None else found
         if name == MADE and made is not None:
             name = f"r{made}"
         kind, register = self._parsed(name, *line.where(line.pc))
@@ -400,9 +393,7 @@ class Session(Suggesting, InProcess):
         line = self._timeline
         number, offset = line.where(pc)
         instruction = line.instructions(number)[offset]
-        rounds = tuple(
-            Round(loop.node or f"{loop.header}", line.round(frame, loop)) for loop in line.loops_at(number, offset)
-        )
+        rounds = line.rounds.at(frame, number, offset)
         text = f"{instruction.operation.name} {self._printer.text(instruction)}".rstrip()
         return Frame(level, line.program.functions[number].name, offset, text, self._sites.node(number, offset), rounds)
 
