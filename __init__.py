@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from . import formats, vm
 
 if TYPE_CHECKING:
-    from . import debug
+    from . import debug, text
     from .cluster.batches import map_batches
     from .compiler.batch import Batch
     from .compiler.builder.extension import onnx_operator, operator
@@ -63,6 +63,7 @@ vm.targets = {"emulated": f"{__name__}.compiler.targets.emulated.backend"}
 formats.library_writer = f"{__name__}.tvm.modules.kinds"
 formats.precision_search = f"{__name__}.debug.precision"
 formats.kernel_sources = f"{__name__}.compiler.targets.cpu.kernels.source"
+formats.text_folders = f"{__name__}.text.folder"
 formats.data_types = f"{__name__}.vm.data_types"
 
 __version__ = "0.1.0"
@@ -92,6 +93,7 @@ _HOMES = {
     "after": ".compiler.passes.placed",
     "before": ".compiler.passes.placed",
     "debug": ".debug",
+    "text": ".text",
     "emulated": ".compiler.targets.emulated.backend",
     "errors": ".errors",
     "dis": ".formats.text.dis",
@@ -163,6 +165,7 @@ __all__ = [
     "remote",
     "save_params",
     "set_num_threads",
+    "text",
     "to_onnx",
     "tuple_",
     "var",

@@ -27,7 +27,7 @@ def map_batches(
     source: Any,
     *,
     batch_size: int,
-    function: str = "main",
+    function: str | None = None,
     engine: str = "local",
     workers: int | None = None,
     threads: int | None = None,
@@ -42,10 +42,13 @@ def map_batches(
 ) -> Results:
     """The function's results for batches of `batch_size` rows of a source; the last batch may be smaller.
 
-    `exe` is an executable, the path of one, or a `cluster.Handle`. The source is an array or memory map, a tuple of arrays
-    in the order of the parameters or a mapping by their names, a table of pandas, Polars or Arrow (columns by the parameters'
-    names, or those of one matrix), the path of a file of Parquet, CSV, Arrow or NumPy, an iterable of such pieces of any number
-    of rows, a Ray Dataset, or a Dask array; it is read no further ahead than workers need.
+    `exe` is an executable, the path of one, or a `cluster.Handle`. `function` is by default "main"; of an executable with a
+    tokenizer "encode", "classify" or "score", whose source is a list of texts, or has the columns "text" and, to score, "query".
+
+    The source is an array or memory map, a tuple of arrays in the order of the parameters or a mapping by their names, a table
+    of pandas, Polars or Arrow (columns by the parameters' names, or those of one matrix), the path of a file of Parquet, CSV,
+    Arrow or NumPy, an iterable of such pieces of any number of rows, a Ray Dataset, or a Dask array; it is read no further ahead
+    than workers need.
 
     Iterate over what this returns: results come in order, or with `ordered=False` as pairs (number, result) as they come. Each
     is a NumPy array, or a tuple of them, and comes once. `.numpy()` joins all. Work begins with the first; closing ends it.
@@ -69,6 +72,7 @@ def map_batches(
         raise ArgumentError(f"map_batches: engine={engine!r}; expected one of {', '.join(map(repr, _ENGINES))}")
     handle = Handle.of(exe, max_seconds=max_seconds, **options)
     signature = Signature(handle.load(), function)
+    function = signature.function
     rows = source_of(source, signature)
     patience = None if max_seconds is None else max_seconds + grace
     made = _engine(engine, handle, function, workers, threads, patience, dict(engine_options or {}))

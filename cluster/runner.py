@@ -6,28 +6,48 @@ filled up with copies of its last row, whose results are cut off again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..formats.dtypes import DType
 from ..formats.executable import Executable
 from ..formats.messages.errors import ArgumentError, ShapeError
-from ..formats.types import FunctionType, TensorType, TupleType, Type
+from ..formats.types import UNKNOWN, FunctionType, TensorType, TupleType, Type
 from ..vm.tensor import Tensor
 from ..vm.threads import set_num_threads
 from .handle import Exe, Handle
 from .tables import arguments_of, columns_of
 
+if TYPE_CHECKING:
+    from ..text.models import RowFunction
+    from ..vm.machine import VirtualMachine
+
 
 class Signature:
     """The part of a function's type that batches are cut by. Raises ArgumentError if it takes or gives other than tensors."""
 
-    def __init__(self, executable: Executable, function: str) -> None:
-        found = executable.function(function)
-        self.function = function
+    function: str
+    names: tuple[str, ...]  # of the parameters
+    results: tuple[str, ...]  # names
+    type: FunctionType
+    rows: int | None  # that a call takes; None for any number
+
+    def __init__(self, executable: Executable, function: str | None) -> None:
+        """A `function` of None is that of texts, where the executable has a tokenizer, or "main"."""
+        self.of_texts = _of_texts(executable, function)
+        if self.of_texts is not None:
+            self.function, self.names, result = self.of_texts
+            self.results, self.rows = (result,), None
+            texts = TensorType(DType.string, (UNKNOWN,))
+            self.type = FunctionType((texts,) * len(self.names), TensorType(DType.float32, (UNKNOWN, UNKNOWN)))
+            return
+        self.function = function or "main"
+        found = executable.function(self.function)
+        function = self.function
         self.names = tuple(executable.get_function_params(function))
-        self.type: FunctionType = found.type
+        self.type = found.type
         for name, type_ in zip(self.names, self.type.params, strict=False):
             if not isinstance(type_, TensorType) or not type_.rank:
                 raise ArgumentError(
@@ -36,6 +56,7 @@ class Signature:
         if not self.names:
             raise ArgumentError(f"function {function!r} has no parameters; batches are rows of its arguments")
         self._check_result(self.type.result)
+        self.results = tuple(executable.outputs(function).names)
         sizes = {type_.shape[0] for type_ in self.type.params if isinstance(type_, TensorType)}
         fixed = {size for size in sizes if isinstance(size, int)}
         if len(fixed) > 1:
@@ -43,7 +64,7 @@ class Signature:
                 f"function {function!r}: its parameters have different numbers of rows: {self.type}; batches are cut along "
                 "one first dimension of all"
             )
-        self.rows: int | None = fixed.pop() if fixed else None  # that a call takes; None for any number
+        self.rows = fixed.pop() if fixed else None
         if self.rows == 0:
             raise ArgumentError(f"function {function!r} takes no rows: {self.type}")
 
@@ -58,6 +79,8 @@ class Signature:
 
     def arguments(self, value: Any, what: str = "the source") -> tuple[Any, ...]:
         """The arrays of an array, a tuple or a mapping by name, one for each parameter, in their order. Raises ArgumentError."""
+        if self.of_texts is not None and isinstance(value, (str, list)) and len(self.names) == 1:
+            return (np.array([value] if isinstance(value, str) else value, object),)
         if (columns := columns_of(value)) is not None:
             return arguments_of(columns, self.names, self.type.params, what)
         if isinstance(value, Mapping):
@@ -81,7 +104,7 @@ class Signature:
 class Runner:
     """Calls a function batch by batch. One a process, with the process's machine for the handle."""
 
-    def __init__(self, exe: Exe, function: str = "main", threads: int | None = None, **options: Any) -> None:
+    def __init__(self, exe: Exe, function: str | None = "main", threads: int | None = None, **options: Any) -> None:
         """`threads` is how many threads calls of this process take, None for what it has; `options` are those of a handle.
 
         Raises FileError, FormatError, ArgumentError, UnknownFunctionError.
@@ -90,7 +113,8 @@ class Runner:
             set_num_threads(threads)
         executable, machine = Handle.of(exe, **options).open()
         self.signature = Signature(executable, function)
-        self._call = machine[function]
+        is_plain = self.signature.of_texts is None
+        self._call = machine[self.signature.function] if is_plain else _texts_call(executable, machine)
 
     def run(self, arrays: Sequence[np.ndarray]) -> Any:
         """The result of these rows: an array, or a tuple of such. Raises what the function raises; ShapeError."""
@@ -111,6 +135,30 @@ class Runner:
             # copies of a row, not zeros: a program may divide by what it is given
             arrays = [np.concatenate([array, np.repeat(array[-1:], fixed - rows, axis=0)]) for array in arrays]
         return _cut(as_arrays(self._call(*arrays)), rows, fixed, self.signature)
+
+
+def _of_texts(executable: Executable, function: str | None) -> RowFunction | None:
+    """The function of texts that is meant, if it is one."""
+    if executable.text_model is None:
+        return None
+    from ..text.models import ROW_FUNCTIONS
+
+    found = ROW_FUNCTIONS.get(executable.text_model.task)
+    is_meant = found is not None and (function is None or (function == found.name and function not in executable))
+    return found if is_meant else None
+
+
+def _texts_call(executable: Executable, machine: VirtualMachine) -> Callable[..., Any]:
+    from ..text.models import of
+
+    texts: Any = of(executable, machine)
+    return lambda *columns: texts.map(*map(texts_in, columns))
+
+
+def texts_in(column: np.ndarray) -> list[str]:
+    """The texts of a column, which between processes are bytes."""
+    values = column.tolist()
+    return [each.decode() for each in values] if column.dtype.kind == "S" else values
 
 
 def row_count(arrays: Sequence[Any], names: Sequence[str]) -> int:

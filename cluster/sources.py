@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..formats.dtypes import DType
+from ..formats.messages.calling import told
 from ..formats.messages.errors import ArgumentError, MissingFileError
 from .runner import Signature, row_count
 from .tables import FILES, arguments_of, columns_of, is_of, pieces_of, rows_in
@@ -50,6 +51,8 @@ class Source:
 
 def source_of(value: Any, signature: Signature) -> Source:
     """The source that a user has named. Raises ArgumentError for any other object."""
+    if signature.of_texts is not None and isinstance(value, list):
+        value = signature.arguments(value)
     if is_of(value, "ray.data") and hasattr(value, "iter_batches"):
         return Pieces(lambda size: value.iter_batches(batch_size=size, batch_format="numpy"), signature)
     if isinstance(value, (str, os.PathLike)):
@@ -119,6 +122,10 @@ def _sample(array: Any) -> bytes:
     rows = array.shape[0]
     whole = getattr(array, "nbytes", _WHOLE + 1) <= _WHOLE or rows <= _SAMPLED
     digest = hashlib.sha256()
+    if array.dtype.hasobject:  # texts
+        for each in array.tolist():
+            digest.update(f"{len(str(each))} {each}".encode("utf-8", "surrogatepass"))
+        return digest.digest()
     if isinstance(array, np.memmap) and array.filename is not None:
         status = os.stat(array.filename)
         digest.update(f"{status.st_size} {status.st_mtime_ns} ".encode())
@@ -202,11 +209,26 @@ def _joined(number: int, parts: list[Arrays], rows: int) -> Batch:
     return Batch(number, rows, lambda: arrays)
 
 
+def _as_bytes(column: np.ndarray, name: str) -> np.ndarray:
+    """Texts as workers get them: in UTF-8, each in as many bytes as the longest. Raises ArgumentError."""
+    values = column.tolist()
+    if column.ndim != 1 or not all(isinstance(each, str) for each in values):
+        wrong = next((each for each in values if not isinstance(each, str)), values)
+        raise ArgumentError(f"the source of column {name!r}: expected texts, got {told(wrong)}")
+    try:
+        return np.array([each.encode() for each in values], np.bytes_)
+    except UnicodeEncodeError as error:
+        raise ArgumentError(f"the source of column {name!r}: {error}") from None
+
+
 def _checked(values: Iterable[Any], signature: Signature) -> Arrays:
     """As arrays of elements that tensors have. Raises DTypeError, ArgumentError."""
     arrays = []
     for name, value in zip(signature.names, values, strict=False):
         array = np.asarray(value)
+        if signature.of_texts is not None:
+            arrays.append(_as_bytes(array, name))
+            continue
         if array.dtype.hasobject or array.dtype.fields:
             raise ArgumentError(f"the source of parameter {name!r} has elements of {array.dtype}, which no tensor has")
         DType.of(array.dtype)

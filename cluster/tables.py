@@ -88,6 +88,8 @@ def arguments_of(columns: Mapping[str, Any], names: Sequence[str], types: Sequen
 
 
 def _shaped(column: np.ndarray, name: str, type_: Any, what: str) -> np.ndarray:
+    if type_.dtype.is_string:
+        return np.asarray(column)
     array = _fitting(column, name, type_.dtype.numpy, what)
     return array[:, None] if array.ndim == 1 and type_.rank == 2 and type_.shape[1] == 1 else array
 

@@ -103,8 +103,9 @@ def compile(
     devices: Mapping[str, Any] | None = None,
     placement: Mapping[str, str] | None = None,
 ) -> Executable:
-    """The executable of `model`: a path or the bytes of an ONNX file, the path of an IR text (*.ir), an onnx.ModelProto, a
-    module, a function, which becomes "main", a dict of functions, or a list of modules and such dicts, which are made one. What
+    """The executable of `model`: a path or the bytes of an ONNX file, the folder of one with its tokenizer (`treadle.text`), the
+    path of an IR text (*.ir), an onnx.ModelProto, a module, a function, which becomes "main", a dict of functions, or a list of
+    modules and such dicts, which are made one. What
     `torch.onnx.export` gives is taken as well, and, where their converters are installed (skl2onnx, onnxmltools), fitted models
     of scikit-learn, and those of LightGBM and XGBoost and their files: their input is one matrix of float32, "X".
 
@@ -161,6 +162,10 @@ def compile(
         bounds.bounded(max_seconds, max_memory),
         bounds.telling(progress),
     ):
+        text = None
+        if isinstance(model, (str, os.PathLike)) and os.path.isdir(model):
+            folder = importlib.import_module(formats.text_folders).read(model)
+            model, text, outputs = folder.model, folder.text, outputs or folder.outputs
         backend = backend_of(target, EXACT if is_searched else precision)
         if (is_searched or backend.narrowing.is_any) and opt_level in (0, 1):
             raise CompileError(
@@ -200,7 +205,7 @@ def compile(
 
         def made(backend: Backend) -> Executable:
             generated = compilation.generated(backend)
-            executable = Executable(generated.program, weights=generated.weights)
+            executable = Executable(generated.program, weights=generated.weights).with_text_model(text)
             return with_kernels(executable, backend, progress) if embed_native else executable
 
         if not is_searched:

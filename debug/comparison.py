@@ -43,6 +43,14 @@ class Row(Suggesting):
     step: int = -1  # the call of the kernel in the run
     operators: tuple[str, ...] = ()
     weights: tuple[str, ...] = ()  # constants of the model that its nodes read
+    iterations: str = (
+        ""  # of the loops that the kernel was called in, the innermost first, and the depth of nested calls
+    )
+
+    @property
+    def place(self) -> str:
+        """The node, and in which iterations."""
+        return f"{self.node}, {self.iterations}" if self.iterations else self.node
 
 
 @dataclass
@@ -125,7 +133,7 @@ class Comparison(Suggesting):
         cells = [["error", "bound", "depth", "status", "tensor", "type", "node"]]
         for row in shown:
             numbers = [f"{row.error:.2g}" if row.status != UNKNOWN else "", f"{row.bound:.2g}", str(row.depth)]
-            cells.append([*numbers, row.status, row.tensor, row.type, row.node])
+            cells.append([*numbers, row.status, row.tensor, row.type, row.place])
         return cells
 
     def _shown(self, most: int) -> list[Row]:
@@ -138,6 +146,7 @@ class Comparison(Suggesting):
     def _verdict(self) -> str:
         first, worst = self.first, self.worst
         at_worst = f"; largest error {worst.error:.2g} (bound {worst.bound:.2g}) at {worst.node!r}" if worst else ""
+        at_worst += f", {worst.iterations}" if worst and worst.iterations else ""
         if first is None:
             return f"agrees with {self.against}{at_worst}"
         text = f"differs from {self.against}\nfirst divergence: {first.node!r}, error {first.error:.2g} (bound {first.bound:.2g})"
@@ -145,6 +154,7 @@ class Comparison(Suggesting):
             text += f", tensor {first.tensor!r} {first.type}"
         if first.primitive:
             text += f", primitive {first.primitive}"
+        text += f", {first.iterations}" if first.iterations else ""
         text += f"{at_worst}".replace("; largest", "\nlargest")
         for more in (self.cause, str(self.bisection or "")):
             text += f"\n{more}" if more else ""

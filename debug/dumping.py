@@ -31,7 +31,7 @@ def dump(
     **options: Any,
 ) -> Path:
     """Writes arguments, results of kernels in the order of the call, and results of the program into a folder: NNNN-node.npy,
-    and index.json with whole names, types, primitives and depths. Images in blocks of channels stay so.
+    and index.json with whole names, types, primitives, depths, functions and iterations. Images in blocks of channels stay so.
 
     The folder is made, or empty, unless `overwrite`. `model`, `feeds` and options are as `compare` has them. Raises
     ArgumentError, FileError where the disk is full, and what running raises.
@@ -60,6 +60,7 @@ class _Writer(Flow):
 
     def result(self, step: Step, index: int, event: Event, register: int) -> None:
         more = {"primitive": step.primitive, "result": index, "step": step.number, "depth": step.depth}
+        more |= {"function": step.function, "iterations": step.iterations}
         self.write("kernel", step.node, event.tensor(register), **more)
 
     def write(self, kind: str, name: str, array: np.ndarray, **more: Any) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..vm.observe.hooks import Event, InstrumentAction, Listener
+from ..vm.places import Round, iterations
 
 _SEPARATOR = " + "  # between the nodes of a fused primitive, as the passes join them
 
@@ -27,6 +28,13 @@ class Step:
     operators: tuple[str, ...]
     depth: int = 1  # primitives on the longest way from the arguments to its results, itself included
     makers: tuple[int, ...] = field(default=())  # the steps that made what it reads
+    rounds: tuple[Round, ...] = ()  # the iterations that it is in, the innermost loop first
+    calls: int = 0  # of functions, nested, in a recursion
+
+    @property
+    def iterations(self) -> str:
+        """In which call of a recursion, and in which iterations of which loops; "" for neither."""
+        return ", ".join(filter(None, [f"call depth {self.calls}" if self.calls else "", iterations(self.rounds)]))
 
 
 class Flow(Listener):
@@ -52,6 +60,8 @@ class Flow(Listener):
             tuple(node.operator for node in event.primitive.definition.nodes),
             1 + max((self.steps[maker].depth for maker in makers), default=0),
             makers,
+            event.rounds,
+            event.depth if event.is_recursive else 0,
         )
         for maker in makers:
             self.readers.setdefault(maker, []).append(step.number)

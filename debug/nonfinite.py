@@ -34,6 +34,7 @@ class NonFinite(Suggesting):
     inputs: tuple[str, ...] = ()  # what the kernel read: types, and the range of the elements
     operator: str = ""  # of the kernel's, the first whose definition gives such numbers, and its model node
     at: str = ""
+    iterations: str = ""  # that the kernel was called in, the innermost loop first, and the depth of nested calls
     inherited: bool = False  # whether what it read held such numbers already: constants, or masks of infinities
 
     @showing
@@ -44,6 +45,7 @@ class NonFinite(Suggesting):
         text = f"first at {made}: {self.type} has {' and '.join(counts)} of {self.elements}, the first is {where}"
         if self.primitive:
             text += f"; primitive {self.primitive}, kernel {self.step + 1} of the call"
+            text += f", {self.iterations}" if self.iterations else ""
         if self.operator and len(self.operators) > 1:
             text += f"; by its definition, {self.operator} makes them, node {self.at!r}"
         if self.inherited:
@@ -112,7 +114,17 @@ class _Watch(Flow):
         )
         described = _described(array)
         self.found = NonFinite(
-            step.node, step.primitive, step.operators, described, *found, step.number, inputs, operator, at, any(read)
+            step.node,
+            step.primitive,
+            step.operators,
+            described,
+            *found,
+            step.number,
+            inputs,
+            operator,
+            at,
+            step.iterations,
+            any(read),
         )
 
 

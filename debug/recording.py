@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..formats import recording as files
-from ..formats.messages.calling import Suggesting, public_class
+from ..formats.messages.calling import Suggesting, public, public_class
 from ..formats.messages.errors import ArgumentError, ExecutionError
 from ..formats.recording import Recording, StoredNote, TensorPart
 from ..vm.machine import VirtualMachine
@@ -155,6 +155,7 @@ def _missing(name: str) -> Any:
     return call
 
 
+@public
 def load_recording(path: str | os.PathLike | bytes) -> Recorded:
     """The recording in a file, or in its bytes, all of it checked. Raises FormatError, FileError."""
     return Recorded(files.load(path))

@@ -36,6 +36,8 @@ class Tensor:
     step: float = (
         0.0  # between the codes that it was made of, or what it was made of, as a share of its largest magnitude
     )
+    turn: int = 0  # how many of the same name and node were made before: in a loop, one an iteration …
+    rounds: tuple[int, ...] = ()  # … and in which ones, the innermost loop first, where that is known
 
 
 @dataclass
@@ -46,22 +48,43 @@ class Reference:
     tensors: list[Tensor] = field(default_factory=list)
     by_node: dict[str, list[Tensor]] = field(default_factory=dict)
     results: dict[str, np.ndarray] = field(default_factory=dict)
+    _turns: dict[tuple[str, str], int] = field(default_factory=dict)
 
-    def add(self, name: str, node: str, array: Any, weights: tuple[str, ...] = (), step: float = 0.0) -> None:
+    def add(
+        self,
+        name: str,
+        node: str,
+        array: Any,
+        weights: tuple[str, ...] = (),
+        step: float = 0.0,
+        rounds: tuple[int, ...] = (),
+    ) -> None:
         """A further tensor; what is not a tensor is left out."""
         if isinstance(array, np.ndarray):
-            tensor = Tensor(name, len(self.tensors), node, array, weights, step)
+            turn = self._turns[name, node] = self._turns.get((name, node), -1) + 1
+            tensor = Tensor(name, len(self.tensors), node, array, weights, step, turn, rounds)
             self.tensors.append(tensor)
             self.by_node.setdefault(node, []).append(tensor)
 
-    def of(self, text: str) -> list[Tensor]:
-        """The tensors of the nodes that a step was made of, the last one first."""
+    def of(self, text: str, turn: int = 0, rounds: tuple[int, ...] = ()) -> list[Tensor]:
+        """The tensors of the nodes that a step was made of, the last one first. For a step in iterations `rounds`, those that
+        were made in them, or, where that is not known, the ones of that turn."""
         found = [tensor for node in nodes_of(text, self.by_node) for tensor in self.by_node.get(node, ())]
+        if rounds:
+            repeated = {(tensor.name, tensor.node) for tensor in found if tensor.turn}
+            found = [
+                each
+                for each in found
+                if (each.rounds == rounds if each.rounds else each.turn == turn)
+                or (not each.rounds and (each.name, each.node) not in repeated)
+            ]
         return sorted(found, key=lambda tensor: -tensor.order)
 
-    def later(self, than: int, array: np.ndarray) -> Iterator[Tensor]:
-        """Tensors that were made later and may have the elements of `array`, by their sizes."""
-        for tensor in self.tensors[than + 1 :]:
+    def later(self, than: Tensor, array: np.ndarray) -> Iterator[Tensor]:
+        """Tensors that were made later than one, not of the same name, and may have the elements of `array`, by their sizes."""
+        for tensor in self.tensors[than.order + 1 :]:
+            if (tensor.name, tensor.node) == (than.name, than.node):
+                continue
             if tensor.array.dtype == array.dtype and next(forms(array, tensor.array.shape), None) is not None:
                 yield tensor
 
@@ -210,7 +233,8 @@ class _Recorded(Flow):
 
     def result(self, step: Step, index: int, event: Event, register: int) -> None:
         node = step.node.split(" + ")[-1] if step.node else step.primitive
-        self._into.add(f"{step.primitive}:{index}", node, event.tensor(register))
+        rounds = tuple(each.iteration for each in step.rounds)
+        self._into.add(f"{step.primitive}:{index}", node, event.tensor(register), rounds=rounds)
 
 
 def _of_executable(other: Subject, feeds: Mapping[str, np.ndarray]) -> Reference:

@@ -94,14 +94,17 @@ class _Watch(Flow):
         super().__init__()
         self._wanted, self._tolerance = wanted, tolerance
         self.rows: list[Row] = []
-        self._last: dict[int, int] = {}  # step → the order of the tensors that its own nodes make
+        self._turns: dict[tuple[str, str, int], int] = {}  # how often a primitive has made a result of the same nodes
 
     def result(self, step: Step, index: int, event: Event, register: int) -> None:
         array = event.tensor(register)
-        own = self._wanted.of(step.node)
+        key = step.node, step.primitive, index
+        turn = self._turns[key] = self._turns.get(key, -1) + 1
+        own = self._wanted.of(step.node, turn, tuple(each.iteration for each in step.rounds))
         row = Row(
             step.node, "", step.primitive, type_of(array), 0.0, 0.0, step.depth, UNKNOWN, step.number, step.operators
         )
+        row.iterations = step.iterations
         row.weights = tuple(dict.fromkeys(name for tensor in own for name in tensor.weights))
         self.rows.append(row)
         # numbers are not compared with codes
@@ -114,14 +117,14 @@ class _Watch(Flow):
         row.error, row.bound = differs, self._bound(array, tensor, step)
         row.tensor, row.status = tensor.name, status_of(differs, row.bound, array, tensor.array)
         if row.status == DIFFERS:
-            later = self._later(array, own[0].order, step)
+            later = self._later(array, own[0], step)
             if later is not None:
                 row.error, row.tensor, row.status = later[0], later[1].name, LATER
 
     def _bound(self, found: np.ndarray, wanted: Tensor, step: Step) -> float:
         return self._tolerance * bound(found.dtype, wanted.array.dtype, step.depth, wanted.step)
 
-    def _later(self, array: np.ndarray, than: int, step: Step) -> tuple[float, Tensor] | None:
+    def _later(self, array: np.ndarray, than: Tensor, step: Step) -> tuple[float, Tensor] | None:
         """A tensor that the reference made later, and that this is. One made earlier it may be by a fault: of a kernel that only
         copies, say."""
         for tensor in self._wanted.later(than, array):

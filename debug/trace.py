@@ -148,6 +148,7 @@ def _in_order(slices: Sequence[Slice]) -> list[Slice]:
 
 def _slice(step: Step, begin: float, seconds: float) -> Slice:
     details = {"node": step.node, "operators": ", ".join(step.operators), "function": step.function}
+    details |= {"iterations": step.iterations} if step.iterations else {}
     return Slice(step.primitive, begin, begin + seconds, details)
 
 

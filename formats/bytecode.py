@@ -105,6 +105,17 @@ def jump_target(instruction: Decoded) -> int | None:
     return None
 
 
+def loops(code: Iterable[Decoded]) -> dict[int, tuple[int, ...]]:
+    """The loops of a function, in order: by the word where each goes on, the places of the jumps back to there. What lies from
+    the one to the last of the others is in the loop; loops lie within one another, or apart."""
+    found: dict[int, list[int]] = {}
+    for each in code:
+        target = jump_target(each)
+        if target is not None and target <= each.offset:
+            found.setdefault(target, []).append(each.offset)
+    return {first: tuple(back) for first, back in sorted(found.items())}
+
+
 # ---- writing ----
 
 

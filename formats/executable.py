@@ -37,6 +37,7 @@ from .messages.readable import Words
 from .origin import Origin, Stamp, absolute, stamp_of_file
 from .ports import Ports, inputs_of, outputs_of
 from .program import Function, LateBoundConstant, Native, NativeKernel, Program, SourceLocation
+from .text_model import TextModel
 from .types import TensorType
 from .weight_table import WeightTable
 from .weight_table import check as check_weights
@@ -112,6 +113,11 @@ class Executable(Suggesting):
     def weights(self) -> WeightTable:
         """How constants are made of weights that have names; empty unless it was compiled with `named_weights`."""
         return self._weights
+
+    @property
+    def text_model(self) -> TextModel | None:
+        """What stands between texts and its tensors, of a compiled model's folder: `treadle.text.load` computes with it."""
+        return self._program.text
 
     @property
     def was_loaded(self) -> bool:
@@ -238,6 +244,17 @@ class Executable(Suggesting):
             raise ArgumentError(f"with_metadata: expected a mapping of texts to texts, got {told(metadata)}")
         copy = self._copy()
         copy._program = replace(self.program, metadata={**self.program.metadata, **metadata})
+        return copy
+
+    def with_text_model(self, text: TextModel | None) -> Executable:
+        """This executable with what stands between texts and its tensors: a tokenizer, pooling, a template; None for nothing.
+        Raises ArgumentError."""
+        if text is not None and not isinstance(text, TextModel):
+            raise ArgumentError(
+                f"with_text_model: expected a TextModel, got {told(text)}; treadle.compile reads a model's folder"
+            )
+        copy = self._copy()
+        copy._program = replace(self.program, text=text)
         return copy
 
     def move_late_bound_consts(self, path: str | os.PathLike, byte_limit: int = 1024) -> Executable:

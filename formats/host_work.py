@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from .bytecode import Decoded, function_words, jump_target, scan
+from .bytecode import Decoded, function_words, loops, scan
 from .primitive import Primitive
 from .program import Program
 
@@ -63,12 +63,12 @@ def _calls(program: Program) -> Iterator[tuple[int, Decoded, str, bool]]:
     """Each call of a primitive: its number, the instruction, the model node, and whether it is in a loop."""
     origins = {(entry.function, entry.offset): entry.node for entry in program.source_map}
     code = [list(scan(function_words(program, function))) for function in program.functions]
-    loops = [_loops(instructions) for instructions in code]
-    repeated = _repeated(code, loops)
+    spans = [[(first, back[-1]) for first, back in loops(instructions).items()] for instructions in code]
+    repeated = _repeated(code, spans)
     for index, instructions in enumerate(code):
         for instruction in instructions:
             if instruction.operation.has("prim"):
-                in_loop = index in repeated or _is_inside(instruction, loops[index])
+                in_loop = index in repeated or _is_inside(instruction, spans[index])
                 yield instruction.word("prim"), instruction, origins.get((index, instruction.offset), ""), in_loop
 
 
@@ -88,16 +88,11 @@ def noted(program: Program) -> list[HostPrimitive] | None:
 _Spans = list[tuple[int, int]]  # of words, from the target of a jump backwards to the jump
 
 
-def _loops(instructions: list[Decoded]) -> _Spans:
-    targets = ((jump_target(instruction), instruction.offset) for instruction in instructions)
-    return [(target, offset) for target, offset in targets if target is not None and target <= offset]
+def _is_inside(instruction: Decoded, spans: _Spans) -> bool:
+    return any(first <= instruction.offset <= last for first, last in spans)
 
 
-def _is_inside(instruction: Decoded, loops: _Spans) -> bool:
-    return any(first <= instruction.offset <= last for first, last in loops)
-
-
-def _repeated(code: list[list[Decoded]], loops: list[_Spans]) -> set[int]:
+def _repeated(code: list[list[Decoded]], spans: list[_Spans]) -> set[int]:
     """The functions that are called in a loop, or that call themselves, by whatever way; a closure counts where it is made."""
     calls: dict[int, set[int]] = {}
     repeated: set[int] = set()
@@ -105,7 +100,7 @@ def _repeated(code: list[list[Decoded]], loops: list[_Spans]) -> set[int]:
         for instruction in instructions:
             if instruction.operation.has("func"):
                 calls.setdefault(index, set()).add(instruction.word("func"))
-                if _is_inside(instruction, loops[index]):
+                if _is_inside(instruction, spans[index]):
                     repeated.add(instruction.word("func"))
     repeated |= {index for index in calls if index in _reached(calls, calls[index])}
     return repeated | _reached(calls, repeated)

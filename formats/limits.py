@@ -57,6 +57,11 @@ TABLE_SCALARS = 1 << 20
 METADATA = 4096  # entries
 SOURCES = 1 << 24  # entries of the source map
 
+# Of what stands between texts and tensors. The tokenizer of Gemma 3 has 33 MB, templates of chats have up to 20 KB.
+TOKENIZER_BYTES = 1 << 27
+CHAT_TEMPLATE_BYTES = 1 << 16
+TEXT_ENTRIES = 1 << 16  # labels, prompts, special tokens
+
 MODULES = 4096  # in one library
 
 TARGETS = 64  # in the native section

@@ -15,6 +15,7 @@ import numpy as np
 
 from .messages.readable import Readable, brief
 from .primitive import Primitive
+from .text_model import TextModel
 from .types import DataTypeDefinition, FunctionType, TensorType, Type
 
 
@@ -100,6 +101,7 @@ class Program(Readable):
     source_map: tuple[SourceLocation, ...] = ()  # in order of (function, offset), one entry an instruction at most
     metadata: Mapping[str, str] = field(default_factory=dict)
     imports: tuple[Import, ...] = ()
+    text: TextModel | None = None
     texts: object = None  # who holds the texts of the constants, if they came from a file
     devices: tuple[ProgramDevice, ...] = ()  # besides the host
     placed: Mapping[int, str] = field(default_factory=dict)  # the constants that lie on a device, and its name

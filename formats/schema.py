@@ -32,6 +32,7 @@ from .dtypes import DType
 from .messages.errors import FormatError, LimitError
 from .primitive import PrimitiveDefinition, PrimitiveNode
 from .program import Import, ProgramDevice
+from .text_model import TEXT_MODEL
 from .types import UNKNOWN, Constructor, DataType, DataTypeDefinition, FunctionType, ShapeDim, TensorType, TupleType
 from .weight_table import NamedWeight, WeightTable, literal
 
@@ -315,6 +316,9 @@ SECTIONS = (
     Section("native", False, NATIVE, "a cache of native code, for any number of targets"),
     Section(
         "weights", False, WEIGHTS, "how constants are made of weights that have names, to make them again of others"
+    ),
+    Section(
+        "text", False, TEXT_MODEL, "a tokenizer, and how texts become tensors and results vectors, scores or texts"
     ),
     Section("results", False, RESULTS, "the names of functions' results, in order of the functions"),
     Section("source_map", False, SOURCE_MAP, "which model node an instruction comes from"),

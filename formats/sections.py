@@ -32,6 +32,7 @@ from .program import (
     SourceLocation,
 )
 from .schema import DEFINITION, DEVICES, NATIVE, SECTIONS, SOURCE_MAP, WEIGHTS
+from .text_model import TextModel
 from .types import FunctionType, TupleType, Type
 from .weight_table import WeightTable
 from .weight_table import check as check_weights
@@ -103,6 +104,7 @@ def encode(
         "devices": _device_rows(program),
         "native": _native_rows(native or {}),
         "weights": weights or WeightTable(),
+        "text": () if program.text is None else (program.text,),
         "results": [(number, f.result_names) for number, f in enumerate(program.functions) if f.result_names],
         "source_map": _source_rows(program.source_map),
         "metadata": sorted(program.metadata.items()),
@@ -145,6 +147,7 @@ def decode(
         source_map=_decode_sources(*tables["source_map"]),
         metadata=_decode_metadata(tables["metadata"]),
         imports=tables["imports"],
+        text=next(iter(tables["text"]), None),
         texts=texts,
         devices=devices,
         placed=constant_devices,
@@ -158,7 +161,7 @@ def _is_there(table: Any) -> bool:
     """Whether an optional table says anything."""
     if isinstance(table, WeightTable):
         return len(table) > 0
-    return any(isinstance(row, (Import, str)) or len(row) > 0 for row in table)
+    return any(isinstance(row, (Import, TextModel, str)) or len(row) > 0 for row in table)
 
 
 _NOTHING: dict[Codec, Any] = {

@@ -164,6 +164,7 @@ KERNELS = (
     "formats/text/notation.py",
     "formats/text/tables_text.py",
     "formats/text_entries.py",
+    "formats/text_model.py",
     "formats/types.py",
     "formats/weight_table.py",
     "native/cache.py",

@@ -29,7 +29,15 @@ _CONTAINER = 4  # steps to make an array or a map
 _SMALL = 4096  # bytes of a header that is unpacked in one call
 _KEYS = 64  # of a map
 _NESTING = 64  # of arrays and maps
-_PLACES = {"node": str, "function": str, "instruction": int, "section": str, "offset": int}
+_PLACES = {
+    "node": str,
+    "function": str,
+    "instruction": int,
+    "depth": int,
+    "iterations": str,
+    "section": str,
+    "offset": int,
+}
 _DETAILS = {"budget": str, "layer": str}
 ERRORS = {
     name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, TreadleError)

@@ -12,11 +12,13 @@ import json
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from ..vm.budgets import CancelToken
 from .access import AccessLog, Tokens
+from .embeddings import MAX_BODY, Embeddings, refusal
 from .errors import (
     BadRequestError,
     ClientGoneError,
@@ -79,11 +81,12 @@ class HttpApp:
         tokens: Tokens | None = None,
         log: AccessLog | None = None,
         tracing: Tracing | None = None,
+        texts: Embeddings | None = None,
     ) -> None:
         self._service, self._regions, self._pages = service, regions, pages
         self._limits = limits or HttpLimits()
         self._room = Room(self._limits.max_bodies * self._limits.max_body)
-        self._tokens, self._log, self._tracing = tokens, log, tracing
+        self._tokens, self._log, self._tracing, self._texts = tokens, log, tracing, texts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -98,6 +101,9 @@ class HttpApp:
             except ServeError as error:
                 await self._send(send, _refusal(error))
                 return
+        if self._texts is not None and scope["method"] == "POST" and self._texts.takes(path):
+            await self._send(send, await self._of_texts(self._texts, scope, receive))
+            return
         name = _inferred(scope.get("raw_path") or path.encode())
         if name is None or scope["method"] != "POST":
             await self._pages(scope, receive, send)
@@ -299,38 +305,32 @@ class HttpApp:
 
     async def _elsewhere(self, call: Call, receive: Receive) -> Response:
         """Has another thread make the call, and watches whether the client still waits for it."""
-        service, loop = self._service, asyncio.get_running_loop()
-        future: asyncio.Future = loop.create_future()
-
-        def set_result(outputs: Any, error: Exception | None) -> None:
-            if not future.done():
-                if error is None:
-                    future.set_result(outputs)
-                else:
-                    future.set_exception(error)
-
-        def done(outputs: Any, error: Exception | None) -> None:
-            with contextlib.suppress(RuntimeError):  # the server has stopped meanwhile
-                loop.call_soon_threadsafe(set_result, outputs, error)
-
+        service = self._service
         cancel = call.request.cancel = CancelToken()
+        future, done = _handed()
         service.submit(call, done)
-        watcher = asyncio.ensure_future(_gone(receive))
-        deadline = call.request.deadline
         try:
-            seconds = None if deadline is None else max(0.0, deadline - time.monotonic())
-            await asyncio.wait((future, watcher), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            if future.done():
-                return service.finish(call, future.result())
-            cancel.cancel()
-            if watcher.done():
-                raise ClientGoneError("the client went away")
-            raise DeadlineError("the deadline passed")
+            return service.finish(call, await _awaited(future, cancel, call.request.deadline, receive))
         except Exception as error:
             raise service.failed(call, error) from None
-        finally:
-            watcher.cancel()
-            future.cancel()  # what comes later is for nobody
+
+    async def _of_texts(self, texts: Embeddings, scope: Scope, receive: Receive) -> Answer:
+        """The answer to a request of texts, which is JSON, or its error."""
+        fields, limits = {name: value for name, value in scope["headers"] if name in _FIELDS}, self._limits
+        limit = min(limits.max_body, MAX_BODY)
+        try:
+            length = _number(fields, b"content-length")
+            with Body(receive, length, limit, limits.body_seconds, self._room) as body:
+                data: bytes | bytearray = await body.all()
+                if b"content-encoding" in fields:
+                    encoding = fields[b"content-encoding"].decode("latin-1").strip().lower()
+                    data = await _decompressed(body, data, encoding, limit)
+                timeout = _seconds(fields[b"request-timeout"]) if b"request-timeout" in fields else None
+                text = await texts.answer(scope["path"], data, timeout, _handed, partial(_awaited, receive=receive))
+                return Answer(200, *_joined(text, []))
+        except Exception as error:
+            found, text = refusal(error)
+            return _refused(found, text)
 
     async def _printed(self, response: Response, head: Any, fields: dict[bytes, bytes]) -> Answer:
         start = time.perf_counter()
@@ -349,6 +349,43 @@ class HttpApp:
             body = await asyncio.to_thread(compressed, body, encoding)
         length = b"content-length", b"%d" % len(body)
         return Answer(200, [*headers[:-1], (b"content-encoding", encoding.encode()), length], body)
+
+
+def _handed() -> tuple[asyncio.Future, Callable[[Any, Exception | None], None]]:
+    """A future, and what gives it a result or an error from any thread."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future = loop.create_future()
+
+    def set_result(outputs: Any, error: Exception | None) -> None:
+        if not future.done():
+            if error is None:
+                future.set_result(outputs)
+            else:
+                future.set_exception(error)
+
+    def done(outputs: Any, error: Exception | None) -> None:
+        with contextlib.suppress(RuntimeError):  # the server has stopped meanwhile
+            loop.call_soon_threadsafe(set_result, outputs, error)
+
+    return future, done
+
+
+async def _awaited(future: asyncio.Future, cancel: CancelToken, deadline: float | None, receive: Receive) -> Any:
+    """The result of a future, unless the client goes away or the deadline passes; then the work is cancelled. Raises
+    ClientGoneError, DeadlineError."""
+    watcher = asyncio.ensure_future(_gone(receive))
+    try:
+        seconds = None if deadline is None else max(0.0, deadline - time.monotonic())
+        await asyncio.wait((future, watcher), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if future.done():
+            return future.result()
+        cancel.cancel()
+        if watcher.done():
+            raise ClientGoneError("the client went away")
+        raise DeadlineError("the deadline passed")
+    finally:
+        watcher.cancel()
+        future.cancel()  # what comes later is for nobody
 
 
 async def _read_head(data: memoryview) -> Head:
@@ -417,13 +454,18 @@ def _number(fields: dict[bytes, bytes], name: bytes) -> int | None:
 
 def _bound(request: Request, text: bytes) -> None:
     """Gives a request the deadline of its header, if that is nearer. Raises BadRequestError."""
+    request.deadline = min(request.deadline or 1e300, after(_seconds(text)))
+
+
+def _seconds(text: bytes) -> float:
+    """Those of the header. Raises BadRequestError."""
     try:
         seconds = float(text)
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds < 1e9:
         raise BadRequestError("request-timeout: expected a number of seconds")
-    request.deadline = min(request.deadline or 1e300, after(seconds))
+    return seconds
 
 
 async def _gone(receive: Receive) -> None:
@@ -436,7 +478,10 @@ def _refusal(error: Exception) -> Answer:
     """The answer to a request that has failed."""
     found = as_serve_error(error)
     let_go(error)
-    body = json.dumps({"error": str(found)}).encode()
+    return _refused(found, json.dumps({"error": str(found)}).encode())
+
+
+def _refused(found: ServeError, body: bytes) -> Answer:
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     if found.http == 401:
         headers.append((b"www-authenticate", b"Bearer"))

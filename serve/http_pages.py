@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from .descriptions import model_config, model_statistics, overview, repository_index
+from .embeddings import models
 from .errors import BadRequestError, NotFoundError, NotImplementedHereError, TooLargeError, as_serve_error, let_go
 from .http_tensors import read_json
 from .service import Service
@@ -43,6 +44,8 @@ class Pages:
             Route("/", _answered(self.page), methods=get),
             Route("/overview", _answered(self.overview), methods=get),
             Route("/metrics", _answered(self.metrics), methods=get),
+            Route("/v1/models", _answered(self.models), methods=get),
+            Route("/v1/models/{model}", _answered(self.models), methods=get),
             Route("/v2", _answered(self.server), methods=get),
             Route("/v2/health/live", _answered(self.live), methods=get),
             Route("/v2/health/ready", _answered(self.ready), methods=get),
@@ -87,6 +90,9 @@ class Pages:
 
     async def server(self, _: Request) -> Response:
         return JSONResponse(self._service.server_metadata())
+
+    async def models(self, request: Request) -> Response:
+        return JSONResponse(models(self._service, _model(request)[0]))
 
     async def metadata(self, request: Request) -> Response:
         return JSONResponse(self._service.model_metadata(*_model(request)))

@@ -46,6 +46,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._lock = threading.Lock()
         self._counts: dict[tuple[str, str], _Counts] = {}
+        self._tokens: dict[str, int] = {}  # by model
         self._repository: Repository | None = None
         self.registry.register(self)
         ProcessCollector(registry=self.registry)  # memory, processors' time, descriptors
@@ -70,6 +71,11 @@ class Metrics:
             if queued is not None:
                 counts.queued.add(queued)
 
+    def took_tokens(self, model: str, count: int) -> None:
+        """The texts of a request had `count` tokens."""
+        with self._lock:
+            self._tokens[model] = self._tokens.get(model, 0) + count
+
     def collect(self) -> Iterator[Any]:
         """The metrics, for Prometheus' registry."""
         labels = ("model", "function")
@@ -89,7 +95,10 @@ class Metrics:
                 for family, times in ((seconds, counts.seconds), (queued, counts.queued)):
                     sums = itertools.accumulate(times.counts)
                     family.add_metric(key, list(zip(_ENDS, sums, strict=True)), times.sum)
-        yield from (requests, seconds, queued)
+            tokens = CounterMetricFamily("treadle_tokens", "Tokens of texts that were taken", labels=("model",))
+            for model, count in self._tokens.items():
+                tokens.add_metric((model,), count)
+        yield from (requests, seconds, queued, tokens)
         if self._repository is not None:
             yield from _of_models(self._repository)
 

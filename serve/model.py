@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..formats.executable import Executable, load
-from ..formats.messages.errors import ArgumentError, FileError
+from ..formats.messages.errors import ArgumentError, FileError, MissingPackageError
 from ..formats.origin import stamp_of
 from ..formats.same_file import digest_of_file
 from ..vm.machine import VirtualMachine
@@ -54,6 +54,7 @@ class Model:
         self.merged = frozenset(each for each, found in self.merging.items() if found.least is not None)
         for each, endpoint in self.endpoints.items():
             endpoint.statistics = self.statistics[each]  # now, since what was tried above is not a client's
+        self.texts, self.no_texts = _texts(executable, machine, config)
         self.constant_bytes = sum(array.nbytes for array in executable.program.constants)
         self.loaded = time.time()
 
@@ -88,6 +89,18 @@ class Model:
                 f"model {self.name!r} has no function {function!r} for clients; it has {', '.join(self.endpoints)}"
             )
         return found
+
+
+def _texts(executable: Executable, machine: VirtualMachine, config: ModelConfig) -> tuple[Any, str]:
+    """What computes with texts, or why nothing does. Raises FormatError, ArgumentError."""
+    if executable.text_model is None:
+        return None, "it has no tokenizer; treadle.compile puts that of a model's folder into the executable"
+    from ..text.models import of
+
+    try:
+        return of(executable, machine, config.max_steps), ""
+    except MissingPackageError as error:
+        return None, str(error)
 
 
 def _read(path: Path, compiling: Mapping[str, Any]) -> tuple[Executable, str]:

@@ -27,6 +27,7 @@ from ..rpc.server.sessions import RemoteLimits
 from .access import AccessLog, Tokens
 from .config import ModelConfig
 from .descriptors import most_connections
+from .embeddings import Embeddings
 from .errors import LOG
 from .http_app import HttpApp, HttpLimits
 from .http_body import Room
@@ -170,6 +171,7 @@ class Server:
             tokens=self._tokens,
             log=self._log,
             tracing=self.tracing,
+            texts=Embeddings(self.service),
         )
         options: dict[str, Any] = {}
         if config.certificate:

@@ -252,7 +252,7 @@ def _compiled(file: ProgramFile, options: argparse.Namespace) -> Executable:
         for note in (batch, forced_text(module.functions[options.entry]) if options.entry in module.functions else ""):
             if note:
                 print(note, file=sys.stderr)
-        return compile(
+        made = compile(
             module,
             entry=options.entry,
             **compile_options(options),
@@ -261,6 +261,7 @@ def _compiled(file: ProgramFile, options: argparse.Namespace) -> Executable:
             embed_native=not options.no_kernels,
             decode_loop=options.decode_loop,
         )
+        return file.with_text(made)
     from ..compiler.driver import with_kernels
 
     for name in ("shape", "dim", "dtype", "outputs", "batch", "decode_loop", "print_after"):

@@ -16,6 +16,7 @@ from .errors import UsageError
 from .program_files import HELP, add_compile_options, compile_options, program_file
 
 COMMANDS = {"Run models": ("map",)}
+TEXTS = ("encode", "classify", "score")  # functions that models with a tokenizer have besides
 
 
 def add_commands(commands: Any) -> None:
@@ -31,7 +32,10 @@ def add_commands(commands: Any) -> None:
         "output", type=Path, help="a file .parquet, .csv or .arrow; its columns are the results, by name"
     )
     command.add_argument("--model", required=True, metavar="PROGRAM", help=HELP)
-    command.add_argument("--function", default="main", help="the function to call (default: main)")
+    command.add_argument(
+        "--function",
+        help="the function to call (default: main, or encode, classify or score of a tokenizer's model)",
+    )
     command.add_argument("--batch-size", type=int, default=256, metavar="ROWS", help="of a call (default: 256)")
     command.add_argument("--workers", type=int, metavar="N", help="processes (default: one for each processor)")
     command.add_argument(
@@ -51,6 +55,7 @@ def add_commands(commands: Any) -> None:
 
 def map_command(options: argparse.Namespace) -> int:
     from ..cluster.batches import map_batches
+    from ..cluster.runner import Signature
     from ..cluster.tables import TableWriter
 
     require_file(options.source)
@@ -58,12 +63,12 @@ def map_command(options: argparse.Namespace) -> int:
         raise UsageError(f"{options.output} itself would be written over")
     start = time.perf_counter()
     executable = program_file(options.model).executable(
-        entry=None if options.function == "main" else options.function,
+        entry=None if options.function in (None, "main", *TEXTS) else options.function,
         **compile_options(options),
         kernels=True,
         progress=not options.quiet,
     )
-    names = executable.outputs(options.function).names
+    names = Signature(executable, options.function).results
     kept = options.checkpoint or options.output.with_name(f"{options.output.name}.parts")
     with TableWriter(options.output, names) as writer:
         results = map_batches(

@@ -25,11 +25,15 @@ if TYPE_CHECKING:
     from ..compiler import ir
     from ..compiler.batch import Batch
     from ..formats.executable import Executable
+    from ..text.folder import Folder
     from ..vm.verify.verifier import Verified
     from .foreign import RelaxFile, RelayFile
 
 STANDARD_INPUT = "-"
-HELP = "a .onnx model, a text of the IR (.ir), assembly (.tasm) or an executable (.trdl); - is standard input"
+HELP = (
+    "a .onnx model, a model's folder with tokenizer.json, a text of the IR (.ir), assembly (.tasm) or an executable (.trdl); "
+    "- is standard input"
+)
 
 EXECUTABLE, ASSEMBLY, IR, ONNX = "executable", "assembly", "ir", "onnx"
 _CONVERTED = ("lightgbm", "xgboost")  # files that converters make ONNX models of
@@ -77,6 +81,7 @@ class ProgramFile:
     name: str  # for messages, and what is made of it
     source: Path | bytes  # standard input was read
     kind: str  # EXECUTABLE, ASSEMBLY, IR, ONNX; of a library that is one of ours, or may be, _LIBRARY
+    around: Folder | None = None  # where a folder was named: what it says of the model in it
 
     @property
     def is_model(self) -> bool:
@@ -130,11 +135,12 @@ class ProgramFile:
         from ..compiler.onnx.converters import as_onnx
         from ..compiler.onnx.importer import from_onnx
 
+        of_folder = None if self.around is None else self.around.outputs
         return from_onnx(
             as_onnx(self.source),
             shapes=dict(map(_shape_argument, shapes)),
             dtypes=dict(map(_dtype_argument, dtypes)),
-            outputs=[name for text in outputs for name in text.split(",")] or None,
+            outputs=[name for text in outputs for name in text.split(",")] or of_folder,
             entry=entry,
             batch=batch,
         )
@@ -162,7 +168,12 @@ class ProgramFile:
 
         module = self.module(entry=entry or "main")
         entries = entry or ("main" if "main" in module.functions else tuple(module.functions))
-        return compile(module, entry=entries, without=without, embed_native=kernels, progress=progress, **options)
+        made = compile(module, entry=entries, without=without, embed_native=kernels, progress=progress, **options)
+        return self.with_text(made)
+
+    def with_text(self, executable: Executable) -> Executable:
+        """What was made of its module, with the tokenizer of its folder."""
+        return executable if self.around is None else executable.with_text_model(self.around.text)
 
     def _assembled(self) -> Executable:
         from ..formats.executable import Executable
@@ -204,7 +215,9 @@ class ProgramFile:
             raise UsageError(
                 "what comes from standard input has no name; write -o FILE.trdl, or -o - for standard output"
             )
-        made = Path(self.source.with_suffix(".trdl").name)
+        made = Path(
+            self.source.with_suffix(".trdl").name if self.around is None else f"{Path(self.name).resolve().name}.trdl"
+        )
         if made.exists() and made.samefile(self.source):
             raise UsageError(f"{self.name} itself would be written over; write -o FILE.trdl")
         return made
@@ -236,6 +249,11 @@ def program_file(name: str | os.PathLike, *, takes_foreign: bool = False) -> Pro
         text = "standard input"
     else:
         source, ending = Path(text), Path(text).suffix
+        if (source / "tokenizer.json").is_file():
+            from ..text.folder import read
+
+            around = read(source)
+            return ProgramFile(text, around.model, ONNX, around)
         require_file(source)
         with source.open("rb") as file:
             head = file.read(HEAD_BYTES)

@@ -14,13 +14,14 @@ import ctypes
 import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ..formats import limits, strings
 from ..formats.messages.calling import by_name, told
-from ..formats.messages.errors import ArgumentError, BudgetExceededError, OutOfMemoryError, TreadleError, naming
+from ..formats.messages.errors import ArgumentError, ExecutionError, OutOfMemoryError, TreadleError, naming
 from ..formats.messages.names import near
 from ..formats.strings import Texts
 from ..formats.text_entries import TextParameter, bytes_of, entry_of
@@ -31,7 +32,7 @@ from .budgets import OF_A_CALL, Budget
 from .clock import UNBOUNDED, Clock
 from .context import KEPT_BYTES, UNLIMITED, Context, abandon_contexts, contexts_of
 from .convert import Arguments, Results
-from .failures import error
+from .failures import error, start_error
 from .few_texts import few_texts
 from .host import HostCall, go_on, perform
 from .image import Image
@@ -39,20 +40,36 @@ from .imports import Imported, call_imported
 from .in_process import InProcess
 from .layout import CONTEXT, OBJECT, TRAP
 from .memory import word
-from .observe.hooks import HookedCode, Listener
+from .observe.hooks import Counting, HookedCode, Listener
+from .observe.loops import lacks_iterations
 from .python_layout import python_layout
 from .tensor import tensor_of
 from .values import Closure
 from .watch import WATCH, entrance
 
 _DONE = (TRAP.RETURNED, TRAP.IN_PLACE)
+_AGAIN = 0.5  # seconds that a call may take once more, to say in which iteration it has failed
 
+
+# Makes a call in the place of the machine, and gives (its result,); None where the machine is to make it
+Debugger = Callable[["Calls", int, Sequence[Any], Budget], "tuple[Any] | None"]
 
 _machines: weakref.WeakSet[Calls] = weakref.WeakSet()
+_debugger: Debugger | None = None
+
+
+def debug_calls(debugger: Debugger | None) -> None:
+    """Has a debugger make the calls of all machines of the process, but those of closures and of `bind`. None ends that."""
+    global _debugger
+    _debugger = debugger
+    for machine in list(_machines):
+        machine.listen(machine.hooked.listeners if machine.hooked is not None else ())
 
 
 def _after_fork() -> None:
-    """In a child of fork, each machine makes its contexts anew: the first one starts the pool's workers."""
+    """In a child of fork, each machine makes its contexts anew: the first one starts the pool's workers. Nobody debugs it."""
+    if _debugger is not None:
+        debug_calls(None)
     for machine in list(_machines):
         machine.drop_contexts()
     abandon_contexts()
@@ -78,6 +95,7 @@ class Calls(InProcess):
         self._imports = imports
         WATCH.await_signals()
         _machines.add(self)
+        self.listen(())
 
     @property
     def _results(self) -> Results:
@@ -89,7 +107,7 @@ class Calls(InProcess):
 
     def listen(self, listeners: Sequence[Listener]) -> None:
         """From the next call on, `listeners` are told what happens."""
-        self.hooked = HookedCode(self.image, listeners) if listeners else None
+        self.hooked = HookedCode(self.image, listeners) if listeners or _debugger is not None else None
 
     def replace_constants(self, arrays: Mapping[int, np.ndarray]) -> None:
         """Other elements for constants, of the same types. Calls that begin from now on see them alone; one that runs in another
@@ -109,7 +127,6 @@ class Calls(InProcess):
 
     # ---- any call ----
 
-    @entrance
     def call(
         self,
         number: int,
@@ -120,6 +137,21 @@ class Calls(InProcess):
     ) -> Any:
         """Calls a function with one value for each parameter; those that a closure has captured come out of it. `listener` is
         told of this call alone."""
+        if _debugger is not None and closure is None and listener is None:
+            debugged = _debugger(self, number, values, budget)
+            if debugged is not None:
+                return debugged[0]
+        try:
+            return self._call(number, values, budget, closure, listener)
+        except ExecutionError as failure:
+            if listener is None:
+                self._count_iterations(failure, number, values, budget, closure)
+            raise
+
+    @entrance
+    def _call(
+        self, number: int, values: Sequence[Any], budget: Budget, closure: Closure | None, listener: Listener | None
+    ) -> Any:
         context = self._enter(budget)
         try:
             if listener is not None:
@@ -196,7 +228,7 @@ class Calls(InProcess):
         words[CONTEXT.MAX_LIVE] = UNLIMITED if budget.max_memory is None else live + budget.max_memory
         context.share_kernels(budget.threads)
         context.note_parts(hooked is not None and hooked.wants_parts)
-        context.hooked = hooked
+        context.hooked, context.rounds = hooked, None if hooked is None else hooked.rounds()
         words[CONTEXT.CODE] = self.image.code.ctypes.data if hooked is None else hooked.address
 
     def _leave(self, context: Context) -> None:
@@ -271,7 +303,7 @@ class Calls(InProcess):
             result = empty(shape, dtype)
             trap = call_arrays(context.address, number, id(args), id(result))
             if trap == host:
-                return self._finish_host(context, number, result, take)
+                return self._finish_host(context, number, result, take, args)
             if trap == in_place:
                 idle.append(context)
                 return tensor_of(result)
@@ -282,7 +314,7 @@ class Calls(InProcess):
             if trap == unusual:
                 idle.append(context)
                 return otherwise(*args)
-            return self._finish_arrays(context, trap, number, result)
+            return self._finish_arrays(context, trap, number, result, args)
 
         return call
 
@@ -327,11 +359,11 @@ class Calls(InProcess):
             context.texts, result = texts, empty(shape, dtype)
             trap = call_arrays(context.address, number, id(values), id(result))
             if trap == host:
-                return self._finish_host(context, number, result, take)
+                return self._finish_host(context, number, result, take, args)
             if trap in (returned, in_place):
                 value = take(context) if trap == returned else tensor_of(result)
             elif trap != unusual:
-                return self._finish_arrays(context, trap, number, result)
+                return self._finish_arrays(context, trap, number, result, args)
             context.texts = None
             idle.append(context)
             return otherwise(*args) if trap == unusual else value
@@ -397,7 +429,7 @@ class Calls(InProcess):
             if trap == unusual:
                 idle.append(context)
                 return otherwise(*values)
-            return self._finish_arrays(context, trap, number, result)
+            return self._finish_arrays(context, trap, number, result, values)
 
         return call
 
@@ -414,7 +446,9 @@ class Calls(InProcess):
         return result_type.shape, result_type.dtype.numpy, take
 
     @entrance
-    def _finish_host(self, context: Context, number: int, result: np.ndarray, take: Callable[[Context], Any]) -> Any:
+    def _finish_host(
+        self, context: Context, number: int, result: np.ndarray, take: Callable[[Context], Any], args: Sequence[Any]
+    ) -> Any:
         """The rest of a call without bounds that stands on a host operator."""
         context.clock = UNBOUNDED
         try:
@@ -422,26 +456,53 @@ class Calls(InProcess):
             while trap == TRAP.HOST:
                 perform(context, self._evaluators, self._host_calls)
                 trap = self._engine.run(context.address)
-        except BaseException:
+        except BaseException as failure:
             self._leave(context)
+            if isinstance(failure, ExecutionError):
+                self._count_iterations(failure, number, args, self._budget)
             raise
         context.clock = None
         if trap not in _DONE:
-            return self._finish_arrays(context, trap, number, result)
+            return self._finish_arrays(context, trap, number, result, args)
         self._engine.unpin_arrays(context.address)  # as `call_arrays` does where no operator of the host's lies between
         value = take(context) if trap == TRAP.RETURNED else tensor_of(result)
         _let_go_of_texts(context)
         self._idle.append(context)
         return value
 
-    def _finish_arrays(self, context: Context, trap: int, number: int, result: np.ndarray | None) -> Any:
-        """The rest of a call that did not simply return its result in place."""
+    def _finish_arrays(
+        self, context: Context, trap: int, number: int, result: np.ndarray | None, args: Sequence[Any] | None
+    ) -> Any:
+        """The rest of a call that did not simply return its result in place. `args`: what it can be made again of."""
         try:
-            if context.words[CONTEXT.FRAME] < 0 and trap not in _DONE:
-                raise start_error(trap, context, number)
-            return self._finish(context, number, trap, Clock(context, self._budget, is_running=True), result)
-        finally:
-            self._leave(context)
+            try:
+                if context.words[CONTEXT.FRAME] < 0 and trap not in _DONE:
+                    raise start_error(trap, context, number)
+                return self._finish(context, number, trap, Clock(context, self._budget, is_running=True), result)
+            finally:
+                self._leave(context)
+        except ExecutionError as failure:
+            if args is not None:
+                self._count_iterations(failure, number, args, self._budget)
+            raise
+
+    def _count_iterations(
+        self,
+        failure: ExecutionError,
+        number: int,
+        values: Sequence[Any],
+        budget: Budget,
+        closure: Closure | None = None,
+    ) -> None:
+        """Says in which iterations a call has failed that nobody has observed: makes it once more, observed, and at most for
+        `_AGAIN` seconds. Not where it would go another way, or be seen outside: a program with imports or draws."""
+        varies = self._imports or any(getattr(each, "varies", True) for each in list(self._evaluators.values()))
+        if varies or self.hooked is not None or not lacks_iterations(failure, self.image):
+            return
+        try:
+            self.call(number, values, replace(budget, max_seconds=_AGAIN, cancel=None), closure, Counting())
+        except ExecutionError as again:
+            failure.take_iterations(again)
 
     # ---- calls that are bound before ----
 
@@ -470,7 +531,7 @@ class Calls(InProcess):
                 value = take(context)
                 idle.append(context)
                 return value
-            return self._finish_arrays(context, trap, number, None)
+            return self._finish_arrays(context, trap, number, None, None)
 
         return call
 
@@ -589,19 +650,6 @@ def _bytes_of(array: Any, shape: tuple[int | None, ...] | None, word: TextParame
     if len(text) > limits.ELEMENT_BYTES:
         raise _UnusualError
     return text, ends
-
-
-def start_error(trap: int, context: Context, number: int) -> TreadleError:
-    """The error of a call for whose first frame there is no room."""
-    function = context.image.program.functions[number]
-    if trap == TRAP.NO_MEMORY:
-        return OutOfMemoryError("the system has no memory for the first frame", function=function.name)
-    if trap == TRAP.MEMORY:
-        left = max(0, context.words[CONTEXT.MAX_LIVE] - context.words[CONTEXT.LIVE])
-        size = context.image.frame_bytes(number)
-        message = f"the first frame takes {size} bytes, of the memory budget {left} are left; raise max_memory"
-        return BudgetExceededError(message, budget="memory", function=function.name)
-    return BudgetExceededError("the first frame passes max_depth", budget="depth", function=function.name)
 
 
 def arguments(function: str, values: Any) -> Sequence[Any]:

@@ -49,6 +49,7 @@ class Context(InProcess):
     def __init__(self, image: Image) -> None:
         self.image = image
         self.hooked: Any = None  # the HookedCode that the call runs, if any
+        self.rounds: Any = None  # the iterations of its loops, while someone observes the call
         self.arguments: Any = None  # arrays that the call reads in place
         self.constants: list[Any] = []  # that were replaced since it began
         self.texts: Texts | None = None  # that the call has met, if any

@@ -32,6 +32,19 @@ def error(context: Context, trap: int) -> TreadleError:
     return _ERRORS[trap](place)
 
 
+def start_error(trap: int, context: Context, number: int) -> TreadleError:
+    """The error of a call for whose first frame there is no room."""
+    function = context.image.program.functions[number]
+    if trap == TRAP.NO_MEMORY:
+        return OutOfMemoryError("the system has no memory for the first frame", function=function.name)
+    if trap == TRAP.MEMORY:
+        left = max(0, context.words[CONTEXT.MAX_LIVE] - context.words[CONTEXT.LIVE])
+        size = context.image.frame_bytes(number)
+        message = f"the first frame takes {size} bytes, of the memory budget {left} are left; raise max_memory"
+        return BudgetExceededError(message, budget="memory", function=function.name)
+    return BudgetExceededError("the first frame passes max_depth", budget="depth", function=function.name)
+
+
 def _shape(place: Place) -> TreadleError:
     instruction = place.instruction
     expected = tuple(map(place.integer, instruction.list("shape")))

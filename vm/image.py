@@ -67,6 +67,7 @@ class Image(InProcess):
         self._type_numbers = {type_: number for number, type_ in enumerate(self.record_types)}
         self.naming: dict[int, Any] = {}  # `naming_results` of the functions whose results were taken
         self.import_calls: dict[int, Any] = {}  # those that calls came to, decoded, by their places in the code
+        self.loops: Any = None  # of the functions, once someone has asked for iterations
         self._lock = Lock()
 
     def type_number(self, type_: Type) -> int:

@@ -22,7 +22,7 @@ from .context import Context
 from .convert import Arguments, Results, release
 from .layout import CONTEXT, OBJECT, WORD
 from .memory import set_word, tensor_shape, word
-from .places import Place
+from .places import Place, iterations
 
 _SHOWN = 1000  # imports, and characters of each, in a message: a file may have any
 Functions = Mapping[str, Callable[..., Any]]
@@ -212,7 +212,8 @@ def _error(context: Context, kind: type[TreadleError], entry: Import, problem: s
 
 def _told(place: Place) -> str:
     node = f", node {place.node!r}" if place.node else ""
-    return f"function {place.function.name!r}, instruction {place.index}{node}"
+    rounds = f", {iterations(place.rounds)}" if place.rounds else ""
+    return f"function {place.function.name!r}, instruction {place.index}{node}{rounds}"
 
 
 def _add_note(error: Exception, note: str) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import bisect
 import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,8 +15,18 @@ from ..formats.dtypes import DType
 from ..formats.messages.errors import FormatError
 from ..formats.program import Function, Program
 from .context import Context
-from .layout import CONTEXT, OBJECT, WORD
+from .layout import CONTEXT, FRAME, OBJECT, WORD
 from .memory import array_at, tensor_shape, word
+
+
+class Round(NamedTuple):
+    """In which iteration of a loop a frame is, from 0."""
+
+    loop: str
+    iteration: int
+
+    def __str__(self) -> str:
+        return f"loop at {self.loop}, iteration {self.iteration}"
 
 
 @dataclass(frozen=True)
@@ -32,9 +43,9 @@ class Place:
     def current(context: Context) -> Place:
         """Where a context's program counter stands."""
         at = context.words[CONTEXT.PC] // WORD
-        functions = context.image.program.functions
-        number = bisect.bisect_right(functions, at, key=lambda function: function.start) - 1
-        return Place(context, functions[number], number, at - functions[number].start, context.words[CONTEXT.FRAME])
+        number, offset = instruction_at(context.image.program, at)
+        function = context.image.program.functions[number]
+        return Place(context, function, number, offset, context.words[CONTEXT.FRAME])
 
     @property
     def instruction(self) -> Decoded:
@@ -63,7 +74,39 @@ class Place:
 
     def where(self) -> dict[str, Any]:
         """The fields of errors that name the place."""
-        return {"function": self.function.name, "instruction": self.index, "node": self.node}
+        depth = self.context.words[CONTEXT.DEPTH] if self.is_recursive else None
+        return {
+            "function": self.function.name,
+            "instruction": self.index,
+            "node": self.node,
+            "depth": depth,
+            "iterations": iterations(self.rounds) or None,
+        }
+
+    def _callers(self) -> Iterator[tuple[int, int, int]]:
+        """Of the frames that have called this one, the innermost first: where each is, its function, and its next instruction."""
+        stack, at = self.context.words[CONTEXT.STACK], self.frame
+        for _ in range(_FRAMES):
+            size = word(stack + at, FRAME.CALLER)
+            if not size:
+                return
+            pc = word(stack + at, FRAME.RETURN)
+            at -= size
+            yield at, *instruction_at(self.context.image.program, pc // WORD)
+
+    @property
+    def is_recursive(self) -> bool:
+        """Whether one of the frames around this one is of the same function."""
+        return any(number == self.number for _, number, _ in self._callers())
+
+    @property
+    def rounds(self) -> tuple[Round, ...]:
+        """The iterations that it is in, the innermost loop first, those of its callers' included. Empty where nobody counts."""
+        rounds = self.context.rounds
+        if rounds is None or not rounds.loops.all:
+            return ()
+        found = rounds.at(self.frame, self.number, self.offset)
+        return sum((rounds.at(*each) for each in self._callers()), found)
 
     # ---- values ----
 
@@ -88,6 +131,20 @@ class Place:
 
 
 _USUAL = 64  # words of an instruction
+_FRAMES = 64  # that are looked at
+_SHOWN = 8  # loops of a text
+
+
+def instruction_at(program: Program, at: int) -> tuple[int, int]:
+    """The number of the function of an instruction at a word of the code, and the words between that one's start and it."""
+    number = bisect.bisect_right(program.functions, at, key=lambda function: function.start) - 1
+    return number, at - program.functions[number].start
+
+
+def iterations(rounds: Sequence[Round]) -> str:
+    """The innermost loop, then those that it is in."""
+    more = f", in {len(rounds) - _SHOWN} more" if len(rounds) > _SHOWN else ""
+    return ", in ".join(map(str, rounds[:_SHOWN])) + more
 
 
 def node_at(program: Program, number: int, offset: int) -> str | None:

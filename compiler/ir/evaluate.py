@@ -18,6 +18,7 @@ import numpy as np
 from ...formats import dims as dims_
 from ...formats.dims import Dim, SymbolicDim
 from ...formats.dtypes import DType
+from ...formats.extensions import EXTENSIONS
 from ...formats.messages.errors import (
     ArgumentError,
     BudgetExceededError,
@@ -95,12 +96,14 @@ def evaluate_definition(
 
 
 class DefinitionEvaluator:
-    """`evaluate_definition` of one definition, for many calls. `inflates`: it may take any time, however few elements go in."""
+    """`evaluate_definition` of one definition, for many calls. `inflates`: it may take any time, however few elements go in.
+    `varies`: another call may have other results, or does what is seen outside, as a user's operator may."""
 
     def __init__(self, definition: PrimitiveDefinition) -> None:
         self._definition = definition
         self._nodes = [(Application(node.operator, node.attributes), node.inputs) for node in definition.nodes]
         self.inflates = any(lookup(node.operator).inflates for node in definition.nodes)
+        self.varies = any(lookup(node.operator).varies or node.operator in EXTENSIONS for node in definition.nodes)
 
     @property
     def of_texts(self) -> Callable[..., list[np.ndarray]] | None:

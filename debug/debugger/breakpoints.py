@@ -136,7 +136,7 @@ class Sites:
         return frozenset(self._timeline.address(number, each.offset) for number, each in found)
 
     def _loops(self) -> list[Loop]:
-        return self._timeline.loops
+        return self._timeline.loops.all
 
     def _loop_starts(self, loops: list[Loop]) -> Iterator[tuple[int, Decoded]]:
         return ((loop.number, self._timeline.instructions(loop.number)[loop.header]) for loop in loops)

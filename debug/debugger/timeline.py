@@ -6,7 +6,6 @@ them have room, and what is not the program's own (random numbers, what imports 
 
 from __future__ import annotations
 
-import bisect
 import sys
 import time
 from collections.abc import Collection, Sequence
@@ -18,18 +17,18 @@ import numpy as np
 from ...formats.bytecode import Decoded, function_words, scan
 from ...formats.messages.errors import BudgetExceededError, ExecutionError
 from ...vm.budgets import Budget
-from ...vm.calls import Calls, start_error
+from ...vm.calls import Calls
 from ...vm.context import Context
 from ...vm.convert import new_tensor, release
-from ...vm.failures import error
+from ...vm.failures import error, start_error
 from ...vm.host import HostCall, go_on, perform
 from ...vm.imports import Imported, call_imported
 from ...vm.in_process import InProcess
 from ...vm.layout import CONTEXT, FRAME, HOOK_OPCODE, OBJECT, TRAP, WORD
 from ...vm.memory import set_word, word
-from ...vm.observe.loops import Loop, loops_of
+from ...vm.observe.loops import Rounds, loops_in
 from ...vm.observe.snapshot import Snapshot, frames_of
-from ...vm.places import Place
+from ...vm.places import Place, instruction_at
 from ...vm.watch import entrance
 from .tape import Tape
 
@@ -38,10 +37,6 @@ SHARE = 8  # … and at least this many times what the last snapshot took to tak
 SNAPSHOT_BYTES = 1 << 30  # of all snapshots of a call
 MOST_STATES = 1000
 MOST_FRAMES = 4096  # of a state that a snapshot is taken of: a frame takes some 20 µs
-_JUMPED = (
-    -1,
-    -1,
-)  # in place of a frame and a loop: the next instruction is a function's first, and a loop has gone back to it
 _CHUNK = 200_000  # ticks between two looks at the clock: some milliseconds
 
 
@@ -60,7 +55,7 @@ class _State:
     time: int
     snapshot: Snapshot
     played: int  # of the tape
-    rounds: dict[tuple[int, int], int]
+    rounds: Rounds
 
 
 class _Clock:
@@ -87,13 +82,10 @@ class Timeline(InProcess):
         self._evaluators = tape.evaluators(self.program, calls._evaluators)
         self._imports = [Imported(each.entry, tape.imported(each.entry.name, each.function)) for each in calls._imports]
         self._host_calls: dict[int, HostCall] = {}
-        self.loops = [loop for at in range(len(self.program.functions)) for loop in loops_of(self.program, at)]
-        self._back = {self.address(loop.number, back): loop for loop in self.loops for back in loop.back}
-        self._starts = {self.address(loop.number, 0) for loop in self.loops}
+        self.loops = loops_in(calls.image)
         self._codes: dict[frozenset[int], np.ndarray] = {}
         self._decoded: dict[int, dict[int, Decoded]] = {}
         self._edits: dict[int, list[tuple[int, int, np.ndarray]]] = {}  # by time: frame, register, elements
-        self.rounds: dict[tuple[int, int], int] = {}  # by frame and loop, how often it has gone back
         self.time = self.furthest = 0
         self.end: Halt | None = None  # why the call cannot go on from here
         self.result: Any = None
@@ -103,6 +95,7 @@ class Timeline(InProcess):
         self.context: Context | None = calls._enter(budget)
         try:
             self.context.clock = _Clock(budget.max_memory)
+            self.context.rounds = Rounds(self.loops)
             calls._set_arguments(self.context, number, calls.keep(number, values), None)
             trap = self._engine.start(self.context.address, number)
             if trap:
@@ -155,9 +148,7 @@ class Timeline(InProcess):
 
     def where(self, pc: int) -> tuple[int, int]:
         """The number of the function of an instruction, and the words between that one's start and it."""
-        functions, at = self.program.functions, pc // WORD
-        number = bisect.bisect_right(functions, at, key=lambda function: function.start) - 1
-        return number, at - functions[number].start
+        return instruction_at(self.program, pc // WORD)
 
     @property
     def place(self) -> Place:
@@ -178,14 +169,15 @@ class Timeline(InProcess):
             self._decoded[number] = {each.offset: each for each in scan(words)}
         return self._decoded[number]
 
-    def loops_at(self, number: int, offset: int) -> list[Loop]:
-        """The loops that an instruction stands in, the innermost first."""
-        found = [each for each in self.loops if each.number == number and each.header <= offset <= each.back[-1]]
-        return sorted(found, key=lambda loop: -loop.header)
+    @property
+    def rounds(self) -> Rounds:
+        """The iterations that the frames are in."""
+        return self.live.rounds
 
-    def round(self, frame: int, loop: Loop) -> int:
-        """Which iteration of a loop a frame is in, from 0."""
-        return self.rounds.get((frame, self.address(loop.number, loop.header)), 0)
+    def iteration(self, frame: int) -> int | None:
+        """Which iteration of its innermost loop a frame is in where the call stands, from 0; None where that is in no loop."""
+        found = self.rounds.at(frame, *self.where(self.pc))
+        return found[0].iteration if found else None
 
     # ---- forward ----
 
@@ -241,8 +233,8 @@ class Timeline(InProcess):
         self.time += given - words[CONTEXT.FUEL] - words[CONTEXT.WORKED] - (failure is not None and trap != TRAP.HOST)
         is_new = self.time > self.furthest
         self.furthest = max(self.furthest, self.time)
-        if self.time == before + 1:
-            self._count(pc, frame)
+        if self.time == before + 1 and pc in self.loops.sites:
+            self.rounds.executed(pc, frame, self.pc)
         if failure is not None:
             reason = "budget" if isinstance(failure, BudgetExceededError) else "error"
             return self._ended(Halt(reason, failure))
@@ -287,20 +279,6 @@ class Timeline(InProcess):
         self.end = halt
         return halt
 
-    def _count(self, pc: int, frame: int) -> None:
-        """Counts the rounds of loops: the instruction at `pc` was executed alone, in a frame."""
-        if pc in self._starts and self.rounds.pop(_JUMPED, None) is None:  # a frame that begins
-            for key in [key for key in self.rounds if key[0] >= frame]:
-                del self.rounds[key]
-        loop = self._back.get(pc)
-        if loop is not None and self.pc == self.address(loop.number, loop.header):
-            self.rounds[frame, self.pc] = self.rounds.get((frame, self.pc), 0) + 1
-            if self.pc in self._starts:
-                self.rounds[_JUMPED] = 1
-            for other in self.loops:
-                if loop.encloses(other):
-                    self.rounds.pop((frame, self.address(other.number, other.header)), None)
-
     def _code(self, sites: frozenset[int]) -> np.ndarray:
         """The program's code with traps at some instructions, where loops go back, and where functions with loops begin."""
         found = self._codes.get(sites)
@@ -308,7 +286,7 @@ class Timeline(InProcess):
             if len(self._codes) > 8:
                 self._codes.clear()
             found = self._codes[sites] = self.calls.image.code.copy()
-            for at in (*sites, *self._back, *self._starts):
+            for at in (*sites, *self.loops.sites):
                 found[at // WORD] = HOOK_OPCODE
         return found
 
@@ -332,7 +310,7 @@ class Timeline(InProcess):
         state.snapshot.restore(context)
         self.time, self.end, self.result = state.time, None, None
         self.tape.seek(state.played)
-        self.rounds = dict(state.rounds)
+        context.rounds = state.rounds.copy()
         self._since = 0.0
         self._edit()
         return state.time
@@ -341,7 +319,7 @@ class Timeline(InProcess):
         start = time.perf_counter()
         snapshot = Snapshot(self.live)
         self._cost, self._since = time.perf_counter() - start, 0.0
-        return _State(self.time, snapshot, self.tape.at, dict(self.rounds))
+        return _State(self.time, snapshot, self.tape.at, self.rounds.copy())
 
     def _keep(self) -> None:
         """Takes a snapshot, unless there is one; and drops those that leave the smallest gaps where all take too much."""

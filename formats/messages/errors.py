@@ -17,7 +17,8 @@ class TreadleError(Exception):
     """The base of every error that Treadle raises on purpose.
 
     `node` is the name of the model node, `function` that of the program's function, `instruction` the
-    index of the instruction in it, `section` and `offset` (bytes) a place in a file.
+    index of the instruction in it, `depth` the number of nested calls where that is in a recursion, `iterations`
+    which ones of which loops that is in; `section` and `offset` (bytes) are a place in a file.
     """
 
     def __init__(
@@ -27,11 +28,14 @@ class TreadleError(Exception):
         node: str | None = None,
         function: str | None = None,
         instruction: int | None = None,
+        depth: int | None = None,
+        iterations: str | None = None,
         section: str | None = None,
         offset: int | None = None,
     ) -> None:
         self.message = message = shown(message)  # it may hold names of a file's
         self.node, self.function, self.instruction = node, function, instruction
+        self.depth, self.iterations = depth, iterations
         self.section, self.offset = section, offset
         places = [
             f"section {section!r}" if section is not None else "",
@@ -39,9 +43,19 @@ class TreadleError(Exception):
             f"function {function!r}" if function is not None else "",
             f"instruction {instruction}" if instruction is not None else "",
             f"node {node!r}" if node is not None else "",
+            f"call depth {depth}" if depth is not None else "",
+            shown(iterations) if iterations is not None else "",
         ]
         where = ", ".join(place for place in places if place)
         super().__init__(f"{message} [{where}]" if where else message)
+
+    def take_iterations(self, other: TreadleError) -> None:
+        """Those of the other one, if it says the same of the same instruction."""
+        mine, others = (
+            (type(each), each.message, each.function, each.instruction, each.depth) for each in (self, other)
+        )
+        if mine == others:
+            self.iterations, self.args = other.iterations, other.args
 
     def __str__(self) -> str:  # KeyError, a possible second base, would print the repr of its argument
         return str(self.args[0]) if self.args else ""

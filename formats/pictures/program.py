@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ..bytecode import Decoded, function_words, jump_target, scan
+from ..bytecode import Decoded, function_words, jump_target, loops, scan
 from ..dtypes import DType
 from ..isa import Kind, Role, with_role
 from ..program import Function, Program
@@ -80,17 +80,7 @@ def _graph(executable: Held, function: Function) -> Graph:
         if _is_node(each)
     ]
     parameters = dict(zip(function.param_names, function.type.params, strict=True))
-    return Graph(function.name, parameters, nodes, _loops(code))
-
-
-def _loops(code: list[Decoded]) -> list[tuple[int, int]]:
-    """What jumps back encloses: what the compiler makes of loops lies within one another, or apart."""
-    ends: dict[int, int] = {}
-    for each in code:
-        target = jump_target(each)
-        if target is not None and target <= each.offset:
-            ends[target] = max(each.offset, ends.get(target, 0))
-    return sorted(ends.items())
+    return Graph(function.name, parameters, nodes, [(first, back[-1]) for first, back in loops(code).items()])
 
 
 def _is_node(each: Decoded) -> bool:

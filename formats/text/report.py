@@ -67,6 +67,7 @@ def information(executable: Reported) -> dict[str, Any]:
         "constants_files": sorted(files),
         "native": {target: len(kernels) for target, kernels in executable.native.items()},
         "metadata": dict(executable.program.metadata),
+        **({} if executable.program.text is None else {"texts": str(executable.program.text)}),
     }
 
 
@@ -78,6 +79,7 @@ def held_texts(facts: dict[str, Any]) -> dict[str, str]:
         "constants": f"{facts['constants']}, {size_text(facts['constant_bytes'])}{files}",
         "primitives": str(facts["primitives"]),
         "native kernels": native or "none",
+        **({"texts": facts["texts"]} if "texts" in facts else {}),
     }
 
 
@@ -96,6 +98,7 @@ def information_text(facts: dict[str, Any]) -> str:
     held = held_texts(facts)
     lines.append(f"  constants: {held['constants']}")
     lines.append(f"  primitives: {held['primitives']}; native kernels: {held['native kernels']}")
+    lines += [f"  texts: {held['texts']}"] if "texts" in held else []
     for each in facts.get("host", ()):
         nodes = f", of {', '.join(each['nodes'][:3])}{' …' if len(each['nodes']) > 3 else ''}" if each["nodes"] else ""
         loop = ", in a loop: this may be slow" if each["in_loop"] else ""

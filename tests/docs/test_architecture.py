@@ -32,6 +32,7 @@ BY_VARIABLE = {
     "debug/__init__.py": "its own modules (_HOMES)",
     "cluster/__init__.py": "its own modules (_HOMES)",
     "cluster/tables.py": "modules of pyarrow",
+    "text/__init__.py": "its own modules (_HOMES)",
     "compiler/onnx/converters.py": "converters of other libraries' models (LIBRARIES)",
 }
 
@@ -104,7 +105,7 @@ def test_files_that_strings_comments_and_pages_name_are_there() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("package", ["treadle", "treadle.cluster", "treadle.debug"])
+@pytest.mark.parametrize("package", ["treadle", "treadle.cluster", "treadle.debug", "treadle.text"])
 def test_no_module_has_the_name_of_something_else_of_its_package(package: str) -> None:
     """The import of the module would put it in the other's place."""
     homes = importlib.import_module(package)._HOMES

@@ -11,6 +11,7 @@ from treadle.formats.messages.errors import FormatError
 from treadle.formats.program import Program
 from treadle.formats.text.assembly import parse_assembly, print_assembly
 from treadle.formats.text.dis import dis
+from treadle.formats.text_model import TextModel
 
 from . import examples, strategies
 
@@ -33,7 +34,10 @@ def look_at(program: Program) -> None:
             read()
 
 
-OPENED = Container(examples.executable(examples.TEXTS).as_bytes(), frozenset(schema.BY_NAME))
+TEXT = TextModel(
+    "embed", b"{}", 64, "y", ("mean",), True, labels=("a",), prompts=(("b", "c"),), template="d", stops=(2,)
+)
+OPENED = Container(examples.executable(examples.TEXTS).with_text_model(TEXT).as_bytes(), frozenset(schema.BY_NAME))
 
 
 @many

@@ -112,6 +112,49 @@ save("race", (2,), counted)
 save("axis", (2, 3), along)
 treadle.compile(deep(), entry="down", progress=False).export_library("deep.trdl")
 
+
+# ---- beside each, the right one ----
+
+
+def shifted(x: Any, is_right: bool) -> Any:
+    """The last four rows that a loop has seen, and their sum."""
+
+    def step(i: Any, cache: Any, row: Any) -> Any:
+        kept = cache[1:] if is_right else op.concat(cache[:1], cache[2:], axis=0)
+        return op.concat(kept, row, axis=0), op.sum(cache, axes=(0,), keepdims=True) * 0.5 + 1.0
+
+    return for_loop(8, step, [np.zeros((4, 2), np.float32), x])[1]
+
+
+def walk(x: Any, is_right: bool) -> Any:
+    """It turns back where it is far away: by the sum of the distances, or, wrongly, of the coordinates."""
+
+    def step(i: Any, s: Any) -> Any:
+        far = op.sum(op.abs(s) if is_right else s)
+        return if_(
+            op.less(far, 4.0),
+            s * 1.5,
+            s * -0.5,
+        )
+
+    return for_loop(9, step, [x])[0]
+
+
+def sweep(x: Any) -> Any:
+    """Rows and columns of a table: the last column of the last row is one too far."""
+    table = constant(np.arange(8, dtype=np.float32))
+
+    def row(i: Any, s: Any) -> Any:
+        return for_loop(3, lambda j, t: t + op.take(table, i * 3 + j, axis=0), [s])[0]
+
+    return for_loop(3, row, [x])[0]
+
+
+for is_right, ending in ((False, ""), (True, "_right")):
+    save(f"shifted{ending}", (1, 2), lambda x, is_right=is_right: shifted(x, is_right))
+    save(f"walk{ending}", (3,), lambda x, is_right=is_right: walk(x, is_right))
+save("sweep", (), sweep)
+
 seen: list[Any] = []
 
 

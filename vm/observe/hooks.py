@@ -28,7 +28,8 @@ from ..image import Image
 from ..in_process import InProcess
 from ..layout import CONTEXT, HOOK_OPCODE, KIND, OBJECT, WORD
 from ..memory import array_at, word
-from ..places import Place, node_at
+from ..places import Place, Round, node_at
+from .loops import Rounds, loops_in
 from .parts_log import Part
 
 
@@ -54,12 +55,13 @@ class Site:
     """An instruction with listeners: what is the same each time that it is executed. That is found out before the call:
     after a kernel, Python has little in the caches of what it needs."""
 
-    __slots__ = ("function", "image", "instruction", "is_static", "number", "operation", "primitive")
+    __slots__ = ("function", "has_loops", "image", "instruction", "is_static", "number", "operation", "primitive")
 
     def __init__(self, image: Image, number: int, instruction: Decoded) -> None:
         self.image, self.function, self.number = image, image.program.functions[number], number
         self.instruction, self.operation = instruction, instruction.operation
         self.primitive: Primitive | None = None
+        self.has_loops = bool(loops_in(image).all)  # whether any function of the program does
         self.is_static = True  # whether the tensors of a primitive always have the shapes that its definition says
         if self.operation.has("prim"):
             self.primitive = image.program.primitives[instruction.word("prim")]
@@ -138,6 +140,22 @@ class Event(Suggesting):
     def node(self) -> str | None:
         """The model node that the instruction comes from."""
         return self.site.node
+
+    @property
+    def depth(self) -> int:
+        """How many calls of functions are nested here: 1 in the function that Python calls."""
+        return self._context.words[CONTEXT.DEPTH]
+
+    @property
+    def is_recursive(self) -> bool:
+        """Whether one of the calls around this one is of the same function."""
+        return self.depth > 1 and self._place.is_recursive
+
+    @property
+    def rounds(self) -> tuple[Round, ...]:
+        """In which iterations the instruction is, the innermost loop first: of its function, then of those that have called it.
+        `round.loop` is the loop's model node or line, `round.iteration` counts from 0."""
+        return self._place.rounds
 
     @property
     def primitive(self) -> Primitive | None:
@@ -292,6 +310,12 @@ class Listener:
         """The call fails: with an error of the machine's, or with what a function of Python's raised that it has imported."""
 
 
+class Counting(Listener):
+    """Is told of nothing: iterations are counted for it."""
+
+    operations = frozenset[str]()
+
+
 class CallListener(Listener):
     """Is told of calls besides: where each begins, and how it ends. What it is told is the machine's own."""
 
@@ -365,7 +389,7 @@ class Instrument(Listener):
 
 
 class HookedCode(InProcess):
-    """A program's code with traps where the listeners listen."""
+    """A program's code with traps where the listeners listen, and where iterations begin."""
 
     def __init__(self, image: Image, listeners: Iterable[Listener]) -> None:
         self.listeners = tuple(listeners)
@@ -387,12 +411,22 @@ class HookedCode(InProcess):
                     at = function.start + instruction.offset
                     self._sites[at * WORD] = Site(image, number, instruction), told_of[operation.name]
                     self._words[at] = HOOK_OPCODE
+        self._loops = loops_in(image)
+        for at in self._loops.sites:
+            self._words[at // WORD] = HOOK_OPCODE
         self.address = self._words.ctypes.data
+
+    def rounds(self) -> Rounds:
+        """The iterations of a call that is to begin."""
+        return Rounds(self._loops)
 
     def step(self, context: Context, run_one: Callable[[Context], int]) -> int:
         """Executes the instruction that trapped, with its listeners told. Returns what `run_one`, which executes one
         instruction, returns: the trap that ends the call, or -1 when it goes on."""
-        site, listeners = self._sites[context.words[CONTEXT.PC]]
+        pc = context.words[CONTEXT.PC]
+        if pc not in self._sites:
+            return self._run_original(context, run_one)
+        site, listeners = self._sites[pc]
         event, skips = Event(context, site), False
         try:
             for listener in listeners:  # each is told, also when an earlier one skips
@@ -413,10 +447,14 @@ class HookedCode(InProcess):
     def _run_original(self, context: Context, run_one: Callable[[Context], int]) -> int:
         if context.parts_log is not None:
             context.parts_log.clear()
-        fuel, worked = context.words[CONTEXT.FUEL], context.words[CONTEXT.WORKED]
-        context.words[CONTEXT.CODE], context.words[CONTEXT.FUEL] = self._original, 1
+        words = context.words
+        fuel, worked, pc, frame = words[CONTEXT.FUEL], words[CONTEXT.WORKED], words[CONTEXT.PC], words[CONTEXT.FRAME]
+        words[CONTEXT.CODE], words[CONTEXT.FUEL] = self._original, 1
         try:
-            return run_one(context)
+            trap = run_one(context)
+            if pc in self._loops.sites:
+                context.rounds.executed(pc, frame, words[CONTEXT.PC])
+            return trap
         finally:
-            context.words[CONTEXT.CODE], context.words[CONTEXT.FUEL] = self.address, fuel - 1
-            context.words[CONTEXT.WORKED] = worked
+            words[CONTEXT.CODE], words[CONTEXT.FUEL] = self.address, fuel - 1
+            words[CONTEXT.WORKED] = worked

@@ -18,8 +18,9 @@ from ...formats.primitive import PrimitiveDefinition
 from ...formats.sections import encode_definition
 from ...formats.types import TensorType
 from ..device import Device, cpu
+from ..places import Round, iterations
 from .hooks import Event, InstrumentAction, Listener, Site
-from .report import NODE, Count, Metric, Report, in_all, merged, timed
+from .report import LONGEST, NODE, Count, Metric, Report, in_all, merged, timed
 
 _ENTRIES = 10_000  # of a report: a loop may meet other shapes each time, which then are one entry a place
 
@@ -37,13 +38,14 @@ class ProfileRow:
 class _Entry:
     """Events at one place with tensors of the same shapes. Texts about it are made after the call."""
 
-    __slots__ = ("collected", "count", "seconds", "shapes", "site")
+    __slots__ = ("collected", "count", "longest", "rounds", "seconds", "shapes", "site")
 
     def __init__(self, site: Site, shapes: tuple[tuple[int, ...], ...] | None = None) -> None:
         self.site = site
         self.shapes = shapes  # None for those that the primitive's types say, and for any others of a place
         self.count = 0
-        self.seconds = 0.0
+        self.seconds = self.longest = 0.0
+        self.rounds: tuple[Round, ...] = ()  # in which it took longest
         self.collected: dict[str, Metric] | None = None
 
     @property
@@ -154,6 +156,8 @@ class Profiler(Listener):
             entry = self._entries[site] = _Entry(site)
         entry.count += 1
         entry.seconds += seconds
+        if site.has_loops and seconds > entry.longest:
+            entry.longest, entry.rounds = seconds, event.rounds
         if self._collectors:
             self._collect(entry)
 
@@ -178,6 +182,8 @@ def _metrics(entry: _Entry, whole: float) -> dict[str, Metric]:
         metrics["Hash"] = kernel_hash(entry.site.primitive.definition)
     if entry.site.node:
         metrics[NODE] = entry.site.node
+    if entry.rounds:
+        metrics[LONGEST] = iterations(entry.rounds)
     return metrics
 
 

@@ -15,7 +15,7 @@ from ...formats.messages.calling import Suggesting, mapping, public_class, told
 from ...formats.messages.errors import ArgumentError, FormatError
 from ...formats.messages.terminal import showing
 
-NAME, DURATION, PERCENT, DEVICE, COUNT, SHAPES, NODE = (
+NAME, DURATION, PERCENT, DEVICE, COUNT, SHAPES, NODE, LONGEST = (
     "Name",
     "Duration (us)",
     "Percent",
@@ -23,6 +23,7 @@ NAME, DURATION, PERCENT, DEVICE, COUNT, SHAPES, NODE = (
     "Count",
     "Argument Shapes",
     "Node",  # of the model, or the user's line: Treadle's own column
+    "Longest in",  # the iteration of a loop in which it took longest: likewise
 )
 _BARS = 20  # of the longest calls
 _FIRST_COLUMNS = (NAME, DURATION, PERCENT, DEVICE, COUNT, SHAPES)

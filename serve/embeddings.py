@@ -1,0 +1,250 @@
+"""OpenAI's endpoints for models of texts, `/v1/embeddings` and `/v1/models`, and `/v1/rerank` as Cohere and Jina have it.
+
+A request is one work in its model's line (`scheduler.py`): a thread makes its tokens, calls the model and prints the answer. Its
+body, answer, time and place in line have the bounds of all requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..text.models import Encoder, Reranker
+from ..vm.budgets import CancelToken
+from .batching import Done, Pending
+from .errors import (
+    BadRequestError,
+    NotFoundError,
+    NotImplementedHereError,
+    ServeError,
+    UnavailableError,
+    as_serve_error,
+    let_go,
+)
+from .http_tensors import read_json
+from .json_pieces import SHORT
+from .model import Model
+from .parameters import after
+from .service import Service
+
+MAX_TEXTS = 2048  # of a request, as OpenAI has it
+MAX_BODY = 8 << 20  # bytes of a request
+_KINDS = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    404: "invalid_request_error",
+    429: "rate_limit_error",
+}
+Handed = Callable[[], tuple[asyncio.Future, Done]]
+Waiting = Callable[[asyncio.Future, CancelToken, "float | None"], Awaitable[Any]]
+_Answer = tuple[bytes, int]  # JSON, tokens
+
+
+class _Work(Pending):
+    """What a request asks for, as the scheduler's threads take it: always alone."""
+
+    __slots__ = ("ask",)
+
+    def __init__(
+        self, model: Model, ask: Callable[..., _Answer], deadline: float, cancel: CancelToken, done: Done
+    ) -> None:
+        super().__init__(model.endpoint(""), [], None, deadline, cancel, done)
+        self.ask = ask
+
+    def run(self) -> None:
+        try:
+            self.check_wanted()
+            self.started = time.monotonic()
+            assert self.deadline is not None
+            found: Any = self.ask(max_seconds=self.deadline - self.started, cancel=self.cancel)
+        except Exception as error:
+            self.done(None, error)
+        else:
+            self.done(found, None)
+
+
+class Embeddings:
+    """The endpoints that take texts."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._asks = {"/v1/embeddings": _embed, "/v1/rerank": _rerank}
+
+    def takes(self, path: str) -> bool:
+        """Whether requests of this path are answered here."""
+        return path in self._asks
+
+    async def answer(
+        self,
+        path: str,
+        data: bytes | bytearray,
+        timeout: float | None,
+        handed: Handed,
+        waiting: Waiting,
+    ) -> bytes:
+        """The JSON that answers a body. `handed` gives a future and what sets it from any thread, `waiting` waits for it while
+        the client does. Raises ServeError."""
+        service, begun = self._service, time.monotonic()
+        view = memoryview(data)
+        values = read_json(view) if len(view) <= SHORT else await asyncio.to_thread(read_json, view)
+        if service.is_draining:
+            raise UnavailableError("the server stops")
+        model = service.repository.find(_model_name(values))
+        ask = self._asks[path](model, values)
+        function = path.rpartition("/")[2]
+        work: _Work | None = None
+        try:
+            seconds = model.config.max_seconds
+            deadline = after(seconds if timeout is None else min(timeout, seconds))
+            cancel, (future, done) = CancelToken(), handed()
+            work = _Work(model, ask, deadline, cancel, done)
+            service.scheduler.submit(model.line, work)
+            answer, tokens = await waiting(future, cancel, deadline)
+        except Exception as error:
+            code = as_serve_error(error).grpc
+            service.metrics.answered(model.name, function, code, time.monotonic() - begun)
+            raise
+        queued = work.started - work.since if work.started else None
+        service.metrics.answered(model.name, function, "OK", time.monotonic() - begun, queued)
+        service.metrics.took_tokens(model.name, tokens)
+        return answer
+
+
+def models(service: Service, name: str = "") -> dict[str, Any]:
+    """`/v1/models`: what is loaded, or one of it. Raises ServeError."""
+    found = [service.repository.find(name)] if name else service.repository.models()
+    each = {
+        model.name: {"id": model.name, "object": "model", "created": int(model.loaded), "owned_by": "treadle"}
+        for model in found
+    }
+    return each[name] if name else {"object": "list", "data": list(each.values())}
+
+
+def refusal(error: Exception) -> tuple[ServeError, bytes]:
+    """An error as OpenAI's clients read it."""
+    found = as_serve_error(error)
+    let_go(error)
+    told = {"message": str(found), "type": _KINDS.get(found.http, "server_error"), "param": None, "code": None}
+    return found, json.dumps({"error": told}).encode()
+
+
+# ---- requests ----
+
+
+def _model_name(values: Mapping[str, Any]) -> str:
+    name = values.get("model")
+    if not isinstance(name, str):
+        raise BadRequestError("model: expected the name of a model")
+    return name
+
+
+def _texts_of(model: Model, kind: type, what: str) -> Any:
+    if model.texts is None:
+        raise NotImplementedHereError(f"model {model.name!r} takes no texts: {model.no_texts}")
+    if not isinstance(model.texts, kind):
+        raise NotFoundError(f"model {model.name!r} is for {model.texts.text.task}, not for {what}")
+    return model.texts
+
+
+def _is_numbers(value: Any) -> bool:
+    return isinstance(value, list) and all(type(each) is int for each in value)
+
+
+def _embed(model: Model, values: Mapping[str, Any]) -> Callable[..., _Answer]:
+    encoder: Encoder = _texts_of(model, Encoder, "embeddings")
+    given = values.get("input")
+    texts = [given] if isinstance(given, str) or (given and _is_numbers(given)) else given
+    if (
+        not isinstance(texts, list)
+        or not texts
+        or not all(isinstance(each, str) or _is_numbers(each) for each in texts)
+    ):
+        raise BadRequestError(
+            "input: expected a text, a list of texts, a list of token numbers or a list of such lists"
+        )
+    _check_count("input", texts)
+    format_ = values.get("encoding_format", "float")
+    if format_ not in ("float", "base64"):
+        raise BadRequestError(f"encoding_format: expected float or base64, got {str(format_)[:40]!r}")
+    size = values.get("dimensions")
+    if size is not None and (type(size) is not int or size < 1):
+        raise BadRequestError(f"dimensions: expected an integer from 1 on, got {str(size)[:40]}")
+
+    def ask(**bounds: Any) -> _Answer:
+        tokens = list(encoder.tokenizer.tokens(texts))
+        vectors = encoder.encode(tokens, **bounds)
+        if size is not None:
+            vectors = _shorter(vectors, size)
+        rows = [
+            {
+                "object": "embedding",
+                "index": at,
+                "embedding": vector.tolist() if format_ == "float" else _base64(vector),
+            }
+            for at, vector in enumerate(vectors)
+        ]
+        return _listed(model.name, "data", rows, _count(tokens), {"object": "list"})
+
+    return ask
+
+
+def _shorter(vectors: np.ndarray, size: int) -> np.ndarray:
+    """The first numbers of each vector, which is normalised again. Raises BadRequestError."""
+    if size > vectors.shape[1]:
+        raise BadRequestError(f"dimensions: {size}; the model's vectors have {vectors.shape[1]}")
+    vectors = np.ascontiguousarray(vectors[:, :size])
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
+
+
+def _base64(vector: np.ndarray) -> str:
+    return base64.b64encode(vector.astype("<f4").tobytes()).decode()
+
+
+def _rerank(model: Model, values: Mapping[str, Any]) -> Callable[..., _Answer]:
+    reranker: Reranker = _texts_of(model, Reranker, "reranking")
+    query, documents, most = values.get("query"), values.get("documents"), values.get("top_n")
+    if not isinstance(query, str):
+        raise BadRequestError("query: expected a text")
+    found = (
+        [each.get("text") if isinstance(each, dict) else each for each in documents]
+        if isinstance(documents, list)
+        else []
+    )
+    if not found or not all(isinstance(each, str) for each in found):
+        raise BadRequestError('documents: expected a list of texts, or of objects with a "text"')
+    _check_count("documents", found)
+    if most is not None and (type(most) is not int or most < 1):
+        raise BadRequestError(f"top_n: expected an integer from 1 on, got {str(most)[:40]}")
+    shows = values.get("return_documents") is True
+
+    def ask(**bounds: Any) -> _Answer:
+        tokens = list(reranker.tokenizer.tokens([(query, text) for text in found]))
+        scores = reranker.scores(tokens, **bounds)
+        order = np.argsort(-scores, kind="stable")[:most].tolist()
+        rows = [
+            {"index": at, "relevance_score": float(scores[at]), **({"document": {"text": found[at]}} if shows else {})}
+            for at in order
+        ]
+        return _listed(model.name, "results", rows, _count(tokens), {})
+
+    return ask
+
+
+def _check_count(name: str, texts: Sequence[Any]) -> None:
+    if len(texts) > MAX_TEXTS:
+        raise BadRequestError(f"{name}: {len(texts)} texts; at most {MAX_TEXTS} are taken at once")
+
+
+def _count(tokens: Sequence[Any]) -> int:
+    return sum(len(each.ids) for each in tokens)
+
+
+def _listed(model: str, name: str, rows: list[Any], tokens: int, head: dict[str, Any]) -> _Answer:
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return json.dumps({**head, "model": model, name: rows, "usage": usage}).encode(), tokens
