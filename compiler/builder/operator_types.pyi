@@ -554,13 +554,14 @@ class ModelOperators:
         self, projected: Operand, recurrent: Operand, hidden: Operand, cell: Operand, peephole: Operand | None = None,
         lengths: Operand | None = None, /, *,
         direction: Literal["forward", "reverse", "bidirectional"] | str = "forward", clip: float | None = None,
-        activations: str = "sigmoid tanh tanh"
+        activations: str = "sigmoid tanh tanh", int8_rows: bool = False
     ) -> Expression:
         """lstm(projected, recurrent, hidden, cell, peephole?, lengths?): long short-term memory, with weights [directions, 3, hidden] by which gates i o f see the cell.
 
         direction: in which the steps are taken
         clip: bound of what activations are given; None: no bound
         activations: their names, separated by spaces
+        int8_rows: whether states may be rounded to int8 where they meet integers
         """
 
     def match_texts(self, x: Operand, /, *, expression: str) -> Expression:

@@ -131,18 +131,19 @@ State = tuple[np.ndarray, ...]
 
 def unpacked(recurrent: np.ndarray, hidden: int) -> np.ndarray:
     """The weights [directions, gates, hidden state, hidden units] in double precision."""
-    scale = np.ones(())
+    if recurrent.ndim == _NARROW_RANK and recurrent.dtype == np.int8:
+        scale = np.ascontiguousarray(recurrent[:, :, -FACTS, :]).view(np.float32)  # [directions, blocks, gates, 16, 1]
+        return _unpacked(recurrent[:, :, :-FACTS], hidden) * _unpacked(np.moveaxis(scale, -1, 2), hidden)
+    return _unpacked(recurrent, hidden)
+
+
+def _unpacked(recurrent: np.ndarray, hidden: int) -> np.ndarray:
     if recurrent.ndim == _NARROW_RANK:
         directions, blocks, _, gates, _, _ = recurrent.shape
-        if recurrent.dtype == np.int8:
-            scale = np.ascontiguousarray(recurrent[:, :, -FACTS, :]).view(np.float32).astype(np.float64)
-            scale = scale.reshape(directions, blocks, gates, BLOCK).swapaxes(1, 2).reshape(directions, gates, 1, -1)
-            scale, recurrent = scale[..., :hidden], recurrent[:, :, :-FACTS]
         apart = recurrent.transpose(0, 1, 2, 5, 3, 4).reshape(directions, blocks, -1, gates, BLOCK)
         recurrent = apart[:, :, :hidden]
     directions, _, depth, gates, _ = recurrent.shape
-    turned = recurrent.transpose(0, 3, 2, 1, 4).reshape(directions, gates, depth, -1)
-    return turned[..., :hidden].astype(np.float64) * scale
+    return recurrent.transpose(0, 3, 2, 1, 4).reshape(directions, gates, depth, -1)[..., :hidden].astype(np.float64)
 
 
 def recurrent_words(codes: np.ndarray, scale: np.ndarray) -> np.ndarray:

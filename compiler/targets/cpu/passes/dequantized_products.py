@@ -76,7 +76,7 @@ class _Walk(Emitter):
         if call.operator == "take":
             return self._rows(binding, call)
         is_known = not PrimitiveDefinition.variables_of((), tuple(value for _, value in call.attributes))
-        if (call.operator == "dequantize" or call.operator in _LAYOUT) and is_known:
+        if (call.operator == "dequantize" or call.operator in _LAYOUT or _pads_zeros(call)) and is_known:
             self.calls[binding.var] = call
         return (binding,)
 
@@ -111,16 +111,12 @@ class _Walk(Emitter):
         """A layer whose states may be rounded, by integers if it is long enough."""
         projected, weights, *others = call.args
         attributes = dict(call.attributes)
-        is_long = (
-            isinstance(weights, ir.Var)
-            and weights in self.calls
-            and tensor_type(weights).shape[2] >= costs.RECURRENT_PAIRS
-        )
-        if not attributes.pop("int8_rows", False) or not is_long or self.byte_speed <= 1:
+        may_round = attributes.pop("int8_rows", False) and self.byte_speed > 1
+        if not may_round or not isinstance(weights, ir.Var) or weights not in self.calls:
             return binding
         found = self._numbers(weights)
         columns = None if found is None else _columns(found, axis=2)
-        if columns is None:
+        if columns is None or columns.codes.shape[2] < costs.RECURRENT_PAIRS:
             return binding
         words = constant(recurrent_words(columns.codes, columns.scale))
         return ir.Binding(binding.var, operator_call("lstm", projected, words, *others, **attributes), binding.origin)
@@ -172,6 +168,14 @@ def _columns(found: _Numbers, axis: int = 0) -> _Columns | None:
     if not is_exact or not codes.size or np.any(codes != narrow) or np.any(found.scale != scale):
         return None
     return _Columns(narrow, scale.astype(np.float32))
+
+
+def _pads_zeros(call: ir.OperatorCall) -> bool:
+    """Whether the call adds zeros, of which zeros with a scale of zero may be dequantised."""
+    if call.operator != "pad":
+        return False
+    attributes = lookup("pad").bind(call.attributes)
+    return attributes["mode"] == "constant" and attributes["value"] == 0
 
 
 def _evaluated(call: ir.OperatorCall, arrays: Sequence[np.ndarray]) -> np.ndarray:
