@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from .vm.threads import get_num_threads, set_num_threads
 
 vm.compiler_name = f"{__name__}.compiler.targets.cpu.toolchain.kernels"
+vm.debugger_name = f"{__name__}.debug.recorder"
 vm.targets = {"emulated": f"{__name__}.compiler.targets.emulated.backend"}
 formats.library_writer = f"{__name__}.tvm.modules.kinds"
 formats.precision_search = f"{__name__}.debug.precision"

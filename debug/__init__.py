@@ -16,11 +16,14 @@ if TYPE_CHECKING:
     from ..compiler.targets.emulated.memory import KernelFaultError
     from .case import load_case
     from .comparison import Comparison, Row
+    from .debugger.marks import breakpoint
+    from .debugger.session import Session
     from .difference import diff
     from .dumping import dump
     from .graph import save_graph
     from .noise import Loss, loss
     from .nonfinite import NonFinite, first_nonfinite
+    from .recording import Recorded, load_recording
     from .side_by_side import compare
     from .statistics import Stats, stats
     from .stepping import step
@@ -30,7 +33,10 @@ _HOMES = {
     "Comparison": ".comparison",
     "KernelFaultError": "..compiler.targets.emulated.memory",
     "NonFinite": ".nonfinite",
+    "Recorded": ".recording",
     "Row": ".comparison",
+    "Session": ".debugger.session",
+    "breakpoint": ".debugger.marks",
     "compare": ".side_by_side",
     "diff": ".difference",
     "dump": ".dumping",
@@ -38,6 +44,7 @@ _HOMES = {
     "Loss": ".noise",
     "loss": ".noise",
     "load_case": ".case",
+    "load_recording": ".recording",
     "save_graph": ".graph",
     "save_trace": ".trace",
     "stats": ".statistics",
@@ -50,13 +57,17 @@ __all__ = [
     "KernelFaultError",
     "Loss",
     "NonFinite",
+    "Recorded",
     "Row",
+    "Session",
     "Stats",
+    "breakpoint",
     "compare",
     "diff",
     "dump",
     "first_nonfinite",
     "load_case",
+    "load_recording",
     "loss",
     "save_graph",
     "save_trace",

@@ -214,6 +214,8 @@ class Container:
         for entry in self.entries.values():
             if entry.required and entry.name not in known:
                 message = f"{self.name} has a section {entry.name!r} that this Treadle does not know; a newer one may"
+                if entry.name == "recording":
+                    message = f"{self.name} is a recording of calls; `treadle replay` makes them again"
                 raise VersionError(message, section=entry.name, offset=entry.offset)
         self.contents = {entry.name: self._view(entry) for entry in self.entries.values()}
         for name in self.entries.keys() - deferred:

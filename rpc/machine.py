@@ -33,6 +33,8 @@ from .tensor import Handle, require_remote
 REFUSED = {  # methods of a machine that one at a server has not, and why
     "listening": "a listener is called in the middle of a call, and may look at and change all that the program works with",
     "set_instrument": "an instrument is called in the middle of a call, and may change tensors or leave primitives out",
+    "debug": "a debugger looks at and changes all that the program works with",
+    "record": "a recording reads the arguments where a call has them",
 }
 _INSTEAD = "profile(…) tells the times at the server; a machine of treadle.cpu() has listeners"
 
@@ -292,6 +294,14 @@ class RemoteMachine(VirtualMachine):
         """Raises ArgumentError, see `REFUSED`; None is accepted, since there is nothing to end."""
         if callback is not None:
             raise refusal("set_instrument")
+
+    def debug(self, *_: Any, **__: Any) -> NoReturn:
+        """Raises ArgumentError: see `REFUSED`."""
+        raise refusal("debug")
+
+    def record(self, *_: Any, **__: Any) -> NoReturn:
+        """Raises ArgumentError: see `REFUSED`."""
+        raise refusal("record")
 
     # ---- inside ----
 

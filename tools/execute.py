@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     Default = Callable[[str, Type, Mapping[str, int]], np.ndarray]
 
-_BUDGETS = {
+BUDGETS: dict[str, tuple[Any, str]] = {
     "max_steps": (int, "instructions that the call may execute"),
     "max_seconds": (arguments.seconds, "wall time that it may take, in seconds, or as 500ms, 2m"),
     "max_memory": (arguments.byte_count, "bytes that it may hold at once: 500000, 512M, 2G"),
@@ -147,14 +147,22 @@ def add_commands(commands: Any) -> None:
     )
     run.add_argument("--rtol", type=float, default=1e-3, help="relative tolerance (default: 1e-3)")
     run.add_argument("--atol", type=float, default=1e-5, help="absolute tolerance (default: 1e-5)")
-    for name, (kind, text) in _BUDGETS.items():
-        run.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar="N", help=text)
+    run.add_argument(
+        "--record", type=Path, metavar="FILE.trrec", help="write what `treadle replay` makes the call again of"
+    )
+    add_budgets(run)
     run.set_defaults(command=run_command)
 
 
 def add_dim(parser: argparse.ArgumentParser, text: str) -> None:
     """The option that says how long symbolic dimensions are."""
     parser.add_argument("--dim", action="append", default=[], metavar="NAME=SIZE", help=text)
+
+
+def add_budgets(parser: argparse.ArgumentParser) -> None:
+    """The options that bound the call."""
+    for name, (kind, text) in BUDGETS.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar="N", help=text)
 
 
 def add_call_options(parser: argparse.ArgumentParser) -> None:
@@ -270,12 +278,13 @@ def _compiled(file: ProgramFile, options: argparse.Namespace) -> Executable:
 def run_command(options: argparse.Namespace) -> int:
     executable = open_executable(options.executable, options)
     outputs, expected = (list(map(arguments.parse, texts)) for texts in (options.output, options.expected_output))
-    budgets = {name: getattr(options, name) for name in _BUDGETS if getattr(options, name) is not None}
+    budgets = {name: getattr(options, name) for name in BUDGETS if getattr(options, name) is not None}
     function, values = prepare_call(executable, options)
     machine = open_machine(executable, options, **budgets)
 
     start = time.perf_counter()
-    result = machine[function.name](*values)
+    with _recording(machine, options):
+        result = machine[function.name](*values)
     seconds = time.perf_counter() - start
 
     results = dict(named_results(executable, function.name, result))
@@ -296,6 +305,14 @@ def run_command(options: argparse.Namespace) -> int:
         for text in wrong:
             print(text)
     return 1 if wrong else 0
+
+
+def _recording(machine: Any, options: argparse.Namespace) -> contextlib.AbstractContextManager[Any]:
+    if options.record is None:
+        return contextlib.nullcontext()
+    from ..debug.recorder import Recorder
+
+    return Recorder(machine, options.record, file=options.executable)
 
 
 def open_executable(name: str, options: argparse.Namespace) -> Executable:

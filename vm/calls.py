@@ -129,7 +129,8 @@ class Calls(InProcess):
             self._set_arguments(context, number, values, closure)
             trap = self._engine.start(context.address, number)
             if trap:
-                raise _start_error(trap, context, number)
+                raise start_error(trap, context, number)
+            _began(context, number)
             return self._finish(context, number, self._engine.run(context.address), clock, None)
         finally:
             self._leave(context)
@@ -437,7 +438,7 @@ class Calls(InProcess):
         """The rest of a call that did not simply return its result in place."""
         try:
             if context.words[CONTEXT.FRAME] < 0 and trap not in _DONE:
-                raise _start_error(trap, context, number)
+                raise start_error(trap, context, number)
             return self._finish(context, number, trap, Clock(context, self._budget, is_running=True), result)
         finally:
             self._leave(context)
@@ -485,7 +486,8 @@ class Calls(InProcess):
             clock = Clock(context, self._budget)
             trap = self._engine.start(context.address, number)
             if trap:
-                raise _start_error(trap, context, number)
+                raise start_error(trap, context, number)
+            _began(context, number)
             return self._finish(context, number, self._engine.run(context.address), clock, None)
         finally:
             self._leave(context)
@@ -504,13 +506,17 @@ class Calls(InProcess):
                     trap = _GO_ON
                 if trap == _GO_ON:
                     trap = self._engine.run(context.address)
+            if trap == TRAP.IN_PLACE:
+                value = None if place is None else tensor_of(place)
+            else:
+                value = self._results.taker(number)(context)
         except Exception as failure:
             for listener in context.hooked.listeners if context.hooked is not None else ():
                 listener.error(failure)
+            _ended(context, None, failure)
             raise
-        if trap == TRAP.IN_PLACE:
-            return None if place is None else tensor_of(place)
-        return self._results.taker(number)(context)
+        _ended(context, value, None)
+        return value
 
     def _handle(self, context: Context, trap: int, clock: Clock | None) -> None:
         if trap == TRAP.HOST:
@@ -540,6 +546,16 @@ class Calls(InProcess):
 
 _GO_ON = -1
 _check_signals = ctypes.pythonapi.PyErr_CheckSignals  # runs the handlers of pending signals, which may raise
+
+
+def _began(context: Context, number: int) -> None:
+    for listener in context.hooked.of_calls if context.hooked is not None else ():
+        listener.began(context, number)
+
+
+def _ended(context: Context, value: Any, failure: Exception | None) -> None:
+    for listener in context.hooked.of_calls if context.hooked is not None else ():
+        listener.ended(context, value, failure)
 
 
 def _let_go_of_texts(context: Context) -> None:
@@ -575,7 +591,7 @@ def _bytes_of(array: Any, shape: tuple[int | None, ...] | None, word: TextParame
     return text, ends
 
 
-def _start_error(trap: int, context: Context, number: int) -> TreadleError:
+def start_error(trap: int, context: Context, number: int) -> TreadleError:
     """The error of a call for whose first frame there is no room."""
     function = context.image.program.functions[number]
     if trap == TRAP.NO_MEMORY:

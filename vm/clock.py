@@ -21,7 +21,8 @@ class Clock:
     def __init__(self, context: Context, budget: Budget, is_running: bool = False) -> None:
         self._context, self._budget = context, budget
         self._steps = 0  # that the slices before took
-        self._slice = SLICE_TICKS if is_running else _FIRST_SLICE
+        is_timed = budget.max_seconds is not None or budget.cancel is not None
+        self._slice = _FIRST_SLICE if is_timed and not is_running else SLICE_TICKS
         self._since = time.monotonic()
         self._deadline = None if budget.max_seconds is None else time.monotonic() + budget.max_seconds
         context.clock = self

@@ -157,7 +157,8 @@ class Arguments:
             raise ShapeError(f"{self._place()}: expected {type_}, got {type_.dtype.name}[{shape}]")
         if not array.dtype.isnative:
             array = array.astype(array.dtype.newbyteorder("="))
-        return np.require(array, requirements=("C", "A"))
+        flags = array.flags
+        return array if flags.c_contiguous and flags.aligned else np.require(array, requirements=("C", "A"))
 
     def _own(self, array: np.ndarray) -> np.ndarray:
         """The same elements in an array that no other thread has, where they stay until the call is over: another thread may give

@@ -49,6 +49,8 @@ ENTRIES: dict[str, Entry] = {
     "leave": Entry("parallel", 1),
     "rest": Entry("parallel", 1),
     "ticks": Entry("parallel", 0),
+    "new_storage": Entry("heap", 2),
+    "push": Entry("heap", 6),
 }
 
 

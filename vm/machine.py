@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
+import importlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .. import vm
 from ..formats.constants import aligned_copy
 from ..formats.executable import Executable
 from ..formats.messages.calling import Suggesting, mapping, public_class, told
@@ -43,6 +45,8 @@ from .values import Closure
 from .verify.verifier import verify
 
 if TYPE_CHECKING:
+    from ..debug.debugger.session import Session
+    from ..debug.recorder import Recorder
     from .observe.profile import MetricCollector, Profile
     from .replaced_weights import Weights
 
@@ -512,11 +516,7 @@ class VirtualMachine(Suggesting):
         self, name: str, args: Sequence[Any] | None = None, *, collectors: Sequence[MetricCollector] = (), **bounds: Any
     ) -> Profile:
         """`profile`, with the bounds of `call` for each of the two calls. Raises ArgumentError for others."""
-        for each in bounds:
-            if each not in OF_A_CALL:
-                raise ArgumentError(
-                    f"profile_call: {each!r} is not a parameter; there are {', '.join(OF_A_CALL)}{near(each, OF_A_CALL)}"
-                )
+        self._check_bounds("profile_call", bounds)
         number = self._number(name)
         given = (self._stateful.inputs(name) or ()) if args is None else arguments("profile_call", args)
         values = self._bind(number, given, {})
@@ -533,6 +533,36 @@ class VirtualMachine(Suggesting):
         self._calls.call(number, values, budget, listener=profiler)
         seconds = time.perf_counter() - start
         return Profile(profiler, seconds, min(budget.threads or MAX_THREADS, get_num_threads()))
+
+    def debug(
+        self,
+        name: str = "main",
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        **bounds: Any,
+    ) -> Session:
+        """As `call`, under a debugger that stops before the first instruction: `treadle.debug.Session` says how the call goes on,
+        and back. Listeners are not told of it; other calls are as fast as before."""
+        number = self._number(name)
+        self._check_bounds("debug", bounds)
+        given = (self._stateful.inputs(name) or ()) if args is None and not kwargs else args or ()
+        values = self._bind(number, arguments("debug", given), kwargs or {})
+        debugger: Any = importlib.import_module(vm.debugger_name)
+        return debugger.session(self._calls, number, values, self._budget.but(**bounds))
+
+    def record(self, path: str | os.PathLike, *, most_bytes: int = 1 << 30) -> Recorder:
+        """`with machine.record("run.trrec"):` writes what calls of the block are given from outside (arguments, draws, what
+        imports give): `treadle replay` and `treadle.debug.load_recording` make them again to the bit. Calls that would make
+        the file larger than `most_bytes` are left out, and counted."""
+        debugger: Any = importlib.import_module(vm.debugger_name)
+        return debugger.Recorder(self, path, most_bytes)
+
+    def _check_bounds(self, function: str, bounds: Mapping[str, Any]) -> None:
+        for each in bounds:
+            if each not in OF_A_CALL:
+                raise ArgumentError(
+                    f"{function}: {each!r} is not a parameter; there are {', '.join(OF_A_CALL)}{near(each, OF_A_CALL)}"
+                )
 
     def _listen(self, *, remove: Sequence[Listener] = (), add: Sequence[Listener] = ()) -> None:
         """Threads may come and go in any order: each takes away what it has added, and no more."""

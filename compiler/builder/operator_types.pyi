@@ -168,6 +168,9 @@ class ModelOperators:
     def bitwise_xor(self, a: Operand, b: Operand, /) -> Expression:
         """bitwise_xor(a, b): bits that only one has."""
 
+    def breakpoint(self, x: Operand, /) -> Expression:
+        """breakpoint(x): x; a debugger stops here (`treadle.debug.breakpoint`), and nothing else happens."""
+
     def broadcast_to(self, x: Operand, /, *, shape: _Dimensions) -> Expression:
         """broadcast_to(x): axes of size 1, and missing ones in front, repeated.
 

@@ -21,7 +21,7 @@ _BUILDERS = frozenset(
         for name in ("anf", "array_methods", "control", "expressions", "indexing", "operator_functions", "programs")
     ]
 )
-_FACES = (f"{_ROOT}.tvm.relax.", "numpy.")
+_FACES = (f"{_ROOT}.tvm.relax.", f"{_ROOT}.debug.debugger.marks", "numpy.")
 
 
 def line_of_user() -> str:

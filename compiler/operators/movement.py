@@ -383,4 +383,7 @@ register("take", "x indices", _infer_take, _take, _MOVE,
 register("take_along_axis", "x indices", _infer_take_along, _take_along, _MOVE,
          "for each place of indices the element of x at that place, but for the axis, where the index says",
          attributes={"axis": Attribute(Kind.INT, "along which", -1)})
+register("breakpoint", "x", lambda inputs: inputs[0], np.copy, Fusion.OPAQUE,
+         "x; a debugger stops here (`treadle.debug.breakpoint`), and nothing else happens",
+         takes_bits=True, varies=True)
 # fmt: on

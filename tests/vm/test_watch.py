@@ -9,6 +9,7 @@ import threading
 from types import CodeType, FunctionType
 
 import pytest
+from treadle.debug.debugger import timeline
 from treadle.vm import calls, watch
 from treadle.vm.context import Context
 
@@ -17,7 +18,7 @@ RUNS = {"run", "call_arrays", "call_bound"}  # functions of the engine that exec
 
 def functions_that_run_programs() -> set[str]:
     found = set()
-    for function in ast.walk(ast.parse(inspect.getsource(calls))):
+    for function in [each for module in (calls, timeline) for each in ast.walk(ast.parse(inspect.getsource(module)))]:
         if isinstance(function, ast.FunctionDef):
             own = [node for statement in function.body for node in walk_own(statement)]
             names = {

@@ -1,4 +1,4 @@
-"""A model of a hundred nodes, and three faults planted in it, for tests and for docs/debugging.md.
+"""A model of a hundred nodes, and three faults planted in it, for tests and for docs/debugging.md, which `faulty.py` has more of.
 
 python -m treadle.tools.dev.planted     runs the commands of that page anew, and writes what they print
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import runpy
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -107,6 +108,9 @@ def page(text: str) -> str:
 
     with reading() as run:
         write(run.folder)
+        runpy.run_path(
+            str(Path(__file__).with_name("faulty.py"))
+        )  # which writes into the folder, where its commands run
 
         def shown(found: re.Match) -> str:
             printed = io.StringIO()

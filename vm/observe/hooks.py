@@ -292,6 +292,16 @@ class Listener:
         """The call fails: with an error of the machine's, or with what a function of Python's raised that it has imported."""
 
 
+class CallListener(Listener):
+    """Is told of calls besides: where each begins, and how it ends. What it is told is the machine's own."""
+
+    def began(self, context: Context, number: int) -> None:
+        """A call of function `number` is about to execute its first instruction."""
+
+    def ended(self, context: Context, value: Any, failure: Exception | None) -> None:
+        """It has returned a value, or fails where the context stands."""
+
+
 def wanted(listener: Listener) -> frozenset[str] | None:
     """Its `operations`. Raises ArgumentError for anything but names of instructions."""
     names, where = listener.operations, f"{type(listener).__name__}.operations"
@@ -359,6 +369,7 @@ class HookedCode(InProcess):
 
     def __init__(self, image: Image, listeners: Iterable[Listener]) -> None:
         self.listeners = tuple(listeners)
+        self.of_calls = tuple(listener for listener in self.listeners if isinstance(listener, CallListener))
         self.wants_parts = any(listener.wants_parts for listener in self.listeners)
         self._original = image.code.ctypes.data
         self._words = image.code.copy()

@@ -164,6 +164,7 @@ EXAMPLES: list[tuple[str, list[tuple[str, tuple]], dict[str, Any]]] = [
     ("determinant", [(F, ("n", 3, 3))], {}),
     ("call_seed", [], {"place": 0}),
     ("device_copy", [(F, (2, 3))], {"device": "near"}),
+    ("breakpoint", [(F, ("n", 2))], {}),
     ("cumulative_prod", [(F, ("n", 4))], {"axis": -1, "exclusive": True, "reverse": True}),
     ("counted_nonzero", [(F, (2, 4))], {"count": 8}),
     ("counted_boxes", [(I, (2, 3, 3))], {"count": 18}),

@@ -2,7 +2,7 @@
 
 dispatch   one instruction of the machine, the call of its kernel included          ns_per_instruction
 call       a small network from Python, NumPy arrays in, NumPy arrays out           us_per_call
-profiler   ResNet-50 on one thread with a profiler and without, in turns: CPU time     share
+profiler   ResNet-50 on one thread with a profiler, a recording, and without: CPU time share
 cold       a fresh process with a warm cache: import, load, first result            seconds
 compile    ResNet-50 with an empty kernel cache, and once more                      seconds
 layers     compiling a small transformer of 50, 500 and 5,000 layers                seconds, peak resident bytes
@@ -120,7 +120,8 @@ def _onnxruntime(model: bytes) -> Any:
 
 
 def measure_profiler(repeat: int) -> dict[str, Any]:
-    """The cost of a profiler in CPU time: `cost` is the median of neighbouring turns with and without one, less 1."""
+    """The cost in CPU time of a profiler (`cost`) and of a recording (`recording`): the median of neighbouring turns with and
+    without one, less 1."""
     from .... import VirtualMachine, compile
     from ....vm.observe.profile import Profiler
     from ..zoo import resnet
@@ -134,13 +135,17 @@ def measure_profiler(repeat: int) -> dict[str, Any]:
         return time.thread_time() - start
 
     turn()
-    plain, profiled = [], []
+    plain, profiled, recorded = [], [], []
+    recorder = machine.record("unwritten.trrec")
     for _ in range(repeat):
         plain.append(turn())
         with machine.listening(Profiler()):
             profiled.append(turn())
+        with machine.listening(recorder):
+            recorded.append(turn())
     return {
         "cost": median(with_it / without for with_it, without in zip(profiled, plain, strict=True)) - 1,
+        "recording": median(with_it / without for with_it, without in zip(recorded, plain, strict=True)) - 1,
         "ms_per_call": median(plain) * 1e3,
         "profiled_ms_per_call": median(profiled) * 1e3,
     }

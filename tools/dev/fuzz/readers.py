@@ -19,7 +19,7 @@ from . import runs
 from .changes import mutate_bytes, mutate_json
 from .targets import TARGETS, judged, read_corpus
 
-DEFAULT = ("params", "graph", "relay", "relax", "modules", "file")
+DEFAULT = ("params", "graph", "relay", "relax", "modules", "file", "recording")
 SLOW_SECONDS = 2.0
 # Bytes of Python's and NumPy's memory: for a byte of the input, and besides, which the longest errors and imports take
 MEMORY_PER_BYTE, MEMORY = 256, 4 << 20

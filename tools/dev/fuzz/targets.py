@@ -9,17 +9,30 @@ from __future__ import annotations
 import base64
 import contextlib
 import functools
+import struct
 import time
 import traceback
+import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ....formats.codec import Buffer
-from ....formats.container import Container, layout
-from ....formats.messages.errors import FormatError, InferenceError, MiscompilationError, TreadleError
+from ....formats.constants import aligned
+from ....formats.container import HEADER, INDEX, Container, layout
+from ....formats.messages.errors import (
+    ExecutionError,
+    FormatError,
+    InferenceError,
+    MiscompilationError,
+    TreadleError,
+)
 from ....formats.primitive import Primitive, PrimitiveDefinition
 from ....formats.schema import BY_NAME, REQUIRED, SECTIONS
 from ....formats.sections import decode_definition
+
+if TYPE_CHECKING:
+    from ....vm.machine import VirtualMachine
 
 CORPUS = Path(__file__).parents[3] / "tests" / "corpus"
 TEXT_BYTES = 1 << 14  # of an input: what is read is no longer than it takes to make a mistake
@@ -158,6 +171,66 @@ def constants(data: bytes) -> None:
     ConstantsFile(_saved(data, ".constants")).check()
 
 
+def recording(data: bytes) -> None:
+    """A recording of calls, with the checksums that fit: what is read is written as it was, and its calls are made again,
+    whatever the program that it names."""
+    from ....debug.recording import Recorded
+    from ....formats.recording import encode, load
+
+    found = load(_summed(data))
+    if b"".join(encode(load(b"".join(encode(found))))) != b"".join(encode(found)):
+        raise AssertionError("a written recording reads back as another")
+    Recorded(found).replay(_recorded_program())
+
+
+@functools.cache
+def _recorded_program() -> VirtualMachine:
+    """What the recordings of the corpus are of."""
+    from ....formats.executable import Executable
+    from ....formats.text.assembly import parse_assembly
+    from ....vm.machine import VirtualMachine
+
+    text = """
+    data List = Nil | Cons(float32[2], List)
+    import f: fn(float32[n, 2], float32[n]) -> float32[2*n]
+    import g: fn((float32[2], List)) -> (int64[], bool[])
+    func @main(x: float32[?, 2], y: float32[?]) -> float32[?] {
+      call_import r2, f (r0, r1)
+      ret r2
+    }
+    func @tuples(x: float32[2], y: List, s: string[2]) -> (int64[], bool[]) {
+      alloc_data r3, (float32[2], List), 0 (r0, r1)
+      call_import r4, g (r3)
+      ret r4
+    }
+    """
+
+    def missing(*_: object) -> None:
+        raise ExecutionError("the recording ends before this call")
+
+    return VirtualMachine(Executable(parse_assembly(text)), imports={"f": missing, "g": missing}, kernels="cached")
+
+
+def _summed(data: bytes) -> bytes:
+    """The bytes of a container, whose checksums are made right as far as its index can be read: what is behind them is of
+    interest."""
+    try:
+        magic, version, index_bytes, _, _, _ = HEADER.unpack_from(data)
+        rows = list(INDEX.decode(data[HEADER.size : HEADER.size + index_bytes], "index"))
+    except (struct.error, FormatError):
+        return data
+    end, summed = HEADER.size + index_bytes, []
+    for name, length, _, required in rows:
+        start = aligned(end)
+        end = start + length
+        summed.append((name, length, zlib.crc32(data[start:end]), required))
+    index = INDEX.encode(summed, "index")
+    if len(index) != index_bytes:  # a checksum may take fewer bytes
+        return data
+    head = HEADER.pack(magic, version, index_bytes, len(data), zlib.crc32(index), 0)[:-4]
+    return head + struct.pack("<I", zlib.crc32(head)) + index + data[HEADER.size + index_bytes :]
+
+
 def params(data: bytes) -> None:
     """A parameter file of TVM's; what is read is written as it was, but for names of element types that have two codes."""
     from ....formats.param_dict import load_param_dict, save_param_dict
@@ -250,7 +323,7 @@ def _saved(data: bytes, suffix: str) -> str:
 
 _FUNCTIONS: tuple[Target, ...] = (
     *(file, sections, assembly, module, definition, onnx, argument),
-    *(array, constants, params, relay, relax, graph, modules),
+    *(array, constants, recording, params, relay, relax, graph, modules),
 )
 TARGETS = {target.__name__: target for target in _FUNCTIONS}
 

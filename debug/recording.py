@@ -1,0 +1,167 @@
+"""Recordings that are read: `load_recording(path)` makes the calls again, to the bit, elsewhere, step by step."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..formats import recording as files
+from ..formats.messages.calling import Suggesting, public_class
+from ..formats.messages.errors import ArgumentError, ExecutionError
+from ..formats.recording import Recording, StoredNote, TensorPart
+from ..vm.machine import VirtualMachine
+from ..vm.values import DataValue
+from .debugger.session import Session, session
+from .debugger.tape import Note, Tape
+from .recorder import digest, digest_of_value
+
+if TYPE_CHECKING:
+    from ..formats.executable import Executable
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """A call that was made again: `same` if it gave what it gave before, to the bit, or failed as it did."""
+
+    function: str
+    same: bool
+    result: Any
+    error: Exception | None
+    expected: str  # the error that was recorded; "" for a result
+
+    def __str__(self) -> str:
+        if self.same:
+            return f"{self.function}: the same {'error' if self.error else 'result, to the bit'}"
+        was = self.expected or "a result"
+        got = (
+            f"{type(self.error).__name__}: {self.error}"
+            if self.error
+            else "a result"
+            if self.expected
+            else "another one"
+        )
+        return f"{self.function}: recorded was {was}, now it is {got}"
+
+
+@public_class
+class Recorded(Suggesting):
+    """A recording that was read: `load_recording(path)` gives it."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+
+    def __repr__(self) -> str:
+        return f"<Recorded: {len(self)} calls of program {self._recording.program[:12]}>"
+
+    def __len__(self) -> int:
+        return len(self._recording.calls)
+
+    @property
+    def file(self) -> str:
+        """The file that the program was read from, "" if it was not."""
+        return self._recording.file
+
+    @property
+    def left_out(self) -> int:
+        """Calls for which the recording had no room."""
+        return self._recording.left_out
+
+    def machine(self, executable: Executable, **options: Any) -> VirtualMachine:
+        """A machine of the program, without the functions that it imports. Raises ArgumentError for another program."""
+        names = [each.name for each in executable.program.imports]
+        made = VirtualMachine(executable, imports={name: _missing(name) for name in names}, **options)
+        found = digest(made._calls)
+        if found != self._recording.program:
+            raise ArgumentError(
+                f"the recording is of program {self._recording.program[:12]}, this is {found[:12]}; take the one that ran, "
+                f"{self.file or 'which was not read from a file'}, with the weights that it had"
+            )
+        return made
+
+    def replay(self, machine: VirtualMachine, call: int | None = None) -> list[Replayed]:
+        """Makes the calls again, or one of them, and compares what they give."""
+        return [self._replayed(machine, at) for at in (range(len(self)) if call is None else [self._number(call)])]
+
+    def debug(self, machine: VirtualMachine, call: int = -1) -> Session:
+        """A session of a call; by default of the last one."""
+        return self._session(machine, self._number(call))
+
+    def _replayed(self, machine: VirtualMachine, at: int) -> Replayed:
+        stored = self._recording.calls[at]
+        with self._session(machine, at) as debugged:
+            debugged.breakpoints.clear()
+            stop = debugged.resume()
+            result = debugged.result if stop.reason == "returned" else None
+            error = stop.error
+        same = not error and not stored.error and digest_of_value(result) == stored.result
+        if error and stored.error:
+            same = type(error).__name__ == stored.error.partition(":")[0] or _PLAYED in str(error)
+        return Replayed(stored.function, same, result, error, stored.error)
+
+    def _session(self, machine: VirtualMachine, at: int) -> Session:
+        stored, calls = self._recording.calls[at], machine._calls
+        functions = [each.name for each in machine.executable.program.functions]
+        if stored.function not in functions:
+            raise ArgumentError(f"the recording calls {stored.function!r}, which the program does not have")
+        number = functions.index(stored.function)
+        expected = len(machine.executable.program.functions[number].param_names)
+        if len(stored.arguments) != expected:
+            raise ArgumentError(
+                f"{stored.function} takes {expected} arguments, the recording has {len(stored.arguments)}"
+            )
+        imports = {each.name for each in machine.executable.program.imports}
+        notes = [self._note(each, each.source in imports) for each in stored.notes]
+        return session(calls, number, [self.value(each) for each in stored.arguments], machine._budget, Tape(notes))
+
+    def _note(self, note: StoredNote, is_import: bool) -> Note:
+        if note.error:
+            return Note(note.source, None, ExecutionError(f"{_PLAYED} {note.source}: {note.error}"))
+        values = [self.value(each) for each in note.values]
+        return Note(note.source, values[0] if is_import and values else values)
+
+    def value(self, number: int) -> Any:
+        """A value of the recording, whose parts stand before it."""
+        parts, made = self._recording.values, dict[int, Any]()
+        todo = [number]
+        while todo:
+            at = todo[-1]
+            part = parts[at]
+            if isinstance(part, TensorPart):
+                made[at] = self._recording.tensors[part.tensor]
+            elif missing := [each for each in part.fields if each not in made]:
+                todo += missing
+                continue
+            else:
+                fields = tuple(made.pop(each) for each in part.fields)
+                made[at] = DataValue(part.tag, fields, part.type) if part.type else fields
+            todo.pop()
+        return made[number]
+
+    def _number(self, call: int) -> int:
+        if isinstance(call, bool) or not isinstance(call, int) or not -len(self) <= call < len(self):
+            raise ArgumentError(f"the recording has {len(self)} calls; there is no call {call!r}")
+        return call % len(self)
+
+
+_PLAYED = "recorded of the import"
+
+
+def _missing(name: str) -> Any:
+    def call(*_: Any) -> None:
+        raise ExecutionError(f"replay: the recording ends before this call of the import {name!r}")
+
+    return call
+
+
+def load_recording(path: str | os.PathLike | bytes) -> Recorded:
+    """The recording in a file, or in its bytes, all of it checked. Raises FormatError, FileError."""
+    return Recorded(files.load(path))
+
+
+def beside(recorded: Recorded, path: str | os.PathLike) -> Path | None:
+    """The program's file, by its name alone: beside the recording, or in the working directory."""
+    name = os.path.basename(recorded.file)  # a file must not make a reader look elsewhere
+    found = [folder / name for folder in (Path(path).parent, Path()) if name and (folder / name).is_file()]
+    return found[0] if found else None

@@ -1,0 +1,401 @@
+"""`treadle debug`: the debugger in a terminal. `debug/debugger/session.py` is what it shows; here is how."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import linecache
+import re
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..formats.messages.errors import TreadleError
+from ..formats.messages.names import near
+from .program_files import HELP, add_compile_options, compile_options, program_file
+
+if TYPE_CHECKING:
+    from ..debug.debugger.session import Frame, Origin, Session, Stop
+    from ..debug.debugger.values import Numbers
+
+COMMANDS = {"Find what is slow or wrong": ("debug", "replay")}
+_PROMPT = "(treadle) "
+_BARS = " ▁▂▃▄▅▆▇█"
+_AROUND = 4  # instructions before and behind the next one
+_USES = 8  # readers of a value
+_CONDITION = re.compile(r"(?:^|\s)if\s+(.*)$")
+_ITERATION = re.compile(r"(?:^|\s)iteration\s+(\d+)$")
+_VALUE = re.compile(r"([A-Za-z_]\w*)((?:\.\d+)*)(?:\[(.*)\])?$")
+
+
+def add_commands(commands: Any) -> None:
+    """Adds the command to the command line."""
+    from .debugging import _add
+    from .execute import add_budgets
+
+    debug = _add(commands, "debug", debug_command, "run a call step by step, forward and back")
+    add_budgets(debug)
+    add_script(debug)
+    replay = commands.add_parser("replay", help="make the calls of a recording again, and compare what they give")
+    replay.add_argument("recording", help="what `treadle run --record` or machine.record wrote")
+    replay.add_argument(
+        "program",
+        nargs="?",
+        help=f"{HELP}; default: the file that the recording names, beside it or in the working directory",
+    )
+    replay.add_argument("--call", type=int, metavar="N", help="this call alone, from 0; from -1 back (default: all)")
+    replay.add_argument("--debug", action="store_true", dest="stops", help="debug the call; by default the last one")
+    add_script(replay)
+    add_compile_options(replay)
+    replay.add_argument("--trust-native", action="store_true", help="run the native code that is in the file")
+    replay.set_defaults(command=replay_command)
+
+
+def add_script(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-c", action="append", default=[], metavar="COMMAND", dest="script", help="do this first; may be repeated"
+    )
+
+
+def replay_command(options: argparse.Namespace) -> int:
+    import json
+
+    from ..debug.recording import beside, load_recording
+    from .arguments import require_file
+    from .errors import UsageError
+
+    require_file(options.recording)
+    recorded = load_recording(options.recording)
+    name = options.program or beside(recorded, options.recording)
+    if name is None:
+        raise UsageError(
+            f"{options.recording} was recorded of {recorded.file or 'a program that was not in a file'}, which is neither beside "
+            f"it nor in the working directory; say where it is: treadle replay {options.recording} PROGRAM"
+        )
+    executable = program_file(str(name)).executable(
+        **compile_options(options), trust_native=options.trust_native, progress=False
+    )
+    machine = recorded.machine(executable, trust_native=options.trust_native)
+    if options.stops:
+        with recorded.debug(machine, -1 if options.call is None else options.call) as session:
+            Terminal(session).run(options.script)
+        return 0
+    replayed = recorded.replay(machine, options.call)
+    if options.json:
+        print(json.dumps([{"function": each.function, "same": each.same, "text": str(each)} for each in replayed]))
+    else:
+        for each in replayed:
+            print(each)
+        if recorded.left_out:
+            print(f"{recorded.left_out} more calls were left out: the recording had no room for them")
+    return 0 if all(each.same for each in replayed) else 1
+
+
+def debug_command(options: argparse.Namespace) -> int:
+    from .. import VirtualMachine
+    from .debugging import prepare
+    from .execute import BUDGETS
+
+    of, values = prepare(options)
+    bounds = {name: getattr(options, name) for name in BUDGETS if getattr(options, name) is not None}
+    machine = VirtualMachine(of.executable, kernels=options.kernels, trust_native=options.trust_native)
+    with machine.debug(options.function, list(values.values()), **bounds) as session:
+        Terminal(session).run(options.script)
+    return 0
+
+
+class Terminal:
+    """Reads commands and prints what they give: from a terminal with a prompt, else each after the command itself."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._level = 0
+        self._last = ""
+        self._is_over = False
+        own = {name.removeprefix("do_"): getattr(self, name) for name in dir(self) if name.startswith("do_")}
+        self._commands = {name: self._mover(*motion) for name, motion in _MOTIONS.items()} | own
+
+    def run(self, script: Sequence[str] = ()) -> None:
+        """Until `quit`, or the end of what is read; after a script that says `quit`, nothing is read."""
+        self._show(self._session.stop)
+        for line in self._lines(script):
+            self._do(line)
+            if self._is_over:
+                break
+
+    def _lines(self, script: Sequence[str]) -> Iterator[str]:
+        for line in script:
+            print(_PROMPT + line)
+            yield line
+        is_terminal = sys.stdin.isatty()
+        if is_terminal:
+            with contextlib.suppress(ImportError):  # lines can be edited, and called back
+                import readline  # noqa: F401
+        while True:
+            try:
+                line = input(_PROMPT) if is_terminal else next(sys.stdin)
+            except (EOFError, StopIteration):
+                return
+            except KeyboardInterrupt:
+                print()
+                continue
+            if not is_terminal:
+                print(_PROMPT + line.rstrip("\n"))
+            # an empty line does once more what was done last
+            yield line.strip() or self._last
+
+    def _do(self, line: str) -> None:
+        word, _, rest = line.strip().partition(" ")
+        if not word:
+            return
+        self._last = line
+        name = _SHORT.get(word, word)
+        command = self._commands.get(name)
+        if command is None:
+            print(f"there is no command {word!r}{near(word, self._commands)}; `help` lists them")
+            return
+        try:
+            with self._interruptible():
+                command(rest.strip())
+        except TreadleError as error:
+            print(error)
+
+    @contextlib.contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """Ctrl-C stops the call that runs, and not the debugger."""
+        try:
+            before = signal.signal(signal.SIGINT, lambda *_: self._session.interrupt())
+        except ValueError:  # not the main thread
+            yield
+            return
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    # ---- motion ----
+
+    def _mover(self, name: str, back: bool, text: str) -> Callable[[str], None]:
+        """The command that makes a motion of the session's, as often as it is told."""
+
+        def move(count: str) -> None:
+            for _ in range(int(count) if count.isdigit() else 1):
+                stop: Stop = getattr(self._session, name)(back)
+                if stop.reason != "step":
+                    break
+            self._show(stop)
+
+        move.__doc__ = text
+        return move
+
+    def do_goto(self, text: str) -> None:
+        """STEP: to a number of instructions since the beginning"""
+        self._show(self._session.goto(int(text) if text.isdigit() else text))  # type: ignore[arg-type]
+
+    # ---- breakpoints ----
+
+    def do_break(self, text: str) -> None:
+        """[WHERE] [iteration N] [if CONDITION]: stop there; without anything, list them"""
+        if not text:
+            for point in self._session.breakpoints.values():
+                print(point)
+            return
+        condition = _CONDITION.search(text)
+        rest = text[: condition.start()].strip() if condition else text
+        iteration = _ITERATION.search(rest)
+        where = rest[: iteration.start()].strip() if iteration else rest
+        point = self._session.break_at(
+            where or None,
+            when=condition[1] if condition else None,
+            iteration=int(iteration[1]) if iteration else None,
+        )
+        sites = len(point.before | point.after)
+        print(f"{point}, {sites} instruction{'s' * (sites != 1)}")
+
+    def do_delete(self, text: str) -> None:
+        """NUMBER: forget a breakpoint"""
+        self._session.delete(int(text) if text.isdigit() else -1)
+
+    # ---- looking ----
+
+    def do_frames(self, text: str) -> None:
+        """the functions that run, the innermost first"""
+        for frame in self._session.frames():
+            print(("→ " if frame.level == self._level else "  ") + str(frame))
+
+    def do_up(self, text: str) -> None:
+        """to the function that has called this one"""
+        self._select(self._level + 1)
+
+    def do_down(self, text: str) -> None:
+        """to the function that this one has called"""
+        self._select(self._level - 1)
+
+    def _select(self, level: int) -> None:
+        self._session.registers(level)  # raises where there is no such frame
+        self._level = level
+        print(self._session.frames()[level])
+
+    def do_list(self, text: str) -> None:
+        """the instructions around the next one"""
+        from ..formats.text.dis import dis
+
+        frame = self._session.frames()[self._level]
+        listing = dis(self._session.program, frame.function)
+        at = next(place for place, each in enumerate(listing) if each.offset == frame.offset)
+        for place in range(max(0, at - _AROUND), min(len(listing), at + _AROUND + 1)):
+            print(("→ " if place == at else "  ") + str(listing[place]).rstrip())
+
+    def do_registers(self, text: str) -> None:
+        """what the registers of this function hold"""
+        found = self._session.registers(self._level)
+        _columns([[each.name, each.value.type, each.value.text, each.node] for each in found])
+
+    def do_print(self, text: str) -> None:
+        """NAME[.FIELD…][SLICE] or an expression: a register in detail, or what is computed of some"""
+        from ..debug.debugger.values import parse_index
+
+        found = _VALUE.match(text)
+        if found is None or found[1] in ("step", "depth", "iteration"):
+            print(self._session.evaluate(text, self._level))
+            return
+        name, path = found[1], [int(each) for each in found[2].split(".")[1:]]
+        value = self._session.value(name, path, self._level)
+        if found[3] is not None:
+            print(np.array2string(self._session.tensor(name, path, self._level)[parse_index(found[3])], precision=7))
+            return
+        print(f"{text}: {value.type} {value.text}")
+        for field, inner in self._session.fields(name, path, self._level):
+            print(f"  .{field}: {inner.type} {inner.text}")
+        if value.kind == "tensor" and not value.type.startswith("string"):
+            print(_told(self._session.numbers(name, path, self._level)))
+
+    def do_made(self, text: str) -> None:
+        """NAME[.FIELD…]: where the value was made, and who has read it"""
+        found = _VALUE.match(text)
+        name, fields = (found[1], found[2]) if found else (text, "")
+        path = [int(each) for each in fields.split(".")[1:]]
+        print(_origin(self._session.origin(name, path, self._level)))
+
+    def do_set(self, text: str) -> None:
+        """NAME = EXPRESSION: other elements for a tensor, with which the call goes on"""
+        name, _, value = text.partition("=")
+        self._session.set(name.strip(), self._session.evaluate(value.strip(), self._level), self._level)
+
+    def do_where(self, text: str) -> None:
+        """where the call stands"""
+        self._show(self._session.stop)
+
+    def do_help(self, text: str) -> None:
+        """this list"""
+        short = {name: word for word, name in _SHORT.items()}
+        _columns([[short.get(name, ""), name, command.__doc__ or ""] for name, command in self._commands.items()])
+
+    def do_quit(self, text: str) -> None:
+        """end the call where it stands"""
+        self._is_over = True
+
+    # ---- showing ----
+
+    def _show(self, stop: Stop) -> None:
+        self._level = 0
+        print(_stop(stop, self._session))
+
+
+_MOTIONS = {  # what of the session's, whether back, and what it is for
+    "continue": ("resume", False, "go on to the next breakpoint, or the end"),
+    "reverse": ("resume", True, "go back to the last breakpoint before, or the beginning"),
+    "step": ("step", False, "[COUNT]: to the next node or line, into functions too"),
+    "back": ("step", True, "[COUNT]: to the beginning of the node or line before"),
+    "next": ("over", False, "[COUNT]: to the next node or line of this function"),
+    "previous": ("over", True, "[COUNT]: to the node or line before, of this function"),
+    "out": ("out", False, "to where this function returns to"),
+    "caller": ("out", True, "back to where this function was called"),
+    "instruction": ("instruction", False, "[COUNT]: one instruction"),
+    "undo": ("instruction", True, "[COUNT]: one instruction back"),
+}
+_SHORT = {name[0]: name for name in ("continue", "reverse", "step", "back", "next", "print", "out", "instruction")}
+_SHORT |= {name[0]: name for name in ("undo", "goto", "where", "frames", "list", "help", "quit")}
+
+
+def _stop(stop: Stop, session: Session) -> str:
+    """A stop as some lines."""
+    if stop.reason == "returned":
+        from ..debug.debugger.values import brief
+
+        result = session.result
+        values = result if isinstance(result, tuple) else (result,)
+        shown = [
+            f"{array.dtype.name}{list(array.shape)} {brief(array)}" if hasattr(each, "__array__") else repr(each)
+            for each in values
+            for array in (np.asarray(each),)
+        ]
+        return f"returned at step {stop.time}: {'; '.join(shown)}"
+    assert stop.frame is not None
+    lines = [f"{_why(stop)} at step {stop.time}"]
+    if stop.made is not None:
+        value = session.value(stop.register)
+        lines.append(f"  {stop.register}: {value.type} {value.text}")
+        lines.append(f"  made by {_at(stop.made)}")
+    lines.append(f"  next {_at(stop.frame)}")
+    source = _source(stop.made or stop.frame)
+    return "\n".join([*lines, *([f"  {source}"] if source else [])])
+
+
+def _why(stop: Stop) -> str:
+    if stop.breakpoint is not None:
+        return str(stop.breakpoint)
+    return f"{stop.reason}: {stop.error}" if stop.error is not None else stop.reason
+
+
+def _at(frame: Frame) -> str:
+    rounds = "".join(f", {each}" for each in frame.rounds)
+    node = f"  from {frame.node}" if frame.node else ""
+    return f"{frame.instruction}{node}{rounds}  in @{frame.function}"
+
+
+def _source(frame: Frame) -> str:
+    """The line of Python that a frame is at, if the file lies in the working directory."""
+    name, _, line = frame.node.rpartition(" + ")[2].rpartition(":")
+    if not line.isdigit() or not Path(name).is_file():
+        return ""
+    return f"{name}:{line}: {linecache.getline(name, int(line)).strip()}"
+
+
+def _told(numbers: Numbers) -> str:
+    """Statistics in a line or two, with the histogram."""
+    if numbers.least is None or numbers.greatest is None:
+        lines = [f"  nothing finite: {numbers.nans} NaN, {numbers.infinities} infinite of {numbers.size}"]
+    else:
+        lines = [
+            f"  {numbers.least:.6g} … {numbers.greatest:.6g}, mean {numbers.mean:.6g}, deviation {numbers.deviation:.6g}, "
+            f"{numbers.zeros} zeros, {numbers.nans} NaN, {numbers.infinities} infinite of {numbers.size}"
+        ]
+    if any(numbers.histogram):
+        most = max(numbers.histogram)
+        bars = "".join(_BARS[-(-each * (len(_BARS) - 1) // most)] for each in numbers.histogram)
+        lines.append(f"  {numbers.least:.6g} {bars} {numbers.greatest:.6g}")
+    if numbers.first_nonfinite is not None:
+        lines.append(f"  the first that is not finite: {list(numbers.first_nonfinite)}")
+    return "\n".join(lines)
+
+
+def _origin(found: Origin) -> str:
+    maker = (
+        f"step {found.maker.time}: {_at(found.maker.frame)}" if found.maker else found.name or "nothing has written it"
+    )
+    lines = [f"made by {maker}"]
+    lines += [f"read at step {use.time} by {_at(use.frame)}" for use in found.readers[:_USES]]
+    if len(found.readers) > _USES:
+        lines.append(f"… and {len(found.readers) - _USES} more times")
+    return "\n".join(lines if found.readers else [*lines, "not read yet"])
+
+
+def _columns(rows: list[list[str]]) -> None:
+    widths = [max(map(len, column), default=0) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
