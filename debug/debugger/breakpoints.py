@@ -200,12 +200,16 @@ class Sites:
             if each.operation.has("imported") and self._program.imports[each.word("imported")].name == name:
                 yield number, each
 
-    def _operator_sites(self, name: str, reads: bool) -> Iterator[tuple[int, Decoded]]:
+    def _operator_sites(self, name: str, reads: bool) -> list[tuple[int, Decoded]]:
+        """Of an operator, or where there is none of that name, of what the CPU's passes have made of it: of conv conv_blocked."""
+        exact, made = [], []
         for number, each in self._all:
             if each.operation.has("prim"):
                 definition = self._program.primitives[each.word("prim")].definition
-                if any(node.operator == name for node in definition.nodes):
-                    yield number, each
+                operators = {node.operator for node in definition.nodes}
+                exact += [(number, each)] if name in operators else []
+                made += [(number, each)] if any(known.startswith(f"{name.lower()}_") for known in operators) else []
+        return exact or made
 
     @staticmethod
     def _makes(instruction: Decoded) -> bool:

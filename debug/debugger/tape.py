@@ -73,7 +73,8 @@ class Tape:
         found = dict(known)
         for number in drawing(program):
             primitive = program.primitives[number]
-            found[number] = self._noted(primitive.name, library.target_of(program).evaluator(primitive.definition))
+            evaluate = library.target_of(program.target_of(number)).evaluator(primitive.definition)
+            found[number] = self._noted(primitive.name, evaluate)
         return found
 
     def _noted(self, name: str, evaluate: library.Evaluate) -> library.Evaluate:

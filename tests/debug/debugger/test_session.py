@@ -102,9 +102,12 @@ def machine() -> VirtualMachine:
         total=function([items], match_(items, clauses), result_type=VECTOR),
         makes=function([k], scaled),
         loops=function([x], looped),
+        product=function([x], op.matmul(op.reshape(x, shape=(1, 2)), np.ones((2, 2), np.float32))),
         marked=function([x], op.sqrt(treadle.debug.breakpoint(op.exp(x)))),
     )
-    return VirtualMachine(treadle.compile(module, entry=["total", "makes", "loops", "marked"], progress=False))
+    return VirtualMachine(
+        treadle.compile(module, entry=["total", "makes", "loops", "marked", "product"], progress=False)
+    )
 
 
 def cons(*heads: float) -> DataValue:
@@ -221,6 +224,14 @@ def test_a_program_has_places_at_which_debuggers_stop(machine: VirtualMachine) -
         assert session.resume().reason == "returned"
     with pytest.raises(ArgumentError, match="expected an expression of a program, got nothing"):
         treadle.debug.breakpoint()
+
+
+def test_an_operator_is_found_by_the_name_that_the_model_has(machine: VirtualMachine) -> None:
+    with machine.debug("product", [np.ones(2, np.float32)]) as session:
+        session.break_at("MatMul")
+        assert "matmul_" in session.resume().frame.instruction
+        with pytest.raises(ArgumentError, match="there is nothing called 'matmu'"):
+            session.break_at("operator matmu")
 
 
 def test_an_instruction_is_a_place(machine: VirtualMachine) -> None:
