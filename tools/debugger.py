@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..formats.messages.errors import TreadleError
+from ..formats.messages.errors import ArgumentError, TreadleError
 from ..formats.messages.names import near
 from .program_files import HELP, add_compile_options, compile_options, program_file
 
@@ -131,6 +131,8 @@ class Terminal:
         for line in script:
             print(_PROMPT + line)
             yield line
+        if sys.stdin is None:  # closed
+            return
         is_terminal = sys.stdin.isatty()
         if is_terminal:
             with contextlib.suppress(ImportError):  # lines can be edited, and called back
@@ -158,9 +160,13 @@ class Terminal:
         if command is None:
             print(f"there is no command {word!r}{near(word, self._commands)}; `help` lists them")
             return
+        rest, wanted = rest.strip(), command.__doc__ or ""
+        if not rest and wanted[:1].isupper():
+            print(f"usage: {name} {wanted}")
+            return
         try:
             with self._interruptible():
-                command(rest.strip())
+                command(rest)
         except TreadleError as error:
             print(error)
 
@@ -183,7 +189,7 @@ class Terminal:
         """The command that makes a motion of the session's, as often as it is told."""
 
         def move(count: str) -> None:
-            for _ in range(int(count) if count.isdigit() else 1):
+            for _ in range(_number(count) if count else 1):
                 stop: Stop = getattr(self._session, name)(back)
                 if stop.reason != "step":
                     break
@@ -194,7 +200,7 @@ class Terminal:
 
     def do_goto(self, text: str) -> None:
         """STEP: to a number of instructions since the beginning"""
-        self._show(self._session.goto(int(text) if text.isdigit() else text))  # type: ignore[arg-type]
+        self._show(self._session.goto(_number(text, 0)))
 
     # ---- breakpoints ----
 
@@ -218,7 +224,7 @@ class Terminal:
 
     def do_delete(self, text: str) -> None:
         """NUMBER: forget a breakpoint"""
-        self._session.delete(int(text) if text.isdigit() else -1)
+        self._session.delete(_number(text))
 
     # ---- looking ----
 
@@ -257,7 +263,7 @@ class Terminal:
 
     def do_print(self, text: str) -> None:
         """NAME[.FIELD…][SLICE] or an expression: a register in detail, or what is computed of some"""
-        from ..debug.debugger.values import parse_index
+        from ..debug.debugger.values import part
 
         found = _VALUE.match(text)
         if found is None or found[1] in ("step", "depth", "iteration"):
@@ -266,13 +272,15 @@ class Terminal:
         name, path = found[1], [int(each) for each in found[2].split(".")[1:]]
         value = self._session.value(name, path, self._level)
         if found[3] is not None:
-            print(np.array2string(self._session.tensor(name, path, self._level)[parse_index(found[3])], precision=7))
+            print(np.array2string(part(self._session.tensor(name, path, self._level), found[3]), precision=7))
             return
         print(f"{text}: {value.type} {value.text}")
         for field, inner in self._session.fields(name, path, self._level):
             print(f"  .{field}: {inner.type} {inner.text}")
         if value.kind == "tensor" and not value.type.startswith("string"):
-            print(_told(self._session.numbers(name, path, self._level)))
+            numbers = self._session.numbers(name, path, self._level)
+            if numbers.size != 1:  # which stands there already
+                print(_told(numbers))
 
     def do_made(self, text: str) -> None:
         """NAME[.FIELD…]: where the value was made, and who has read it"""
@@ -325,15 +333,9 @@ _SHORT |= {name[0]: name for name in ("undo", "goto", "where", "frames", "list",
 def _stop(stop: Stop, session: Session) -> str:
     """A stop as some lines."""
     if stop.reason == "returned":
-        from ..debug.debugger.values import brief
-
         result = session.result
         values = result if isinstance(result, tuple) else (result,)
-        shown = [
-            f"{array.dtype.name}{list(array.shape)} {brief(array)}" if hasattr(each, "__array__") else repr(each)
-            for each in values
-            for array in (np.asarray(each),)
-        ]
+        shown = [_result(each) for each in values]
         return f"returned at step {stop.time}: {'; '.join(shown)}"
     assert stop.frame is not None
     lines = [f"{_why(stop)} at step {stop.time}"]
@@ -356,6 +358,23 @@ def _at(frame: Frame) -> str:
     rounds = "".join(f", {each}" for each in frame.rounds)
     node = f"  from {frame.node}" if frame.node else ""
     return f"{frame.instruction}{node}{rounds}  in @{frame.function}"
+
+
+def _result(value: Any) -> str:
+    from ..debug.debugger.values import brief
+
+    if not hasattr(value, "__array__"):
+        return repr(value)
+    array = np.asarray(value)
+    name = "string" if array.dtype == object else array.dtype.name
+    return f"{name}{list(array.shape)} {brief(array)}"
+
+
+def _number(text: str, least: int = 1) -> int:
+    """A count, or a number of something. Raises ArgumentError."""
+    if not text.isdecimal() or int(text) < least:
+        raise ArgumentError(f"expected a number from {least} on, got {text!r}")
+    return int(text)
 
 
 def _source(frame: Frame) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..debug.subject import random_elements
 from ..formats import dims
 from ..formats.types import TensorType, Type
 from . import arguments
@@ -162,10 +163,7 @@ def made(name: str, declared: Type, sizes: Mapping[str, int]) -> np.ndarray:
         shape = [arguments.size_of(dim, _with_defaults(dim, sizes)) for dim in declared.shape]
     except KeyError:
         raise UsageError(f"no --input for {name!r}, whose shape is not known: it is {declared}") from None
-    rng = np.random.default_rng(0)
-    if declared.dtype.is_float:
-        return rng.standard_normal(shape).astype(declared.dtype.numpy)
-    return rng.integers(0, 2, shape).astype(declared.dtype.numpy)
+    return random_elements(np.random.default_rng(0), declared.dtype, shape)
 
 
 # ---- tables ----
