@@ -40,7 +40,7 @@ class Difference:
         return not any(asdict(self).values())
 
     def __repr__(self) -> str:
-        counts = {name: len(lines) for name, lines in asdict(self).items() if lines}
+        counts = {name: sum(line[0] != "=" for line in lines) for name, lines in asdict(self).items() if lines}
         return f"<Difference: {', '.join(f'{count} in {name}' for name, count in counts.items()) or 'none'}>"
 
     def _repr_html_(self) -> str:
