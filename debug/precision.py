@@ -124,6 +124,7 @@ class _Search:
         self._unseen = range(len(self._seen), len(self._feeds))
         self._exact = _Program({}, exact, 0.0, 0.0)
         self._times: dict[str, dict[str, float]] = {}  # precision → node → seconds
+        self._made: dict[str, dict[str, str]] = {}  # precision → node → what that precision makes of it
         self._work: dict[str, int] = {}  # operations of each node
         self._squares: dict[tuple[str, str], float] = {}  # node and precision → its part of the noise of its group
 
@@ -174,12 +175,16 @@ class _Search:
             self._tries += 1
             programs[precision] = self._built(precision)
             met |= self._backend.narrowing.met
+            self._made[precision] = self._backend.narrowing.made
         if self._is_timed:
             self._times = self._profiles(programs, met)
         else:
             self._times = {
-                precision: {node: (1 + work) / 2**order for node, work in met.items()}
-                for order, precision in enumerate(programs)
+                precision: {
+                    node: (1 + work) / 2 ** list(programs).index(self._become(node, precision))
+                    for node, work in met.items()
+                }
+                for precision in programs
             }
         self._work = met
         return list(met)
@@ -211,10 +216,13 @@ class _Search:
 
     def _fastest(self, node: str) -> str:
         """A narrow precision, unless float32 is clearly faster."""
-        seconds = {precision: times[node] for precision, times in self._times.items()}
-        exact = seconds.pop(EXACT)
-        best = min(seconds, key=lambda each: seconds[each])
-        return EXACT if exact < _FASTER * seconds[best] else best
+        seconds = {each: self._times[each][node] for each in self._made if self._become(node, each) == each}
+        best = min(seconds, key=lambda each: seconds[each], default=EXACT)
+        return best if best == EXACT or self._times[EXACT][node] >= _FASTER * seconds[best] else EXACT
+
+    def _become(self, node: str, precision: str) -> str:
+        """What a node is computed in where that precision is asked for it."""
+        return self._made.get(precision, {}).get(node, EXACT)
 
     def _gain(self, node: str, precision: str) -> float:
         return self._times[EXACT][node] - self._times[precision][node]
@@ -295,7 +303,7 @@ class _Search:
             square = self._squares.get((node, precision))
             share = None if square is None or not math.isfinite(square) else round(square / spent, 4)
             times = [round(self._times[each][node] * 1e6, 2) if self._is_timed else None for each in (EXACT, precision)]
-            rows.append([node, precision, *times, share])
+            rows.append([node, self._become(node, precision), *times, share])
         left = {node: precision for node, precision in whole.choice.items() if node not in best.choice}
         worst = sorted(left, key=lambda node: -self._squares.get((node, left[node]), 0.0))[:_NAMED]
         report: dict[str, Any] = {

@@ -81,7 +81,7 @@ class ProgramDevice(Readable):
 
 # What a program's products and convolutions may be computed with; their sums, and all else, are float32 where the model's are
 EXACT = "float32"
-PRECISIONS = (EXACT, "bfloat16")
+PRECISIONS = (EXACT, "bfloat16", "int8")
 AUTO = "auto"  # as much bfloat16 as a tolerance allows
 PRECISION, PRECISION_REPORT = "precision", "precision_report"  # keys of the metadata
 

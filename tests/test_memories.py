@@ -122,6 +122,7 @@ MEMORIES = {
     "vm/outputs.py: _classes": "weak",
     "decode/paged_kernel.py: _helpers": "one for each fork",
     "decode/paged_kernel.py: kernel_for": "kernels, one for each size of heads",
+    "vm/python_layout.py: _method": "one for each entry point of the engine that is called as a method",
     "vm/python_layout.py: python_layout": ONE,
     "vm/python_layout.py: without_engine": ONE,
     "tvm/modules/registry.py: _UNCHANGED": BY_USERS,

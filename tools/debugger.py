@@ -17,6 +17,7 @@ import numpy as np
 from ..formats.messages.errors import ArgumentError, TreadleError
 from ..formats.messages.names import near
 from .program_files import HELP, add_compile_options, compile_options, program_file
+from .subjects import prepare
 
 if TYPE_CHECKING:
     from ..debug.debugger.session import Frame, Origin, Session, Stop
@@ -97,7 +98,6 @@ def replay_command(options: argparse.Namespace) -> int:
 
 def debug_command(options: argparse.Namespace) -> int:
     from .. import VirtualMachine
-    from .debugging import prepare
     from .execute import BUDGETS
 
     of, values = prepare(options)

@@ -10,12 +10,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ..formats.program import EXACT
 from . import arguments
 from .pages import require_page, write_comparison
-from .program_files import HELP, ONNX, add_compile_options, compile_options, program_file
+from .program_files import HELP, add_compile_options, compile_options, program_file
+from .subjects import add_model_options, against_of, prepare
 
 if TYPE_CHECKING:
     from ..debug.comparison import Comparison
@@ -92,17 +91,6 @@ def _add(commands: Any, name: str, function: Any, text: str) -> argparse.Argumen
     return parser
 
 
-def add_model_options(parser: argparse.ArgumentParser) -> None:
-    """The options that say what is called, with what, and how it is compiled."""
-    from .execute import add_call_options, add_dim
-
-    add_call_options(parser)
-    add_dim(parser, "a symbolic dimension of inputs that are not given (default: 16)")
-    parser.add_argument(
-        "--without", action="append", default=[], metavar="PASS", help="compile without a pass; may be repeated"
-    )
-
-
 def compare_command(options: argparse.Namespace) -> int:
     from ..debug.noise import is_loss, loss
     from ..debug.references import is_foreign
@@ -140,16 +128,6 @@ def compare_command(options: argparse.Namespace) -> int:
         save=options.save,
     )
     return _told(report, options, of, values)
-
-
-def against_of(name: str | None) -> Any:
-    """The `against` of `debug.compare`: a word, or a file's contents."""
-    if name is None or not Path(name).is_file():
-        return name
-    file = program_file(name)
-    if file.kind == ONNX:
-        return file.source
-    return file.module() if file.is_model else file.executable()
 
 
 def _told(report: Comparison, options: argparse.Namespace, of: Subject, feeds: Mapping[str, Any]) -> int:
@@ -267,29 +245,3 @@ def graph_command(options: argparse.Namespace) -> int:
 def _opened(name: str, options: argparse.Namespace) -> Executable:
     """An executable; a model is compiled, without kernels."""
     return program_file(name).executable(**compile_options(options), progress=False)
-
-
-def prepare(options: argparse.Namespace) -> tuple[Subject, dict[str, np.ndarray]]:
-    """The named program, compiled if it is a model, and its arguments. Raises UsageError and what compiling raises."""
-    from ..debug.subject import subject
-    from .execute import prepare_call
-    from .profile import made
-
-    if options.threads is not None:
-        from .. import set_num_threads
-
-        set_num_threads(options.threads)
-    file = program_file(options.model)
-    if file.kind == ONNX:
-        model: Any = file.source  # another runtime wants the file
-    else:
-        model = file.module() if file.is_model else file.executable(trust_native=options.trust_native)
-    of = subject(
-        model,
-        function=options.function,
-        **compile_options(options),
-        without=options.without,
-        trust_native=options.trust_native,
-    )
-    function, values = prepare_call(of.executable, options, made)
-    return of, dict(zip(function.param_names, values, strict=True))

@@ -13,6 +13,7 @@ from ..formats.messages.errors import naming
 from . import arguments
 from .errors import UsageError
 from .program_files import HELP, program_file
+from .subjects import add_model_options, against_of, prepare
 
 if TYPE_CHECKING:
     from ..debug.comparison import Comparison
@@ -27,8 +28,6 @@ _PAGE = ".html"
 
 def add_commands(commands: Any) -> None:
     """Adds `inspect` to the command line."""
-    from .debugging import add_model_options
-
     text = "write a page that shows a program, a call of it, and how it differs from others"
     inspect = commands.add_parser(
         "inspect",
@@ -82,8 +81,6 @@ def _inspect(options: argparse.Namespace) -> None:
     for name in options.against:
         against: Any = name
         if name not in _RUNTIMES:
-            from .debugging import against_of
-
             other, _ = _seen(name, options)
             seen.append(other)
             against = against_of(name)
@@ -95,7 +92,6 @@ def _inspect(options: argparse.Namespace) -> None:
 def _seen(name: str, options: argparse.Namespace) -> tuple[Any, Mapping[str, Any] | None]:
     """A program, and a call of it where its arguments are given or can be made."""
     from ..debug.subject import Subject
-    from .debugging import prepare
     from .page.gather import seen
 
     file = program_file(name)

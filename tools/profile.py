@@ -5,19 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from ..debug.subject import random_elements
-from ..formats import dims
-from ..formats.types import TensorType, Type
 from . import arguments
-from .errors import UsageError
 from .pages import require_ending, write_flame, write_profile
 from .program_files import HELP
+from .subjects import SYMBOLIC_SIZE, made
 
 if TYPE_CHECKING:
     from ..formats.executable import Executable
@@ -26,7 +21,6 @@ if TYPE_CHECKING:
 
 _REPEAT = 10
 _ROWS = 30
-_SYMBOLIC_SIZE = 16
 
 _NOTES = """\
 A share of the peak or of the bandwidth is that of the machine's own, measured once with kernels that do nothing else. The work
@@ -52,7 +46,7 @@ def add_commands(commands: Any) -> None:
     add_call_options(profile)
     profile.add_argument("--roofline", action="store_true", help="compare with what this machine can do at most")
     profile.add_argument("--remeasure", action="store_true", help="measure the machine's limits anew")
-    add_dim(profile, f"a symbolic dimension of inputs that are not given, which are random (default: {_SYMBOLIC_SIZE})")
+    add_dim(profile, f"a symbolic dimension of inputs that are not given, which are random (default: {SYMBOLIC_SIZE})")
     profile.add_argument("--repeat", type=int, default=_REPEAT, metavar="N", help=f"calls (default: {_REPEAT})")
     profile.add_argument("--top", type=int, default=_ROWS, metavar="N", help=f"rows to show (default: {_ROWS}; 0: all)")
     profile.add_argument(
@@ -147,23 +141,6 @@ def _report(rows: Sequence[Row], groups: Sequence[Row], bounds: Limits, constant
 
 
 # ---- arguments ----
-
-
-def _with_defaults(dim: object, sizes: Mapping[str, int]) -> dict[str, int]:
-    symbols = dims.variables(dim) if isinstance(dim, dims.SymbolicDim) else ()
-    return {symbol: sizes.get(symbol, _SYMBOLIC_SIZE) for symbol in symbols}
-
-
-def made(name: str, declared: Type, sizes: Mapping[str, int]) -> np.ndarray:
-    """Random elements from a seed, always the same, in a shape whose symbols are of `sizes`, or else `_SYMBOLIC_SIZE` long;
-    integers are 0 or 1, which are indices into most tables. Raises UsageError."""
-    if not isinstance(declared, TensorType):
-        raise UsageError(f"no --input for {name!r}, which is {declared}")
-    try:
-        shape = [arguments.size_of(dim, _with_defaults(dim, sizes)) for dim in declared.shape]
-    except KeyError:
-        raise UsageError(f"no --input for {name!r}, whose shape is not known: it is {declared}") from None
-    return random_elements(np.random.default_rng(0), declared.dtype, shape)
 
 
 # ---- tables ----

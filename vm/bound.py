@@ -21,7 +21,7 @@ from .in_process import InProcess
 from .memory import pinned
 from .python_layout import method, python_layout
 
-_COPIED_BYTES = 1 << 20  # of so many other threads wait for some 50 µs
+_COPIED_BYTES = 1 << 20  # that the engine copies at most: other threads wait for some 50 µs meanwhile
 
 
 class _BoundCall(InProcess, functools.partial):

@@ -22,11 +22,23 @@ LOWERED = frozenset(
     [
         *("pack_channels", "unpack_channels", "pack_vector", "pack_weights", "pack_planar_weights", "pack_matrix"),
         *("pack_winograd_weights", "pack_integer_weights", "pack_integer_matrix"),
-        *("pack_bfloat16_weights", "pack_bfloat16_matrix", "narrow_panels", "join_channels"),
+        *("pack_bfloat16_weights", "pack_bfloat16_matrix", "round_bfloat16", "narrow_panels", "join_channels"),
         *("conv_blocked", "conv_planar", "conv_to_few", "conv_depthwise", "conv_winograd", "conv_winograd_raw"),
         *("conv_integer_blocked", "conv_bfloat16_blocked", "group_normalization_blocked"),
         *("matmul_packed", "matmul_transposed", "matmul_dequantized"),
-        *("matmul_integer_packed", "matmul_bfloat16_packed"),
+        *(
+            "matmul_integer_packed",
+            "matmul_bfloat16_packed",
+            "matmul_int8_packed",
+            "pack_int8_matrix",
+            "quantize_rows",
+            "image_ranges",
+            "image_facts",
+            "quantize_image",
+            "pack_int8_weights",
+            "pack_int8_columns",
+            "conv_int8_blocked",
+        ),
         *("counted_nonzero", "counted_boxes", "count_text_ngrams", "text_bytes"),
     ]
 )

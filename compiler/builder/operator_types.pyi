@@ -569,8 +569,11 @@ class ModelOperators:
         expression: the regular expression
         """
 
-    def matmul(self, a: Operand, b: Operand, /) -> Expression:
-        """matmul(a, b): the matrix product, batched and broadcast as NumPy's."""
+    def matmul(self, a: Operand, b: Operand, /, *, int8_rows: bool = False) -> Expression:
+        """matmul(a, b): the matrix product, batched and broadcast as NumPy's.
+
+        int8_rows: whether rows may be rounded to int8 where they meet integers
+        """
 
     def matmul_integer(
         self, a: Operand, b: Operand, a_zero: Operand | None = None, b_zero: Operand | None = None, /

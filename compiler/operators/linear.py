@@ -35,7 +35,7 @@ _OUTPUT_PADDING = Attribute(Kind.INTS, "elements added at the end of each axis o
 # ---- matmul ----
 
 
-def infer_matmul(inputs: Sequence[TensorType]) -> TensorType:
+def infer_matmul(inputs: Sequence[TensorType], int8_rows: bool = False) -> TensorType:
     """The type of a product of tensors of one numeric type, with as many columns of a as rows of b."""
     a, b = inputs
     dtype = same_dtype(inputs, NUMERIC)
@@ -51,8 +51,8 @@ def infer_matmul(inputs: Sequence[TensorType]) -> TensorType:
     return TensorType(dtype, broadcast(a.shape[:-2], b.shape[:-2]) + rows + columns)
 
 
-def matmul(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """NumPy's product; sums of floats in float64, rounded once."""
+def matmul(a: np.ndarray, b: np.ndarray, int8_rows: bool = False) -> np.ndarray:
+    """NumPy's product; sums of floats in float64, rounded once. Rows that may be narrow are not."""
     if a.dtype.kind != "f":
         return np.matmul(a, b)
     return np.asarray(np.matmul(a.astype(np.float64), b.astype(np.float64))).astype(a.dtype)
@@ -179,7 +179,8 @@ def _conv_transpose(
 
 # fmt: off
 register("matmul", "a b", infer_matmul, matmul, Fusion.ANCHOR,
-         "the matrix product, batched and broadcast as NumPy's", work=of_product)
+         "the matrix product, batched and broadcast as NumPy's", work=of_product,
+         attributes={"int8_rows": Attribute(Kind.BOOL, "whether rows may be rounded to int8 where they meet integers", False)})
 register("conv", "x weight bias?", infer_conv, conv, Fusion.ANCHOR,
          "convolution of x [N, C, *spatial] with weights [M, C / groups, *kernel], plus a bias [M]",
          attributes=WINDOW | GROUPS, work=of_convolution)

@@ -2,7 +2,9 @@
 
     projected   [steps, batch, directions, gates, hidden]   x · W plus all biases, one matrix product for all steps
     recurrent   [directions, ⌈hidden / 16⌉, hidden, gates, 16]   the weights of the hidden state: for 16 units at a time, and
-                each element of the state, its weights for all gates of these units; zeros after the last unit
+                each element of the state, its weights for all gates of these units; zeros after the last unit. Or of bfloat16,
+                [directions, ⌈hidden / 16⌉, ⌈hidden / 2⌉, gates, 16, 2], those of two elements together: then the state, too, is
+                rounded to bfloat16 where it is multiplied
     hidden      [directions, batch, hidden]   the first hidden state
     lengths     [batch]   steps of each sequence: after its end the outputs are 0
 
@@ -17,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from ...formats.dtypes import DType
 from ...formats.types import ShapeDim, TensorType
 from . import elementwise  # noqa: F401  (registers the activations)
 from .shapes import FLOAT, INDEX, Shape, ceildiv, match_dim, mismatch, require, same_dtype, text
@@ -24,6 +27,7 @@ from .table import Attribute, Fusion, Kind, lookup, register
 from .work import of_recurrence
 
 BLOCK = 16  # units whose weights lie together
+_NARROW_RANK = 6  # of weights in pairs
 
 # Elementwise operators without attributes
 ACTIVATIONS = {name: lookup(name).reference for name in ("sigmoid", "tanh", "relu", "softsign", "softplus")}
@@ -47,7 +51,8 @@ def _infer(
 ) -> TensorType:
     """Common checks of all kinds of layers; returns the type of their hidden states."""
     projected, recurrent, hidden = inputs[:3]
-    dtype = same_dtype(inputs[: 3 + (gates > 1)], FLOAT)
+    is_narrow = recurrent.rank == _NARROW_RANK and recurrent.dtype is DType.bfloat16
+    dtype = same_dtype([each for each in inputs[: 3 + (gates > 1)] if each is not recurrent or not is_narrow], FLOAT)
     names = activations.split(" ")
     if len(names) != functions or any(name not in ACTIVATIONS for name in names):
         raise mismatch(f"{functions} activations among {', '.join(ACTIVATIONS)}", activations)
@@ -58,7 +63,8 @@ def _infer(
     directions, units = 2 if direction == "bidirectional" else 1, projected.shape[4]
     _match(projected, (*projected.shape[:2], directions, gates, units))
     blocks = ceildiv(units, BLOCK)
-    _match(recurrent, (directions, blocks, units, gates, BLOCK))
+    pairs = (directions, blocks, ceildiv(units, 2), gates, BLOCK, 2)
+    _match(recurrent, pairs if is_narrow else (directions, blocks, units, gates, BLOCK))
     _match(hidden, (directions, projected.shape[1], units))
     return TensorType(dtype, (projected.shape[0], directions, projected.shape[1], units))
 
@@ -111,8 +117,19 @@ State = tuple[np.ndarray, ...]
 
 def unpacked(recurrent: np.ndarray, hidden: int) -> np.ndarray:
     """The weights [directions, gates, hidden state, hidden units] in double precision."""
+    if recurrent.ndim == _NARROW_RANK:
+        directions, blocks, _, gates, _, _ = recurrent.shape
+        apart = recurrent.transpose(0, 1, 2, 5, 3, 4).reshape(directions, blocks, -1, gates, BLOCK)
+        recurrent = apart[:, :, :hidden]
     directions, _, depth, gates, _ = recurrent.shape
     return recurrent.transpose(0, 3, 2, 1, 4).reshape(directions, gates, depth, -1)[..., :hidden].astype(np.float64)
+
+
+def _multiplied(state: np.ndarray, recurrent: np.ndarray) -> np.ndarray:
+    """The state as it meets the weights."""
+    if recurrent.ndim != _NARROW_RANK:
+        return state
+    return state.astype(np.float32).astype(DType.bfloat16.numpy).astype(np.float64)
 
 
 def _run(
@@ -158,7 +175,7 @@ def _rnn(
     weights, f = unpacked(recurrent, hidden.shape[2]), ACTIVATIONS[activations]
 
     def step(d: int, gates: np.ndarray, states: State) -> State:
-        return (f(_clipped(gates[0] + states[0] @ weights[d, 0], clip)),)
+        return (f(_clipped(gates[0] + _multiplied(states[0], recurrent) @ weights[d, 0], clip)),)
 
     return _run(projected, (hidden,), lengths, direction, step)
 
@@ -180,8 +197,10 @@ def _gru(
 
     def step(d: int, gates: np.ndarray, states: State) -> State:
         (h,) = states
-        z, r = (f(_clipped(gates[i] + h @ weights[d, i], clip)) for i in (0, 1))
-        from_state = r * (h @ weights[d, 2] + bias[d]) if reset_after else (r * h) @ weights[d, 2] + bias[d]
+        met = _multiplied(h, recurrent)
+        z, r = (f(_clipped(gates[i] + met @ weights[d, i], clip)) for i in (0, 1))
+        reset = r * (met @ weights[d, 2] + bias[d]) if reset_after else None
+        from_state = _multiplied(r * h, recurrent) @ weights[d, 2] + bias[d] if reset is None else reset
         return ((1 - z) * g(_clipped(gates[2] + from_state, clip)) + z * h,)
 
     return _run(projected, (hidden,), lengths, direction, step)
@@ -205,7 +224,7 @@ def _lstm(
 
     def step(d: int, gates: np.ndarray, states: State) -> State:
         before, c = states
-        i, o, forget, new = gates + before @ weights[d]
+        i, o, forget, new = gates + _multiplied(before, recurrent) @ weights[d]
         into, keep = f(_clipped(i + peeped[d, 0] * c, clip)), f(_clipped(forget + peeped[d, 2] * c, clip))
         c = keep * c + into * g(_clipped(new, clip))
         return f(_clipped(o + peeped[d, 1] * c, clip)) * h(c), c

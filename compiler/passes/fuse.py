@@ -1,7 +1,8 @@
 """Operator fusion: operators become primitives, each computed by one kernel.
 
 An elementwise operator joins the primitive that makes its operand when that is a chain of elementwise operators, a
-reduction, or an anchor (convolution, matrix product, softmax …) whose result nothing else needs; a reduction takes in the
+reduction, or an anchor (convolution, matrix product, softmax …) whose result nothing else needs, or that it only rounds; a
+reduction takes in the
 elementwise operators before it, resampling along an axis that along another before it, attention what joins its keys and values
 to those of earlier tokens. Values of no input (`full`) are computed
 again wherever they are used. Two primitives never wait for each other: a merge that would make a cycle is not done.
@@ -15,6 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 
 from ...formats import dims
+from ...formats.dtypes import DType
 from ...formats.primitive import PrimitiveDefinition
 from ...formats.types import UNKNOWN, TensorType, TupleType, Type
 from .. import bounds, ir
@@ -232,8 +234,10 @@ class _BlockFusion:
         merged = _Group(members, kind, max(producer.last, consumer.last), producer.place)
         inside = {member.var for member in members}
         merged.inputs = {var: None for var in (*producer.inputs, *consumer.inputs) if var not in inside}
-        if merged.kind is not Fusion.ELEMENTWISE and not self._is_supported(members):
-            return consumer
+        if merged.kind is not Fusion.ELEMENTWISE:
+            outputs = self._outputs_if_merged(producer, consumer)
+            if not self._is_supported(members, outputs or [members[-1].var]):
+                return consumer
         if between:  # before what is now one with the producer
             self.order.move(between, producer, lambda: {group.find() for group in self.groups.values()})
             merged.place = producer.place
@@ -268,7 +272,8 @@ class _BlockFusion:
             return False
         last = consumer.members[-1].var
         joint = producer.members[-1].var if consumer.kind is Fusion.REDUCTION else _main(producer).var
-        return outputs == [last] and _shape(joint.type) == shared.shape
+        is_rounded = outputs == [*consumer.members[0].value.args[:1], last] and _is_rounding(consumer)  # type: ignore[union-attr]
+        return (outputs == [last] or is_rounded) and _shape(joint.type) == shared.shape
 
     def _is_beside(self, producer: _Group, anchor: ir.Binding) -> bool:
         """Whether the anchor, which takes no prologue, uses no result of `producer`."""
@@ -298,9 +303,9 @@ class _BlockFusion:
             pending += needed
         return list(seen)
 
-    def _is_supported(self, members: list[ir.Binding]) -> bool:
+    def _is_supported(self, members: list[ir.Binding], outputs: list[ir.Var]) -> bool:
         supports = self._supports(members[-1])
-        return supports is None or supports(define(self._with_free(members), [members[-1].var], self._type)[0])
+        return supports is None or supports(define(self._with_free(members), outputs, self._type)[0])
 
     def _supports(self, binding: ir.Binding) -> Supports | None:
         """What says whether the place where a binding is computed has a kernel. All that is merged is computed in one place: what
@@ -381,6 +386,12 @@ def _fusion(binding: ir.Binding) -> Fusion | None:
 def _is_resampling(group: _Group) -> bool:
     """Whether the group is a chain of resizes."""
     return group.kind is Fusion.MOVEMENT and all(_operator(member) == "resize" for member in group.members)
+
+
+def _is_rounding(group: _Group) -> bool:
+    """Whether the group is one operator that makes bfloat16 of a float32 tensor."""
+    (made, *others) = (member.var.type for member in group.members)
+    return not others and isinstance(made, TensorType) and made.dtype is DType.bfloat16 and len(group.inputs) == 1
 
 
 def _operator(binding: ir.Binding) -> str | None:

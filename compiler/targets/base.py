@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...formats import dims, limits
 from ...formats.primitive import PrimitiveDefinition
 from ...formats.program import EXACT, PRECISIONS
-from ...formats.types import TensorType
+from ...formats.types import TensorType, TupleType
 from ..ir import Binding, OperatorCall
 from ..operators.table import lookup
 from ..operators.work import work_of
@@ -43,13 +43,15 @@ class Costs:
 
 
 class Narrowing:
-    """Which products, convolutions and attentions are computed in bfloat16: all, none, or those of some nodes of the model."""
+    """Which products, convolutions and attentions are computed in less than float32, and in what: all, none, or those of some
+    nodes of the model. What gains nothing in int8 is bfloat16."""
 
     def __init__(self, precision: str | Mapping[str, str] = EXACT) -> None:
         """A precision of `PRECISIONS` for all, or one for each node by its name; other nodes are float32."""
         self.precision = precision
-        # nodes that may be narrow → the operations of the plain algorithm, 0 if sizes are open
+        # nodes that may be narrow in some precision → the operations of the plain algorithm, 0 if sizes are open
         self.met: dict[str, int] = {}
+        self.made: dict[str, str] = {}  # nodes that are narrow → the precision
 
     @property
     def is_any(self) -> bool:
@@ -57,14 +59,24 @@ class Narrowing:
         values = [self.precision] if isinstance(self.precision, str) else self.precision.values()
         return any(each != EXACT for each in values)
 
-    def takes(self, binding: Binding) -> bool:
-        """Whether the operator of a binding, which could be computed in bfloat16, is."""
-        if not self.is_any:
-            return False
-        node = binding.origin or binding.var.name
+    def chosen(self, binding: Binding, possible: Collection[str]) -> str:
+        """The precision of a binding's operator, of those narrow ones that are `possible`, or float32."""
+        if not self.is_any or not possible:
+            return EXACT
+        node = _node_of(binding)
+        asked = self._of(node)
+        found = asked if asked in possible else "bfloat16" if asked == "int8" and "bfloat16" in possible else EXACT
         self.met[node] = self.met.get(node, 0) + _operations(binding)
-        precision = self.precision
-        return (precision if isinstance(precision, str) else precision.get(node, EXACT)) != EXACT
+        if found != EXACT:
+            self.made[node] = found
+        return found
+
+    def names(self, binding: Binding) -> bool:
+        """Whether the precision of a binding's node is not float32, whatever its operator."""
+        return self._of(_node_of(binding)) != EXACT
+
+    def _of(self, node: str) -> str:
+        return self.precision if isinstance(self.precision, str) else self.precision.get(node, EXACT)
 
     @property
     def note(self) -> str:
@@ -80,15 +92,20 @@ class Narrowing:
         return [] if isinstance(self.precision, str) else [name for name in self.precision if name not in self.met]
 
 
+def _node_of(binding: Binding) -> str:
+    return binding.origin or binding.var.name
+
+
 def _operations(binding: Binding) -> int:
     call = binding.value
     assert isinstance(call, OperatorCall)
-    found = [*(getattr(arg, "type", None) for arg in call.args), binding.var.type]
+    results = binding.var.type.fields if isinstance(binding.var.type, TupleType) else (binding.var.type,)
+    found = [*(getattr(arg, "type", None) for arg in call.args), *results]
     types = [type_ for type_ in found if isinstance(type_, TensorType) and type_.is_static]
     if len(types) < len(found):
         return 0
-    operator = lookup(call.operator)
-    return work_of(operator, types[:-1], types[-1:], operator.bind(call.attributes)).defined
+    operator, inputs = lookup(call.operator), len(call.args)
+    return work_of(operator, types[:inputs], types[inputs:], operator.bind(call.attributes)).defined
 
 
 class Backend(ABC):

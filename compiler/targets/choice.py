@@ -25,9 +25,11 @@ def backend_of(target: Any = None, precision: str | Mapping[str, str] | None = N
         if type(each) is not str or each not in PRECISIONS:
             others = "; onnxruntime.transformers.float16 and onnxruntime.quantization write models of other types"
             hint = near(str(each), PRECISIONS) or others
-            raise CompileError(f"precision={precision!r}: expected {' or '.join(PRECISIONS)}{hint}")
+            raise CompileError(
+                f"precision={precision!r}: expected {', '.join(PRECISIONS[:-1])} or {PRECISIONS[-1]}{hint}"
+            )
         if each != EXACT:
-            DType[each].numpy  # noqa: B018  (an error now, not in the middle)
+            DType.bfloat16.numpy  # noqa: B018  (an error now, not in the middle)
     if isinstance(target, Backend):
         return target if precision is None else target.with_precision(precision)
     if target is None or isinstance(target, Target):

@@ -242,7 +242,7 @@ class Session(Suggesting, InProcess):
         return self._at(self._halted(end) if end else self._stopped("step" if self.time else "start"))
 
     def _move(self, goal: _Goal | None, back: bool) -> Stop:
-        self._timeline.interrupt(False)  # what came while nothing ran
+        self._timeline.interrupt(False)  # one that was asked for while nothing ran
         if back:
             return self._at(self._backward(goal))
         return self._at(next(self._stops(goal, None, False)))

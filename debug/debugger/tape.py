@@ -27,7 +27,7 @@ class Note(NamedTuple):
     source: str  # the import, or the primitive that draws
     value: Any  # the import's result; the primitive's results, a list
     error: Exception | None = None  # that the import raised instead …
-    own_notes: int = 0  # … with so many notes
+    own_notes: int = 0  # … with this many notes
 
 
 class Tape:

@@ -33,7 +33,7 @@ _TITLE, _BOLD, _DETAIL = 12.0, 14.0, 10.0  # sizes of letters; bold ones are as 
 _WIDEST, _HEIGHT, _ROUND = 240.0, 42.0, 7
 _PADDING, _HEAD = 18.0, 24.0  # of frames
 _BESIDE = 60.0  # between functions
-_FEW, _MOST = 12, 300  # nodes of a picture in a notebook: that is open at first, that there is
+_FEW, _MOST = 12, 300  # nodes of a notebook's picture: of one that is open at first, of the largest
 _Point = tuple[float, float]
 _OUTSIDE = -(10**6)  # in place of a node: what a loop reads of what is around it
 

@@ -26,6 +26,7 @@ BY_VARIABLE = {
     "vm/library.py": "the package says which module builds kernels (vm.compiler_name), and which others run them (vm.targets)",
     "tvm/_lazy.py": "the modules that packages of tvm list by name (lazy)",
     "tvm/relax/node.py": "the package says which module prints (relax.printer)",
+    "tvm/relax/expr.py": "the package says which module binds parameters (relax.binder)",
     "vm/machine.py": "the package says which module debugs calls (vm.debugger_name)",
     "vm/internals.py": "names within Numba and NumPy",
     "debug/__init__.py": "its own modules (_HOMES)",

@@ -3,6 +3,7 @@
 from .._lazy import lazy
 
 printer = f"{__package__.rpartition('.')[0]}.script.printer"  # whose `script(node)` is a node's text
+binder = f"{__name__}.passes"  # whose `with_params` and `with_symbols` bind a function's
 
 _OTHERS = {"vm_build": ".build_module"}
 

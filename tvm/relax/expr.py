@@ -6,6 +6,7 @@ fills), or from the struct info of the function that it calls.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -17,6 +18,7 @@ from ...formats.dtypes import DType
 from ...formats.messages.errors import CheckError
 from ...formats.types import UNKNOWN
 from ...vm.tensor import Tensor
+from .. import relax
 from ..relay import expr as relay
 from ..runtime.ndarray import NDArray, array
 from .node import Node
@@ -459,15 +461,13 @@ class Function(Expr):
 
     def bind_params(self, binding: Mapping[Any, Any]) -> Function:
         """The function with parameters, or parameters of these names, replaced by values. Raises CompileError."""
-        from .passes import with_params
-
-        return with_params(self, binding)
+        bound: Function = importlib.import_module(relax.binder).with_params(self, binding)
+        return bound
 
     def bind_symbolic_vars(self, binding_map: Mapping[Any, Any]) -> Function:
         """The function with sizes, or sizes of these names, replaced by others. Raises CompileError."""
-        from .passes import with_symbols
-
-        return with_symbols(self, binding_map)
+        bound: Function = importlib.import_module(relax.binder).with_symbols(self, binding_map)
+        return bound
 
 
 def get_shape_of(expr: Any) -> Any:

@@ -29,7 +29,7 @@ def _matmul(g: GraphBuilder, a: Value, b: Value) -> Value:
     return product(g, a, b)
 
 
-def product(g: GraphBuilder, a: Value, b: Value, *others: Value, operator: str = "matmul") -> Value:
+def product(g: GraphBuilder, a: Value, b: Value, *others: Value, operator: str = "matmul", **attributes: Any) -> Value:
     """The matrix product, or another `operator` like it. Sizes that should be equal are checked when the program runs if they
     may differ."""
     if a.rank and b.rank:
@@ -39,7 +39,7 @@ def product(g: GraphBuilder, a: Value, b: Value, *others: Value, operator: str =
         b = along(g, b, inner, a.shape[-1])
     if a.rank > 2 and b.rank > 2:
         a, b = g.aligned([a, b], slice(None, -2))
-    return g.op(operator, a, b, *others)
+    return g.op(operator, a, b, *others, **attributes)
 
 
 def along(g: GraphBuilder, x: Value, axis: int, size: Dim) -> Value:

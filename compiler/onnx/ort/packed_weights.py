@@ -15,7 +15,8 @@ from ..table import importer
 from ..values import GraphBuilder, UnsupportedError, Value, constant
 from .floats import DOMAIN
 
-_BITS = (4, 8)
+_BITS = (2, 4, 8)
+_INT8 = 4  # level of accuracy: activations may be rounded to int8
 
 
 @importer("MatMulNBits", domain=DOMAIN)
@@ -32,10 +33,11 @@ def _matmul_n_bits(
     N: int,
     block_size: int,
     bits: int = 4,
-    accuracy_level: int = 0,  # what activations may be rounded to: here they are not
+    accuracy_level: int = 0,
 ) -> Value:
     """a [..., K] times the transposed [N, K] numbers of `bits` bits in b, block_size of which, neighbours in a row, share a scale
-    and a zero point. Each row of b and of packed zero points begins with a byte."""
+    and a zero point. Each row of b and of packed zero points begins with a byte. The level of accuracy says what a may be
+    rounded to."""
     check_bits(bits, "weights")
     if min(K, N, block_size) < 1 or block_size * bits % 8:
         raise ModelError(f"K, N and block_size must be positive, blocks whole bytes, got {K}, {N}, {block_size}")
@@ -48,7 +50,8 @@ def _matmul_n_bits(
     rows = g.op("reshape", weights, shape=(N, blocks * block_size))
     if blocks * block_size > K:
         rows = g.op("slice", rows, starts=(0,), ends=(K,), axes=(1,))
-    result = networks.product(g, g.op("cast", a, dtype=DType.float32), g.op("permute_dims", rows, axes=(1, 0)))
+    matrix, int8_rows = g.op("permute_dims", rows, axes=(1, 0)), accuracy_level == _INT8
+    result = networks.product(g, g.op("cast", a, dtype=DType.float32), matrix, int8_rows=int8_rows)
     if bias is not None:
         result = g.broadcast("add", result, g.op("cast", bias, dtype=DType.float32))
     return g.op("cast", result, dtype=a.dtype)

@@ -39,15 +39,16 @@ class CPU(Backend):
 
     def passes(self, stage: Stage) -> Sequence[tuple[int, Any]]:
         narrowing, multiplies = self.narrowing, bool(self.target.dot_bfloat16)
+        options = narrowing, multiplies, self.target.byte_speed
         passes: dict[Stage, list[tuple[int, Any]]] = {
             Stage.SIMPLIFIED: [(1, TransposedConvolutions()), (1, IntegerProducts()), (1, DequantizedProducts())],
             Stage.RECOGNISED: [(1, CountTexts())],
             Stage.LAYOUT: [
-                (2, PointwiseProducts()),
-                (2, BlockChannels(self.target.block_registers, narrowing if multiplies else Narrowing())),
-                (2, PackMatrices(narrowing, multiplies)),
+                (2, PointwiseProducts(narrowing if multiplies else Narrowing())),
+                (2, BlockChannels(self.target.block_registers, *options)),
+                (2, PackMatrices(*options)),
                 # what several products read is rounded once
-                *([(2, CommonSubexpressions())] if narrowing.is_any else []),
+                *([(2, CommonSubexpressions())] if self.narrowing.is_any else []),
             ],
         }
         return passes[stage]

@@ -31,6 +31,9 @@ _NAMED = {
 }
 
 
+_DOTS_OF_ARM = (("usdot", "i8mm"), ("sdot", "dotprod"))  # of bytes, and what has them
+
+
 @dataclass(frozen=True)
 class Target:
     """A CPU's properties for kernels. Sizes are in bytes."""
@@ -82,12 +85,21 @@ class Target:
         if self.native.has("avxvnni"):
             return f"dot_{8 * min(self.vector_bytes, 32)}"
         if not self.native.is_x86:
-            return "dot_plain"
+            return next((f"dot_{name}" for name, feature in _DOTS_OF_ARM if self.native.has(feature)), "dot_plain")
         return f"dot_pairs_{8 * min(self.vector_bytes, self._pairs_bytes)}"
+
+    @property
+    def dot_words(self) -> str:
+        """The function of `vectors/lanes.py` for dot products of 16-bit words, two to a sum, where those take less time than of
+        bytes; "" elsewhere."""
+        is_slow = self.native.is_x86 and not self.multiplies_bytes
+        return f"dot_words_{8 * min(self.vector_bytes, self._pairs_bytes)}" if is_slow else ""
 
     @property
     def dot_bfloat16(self) -> str:
         """The function of `vectors/lanes.py` that adds products of bfloat16, two to a sum, by an instruction; "" without one."""
+        if self.native.is_arm:
+            return "dot_bfloat16_odd" if self.native.has("bf16") else ""
         return f"dot_bfloat16_{8 * self.vector_bytes}" if self._has_of_avx512("avx512bf16") else ""
 
     def _has_of_avx512(self, feature: str) -> bool:
@@ -104,8 +116,13 @@ class Target:
 
     @property
     def multiplies_bytes(self) -> bool:
-        """Whether `dot` is one instruction."""
-        return self.dot in ("dot_128", "dot_256", "dot_512")
+        """Whether `dot` is one instruction, or one a row of a tile."""
+        return self.dot in ("dot_128", "dot_256", "dot_512", "dot_usdot", "dot_sdot")
+
+    @property
+    def byte_speed(self) -> float:
+        """Multiply-adds of bytes in the time of one of float32, about."""
+        return 4 if self.multiplies_bytes else 0.5 if self.dot == "dot_plain" else 1.5
 
     @property
     def nibbles(self) -> str:

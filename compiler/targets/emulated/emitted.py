@@ -195,7 +195,7 @@ def fma(a: Array, b: Array, c: Array) -> Array:
     wide = exact + c
     half_way = (wide.view(np.int64) & 0x1FFFFFFF) == 0x10000000  # where rounding twice may differ from rounding once
     if np.count_nonzero(half_way):
-        wide = np.where(half_way, _to_odd(exact, np.asarray(c, np.float64)), wide)
+        wide = np.where(half_way, to_odd(exact, np.asarray(c, np.float64)), wide)
     return wide.astype(np.float32)
 
 
@@ -206,7 +206,7 @@ def _sum(a: Array, b: Array) -> tuple[Array, Array]:
     return total, (a - (total - other)) + (b - other)
 
 
-def _to_odd(a: Array, b: Array) -> Array:
+def to_odd(a: Array, b: Array) -> Array:
     """a + b, rounded to the neighbour whose last bit is set where it is not a double: rounding that again is rounding once."""
     total, lost = _sum(a, b)
     bits = total.view(np.int64)
@@ -226,7 +226,7 @@ def _fma_of_doubles(a: Array, b: Array, c: Array) -> Array:
     (ah, al), (bh, bl) = halves(a), halves(b)
     low = ((ah * bh - product) + ah * bl + al * bh) + al * bl
     total, lost = _sum(product, c)
-    exact = total + _to_odd(np.atleast_1d(lost), np.atleast_1d(low))
+    exact = total + to_odd(np.atleast_1d(lost), np.atleast_1d(low))
     return np.where(np.isfinite(exact), exact, product + c)
 
 

@@ -10,6 +10,7 @@ from functools import partial
 
 import numpy as np
 
+from ....formats.dtypes import DType
 from . import emitted
 from .memory import Fault
 from .vectors import (
@@ -19,6 +20,7 @@ from .vectors import (
     Scalar,
     Value,
     Vector,
+    as_float32,
     converted,
     element,
     is_lost,
@@ -26,6 +28,8 @@ from .vectors import (
     scalar,
     united,
 )
+
+_LEAST = np.float32(2.0**-126)  # normal number
 
 
 def _select(mask: Array, a: Array, b: Array) -> Array:
@@ -54,10 +58,43 @@ def _dot(total: Array, x: Array, w: Array) -> Array:
     return total + products.reshape(-1, 4).sum(1, dtype=np.int32)
 
 
+def _normal(a: Array) -> Array:
+    """With zeros of the same sign for numbers below the least normal one."""
+    return np.where(np.abs(a) < _LEAST, np.copysign(a.dtype.type(0), a), a)
+
+
+def _dot_words(total: Array, x: Array, w: Array) -> Array:
+    """Adds two products in each lane: of words of 16 bits with sign."""
+    products = np.ascontiguousarray(x).view(np.int16).astype(np.int32) * np.ascontiguousarray(w).view(np.int16)
+    return total + products.reshape(-1, 2).sum(1, dtype=np.int32)
+
+
 def _dot_bfloat16(total: Array, x: Array, w: Array) -> Array:
-    """Adds two products in each lane of float32: of the upper halves as bfloat16, then of the lower ones."""
-    upper = emitted.fma(_upper_halves(x), _upper_halves(w), total)
-    return emitted.fma(_lower_halves(x), _lower_halves(w), upper)
+    """Adds two products in each lane of float32: of the upper halves as bfloat16, then of the lower ones. Subnormal
+    numbers are zeros."""
+    total = _normal(np.asarray(total))
+    for half in (_upper_halves, _lower_halves):
+        total = _normal(emitted.fma(_normal(half(x)), _normal(half(w)), total))
+    return total
+
+
+def _dot_bfloat16_odd(total: Array, x: Array, w: Array) -> Array:
+    """Likewise, with ARM's rounding of sums: first that of the products."""
+    products = [half(x).astype(np.float64) * half(w) for half in (_upper_halves, _lower_halves)]
+    both = _odd_sum(*(_odd(each, np.zeros_like(each)) for each in products))
+    return _odd_sum(np.asarray(total), both)
+
+
+def _odd_sum(a: Array, b: Array) -> Array:
+    return _odd(*(each.astype(np.float64) for each in (a, b)))
+
+
+def _odd(a: Array, b: Array) -> Array:
+    """a + b as float32 (Arm Architecture Reference Manual, BFAdd): rounded to odd, subnormal results to 0."""
+    exact = emitted.to_odd(_normal(a), _normal(b))
+    near = as_float32(exact)
+    near = np.where(np.abs(exact) > np.finfo(np.float32).max, np.copysign(np.float32(np.inf), near), near)
+    return _normal(near)
 
 
 def _upper_halves(words: Array) -> Array:
@@ -66,6 +103,10 @@ def _upper_halves(words: Array) -> Array:
 
 def _lower_halves(words: Array) -> Array:
     return (words << _like(words, 16)).view(np.float32)
+
+
+def _round_bfloat16(a: Array) -> Array:
+    return _normal(a).astype(DType.bfloat16.numpy)
 
 
 # Lane by lane: each lane of the result depends on the same lane of the operands.
@@ -80,8 +121,15 @@ EXACT: dict[str, Function] = {
     "nibbles": _nibbles,
     "nibbles_512": _nibbles,
     "from_upper_halves": lambda a: (a.astype(np.uint32) << np.uint32(16)).view(np.float32),
-    **dict.fromkeys([f"dot_{kind}{bits}" for kind in ("", "pairs_") for bits in (128, 256, 512)] + ["dot_plain"], _dot),
+    **dict.fromkeys(
+        [f"dot_{kind}{bits}" for kind in ("", "pairs_") for bits in (128, 256, 512)]
+        + ["dot_plain", "dot_usdot", "dot_sdot"],
+        _dot,
+    ),
+    **dict.fromkeys([f"dot_words_{bits}" for bits in (128, 256, 512)], _dot_words),
     **dict.fromkeys([f"dot_bfloat16_{bits}" for bits in (128, 256, 512)], _dot_bfloat16),
+    "round_bfloat16": lambda a: _round_bfloat16(a).astype(np.float32),
+    "dot_bfloat16_odd": _dot_bfloat16_odd,
     "upper_halves": _upper_halves,
     "lower_halves": _lower_halves,
 }
@@ -207,6 +255,17 @@ def _summed(*vectors: Vector) -> Vector:
     return Vector(_horizontal_sums(*(each.defined("a sum of lanes") for each in vectors)))
 
 
+def _rounded_words(a: Vector, b: Vector, axis: int) -> Vector:
+    """The lanes of both as bfloat16, two to a word: neighbours (`axis` 1), or the same lanes of both (0)."""
+    rounded = _round_bfloat16(np.stack([a.array, b.array]))
+    lost = np.stack(
+        [np.zeros(len(each.array), np.bool_) if each.undefined is None else each.undefined for each in (a, b)]
+    )
+    halves, lost = (each.reshape(-1, 2) if axis else each.T for each in (rounded, lost))
+    of_words: Array = lost.any(1)
+    return Vector(np.ascontiguousarray(halves).view(np.int32)[:, 0], of_words if of_words.any() else None)
+
+
 def _looked_up(a: Vector, b: Vector, places: Vector) -> Vector:
     at = places.defined("which lane is looked up")
     return _moved(lambda *each: np.concatenate(each)[at % (2 * len(at))], a, b)
@@ -240,4 +299,6 @@ FUNCTIONS: dict[str, Function] = {
     "select": _selected,
     "horizontal_sums": _summed,
     "looked_up": _looked_up,
+    "bfloat16_pairs": partial(_rounded_words, axis=1),
+    "bfloat16_words": partial(_rounded_words, axis=0),
 }

@@ -163,7 +163,7 @@ def _rounded_to_zero(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
 def _narrowed(array: np.ndarray, dtype: DType) -> np.ndarray:
     """As a type of `ml_dtypes`."""
     if dtype.format is not None:
-        return _as_float32(array).astype(dtype.numpy)
+        return as_float32(array).astype(dtype.numpy)
     if array.dtype.kind == "f":
         array = np.clip(np.where(np.isnan(array), 0, array), *dtype.bounds)
     bits, computed = dtype.value.bits, dtype.computed.numpy
@@ -172,7 +172,7 @@ def _narrowed(array: np.ndarray, dtype: DType) -> np.ndarray:
     return held.astype(dtype.numpy)
 
 
-def _as_float32(array: np.ndarray) -> np.ndarray:
+def as_float32(array: np.ndarray) -> np.ndarray:
     """On the way to a narrower float. What is not a float32 becomes its neighbour nearer to zero, its last bit set, so that
     rounding again gives what rounding once would."""
     near = array.astype(np.float32)

@@ -119,6 +119,7 @@ SHAPES = [
     (520, 72, 256, {"zeros": "packed"}),
     (100, 20, 32, {"bits": 8, "zeros": "packed"}),
     (64, 20, 16, {"bits": 8, "bias": True}),
+    (100, 20, 32, {"bits": 2, "zeros": "packed"}),
 ]
 
 
@@ -134,6 +135,18 @@ def test_products_with_weights_of_few_bits(depth: int, columns: int, block: int,
         got = call(a).numpy()
         assert_near(got, a.astype(np.float64) @ matrix + bias)
         assert_near(got, by_onnxruntime(model, a=a), 1e-5)
+
+
+def test_rows_are_rounded_to_int8_where_the_model_or_the_precision_allows_it() -> None:
+    """As onnxruntime does with accuracy_level 4: each block of a row by itself."""
+    constants, a = weights(128, 40, 32), random().standard_normal((19, 128), np.float32)
+    model = product_model(128, 40, 32, constants, accuracy_level=4)
+    rounded, exact = compiled(model)(a).numpy(), by_onnxruntime(product_model(128, 40, 32, constants), a=a)
+    assert_near(rounded, by_onnxruntime(model, a=a), 1e-5)
+    assert 1e-3 < np.abs(rounded - exact).max() / np.abs(exact).max() < 2e-2
+    plain = product_model(128, 40, 32, constants)
+    asked = treadle.compile(plain, precision={"projection": "int8"}, progress=False)
+    np.testing.assert_array_equal(treadle.VirtualMachine(asked)["main"](a).numpy(), rounded)
 
 
 @pytest.mark.parametrize("rows", [(1,), (4,), (2, 3), (1, 9)])

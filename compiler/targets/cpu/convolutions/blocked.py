@@ -59,6 +59,8 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kerne
 class Conv:
     """Writes one convolution."""
 
+    line = "line"  # the variable that counts lines of the result
+
     def __init__(self, found: Anchored, problem: Problem, target: Target) -> None:
         self.write, self.node, self.target = Writer(found.definition, target, found.title), found.node, target
         self.write.lanes = BLOCK
@@ -77,7 +79,7 @@ class Conv:
 
     def _grid(self, rank: int) -> Grid:
         """The tiles' grid in a result of that rank."""
-        between = ("slice" if self.problem.pile else "0", "line")[6 - rank :]
+        between = ("slice" if self.problem.pile else "0", self.line)[6 - rank :]
         return Grid(("image", "(group * blocks + block)", *between, "column", "0"), rank - 2, 1, 1)
 
     def choose_band(self) -> int:
@@ -88,7 +90,7 @@ class Conv:
             total, each = self.across, problem.channels * problem.deep * row
         else:
             total = problem.lines
-            each = problem.channels * problem.deep * problem.width * problem.window[0].stride * problem.pixel
+            each = self.line_bytes
         images = problem.batch if isinstance(problem.batch, int) else 1
         others = max(1, images * problem.groups * problem.slices * math.ceil(problem.blocks / self.tile.blocks))
         least = math.ceil(total / max(1, half // each))
@@ -97,6 +99,12 @@ class Conv:
         bands = even_pieces(total, least, others)
         share = math.ceil(total / bands)
         return share if problem.lines == 1 else share * self.across
+
+    @property
+    def line_bytes(self) -> int:
+        """Bytes of the image, or of its copy, that a line of the result takes."""
+        problem = self.problem
+        return problem.channels * problem.deep * problem.width * problem.window[0].stride * problem.pixel
 
     @property
     def is_uneven(self) -> bool:
@@ -122,14 +130,14 @@ class Conv:
         return min(problem.reach, problem.window[1].reach(self.band * self.tile.rows))
 
     @property
-    def _stage_row(self) -> int:
+    def stage_row(self) -> int:
         """Bytes of a staged line: whole vectors, and one more, which spreads lines over the cache's sets."""
-        return (self._stage_reach * self.problem.pixel + 2 * VECTOR_BYTES - 1) // VECTOR_BYTES * VECTOR_BYTES
+        return (self._stage_reach * self.pixel + 2 * VECTOR_BYTES - 1) // VECTOR_BYTES * VECTOR_BYTES
 
     def _write_sizes(self) -> None:
         write, problem = self.write, self.problem
         vertical, horizontal = problem.window
-        write.inputs(self.node.inputs, "images_at", "weight", "bias")
+        write.inputs(self.node.inputs, "images_at", "weight", "bias", "channel_facts")
         write.sizes(images=problem.batch, groups=problem.groups, channels=problem.channels, blocks=problem.blocks)
         write.sizes(**self.lengths(), **vertical.sizes("height", "down", "top"))
         write.sizes(**horizontal.sizes("width", "across", "left"), last_channels=problem.last)
@@ -157,13 +165,23 @@ class Conv:
         """Bytes of scratch for the copy."""
         return self._stage_plane * self.problem.channels
 
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of scratch after them, for a copy of a tile's weights."""
+        return 0
+
+    @property
+    def pixel(self) -> int:
+        """Bytes from a pixel to the next one, where tiles read them: in the image, or the copy."""
+        return self.problem.pixel
+
     def write_stage_sizes(self) -> None:
-        self.write.sizes(reach=self._stage_reach, x_line=self._stage_row, x_plane=self._stage_plane)
+        self.write.sizes(reach=self._stage_reach, x_line=self.stage_row, x_plane=self._stage_plane)
 
     @property
     def _stage_plane(self) -> int:
         """Bytes of a channel in scratch."""
-        return self._stage_row * self._stage_lines * self.problem.deep
+        return self.stage_row * self._stage_lines * self.problem.deep
 
     @property
     def nanoseconds(self) -> float:
@@ -172,7 +190,9 @@ class Conv:
         planes = problem.groups * problem.slices
         tiles = planes * problem.lines * self.across * math.ceil(problem.blocks / self.tile.blocks)
         elements = planes * problem.blocks * problem.pixels * BLOCK
-        return tiles * problem.steps * step_cost(self.tile) / costs.GIGAHERTZ + elements * self.epilogue_cost
+        return (
+            tiles * problem.steps * step_cost(self.tile, self.target) / costs.GIGAHERTZ + elements * self.epilogue_cost
+        )
 
     def kernel(self) -> Kernel:
         write, problem, tile = self.write, self.problem, self.tile
@@ -190,9 +210,9 @@ class Conv:
         slices = "slices * " if problem.pile else ""
         units = f"images * groups * {slices}bands * block_units"
         write.split_evenly(units, "unit_tiles", "images * nanoseconds", self.is_uneven)
-        write(f"x_row = stride_across * {problem.pixel}")
+        write(f"x_row = stride_across * {self.pixel}")
         write(f"x_step = {self.step}", f"w_step = {VECTOR_BYTES}")
-        write(f"w_line = window_width * {self.tap_bytes}", f"w_block = channels * {self._window_lines} * w_line")
+        write(f"w_line = window_width * {self.tap_bytes}", f"w_block = {self.weight_lines} * w_line")
         if self.epilogue.buffer_bytes:
             write("buffer = scratch")
         if self.is_staged:
@@ -200,7 +220,7 @@ class Conv:
         self.epilogue.streaming(self._write_units)
         scratch = self.epilogue.buffer_bytes
         if self.is_staged:
-            scratch += self.stage_bytes + VECTOR_BYTES
+            scratch += self.stage_bytes + VECTOR_BYTES + self.weight_bytes
         return write.kernel(estimate(problem.batch) * self.nanoseconds, scratch)
 
     def _write_units(self) -> None:
@@ -215,8 +235,9 @@ class Conv:
         write("bands = (tiles + band - 1) // band", "unit_tiles = band")
 
     @property
-    def _window_lines(self) -> str:
-        return "window_depth * window_height" if self.problem.pile else "window_height"
+    def weight_lines(self) -> str:
+        """Lines of the weights of one block of outputs."""
+        return "channels * window_depth * window_height" if self.problem.pile else "channels * window_height"
 
     @property
     def step(self) -> str:
@@ -282,12 +303,12 @@ class Conv:
 
     def write_part(self) -> None:
         """Copies `reach` pixels of each line, from `left` on."""
-        write, pixel = self.write, self.problem.pixel
+        write = self.write
         with write.block("if place != staged"):
             write("staged = place", "margin = max(-left, 0)", "skipped = max(left, 0)")
-            write("copied = max(min(width - skipped, reach - margin), 0)", f"origin += skipped * {pixel}")
+            write("copied = max(min(width - skipped, reach - margin), 0)", f"origin += skipped * {self.problem.pixel}")
             self.write_lines()
-        write(f"origin = stage - first_line * x_line - left * {pixel}")
+        write(f"origin = stage - first_line * x_line - left * {self.pixel}")
 
     def write_lines(self) -> None:
         """Copies the lines from `first_line` to `end_line` of every channel, `copied` pixels of each."""
@@ -340,9 +361,7 @@ class Conv:
             write("end_tap = min(window_height, (height - top + dilation_down - 1) // dilation_down)")
             self.epilogue.begin()
             self.epilogue.fetch(tile)
-            write("w_tile = weight + (group * blocks + block) * w_block")
-            next_block = f"group * blocks + block + {tile.blocks} + tile % {tile.blocks}"
-            write(f"ahead = weight + ({next_block}) * w_block")
+            self.write_weights(tile)
             write(f"x_tile = origin + {self._x_place('top', 'column')}")
             self.write_next(tile)
             if len(self.node.inputs) > 2:
@@ -352,6 +371,12 @@ class Conv:
             else:
                 self._write_sums(tile)
             self.epilogue.tile(self.write_result(tile), skip="skip" if self.has_rest(tile) else "")
+
+    def write_weights(self, tile: Tile) -> None:
+        """Defines where the tile's weights are, and those that are prefetched meanwhile."""
+        self.write("w_tile = weight + (group * blocks + block) * w_block")
+        next_block = f"group * blocks + block + {tile.blocks} + tile % {tile.blocks}"
+        self.write(f"ahead = weight + ({next_block}) * w_block")
 
     def write_first(self) -> None:
         """Defines the position of the band's first tile."""
@@ -385,7 +410,7 @@ class Conv:
 
     def _x_place(self, top: str, column: str) -> str:
         """The offset of a tile's first window from `origin`."""
-        return f"{top} * x_line + ({column} * stride_across - pad_left) * {self.problem.pixel}"
+        return f"{top} * x_line + ({column} * stride_across - pad_left) * {self.pixel}"
 
     def write_next(self, tile: Tile) -> None:
         """Advances to the next tile. The first blocks of outputs read its pixels from memory, the others from

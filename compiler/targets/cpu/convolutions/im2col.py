@@ -118,7 +118,7 @@ class _Convolution:
     def _nanoseconds(self) -> float:
         """The estimated time of one pixel of one block of the result, in all groups."""
         tile = self.tiles[0]
-        return self.groups * self.depth * step_cost(tile) / tile.rows / tile.blocks / costs.GIGAHERTZ
+        return self.groups * self.depth * step_cost(tile, self.target) / tile.rows / tile.blocks / costs.GIGAHERTZ
 
     # ---- text ----
 

@@ -27,6 +27,7 @@ from .. import costs
 from ..kernels.expression import computed_type
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Odometer, Writer, estimate, scaled, shape_of, stored, widened
+from ..products.tile import BLOCK
 from ..rows.reduce import REDUCTIONS
 from ..target import Target
 from .sliding import Sliding
@@ -77,6 +78,9 @@ class _Pool:
         kind = self.kind if self.is_planar else ", vectors inside a place"
         self.write = Writer(definition, target, f"{self.node.operator}, {count} axes{kind}")
         self.stride = self.windows[-1].stride
+        self.rest = ", rest"  # how many elements of a place are loaded and stored, if not a vector
+        if self.itemsize == 1 and isinstance(self.depth, int) and self.depth % BLOCK == 0:
+            self.write.lanes, self.rest = BLOCK, ""  # without AVX-512, some bytes are loaded one by one: 20 times
 
     @property
     def is_turnable(self) -> bool:
@@ -210,7 +214,7 @@ class _Pool:
             self._define_ahead()
             with write.block("for place in range(left, right)"):
                 self._ask_ahead("place")
-                write_total(index, ", rest")
+                write_total(index, self.rest)
                 write(f"vstore(scratch, {here}, total)")
             return
         lanes = write.lanes
@@ -301,7 +305,7 @@ class _Pool:
             if self.is_average:
                 self._write_range(last)
                 write("number = " + " * ".join(f"counted{axis}" for axis in self.axes))
-            self._store(f"o{last} * depth + i", "number", ", rest")
+            self._store(f"o{last} * depth + i", "number", self.rest)
 
     def _ask_for_result(self) -> None:
         if self.last:  # the next line of the result follows soon

@@ -181,7 +181,7 @@ class Winograd:
     def product_cycles(self) -> float:
         """Estimated cycles of one tile's products."""
         steps = self.area * self.channels * self.blocks
-        return steps / self.tile.rows / self.tile.blocks * step_cost(self.tile)
+        return steps / self.tile.rows / self.tile.blocks * step_cost(self.tile, self.target)
 
     # ---- text ----
 

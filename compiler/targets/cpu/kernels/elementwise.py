@@ -18,6 +18,7 @@ from .loops import Axis, Rows, merged_axes
 from .short_axis import ShortAxis
 from .writer import Writer, estimate, is_streamed, scaled, shape_of, stored, widened, write_streaming
 
+_CODES = 256  # values of a byte
 _TILE = 1024  # elements that all stages of a long chain are applied to, one stage after the other, in L1
 
 
@@ -63,6 +64,8 @@ def _chain(
             return _DeepChain(definition, expression, write, axes, depth)
     tensors = [definition.params[i] for i in expression.inputs] + list(definition.results)
     axes, short = ShortAxis.of(axes, [tensor.dtype for tensor in tensors], target) or (axes, None)
+    if _TableChain.takes(definition, expression, axes):
+        return _TableChain(definition, expression, write, Rows(write, axes))
     if len(expression.stages) > 1:
         return _StagedChain(definition, expression, write, Rows(write, axes), short)
     if expression.cost > costs.PAIRED_NS and not (short and short.repeated):
@@ -126,11 +129,15 @@ class _Chain:
         self.rows.begin(picoseconds)
         for k in self.scalars:
             self._load_scalar(k, f"t{k}")
+        self._write_start()
         with write.block(f"for {'_' if self.rows.outer else 'block'} in range(first, last)"):
             self._write_block()
             self.rows.advance()
         if self.streams:
             write("streamed()")
+
+    def _write_start(self) -> None:
+        """What is done before all blocks."""
 
     def _write_block(self) -> None:
         write, lanes = self.write, self.write.lanes
@@ -194,6 +201,41 @@ class _Chain:
 
     def _name(self, tensor: int) -> str:
         return f"v{self.expression.inputs[tensor]}"
+
+
+class _TableChain(_Chain):
+    """A long chain of one tensor of bytes, as QDQ models have them around an activation: the results of all bytes are made
+    first, and looked up."""
+
+    may_stream = False
+
+    @staticmethod
+    def takes(definition: PrimitiveDefinition, expression: Expression, axes: tuple[Axis, ...]) -> bool:
+        tensors = [expression.types[number] for number in expression.inputs]
+        whole = [k for k, tensor in enumerate(tensors) if any(axis.present[k] for axis in axes)]
+        sizes = [tensors[k].dtype.itemsize for k in whole] + [result.dtype.itemsize for result in definition.results]
+        is_long = estimate(dims.element_count(shape_of(definition.results[0]))) >= costs.TABLE_USES * _CODES
+        is_of_bytes = sizes == [1, 1] and tensors[whole[0]].dtype.is_integer
+        return is_of_bytes and is_long and expression.cost >= costs.TABLE_NS
+
+    @property
+    def scratch_bytes(self) -> int:
+        return 2 * _CODES  # all bytes, and their results
+
+    def _write_start(self) -> None:
+        write, (code,), (result,) = self.write, self.vectors, self.outputs
+        with write.block(f"for code in range({_CODES})"):
+            write("store_uint8(scratch, code, convert_uint8(code))")
+        write(f"p{code} = scratch", f"p{result} = scratch + {_CODES}")
+        with write.block(f"for i in range(0, {_CODES}, {write.lanes})"):
+            self._write_vector("i", "")
+
+    def _write_block(self) -> None:
+        write, (code,), (result,) = self.write, self.vectors, self.outputs
+        self._write_places()
+        with write.block("for i in range(count)"):
+            write(f"code = {_CODES} + convert_int64(load_uint8(p{code}, i))")
+            write(f"store_uint8(p{result}, i, load_uint8(scratch, code))")
 
 
 class _OneVector(_Chain):

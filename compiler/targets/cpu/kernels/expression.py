@@ -52,6 +52,7 @@ _TEXTS: dict[str, str] = {
     "abs": "absolute({0})",
     "round": "round_even({0})",
     "where": "select({0}, {1}, {2})",
+    "round_bfloat16": "round_bfloat16({0})",
     "leaky_relu": "leaky_relu({0}, {alpha})",
     "elu": "elu({0}, {alpha})",
     "hard_sigmoid": "hard_sigmoid({0}, {alpha}, {beta})",

@@ -26,7 +26,7 @@ from ..convolutions import (
 )
 from ..moves import arange, channels, gather, movement, packing, pad, resize, resize_images, scatter
 from ..products import digits, few_rows, gemm, product
-from ..rows import attention, cumulative, extreme, group, normalization, recurrent, reduce, rotary, top_k
+from ..rows import attention, cumulative, extreme, group, normalization, quantization, recurrent, reduce, rotary, top_k
 from ..target import Target
 from . import coupling, elementwise, found, own, regions, suppression, text_counts, trees
 from .anchor import anchor_of
@@ -83,6 +83,10 @@ TEMPLATES: dict[str, Template] = {
     "matmul": _either(gemm.lower, product.lower),
     "attention": attention.lower,
     "rotary": rotary.lower,
+    "quantize_rows": quantization.lower,
+    "image_ranges": quantization.lower_ranges,
+    "image_facts": quantization.lower_facts,
+    "quantize_image": quantization.lower_image,
     "pack_channels": packing.lower,
     "unpack_channels": packing.lower,
     "col2im": col2im.lower,
@@ -90,7 +94,7 @@ TEMPLATES: dict[str, Template] = {
     "conv": direct.lower,
     **dict.fromkeys(("conv_blocked", "conv_planar"), _either(blocked.lower, _either(symbolic.lower, im2col.lower))),
     "conv_to_few": to_few.lower,
-    **dict.fromkeys(("conv_integer_blocked", "conv_bfloat16_blocked"), integer.lower),
+    **dict.fromkeys(("conv_integer_blocked", "conv_int8_blocked", "conv_bfloat16_blocked"), integer.lower),
     "conv_depthwise": depthwise.lower,
     **dict.fromkeys(("rnn", "gru", "lstm"), recurrent.lower),
     "conv_winograd": winograd.lower,

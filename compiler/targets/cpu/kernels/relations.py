@@ -65,7 +65,7 @@ _ZERO: dict[str, _Rule] = {
 # operator → what must not be negative. `pad` looks itself
 _NOT_NEGATIVE: dict[str, _Rule] = {
     **dict.fromkeys(("max_pool", "average_pool", "conv", "conv_blocked", "conv_planar", "conv_to_few"), _pads),
-    **dict.fromkeys(("conv_integer_blocked", "conv_bfloat16_blocked", "conv_depthwise"), _pads),
+    **dict.fromkeys(("conv_integer_blocked", "conv_int8_blocked", "conv_bfloat16_blocked", "conv_depthwise"), _pads),
     "put_slice": _put_slice,
 }
 

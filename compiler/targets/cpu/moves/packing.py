@@ -64,6 +64,9 @@ def _write_unit(write: Writer, is_packing: bool, size: int) -> None:
                 _either_way(
                     write, here, size, lambda store: _write_square(write, False, size, here, there, kinds[store])
                 )
+        if is_packing and size == 1:  # some bytes of rows, and some rows, are slow to load where the CPU has no masks
+            with write.block(f"elif rest == {BLOCK}"):
+                _write_filled_rows(write, size, here, there)
         if not is_packing:
             with write.block(f"elif rest == {BLOCK}"):
                 _either_way(write, here, size, lambda store: _write_rows(write, size, here, there, store))
@@ -83,6 +86,18 @@ def _write_rows(write: Writer, size: int, planar: str, blocked: str, store: str)
     write(f"transpose_{kind}(source + {blocked}, {vector}, scratch, {vector})", f"row = target + {planar}")
     with write.block("for channel in range(count)"):
         write(f"{store}(row, 0, vload_{kind}(scratch, channel * {vector}))", f"row += pixels * {size}")
+
+
+def _write_filled_rows(write: Writer, size: int, planar: str, blocked: str) -> None:
+    """A square of fewer channels, filled up with zeros in scratch."""
+    kind, vector = f"uint{8 * size}", BLOCK * size
+    write(f"row = source + {planar}")
+    with write.block(f"for channel in range({BLOCK})"):
+        with write.block("if channel < count"):
+            write(f"vstore(scratch, channel * {vector}, vload_{kind}(row, 0))", f"row += pixels * {size}")
+        with write.block("else"):
+            write(f"vstore(scratch, channel * {vector}, splat_{kind}(0))")
+    write(f"transpose_{kind}(scratch, {vector}, target + {blocked}, {vector})")
 
 
 def _write_square(write: Writer, is_packing: bool, size: int, planar: str, blocked: str, how: str) -> None:

@@ -10,10 +10,10 @@ import numpy as np
 from .....formats.dtypes import DType
 from .....formats.types import TensorType
 from ....operators.linear import conv, matmul
-from ....operators.shapes import match_dim, mismatch
+from ....operators.shapes import FLOAT32, match_dim, mismatch, require
 from ....operators.table import Attribute, Fusion, Kind, register
 from ....operators.windows import GROUPS, WINDOW
-from ....operators.work import of_integer_convolution, of_product
+from ....operators.work import no_arithmetic, of_integer_convolution, of_product
 from .packing import CHANNELS_EACH, blocks_of, pack_channels, unpack_channels
 from .words import Words, unpack_matrix, unpack_weights
 
@@ -44,7 +44,21 @@ def _conv_blocked(
     return sums if start is None else sums + start
 
 
+def _infer_round(inputs: Sequence[TensorType]) -> TensorType:
+    require(inputs[0], FLOAT32)
+    return TensorType(DType.bfloat16, inputs[0].shape)
+
+
+def _round(x: np.ndarray) -> np.ndarray:
+    return np.where(np.abs(x) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), x), x).astype(
+        DType.bfloat16.numpy
+    )
+
+
 # fmt: off
+register("round_bfloat16", "x", _infer_round, _round, Fusion.ELEMENTWISE,
+         "float32 as bfloat16, to the nearest; what is less than the least normal number is 0, as products take it",
+         work=no_arithmetic)
 register("pack_bfloat16_weights", "weight", _WORDS.infer_pack_weights, _WORDS.pack_weights, Fusion.OPAQUE,
          "weights [M, C, *window] as bfloat16 for conv_bfloat16_blocked: [M/16, C/16, *window, words, 16, 2]")
 register("conv_bfloat16_blocked", "x weight start?", _infer_conv_blocked, _conv_blocked, Fusion.ANCHOR,

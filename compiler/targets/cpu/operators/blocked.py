@@ -216,9 +216,9 @@ def is_for_depthwise(channels: int, outputs: int, groups: int, columns: int) -> 
 def _infer_conv_depthwise(inputs: Sequence[TensorType], zero: int, **window: tuple) -> TensorType:
     x, weight = inputs[0], inputs[1]
     same_dtype(inputs[1:], FLOAT32)
-    require(x, JOINED)
+    require(x, JOINED | {DType.bfloat16})
     require_value(zero, x.dtype)
-    if zero and x.dtype is DType.float32:
+    if zero and x.dtype.is_float:
         raise mismatch("a zero point of integers alone", zero)
     require_blocked(x)
     if (

@@ -23,6 +23,8 @@ from ....operators.work import of_product
 from .packing import BLOCK, pack_matrix, unpack_matrix
 
 QUAD = 4  # bytes of a word
+LARGEST_INT8 = np.float32(127)  # magnitude of a rounded element
+LARGEST_FACTOR = 3e38  # of a group's elements, whose reciprocal is a number
 
 
 @dataclass(frozen=True)
@@ -67,10 +69,12 @@ class Packing:
         return numbers.reshape(len(words) * self.each, words.shape[1])
 
 
-PACKINGS = {bits: Packing(bits) for bits in (4, 8)}
+PACKINGS = {bits: Packing(bits) for bits in (2, 4, 8)}
 
 
-def _infer_matmul_dequantized(inputs: Sequence[TensorType], columns: int, group: int, bits: int) -> TensorType:
+def _infer_matmul_dequantized(
+    inputs: Sequence[TensorType], columns: int, group: int, bits: int, int8_rows: bool
+) -> TensorType:
     a, panels, scales, *zeros = inputs
     for type_, dtype in zip(inputs, (DType.float32, DType.uint32, DType.float32, DType.uint8), strict=False):
         require(type_, frozenset({dtype}))
@@ -100,12 +104,45 @@ def _matmul_dequantized(
     columns: int,
     group: int,
     bits: int,
+    int8_rows: bool,
 ) -> np.ndarray:
+    if int8_rows:
+        return _matmul_of_int8(a, panels, scales, zeros, columns, group, PACKINGS[bits])
     depth, packing = a.shape[-1], PACKINGS[bits]
     numbers = packing.unpacked(panels)[:depth].astype(np.float32)
     points = np.float32(packing.middle) if zeros is None else _each_row(zeros, group, depth)
     matrix = (numbers - points) * _each_row(scales, group, depth)
     return matmul(a, matrix[:, :columns])
+
+
+def _matmul_of_int8(
+    a: np.ndarray,
+    panels: np.ndarray,
+    scales: np.ndarray,
+    zeros: np.ndarray | None,
+    columns: int,
+    group: int,
+    packing: Packing,
+) -> np.ndarray:
+    """Rows of int8, each group of elements with a unit of its own; sums of groups are exact, and added up in their order."""
+    numbers, scales = packing.unpacked(panels).astype(np.int32) - packing.middle, unpack_matrix(scales)
+    total = np.zeros((*a.shape[:-1], numbers.shape[1]), np.float32)
+    with np.errstate(all="ignore"):
+        for place, begin in enumerate(range(0, a.shape[-1], group)):
+            part = a[..., begin : begin + group]
+            most = np.abs(part).max(axis=-1, keepdims=True)
+            factor = np.minimum(LARGEST_FACTOR, LARGEST_INT8 / most)
+            unit, scaled = (
+                np.float32(1) / factor,
+                np.where(np.isinf(part), np.copysign(LARGEST_INT8, part), part * factor),
+            )
+            whole = np.where(np.isnan(scaled), 0, np.rint(scaled)).astype(np.int32)
+            sums = np.matmul(whole, numbers[begin : begin + part.shape[-1]]).astype(np.float32) * unit
+            if zeros is not None:
+                zero = unpack_matrix(zeros)[place].astype(np.float32) - packing.middle
+                sums = sums - zero * (whole.sum(axis=-1, keepdims=True, dtype=np.int32).astype(np.float32) * unit)
+            total = total + scales[place] * sums
+    return total[..., :columns]
 
 
 def _each_row(panels: np.ndarray, group: int, depth: int) -> np.ndarray:
@@ -119,5 +156,7 @@ register("matmul_dequantized", "a panels scales zeros?", _infer_matmul_dequantiz
          "the product of a tensor of float32 with a packed matrix of a few bits, (n - zero) * scale; zero is half way by default",
          attributes={"columns": Attribute(Kind.INT, "of the matrix"),
                      "group": Attribute(Kind.INT, "how many neighbours of a column share a scale"),
-                     "bits": Attribute(Kind.INT, "of a number: 4 or 8", 4)}, work=of_product)
+                     "bits": Attribute(Kind.INT, "of a number: 2, 4 or 8", 4),
+                     "int8_rows": Attribute(Kind.BOOL, "whether groups of elements of rows are rounded to int8", False)},
+         work=of_product)
 # fmt: on

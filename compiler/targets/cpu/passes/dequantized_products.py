@@ -1,4 +1,4 @@
-"""Products with constant matrices that are dequantised from 4 or 8-bit integers, and rows taken from such matrices:
+"""Products with constant matrices that are dequantised from 2 to 8-bit integers, and rows taken from such matrices:
 the integers stay narrow, in memory and in the file.
 
 A matrix is recognised by its elements, not by the operators that lay them out: each of these, such as reshape,
@@ -72,7 +72,12 @@ class _Walk(Emitter):
         packed = self.packed[b]
         if packed is None:
             return binding
-        sizes = {"columns": tensor_type(b).shape[1], "group": packed.group, "bits": packed.bits}
+        sizes = {
+            "columns": tensor_type(b).shape[1],
+            "group": packed.group,
+            "bits": packed.bits,
+            **dict(call.attributes),
+        }
         product = operator_call("matmul_dequantized", a, *packed.operands, **sizes)
         return ir.Binding(binding.var, product, binding.origin)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Union
+from typing import Any, Union
 
 from .....formats.types import TensorType, TupleType
 from .... import ir
@@ -55,19 +55,22 @@ _RULES_OF_IMAGES: dict[str, Callable[[Blocker, ir.Var, ir.OperatorCall, TensorTy
 
 @dataclass(frozen=True)
 class BlockChannels:
-    """`winograd` chooses the convolutions for Winograd's algorithm."""
+    """`narrowing` says which convolutions are narrow, `multiplies` whether the CPU multiplies bfloat16, and `byte_speed` how fast
+    it multiplies bytes."""
 
     registers: int = WIDE_REGISTERS  # of a block each
     narrowing: Narrowing = field(default_factory=Narrowing)
+    multiplies: bool = False
+    byte_speed: float = 1
     name: str = "block_channels"
 
     def __call__(self, module: ir.Module) -> ir.Module:
-        return _Walk(module, self.registers, self.narrowing).run()
+        return _Walk(module, self.registers, self.narrowing, self.multiplies, self.byte_speed).run()
 
 
 class _Walk(Blocker):
-    def __init__(self, module: ir.Module, registers: int, narrowing: Narrowing) -> None:
-        super().__init__(module, registers, narrowing)
+    def __init__(self, module: ir.Module, *options: Any) -> None:
+        super().__init__(module, *options)
         self._slices: dict[ir.Var, list[ir.OperatorCall]] = {}  # of what is split
 
     def block(self, block: ir.Block) -> ir.Block:

@@ -29,9 +29,11 @@ class Apart:
 class Blocker(Emitter):
     """`blocked` maps variables to their channel-blocked forms, in the current block and those around it."""
 
-    def __init__(self, module: ir.Module, registers: int, narrowing: Narrowing) -> None:
+    def __init__(
+        self, module: ir.Module, registers: int, narrowing: Narrowing, multiplies: bool, byte_speed: float
+    ) -> None:
         super().__init__(module)
-        self.registers, self.narrowing = registers, narrowing
+        self.registers, self.narrowing, self.multiplies, self.byte_speed = registers, narrowing, multiplies, byte_speed
         self.blocked: dict[ir.Var, ir.Var] = {}
         self.calls: dict[ir.Var, ir.OperatorCall] = {}  # calls by their result variables
         self.splits: dict[ir.Atom, ir.Var] = {}  # tuples of parts of images, to those of their blocked parts

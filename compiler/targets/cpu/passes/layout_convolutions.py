@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from .....formats.dtypes import DType
+from .....formats.program import EXACT
 from .....formats.types import TensorType
 from .... import ir
+from ....named_weights import computed
 from ....operators.shapes import integer
 from ....operators.table import lookup
 from ....passes.rewriting import tensor_type
 from .. import costs
 from ..operators.blocked import FEW, is_for_depthwise
+from ..operators.int8 import LARGEST, STEPS
 from ..operators.packing import BLOCK, NarrowGroups
 from ..operators.winograd import Problem, Tiles, best_tiles
 from .layout_blocker import Blocker, is_image, likely_size
@@ -82,10 +84,22 @@ def convolution(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> i
     tiles = _winograd_tiles(blocker, it) if isinstance(it.weight, ir.Constant) else None
     if not it.begins_in_blocks:
         return _of_groups_apart(blocker, it, tiles)
+    precision = blocker.narrowing.chosen(blocker.current, _narrow_precisions(blocker, it, tiles))
+    if precision == "int8":
+        return _of_int8(blocker, it)
+    if precision == "bfloat16":
+        return _of_bfloat16(blocker, it)
     if tiles is None:
-        is_narrow = isinstance(it.weight, ir.Constant) and blocker.narrowing.takes(blocker.current)
-        return (_of_bfloat16 if is_narrow else _blocked)(blocker, it)
+        return _blocked(blocker, it)
     return _winograd(blocker, it, tiles, blocker.as_blocked(it.x), it.weight, _biases(blocker, it))
+
+
+def _is_of_bfloat16(blocker: Blocker, it: _Convolution) -> bool:
+    return isinstance(it.weight, ir.Constant) and _may_be_bfloat16(blocker)
+
+
+def _may_be_bfloat16(blocker: Blocker) -> bool:
+    return blocker.narrowing.chosen(blocker.current, ["bfloat16"] * blocker.multiplies) != EXACT
 
 
 def _biases(blocker: Blocker, it: _Convolution) -> list[ir.Atom]:
@@ -109,10 +123,50 @@ def _blocked(blocker: Blocker, it: _Convolution) -> ir.Var:
 
 
 def _of_bfloat16(blocker: Blocker, it: _Convolution) -> ir.Var:
-    image = blocker.emit("cast", blocker.as_blocked(it.x), dtype=DType.bfloat16)
-    weights, sizes = blocker.packed("pack_bfloat16_weights", it.weight), {"channels": it.channels // it.groups}
-    biases = _biases(blocker, it)
-    return blocker.emit("conv_bfloat16_blocked", image, weights, *biases, **it.attributes, groups=it.groups, **sizes)
+    return _convolved_bfloat16(blocker, it, blocker.as_blocked(it.x), it.weight, _biases(blocker, it))
+
+
+def _convolved_bfloat16(
+    blocker: Blocker, it: _Convolution, image: ir.Var, weight: ir.Atom, biases: list[ir.Atom]
+) -> ir.Var:
+    """Of a blocked image, weights and bias whose groups begin on block boundaries."""
+    rounded, weights = blocker.emit("round_bfloat16", image), blocker.packed("pack_bfloat16_weights", weight)
+    sizes = {"groups": it.groups, "channels": it.channels // it.groups}
+    return blocker.emit("conv_bfloat16_blocked", rounded, weights, *biases, **it.attributes, **sizes)
+
+
+def _narrow_precisions(blocker: Blocker, it: _Convolution, tiles: Tiles | None) -> list[str]:
+    """Those in which a convolution of constant weights gains something. Winograd's algorithm is faster than bfloat16."""
+    if not isinstance(it.weight, ir.Constant):
+        return []
+    speed = blocker.byte_speed if tiles is None else blocker.byte_speed / costs.WINOGRAD_SAVES
+    return ["bfloat16"] * (tiles is None and blocker.multiplies) + ["int8"] * _gains_in_int8(it, speed)
+
+
+def _gains_in_int8(it: _Convolution, speed: float) -> bool:
+    """Whether each element of the image has enough work, and sums are exact. Not of volumes, whose images no kernel quantises."""
+    if speed <= 1:
+        return False
+    channels, taps = it.channels // it.groups, math.prod(map(integer, tensor_type(it.weight).shape[2:]))
+    places = _places(it.result) / _places(tensor_type(it.x))
+    has_work = it.outputs // it.groups * taps * places >= costs.INT8_USES and channels * taps >= costs.INT8_SIDES
+    is_known = all(isinstance(pad, int) and pad >= 0 for pad in it.attributes["pads"] or ())
+    return has_work and is_known and it.axes <= 2 and channels * taps * STEPS * LARGEST < 1 << 31
+
+
+def _places(image: TensorType) -> int:
+    return max(1, math.prod(likely_size(size) for size in image.shape[2:]))
+
+
+def _of_int8(blocker: Blocker, it: _Convolution) -> ir.Var:
+    image, window = blocker.as_blocked(it.x), dict(it.attributes)
+    facts = blocker.emit("image_facts", blocker.emit("image_ranges", image, channels=it.channels))
+    codes = blocker.emit("quantize_image", image, facts, pads=window.pop("pads"))
+    assert isinstance(it.weight, ir.Constant)
+    known = [each for each in it.bias if isinstance(each, ir.Constant)]
+    weights, columns = computed("pack_int8_weights", it.weight), computed("pack_int8_columns", it.weight, *known)
+    result = blocker.emit("conv_int8_blocked", codes, weights, facts, columns, **window, groups=it.groups)
+    return result if len(known) == len(it.bias) else blocker.emit("add", result, *_biases(blocker, it))
 
 
 # ---- to a few channels ----
@@ -219,7 +273,16 @@ def _depthwise(blocker: Blocker, it: _Convolution) -> ir.Var:
     if it.axes == 1:
         return _depthwise_of_signal(blocker, it)
     biases, weights = _biases(blocker, it), blocker.packed("pack_planar_weights", it.weight)
-    return blocker.emit("conv_depthwise", blocker.as_blocked(it.x), weights, *biases, **it.attributes)
+    image = blocker.as_blocked(it.x)
+    if _is_far(image) and _may_be_bfloat16(blocker):
+        image = blocker.emit("round_bfloat16", image)
+    return blocker.emit("conv_depthwise", image, weights, *biases, **it.attributes)
+
+
+def _is_far(image: ir.Var) -> bool:
+    """Whether an image, of one of the batch, is known to be larger than L2."""
+    sizes = tensor_type(image).shape[1:]
+    return all(isinstance(size, int) for size in sizes) and 4 * math.prod(map(integer, sizes)) > costs.NARROW_IMAGE
 
 
 def _depthwise_of_signal(blocker: Blocker, it: _Convolution) -> ir.Var:
@@ -246,7 +309,9 @@ def _of_groups_apart(blocker: Blocker, it: _Convolution, tiles: Tiles | None) ->
     image = lay_apart(blocker, blocker.as_blocked(it.x), each, it.groups)
     vectors = [_outputs_apart(blocker, vector, it.groups) for vector in it.bias]
     biases = [blocker.packed("pack_vector", vector, axes=it.axes) for vector in vectors]
-    if tiles is None:
+    if tiles is None and _is_of_bfloat16(blocker, it):
+        result = _convolved_bfloat16(blocker, it, image, _outputs_apart(blocker, it.weight, it.groups), biases)
+    elif tiles is None:
         weights = blocker.packed("pack_weights", it.weight, groups=it.groups)
         sizes = {"groups": it.groups, "channels": each}
         result = blocker.emit("conv_blocked", image, weights, *biases, **it.attributes, **sizes)

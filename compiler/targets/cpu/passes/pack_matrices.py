@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from .....formats import dims
 from .....formats.dtypes import DType
 from .....formats.messages.errors import ExecutionError, MissingPackageError
+from .....formats.program import EXACT
 from .....formats.types import UNKNOWN
 from .... import ir
 from ....ir.analysis import expressions
@@ -21,7 +23,9 @@ from ....named_weights import computed
 from ....passes.rewriting import Emitter, constant, operator_call, order_of, tensor_type
 from ...base import Narrowing
 from .. import costs
+from ..kernels.writer import estimate
 from ..operators.bfloat16 import PAIR
+from ..operators.int8 import LARGEST, STEPS
 from . import pack_integers
 
 _SOME = 4096  # elements, of which one will tell in most cases
@@ -29,11 +33,13 @@ _SOME = 4096  # elements, of which one will tell in most cases
 
 @dataclass(frozen=True)
 class PackMatrices:
-    """Constant matrices that `narrowing` takes are rounded to bfloat16; if the CPU `multiplies` it, so is what they are
-    multiplied with, and what attention multiplies."""
+    """Constant matrices that `narrowing` takes are int8 where that gains something, at the CPU's `byte_speed`; else they are
+    rounded to bfloat16, and if the CPU `multiplies` it, so is what they are multiplied with, and what attention and
+    recurrent layers multiply."""
 
     narrowing: Narrowing = field(default_factory=Narrowing)
     multiplies: bool = False
+    byte_speed: float = 1
     name: str = "pack_matrices"
 
     def __call__(self, module: ir.Module) -> ir.Module:
@@ -47,6 +53,7 @@ class _Packer(Emitter):
         self.permutations: dict[ir.Var, ir.OperatorCall] = {}
         self.panels: dict[tuple[ir.Constant, bool], ir.Constant] = {}
         self.pairs: dict[ir.Constant, ir.Constant] = {}
+        self.bytes: dict[ir.Constant, ir.Constant] = {}
         self.tables: dict[ir.Constant, ir.Constant] = {}
         self.taken: Counter[ir.Atom] = Counter()  # number of gathers from each constant, in the current function
 
@@ -60,9 +67,15 @@ class _Packer(Emitter):
             self.permutations[binding.var] = call
         if call.operator == "take":
             return self._rows_taken(binding, call)
-        if call.operator == "attention" and self._takes(binding, call):
+        if call.operator == "attention" and self._is_narrow(binding, ["bfloat16"] * self.options.multiplies):
             narrow = dict(call.attributes) | {"narrow": True}
             return (dataclasses.replace(binding, value=operator_call("attention", *call.args, **narrow)),)
+        if call.operator in ("rnn", "gru", "lstm"):
+            return (self._recurrent(binding, call),)
+        is_fast = self.options.byte_speed > 1
+        if call.operator == "matmul_dequantized" and self._is_narrow(binding, ["int8"] * is_fast):
+            rounded = dict(call.attributes) | {"int8_rows": True}
+            return (dataclasses.replace(binding, value=operator_call("matmul_dequantized", *call.args, **rounded)),)
         if call.operator == "matmul_integer":
             self.begin(binding)
             self.atoms[binding.var] = pack_integers.product(self, call)
@@ -74,14 +87,53 @@ class _Packer(Emitter):
             return self._summed(binding, a, b)
         if isinstance(b, ir.Constant) and b.type.rank == 2 and tensor_type(a).rank > 1:
             self.begin(binding)
-            is_narrow = self._takes(binding, call)
-            product = self._bfloat16(a, b) if is_narrow and self.options.multiplies else self._float32(a, b, is_narrow)
+            product = self._by_panels(a, b, self.options.narrowing.chosen(binding, self._narrow_precisions(a, b)))
             return (*self.new, dataclasses.replace(binding, value=product))
         return self._transposed(binding, a, b)
 
-    def _takes(self, binding: ir.Binding, call: ir.OperatorCall) -> bool:
-        is_possible = call.operator == "matmul" or self.options.multiplies
-        return is_possible and self.options.narrowing.takes(binding)
+    def _is_narrow(self, binding: ir.Binding, possible: list[str]) -> bool:
+        return self.options.narrowing.chosen(binding, possible) != EXACT
+
+    def _narrow_precisions(self, a: ir.Atom, matrix: ir.Constant) -> list[str]:
+        """Those in which a product gains something. Short sums, as those that make rotary angles of places, wait for their
+        stores."""
+        is_long = len(matrix.array) >= costs.GEMM_SHALLOW
+        return ["bfloat16"] * is_long + ["int8"] * _gains_in_int8(a, matrix, self.options.byte_speed)
+
+    def _by_panels(self, a: ir.Atom, matrix: ir.Constant, precision: str) -> ir.OperatorCall:
+        if precision == "int8":
+            return self._int8(a, matrix)
+        is_rounded = precision == "bfloat16"
+        return (
+            self._bfloat16(a, matrix)
+            if is_rounded and self.options.multiplies
+            else self._float32(a, matrix, is_rounded)
+        )
+
+    def _recurrent(self, binding: ir.Binding, call: ir.OperatorCall) -> ir.Binding:
+        """A layer whose state meets constant weights: pairs of them, if it is long enough."""
+        projected, weights, *others = call.args
+        if not isinstance(weights, ir.Constant) or weights.array.dtype != np.float32:
+            return binding
+        if weights.array.shape[2] < costs.RECURRENT_PAIRS or not self._is_narrow(
+            binding, ["bfloat16"] * self.options.multiplies
+        ):
+            return binding
+        pairs = self._pairs_of_state(weights)
+        narrow = operator_call(call.operator, projected, pairs, *others, **dict(call.attributes))
+        return dataclasses.replace(binding, value=narrow)
+
+    def _pairs_of_state(self, weights: ir.Constant) -> ir.Constant:
+        """Recurrent weights as bfloat16, those of two elements of the state together."""
+        if weights not in self.pairs:
+            directions, blocks, depth, *rest = weights.array.shape
+            padded = (
+                computed("pad", weights, pads=(0, 0, 0, 0, 0, 0, 0, depth % PAIR, 0, 0)) if depth % PAIR else weights
+            )
+            apart = computed("reshape", padded, shape=(directions, blocks, -(-depth // PAIR), PAIR, *rest))
+            together = computed("permute_dims", apart, axes=(0, 1, 2, 4, 5, 3))
+            self.pairs[weights] = computed("cast", together, dtype=DType.bfloat16)
+        return self.pairs[weights]
 
     def _is_one_column(self, a: ir.Atom, b: ir.Atom) -> bool:
         """Whether b is a vector or has one column, and a's rows are contiguous and long."""
@@ -123,8 +175,14 @@ class _Packer(Emitter):
     def _bfloat16(self, a: ir.Atom, matrix: ir.Constant) -> ir.OperatorCall:
         if matrix not in self.pairs:
             self.pairs[matrix] = computed("pack_bfloat16_matrix", matrix)
-        pairs = pack_integers.padded(self, self.emit("cast", a, dtype=DType.bfloat16), len(matrix.array) % PAIR)
+        pairs = pack_integers.padded(self, self.emit("round_bfloat16", a), len(matrix.array) % PAIR)
         return operator_call("matmul_bfloat16_packed", pairs, self.pairs[matrix], columns=matrix.array.shape[1])
+
+    def _int8(self, a: ir.Atom, matrix: ir.Constant) -> ir.OperatorCall:
+        if matrix not in self.bytes:
+            self.bytes[matrix] = computed("pack_int8_matrix", matrix)
+        rows = self.emit("quantize_rows", a)
+        return operator_call("matmul_int8_packed", rows, self.bytes[matrix], columns=matrix.array.shape[1])
 
     def _transposed(self, binding: ir.Binding, a: ir.Atom, b: ir.Atom) -> Iterable[ir.Binding]:
         if min(tensor_type(a).rank, tensor_type(b).rank) < 2:
@@ -151,6 +209,16 @@ class _Packer(Emitter):
             return None
         axes = (*axes[:-2], axes[-1], axes[-2])
         return x if axes == tuple(range(rank)) else self.emit("permute_dims", x, axes=axes)
+
+
+def _gains_in_int8(a: ir.Atom, matrix: ir.Constant, byte_speed: float) -> bool:
+    """Whether a product has enough work for each row that is quantised, and for each result that is scaled; and exact sums."""
+    if byte_speed <= 1:
+        return False
+    depth, columns = matrix.array.shape
+    rows = estimate(dims.product(tensor_type(a).shape[:-1]))  # type: ignore[arg-type]
+    is_worth = depth * columns >= costs.INT8_SIDES * (depth + columns) and rows * depth * columns >= costs.INT8_MACS
+    return is_worth and depth * STEPS * LARGEST < 1 << 31
 
 
 def _types_of_16_bits() -> tuple[DType, ...]:

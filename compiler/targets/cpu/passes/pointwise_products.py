@@ -5,13 +5,13 @@
 of x[N, C, H, W] seen as [N, C, H · W], or of the pixels at the strides; groups of channels are a batch of products. They
 read and write planes in place. If the image is made in channel blocks, or the users of the result read these, the
 convolution stays, since nothing needs to be converted around it. Elementwise operators after it are applied before the
-view, so that it joins the product's kernel.
+view, so that it joins the product's kernel. Those of bfloat16 and of many channels stay convolutions, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .....formats import dims
@@ -20,7 +20,8 @@ from .... import ir
 from ....named_weights import computed
 from ....operators.shapes import integer
 from ....operators.table import Fusion, lookup
-from ....passes.rewriting import Emitter, operator_call, rewriting, tensor_type
+from ....passes.rewriting import Emitter, operator_call, tensor_type
+from ...base import Narrowing
 from .. import costs
 from .layout_blocker import is_image, likely_size, moves_channels
 
@@ -39,14 +40,26 @@ _OF_BLOCKS = frozenset(
 )
 
 
+@dataclass(frozen=True)
+class PointwiseProducts:
+    """But for convolutions that `narrowing` names."""
+
+    narrowing: Narrowing = field(default_factory=Narrowing)
+    name: str = "pointwise_products"
+
+    def __call__(self, module: ir.Module) -> ir.Module:
+        return _Walk(module, self.narrowing).run()
+
+
 class _Walk(Emitter):
-    def __init__(self, module: ir.Module) -> None:
+    def __init__(self, module: ir.Module, narrowing: Narrowing) -> None:
         super().__init__(module)
+        self.narrowing = narrowing
         self.between_planes: set[ir.Var] = set()  # results of the convolutions that become products
         self.pixels: dict[ir.Atom, ir.Var] = {}  # images with their spatial axes merged
 
     def function(self, function: ir.Function) -> ir.Function:
-        images = _Images()
+        images = _Images(self.narrowing)
         images.meet(function.body)
         self.between_planes = images.between_planes
         return super().function(function)
@@ -130,6 +143,11 @@ def _groups(pixels: ir.Var) -> int:
     return integer(shape[1]) if len(shape) == 4 else 1
 
 
+def _is_worth_packing(channels: int, outputs: int) -> bool:
+    """Whether a product of bfloat16 gains more than packing its image, and unpacking its result, takes."""
+    return channels * outputs >= costs.POINTWISE_PACKED * (channels + outputs)
+
+
 def _likely_pixels(image: ir.Atom) -> int:
     return likely_size(dims.product(tensor_type(image).shape[2:]))  # type: ignore[arg-type]
 
@@ -144,7 +162,8 @@ def _keeps_blocks(call: ir.OperatorCall) -> bool:
 class _Images:
     """Finds the pointwise convolutions between images that are neither made nor used in channel blocks."""
 
-    def __init__(self) -> None:
+    def __init__(self, narrowing: Narrowing) -> None:
+        self.narrowing = narrowing
         self.between_planes: set[ir.Var] = set()
         self.calls: dict[ir.Atom, ir.OperatorCall] = {}
         self.made: set[ir.Atom] = set()  # images made in channel blocks
@@ -157,7 +176,7 @@ class _Images:
             for inner in ir.blocks_of(binding.value):
                 self.meet(inner)
             if isinstance(binding.value, ir.OperatorCall):
-                self._note_taken(binding.var, binding.value)
+                self._note_taken(binding, binding.value)
 
     def _note_made(self, binding: ir.Binding) -> None:
         call = binding.value
@@ -167,22 +186,23 @@ class _Images:
             return
         self.calls[binding.var] = call
         if call.operator in ("conv", "conv_integer"):
-            is_made = not self._is_pointwise(binding.var, call)
+            is_made = not self._is_pointwise(binding, call)
         else:
             is_made = _keeps_blocks(call) and not self.made.isdisjoint(call.args)
         if is_made:
             self.made.add(binding.var)
 
-    def _note_taken(self, var: ir.Var, call: ir.OperatorCall) -> None:
+    def _note_taken(self, binding: ir.Binding, call: ir.OperatorCall) -> None:
+        var = binding.var
         is_in_blocks = var in self.taken or var in self.made
-        if not is_in_blocks and self._is_pointwise(var, call):
+        if not is_in_blocks and self._is_pointwise(binding, call):
             self.between_planes.add(var)
         elif call.operator in _OF_BLOCKS or moves_channels(call, to_last=True):
             self.taken.add(call.args[0])
         elif is_in_blocks and _keeps_blocks(call):
             self.taken.update(call.args)
 
-    def _is_pointwise(self, var: ir.Var, call: ir.OperatorCall) -> bool:
+    def _is_pointwise(self, binding: ir.Binding, call: ir.OperatorCall) -> bool:
         """Whether each result pixel depends on one pixel of a planar image, and there are enough of them."""
         if call.operator != "conv" or call.args[0] in self.made:
             return False
@@ -192,18 +212,21 @@ class _Images:
         if not tensor_type(weight).is_static:
             return False
         outputs, channels, *window = map(integer, tensor_type(weight).shape)
+        if (
+            isinstance(weight, ir.Constant)
+            and _is_worth_packing(channels, outputs // groups)
+            and self.narrowing.names(binding)
+        ):
+            return False
         source, sizes = self.calls.get(x), tensor_type(x).shape[2:]
         is_known = all(isinstance(size, int) for size in sizes)
         return (
             is_image(tensor_type(x))
-            and is_image(tensor_type(var))
+            and is_image(tensor_type(binding.var))
             and (groups == 1 or min(outputs // groups, channels) >= costs.POINTWISE_GROUP)
             and all(size == 1 for size in window)
             and (is_known or all(step == 1 for step in steps))
             and all(pad == 0 for pad in pads)
-            and _likely_pixels(x) + _likely_pixels(var) >= costs.POINTWISE_FEW_PIXELS
+            and _likely_pixels(x) + _likely_pixels(binding.var) >= costs.POINTWISE_FEW_PIXELS
             and not (source is not None and moves_channels(source, to_last=False))
         )
-
-
-PointwiseProducts = rewriting("pointwise_products", _Walk)

@@ -6,6 +6,8 @@ element divided by about 2**23: rounding an element costs less than float32 sums
     x ≈ unit · (d0 + 2**8 · d1 + 2**16 · d2)
     Σ x · (n - zero) · scale  =  scale · (unit · Σ d · (n - half) - (zero - half) · Σ x)
 
+Rows that may be rounded to int8 have one digit, up to 127.
+
 A thread makes the digits of a band of rows once. Infinities give infinities; where they meet one of the other sign, or 0, not
 always NaN.
 """
@@ -20,7 +22,7 @@ from .. import costs
 from ..kernels.anchor import Anchored
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer
-from ..operators.dequantized import QUAD
+from ..operators.dequantized import LARGEST_FACTOR, LARGEST_INT8, QUAD
 from ..target import Target
 from .dequantized import Numbers
 from .epilogue import Epilogue
@@ -28,11 +30,10 @@ from .few_rows import STREAMS, FewRows, lower_as
 from .precision import DIGITS
 from .tile import BLOCK, VECTOR_BYTES, multiply_add
 
-_DIGITS = 3
-_LARGEST = 127 << 16  # largest magnitude that cannot carry into a fourth digit when rounded
+# by digits, the largest magnitude that cannot carry into one more when rounded
+_LARGEST = {1: int(LARGEST_INT8), 3: 127 << 16}
+_SHARING_ROWS = 4  # of one digit: with AVX2 1.04 to 1.3 times as fast as one row
 _MIDDLES = 0x808080  # which make digits with sign of those without: added, then taken away digit by digit
-_LARGEST_FACTOR = 3e38  # of a row, whose reciprocal is a number
-_FACTS = 4 * (_DIGITS + 2)  # bytes: of each digit the sum over a group times -half; the unit; the sum of the elements
 _WHOLE = 256  # most elements of a group times the largest weight for which the sum of all digits fits into an int32
 _SHORT = 64  # elements of a group
 _LONGEST = 256  # elements of a group of which sums of two digits are an int32
@@ -50,11 +51,14 @@ class RowsOfDigits(FewRows):
 
     def __init__(self, write: Writer, found: Anchored, rows: Dim) -> None:
         self.rows = rows
-        most = _most_rows(write.target)
+        self.digits = 1 if found.attributes["int8_rows"] else 3
+        # bytes: of each digit the sum over a group times -half; the unit; the sum of the elements
+        self.facts = 4 * (self.digits + 2)
+        most = self._most_rows(write.target)
         super().__init__(write, found, min(rows, most) if isinstance(rows, int) else most)
         self.numbers = Numbers(found)
         self.streams = STREAMS
-        bytes_a_row = _DIGITS * self._plane + _FACTS * self.numbers.groups
+        bytes_a_row = self.digits * self._plane + self.facts * self.numbers.groups
         self.band = max(self.tile.rows, write.target.half_l2 // bytes_a_row // most * most)
         if isinstance(rows, int):
             self.band = min(self.band, rows)
@@ -64,7 +68,8 @@ class RowsOfDigits(FewRows):
         numbers = Numbers(found)
         if not isinstance(numbers.depth, int) or numbers.group > _LONGEST or rows == 0:
             return False
-        return target.multiplies_bytes or (isinstance(rows, int) and rows <= costs.FEW_ROWS)
+        is_few = isinstance(rows, int) and rows <= costs.FEW_ROWS
+        return target.multiplies_bytes or is_few or bool(found.attributes["int8_rows"])
 
     @property
     def depth(self) -> Dim:
@@ -72,7 +77,7 @@ class RowsOfDigits(FewRows):
 
     @property
     def scratch_bytes(self) -> int:
-        return super().scratch_bytes + self.band * (_DIGITS * self._plane + _FACTS * self.numbers.groups)
+        return super().scratch_bytes + self.band * (self.digits * self._plane + self.facts * self.numbers.groups)
 
     @property
     def _plane(self) -> int:
@@ -91,7 +96,7 @@ class RowsOfDigits(FewRows):
         self.epilogue, write = epilogue, self.write
         write("a_row = 4 * depth", f"panel = {VECTOR_BYTES} * word_count")
         write("place = first", "last_place = last")
-        write(f"digits = sums + {super().scratch_bytes}", f"facts = digits + band * {_DIGITS} * plane")
+        write(f"digits = sums + {super().scratch_bytes}", f"facts = digits + band * {self.digits} * plane")
         with write.block("while place < last_place"):
             write("at_band = place // blocks", "first = place - at_band * blocks")
             write("last = min(blocks, first + last_place - place)", "place += last - first")
@@ -109,20 +114,32 @@ class RowsOfDigits(FewRows):
         for height in dict.fromkeys(heights):
             tile = replace(self.tile, rows=height)
             with self.write.block(f"while row + {height} <= end_row"):
-                self.write(f"row_digits = digits + (row - first_row) * {_DIGITS} * plane")
-                self.write(f"row_facts = facts + (row - first_row) * group_count * {_FACTS}")
+                self.write(f"row_digits = digits + (row - first_row) * {self.digits} * plane")
+                self.write(f"row_facts = facts + (row - first_row) * group_count * {self.facts}")
                 self.write_tile(tile, streams)
                 self.write(f"row += {height}")
+
+    def _most_rows(self, target: Target) -> int:
+        """The most rows for which the sums of all digits and streams stay in registers; of one digit, the totals too. But some
+        rows share the work of unpacking weights even where registers are few."""
+        least = _SHARING_ROWS if self.digits == 1 else 1
+        return max(least, target.block_registers * 3 // 4 // (max(2, self.digits) * STREAMS))
+
+    def _of_row(self, i: int) -> str:
+        """The address of a tile row's facts, relative to the first row's."""
+        return f"{i} * {self.facts} * group_count"
 
     # ---- digits ----
 
     def _write_band(self) -> None:
-        """Writes the digits of a band's rows, and the facts (`_FACTS`) of each group."""
+        """Writes the digits of a band's rows, and the facts (`facts`) of each group."""
         write = self.write
         with write.block("for number in range((end_row - first_row) * group_count)"):
             write("digit_row = number // group_count", "group = number - digit_row * group_count")
-            write("x_at = a_at + (first_row + digit_row) * a_row", f"planes = digits + digit_row * {_DIGITS} * plane")
-            write(f"begin = group * group_words * {self.numbers.packing.each}", f"fact = facts + number * {_FACTS}")
+            write(
+                "x_at = a_at + (first_row + digit_row) * a_row", f"planes = digits + digit_row * {self.digits} * plane"
+            )
+            write(f"begin = group * group_words * {self.numbers.packing.each}", f"fact = facts + number * {self.facts}")
             write(
                 f"stop = {self.numbers.packing.each} * min((group + 1) * group_words, word_count)",
                 "end = min(stop, depth)",
@@ -137,8 +154,8 @@ class RowsOfDigits(FewRows):
         write("most = splat_float32(0)")
         with write.block(f"for k in range(begin, end, {BLOCK})"):
             write("most = maximum(most, absolute(vload_float32(x_at, k * 4, end - k)))")
-        write(f"largest = splat_float32({_LARGEST})", "most = splat_float32(horizontal_maximum(most))")
-        write(f"factor = minimum({_LARGEST_FACTOR}, largest / most)", "worth = 1.0 / factor")
+        write(f"largest = splat_float32({_LARGEST[self.digits]})", "most = splat_float32(horizontal_maximum(most))")
+        write(f"factor = minimum({LARGEST_FACTOR}, largest / most)", "worth = 1.0 / factor")
 
     def _write_digits(self) -> None:
         write = self.write
@@ -147,22 +164,22 @@ class RowsOfDigits(FewRows):
             write("elements = vload_float32(x_at, k * 4, end - k)")
             write("scaled = select(isinf(elements), copysign(largest, elements), elements * factor)")
             write("whole = convert_int32(round_even(scaled))", "total = total + convert_float32(whole)")
-            write(f"signed = (whole + {_MIDDLES}) ^ {_MIDDLES}")
-            for digit in range(_DIGITS):
+            write("signed = whole" if self.digits == 1 else f"signed = (whole + {_MIDDLES}) ^ {_MIDDLES}")
+            for digit in range(self.digits):
                 shifted = f"signed >> {8 * digit}" if digit else "signed"
                 write(f"vstore(planes, {digit} * plane + k, convert_uint8({shifted}))")
 
     def _write_facts(self) -> None:
         write = self.write
-        for digit in range(_DIGITS):
+        for digit in range(self.digits):
             write("eights = splat_int32(0)")
             with write.block(f"for k in range(begin, stop, {VECTOR_BYTES})"):
                 loaded = f"vload_int32(planes, {digit} * plane + k, (stop - k) // 4)"
                 middles = f"splat_int32({self.numbers.packing.middle * 0x01010101})"
                 write(multiply_add("eights", middles, loaded, self.target, DIGITS))
             write(f"store_int32(fact, {4 * digit}, -horizontal_sum(eights))")
-        write(f"vstore(fact, {4 * _DIGITS}, worth, 1)")
-        write(f"vstore(fact, {4 * _DIGITS + 4}, splat_float32(horizontal_sum(total)) * worth, 1)")
+        write(f"vstore(fact, {4 * self.digits}, worth, 1)")
+        write(f"vstore(fact, {4 * self.digits + 4}, splat_float32(horizontal_sum(total)) * worth, 1)")
 
     # ---- sums ----
 
@@ -170,14 +187,14 @@ class RowsOfDigits(FewRows):
         write, numbers = self.write, self.numbers
         # sums of each quad of a word; the next group's are independent of those of a short one
         turns = numbers.packing.quads if len(places) <= STREAMS and numbers.group > _SHORT else 1
-        sums = [(i, j, digit) for i, j in places for digit in range(_DIGITS)]
+        sums = [(i, j, digit) for i, j in places for digit in range(self.digits)]
         write(f"scales = scales_at + start * group_count * {VECTOR_BYTES}")
         if numbers.has_zeros:
             write(f"zeros = zeros_at + start * group_count * {BLOCK}")
         with write.block("for group in range(group_count)"):
-            write(f"fact = row_facts + group * {_FACTS}")
+            write(f"fact = row_facts + group * {self.facts}")
             for i, j, digit in sums:
-                write(f"sum_{i}_{j}_{digit}_0 = splat_int32(load_int32(fact, {_of_row(i)} + {4 * digit}))")
+                write(f"sum_{i}_{j}_{digit}_0 = splat_int32(load_int32(fact, {self._of_row(i)} + {4 * digit}))")
                 write(*(f"sum_{i}_{j}_{digit}_{turn} = splat_int32(0)" for turn in range(1, turns)))
             with write.block("for step in range(group * group_words, min((group + 1) * group_words, word_count))"):
                 self._write_word(places, streams, turns)
@@ -205,8 +222,8 @@ class RowsOfDigits(FewRows):
                 write(f"four_{j}_{quad} = {shifted}")
         for i in sorted({i for i, _ in places}):
             for quad in range(packing.quads):
-                for digit in range(_DIGITS):
-                    at = f"{i * _DIGITS + digit} * plane + step * {self.numbers.packing.each} + {QUAD * quad}"
+                for digit in range(self.digits):
+                    at = f"{i * self.digits + digit} * plane + step * {self.numbers.packing.each} + {QUAD * quad}"
                     write(f"digit = splat_int32(load_int32(row_digits, {at}))")
                     for j in range(streams):
                         total = f"sum_{i}_{j}_{digit}_{quad % turns}"
@@ -214,24 +231,19 @@ class RowsOfDigits(FewRows):
 
     def _write_scaled(self, i: int, j: int) -> None:
         """Adds a group's sums to the total."""
-        write, row = self.write, _of_row(i)
+        write, row = self.write, self._of_row(i)
         low = f"(sum_{i}_{j}_1 << 8) + sum_{i}_{j}_0"
-        if self.numbers.group * self.numbers.packing.middle <= _WHOLE:
+        if self.digits == 1:
+            write(f"result = convert_float32(sum_{i}_{j}_0)")
+        elif self.numbers.group * self.numbers.packing.middle <= _WHOLE:
             write(f"result = convert_float32((sum_{i}_{j}_2 << 16) + {low})")
         else:
             write(f"result = convert_float32({low})", f"high = convert_float32(sum_{i}_{j}_2)")
             write(multiply_add("result", "high", "splat_float32(65536.0)", self.target))
-        write(f"result = result * splat_float32(load_float32(fact, {row} + {4 * _DIGITS}))")
+        write(f"result = result * splat_float32(load_float32(fact, {row} + {4 * self.digits}))")
         if self.numbers.has_zeros:
-            write(f"result = result - zero_{j} * splat_float32(load_float32(fact, {row} + {4 * _DIGITS + 4}))")
-        write(multiply_add(f"total_{i}_{j}", f"scale_{j}", "result", self.target))
-
-
-def _most_rows(target: Target) -> int:
-    """The most rows for which the sums of all digits and streams stay in registers."""
-    return max(1, target.block_registers * 3 // 4 // (_DIGITS * STREAMS))
-
-
-def _of_row(i: int) -> str:
-    """The address of a tile row's facts, relative to the first row's."""
-    return f"{i} * {_FACTS} * group_count"
+            write(f"result = result - zero_{j} * splat_float32(load_float32(fact, {row} + {4 * self.digits + 4}))")
+        if self.digits == 1:  # as the reference: no fused multiply-add
+            write(f"total_{i}_{j} = total_{i}_{j} + scale_{j} * result")
+        else:
+            write(multiply_add(f"total_{i}_{j}", f"scale_{j}", "result", self.target))

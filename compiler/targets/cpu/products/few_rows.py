@@ -17,7 +17,7 @@ from ..kernels.writer import Writer, estimate, shape_of
 from ..target import Target
 from .epilogue import Epilogue, Grid, merged_shape
 from .precision import Precision
-from .tile import BLOCK, CHUNK, VECTOR_BYTES, Tile, multiply_add
+from .tile import BLOCK, CHUNK, VECTOR_BYTES, Tile, multiply_add, write_scaled
 
 STREAMS, _STREAM_BYTES = 2, 256  # that are read of each at a time
 _STREAMS_IN_ORDER = 3  # where each has one sum only: with two, the processor would wait for the last multiply-add
@@ -31,12 +31,15 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
 def lower_as(kind: type[FewRows], definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     """The kernel of rows of such a kind; else None."""
     found = Anchored.of(definition)
-    if found is None or not Epilogue.takes(found) or not found.takes_parameters or Precision.of(found) is None:
+    precision = Precision.of(found) if found else None
+    if found is None or precision is None or not Epilogue.takes(found) or not found.takes_parameters:
         return None
     a, panels = (definition.values[number] for number in found.node.inputs[:2])
     result = definition.values[found.number]
     rows, merged = dims.product(shape_of(result)[:-1]), result.rank - 1
     operands = [definition.values[number] for number in found.epilogue.inputs]
+    if precision.facts and not isinstance(panels.shape[1], int):
+        return None
     if a.rank < 2 or not kind.takes(found, rows, target):
         return None
     if any(merged_shape(type_, result, merged) is None for type_ in operands):
@@ -97,7 +100,8 @@ class FewRows:
     @property
     def depth(self) -> Dim:
         """The length of sums, in elements or words of them: see `tile.py`."""
-        return shape_of(self.found.definition.values[self.found.node.inputs[1]])[1]
+        depth = shape_of(self.found.definition.values[self.found.node.inputs[1]])[1]
+        return depth - self.tile.precision.facts if isinstance(depth, int) else depth
 
     @property
     def scratch_bytes(self) -> int:
@@ -114,7 +118,9 @@ class FewRows:
     def write_all(self, epilogue: Epilogue) -> None:
         """The part's share."""
         self.epilogue = epilogue
-        self.write("row = 0", "a_row = 4 * depth", f"panel = {self.tile.w_bytes} * {self.steps}")
+        facts = self.tile.precision.facts
+        pitch = f"(depth + {facts})" if facts else "depth"
+        self.write("row = 0", f"a_row = 4 * {pitch}", f"panel = {self.tile.w_bytes} * {pitch}")
         self.write_panels()
 
     def write_panels(self) -> None:
@@ -183,4 +189,8 @@ class FewRows:
         write(
             *(f"{tile.accumulator(i, 0)} = {tile.load_sums(f'source, {i * VECTOR_BYTES}')}" for i in range(tile.rows))
         )
-        self.epilogue.tile(tile, columns="count")
+        facts = self.tile.precision.facts
+        if facts:
+            write("x_row = a_row")
+        column = f"b_at, (block + 1) * panel - {facts * VECTOR_BYTES}"
+        self.epilogue.tile(write_scaled(write, tile, "a_at, row * a_row + 4 * depth", column), columns="count")

@@ -32,7 +32,7 @@ from ..target import Target
 from .dequantized import Numbers
 from .epilogue import Epilogue, Grid, merged_shape
 from .few_rows import FewRows
-from .precision import FLOAT32, Precision
+from .precision import FLOAT32, WORDS, Precision
 from .tile import (
     BLOCK,
     CHUNK,
@@ -42,9 +42,11 @@ from .tile import (
     chunk_of,
     symbolic_tiles,
     write_chunks,
+    write_scaled,
     write_start,
     write_step,
 )
+from .widened import HALVES, WidenedPanels
 
 _SYMBOLIC_ROWS = (8, 4, 1)  # rows of the tiles of which a kernel makes any number of rows
 _WIDEST = 2  # blocks of a tile where results leave L2: three are up to a twentieth slower
@@ -55,7 +57,7 @@ _STRIP_TILES = 32  # of which the sums are gathered at a time
 
 _Rows = Callable[[Sequence[Tile], str], None]  # writes the rows of tiles; of the last block only the given columns
 
-PACKED = ("matmul_packed", "matmul_integer_packed", "matmul_bfloat16_packed")
+PACKED = ("matmul_packed", "matmul_integer_packed", "matmul_bfloat16_packed", "matmul_int8_packed")
 _PACKED = frozenset({*PACKED, "matmul_dequantized"})
 
 
@@ -94,10 +96,13 @@ class _Product:
         self.is_packed = self.node.operator in _PACKED
         self.turns_a = bool(found.attributes.get("transpose_a"))
         self.turns_b = bool(found.attributes.get("transpose_b"))
-        self.numbers = Numbers.of(found)
+        self.numbers: Numbers | WidenedPanels | None = Numbers.of(found)
         self.depth = (
             self.numbers.depth if self.numbers else b[1] if self.is_packed else a[-2] if self.turns_a else a[-1]
         )
+        self.facts = precision.facts
+        if self.facts and isinstance(self.depth, int):
+            self.depth -= self.facts
         self.columns = result[-1]
         self.a_batch, self.b_batch, self.batch = a[:-2], () if self.is_packed else b[:-2], result[:-2]
         self.rows = result[-2]
@@ -105,10 +110,13 @@ class _Product:
         if self.merged > 1:
             self.rows = dims.product(result[:-1])
             self.a_batch, self.b_batch, self.batch = (), (), ()
+        self.widened = WidenedPanels.of(found, self.rows, target) if self.is_packed else None
+        if self.widened:
+            self.numbers, self.depth, precision = self.widened, self.widened.depth, WORDS
         self.panels = self._choose_panels()
         if not self.is_possible:
             return
-        precision = precision.unpacked if self.numbers else precision.on(target)
+        precision = precision.unpacked if self.numbers and not self.widened else precision.on(target)
         self.tiles = [replace(tile, precision=precision) for tile in self._choose_tiles()]
         self.blocks = self.tiles[0].blocks
         self.copies_rows = self._is_copying_rows()
@@ -128,8 +136,10 @@ class _Product:
 
     @property
     def is_possible(self) -> bool:
-        """Whether sizes are known where needed: the depth of transposed panels, and of packed integers."""
-        return not (self.panels is _Panels.TURNED or self.numbers) or isinstance(self.depth, int)
+        """Whether sizes are known where needed: the depth of transposed panels, of packed integers, and before facts."""
+        if self.numbers and self.found.attributes.get("int8_rows"):
+            return False
+        return not (self.panels is _Panels.TURNED or self.numbers or self.facts) or isinstance(self.depth, int)
 
     def _merged(self) -> int:
         """The number of leading axes of the result that merge: all but the last if b is one matrix and no operand of the
@@ -167,11 +177,13 @@ class _Product:
 
     def _is_copying_rows(self) -> bool:
         """Whether more of a tile's rows fall into the same L1 sets than these hold, and many columns use them."""
+        if self.widened:
+            return True
         ways = self.target.l1_bytes // costs.WAY_BYTES
         if self.turns_a or self.copies_panels or not isinstance(self.depth, int) or self.tiles[0].rows <= 2 * ways // 3:
             return False
         # number of L1 sets that rows fall into; they use none of the others
-        sets = costs.WAY_BYTES // max(VECTOR_BYTES, math.gcd(4 * self.depth, costs.WAY_BYTES))
+        sets = costs.WAY_BYTES // max(VECTOR_BYTES, math.gcd(4 * (self.depth + self.facts), costs.WAY_BYTES))
         return self.tiles[0].rows > 2 * ways // 3 * sets and estimate(self.columns) >= 8 * BLOCK
 
     def _band(self) -> int:
@@ -275,19 +287,22 @@ class _Product:
         write = self.write
         if self.copies_rows or self.copies_panels:
             write.prepare("copied")
-        write("a_row = 4 * rows" if self.turns_a else "a_row = 4 * depth")
-        write("a_matrix = 4 * rows * depth", "b_matrix = 4 * depth * columns")
+        lane = 4 // HALVES if self.widened else 4
+        pitch = f"(depth + {self.facts})" if self.facts else "depth"
+        write("a_row = 4 * rows" if self.turns_a else f"a_row = {lane} * {pitch}")
+        write(f"a_matrix = {lane} * rows * {pitch}", "b_matrix = 4 * depth * columns")
         if self.panels is _Panels.DIRECT:
             write(f"w_block = {VECTOR_BYTES}", "w_step = 4 * columns")
         elif self.panels is _Panels.UNPACKED:
             write(f"w_block = {CHUNK * VECTOR_BYTES}", f"w_step = {VECTOR_BYTES}")
             write(f"unpacked = scratch + {self._scratch_bytes - self._gathered_bytes - self._unpacked_bytes}")
         else:
-            write(f"w_block = {self.tiles[0].w_bytes} * depth", f"w_step = {self.tiles[0].w_bytes}")
+            write(f"w_block = {self.tiles[0].w_bytes} * {pitch}", f"w_step = {self.tiles[0].w_bytes}")
         if self.turns_a:
             write("x_row = 4", "x_step = a_row")
         else:
-            write("x_row = a_row + 64" if self.copies_rows else "x_row = a_row", "x_step = 4")
+            row = "4 * depth" if self.widened else "a_row"
+            write(f"x_row = {row} + 64" if self.copies_rows else "x_row = a_row", "x_step = 4")
         if self.epilogue.buffer_bytes:
             write("buffer = scratch")
         if self.copies_panels:
@@ -369,9 +384,11 @@ class _Product:
             write("copied = place")
             with write.block("for row in range(first_copy, end_row)"):
                 write("source = a + row * a_row", "target = apart + (row - first_copy) * x_row")
-                # depth is a multiple of BLOCK, or rows are not copied
-                with write.block(f"for at in range(0, depth, {BLOCK})"):
-                    write("vstore(target, at * 4, vload_uint32(source, at * 4))")
+                if self.widened:
+                    self.widened.write_row(write)
+                else:  # depth is a multiple of BLOCK, or rows are not copied
+                    with write.block(f"for at in range(0, depth, {BLOCK})"):
+                        write("vstore(target, at * 4, vload_uint32(source, at * 4))")
         write("a = apart - first_copy * x_row")
 
     def _write_panels(self) -> None:
@@ -480,7 +497,7 @@ class _Product:
         with write_chunks(write, tile, "depth", self._chunk) as steps:
             self.epilogue.fetch(tile, f"begin + {self._chunk} >= depth" if self._chunk else "", self._is_large)
             self._write_sum(tile, steps, columns)
-        self.epilogue.tile(tile, skip=self._skip(tile), columns=columns)
+        self._write_end(tile, columns)
 
     def _write_chunk(self, tile: Tile, columns: str) -> None:
         """The steps from `begin` to `end` of a tile's sum, which stays in memory until the last chunk."""
@@ -496,7 +513,12 @@ class _Product:
         with write.block("if end < depth"):
             write(*(f"vstore(so_far, {at * VECTOR_BYTES}, {total})" for at, total in places))
         with write.block("else"):
-            self.epilogue.tile(tile, skip=self._skip(tile), columns=columns)
+            self._write_end(tile, columns)
+
+    def _write_end(self, tile: Tile, columns: str) -> None:
+        """What happens to a tile's sums."""
+        scaled = write_scaled(self.write, tile, "a, row * x_row + depth * x_step", "w_unit, depth * w_step")
+        self.epilogue.tile(scaled, skip=self._skip(tile), columns=columns)
 
     def _write_ahead(self, tile: Tile, following: str) -> None:
         """Prefetches this tile's share of the vectors from `following` on, which are read after the strip's tiles."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from .....formats.dtypes import DType
 from ..kernels.anchor import Anchored
+from ..operators.int8 import FACTS
 from ..target import Target
 
 _WORD = DType.int32
@@ -20,6 +21,8 @@ class Precision:
     """`dot`: the attribute of `Target` that names the function which adds products of words; "" for a multiply-add.
 
     `parts`: functions that make float lanes of words, which are multiplied and added one after the other.
+
+    `facts`: words behind a row, and behind a column, by which sums become float32 (`operators/int8.py`).
     """
 
     stored: tuple[DType, DType]  # the operands in memory
@@ -27,10 +30,13 @@ class Precision:
     summed: DType
     dot: str = ""
     parts: tuple[str, ...] = ()
+    facts: int = 0
 
     @staticmethod
     def of(found: Anchored) -> Precision | None:
         """That of the anchor's operands; None if no row has their types."""
+        if found.node.operator == "matmul_int8_packed":
+            return QUANTISED
         first, *second = (found.definition.values[number].dtype for number in found.node.inputs[:2])
         return _ROWS.get((first, second[0])) if second else None
 
@@ -95,6 +101,8 @@ class Precision:
 
 FLOAT32 = Precision.plain(DType.float32)
 BYTES = Precision((DType.uint8, DType.int8), DType.int8, DType.int32, "dot")
+QUANTISED = replace(BYTES, facts=FACTS)
+WORDS = Precision((DType.int16, DType.int16), DType.int16, DType.int32, "dot_words")  # bytes, widened by a kernel
 BFLOAT16 = Precision((DType.bfloat16, DType.bfloat16), DType.bfloat16, DType.float32, "dot_bfloat16")
 # Narrow integers by bytes: float32 becomes 8-bit digits (`digits.py`)
 DIGITS = Precision((DType.float32, DType.uint32), DType.int8, DType.int32, "dot")
@@ -108,6 +116,7 @@ _ROWS = {
         Precision((DType.float32, DType.float16), DType.float32, DType.float32),
         Precision((DType.float32, DType.bfloat16), DType.float32, DType.float32),
         Precision((DType.float32, DType.uint32), DType.float32, DType.float32),  # words of 4 or 8 bits, `dequantized.py`
+        Precision((DType.bfloat16, DType.float32), DType.float32, DType.float32),
         Precision((DType.uint8, DType.float32), DType.float32, DType.float32),
         Precision((DType.int8, DType.float32), DType.float32, DType.float32),
         BYTES,

@@ -43,12 +43,13 @@ class Tile:
     rows: int
     blocks: int
     precision: Precision = FLOAT32
+    sums: str = "sum"
 
     def __str__(self) -> str:
         return f"{self.rows}x{self.blocks}"
 
     def accumulator(self, row: int, block: int) -> str:
-        return f"sum_{row}_{block}"
+        return f"{self.sums}_{row}_{block}"
 
     @property
     def zero(self) -> str:
@@ -85,10 +86,11 @@ def tiles(target: Target) -> tuple[Tile, ...]:
     return tuple(found)
 
 
-def step_cost(tile: Tile) -> float:
-    """Modelled cycles of one step of the sum: two multiply-adds a cycle, with a latency of four cycles."""
-    busy = max(tile.rows * tile.blocks / 2, 4)
-    return busy + costs.TILE_ROW_CYCLES * tile.rows + costs.TILE_BLOCK_CYCLES * tile.blocks + costs.TILE_STEP_CYCLES
+def step_cost(tile: Tile, target: Target) -> float:
+    """Modelled cycles of one step of the sum: two multiply-adds of a register a cycle, with a latency of four cycles."""
+    vectors = tile.blocks * VECTOR_BYTES // target.vector_bytes
+    busy = max(tile.rows * vectors / 2, 4)
+    return busy + costs.TILE_ROW_CYCLES * tile.rows + costs.TILE_BLOCK_CYCLES * vectors + costs.TILE_STEP_CYCLES
 
 
 def choose(
@@ -114,7 +116,7 @@ def choose(
     def cost(tile: Tile) -> float:
         whole, rest = divmod(blocks, tile.blocks)
         down = math.ceil(rows / tile.rows)
-        across = whole * step_cost(tile) + rest * step_cost(Tile(tile.rows, 1))
+        across = whole * step_cost(tile, target) + rest * step_cost(Tile(tile.rows, 1), target)
         tall = 1 + costs.TALL_ROW * max(0, tile.rows - costs.TALL_ROWS) if is_apart else 1
         return down * across * tall * (costs.TILE_REST if rest else 1) * (costs.TILE_REST if rows % tile.rows else 1)
 
@@ -214,6 +216,24 @@ def multiply_add(result: str, x: str, w: str, target: Target, precision: Precisi
         return f"{result} = {getattr(target, precision.dot)}({total}, {x}, {w})"
     is_fused = precision.summed.is_float and target.has_fma
     return f"{result} = fma({x}, {w}, {total})" if is_fused else f"{result} = {total} + {x} * {w}"
+
+
+def write_scaled(write: Writer, tile: Tile, row: str, column: str) -> Tile:
+    """The tile in float32: its sums by the facts of its rows and columns, if they have some. `row` and `column` are the places of
+    the first row's facts, and of the first block's."""
+    if not tile.precision.facts:
+        return tile
+    scaled, last = replace(tile, precision=FLOAT32, sums="scaled"), f" + {VECTOR_BYTES}"
+    for j in range(tile.blocks):
+        place = f"{column} + {times(j, 'w_block')}" if j else column
+        write(f"scale_{j} = vload_float32({place})", f"bytes_{j} = vload_int32({place}{last})")
+    for i in range(tile.rows):
+        place = f"{row} + {times(i, 'x_row')}" if i else row
+        write(f"scale = splat_float32(load_float32({place}))", f"zero = splat_int32(load_int32({place} + 4))")
+        for j in range(tile.blocks):
+            exact = f"{tile.accumulator(i, j)} - zero * bytes_{j}"
+            write(f"{scaled.accumulator(i, j)} = convert_float32({exact}) * (scale * scale_{j})")
+    return scaled
 
 
 def write_start(write: Writer, tile: Tile, bias: str = "") -> None:

@@ -34,6 +34,7 @@ from .attention_packing import Packing
 _GROUP = 4096  # scores that a group of tiles has, in L1
 _LEAST = -3.4028234663852886e38  # the first greatest score: -∞ - (-∞) would be no number
 _HIDING = -1000.0  # a mask's value from which on it is worth looking which keys are hidden
+_ONES = 0x3F803F80  # two ones of bfloat16
 _VANISHING = 120.0  # so far below the greatest score, a weight comes out as 0
 
 
@@ -275,13 +276,18 @@ class _Attention(Packing):
             f"w_step = {VECTOR_BYTES}",
             f"w_block = {VECTOR_BYTES * self.layout.lanes}",
         )
-        write(f"blocks = (count + {BLOCK - 1}) // {BLOCK}", f"greatest_at = greatest + place * {VECTOR_BYTES}")
+        blocks = f"(count + {BLOCK - 1}) // {BLOCK}"
+        if self.is_narrow:  # weights are rounded by two blocks
+            blocks = f"(count + {2 * BLOCK - 1}) // {2 * BLOCK} * 2"
+        write(f"blocks = {blocks}", f"greatest_at = greatest + place * {VECTOR_BYTES}")
         for line in range(tile.rows):
             write(f"vstore(greatest_at, {line * VECTOR_BYTES}, splat_float32({_LEAST}))")
         with write.block(f"for block in range(0, blocks - blocks % {tile.blocks}, {tile.blocks})"):
             self._write_score(tile)
-        if tile.blocks > 1 and (
-            self.may_hide or not isinstance(self.keys, int) or -(-self.keys // BLOCK) % tile.blocks
+        if (
+            tile.blocks > 1
+            and not self.is_narrow
+            and (self.may_hide or not isinstance(self.keys, int) or -(-self.keys // BLOCK) % tile.blocks)
         ):
             with write.block(f"for block in range(blocks - blocks % {tile.blocks}, blocks)"):
                 self._write_score(tile.single())
@@ -408,12 +414,20 @@ class _Attention(Packing):
     def _write_weights(self, is_narrow: bool) -> None:
         """Turns scores into exponentials, relative to the greatest, and adds them, as they are multiplied, to `total`."""
         write = self.write
-        with write.block(f"for at in range(0, count, {BLOCK})"):
-            write("weight = weight_of(vload_float32(scores_at, at * 4) - peak)")
-            if is_narrow:
-                write("rounded = convert_bfloat16(weight)", "weight = convert_float32(rounded)")
-            write("vstore(scores_at, at * 2, rounded)" if is_narrow else "vstore(scores_at, at * 4, weight)")
-            write("total = total + weight")
+        if not is_narrow:
+            with write.block(f"for at in range(0, count, {BLOCK})"):
+                write("weight = weight_of(vload_float32(scores_at, at * 4) - peak)")
+                write("vstore(scores_at, at * 4, weight)", "total = total + weight")
+            return
+        with write.block(f"for at in range(0, count, {2 * BLOCK})"):
+            first, second = (
+                f"short_weight_of(vload_float32(scores_at, at * 4 + {offset}) - peak)" for offset in (0, VECTOR_BYTES)
+            )
+            write(f"rounded = bfloat16_pairs({first}, {second})", "vstore(scores_at, at * 2, rounded)")
+            if self.precision.dot:
+                write(f"total = {getattr(self.target, self.precision.dot)}(total, rounded, splat_int32({_ONES}))")
+            else:
+                write(*(f"total = total + {part}(rounded)" for part in self.precision.parts))
 
     # ---- the mask ----
 

@@ -110,7 +110,6 @@ class Layout:
             # keys side by side
             **({"block_of_both": BLOCK * self.query_row} if self.is_joined or self.is_narrow else {}),
             "values": SPAN * self.sum_row // (2 if self.is_narrow else 1),
-            **({"pair": VECTOR_BYTES} if self.is_narrow else {}),  # values of two keys
             "scores": self.group * self.score_row,
             "counts": 8 * self.group,  # of visible keys of the span for each row of the group
             "greatest": self.group * VECTOR_BYTES,  # scores of each row of the group in this span, lane by lane

@@ -3,6 +3,7 @@ values together; as float32, or as bfloat16 in pairs (`narrow`)."""
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from functools import cached_property
 
@@ -89,8 +90,8 @@ class Packing:
 
     @property
     def has_rest(self) -> bool:
-        """Whether the last block of keys may be partial."""
-        return not isinstance(self.keys, int) or self.keys % BLOCK != 0
+        """Whether the last block of keys, or the last one of two, may be partial."""
+        return not isinstance(self.keys, int) or self.keys % (2 * BLOCK if self.is_narrow else BLOCK) != 0
 
     @cached_property
     def tile(self) -> Tile:
@@ -147,13 +148,11 @@ class Packing:
 
     def _write_row(self, length: int, is_narrow: bool, scaled: str = "") -> None:
         """Copies the row at `source` to `target`."""
-        for at in range(0, length, BLOCK):
-            row = f"vload_float32(source, {4 * at}{self._lanes(at, length)}){scaled}"
-            self.write(
-                f"vstore(target, {2 * at}, convert_bfloat16({row}))"
-                if is_narrow
-                else f"vstore(target, {4 * at}, {row})"
-            )
+        rows = [f"vload_float32(source, {4 * at}{self._lanes(at, length)}){scaled}" for at in range(0, length, BLOCK)]
+        if is_narrow:
+            pairs = itertools.zip_longest(rows[::2], rows[1::2], fillvalue="splat_float32(0.0)")
+            rows = [f"bfloat16_pairs({first}, {second})" for first, second in pairs]
+        self.write(*(f"vstore(target, {place * VECTOR_BYTES}, {row})" for place, row in enumerate(rows)))
 
     @staticmethod
     def _lanes(at: int, length: int) -> str:
@@ -222,8 +221,5 @@ class Packing:
             write(f"second = {self._row('v', 'key + min(at + 1, length - 1)')}", "others = length - at - 1")
             for at in range(0, self.width, BLOCK):
                 ending = f", min({min(BLOCK, self.width - at)}, {BLOCK} * others)"
-                write(
-                    f"vstore(pair, 0, convert_bfloat16(vload_float32(source, {4 * at}{self._lanes(at, self.width)})))"
-                )
-                write(f"vstore(pair, {2 * BLOCK}, convert_bfloat16(vload_float32(second, {4 * at}{ending})))")
-                write(f"join_uint16_2(pair, {2 * BLOCK}, target + {4 * at})")
+                row = f"vload_float32(source, {4 * at}{self._lanes(at, self.width)})"
+                write(f"vstore(target, {4 * at}, bfloat16_words({row}, vload_float32(second, {4 * at}{ending})))")

@@ -28,6 +28,7 @@ from .. import costs
 from ..kernels.expression import literal
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, shape_of
+from ..products.precision import BFLOAT16, FLOAT32
 from ..products.tile import BLOCK, VECTOR_BYTES, multiply_add
 from ..target import Target
 
@@ -70,6 +71,9 @@ class _Layer:
         self.operands = dict(zip(_OPERANDS[self.operator], self.node.inputs, strict=False))
         # [steps, batch, directions, gates, hidden]
         self.shape = shape_of(definition.params[self.operands["projected"]])
+        is_narrow = definition.params[self.operands["weights"]].dtype is DType.bfloat16
+        self.precision = BFLOAT16.on(target) if is_narrow else FLOAT32
+        self.depth = -(-hidden // self.precision.each)  # steps of a sum
         self.functions = self.attributes["activations"].split(" ")
         self.resets_before = self.operator == "gru" and not self.attributes["reset_after"]
         self.rows = self._choose_rows(self.shape[1])
@@ -127,7 +131,8 @@ class _Layer:
                 self._write_chain("chains", f"chain * {self.rows}", {self.rows: "count"})
             write("unit += count")
         macs = estimate(dims.product(self.shape)) * self.hidden
-        return write.kernel(macs / costs.RECURRENT_MACS, self._sums * VECTOR_BYTES)
+        scratch = self._sums * VECTOR_BYTES + (self.rows * self._pairs_bytes if self.precision.takes_words else 0)
+        return write.kernel(macs / costs.RECURRENT_MACS, scratch)
 
     def _write_chains(self, kinds: Sequence[int]) -> None:
         """The chain of tiles whose rows the chain's number selects."""
@@ -248,7 +253,12 @@ class _Layer:
     @property
     def _block_bytes(self) -> int:
         """Bytes of the weights of 16 units."""
-        return self.hidden * self.gates * VECTOR_BYTES
+        return self.depth * self.gates * VECTOR_BYTES
+
+    @property
+    def _pairs_bytes(self) -> int:
+        """Bytes of a sequence's state as bfloat16, in whole vectors."""
+        return -(-self.hidden // (2 * BLOCK)) * VECTOR_BYTES
 
     def _write_phase(self, counts: Mapping[int, str], gates: Sequence[int]) -> None:
         """Some gates of all units, and their activations."""
@@ -355,17 +365,26 @@ class _Layer:
         offsets = {(j, gate): j * self._block_bytes + gate * VECTOR_BYTES for j, gate in blocks}
         sums = {(i, j, gate): f"sum_{i}_{j}_{gate}" for i in range(rows) for j, gate in blocks}
         write("p_at = p + here", f"w_at = w_cell + block * {self._block_bytes}", "sums = scratch")
+        x, x_row = "reset" if gates == (2,) else "before", row_bytes
+        if self.precision.takes_words:
+            self._write_pairs(rows, x)
+            x, x_row = "pairs", self._pairs_bytes
         with write.block(f"for _ in range({passes})"):
             write(*(f"{name} = {self._start(*place)}" for place, name in sums.items()))
-            write("x = reset" if gates == (2,) else "x = before", "w = w_at")
-            with write.block(f"for _ in range({self.hidden})"):
+            write(f"x = {x}", "w = w_at")
+            with write.block(f"for _ in range({self.depth})"):
                 if self.is_far:
                     write(*(f"prefetch(w, {costs.PREFETCH_BYTES + offset})" for offset in offsets.values()))
-                write(*(f"w_{j}_{gate} = vload_float32(w, {offset})" for (j, gate), offset in offsets.items()))
-                for i in range(rows):
-                    write(f"x_{i} = splat_float32(load_float32(x, {i * row_bytes}))")
-                    for j, gate in blocks:
-                        write(multiply_add(sums[i, j, gate], f"x_{i}", f"w_{j}_{gate}", self.target))
+                for part in self.precision.parts or ("",):
+                    for (j, gate), offset in offsets.items():
+                        write(f"w_{j}_{gate} = {self.precision.vector(f'w, {offset}', part)}")
+                    for i in range(rows):
+                        write(f"x_{i} = {self.precision.broadcast(f'x, {i * x_row}', part)}")
+                        for j, gate in blocks:
+                            line = multiply_add(
+                                sums[i, j, gate], f"x_{i}", f"w_{j}_{gate}", self.target, self.precision
+                            )
+                            write(line)
                 write("x += 4", f"w += {self.gates * VECTOR_BYTES}")
             for (i, j, gate), name in sums.items():
                 number = (i * width + j) * len(gates) + gate - gates[0]
@@ -373,6 +392,16 @@ class _Layer:
             if passes > 1:
                 write(f"p_at += {len(at_once) * row_bytes}")
                 write(*(f"{name} += {len(at_once) * VECTOR_BYTES}" for name in ("w_at", "sums")))
+
+    def _write_pairs(self, rows: int, name: str) -> None:
+        """Rounds the states of a tile's sequences to bfloat16, behind the sums in the scratch memory."""
+        write = self.write
+        write(f"pairs = scratch + {self._sums * VECTOR_BYTES}")
+        with write.block(f"for i in range({rows})"), write.block(f"for at in range(0, {self.hidden}, {2 * BLOCK})"):
+            write(f"source = {name} + i * {self._row_bytes} + at * 4")
+            within = f", {self.hidden} - at" if self.hidden % (2 * BLOCK) else ""
+            halves = (f"vload_float32(source, {4 * at}{within and f'{within} - {at}'})" for at in (0, BLOCK))
+            write(f"vstore(pairs, i * {self._pairs_bytes} + at * 2, bfloat16_pairs({', '.join(halves)}))")
 
     @property
     def _sums(self) -> int:

@@ -8,8 +8,10 @@ from numba.core import types
 from .....formats.dtypes import FloatFormat
 from .....native.numba_frontend import active_target
 from .lanes import (
+    BFLOAT,
     ELEMENTS,
     FLOAT,
+    I16,
     ITEMSIZES,
     Half,
     Kind,
@@ -18,10 +20,17 @@ from .lanes import (
     absolute,
     call_intrinsic,
     float16,
+    in_registers,
     isnan,
+    mangled,
+    maximum,
+    minimum,
     select,
+    shuffle,
+    side_by_side,
 )
 
+_ROUNDED_LANES = 16  # of the instructions that round to bfloat16
 _BIAS, _EXPONENT, _INFINITY, _NAN = 127, 8, 0x7F800000, 0x7FC00000  # of float32
 
 
@@ -162,6 +171,9 @@ def _encoded_float(a: Lanes, form: FloatFormat) -> Lanes:
     bits = reinterpret(a, types.uint32)
     magnitude = bits & 0x7FFFFFFF
     cut, sign = 23 - form.mantissa, 1 << (form.exponent + form.mantissa)
+    if form.exponent == _EXPONENT and form.mantissa:  # the upper half of a float32
+        number = (bits + ((1 << (cut - 1)) - 1) + ((bits >> cut) & 1)) >> cut
+        return select(isnan(a), ((bits >> cut) & sign) | form.nan, number)
     rebased = magnitude - ((_BIAS - form.bias) << 23)
     # between powers of two, without an even one, half way rounds up
     number = (rebased + ((1 << (cut - 1)) - 1) + ((rebased >> cut) & 1 if form.mantissa else 1)) >> cut
@@ -199,10 +211,26 @@ def saturated(a: Lanes, dtype: Kind) -> Lanes:
     bits, builder = dtype.bitwidth, a.builder
     least = -(1 << (bits - 1)) if dtype.signed else 0
     most = least + (1 << bits) - 1
+    if a.lanes and active_target().is_x86:
+        return _saturated_by_packing(a, dtype, least, most)
     inside = select(a > least, a, a.of(least))
     inside = select(inside < most, inside, a.of(most))
     wide = Lanes(builder, builder.fptosi(inside.value, a.type_of(types.int32)), types.int32)
     return Lanes(builder, _resize_integer(wide, a.type_of(dtype)), dtype)
+
+
+def _saturated_by_packing(a: Lanes, dtype: Kind, least: int, most: int) -> Lanes:
+    """The same where a float that no int32 holds, or NaN, becomes the least one; instructions that narrow integers saturate. The
+    conversion rounds to even, so that numbers need not be rounded before."""
+    builder, value = a.builder, a.value
+    if isinstance(value, ir.CallInstr) and value.callee.name.startswith("llvm.roundeven"):
+        a = a.like(value.args[0])
+    kind = a.type_of(types.int32)
+    below = select(a.of(most) < a, a.of(most), a)
+    whole = call_intrinsic(builder, f"lrint.{mangled(kind)}.{mangled(a.value.type)}", kind, [below.value])
+    wide = Lanes(builder, whole, types.int32)
+    inside = minimum(maximum(wide, wide.of(least)), wide.of(most))
+    return Lanes(builder, builder.trunc(inside.value, a.type_of(dtype)), dtype)
 
 
 def _resize_integer(a: Lanes, target: ir.Type) -> ir.Value:
@@ -239,6 +267,51 @@ def upper_halves(words: Lanes) -> Lanes:
 def lower_halves(words: Lanes) -> Lanes:
     """Those of int32 as bfloat16, in float32."""
     return reinterpret(words << 16, types.float32)
+
+
+def round_bfloat16(a: Lanes) -> Lanes:
+    """Numbers of float32 rounded to bfloat16, as which they are stored; those below the least normal one are zeros."""
+    kind = ELEMENTS["bfloat16"][0]
+    return convert(Lanes(a.builder, _normal_halves(a).value, kind), types.float32)
+
+
+def bfloat16_pairs(a: Lanes, b: Lanes) -> Lanes:
+    """The lanes of a, then those of b, rounded to bfloat16, two neighbours to a word of int32, the first one as its lower half.
+    Numbers below the least normal one are zeros, as to products."""
+    return _words(a, _bfloat16_halves(a, b))
+
+
+def bfloat16_words(a: Lanes, b: Lanes) -> Lanes:
+    """Likewise, each lane of a, as the lower half, with the same lane of b."""
+    halves, lanes = _bfloat16_halves(a, b), range(2 * a.lanes)
+    return _words(a, shuffle(halves, halves, [lane // 2 + lane % 2 * a.lanes for lane in lanes]))
+
+
+def _words(like: Lanes, halves: Lanes) -> Lanes:
+    return Lanes(like.builder, like.builder.bitcast(halves.value, like.type_of(types.int32)), types.int32)
+
+
+def _bfloat16_halves(a: Lanes, b: Lanes) -> Lanes:
+    """The lanes of both, rounded, as integers."""
+    if a.lanes == _ROUNDED_LANES and active_target().has("avx512bf16"):
+        name, kind = "x86.avx512bf16.cvtne2ps2bf16.512", ir.VectorType(BFLOAT, 32)
+        halves = call_intrinsic(a.builder, name, kind, [b.value, a.value])
+        return Lanes(a.builder, a.builder.bitcast(halves, ir.VectorType(I16, 32)), types.uint16)
+    return _normal_halves(side_by_side([a, b]))
+
+
+def _normal_halves(a: Lanes) -> Lanes:
+    """The lanes rounded, as integers; those that are no normal numbers as zeros of their sign."""
+    if a.lanes and a.lanes % _ROUNDED_LANES == 0 and active_target().has("avx512bf16"):
+
+        def emit(part: Lanes) -> Lanes:
+            name, kind = "x86.avx512bf16.cvtneps2bf16.512", ir.VectorType(BFLOAT, _ROUNDED_LANES)
+            halves = call_intrinsic(a.builder, name, kind, [part.value])
+            return Lanes(a.builder, a.builder.bitcast(halves, ir.VectorType(I16, _ROUNDED_LANES)), types.uint16)
+
+        return in_registers(32 * _ROUNDED_LANES, emit, [a])
+    normal = select(absolute(a) < 2.0**-126, a * 0.0, a)
+    return Lanes(a.builder, _encoded(normal, ELEMENTS["bfloat16"][0]).value, types.uint16)
 
 
 def nibbles(words: Lanes) -> Lanes:

@@ -41,6 +41,7 @@ from .lanes import (
 from .polynomials import long_polynomial, polynomial
 
 _POWERS = (1.0, 0.6931513, 0.24016444, 0.055799913, 0.00901703, 0.0018671304)  # 2**x for 0 <= x < 1, about
+_SHORT_POWERS = (0.9999252, 0.69583356, 0.22606716, 0.07802452)
 LOG2_E = 1.4426950408889634
 LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440054690583e-4  # their sum is ln 2; n * LN2_HIGH is exact
 ROUNDER = 12582912.0  # 1.5 * 2**23: adding it leaves a float32's nearest integer in the low bits
@@ -166,7 +167,8 @@ def exp_of_negative(x: Lanes) -> Lanes:
         shifted, r = _split(maximum(x.of(-104.0), x))
         return _times_power(_exp_reduced(r), shifted)
     shifted, r = _split(maximum(x.of(-87.0), x))
-    return select(x < -87.0, x.of(0.0), _times_small_power(_exp_reduced(r), shifted))
+    # a product, since bits added to those of NaN may make a number of it
+    return select(x < -87.0, x.of(0.0), _exp_reduced(r) * _power_of_two(shifted))
 
 
 def weight_of(x: Lanes) -> Lanes:
@@ -177,6 +179,15 @@ def weight_of(x: Lanes) -> Lanes:
     if not _has_scaling(x, "avx512dq"):
         return exp_of_negative(x)
     return _power_of_two_about(x * LOG2_E)
+
+
+def short_weight_of(x: Lanes) -> Lanes:
+    """exp(x) for float32 x <= 0, to be rounded to bfloat16: with an error of 2**-13 of it; where it is not a normal number, it
+    may be 0."""
+    if not _has_scaling(x, "avx512dq"):
+        return exp_of_negative(x)
+    q = x * LOG2_E
+    return _scaled(polynomial(_behind_point(q), *_SHORT_POWERS), q)
 
 
 def expm1(x: Lanes) -> Lanes:
@@ -543,7 +554,7 @@ def _by_floats(a: Lanes, b: Lanes) -> Lanes:
 
 
 FUNCTIONS: tuple[Callable[..., Lanes], ...] = (
-    exp, exp_of_negative, weight_of, expm1, log, log1p, tanh, sigmoid, erf, gelu, gelu_tanh, silu, softplus, softsign, mish,
-    relu, leaky_relu, elu, hard_sigmoid, hard_swish, sign, sinh, cosh, sin, cos, tan,
+    exp, exp_of_negative, weight_of, short_weight_of, expm1, log, log1p, tanh, sigmoid, erf, gelu, gelu_tanh, silu, softplus,
+    softsign, mish, relu, leaky_relu, elu, hard_sigmoid, hard_swish, sign, sinh, cosh, sin, cos, tan,
     power, power_half, divide, fmod, remainder, floor_divide, shift_left, shift_right,
 )  # fmt: skip

@@ -402,7 +402,7 @@ def horizontal_sums(*vectors: Lanes) -> Lanes:
 # ---- products of 8-bit integers ----
 
 
-def _in_registers(bits: int, emit: Callable[..., ir.Value], operands: list[Lanes]) -> Lanes:
+def in_registers(bits: int, emit: Callable[..., ir.Value], operands: list[Lanes]) -> Lanes:
     """The vector that `emit` makes of the operands, applied to parts of `bits` bits."""
     whole, width = operands[0].lanes, bits // operands[0].dtype.bitwidth
     parts = []
@@ -424,9 +424,23 @@ def _dot_instruction(bits: int) -> Callable[[Lanes, Lanes, Lanes], Lanes]:
             values = [part.value for part in parts]
             return total.like(call_intrinsic(total.builder, name, values[0].type, values))
 
-        return _in_registers(bits, emit, [total, x, w])
+        return in_registers(bits, emit, [total, x, w])
 
     dot.__name__ = f"dot_{bits}"
+    return dot
+
+
+def _dot_of_words(bits: int) -> Callable[[Lanes, Lanes, Lanes], Lanes]:
+    def dot(total: Lanes, x: Lanes, w: Lanes) -> Lanes:
+        """total + two products in each int32 lane, of words of 16 bits with sign: by two instructions."""
+
+        def emit(*parts: Lanes) -> Lanes:
+            words = [part.builder.bitcast(part.value, ir.VectorType(I16, 2 * part.lanes)) for part in parts]
+            return total.like(call_intrinsic(total.builder, _PAIRS[bits], parts[0].value.type, words))
+
+        return total + in_registers(bits, emit, [x, w])
+
+    dot.__name__ = f"dot_words_{bits}"
     return dot
 
 
@@ -447,12 +461,35 @@ def _dot_of_pairs(bits: int) -> Callable[[Lanes, Lanes, Lanes], Lanes]:
             return total.like(call_intrinsic(a.builder, _PAIRS[bits], kind, [a.value, b.value]))
 
         numbers, weights = words(x), words(w)
-        even = _in_registers(bits, emit, [numbers & 255, (weights << 8) >> 8])
-        odd = _in_registers(bits, emit, [(numbers >> 8) & 255, weights >> 8])
+        even = in_registers(bits, emit, [numbers & 255, (weights << 8) >> 8])
+        odd = in_registers(bits, emit, [(numbers >> 8) & 255, weights >> 8])
         return total + even + odd
 
     dot.__name__ = f"dot_pairs_{bits}"
     return dot
+
+
+def _dot_of_arm(total: Lanes, x: Lanes, w: Lanes, name: str) -> Lanes:
+    """total + four products of bytes in each lane, by an instruction of ARM."""
+
+    def emit(sums: Lanes, *words: Lanes) -> Lanes:
+        bytes_ = [sums.builder.bitcast(each.value, ir.VectorType(ir.IntType(8), 16)) for each in words]
+        instruction = f"aarch64.neon.{name}.v4i32.v16i8"
+        return sums.like(call_intrinsic(sums.builder, instruction, sums.value.type, [sums.value, *bytes_]))
+
+    return in_registers(128, emit, [total, x, w])
+
+
+def dot_usdot(total: Lanes, x: Lanes, w: Lanes) -> Lanes:
+    """As `dot_512`, by one instruction of ARM."""
+    return _dot_of_arm(total, x, w, "usdot")
+
+
+def dot_sdot(total: Lanes, x: Lanes, w: Lanes) -> Lanes:
+    """As `dot_512`, where ARM multiplies signed bytes alone: x less 128, and twice 64 times w, which all rows of a tile share."""
+    half = w.of(0x40404040)
+    shared = _dot_of_arm(_dot_of_arm(total.of(0), half, w, "sdot"), half, w, "sdot")
+    return _dot_of_arm(total, x ^ -0x7F7F7F80, w, "sdot") + shared
 
 
 def dot_plain(total: Lanes, x: Lanes, w: Lanes) -> Lanes:
@@ -472,7 +509,7 @@ class _BFloat(ir.Type):
         return "bfloat"
 
 
-_BFLOAT = _BFloat()  # what an intrinsic takes; elements are `Narrow`
+BFLOAT = _BFloat()  # what an intrinsic takes; elements are `Narrow`
 
 
 def _dot_bfloat16_instruction(bits: int) -> Callable[[Lanes, Lanes, Lanes], Lanes]:
@@ -482,21 +519,36 @@ def _dot_bfloat16_instruction(bits: int) -> Callable[[Lanes, Lanes, Lanes], Lane
         name = f"x86.avx512bf16.dpbf16ps.{bits}"
 
         def emit(sums: Lanes, *words: Lanes) -> Lanes:
-            kind = ir.VectorType(_BFLOAT, bits // 16)
+            kind = ir.VectorType(BFLOAT, bits // 16)
             pairs = [sums.builder.bitcast(each.value, kind) for each in words]
             return sums.like(call_intrinsic(sums.builder, name, sums.value.type, [sums.value, *pairs]))
 
-        return _in_registers(bits, emit, [total, x, w])
+        return in_registers(bits, emit, [total, x, w])
 
     dot.__name__ = f"dot_bfloat16_{bits}"
     return dot
 
 
+def dot_bfloat16_odd(total: Lanes, x: Lanes, w: Lanes) -> Lanes:
+    """As `dot_bfloat16_512`, by ARM's BFDOT: the total, and the sum of both products. Sums are rounded to odd."""
+
+    def emit(sums: Lanes, *words: Lanes) -> Lanes:
+        pairs = [sums.builder.bitcast(each.value, ir.VectorType(BFLOAT, 8)) for each in words]
+        name = "aarch64.neon.bfdot.v4f32.v8bf16"
+        return sums.like(call_intrinsic(sums.builder, name, sums.value.type, [sums.value, *pairs]))
+
+    return in_registers(128, emit, [total, x, w])
+
+
 DOTS = (
     *map(_dot_instruction, (128, 256, 512)),
     *map(_dot_of_pairs, (128, 256, 512)),
+    *map(_dot_of_words, (128, 256, 512)),
     dot_plain,
+    dot_usdot,
+    dot_sdot,
     *map(_dot_bfloat16_instruction, (128, 256, 512)),
+    dot_bfloat16_odd,
 )
 
 

@@ -205,7 +205,7 @@ def _element(vector: Kind) -> Kind:
 FUNCTIONS: dict[Callable[..., Lanes], Typer] = {
     **dict.fromkeys((lanes.fma, lanes.maximum, lanes.minimum, lanes.absolute, lanes.copysign), _same),
     **dict.fromkeys((lanes.sqrt, lanes.floor, lanes.ceil, lanes.trunc, lanes.round_even, lanes.even_lanes), _same),
-    **dict.fromkeys((lanes.interleaved, lanes.looked_up, lanes.horizontal_sums), _same),
+    **dict.fromkeys((lanes.interleaved, lanes.looked_up, lanes.horizontal_sums, conversions.round_bfloat16), _same),
     **dict.fromkeys((*lanes.DOTS, *lanes.REPEATERS), _same),
     **dict.fromkeys((*elementary.FUNCTIONS, *elementary_inverse.FUNCTIONS), _same),
     **dict.fromkeys((lanes.isnan, lanes.isinf, lanes.isfinite), _mask),
@@ -217,6 +217,10 @@ FUNCTIONS: dict[Callable[..., Lanes], Typer] = {
     **dict.fromkeys(
         (conversions.nibbles, conversions.nibbles_512, conversions.upper_halves, conversions.lower_halves),
         lambda words: Vector(types.float32, words.lanes),
+    ),
+    **dict.fromkeys(
+        (conversions.bfloat16_pairs, conversions.bfloat16_words),
+        lambda a, b: Vector(types.int32, a.lanes) if a == b else None,
     ),
     conversions.from_upper_halves: lambda a: Vector(types.float32, a.lanes) if isinstance(a, Vector) else None,
 }

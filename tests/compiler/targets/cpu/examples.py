@@ -90,6 +90,7 @@ _WITH_SPARE_LANES = frozenset(
         "group_normalization_blocked",
         "conv_to_few",
         "conv_integer_blocked",
+        "conv_int8_blocked",
         "conv_bfloat16_blocked",
         "conv_winograd",
         "conv_winograd_raw",
@@ -338,6 +339,12 @@ def _bfloat16_packed(d: Draw) -> Operands:
     return [a, tensor("bfloat16", (_blocks(columns), pairs, 16, 2))], {"columns": columns}
 
 
+def _int8_packed(d: Draw) -> Operands:
+    columns, words = d.random.choice(_SIZES), d.random.choice(_SIZES) + 2
+    a = tensor("uint8", (*d.shape(d.one(0, 1, 2)), 4 * words))
+    return [a, tensor("int8", (_blocks(columns), words, 16, 4))], {"columns": columns}
+
+
 def _dequantized(d: Draw) -> Operands:
     columns, bits, depth = d.one(1, 5, 16, 17, 66), d.one(4, 8), d.dim(1, 8, 16, 31, 32, 64)
     each = 32 // bits
@@ -471,6 +478,22 @@ def _conv_integer(d: Draw) -> Operands:
     return [x, weight, *start], {"groups": groups, **d.window(rank)}
 
 
+def _conv_int8(d: Draw) -> Operands:
+    (x, weight, *_), attributes = _conv_integer(d)
+    return [x, weight, _f32(x.shape[0], 2), _f32(weight.shape[0], 3, 16)], attributes
+
+
+def _ranges(d: Draw) -> Operands:
+    channels = d.one(1, 3, 16, 20)
+    return [_f32(d.few(), _blocks(channels), *d.spatial(d.one(1, 2, 3)), 16)], {"channels": channels}
+
+
+def _quantize_image(d: Draw) -> Operands:
+    rank = d.one(1, 2)
+    x = _f32(d.few(), d.one(1, 2), *d.spatial(rank), 16)
+    return [x, _f32(x.shape[0], 2)], {"pads": tuple(d.one(0, 1, 2) for _ in range(2 * rank))}
+
+
 def _conv_bfloat16(d: Draw) -> Operands:
     rank, groups, channels, blocks = d.one(1, 2), d.one(1, 2), d.one(1, 3, 16, 20, 27), d.one(1, 2)
     into, words = _blocks(channels), min(-(-channels // 2), 8)
@@ -589,6 +612,8 @@ OPERANDS: dict[str, Callable[[Draw], Operands]] = {
     "matmul_packed": _packed,
     "matmul_integer_packed": _integer_packed,
     "matmul_bfloat16_packed": _bfloat16_packed,
+    "matmul_int8_packed": _int8_packed,
+    "quantize_rows": lambda d: ([_f32(*d.shape(d.one(0, 1, 2)), d.dim())], {}),
     "matmul_dequantized": _dequantized,
     "attention": _attention,
     "rotary": _rotary,
@@ -601,6 +626,10 @@ OPERANDS: dict[str, Callable[[Draw], Operands]] = {
     "conv_planar": _conv_planar,
     "conv_to_few": _conv_to_few,
     "conv_integer_blocked": _conv_integer,
+    "conv_int8_blocked": _conv_int8,
+    "image_ranges": _ranges,
+    "image_facts": lambda d: ([_f32(d.few(), d.one(1, 2, 5), 2)], {}),
+    "quantize_image": _quantize_image,
     "conv_bfloat16_blocked": _conv_bfloat16,
     "conv_depthwise": _depthwise,
     "conv_winograd": lambda d: _winograd(d, raw=False),

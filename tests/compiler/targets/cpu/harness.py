@@ -32,6 +32,13 @@ TARGET = host()
 NARROW = [dataclasses.replace(TARGET, vector_bytes=size, vector_registers=16) for size in (32, 16)]
 ON_X86 = pytest.mark.skipif(not TARGET.native.triple.startswith("x86_64"), reason="is about CPUs of that kind")
 
+
+def without_vnni(target: Target) -> Target:
+    """The same CPU without its products of bytes."""
+    features = ",".join(each for each in target.native.features.split(",") if "vnni" not in each)
+    return dataclasses.replace(target, native=dataclasses.replace(target.native, features=features))
+
+
 _random = np.random.default_rng()
 
 

@@ -64,8 +64,11 @@ def test_no_kernel_of_the_contract_holds_an_instruction_that_its_cpu_lacks(cpu):
         ("skylake-avx512", "avx512f", 1),
         ("alderlake", "avxvnni", 2),
         ("cascadelake", "avx512vnni", 2),
+        ("neoverse-n1", "dotprod", 2),
+        ("neoverse-v1", "i8mm", 2),
         ("cooperlake", "avx512bf16", 3),
         ("znver4", "avx512bf16", 3),
+        ("neoverse-v1", "bf16", 3),
     ],
 )
 def test_what_instructions_need_is_seen(cpu, feature, number):

@@ -323,6 +323,27 @@ def test_stages_of_narrow_vectors(target):
     check(definition, [random_array(definition.params[0])], rtol=1e-5, target=target)
 
 
+@pytest.mark.parametrize("target", [TARGET, NARROW[0]], ids=lambda target: f"{target.vector_bytes} bytes")
+@pytest.mark.parametrize("dtypes", [("uint8", "int8"), ("int8", "uint8"), ("uint8", "bool")])
+def test_long_chains_of_bytes_are_looked_up(dtypes, target):
+    def chain(size):
+        build = Builder(
+            tensor(dtypes[0], (3, size)), tensor("float32", ()), tensor(dtypes[0], ()), tensor(dtypes[1], ())
+        )
+        there = build("erf", build("log", build("dequantize", 0, 1, 2)))
+        return build.definition(build("isnan", there) if dtypes[1] == "bool" else build("quantize", there, 1, 3))
+
+    codes = (np.arange(3 * 6000) % 256).astype(np.uint8).view(dtypes[0]).reshape(3, -1)
+    others = [np.float32(0.02), np.asarray(3, dtypes[0]), np.asarray(1, dtypes[1])]
+    assert "store_uint8" in lower(chain(6000), target).source
+    assert "store_uint8" not in lower(chain(1000), target).source
+    wanted = run_kernel(chain(1000), [codes[:, :1000].copy(), *others], target=target)[1][0]
+    for parts in (1, 3):
+        got = run_kernel(chain(6000), [codes, *others], parts=parts, target=target)[1][0]
+        np.testing.assert_array_equal(got[:, :1000], wanted)
+        np.testing.assert_array_equal(got.ravel()[256:], got.ravel()[:-256])
+
+
 def test_an_output_may_lie_where_an_input_of_a_later_stage_is():
     build = Builder(tensor("float32", (3000,)))
     long = build("tanh", 0)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from llvmlite import ir
 from numba.core import types
+from treadle.compiler.ir.evaluate import evaluate_definition
 from treadle.compiler.targets.cpu.kernels.lower import lower
 from treadle.compiler.targets.cpu.target import of
 from treadle.compiler.targets.cpu.vectors.conversions import convert
@@ -18,7 +19,9 @@ from treadle.formats.types import tensor
 from treadle.native.numba_frontend import compiling_for
 
 from .. import instruction_sets
+from ..examples import Example
 from ..harness import NARROW, ON_X86, TARGET, Builder, check, definition_of, evaluate, random_array, run_kernel
+from ..kernels.test_interpreted import interpreted
 
 pytest.importorskip("ml_dtypes")
 
@@ -103,11 +106,43 @@ def test_what_is_rounded_is_not_rounded_again():
 
 
 @ON_X86
-@pytest.mark.parametrize("cpu", ["haswell", "icelake-server", "cooperlake", "znver4"])
+@pytest.mark.parametrize("cpu", ["haswell", "icelake-server", "cooperlake", "znver4", "neoverse-n1", "neoverse-v1"])
 def test_the_instruction_is_used_where_the_cpu_has_it(cpu):
     """By its text, which runs nowhere."""
     kernel = lower(product_of(9, 20, 40), of(instruction_sets.target(cpu)))
-    assert ("dot_bfloat16_512(" in kernel.source) == (FEATURE in instruction_sets.FEATURES[cpu])
+    names = {FEATURE: "dot_bfloat16_512(", "bf16": "dot_bfloat16_odd("}
+    for feature, name in names.items():
+        assert (name in kernel.source) == (feature in instruction_sets.FEATURES[cpu])
+
+
+@pytest.mark.skipif(not TARGET.dot_bfloat16, reason="this CPU multiplies no bfloat16")
+def test_native_kernels_have_the_bits_of_the_emulator():
+    """Whatever the numbers: sums that lose digits, subnormal ones, infinities."""
+    definition = product_of(5, 40, 40)
+    arrays = arrays_of(definition)
+    bits = np.random.default_rng(0).integers(0, 1 << 16, arrays[0].shape, np.uint16)
+    arrays[0][:2] = (bits & 0xBFFF).view(arrays[0].dtype)[:2]  # below 2
+    arrays[0][3], arrays[1][:, ::3] = 2.0**-63, 2.0**-64  # products that are no normal numbers
+    kernel = lower(definition, TARGET)
+    example = Example("product", definition, {}, arrays)
+    ran, (code, (got,)) = interpreted(example, kernel), run_kernel(definition, arrays)
+    assert ran.code == code == 0
+    assert got.tobytes() == ran.outputs[0].tobytes()
+
+
+def test_sums_are_rounded_to_odd_by_the_instruction_of_arm():
+    total, x, w = (
+        np.float32([1, 1, -1, 0, 2**-126]),
+        *(
+            np.array(each, DType.bfloat16.numpy).view(np.int32)
+            for each in (
+                [2**-13, 0, 2**-30, 0, -(2**-30), 0, 2**-80, 2**-80, 0, 0],
+                [2**-12, 1, 1, 1, 1, 1, 2**-80, 1, 1, 1],
+            )
+        ),
+    )
+    found = FUNCTIONS["dot_bfloat16_odd"](Vector(total), Vector(x), Vector(w)).array
+    assert found.tolist() == [1 + 2**-23, 1 + 2**-23, -1 - 2**-23, 2**-80, 2**-126]
 
 
 WINDOWS = [
@@ -173,3 +208,46 @@ def test_the_emulator_takes_no_lower_half_for_an_upper_one():
     with compiling_for(TARGET.native):
         total = FUNCTIONS["dot_bfloat16_512"](Vector(np.float32([1])), Vector(x), Vector(w))
     assert total.array.tolist() == [1 + 2 * 5 + 3 * 7]
+
+
+@pytest.mark.parametrize("name", ["bfloat16_pairs", "bfloat16_words"])
+def test_words_of_bfloat16_are_rounded_to_even(name):
+    """Numbers below the least normal one are zeros of their sign, as the instruction makes them."""
+    a = np.float32([1 + 2**-8, 1 + 3 * 2**-8, -2.5, 2**-126, 2**-127, -(2**-130), 3.4e38, -np.inf] * 2)
+    b = np.linspace(-3, 7, 16, dtype=np.float32) ** 3
+    normal = [np.where(abs(each) < np.float32(2**-126), np.copysign(np.float32(0), each), each) for each in (a, b)]
+    halves = np.stack([each.astype(DType.bfloat16.numpy) for each in normal])
+    wanted = halves.reshape(-1, 2) if name == "bfloat16_pairs" else halves.T
+    assert (
+        FUNCTIONS[name](Vector(a), Vector(b)).array.tolist() == np.ascontiguousarray(wanted).view("i4")[:, 0].tolist()
+    )
+
+
+@pytest.mark.parametrize("target", [TARGET, *NARROW], ids=lambda target: f"{target.vector_bytes} bytes")
+@pytest.mark.parametrize(("members", "stride"), [(1, 1), (4, 2)])
+def test_depthwise_convolutions_widen_what_they_read(target, members, stride):
+    """The bits of float32 images of the same numbers."""
+    image = random_array(tensor("bfloat16", (2, 2, 9, 33, 16)))
+    arrays = [image, *(random_array(tensor("float32", (2, *shape, 16)), 1) for shape in ((members, 3, 5), (1, 1)))]
+    results = []
+    for x in (image, image.astype(np.float32)):
+        types = [tensor(DType.of(each.dtype), each.shape) for each in (x, *arrays[1:])]
+        definition = definition_of("conv_depthwise", types, pads=(1, 2, 1, 2), strides=(stride, stride))
+        results.append(run_kernel(definition, [x, *arrays[1:]], None, 2, target)[1][0])
+    np.testing.assert_array_equal(*results)
+
+
+@pytest.mark.parametrize("target", [TARGET, *NARROW], ids=lambda target: f"{target.vector_bytes} bytes")
+def test_what_is_rounded_for_products_is_normal(target):
+    """To the nearest, ties to even; below the least normal number, zeros. In an epilogue, and alone."""
+    numbers = np.float32([1 + 2**-8, 1 + 3 * 2**-8, 2**-126, 2**-127, -(2**-130), 0.0, -0.0, 3.4e38, -np.inf, np.nan])
+    x = np.concatenate([numbers, np.linspace(-3, 7, 27, dtype=np.float32) ** 3])
+    build = Builder(tensor("float32", x.shape))
+    definition = build.definition(build("round_bfloat16", build("negative", 0)))
+    (wanted,) = evaluate_definition(definition, [x], [])
+    assert np.signbit(wanted[4:6]).tolist() == [False, True]
+    (code, (got,)) = run_kernel(definition, [x], target=target)
+    assert code == 0
+    np.testing.assert_array_equal(got.astype("f"), wanted.astype("f"))
+    np.testing.assert_array_equal(np.signbit(got[:-1]), np.signbit(wanted[:-1]))
+    assert FUNCTIONS["round_bfloat16"](Vector(x)).array[:9].tolist() == (-wanted.astype("f"))[:9].tolist()

@@ -13,7 +13,7 @@ from treadle.formats.messages.errors import InferenceError
 from treadle.formats.types import tensor
 
 from .. import instruction_sets
-from ..harness import NARROW, TARGET, Builder, check, definition_of, run_kernel
+from ..harness import NARROW, TARGET, Builder, check, definition_of, evaluate, run_kernel, without_vnni
 from .test_quantized import CPUS, ON_X86
 
 
@@ -29,12 +29,13 @@ def operands(rows, depth, columns, group, zeros, bits=4, seed=0):
     return parts if zeros else parts[:3]
 
 
-def product_of(arrays, columns, group, rows=None, epilogue=(), bits=4):
+def product_of(arrays, columns, group, rows=None, epilogue=(), bits=4, int8_rows=False):
     """The definition of a product with an epilogue: names of unary operators, or shapes of tensors to add."""
     a = arrays[0].shape if rows is None else (rows, arrays[0].shape[-1])
     types = [tensor("float32", a), *(tensor(array.dtype.name, array.shape) for array in arrays[1:])]
     build = Builder(*types, *(tensor("float32", shape) for shape in epilogue if isinstance(shape, tuple)))
-    value, added = build("matmul_dequantized", *range(len(types)), columns=columns, group=group, bits=bits), len(types)
+    sizes = {"columns": columns, "group": group, "bits": bits, "int8_rows": int8_rows}
+    value, added = build("matmul_dequantized", *range(len(types)), **sizes), len(types)
     for step in epilogue:
         value = build("add", value, added) if isinstance(step, tuple) else build(step, value)
         added += isinstance(step, tuple)
@@ -173,6 +174,36 @@ def test_zeros_give_zeros():
     np.testing.assert_array_equal(run_kernel(product_of(arrays, 20, 32), arrays)[1][0], np.zeros((2, 20), np.float32))
 
 
+@settings(max_examples=25, deadline=None)
+@given(
+    SIZES,
+    st.sampled_from([7, 32, 130, 200]),
+    SIZES,
+    st.sampled_from([16, 32, 128]),
+    st.booleans(),
+    st.sampled_from([2, 4, 8]),
+)
+def test_rows_of_int8_have_the_bits_of_their_reference(rows, depth, columns, group, zeros, bits):
+    arrays = operands(rows, depth, columns, group, zeros, bits)
+    definition = product_of(arrays, columns, group, "n", bits=bits, int8_rows=True)
+    _, (got,) = run_kernel(definition, arrays, {"n": rows}, 2)
+    wanted = evaluate("matmul_dequantized", *arrays, columns=columns, group=group, bits=bits, int8_rows=True)
+    assert got.tobytes() == wanted.tobytes()
+    exact = evaluate("matmul_dequantized", *arrays, columns=columns, group=group, bits=bits)
+    assert np.abs(got - exact).max() <= 0.02 * max(1, np.abs(exact).max())
+
+
+@pytest.mark.parametrize(
+    "target", [*NARROW, without_vnni(NARROW[0])], ids=lambda each: f"{each.vector_bytes} {each.dot}"
+)
+def test_rows_of_int8_are_the_same_on_any_cpu(target):
+    arrays = operands(13, 200, 37, 32, True)
+    results = [
+        run_kernel(product_of(arrays, 37, 32, int8_rows=True), arrays, target=each)[1][0] for each in (TARGET, target)
+    ]
+    assert results[0].tobytes() == results[1].tobytes()
+
+
 WRONG = [
     ({"panels": (2, 3, 16)}, "dimension 4"),
     ({"panels": (1, 4, 16)}, "panels"),
@@ -183,7 +214,7 @@ WRONG = [
     ({"group": 12}, "groups of whole words"),
     ({"group": 0}, "groups of whole words"),
     ({"columns": 0}, "columns"),
-    ({"bits": 3}, "4 or 8 bits"),
+    ({"bits": 3}, "2 or 4 or 8 bits"),
     ({"bits": 8}, "dimension 8"),
     ({"columns": 40}, "panels"),
 ]

@@ -80,6 +80,7 @@ def test_other_cpus_give_the_same_bits(cpu):
     target = of(instruction_sets.target(cpu))
     check_product(9, 20, 40, ((40,),), parts=2, target=target)
     check_product(2, 20, 40, ((40,),), parts=2, target=target)
+    check_product((2, 19), 76, 40, ((40,),), parts=3, target=target)  # widened, two chunks of it
 
 
 def test_any_number_of_parts_gives_the_same_bits():
@@ -132,6 +133,22 @@ WINDOWS = [
 def test_convolutions_of_blocked_images(shape, weights, window):
     for parts in (1, 3):
         check_convolution(shape, weights, parts=parts, start=parts == 1, **window)
+
+
+@ON_X86
+@pytest.mark.parametrize(
+    ("shape", "weights", "window"),
+    [
+        *WINDOWS[:5],
+        WINDOWS[7],
+        ((1, 19, 11, 13), (37, 19, 3, 5), {"pads": (2, 0, 1, 3), "strides": (1, 2)}),
+        ((1, 40, 9, 33), (33, 40, 3, 3), {"pads": (1, 2, 1, 1), "dilations": (1, 2)}),
+    ],
+    ids=str,
+)
+def test_convolutions_of_widened_images(shape, weights, window):
+    for parts in (1, 3):
+        check_convolution(shape, weights, parts=parts, target=of(instruction_sets.target("haswell")), **window)
 
 
 @pytest.mark.parametrize(("shape", "weights", "window"), WINDOWS[:-1], ids=str)

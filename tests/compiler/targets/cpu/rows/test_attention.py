@@ -264,3 +264,28 @@ def test_narrow_attention_takes_symbolic_sizes_masks_and_joined_keys():
     joined = build("attention", 0, build("concat", 1, 2, axis=2), build("concat", 3, 4, axis=2), narrow=True)
     definition = build.definition(joined)
     check(definition, [random_array(type_, seed) for seed, type_ in enumerate(definition.params)], None, 2, 4e-3, 4e-3)
+
+
+def test_narrow_attention_has_the_same_bits_without_the_instructions():
+    """Of products and of rounding: queries, keys and values with numbers that are no normal ones."""
+    features = TARGET.native.features.replace("+avx512bf16", "-avx512bf16")
+    other = dataclasses.replace(TARGET, native=dataclasses.replace(TARGET.native, features=features))
+    types = [tensor("float32", shape) for shape in ((2, 19, 24), (2, 37, 24), (2, 37, 40))]
+    arrays = [random_array(type_, seed) for seed, type_ in enumerate(types)]
+    for array in arrays:
+        array[0, ::3, ::5] = 1e-39
+    definition = definition_of("attention", types, narrow=True)
+    (code, (with_them,)), (other_code, (without,)) = (
+        run_kernel(definition, arrays, None, 3, each) for each in (TARGET, other)
+    )
+    assert code == other_code == 0
+    np.testing.assert_array_equal(with_them, without)
+
+
+def test_infinite_and_hidden_scores_of_narrow_attention():
+    """A row of no key at all is NaN; what a mask hides has the weight 0."""
+    types = [tensor("float32", shape) for shape in ((4, 16), (40, 16), (40, 16), (4, 40))]
+    arrays = [random_array(type_, seed) for seed, type_ in enumerate(types)]
+    arrays[3][:] = 0
+    arrays[3][0], arrays[3][1, 3:], arrays[3][2] = -np.inf, -np.inf, np.finfo("f").min
+    check(definition_of("attention", types, narrow=True), arrays, None, 1, 4e-3, 4e-3)

@@ -11,7 +11,7 @@ from ..harness import TARGET, Builder, check, check_random, definition_of, rando
 GATES = {"rnn": 1, "gru": 3, "lstm": 4}
 
 
-def layer(operator, hidden, batch, steps, lengths=None, peephole=False, **attributes):
+def layer(operator, hidden, batch, steps, lengths=None, peephole=False, narrow=False, **attributes):
     """A definition, and its inputs."""
     directions = 2 if attributes.get("direction") == "bidirectional" else 1
     gates, state = GATES[operator], (directions, batch, hidden)
@@ -19,17 +19,19 @@ def layer(operator, hidden, batch, steps, lengths=None, peephole=False, **attrib
     shapes += {"rnn": [], "gru": [(directions, hidden)], "lstm": [state]}[operator]
     shapes += [(directions, 3, hidden)] if peephole else []
     params = [tensor("float32", shape) for shape in shapes]
+    if narrow:
+        params[1] = tensor("bfloat16", (directions, -(-hidden // 16), -(-hidden // 2), gates, 16, 2))
     params += [tensor("int32", (batch,))] if lengths else []
     return definition_of(operator, params, **attributes)
 
 
-def check_layer(*args, parts=2, sizes=None, target=TARGET, **options):
+def check_layer(*args, parts=2, sizes=None, target=TARGET, rtol=1e-4, atol=2e-5, **options):
     definition = layer(*args, **options)
     arrays = [random_array(param, seed, sizes) for seed, param in enumerate(definition.params)]
-    arrays[1] *= np.float32(0.3)
+    arrays[1] *= arrays[1].dtype.type(0.3)
     if options.get("lengths"):
         arrays[-1] = np.array(options["lengths"], np.int32)
-    check(definition, arrays, sizes, parts, rtol=1e-4, atol=2e-5, target=target)
+    check(definition, arrays, sizes, parts, rtol, atol, target)
 
 
 @pytest.mark.parametrize("operator", GATES)
@@ -102,3 +104,32 @@ def test_one_tensor_that_is_both_first_states():
 @pytest.mark.parametrize("operator", GATES)
 def test_narrow_vectors(operator):
     check_layer(operator, 24, 2, 3, target=dataclasses.replace(TARGET, vector_bytes=32, vector_registers=16))
+
+
+# ---- weights of bfloat16 ----
+
+
+@pytest.mark.parametrize("operator", GATES)
+@pytest.mark.parametrize("vector_bytes", [64, 32])
+def test_narrow_weights_meet_rounded_states(operator, vector_bytes):
+    pytest.importorskip("ml_dtypes")
+    target = dataclasses.replace(TARGET, vector_bytes=vector_bytes, vector_registers=vector_bytes // 2)
+    for hidden, batch in ((1, 2), (21, 5), (40, 13)):
+        options = {"narrow": True, "target": target, "rtol": 1e-2, "atol": 4e-3}
+        check_layer(operator, hidden, batch, 4, parts=3, direction="bidirectional", **options)
+
+
+@pytest.mark.parametrize("operator", GATES)
+def test_narrow_states_have_the_same_bits_in_any_batch_and_without_the_instructions(operator):
+    pytest.importorskip("ml_dtypes")
+    features = TARGET.native.features.replace("+avx512bf16", "-avx512bf16")
+    other = dataclasses.replace(TARGET, native=dataclasses.replace(TARGET.native, features=features))
+    definition, single = (layer(operator, 150, batch, 5, narrow=True) for batch in (3, 1))
+    arrays = [random_array(param, seed) for seed, param in enumerate(definition.params)]
+    results = [run_kernel(definition, arrays, None, parts, target)[1] for parts, target in ((1, TARGET), (4, other))]
+    for one, another in zip(*results, strict=True):
+        np.testing.assert_array_equal(one, another)
+    alone = [
+        array[:, 1:2] if place in (0, 2, 3) and array.shape[1] == 3 else array for place, array in enumerate(arrays)
+    ]
+    np.testing.assert_array_equal(run_kernel(single, alone)[1][0][:, :, 0], results[0][0][:, :, 1])

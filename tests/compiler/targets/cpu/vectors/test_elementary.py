@@ -4,9 +4,12 @@ import math
 
 import numpy as np
 import pytest
+from treadle.compiler.targets.emulated import emitted
 from treadle.formats.types import tensor
+from treadle.native.numba_frontend import compiling_for
 
-from ..harness import NARROW, TARGET, definition_of, run_kernel
+from .. import instruction_sets
+from ..harness import NARROW, ON_X86, TARGET, definition_of, run_kernel
 
 BITS = np.arange(0, 2**32, 20011, dtype=np.uint64).astype(np.uint32)
 EVERYWHERE = BITS.view(np.float32)
@@ -171,3 +174,13 @@ def test_edges_of_float64_are_exact(operator):
     np.testing.assert_allclose(got, wanted, rtol=5e-16, atol=0)
     if operator in ("expm1", "tanh", "sin"):
         np.testing.assert_array_equal(np.signbit(got[:2]), [False, True])
+
+
+@ON_X86
+@pytest.mark.parametrize("cpu", ["haswell", "skylake-avx512"])
+def test_a_nan_of_any_bits_stays_one(cpu):
+    """Where the exponent is added to the bits of a power of two, those of NaN may become a number's."""
+    numbers = np.uint32([0x7FC00001, 0x7FC001FF, 0xFFC00003, 0x7FFFFFFF] * 4).view("f")
+    with compiling_for(instruction_sets.target(cpu)):
+        for name in ("exp", "exp_of_negative", "weight_of", "short_weight_of", "expm1", "gelu", "sigmoid", "tanh"):
+            assert np.isnan(emitted.call(name, numbers)).all(), name
