@@ -2,7 +2,7 @@
 
     [NAME=][TYPE=]SOURCE        x=1x3x224x224xf32=@x.npy   x=@x.npy   2x3xf32=random:7   0.5
     TYPE                        sizes and an element type, joined by x: 2x3xf32, i64 (a scalar); 2x3 for the program's own type
-    SOURCE                      @FILE.npy, random:SEED, one number for all elements, or all of them: 1,2,3,4
+    SOURCE                      @FILE.npy, random:SEED, one number or text for all elements, or all of them: 1,2,3,4
                                 @FILE.npz without a name gives each input the array of its name
                                 of a data type: JSON, or @FILE.json, as tree='{"Node": ["Leaf", 1.5, "Leaf"]}': a constructor's
                                 name, with a list of its fields if it has any; tensors are numbers or lists of them
