@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ..compiler.targets.emulated.memory import KernelFaultError
     from .case import load_case
     from .comparison import Comparison, Row
+    from .debugger.listening import Listening, listen
     from .debugger.marks import breakpoint
     from .debugger.session import Session
     from .difference import diff
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Comparison": ".comparison",
     "KernelFaultError": "..compiler.targets.emulated.memory",
+    "Listening": ".debugger.listening",
     "NonFinite": ".nonfinite",
     "Recorded": ".recording",
     "Row": ".comparison",
@@ -42,6 +44,7 @@ _HOMES = {
     "dump": ".dumping",
     "first_nonfinite": ".nonfinite",
     "Loss": ".noise",
+    "listen": ".debugger.listening",
     "loss": ".noise",
     "load_case": ".case",
     "load_recording": ".recording",
@@ -55,6 +58,7 @@ _HOMES = {
 __all__ = [
     "Comparison",
     "KernelFaultError",
+    "Listening",
     "Loss",
     "NonFinite",
     "Recorded",
@@ -66,6 +70,7 @@ __all__ = [
     "diff",
     "dump",
     "first_nonfinite",
+    "listen",
     "load_case",
     "load_recording",
     "loss",

@@ -11,6 +11,7 @@ import argparse
 import ast
 import contextlib
 import importlib
+import io
 import os
 import re
 import sys
@@ -89,6 +90,21 @@ def _run(arguments: Sequence[str]) -> int:
             raise
         print(f"treadle {options.command_name}: {_message(error)}", file=sys.stderr)
         return exit_code(error)
+
+
+def parsed(arguments: Sequence[str]) -> argparse.Namespace:
+    """The options of a command, given by another way than the command line. Raises UsageError."""
+    from .errors import UsageError
+
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+            options, rest = _parser(arguments[0]).parse_known_args(arguments)
+    except SystemExit:
+        raise UsageError(said.getvalue().strip().rpartition("\n")[2]) from None
+    if rest:
+        raise UsageError(f"treadle {arguments[0]}: there is no option {rest[0]!r}")
+    return options
 
 
 def _import(names: Iterable[str]) -> None:

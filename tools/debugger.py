@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import linecache
+import os
 import re
 import signal
 import sys
@@ -22,6 +24,7 @@ from .subjects import prepare
 if TYPE_CHECKING:
     from ..debug.debugger.session import Frame, Origin, Session, Stop
     from ..debug.debugger.values import Numbers
+    from ..vm.machine import VirtualMachine
 
 COMMANDS = {"Find what is slow or wrong": ("debug", "replay")}
 _PROMPT = "(treadle) "
@@ -39,6 +42,13 @@ def add_commands(commands: Any) -> None:
     from .execute import add_budgets
 
     debug = _add(commands, "debug", debug_command, "run a call step by step, forward and back")
+    debug.add_argument(
+        "--dap",
+        action="store_true",
+        help="serve an editor by the Debug Adapter Protocol, over standard input and output; it may launch others than MODEL",
+    )
+    debug.add_argument("--port", type=int, metavar="N", help="with --dap: on this port of 127.0.0.1 (0: a free one)")
+    next(each for each in debug._actions if each.dest == "model").nargs = "?"
     add_budgets(debug)
     add_script(debug)
     replay = commands.add_parser("replay", help="make the calls of a recording again, and compare what they give")
@@ -97,15 +107,70 @@ def replay_command(options: argparse.Namespace) -> int:
 
 
 def debug_command(options: argparse.Namespace) -> int:
+    from .errors import UsageError
+
+    if options.dap:
+        from ..debug.debugger.listening import serve_socket, serve_stdio
+
+        launcher = functools.partial(_launched, options)
+        serve_stdio(launcher) if options.port is None else serve_socket(options.port, launcher)
+        return 0
+    if options.port is not None or options.model is None:
+        raise UsageError(
+            "treadle debug MODEL debugs a call in this terminal; treadle debug --dap [--port N] serves an editor"
+        )
+    machine, values, bounds = _prepared(options)
+    with machine.debug(options.function, values, **bounds) as session:
+        Terminal(session).run(options.script)
+    return 0
+
+
+def _prepared(options: argparse.Namespace) -> tuple[VirtualMachine, list[Any], dict[str, Any]]:
+    """A machine, arguments of its function, and the bounds of the call."""
     from .. import VirtualMachine
     from .execute import BUDGETS
 
     of, values = prepare(options)
     bounds = {name: getattr(options, name) for name in BUDGETS if getattr(options, name) is not None}
     machine = VirtualMachine(of.executable, kernels=options.kernels, trust_native=options.trust_native)
-    with machine.debug(options.function, list(values.values()), **bounds) as session:
-        Terminal(session).run(options.script)
-    return 0
+    return machine, list(values.values()), bounds
+
+
+def _launched(default: argparse.Namespace, given: dict[str, Any]) -> tuple[Callable[[], None], bool]:
+    """What an editor launches: `program`, a model or a script of Python, with `args` as on the command line, in `cwd`. And
+    whether it is a script. Raises UsageError, ArgumentError, and what compiling raises."""
+    from ..debug.debugger.wire import argument
+    from .cli import parsed
+    from .errors import UsageError
+
+    program, cwd = argument(given, "program", default.model or ""), argument(given, "cwd", "")
+    args: list[str] = argument(given, "args", [])
+    if not program or not all(isinstance(each, str) for each in args):
+        raise UsageError('launch: expected {"program": FILE, "args": [TEXT, …]}: a model, or a script of Python')
+    if cwd:
+        os.chdir(cwd)
+    if program.endswith(".py"):
+        return functools.partial(_run_script, program, args), True
+    options = parsed(["debug", program, *args]) if args or "program" in given else default
+    machine, values, bounds = _prepared(options)
+
+    def call() -> None:
+        result = machine.call(options.function, values, **bounds)
+        print(_results(result))
+
+    return call, False
+
+
+def _run_script(program: str, args: Sequence[str]) -> None:
+    """As `python program args`."""
+    import runpy
+
+    argv, path = sys.argv, list(sys.path)
+    sys.argv, sys.path[:0] = [program, *args], [str(Path(program).resolve().parent)]
+    try:
+        runpy.run_path(program, run_name="__main__")
+    finally:
+        sys.argv, sys.path[:] = argv, path
 
 
 class Terminal:
@@ -173,6 +238,7 @@ class Terminal:
     @contextlib.contextmanager
     def _interruptible(self) -> Iterator[None]:
         """Ctrl-C stops the call that runs, and not the debugger."""
+        self._session.interrupt(False)  # pressed while nothing ran
         try:
             before = signal.signal(signal.SIGINT, lambda *_: self._session.interrupt())
         except ValueError:  # not the main thread
@@ -333,10 +399,7 @@ _SHORT |= {name[0]: name for name in ("undo", "goto", "where", "frames", "list",
 def _stop(stop: Stop, session: Session) -> str:
     """A stop as some lines."""
     if stop.reason == "returned":
-        result = session.result
-        values = result if isinstance(result, tuple) else (result,)
-        shown = [_result(each) for each in values]
-        return f"returned at step {stop.time}: {'; '.join(shown)}"
+        return f"returned at step {stop.time}: {_results(session.result)}"
     assert stop.frame is not None
     lines = [f"{_why(stop)} at step {stop.time}"]
     if stop.made is not None:
@@ -346,6 +409,18 @@ def _stop(stop: Stop, session: Session) -> str:
     lines.append(f"  next {_at(stop.frame)}")
     source = _source(stop.made or stop.frame)
     return "\n".join([*lines, *([f"  {source}"] if source else [])])
+
+
+def _results(result: Any) -> str:
+    """What a call has returned, in one line."""
+    from ..debug.debugger.values import brief
+
+    shown = []
+    for each in result if isinstance(result, tuple) else (result,):
+        array = np.asarray(each) if hasattr(each, "__array__") else None
+        name = "" if array is None else "string" if array.dtype == object else array.dtype.name
+        shown.append(repr(each) if array is None else f"{name}{list(array.shape)} {brief(array)}")
+    return "; ".join(shown)
 
 
 def _why(stop: Stop) -> str:
@@ -358,16 +433,6 @@ def _at(frame: Frame) -> str:
     rounds = "".join(f", {each}" for each in frame.rounds)
     node = f"  from {frame.node}" if frame.node else ""
     return f"{frame.instruction}{node}{rounds}  in @{frame.function}"
-
-
-def _result(value: Any) -> str:
-    from ..debug.debugger.values import brief
-
-    if not hasattr(value, "__array__"):
-        return repr(value)
-    array = np.asarray(value)
-    name = "string" if array.dtype == object else array.dtype.name
-    return f"{name}{list(array.shape)} {brief(array)}"
 
 
 def _number(text: str, least: int = 1) -> int:

@@ -48,11 +48,25 @@ from .watch import WATCH, entrance
 _DONE = (TRAP.RETURNED, TRAP.IN_PLACE)
 
 
+# Makes a call in the place of the machine, and gives (its result,); None where the machine is to make it
+Debugger = Callable[["Calls", int, Sequence[Any], Budget], "tuple[Any] | None"]
+
 _machines: weakref.WeakSet[Calls] = weakref.WeakSet()
+_debugger: Debugger | None = None
+
+
+def debug_calls(debugger: Debugger | None) -> None:
+    """Has a debugger make the calls of all machines of the process, but those of closures and of `bind`. None ends that."""
+    global _debugger
+    _debugger = debugger
+    for machine in list(_machines):
+        machine.listen(machine.hooked.listeners if machine.hooked is not None else ())
 
 
 def _after_fork() -> None:
-    """In a child of fork, each machine makes its contexts anew: the first one starts the pool's workers."""
+    """In a child of fork, each machine makes its contexts anew: the first one starts the pool's workers. Nobody debugs it."""
+    if _debugger is not None:
+        debug_calls(None)
     for machine in list(_machines):
         machine.drop_contexts()
     abandon_contexts()
@@ -78,6 +92,7 @@ class Calls(InProcess):
         self._imports = imports
         WATCH.await_signals()
         _machines.add(self)
+        self.listen(())
 
     @property
     def _results(self) -> Results:
@@ -89,7 +104,7 @@ class Calls(InProcess):
 
     def listen(self, listeners: Sequence[Listener]) -> None:
         """From the next call on, `listeners` are told what happens."""
-        self.hooked = HookedCode(self.image, listeners) if listeners else None
+        self.hooked = HookedCode(self.image, listeners) if listeners or _debugger is not None else None
 
     def replace_constants(self, arrays: Mapping[int, np.ndarray]) -> None:
         """Other elements for constants, of the same types. Calls that begin from now on see them alone; one that runs in another
@@ -120,6 +135,10 @@ class Calls(InProcess):
     ) -> Any:
         """Calls a function with one value for each parameter; those that a closure has captured come out of it. `listener` is
         told of this call alone."""
+        if _debugger is not None and closure is None and listener is None:
+            debugged = _debugger(self, number, values, budget)
+            if debugged is not None:
+                return debugged[0]
         context = self._enter(budget)
         try:
             if listener is not None:

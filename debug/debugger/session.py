@@ -11,7 +11,7 @@ shows what its methods give.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any, NamedTuple
@@ -39,7 +39,7 @@ from .timeline import Halt, Timeline
 from .values import Numbers, Value
 
 _BLANK = with_role(Role.BUFFER) | {"frame_tensor", "storage_tensor"}  # whose tensors the next instructions write into
-_REGISTER = re.compile(r"([ri])(\d+)$")
+_REGISTER = re.compile(r"([ri])(\d{1,9})$")
 
 
 class Round(NamedTuple):
@@ -127,6 +127,8 @@ class Session(Suggesting, InProcess):
         self._printer = OperandPrinter(timeline.program)
         self.breakpoints: dict[int, Breakpoint] = {}
         self._last = 0  # number of a breakpoint
+        # whether a breakpoint that holds, for what register was made, is passed over: by hits, or after a line of a log
+        self.passes: Callable[[Breakpoint, int | None], bool] = lambda point, made: False
         self.stop = self._stopped("start")
         if any(node.operator == BREAKPOINT for each in timeline.program.primitives for node in each.definition.nodes):
             self.break_at(f"operator {BREAKPOINT}")
@@ -159,9 +161,30 @@ class Session(Suggesting, InProcess):
         made = self._sites.parse(self._last + 1, where, condition, iteration)
         for name in condition.names if condition else ():
             self._check_name(name, made)
-        self._last += 1
-        self.breakpoints[made.number] = made
-        return made
+        return self._added(made)
+
+    def watch(self, function: str, name: str, *, reads: bool = False, when: str | None = None) -> Breakpoint:
+        """Stops after each instruction of a function that makes what a register holds, r3; with `reads`, before each that reads
+        it. Raises ArgumentError."""
+        number = {each.name: at for at, each in enumerate(self.program.functions)}.get(function, -1)
+        if number < 0:
+            raise ArgumentError(f"watch: there is no function {function!r}")
+        kind, register = self._parsed(name, number, 0)
+        if kind != "r":
+            raise ArgumentError(f"watch: {name} is an integer; only registers of values can be watched")
+        of = _inputs if reads else _outputs
+        line = self._timeline
+        at = frozenset(
+            line.address(number, each.offset) for each in line.instructions(number).values() if register in of(each)
+        )
+        text = f"{name} of {function} is {'read' if reads else 'made'}" + (f" if {when}" if when else "")
+        before, after = (at, frozenset[int]()) if reads else (frozenset[int](), at)
+        return self._added(Breakpoint(self._last + 1, text, before, after, Condition(when) if when else None))
+
+    def _added(self, point: Breakpoint) -> Breakpoint:
+        self._last = point.number
+        self.breakpoints[point.number] = point
+        return point
 
     def delete(self, number: int) -> None:
         """Forgets a breakpoint. Raises ArgumentError."""
@@ -198,13 +221,18 @@ class Session(Suggesting, InProcess):
             raise ArgumentError(f"the call has not returned: {self!r}")
         return self._timeline.result
 
-    def interrupt(self) -> None:
-        """Stops the motion that goes on, soon: from another thread, or a handler of signals."""
-        self._timeline.interrupt()
+    def interrupt(self, now: bool = True) -> None:
+        """Stops the motion that goes on, or the next one, soon: from another thread, or a handler of signals. False takes it
+        back, where a motion may have ended by itself meanwhile."""
+        self._timeline.interrupt(now)
 
     def resume(self, back: bool = False) -> Stop:
         """Goes on to the next breakpoint, or to the end of the call; back to the last one before, or to its beginning."""
         return self._move(None, back)
+
+    def begin(self) -> Stop:
+        """As `resume`, but for a breakpoint where the call stands: it stops there."""
+        return self._at(next(self._stops(None, None, True)))
 
     def step(self, back: bool = False) -> Stop:
         """To the beginning of the next node or line, in whatever function."""
@@ -236,13 +264,11 @@ class Session(Suggesting, InProcess):
         """To a time, which may be any that the call comes to."""
         if isinstance(time, bool) or not isinstance(time, (int, np.integer)) or time < 0:
             raise ArgumentError(f"goto: expected a number of instructions, got {told(time)}")
-        self._timeline.interrupt(False)
         self._timeline.seek(int(time))
         end = self._timeline.end
         return self._at(self._halted(end) if end else self._stopped("step" if self.time else "start"))
 
     def _move(self, goal: _Goal | None, back: bool) -> Stop:
-        self._timeline.interrupt(False)  # one that was asked for while nothing ran
         if back:
             return self._at(self._backward(goal))
         return self._at(next(self._stops(goal, None, False)))
@@ -294,7 +320,7 @@ class Session(Suggesting, InProcess):
     def _before(self, pc: int, goal: _Goal | None) -> Iterator[Stop]:
         """The stop before the instruction at `pc`, if there is one."""
         for point in self.breakpoints.values():
-            if pc in point.before and self._holds(point, self._timeline.frame, None):
+            if pc in point.before and self._stops_at(point, self._timeline.frame, None):
                 yield self._stopped("breakpoint", point)
                 return
         if goal is not None and pc in goal.sites and self._timeline.frame <= goal.inmost:
@@ -307,9 +333,12 @@ class Session(Suggesting, InProcess):
         for point in self.breakpoints.values():
             if pc in point.after:
                 for register in _outputs(instruction):
-                    if self._holds(point, frame, register):
+                    if self._stops_at(point, frame, register):
                         yield self._stopped("breakpoint", point, f"r{register}", self._frame(0, frame, pc))
                         return
+
+    def _stops_at(self, point: Breakpoint, frame: int, made: int | None) -> bool:
+        return self._holds(point, frame, made) and not self.passes(point, made)
 
     def _holds(self, point: Breakpoint, frame: int, made: int | None) -> bool:
         """Whether a breakpoint's iteration and condition are those of now. A condition that fits no such value does not hold."""
