@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..formats import recording as files
 from ..formats.messages.calling import Suggesting, public, public_class
 from ..formats.messages.errors import ArgumentError, ExecutionError
-from ..formats.recording import Recording, StoredNote, TensorPart
+from ..formats.recording import Recording, StoredCall, StoredNote, TensorPart
 from ..vm.machine import VirtualMachine
 from ..vm.values import DataValue
 from .debugger.session import Session, session
@@ -23,17 +24,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Replayed:
-    """A call that was made again: `same` if it gave what it gave before, to the bit, or failed as it did."""
+    """A call that was made again: `same` if it gave what it gave before, to the bit, or failed as it did. `given` are arguments
+    that were results of calls before, `unlike` what made its result another than that of a call with the same arguments."""
 
     function: str
     same: bool
     result: Any
     error: Exception | None
     expected: str  # the error that was recorded; "" for a result
+    number: int
+    given: tuple[str, ...] = ()
+    unlike: str = ""
 
     def __str__(self) -> str:
+        head = f"call {self.number}, {self.function}{' with ' * bool(self.given)}{', '.join(self.given)}"
         if self.same:
-            return f"{self.function}: the same {'error' if self.error else 'result, to the bit'}"
+            return f"{head}: the same {'error' if self.error else 'result, to the bit'}{self.unlike}"
         was = self.expected or "a result"
         got = (
             f"{type(self.error).__name__}: {self.error}"
@@ -42,7 +48,35 @@ class Replayed:
             if self.expected
             else "another one"
         )
-        return f"{self.function}: recorded was {was}, now it is {got}"
+        return f"{head}: recorded was {was}, now it is {got}{self.unlike}"
+
+
+class _Given:
+    """What calls have been given so far, and what they have made, by digests."""
+
+    def __init__(self) -> None:
+        self._results: dict[str, str] = {}
+        self._calls: dict[tuple[str, ...], tuple[int, str, list]] = {}
+
+    def by(self, names: Sequence[str], values: Sequence[str]) -> tuple[str, ...]:
+        """Of which calls, the latest that made it, arguments are results."""
+        return tuple(
+            f"{name} = {self._results[each]}" for name, each in zip(names, values, strict=True) if each in self._results
+        )
+
+    def made(self, call: int, result: Any) -> None:
+        for place, each in enumerate(result if isinstance(result, tuple) else (result,)):
+            of = f"result {place} of call {call}" if isinstance(result, tuple) else f"the result of call {call}"
+            self._results[digest_of_value(each)] = of
+
+    def unlike(self, stored: StoredCall, values: Sequence[str], notes: list, call: int) -> str:
+        """Why the result is another than that of the first call with the same arguments; "" if it is the same."""
+        first, result, before = self._calls.setdefault((stored.function, *values), (call, stored.result, notes))
+        if result == stored.result:
+            return ""
+        source = next((mine[0] for mine, other in zip(notes, before, strict=False) if mine != other), "")
+        why = f": {source} gave other values" if source else ""
+        return f"; but not that of call {first}, which had the same arguments{why}"
 
 
 @public_class
@@ -82,7 +116,20 @@ class Recorded(Suggesting):
 
     def replay(self, machine: VirtualMachine, call: int | None = None) -> list[Replayed]:
         """Makes the calls again, or one of them, and compares what they give."""
-        return [self._replayed(machine, at) for at in (range(len(self)) if call is None else [self._number(call)])]
+        if call is not None:
+            return [self._replayed(machine, self._number(call))]
+        made: list[Replayed] = []
+        given = _Given()
+        for at, stored in enumerate(self._recording.calls):
+            replayed = self._replayed(machine, at)
+            names = [port.name for port in machine.executable.inputs(stored.function)]
+            values = [digest_of_value(self.value(each)) for each in stored.arguments]
+            notes = [(each.source, [digest_of_value(self.value(v)) for v in each.values]) for each in stored.notes]
+            made.append(
+                replace(replayed, given=given.by(names, values), unlike=given.unlike(stored, values, notes, at))
+            )
+            given.made(at, replayed.result)
+        return made
 
     def debug(self, machine: VirtualMachine, call: int = -1) -> Session:
         """A session of a call; by default of the last one."""
@@ -98,7 +145,7 @@ class Recorded(Suggesting):
         same = not error and not stored.error and digest_of_value(result) == stored.result
         if error and stored.error:
             same = type(error).__name__ == stored.error.partition(":")[0] or _PLAYED in str(error)
-        return Replayed(stored.function, same, result, error, stored.error)
+        return Replayed(stored.function, same, result, error, stored.error, at)
 
     def _session(self, machine: VirtualMachine, at: int) -> Session:
         stored, calls = self._recording.calls[at], machine._calls

@@ -172,7 +172,10 @@ def _step(node: Any, proto: onnx.ModelProto, made: Any) -> float:
     """Between two neighbouring codes, if the node turns codes into numbers, as a share of the largest of these."""
     from onnx import numpy_helper
 
-    if node.op_type != "DequantizeLinear" or not made.size:
+    weights = {each.name for each in proto.graph.initializer}
+    if (
+        node.op_type != "DequantizeLinear" or not made.size or node.input[0] in weights
+    ):  # nothing was rounded in the call
         return 0.0
     scales = [each for each in proto.graph.initializer if each.name == node.input[1]]
     largest = float(np.abs(made).max())

@@ -184,7 +184,8 @@ def _cause(of: Subject, feeds: Mapping[str, np.ndarray], first: Row, wanted: Ref
     at = f", from {node!r} on" if node and node != first.node else ""
     return (
         f"the kernel of {first.primitive} ({operators}) computes what its definition says{at}: wrong are the constants "
-        f"that it reads{named}, or a pass that made them or it (bisect=True, --bisect, says which)"
+        f"that it reads{named}, its attributes, or a pass that made them or it: `treadle diff` with the right program shows the "
+        f"former, bisect=True, --bisect, the pass"
     )
 
 

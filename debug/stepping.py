@@ -9,7 +9,7 @@ import numpy as np
 
 from ..compiler.targets.emulated.call import Ran, Watch, run_kernel
 from ..formats.messages.calling import public
-from ..formats.messages.errors import ArgumentError
+from ..formats.messages.errors import ArgumentError, ExecutionError
 from ..formats.primitive import PrimitiveDefinition
 from ..vm.observe.hooks import Event, InstrumentAction
 from .flow import Flow, Step
@@ -46,7 +46,11 @@ def step(
     executable = of.executable
     kernel = get_kernel(executable.lib[primitive], executable.program.target)
     first = _First(primitive)
-    of.run(arguments(executable, function, feeds), first)
+    try:
+        of.run(arguments(executable, function, feeds), first)
+    except ExecutionError:  # the kernel's own, perhaps: then it is run below, where its line is known
+        if first.definition is None:
+            raise
     if first.definition is None:
         raise ArgumentError(f"{function!r} with these arguments does not call {primitive!r}")
     sizes = dict(zip(first.definition.variables, first.sizes, strict=True))

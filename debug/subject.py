@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..formats import dims
+from ..formats.dtypes import DType
 from ..formats.executable import SUFFIX, Executable, load
 from ..formats.messages.calling import told
 from ..formats.messages.errors import ArgumentError
@@ -163,14 +164,18 @@ def _array(value: Any, name: str, type_: Type) -> Any:
 
 
 def _random(rng: np.random.Generator, name: str, type_: Type) -> np.ndarray:
-    """Normally distributed floats; integers and texts are 0 or 1, which are indices into most tables."""
     if not isinstance(type_, TensorType) or not all(isinstance(dim, (int, dims.SymbolicDim)) for dim in type_.shape):
         raise ArgumentError(f"feeds: nothing can be made up for {name!r}, which is {type_}; give it")
     shape = [
         dim if isinstance(dim, int) else dims.evaluate(dim, dict.fromkeys(dims.variables(dim), SYMBOLIC_SIZE))  # type: ignore[arg-type]
         for dim in type_.shape
     ]
-    if type_.dtype.is_float:
-        return rng.standard_normal(shape).astype(type_.dtype.numpy)
+    return random_elements(rng, type_.dtype, shape)
+
+
+def random_elements(rng: np.random.Generator, dtype: DType, shape: Sequence[int]) -> np.ndarray:
+    """Normally distributed floats; integers and texts are 0 or 1, which are indices into most tables."""
+    if dtype.is_float:
+        return rng.standard_normal(shape).astype(dtype.numpy)
     found = rng.integers(0, 2, shape)
-    return found.astype(str).astype(object) if type_.dtype.is_string else found.astype(type_.dtype.numpy)
+    return found.astype(str).astype(object) if dtype.is_string else found.astype(dtype.numpy)

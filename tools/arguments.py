@@ -2,7 +2,7 @@
 
     [NAME=][TYPE=]SOURCE        x=1x3x224x224xf32=@x.npy   x=@x.npy   2x3xf32=random:7   0.5
     TYPE                        sizes and an element type, joined by x: 2x3xf32, i64 (a scalar); 2x3 for the program's own type
-    SOURCE                      @FILE.npy, random:SEED, one number for all elements, or all of them: 1,2,3,4
+    SOURCE                      @FILE.npy, random:SEED, one number or text for all elements, or all of them: 1,2,3,4
                                 @FILE.npz without a name gives each input the array of its name
                                 of a data type: JSON, or @FILE.json, as tree='{"Node": ["Leaf", 1.5, "Leaf"]}': a constructor's
                                 name, with a list of its fields if it has any; tensors are numbers or lists of them
@@ -97,7 +97,7 @@ class TensorArgument:
         if seed:
             return _random(np.random.default_rng(int(seed[1] or 0)), dtype, shape)
         try:
-            elements = np.array([_number(word, dtype) for word in self.source.split(",")], dtype.numpy)
+            elements = np.array([_number(word, dtype) for word in self.source.split(",")], _held(dtype))
         except (ValueError, OverflowError) as error:
             raise UsageError(f"{self.text!r}: {error}") from None
         if elements.size == 1:
@@ -313,14 +313,22 @@ def _number(word: str, dtype: DType) -> Any:
         if word.lower() not in ("0", "1", "true", "false"):
             raise ValueError(f"{word!r} is not a truth value")
         return word.lower() in ("1", "true")
+    if dtype.is_string:
+        return word
     return float(word) if dtype.is_float else int(word, 0)
 
 
+def _held(dtype: DType) -> Any:
+    """NumPy's type of such elements; texts are objects."""
+    return object if dtype.is_string else dtype.numpy
+
+
 def _random(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> np.ndarray:
-    """Standard normal floats; integers from 0 to 99 (they are often indices); truth values."""
+    """Standard normal floats; integers from 0 to 99 (they are often indices), and texts of these; truth values."""
     if dtype.is_float:
         return rng.standard_normal(shape).astype(dtype.numpy)
-    return rng.integers(0, 2 if dtype is DType.bool else 100, shape).astype(dtype.numpy)
+    found = rng.integers(0, 2 if dtype is DType.bool else 100, shape)
+    return found.astype(str).astype(object) if dtype.is_string else found.astype(dtype.numpy)
 
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}

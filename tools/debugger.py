@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..formats.messages.errors import TreadleError
+from ..formats.messages.errors import ArgumentError, TreadleError
 from ..formats.messages.names import near
 from .program_files import HELP, add_compile_options, compile_options, program_file
 from .subjects import prepare
@@ -196,6 +196,8 @@ class Terminal:
         for line in script:
             print(_PROMPT + line)
             yield line
+        if sys.stdin is None:  # closed
+            return
         is_terminal = sys.stdin.isatty()
         if is_terminal:
             with contextlib.suppress(ImportError):  # lines can be edited, and called back
@@ -223,9 +225,13 @@ class Terminal:
         if command is None:
             print(f"there is no command {word!r}{near(word, self._commands)}; `help` lists them")
             return
+        rest, wanted = rest.strip(), command.__doc__ or ""
+        if not rest and wanted[:1].isupper():
+            print(f"usage: {name} {wanted}")
+            return
         try:
             with self._interruptible():
-                command(rest.strip())
+                command(rest)
         except TreadleError as error:
             print(error)
 
@@ -249,7 +255,7 @@ class Terminal:
         """The command that makes a motion of the session's, as often as it is told."""
 
         def move(count: str) -> None:
-            for _ in range(int(count) if count.isdigit() else 1):
+            for _ in range(_number(count) if count else 1):
                 stop: Stop = getattr(self._session, name)(back)
                 if stop.reason != "step":
                     break
@@ -260,7 +266,7 @@ class Terminal:
 
     def do_goto(self, text: str) -> None:
         """STEP: to a number of instructions since the beginning"""
-        self._show(self._session.goto(int(text) if text.isdigit() else text))  # type: ignore[arg-type]
+        self._show(self._session.goto(_number(text, 0)))
 
     # ---- breakpoints ----
 
@@ -284,7 +290,7 @@ class Terminal:
 
     def do_delete(self, text: str) -> None:
         """NUMBER: forget a breakpoint"""
-        self._session.delete(int(text) if text.isdigit() else -1)
+        self._session.delete(_number(text))
 
     # ---- looking ----
 
@@ -323,7 +329,7 @@ class Terminal:
 
     def do_print(self, text: str) -> None:
         """NAME[.FIELD…][SLICE] or an expression: a register in detail, or what is computed of some"""
-        from ..debug.debugger.values import parse_index
+        from ..debug.debugger.values import part
 
         found = _VALUE.match(text)
         if found is None or found[1] in ("step", "depth", "iteration"):
@@ -332,13 +338,15 @@ class Terminal:
         name, path = found[1], [int(each) for each in found[2].split(".")[1:]]
         value = self._session.value(name, path, self._level)
         if found[3] is not None:
-            print(np.array2string(self._session.tensor(name, path, self._level)[parse_index(found[3])], precision=7))
+            print(np.array2string(part(self._session.tensor(name, path, self._level), found[3]), precision=7))
             return
         print(f"{text}: {value.type} {value.text}")
         for field, inner in self._session.fields(name, path, self._level):
             print(f"  .{field}: {inner.type} {inner.text}")
         if value.kind == "tensor" and not value.type.startswith("string"):
-            print(_told(self._session.numbers(name, path, self._level)))
+            numbers = self._session.numbers(name, path, self._level)
+            if numbers.size != 1:  # which stands there already
+                print(_told(numbers))
 
     def do_made(self, text: str) -> None:
         """NAME[.FIELD…]: where the value was made, and who has read it"""
@@ -410,7 +418,8 @@ def _results(result: Any) -> str:
     shown = []
     for each in result if isinstance(result, tuple) else (result,):
         array = np.asarray(each) if hasattr(each, "__array__") else None
-        shown.append(repr(each) if array is None else f"{array.dtype.name}{list(array.shape)} {brief(array)}")
+        name = "" if array is None else "string" if array.dtype == object else array.dtype.name
+        shown.append(repr(each) if array is None else f"{name}{list(array.shape)} {brief(array)}")
     return "; ".join(shown)
 
 
@@ -424,6 +433,13 @@ def _at(frame: Frame) -> str:
     rounds = f", {frame.iterations}" if frame.rounds else ""
     node = f"  from {frame.node}" if frame.node else ""
     return f"{frame.instruction}{node}{rounds}  in @{frame.function}"
+
+
+def _number(text: str, least: int = 1) -> int:
+    """A count, or a number of something. Raises ArgumentError."""
+    if not text.isdecimal() or int(text) < least:
+        raise ArgumentError(f"expected a number from {least} on, got {text!r}")
+    return int(text)
 
 
 def _source(frame: Frame) -> str:

@@ -167,6 +167,7 @@ def step_command(options: argparse.Namespace) -> int:
     from ..debug.stepping import step
     from ..formats.messages.names import near
     from ..native.convention import STOPPED
+    from ..vm.failures import KERNEL_FAILURES
 
     of, values = prepare(options)
     names = of.executable.lib.names
@@ -205,7 +206,8 @@ def step_command(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps([asdict(each) for each in shown]))
     else:
-        print("…" if ran.code == STOPPED else f"the kernel returns {ran.code}")
+        why = f": {KERNEL_FAILURES[ran.code]}" if ran.code in KERNEL_FAILURES else ""
+        print("…" if ran.code == STOPPED else f"the kernel returns {ran.code}{why}")
     return 0
 
 

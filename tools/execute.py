@@ -431,8 +431,11 @@ def _summary(value: Any) -> str:
     if not isinstance(value, np.ndarray):
         text = json.dumps(_json_of(value))
         return text if len(text) <= _SHOWN_CHARACTERS else repr(value)
-    head = f"{value.dtype}{list(value.shape)}"
+    is_text = value.dtype == object
+    head = f"{'string' if is_text else value.dtype}{list(value.shape)}"
     if value.size <= _SHOWN_ELEMENTS:
         return f"{head} {np.array2string(value, precision=6, separator=', ').replace(chr(10), '')}"
+    if is_text:
+        return f"{head}  {value.size} texts"
     wide = value.astype(np.float64)
     return f"{head}  min {wide.min():.6g}  mean {wide.mean():.6g}  max {wide.max():.6g}"

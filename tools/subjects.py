@@ -75,13 +75,12 @@ def _with_defaults(dim: object, sizes: Mapping[str, int]) -> dict[str, int]:
 def made(name: str, declared: Type, sizes: Mapping[str, int]) -> np.ndarray:
     """Random elements from a seed, always the same, in a shape whose symbols are of `sizes`, or else `SYMBOLIC_SIZE` long;
     integers are 0 or 1, which are indices into most tables. Raises UsageError."""
+    from ..debug.subject import random_elements
+
     if not isinstance(declared, TensorType):
         raise UsageError(f"no --input for {name!r}, which is {declared}")
     try:
         shape = [arguments.size_of(dim, _with_defaults(dim, sizes)) for dim in declared.shape]
     except KeyError:
         raise UsageError(f"no --input for {name!r}, whose shape is not known: it is {declared}") from None
-    rng = np.random.default_rng(0)
-    if declared.dtype.is_float:
-        return rng.standard_normal(shape).astype(declared.dtype.numpy)
-    return rng.integers(0, 2, shape).astype(declared.dtype.numpy)
+    return random_elements(np.random.default_rng(0), declared.dtype, shape)

@@ -104,20 +104,26 @@ def _overflow(place: Place) -> TreadleError:
     return ExecutionError(message, **place.where())
 
 
+KERNEL_FAILURES = {  # by what a kernel returns
+    1: "an index is out of range",
+    2: "division of an integer by zero",
+    3: "an axis of size 0 has no greatest or least element",
+    4: "sizes do not fit: channels that groups do not divide, a negative pad, a slice beyond its axis, or a product beyond "
+    "64 bits",
+}
+
+
 def _kernel(place: Place) -> TreadleError:
     code = place.context.words[CONTEXT.DETAIL]
     name = place.context.image.program.primitives[place.instruction.word("prim")].name
     if code == 1:
-        reason = _by_reference(place) or "an index is out of range"
+        reason = _by_reference(place) or (
+            f"{KERNEL_FAILURES[code]}; `treadle step MODEL {name}`, or treadle.debug.step, finds the line"
+        )
         return IndexOutOfRangeError(f"primitive {name}: {reason}", **place.where())
     if code == 4:
-        reason = (
-            "channels that groups do not divide, a negative pad, a slice beyond its axis, or a product beyond 64 bits"
-        )
-        message = f"primitive {name}: sizes do not fit: {reason}"
-        return ShapeError(message, **place.where())
-    reasons = {2: "division of an integer by zero", 3: "an axis of size 0 has no greatest or least element"}
-    reason = reasons.get(code, f"it failed with code {code}")
+        return ShapeError(f"primitive {name}: {KERNEL_FAILURES[code]}", **place.where())
+    reason = KERNEL_FAILURES.get(code, f"it failed with code {code}")
     return ExecutionError(f"primitive {name}: {reason}", **place.where())
 
 

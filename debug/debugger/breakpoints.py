@@ -21,7 +21,14 @@ MADE = "x"  # what conditions call the results of the instruction that was just 
 WORKS = with_role(Role.WORKS)
 _LINE = re.compile(r"(?P<file>[^:]+):(?P<line>\d+)$")
 _INSTRUCTION = re.compile(r"(?P<function>.+)\+(?P<offset>\d+)$")  # as frames are shown
+_MOST_NAMES = 8  # that a message lists
 _KINDS = ("function", "node", "primitive", "operator", "import", "loop")
+
+
+def _some(known: list[str]) -> str:
+    """For an unknown name, what there is."""
+    names = list(dict.fromkeys(known))
+    return f"; there are {', '.join(names[:_MOST_NAMES])}{', …' * (len(names) > _MOST_NAMES)}" if names else ""
 
 
 @dataclass(frozen=True)
@@ -104,7 +111,10 @@ class Sites:
         reads = condition is not None and MADE in condition.names
         if where is None:
             if iteration is None and not reads:
-                raise ArgumentError("a breakpoint needs a place, an iteration, or a condition on x, what was just made")
+                raise ArgumentError(
+                    f"a breakpoint needs a place, an iteration, or a condition on {MADE}, what was just made; "
+                    "registers are looked at in a place: break model.py:8 if max(r0) > 1"
+                )
             at = self._addresses(self._loop_starts(self._loops())) if not reads else self.works()
         else:
             at = self._find(where.strip(), iteration is not None, reads)
@@ -130,7 +140,9 @@ class Sites:
             if found:
                 return self._addresses(found)
         known = self._known(kinds)
-        raise ArgumentError(f"there is nothing called {name!r} to stop at{near(name, known)}{self._lines(name)}")
+        raise ArgumentError(
+            f"there is nothing called {name!r} to stop at{near(name, known)}{self._lines(name) or _some(known)}"
+        )
 
     def _addresses(self, found: Iterator[tuple[int, Decoded]] | list[tuple[int, Decoded]]) -> frozenset[int]:
         return frozenset(self._timeline.address(number, each.offset) for number, each in found)

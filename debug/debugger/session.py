@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -419,17 +420,21 @@ class Session(Suggesting, InProcess):
                 node, is_blank = self._writer(number, offset, Kind.REF, register)
                 found.append(Register(f"r{register}", replace(value, text="blank") if is_blank else value, node))
         for register in range(function.int_registers):
+            if not any(register in each.written(Kind.INT) for each in self._above(number, offset)):
+                continue  # nothing was written there yet
             node, _ = self._writer(number, offset, Kind.INT, register)
             found.append(Register(f"i{register}", values.integer(word(ints, register)), node))
         return found
+
+    def _above(self, number: int, offset: int) -> Iterator[Decoded]:
+        """The instructions before `offset`, in the order of the code."""
+        return takewhile(lambda each: each.offset < offset, self._timeline.instructions(number).values())
 
     def _writer(self, number: int, offset: int, kind: Kind, register: int) -> tuple[str, bool]:
         """The node of the last instruction before `offset`, in the order of the code, that writes a register, or the name of the
         parameter that it always holds; and whether it holds a tensor into which nothing was written yet."""
         node, is_blank = None, False
-        for each in self._timeline.instructions(number).values():
-            if each.offset >= offset:
-                break
+        for each in self._above(number, offset):
             if register in each.written(kind) or (kind is Kind.REF and register in _outputs(each)):
                 node, is_blank = self._sites.node(number, each.offset), each.operation.name in _BLANK
         if node is None and kind is Kind.REF:

@@ -143,10 +143,10 @@ def brief(array: np.ndarray) -> str:
     return text + f", {nans} NaN" * (nans > 0) + f", {infinities} infinite" * (infinities > 0)
 
 
-def parse_index(text: str) -> tuple[Any, ...]:
-    """What stands between brackets, `0, :3`. Raises ArgumentError."""
+def part(array: np.ndarray, text: str) -> Any:
+    """The part of an array that stands between brackets, `0, :3`. Raises ArgumentError."""
 
-    def part(each: str) -> Any:
+    def index(each: str) -> Any:
         each = each.strip()
         if each == "...":
             return ...
@@ -155,6 +155,8 @@ def parse_index(text: str) -> tuple[Any, ...]:
         return slice(*(int(bound) if bound.strip() else None for bound in each.split(":")))
 
     try:
-        return tuple(map(part, text.split(",")))
+        return array[tuple(map(index, text.split(",")))]
+    except IndexError as error:
+        raise ArgumentError(f"[{text}] of {DType.of(array.dtype).name}{list(array.shape)}: {error}") from None
     except (TypeError, ValueError):
         raise ArgumentError(f"[{text}]: expected integers and slices, as [0, :3]") from None

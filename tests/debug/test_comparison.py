@@ -102,6 +102,18 @@ def test_a_right_model_agrees_with_onnxruntime_and_with_the_references(folder: P
         assert "all agree" in repr(report)
 
 
+def test_codes_of_weights_are_no_reason_to_allow_more() -> None:
+    pytest.importorskip("onnxruntime")
+    model = parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 13]>
+        agraph (float[2, 2] x) => (float[2, 2] z)
+        <int8[2, 2] codes = {1, -2, 3, 4}, float scale = {0.1}, int8 zero = {0}>
+        { w = DequantizeLinear(codes, scale, zero)  y = MatMul(x, w)  z = Tanh(y) }"""
+    )
+    rows = debug.compare(model, {"x": np.ones((2, 2), np.float32)}, against="onnxruntime").rows
+    assert max(row.bound for row in rows) < 1e-3
+
+
 def test_layouts_and_moved_work_are_no_divergence() -> None:
     model = parser.parse_model(CONVOLUTIONS)
     rng = np.random.default_rng(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import treadle
 from treadle import debug
@@ -28,9 +29,23 @@ def test_the_same_executable_differs_in_nothing(folder: Path, capsys: pytest.Cap
 def test_a_wrong_weight_is_one_other_constant(folder: Path) -> None:
     made = [treadle.compile(folder / f"{name}.onnx", embed_native=False) for name in ("right", "wrong")]
     found = debug.diff(*made)
-    assert [line[:20] for line in found.constants] == ["- float32[2, 24, 16]", "+ float32[2, 24, 16]"]
-    assert (len(found.constants), found.signatures, found.primitives, found.instructions) == (2, [], [], {})
+    assert [line[:20] for line in found.constants] == [f"{sign} float32[2, 24, 16]" for sign in "-+="]
+    assert "1 of 768 elements differ, the first at [0, 3, 5]" in found.constants[2]
+    assert (len(found.constants), found.signatures, found.primitives, found.instructions) == (3, [], [], {})
     assert repr(found) == "<Difference: 2 in constants>"
+
+
+def test_what_two_programs_do_otherwise_in_one_place_is_named() -> None:
+    x, weights = treadle.var("x", (2, 8)), np.arange(64, dtype=np.float32).reshape(8, 8)
+    made = [
+        treadle.compile(
+            treadle.function([x], treadle.op.softmax(x @ array, axis=axis)), embed_native=False, progress=False
+        )
+        for array, axis in ((weights, 0), (weights.T.copy(), 1))
+    ]
+    found = debug.diff(*made)
+    assert found.constants[-1].endswith("; they are the same numbers in another order")
+    assert found.primitives[-1] == "= softmax, softmax: axis 0 and 1"
 
 
 def test_levels_of_optimisation_differ_in_primitives_and_instructions(folder: Path) -> None:
@@ -61,6 +76,6 @@ def test_files_and_models_are_told_apart_as_executables_are(tmp_path: Path) -> N
     right, wrong = planted.model(), planted.model(wrong_weight=True)
     treadle.compile(wrong, embed_native=False, progress=False).export_library(tmp_path / "wrong.trdl")
     found = debug.diff(tmp_path / "wrong.trdl", right)
-    assert (len(found.constants), found.primitives, found.instructions) == (2, [], {})
+    assert (len(found.constants), found.primitives, found.instructions) == (3, [], {})
     with pytest.raises(ArgumentError, match="diff: expected an Executable, a model, or a file of either, got a dict"):
         debug.diff({}, right)

@@ -93,7 +93,7 @@ def test_neighbours_of_a_thousand_unseen_sentences_stay_as_they_are():
     texts = np.array([[ids(first), ids(rest)] for first, rest in dict(pairs()).items()])
     texts = texts[np.random.default_rng(0).permutation(len(texts))]
     known, unseen = texts[: -SENTENCES // 2], texts[-SENTENCES // 2 :].reshape(-1, LENGTH)
-    model = encoder(trained(known, 120))
+    model = encoder(trained(known[900:], 120))  # what samples say of others holds for those that it was not trained on
     samples = [{"ids": part} for part in np.array_split(known[:900].reshape(-1, LENGTH), 3)]
 
     def embedded(**options: Any) -> np.ndarray:

@@ -71,6 +71,19 @@ def f(x: Any, y: Any) -> np.ndarray:
     return np.random.default_rng().random(2 * len(y.numpy()), np.float32)
 
 
+def test_a_call_says_which_results_it_was_given_and_which_import_gave_others(
+    machine: VirtualMachine, tmp_path: Path
+) -> None:
+    with machine.record(tmp_path / "run.trrec"):
+        machine["main"](X, Y)
+        machine["main"](X, Y)
+        machine["same"](machine["same"](X[0] + 5))
+    calls = treadle.debug.load_recording(tmp_path / "run.trrec")
+    shown = [str(each) for each in calls.replay(calls.machine(machine.executable))]
+    assert shown[1].endswith("; but not that of call 0, which had the same arguments: f gave other values")
+    assert shown[3] == "call 3, same with x = the result of call 2: the same result, to the bit"
+
+
 @pytest.fixture
 def machine() -> VirtualMachine:
     imports = {"f": f, "g": lambda value: (3, True)}
@@ -93,7 +106,7 @@ def test_calls_are_made_again_to_the_bit(machine: VirtualMachine, recorded: tupl
     again = calls.replay(calls.machine(machine.executable))
     assert [(each.function, each.same) for each in again] == [(n, True) for n in ("main", "tuples", "draw", "main")]
     assert [digest_of_value(each.result) for each in again[:3]] == list(map(digest_of_value, results))
-    assert str(again[0]) == "main: the same result, to the bit"
+    assert str(again[0]) == "call 0, main: the same result, to the bit"
     assert "too large" in str(again[3].error)
 
 
@@ -119,7 +132,7 @@ def test_another_result_is_named(machine: VirtualMachine, recorded: tuple[Record
     stored.calls[3] = stored.calls[3]._replace(error="", result="0" * 64)
     first, *_, last = recorded[0].replay(recorded[0].machine(machine.executable))
     assert not first.same
-    assert str(first) == "main: recorded was a result, now it is another one"
+    assert str(first) == "call 0, main: recorded was a result, now it is another one"
     assert not last.same
 
 

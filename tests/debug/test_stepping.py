@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import pickle
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -149,3 +151,25 @@ def test_what_is_said_of_a_fault_can_be_sent_to_another_process() -> None:
     again = pickle.loads(pickle.dumps(fault))
     assert str(again) == str(fault) == "kernel 'k', line 3, part 0 of 1: reads\n    3: a = b\n    where b = 1"
     assert again.variables == fault.variables
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_a_kernel_that_fails_is_run_to_the_line_that_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "beyond_its_rows.py").write_text(
+        "import treadle\n"
+        "def kernel(x, out):\n"
+        "    for row in range(len(x)):\n"
+        "        out[row + 1] = x[row]\n"
+        "shift = treadle.operator('beyond', infer='fn(float32[n]) -> float32[n]', reference=lambda x: x, kernel=kernel)\n"
+    )
+    shift = importlib.import_module("beyond_its_rows").shift
+    v = treadle.var("v", ("n",))
+    made = treadle.compile(treadle.function([v], shift(v)), progress=False, embed_native=False)
+    with pytest.raises(IndexError, match=r"`treadle step MODEL beyond`, or treadle\.debug\.step, finds the line"):
+        treadle.VirtualMachine(made)["main"](np.ones(3, np.float32))
+    made.export_library(tmp_path / "beyond.trdl")
+    assert main(["step", str(tmp_path / "beyond.trdl"), "beyond", "--input", "1,2,3", "--top", "0"]) == OK
+    assert capsys.readouterr().out.endswith("return 1  # line 3\nthe kernel returns 1: an index is out of range\n")

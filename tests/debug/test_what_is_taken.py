@@ -53,7 +53,7 @@ def test_a_difference_of_constants_names_the_nodes_that_read_them(given):
     other = CONSTANT.copy()
     other[1, 1] += 1
     lines = treadle.debug.diff(given[0], program(other)).constants
-    assert [line[0] for line in lines] == ["-", "+"]
+    assert [line[0] for line in lines] == ["-", "+", "="]
     assert all("of 'layer1" in line for line in lines)
 
 

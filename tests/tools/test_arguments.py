@@ -193,3 +193,8 @@ def test_numbers_of_seconds_may_have_a_unit(text, count):
             seconds(text)
     else:
         assert seconds(text) == count
+
+
+def test_texts_are_taken_as_they_stand() -> None:
+    assert parse("s=a,b,c").load(tensor("string", (3,))).tolist() == ["a", "b", "c"]
+    assert all(isinstance(each, str) for each in parse("s=random:1").load(tensor("string", (3,))))

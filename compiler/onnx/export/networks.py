@@ -91,6 +91,12 @@ def _conv_integer(
     return g.cast(g.node("ConvInteger", x, weight, *zeros, dtype=DType.int32, group=groups, **given), dtype)
 
 
+@writer("matmul")
+def _matmul(g: Graph, a: Tensor, b: Tensor, *, int8_rows: bool) -> Tensor:
+    """ONNX does not say how exact a product is."""
+    return g.node("MatMul", a, b)
+
+
 @writer("matmul_integer")
 def _matmul_integer(
     g: Graph, a: Tensor, b: Tensor, a_zero: Tensor | None = None, b_zero: Tensor | None = None

@@ -64,7 +64,6 @@ _SAME = {
     "batch_normalization": "BatchNormalization",
     "instance_normalization": "InstanceNormalization",
     "determinant": "Det",
-    "matmul": "MatMul",
     "take": "Gather",
     "take_along_axis": "GatherElements",
     "scatter_nd": "ScatterND",

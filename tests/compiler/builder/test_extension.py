@@ -477,7 +477,7 @@ def _unnamed(module: ir.Module) -> Any:
         (lambda: after("simplify", Broken(lambda module: replace(module, functions={}))), r"broken': the .* no function 'main',"),
         (lambda: after("fuse", Broken(lambda module: module.nothing)), "the pass 'broken' raised AttributeError"),
         (lambda: after("fuse", _unnamed), r"the pass '_unnamed' raised AttributeError: .* \(test_extension.py:\d+\)"),
-        (lambda: after("fuze", TanhIsIdentity()), r"name_shapes, fuse; did you mean fuse\?"),
+        (lambda: after("fuze", TanhIsIdentity()), r"name_shapes, devices, fuse; did you mean fuse\?"),
         (lambda: TanhIsIdentity(), "expected what treadle.after and treadle.before give"),
     ],
 )  # fmt: skip

@@ -29,7 +29,7 @@ VALUES = {"x": X, "n": np.int64(3), "r0": np.zeros((), np.float32), "e": np.zero
         ("1 < n <= 3", True),
         ("n ** 2 == 9 or any(foo)", True),
         ("sum(x[0]) == 2.0", True),
-        ("2 ** 100 > 1", False),  # of 64-bit integers, which wrap around
+        ("2 ** 100 > 1", True),  # powers are floats
         ("any(isnan(n))", False),
         ("norm(x[1, :2]) > 6", True),
         ("-n % 2 == 1", True),
