@@ -146,6 +146,15 @@ def test_int8_weights_meet_states_in_steps_of_their_own_range(operator):
     check_layer(operator, 150, 1, 1, parts=3, **options)
 
 
+@pytest.mark.parametrize("operator", GATES)
+def test_states_that_are_not_finite_become_nan_in_int8(operator):
+    definition = layer(operator, 40, 3, 1, narrow="int8")
+    arrays = [random_array(param, seed) for seed, param in enumerate(definition.params)]
+    arrays[1], arrays[2][0, 2] = words_like(arrays[1], 40), 0
+    arrays[2][0, 0, 3], arrays[2][0, 1, 5] = np.nan, np.inf
+    check(definition, arrays, None, 2, 1e-5, 1e-6)
+
+
 @given(st.integers(1, 2), st.integers(1, 40), st.sampled_from(list(GATES.values())), st.integers(0, 2**32 - 1))
 def test_words_stand_for_the_weights_that_they_are_made_of(directions, hidden, gates, seed):
     generator, blocks = np.random.default_rng(seed), -(-hidden // 16)
