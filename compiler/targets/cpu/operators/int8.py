@@ -145,7 +145,9 @@ def _quantize_image(x: np.ndarray, facts: np.ndarray, pads: tuple[int, ...] | No
     axes = x.ndim - 3
     around = [(0, 0), (0, 0), *zip(pads[:axes], pads[axes:], strict=True), (0, 0)] if pads else [(0, 0)] * x.ndim
     scale, zero = (each.reshape(-1, *(1,) * (x.ndim - 1)) for each in facts.T)
-    return codes_of(np.pad(x, around), scale, zero)
+    return codes_of(
+        np.pad(x, around), scale, np.rint(zero)
+    )  # the conversion to bytes may cut off or round, as the CPU has it
 
 
 def _infer_pack_weights(inputs: Sequence[TensorType]) -> TensorType:

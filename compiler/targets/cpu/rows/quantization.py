@@ -115,7 +115,9 @@ def lower_image(definition: PrimitiveDefinition, target: Target) -> Kernel | Non
     with write.block("for unit in range(first, last)"):
         write("plane = unit // lines", "line = unit - plane * lines - top", "image = plane // blocks")
         write("scale = splat_float32(load_float32(facts, image * 8))", "factor = splat_float32(1) / scale")
-        write("zero = splat_float32(load_float32(facts, image * 8 + 4))", "codes = target + unit * line_bytes")
+        write(
+            "zero = round_even(splat_float32(load_float32(facts, image * 8 + 4)))", "codes = target + unit * line_bytes"
+        )
         write("point = saturated_uint8(zero)", f"begin = left * {BLOCK}", f"end = (left + width) * {BLOCK}")
         with write.block("if line < 0 or line >= height"):
             write("begin = line_bytes", "end = line_bytes")
