@@ -4,8 +4,8 @@ The profile of the program in each precision says which is fastest for each node
 one, a node's operations stand for its time. Nodes are measured in groups of like ones: how much noise a group brings to the
 results if it alone is narrow. Errors that know nothing of each other add up as squares (31 nodes of MiniLM: 1.86e-5 one by one,
 1.80e-5 together). So steps, each a group and a precision, are put in the order of the time that they gain for the square that
-they add; the longest row of steps whose program is within the tolerance is looked for by halving, and then further steps are
-tried, or halves of them.
+they add; the longest row of steps whose program is within the tolerance is looked for by halving. From there, or from all nodes
+in one precision if that gains more, further steps are tried, or halves of them.
 
 A program is within the tolerance if the bound for other samples is (`measures.py`). What was chosen is checked on samples that
 the search has not seen; if it fails, the program found before it is taken.
@@ -38,7 +38,7 @@ from .subject import arguments
 
 _TOLERANCE = 0.01
 _TRIES = 20  # programs, at most, that a search compiles and runs, besides the float32 one
-_MEASURED = 12  # of these, at most, that tell the noise of a group
+_MEASURED = 10  # of these, at most, that tell the noise of a group
 _PROFILED = 5  # runs of a profile, the shortest of which counts
 _FASTER = (
     0.9  # of the time in a narrow precision that float32 must take to be taken for a node: profiles differ by less
@@ -134,7 +134,11 @@ class _Search:
         fastest = {node: self._fastest(node) for node in nodes}
         steps = self._steps(nodes, [each for each in narrow if each in fastest.values()])
         whole = self._tried({node: each for node, each in fastest.items() if each != EXACT})
-        trail = [self._exact, whole] if self._is_within(whole) else self._more(self._halved(steps), steps, whole)
+        if self._is_within(whole):
+            trail = [self._exact, whole]
+        else:
+            starts = [*self._even(whole.choice, narrow), self._halved(steps)]
+            trail = self._more(max(starts, key=lambda trail: self._gain_of(trail[-1].choice)), steps, whole)
         best, unseen = self._checked(trail)
         return self._told(best, nodes, whole, unseen)
 
@@ -227,6 +231,9 @@ class _Search:
     def _gain(self, node: str, precision: str) -> float:
         return self._times[EXACT][node] - self._times[precision][node]
 
+    def _gain_of(self, choice: Choice) -> float:
+        return sum(self._gain(node, precision) for node, precision in choice.items())
+
     def _steps(self, nodes: Sequence[str], narrow: Sequence[str]) -> list[_Step]:
         """All that a group may become, the best first."""
         gains = {node: max(0.0, *(self._gain(node, each) for each in narrow)) for node in nodes} if narrow else {}
@@ -238,10 +245,19 @@ class _Search:
                 executable = self._built(dict.fromkeys(group, precision))
                 square = noise(self._pairs(executable, self._seen[:1])) ** 2
                 self._squares |= {(node, precision): square / len(group) for node in group}
-                steps.append(_Step(tuple(group), precision, sum(self._gain(each, precision) for each in group), square))
+                steps.append(_Step(tuple(group), precision, self._gain_of(dict.fromkeys(group, precision)), square))
         return _in_order(steps)
 
     # ---- the search ----
+
+    def _even(self, whole: Choice, narrow: Sequence[str]) -> Iterator[list[_Program]]:
+        """The programs within the tolerance whose narrow nodes are all of one precision."""
+        for precision in narrow:
+            choice = {node: precision for node in whole if self._become(node, precision) == precision}
+            if choice not in ({}, whole) and self._gain_of(choice) > 0 and self._tries < _TRIES:
+                program = self._tried(choice)
+                if self._is_within(program):
+                    yield [self._exact, program]
 
     def _halved(self, steps: Sequence[_Step]) -> list[_Program]:
         """The programs of the longest row of steps found that is within the tolerance, and of the one found before."""
