@@ -24,7 +24,7 @@ from treadle.tools.dev.fuzz.random_programs.scatter import Scatter
 from .samples import SAMPLES
 from .test_compile import assert_equal
 
-DEVICES = {"gpu0": treadle.emulated("x86-64-v3"), "near": None}
+DEVICES = {"gpu0": treadle.emulated("aarch64"), "near": None}
 X = np.array([[1, -2, 3]], np.float32)
 
 
@@ -79,19 +79,19 @@ def test_operators_are_computed_where_their_operands_lie():
 def test_text_and_bytes_hold_where_everything_lies():
     executable = compiled('d = device_copy(x) {device="gpu0"}\ny = add(d, float32[3] [1.0, 2.0, 3.0])\ny')
     text = print_assembly(executable.program)
-    assert 'device gpu0 = "emulated x86-64-v3"\ndevice near = "cpu"' in text
+    assert 'device gpu0 = "emulated aarch64"\ndevice near = "cpu"' in text
     assert "const c0 float32[3]@gpu0 =" in text
     assert "-> float32[d0, 3] on gpu0 {" in text
     assert print_assembly(parse_assembly(text)) == text
     loaded = load(executable.as_bytes())
     assert print_assembly(loaded.program) == text
     assert loaded.as_bytes() == executable.as_bytes()
-    gpu0 = {"name": "gpu0", "target": "emulated x86-64-v3", "primitives": 1, "constants": 1}
+    gpu0 = {"name": "gpu0", "target": "emulated aarch64", "primitives": 1, "constants": 1}
     facts = information(executable)
     assert facts["devices"][0] == gpu0
     shown = information_text({**facts, "file": "model.trdl", "bytes": 1})
-    assert "\n  device gpu0: emulated x86-64-v3, 1 primitives, 1 constants\n" in shown
-    assert "Devices (#2): [gpu0: emulated x86-64-v3, 1 primitives, 1 constants, near: cpu" in executable.stats
+    assert "\n  device gpu0: emulated aarch64, 1 primitives, 1 constants\n" in shown
+    assert "Devices (#2): [gpu0: emulated aarch64, 1 primitives, 1 constants, near: cpu" in executable.stats
 
 
 def test_a_program_without_devices_has_no_section_of_them():

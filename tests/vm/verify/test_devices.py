@@ -13,7 +13,7 @@ from treadle.formats.types import TupleType, tensor
 from treadle.vm.verify.verifier import verify
 
 PRELUDE = """
-device gpu0 = "emulated x86-64-v3"
+device gpu0 = "emulated aarch64"
 device gpu1 = "cpu"
 const one float32[2] = [1.0, 1.0]
 const there float32[2]@gpu0 = [1.0, 1.0]
