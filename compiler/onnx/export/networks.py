@@ -299,7 +299,7 @@ def _rotary(g: Graph, x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
 
 def _recurrent(name: str, gates: int) -> Writer:
     def write(g: Graph, projected: Tensor, packed: Tensor, *inputs: Tensor, direction: str, clip: float | None, activations: str,
-              reset_after: bool = False) -> Results:  # fmt: skip
+              reset_after: bool = False, int8_rows: bool = False) -> Results:  # fmt: skip
         states = 2 if name == "LSTM" else 1
         own, given = inputs[:states], list(inputs[states:])
         directions, units = packed.shape[0], packed.shape[2]

@@ -188,7 +188,8 @@ def test_elements_become_any_other_type_as_in_the_reference(target: DType) -> No
         assert got.tobytes() == wanted.tobytes(), f"{source}: {array} becomes {got}, {wanted} in the reference"
 
 
-FLOAT32_ALONE = {"exp_of_negative", "weight_of"}
+FLOAT32_ALONE = {"exp_of_negative", "weight_of", "short_weight_of"}
+TO_BE_ROUNDED = {"short_weight_of": 2**-12}  # what vectors alone are short of: the rounding to bfloat16 hides it
 ELEMENTARY = [(name, dtype) for name in emitted.NAMES for dtype in ("float32", "float64")]
 
 
@@ -209,7 +210,7 @@ def test_elementary_functions_take_vectors_and_scalars(name: str, dtype: str) ->
         )
     assert vector.dtype == scalars.dtype == operands[0].dtype
     assert np.isfinite(vector).all()
-    np.testing.assert_allclose(vector, scalars, rtol=1e-6 if dtype == "float32" else 1e-14)
+    np.testing.assert_allclose(vector, scalars, rtol=TO_BE_ROUNDED.get(name, 1e-6 if dtype == "float32" else 1e-14))
 
 
 # ---- native code ----
