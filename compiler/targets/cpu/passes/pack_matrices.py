@@ -214,10 +214,11 @@ class _Packer(Emitter):
 
 def _gains_in_int8(a: ir.Atom, matrix: ir.Constant, byte_speed: float) -> bool:
     """Whether a product has enough work for each row that is quantised, and for each result that is scaled; and exact sums."""
-    if byte_speed <= 1:
+    *outer, _ = tensor_type(a).shape
+    if byte_speed <= 1 or UNKNOWN in outer:
         return False
     depth, columns = matrix.array.shape
-    rows = estimate(dims.product(tensor_type(a).shape[:-1]))  # type: ignore[arg-type]
+    rows = estimate(dims.product(outer))  # type: ignore[arg-type]
     is_worth = depth * columns >= costs.INT8_SIDES * (depth + columns) and rows * depth * columns >= costs.INT8_MACS
     return is_worth and depth * STEPS * LARGEST < 1 << 31
 
