@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import subprocess
 import sys
 import threading
 from collections.abc import Mapping
@@ -13,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from ..formats.messages.errors import ArgumentError, BudgetExceededError, MissingPackageError
+from ..native import processes
 from ..native.once import Lock
 
 SECONDS = 2.0  # that a chat may take
 MOST_BYTES = 4 << 20  # of a rendered chat
 MEMORY = 512 << 20  # address space of the process, of which Python takes some 100 MB
 _START_SECONDS = 30.0  # until the process answers for the first time
+_RUN = "import runpy, sys; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
 
 
 class Renderer:
@@ -26,7 +27,7 @@ class Renderer:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: processes.Process[bytes] | None = None
 
     def render(self, template: str, variables: Mapping[str, Any]) -> str:
         """Raises ArgumentError for a template that fails or variables that are not JSON, BudgetExceededError,
@@ -55,7 +56,7 @@ class Renderer:
         )
 
     @staticmethod
-    def _answer(process: subprocess.Popen[bytes], request: bytes, seconds: float) -> bytes:
+    def _answer(process: processes.Process[bytes], request: bytes, seconds: float) -> bytes:
         """Its line, cut where it is too long; of a process that takes longer what it wrote, or nothing."""
         assert process.stdin is not None
         assert process.stdout is not None
@@ -71,14 +72,14 @@ class Renderer:
         finally:
             timer.cancel()
 
-    def _running(self) -> subprocess.Popen[bytes]:
+    def _running(self) -> processes.Process[bytes]:
         if self._process is None or self._process.poll() is not None:
             if find_spec("jinja2") is None:
                 raise MissingPackageError("chat templates need jinja2: pip install 'treadle[text]'")
             script = Path(__file__).with_name("template_process.py")
-            command = [sys.executable, "-I", str(script), json.dumps(sys.path), str(MEMORY)]
-            pipe, null = subprocess.PIPE, subprocess.DEVNULL
-            self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=null)
+            pipe, null = processes.PIPE, processes.DEVNULL
+            path = json.dumps(sys.path)
+            self._process = processes.start(_RUN, script, path, MEMORY, stdin=pipe, stdout=pipe, stderr=null)
             self._answer(self._process, b'{"template": "", "variables": {}}\n', _START_SECONDS)
         return self._process
 

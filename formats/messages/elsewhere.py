@@ -177,7 +177,7 @@ _MEANT = {
             "timeline": "treadle.debug.save_trace(model, feeds, path)",
             "draw visualize plot netron": "treadle.debug.save_graph(model, path)",
             "memory peak": "treadle.debug.stats(model, feeds)",
-            "hook hooks Listener listen instrument": _LISTEN,
+            "hook hooks Listener instrument": _LISTEN,
             "bisect": "treadle.debug.compare(…, bisect=True)",
         }
     ),
