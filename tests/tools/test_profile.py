@@ -38,6 +38,14 @@ def known_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine_limits, "limits", lambda threads, again=False: LIMITS)
 
 
+@pytest.fixture
+def measures(known_limits: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nothing is known of this machine: limits are measured."""
+    monkeypatch.undo()
+    monkeypatch.setenv("TREADLE_CACHE", str(tmp_path))
+    monkeypatch.setattr(machine_limits, "_doubtful", {})
+
+
 def profile(model: Path, capsys: pytest.CaptureFixture, *options: str) -> dict:
     assert main(["profile", str(model), "--json", "--repeat", "2", *options]) == 0
     return json.loads(capsys.readouterr().out)
@@ -99,9 +107,7 @@ def test_bandwidth_is_that_of_the_nearest_level() -> None:
     assert LIMITS.bandwidth(1 << 40) == 1e10
 
 
-def test_limits_are_measured_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.undo()
-    monkeypatch.setenv("TREADLE_CACHE", str(tmp_path))
+def test_limits_are_measured_once(measures: None, monkeypatch: pytest.MonkeyPatch) -> None:
     measured: list[int] = []
     monkeypatch.setattr(machine_limits, "_measure", lambda threads, _: measured.append(threads) or LIMITS)
     assert [machine_limits.limits(1) for _ in range(3)] == [LIMITS] * 3
@@ -110,9 +116,7 @@ def test_limits_are_measured_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert measured == [1, 1]
 
 
-def test_limits_are_those_of_a_cpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.undo()
-    monkeypatch.setenv("TREADLE_CACHE", str(tmp_path))
+def test_limits_are_those_of_a_cpu(measures: None) -> None:
     found = machine_limits.limits(1)
     assert found.int8 > 0
     assert np.isfinite([level.bandwidth for level in found.levels]).all()
