@@ -5,8 +5,9 @@
 workers are told of an executable. Ray, Dask and the servers' packages are imported by the modules of their names alone.
 """
 
-import importlib
 from typing import TYPE_CHECKING
+
+from ..formats.messages.names import lazily
 
 if TYPE_CHECKING:
     from .batches import Results, map_batches
@@ -24,11 +25,4 @@ _HOMES = {
     "map_batches": ".batches",
 }
 
-
-def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(home, __name__), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazily(__name__, _HOMES)

@@ -9,8 +9,9 @@ are used.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from ..formats.messages.names import lazily
 
 if TYPE_CHECKING:
     from ..compiler.targets.emulated.memory import KernelFaultError
@@ -80,20 +81,7 @@ __all__ = [
     "step",
 ]
 
-
-def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
-        from ..formats.messages.elsewhere import elsewhere
-        from ..formats.messages.errors import UnknownAttributeError
-        from ..formats.messages.names import near
-
-        raise UnknownAttributeError(
-            f"module {__name__!r} has no attribute {name!r}", lambda: elsewhere("debug", name) or near(name, __all__)
-        )
-    value = getattr(importlib.import_module(home, __name__), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazily(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

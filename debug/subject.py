@@ -157,8 +157,7 @@ def _array(value: Any, name: str, type_: Type) -> Any:
     if not isinstance(type_, TensorType):
         return value
     try:
-        dtype = object if type_.dtype.is_string else type_.dtype.numpy
-        return np.asarray(value) if hasattr(value, "__array__") else np.asarray(value, dtype)
+        return np.asarray(value) if hasattr(value, "__array__") else np.asarray(value, type_.dtype.users)
     except (TypeError, ValueError, OverflowError):
         raise ArgumentError(f"feeds: {name!r}: expected {type_}, got {told(value)}") from None
 
@@ -173,9 +172,9 @@ def _random(rng: np.random.Generator, name: str, type_: Type) -> np.ndarray:
     return random_elements(rng, type_.dtype, shape)
 
 
-def random_elements(rng: np.random.Generator, dtype: DType, shape: Sequence[int]) -> np.ndarray:
-    """Normally distributed floats; integers and texts are 0 or 1, which are indices into most tables."""
+def random_elements(rng: np.random.Generator, dtype: DType, shape: Sequence[int], below: int = 2) -> np.ndarray:
+    """Normally distributed floats; integers from 0 on, or texts of such: by default 0 and 1, indices into most tables."""
     if dtype.is_float:
         return rng.standard_normal(shape).astype(dtype.numpy)
-    found = rng.integers(0, 2, shape)
+    found = rng.integers(0, below, shape)
     return found.astype(str).astype(object) if dtype.is_string else found.astype(dtype.numpy)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..text.models import Encoder, Reranker
+from ..text.models import Encoder, Reranker, normalized
 from ..vm.budgets import CancelToken
 from .batching import Done, Pending
 from .errors import (
@@ -198,8 +198,7 @@ def _shorter(vectors: np.ndarray, size: int) -> np.ndarray:
     """The first numbers of each vector, which is normalised again. Raises BadRequestError."""
     if size > vectors.shape[1]:
         raise BadRequestError(f"dimensions: {size}; the model's vectors have {vectors.shape[1]}")
-    vectors = np.ascontiguousarray(vectors[:, :size])
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
+    return normalized(np.ascontiguousarray(vectors[:, :size]))
 
 
 def _base64(vector: np.ndarray) -> str:

@@ -261,7 +261,7 @@ class HttpApp:
     ) -> tuple[Head, memoryview]:
         """The JSON of a request, and the bytes after it. Raises BadRequestError, TooLargeError."""
         limits = self._limits
-        encoding = fields.get(b"content-encoding", b"identity").decode("latin-1").strip().lower()
+        encoding = _encoding(fields)
         if (head_length or 0) > limits.max_json:
             raise _too_much_json(limits)
         if encoding == "identity" and head_length is not None:
@@ -276,9 +276,7 @@ class HttpApp:
                 if (length or 0) > limits.max_json:
                     raise _too_much_json(limits)
                 body.bound(limits.max_json)
-            data: bytes | bytearray = await body.all()
-            if encoding != "identity":
-                data = await _decompressed(body, data, encoding, limits.max_body)
+            data = await _decompressed(body, encoding, limits.max_body)
             if head_length is None and len(data) > limits.max_json:
                 raise _too_much_json(limits)
             view = memoryview(data)
@@ -321,10 +319,7 @@ class HttpApp:
         try:
             length = _number(fields, b"content-length")
             with Body(receive, length, limit, limits.body_seconds, self._room) as body:
-                data: bytes | bytearray = await body.all()
-                if b"content-encoding" in fields:
-                    encoding = fields[b"content-encoding"].decode("latin-1").strip().lower()
-                    data = await _decompressed(body, data, encoding, limit)
+                data = await _decompressed(body, _encoding(fields), limit)
                 timeout = _seconds(fields[b"request-timeout"]) if b"request-timeout" in fields else None
                 text = await texts.answer(scope["path"], data, timeout, _handed, partial(_awaited, receive=receive))
                 return Answer(200, *_joined(text, []))
@@ -425,8 +420,16 @@ def _header(headers: Headers, name: bytes) -> str:
     return next((value.decode("latin-1") for each, value in headers if each == name), "")
 
 
-async def _decompressed(body: Body, data: bytes | bytearray, encoding: str, limit: int) -> bytes:
-    """A decompressed body; in another thread if that may take longer than a millisecond."""
+def _encoding(fields: dict[bytes, bytes]) -> str:
+    """The name of a body's compression, "identity" for none."""
+    return fields.get(b"content-encoding", b"identity").decode("latin-1").strip().lower()
+
+
+async def _decompressed(body: Body, encoding: str, limit: int) -> bytes | bytearray:
+    """All of a body, decompressed; in another thread if that may take longer than a millisecond."""
+    data = await body.all()
+    if encoding == "identity":
+        return data
     most = min(limit, MOST_INFLATED * len(data))
     body.take(most)
     if most > 1 << 20:

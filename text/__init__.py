@@ -7,8 +7,9 @@
 chats. It needs the extra `treadle[text]`: the packages tokenizers, and for chats jinja2.
 """
 
-import importlib
 from typing import TYPE_CHECKING
+
+from ..formats.messages.names import lazily
 
 if TYPE_CHECKING:
     from ..formats.text_model import TextModel
@@ -26,11 +27,4 @@ _HOMES = {
     "load": ".models",
 }
 
-
-def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(home, __name__), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazily(__name__, _HOMES)

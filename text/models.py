@@ -223,8 +223,13 @@ class Encoder(_Rows):
                 f"the model's result {self.text.output!r} of shape {list(array.shape)} is not a vector a text"
             )
         if self.text.normalize:
-            array = array / np.maximum(np.sqrt(np.sum(array * array, axis=1, keepdims=True)), np.float32(1e-12))
+            array = normalized(array)
         return array
+
+
+def normalized(vectors: np.ndarray) -> np.ndarray:
+    """The vectors float32[n, d], each of length 1."""
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
 
 
 def _pooled(vectors: np.ndarray, name: str) -> np.ndarray:

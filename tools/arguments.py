@@ -95,9 +95,12 @@ class TensorArgument:
         dtype, shape = self._type(declared, sizes)
         seed = _RANDOM.fullmatch(self.source)
         if seed:
-            return _random(np.random.default_rng(int(seed[1] or 0)), dtype, shape)
+            from ..debug.subject import random_elements
+
+            below = 2 if dtype is DType.bool else 100
+            return random_elements(np.random.default_rng(int(seed[1] or 0)), dtype, shape, below)
         try:
-            elements = np.array([_number(word, dtype) for word in self.source.split(",")], _held(dtype))
+            elements = np.array([_number(word, dtype) for word in self.source.split(",")], dtype.users)
         except (ValueError, OverflowError) as error:
             raise UsageError(f"{self.text!r}: {error}") from None
         if elements.size == 1:
@@ -316,19 +319,6 @@ def _number(word: str, dtype: DType) -> Any:
     if dtype.is_string:
         return word
     return float(word) if dtype.is_float else int(word, 0)
-
-
-def _held(dtype: DType) -> Any:
-    """NumPy's type of such elements; texts are objects."""
-    return object if dtype.is_string else dtype.numpy
-
-
-def _random(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> np.ndarray:
-    """Standard normal floats; integers from 0 to 99 (they are often indices), and texts of these; truth values."""
-    if dtype.is_float:
-        return rng.standard_normal(shape).astype(dtype.numpy)
-    found = rng.integers(0, 2 if dtype is DType.bool else 100, shape)
-    return found.astype(str).astype(object) if dtype.is_string else found.astype(dtype.numpy)
 
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}

@@ -16,7 +16,6 @@ from .errors import UsageError
 from .program_files import HELP, add_compile_options, compile_options, program_file
 
 COMMANDS = {"Run models": ("map",)}
-TEXTS = ("encode", "classify", "score")  # functions that models with a tokenizer have besides
 
 
 def add_commands(commands: Any) -> None:
@@ -57,13 +56,15 @@ def map_command(options: argparse.Namespace) -> int:
     from ..cluster.batches import map_batches
     from ..cluster.runner import Signature
     from ..cluster.tables import TableWriter
+    from ..text.models import ROW_FUNCTIONS
 
     require_file(options.source)
     if options.output.exists() and options.output.samefile(options.source):
         raise UsageError(f"{options.output} itself would be written over")
     start = time.perf_counter()
+    of_texts = [each.name for each in ROW_FUNCTIONS.values()]  # which models with a tokenizer have besides
     executable = program_file(options.model).executable(
-        entry=None if options.function in (None, "main", *TEXTS) else options.function,
+        entry=None if options.function in (None, "main", *of_texts) else options.function,
         **compile_options(options),
         kernels=True,
         progress=not options.quiet,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import importlib
+import sys
+from collections.abc import Callable, Iterable, Mapping
 
 # A name without quotes: a letter of any script or "_", then letters, digits, "_" and ".". Names of sizes are never quoted.
 NAME = r"[^\W\d][\w.]*"
@@ -24,3 +26,23 @@ def near(name: object, known: Iterable[object]) -> str:
         by_folded = {each.casefold(): each for each in reversed(names)}
         found = [by_folded[each] for each in difflib.get_close_matches(name.casefold(), by_folded, _MOST)]
     return f"; did you mean {' or '.join(found)}?" if found else ""
+
+
+def lazily(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
+    """The `__getattr__` of a package whose names are in these modules, which are imported when the names are first used."""
+
+    def get(name: str) -> object:
+        home = homes.get(name)
+        if home is None:
+            from .elsewhere import elsewhere
+            from .errors import UnknownAttributeError
+
+            kind = package.rpartition(".")[2]
+            raise UnknownAttributeError(
+                f"module {package!r} has no attribute {name!r}", lambda: elsewhere(kind, name) or near(name, homes)
+            )
+        value: object = getattr(importlib.import_module(home, package), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return get

@@ -29,10 +29,8 @@ BY_VARIABLE = {
     "tvm/relax/expr.py": "the package says which module binds parameters (relax.binder)",
     "vm/machine.py": "the package says which module debugs calls (vm.debugger_name)",
     "vm/internals.py": "names within Numba and NumPy",
-    "debug/__init__.py": "its own modules (_HOMES)",
-    "cluster/__init__.py": "its own modules (_HOMES)",
+    "formats/messages/names.py": "the modules that packages list by name (_HOMES)",
     "cluster/tables.py": "modules of pyarrow",
-    "text/__init__.py": "its own modules (_HOMES)",
     "compiler/onnx/converters.py": "converters of other libraries' models (LIBRARIES)",
 }
 

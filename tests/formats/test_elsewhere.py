@@ -1,6 +1,7 @@
 """Names that other tools have lead to what has that meaning here."""
 
 import functools
+import importlib
 import inspect
 import re
 
@@ -39,6 +40,14 @@ def test_a_name_of_another_tool_says_what_has_that_meaning(kind: str, name: str,
         (UnknownAttributeError, UnknownNameError), match=f"no (attribute|operator) '{name}'; {re.escape(meant)}"
     ):
         ask(name)
+
+
+@pytest.mark.parametrize(("package", "name", "meant"), [("cluster", "Handel", "Handle"), ("text", "laod", "load")])
+def test_packages_that_list_their_names_suggest_them(package: str, name: str, meant: str) -> None:
+    with pytest.raises(
+        UnknownAttributeError, match=f"'treadle.{package}' has no attribute '{name}'; did you mean {meant}"
+    ):
+        getattr(importlib.import_module(f"treadle.{package}"), name)
 
 
 CALLED = {

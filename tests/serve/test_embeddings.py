@@ -121,6 +121,7 @@ def test_bounds_of_bodies_time_and_place(client: Client, server: Any) -> None:
     body = json.dumps({"model": "minilm", "input": TEXTS}).encode()
     client = Client(server.http_port)
     assert client.ask("POST", "/v1/embeddings", gzip.compress(body), content_encoding="gzip")[0] == 200
+    assert client.ask("POST", "/v1/embeddings", body, content_encoding="identity")[0] == 200
     assert client.ask("POST", "/v1/embeddings", gzip.compress(b" " * (9 << 20)), content_encoding="gzip")[0] == 413
     client = Client(server.http_port)
     assert client.ask("POST", "/v1/embeddings", body, request_timeout="0")[0] == 504

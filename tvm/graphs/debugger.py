@@ -117,7 +117,7 @@ class DebugExecutor(GraphExecutor):
     def profile(self, collectors: Sequence[MetricCollector] | None = None, **inputs: Any) -> Report:
         """A report of one run, a row for each node that does something, after three runs that are not measured."""
         if inputs:
-            self.set_input(**inputs)
+            self._set_each(inputs)
         for _ in range(_WARM_UPS):
             self.run()
         for collector in collectors or ():

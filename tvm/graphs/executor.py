@@ -240,9 +240,9 @@ class GraphExecutor(InProcess, Module):
         )
         copies = self._copies.get(names)
         if copies is None or copies(values) is not None:  # they need a closer look
-            self._set_each(key, value, params)
+            self._set_each(params, key, value)
 
-    def _set_each(self, key: int | str | None, value: Any, params: dict[str, Any]) -> None:
+    def _set_each(self, params: Mapping[str, Any], key: int | str | None = None, value: Any = None) -> None:
         known = self._known(params)
         given: dict[Any, Any] = known if key is None else {key: value, **known}
         weights = {name: each for name, each in given.items() if self._is_weight(name)}
@@ -405,7 +405,7 @@ class GraphExecutor(InProcess, Module):
         """Computes the outputs from the parameters, some of which may be set before."""
         copies = self._copies.get(tuple(inputs)) if inputs else None
         if inputs and (copies is None or copies(tuple(inputs.values())) is not None):
-            self.set_input(**inputs)
+            self._set_each(inputs)  # set_input has parameters of its own, called key and value
         (self._bound or self._bind())()
 
     def run_from_inputs(self, device_type: int, device_id: int, *inputs: Any) -> list[Any]:
@@ -416,8 +416,7 @@ class GraphExecutor(InProcess, Module):
                 raise ArgumentError(f"run_from_inputs: {name!r} is not a valid input name")
         if len(names) != len(values):
             raise ArgumentError("run_from_inputs: expected a value behind each name")
-        self.set_input(**dict(zip(names, values, strict=True)))
-        self.run()
+        self.run(**dict(zip(names, values, strict=True)))
         return [self._tensor(self.get_output(index).array.copy()) for index in range(len(self._outputs))]
 
     def debug_get_output(self, node: int | str, out: Any = None) -> Any:
@@ -446,7 +445,7 @@ class GraphExecutor(InProcess, Module):
                 self.device.device_type, 0, *pairs
             )
         if inputs:
-            self.set_input(**inputs)
+            self._set_each(inputs)
         return self.time_evaluator(func_name, device or self.device, **vars(repeats))()
 
     def _bind(self) -> Callable[[], Any]:

@@ -222,7 +222,7 @@ class RemoteGraphExecutor(GraphExecutor):
 
         def evaluate(**inputs: Any) -> BenchmarkResult:
             if inputs:
-                self.set_input(**inputs)
+                self._set_each(inputs)
             return timed(*map(self._array, step.reads))
 
         return evaluate

@@ -52,16 +52,13 @@ def well_formed(obj: Any, check_struct_info: bool = True) -> bool:
         bound = bound_vars(function)
         if free_vars(function) or len(bound) != len(set(bound)) or _loose(function):
             return False
-        calls = {each.name_hint for each in walk(function) if isinstance(each, GlobalVar)}
+        nodes = list(walk(function))
+        calls = {each.name_hint for each in nodes if isinstance(each, GlobalVar)}
         if name is not None and not (calls <= functions.keys() and function.attrs.get("global_symbol", name) == name):
             return False
-        values = [each for each in walk(function) if isinstance(each, Binding)]
-        if (
-            not all(map(_is_normal, walk(function)))
-            or not _has_effects_in_place(function)
-            or not _knows_sizes(function)
-        ):
+        if not (all(map(_is_normal, nodes)) and _has_effects_in_place(function) and _knows_sizes(function)):
             return False
+        values = [each for each in nodes if isinstance(each, Binding)]
         if check_struct_info and any(_conflict(each.var.struct_info, each.value.struct_info) for each in values):
             return False
     return True

@@ -547,6 +547,17 @@ def test_parameters_in_a_row_are_run_from(executable: Executable) -> None:
         executor["run_from_inputs"](1, 0, "z", X)
 
 
+def test_parameters_may_have_the_names_of_set_inputs_own(executable: Executable) -> None:
+    """As those of attention have."""
+    text = sum_graph().replace('"name": "x"', '"name": "key"').replace('"name": "y"', '"name": "value"')
+    executor = made(executable, text)
+    for _ in range(2):
+        executor.run(key=X, value=Y)
+        assert np.array_equal(executor.get_output(0), X + Y)
+    assert np.array_equal(executor["run_from_inputs"](1, 0, "key", Y, "value", Y)[0], Y + Y)
+    assert executor.benchmark(number=1, repeat=1, key=X, value=Y).mean > 0
+
+
 # ---- what the compiler makes ----
 
 
