@@ -15,7 +15,6 @@ import numpy as np
 from .....formats import dims
 from .....formats.dtypes import DType
 from .....formats.messages.errors import ExecutionError, MissingPackageError
-from .....formats.program import EXACT
 from .....formats.types import UNKNOWN
 from .... import ir
 from ....ir.analysis import expressions
@@ -68,13 +67,13 @@ class _Packer(Emitter):
             self.permutations[binding.var] = call
         if call.operator == "take":
             return self._rows_taken(binding, call)
-        if call.operator == "attention" and self._is_narrow(binding, ["bfloat16"] * self.options.multiplies):
+        if call.operator == "attention" and self.options.narrowing.takes(binding, "bfloat16", self.options.multiplies):
             narrow = dict(call.attributes) | {"narrow": True}
             return (dataclasses.replace(binding, value=operator_call("attention", *call.args, **narrow)),)
         if call.operator in ("rnn", "gru", "lstm"):
             return (self._recurrent(binding, call),)
         is_fast = self.options.byte_speed > 1
-        if call.operator == "matmul_dequantized" and self._is_narrow(binding, ["int8"] * is_fast):
+        if call.operator == "matmul_dequantized" and self.options.narrowing.takes(binding, "int8", is_fast):
             rounded = dict(call.attributes) | {"int8_rows": True}
             return (dataclasses.replace(binding, value=operator_call("matmul_dequantized", *call.args, **rounded)),)
         if call.operator == "matmul_integer":
@@ -88,12 +87,10 @@ class _Packer(Emitter):
             return self._summed(binding, a, b)
         if isinstance(b, ir.Constant) and b.type.rank == 2 and tensor_type(a).rank > 1:
             self.begin(binding)
-            product = self._by_panels(a, b, self.options.narrowing.chosen(binding, self._narrow_precisions(a, b)))
+            precision = self.options.narrowing.chosen(binding, lambda: self._narrow_precisions(a, b))
+            product = self._by_panels(a, b, precision)
             return (*self.new, dataclasses.replace(binding, value=product))
         return self._transposed(binding, a, b)
-
-    def _is_narrow(self, binding: ir.Binding, possible: list[str]) -> bool:
-        return self.options.narrowing.chosen(binding, possible) != EXACT
 
     def _narrow_precisions(self, a: ir.Atom, matrix: ir.Constant) -> list[str]:
         """Those in which a product gains something. Short sums, as those that make rotary angles of places, wait for their
@@ -104,21 +101,17 @@ class _Packer(Emitter):
     def _by_panels(self, a: ir.Atom, matrix: ir.Constant, precision: str) -> ir.OperatorCall:
         if precision == "int8":
             return self._int8(a, matrix)
-        is_rounded = precision == "bfloat16"
-        return (
-            self._bfloat16(a, matrix)
-            if is_rounded and self.options.multiplies
-            else self._float32(a, matrix, is_rounded)
-        )
+        if precision == "bfloat16" and self.options.multiplies:
+            return self._bfloat16(a, matrix)
+        return self._float32(a, matrix, precision == "bfloat16")
 
     def _recurrent(self, binding: ir.Binding, call: ir.OperatorCall) -> ir.Binding:
         """A layer whose state meets constant weights: pairs of them, if it is long enough."""
         projected, weights, *others = call.args
         if not isinstance(weights, ir.Constant) or weights.array.dtype != np.float32:
             return binding
-        if weights.array.shape[2] < costs.RECURRENT_PAIRS or not self._is_narrow(
-            binding, ["bfloat16"] * self.options.multiplies
-        ):
+        is_long = weights.array.shape[2] >= costs.RECURRENT_PAIRS
+        if not self.options.narrowing.takes(binding, "bfloat16", is_long and self.options.multiplies):
             return binding
         pairs = self._pairs_of_state(weights)
         narrow = operator_call(call.operator, projected, pairs, *others, **dict(call.attributes))
