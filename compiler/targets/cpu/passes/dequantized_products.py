@@ -16,13 +16,12 @@ import numpy as np
 
 from .....formats.primitive import PrimitiveDefinition
 from .... import ir
-from ....operators.quantized import STEPS
 from ....operators.recurrent import recurrent_words
 from ....operators.table import lookup
 from ....passes.rewriting import Emitter, constant, operator_call, rewriting, tensor_type
 from .. import costs
 from ..operators.dequantized import PACKINGS, Packing
-from ..operators.int8 import LARGEST, packed_columns
+from ..operators.int8 import LARGEST, is_exact, packed_columns
 from ..operators.packing import pack_matrix
 from .dequantized_rows import rows
 
@@ -164,8 +163,12 @@ def _columns(found: _Numbers, axis: int = 0) -> _Columns | None:
     """The elements as int8 whose sums with uint8 are exact; None where they do not fit, or scales differ along the axis."""
     codes, scale = np.subtract(found.numbers, found.zero, dtype=np.int16), found.scale.take([0], axis)
     narrow = codes.astype(np.int8)
-    is_exact = codes.shape[axis] * STEPS * (LARGEST + 1) < 1 << 31
-    if not is_exact or not codes.size or np.any(codes != narrow) or np.any(found.scale != scale):
+    if (
+        not is_exact(codes.shape[axis], LARGEST + 1)
+        or not codes.size
+        or np.any(codes != narrow)
+        or np.any(found.scale != scale)
+    ):
         return None
     return _Columns(narrow, scale.astype(np.float32))
 

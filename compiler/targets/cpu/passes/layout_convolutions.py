@@ -11,13 +11,12 @@ import numpy as np
 from .....formats.types import TensorType
 from .... import ir
 from ....named_weights import computed
-from ....operators.quantized import STEPS
 from ....operators.shapes import integer
 from ....operators.table import lookup
 from ....passes.rewriting import tensor_type
 from .. import costs
 from ..operators.blocked import FEW, is_for_depthwise
-from ..operators.int8 import LARGEST
+from ..operators.int8 import is_exact
 from ..operators.packing import BLOCK, NarrowGroups
 from ..operators.winograd import Problem, Tiles, best_tiles
 from .layout_blocker import Blocker, is_image, likely_size
@@ -137,7 +136,7 @@ def _gains_in_int8(it: _Convolution, speed: float) -> bool:
     places = _places(it.result) / _places(tensor_type(it.x))
     has_work = it.outputs // it.groups * taps * places >= costs.INT8_USES and channels * taps >= costs.INT8_SIDES
     is_known = all(isinstance(pad, int) and pad >= 0 for pad in it.attributes["pads"] or ())
-    return has_work and is_known and it.axes <= 2 and channels * taps * STEPS * LARGEST < 1 << 31
+    return has_work and is_known and it.axes <= 2 and is_exact(channels * taps)
 
 
 def _places(image: TensorType) -> int:

@@ -19,13 +19,12 @@ from .....formats.types import UNKNOWN
 from .... import ir
 from ....ir.analysis import expressions
 from ....named_weights import computed
-from ....operators.quantized import STEPS
 from ....passes.rewriting import Emitter, constant, operator_call, order_of, tensor_type
 from ...base import Narrowing
 from .. import costs
 from ..kernels.writer import estimate
 from ..operators.bfloat16 import PAIR
-from ..operators.int8 import LARGEST
+from ..operators.int8 import is_exact
 from . import pack_integers
 
 _SOME = 4096  # elements, of which one will tell in most cases
@@ -213,7 +212,7 @@ def _gains_in_int8(a: ir.Atom, matrix: ir.Constant, byte_speed: float) -> bool:
     depth, columns = matrix.array.shape
     rows = estimate(dims.product(outer))  # type: ignore[arg-type]
     is_worth = depth * columns >= costs.INT8_SIDES * (depth + columns) and rows * depth * columns >= costs.INT8_MACS
-    return is_worth and depth * STEPS * LARGEST < 1 << 31
+    return is_worth and is_exact(depth)
 
 
 def _types_of_16_bits() -> tuple[DType, ...]:
