@@ -84,7 +84,7 @@ class _Walk(Emitter):
         a, b = call.args
         if not isinstance(b, ir.Var) or tensor_type(a).rank < 2 or tensor_type(b).rank != 2 or b not in self.calls:
             return binding
-        may_round, columns = dict(call.attributes).get("int8_rows", False), tensor_type(b).shape[1]
+        may_round, columns = bool(dict(call.attributes).get("int8_rows")), tensor_type(b).shape[1]
         if (b, may_round) not in self.packed:
             self.packed[b, may_round] = self._packed(b, may_round)
         packed = self.packed[b, may_round]
