@@ -21,6 +21,7 @@ _BYTES = frozenset({DType.int8, DType.uint8})
 _NARROW = _BYTES | {DType.int16, DType.uint16}  # what floats become; float32 holds them all
 _SUMS = frozenset({DType.int32, DType.float32})
 STEPS = 255  # of a range
+FACTS = 2  # words behind a row of codes, or a column of bytes, by which their sums become float32
 LEAST = float(np.finfo(np.float32).tiny)  # scale, whose reciprocal is finite
 
 # ---- to integers and back ----

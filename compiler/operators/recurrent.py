@@ -25,7 +25,7 @@ from ...formats import dims
 from ...formats.dtypes import DType
 from ...formats.types import ShapeDim, TensorType
 from . import elementwise  # noqa: F401  (registers the activations)
-from .quantized import codes_of, facts_of, range_of
+from .quantized import FACTS, codes_of, facts_of, range_of
 from .shapes import FLOAT, INDEX, Shape, ceildiv, lift, match_dim, mismatch, require, same_dtype, text
 from .table import Attribute, Fusion, Kind, lookup, register
 from .work import of_recurrence
@@ -33,7 +33,6 @@ from .work import of_recurrence
 BLOCK = 16  # units whose weights lie together
 _NARROW_RANK = 6  # of weights in pairs, or in words of four bytes
 _TOGETHER = {DType.bfloat16: 2, DType.int8: 4}  # elements of the state
-FACTS = 2  # of a column of int8, each in the place of a word
 
 # Elementwise operators without attributes
 ACTIVATIONS = {name: lookup(name).reference for name in ("sigmoid", "tanh", "relu", "softsign", "softplus")}

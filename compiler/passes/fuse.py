@@ -2,10 +2,9 @@
 
 An elementwise operator joins the primitive that makes its operand when that is a chain of elementwise operators, a
 reduction, or an anchor (convolution, matrix product, softmax …) whose result nothing else needs, or that it only rounds; a
-reduction takes in the
-elementwise operators before it, resampling along an axis that along another before it, attention what joins its keys and values
-to those of earlier tokens. Values of no input (`full`) are computed
-again wherever they are used. Two primitives never wait for each other: a merge that would make a cycle is not done.
+reduction takes in the elementwise operators before it, a resize a preceding resize along another axis, attention what joins its
+keys and values to those of earlier tokens. Values of no input (`full`) are computed again wherever they are used. Two primitives
+never wait for each other: a merge that would make a cycle is not done.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -59,13 +59,18 @@ class Narrowing:
         values = [self.precision] if isinstance(self.precision, str) else self.precision.values()
         return any(each != EXACT for each in values)
 
-    def chosen(self, binding: Binding, possible: Collection[str]) -> str:
-        """The precision of a binding's operator, of those narrow ones that are `possible`, or float32."""
-        if not self.is_any or not possible:
+    def takes(self, binding: Binding, precision: str, is_possible: bool) -> bool:
+        """Whether a binding's operator, for which no other narrow precision is possible, has this one."""
+        return self.chosen(binding, lambda: [precision] * is_possible) != EXACT
+
+    def chosen(self, binding: Binding, possible: Callable[[], Collection[str]]) -> str:
+        """The precision of a binding's operator: float32, or one of the narrow ones that are `possible`, which is called only
+        where something is narrow."""
+        if not self.is_any or not (narrow := possible()):
             return EXACT
         node = _node_of(binding)
         asked = self._of(node)
-        found = asked if asked in possible else "bfloat16" if asked == "int8" and "bfloat16" in possible else EXACT
+        found = asked if asked in narrow else "bfloat16" if asked == "int8" and "bfloat16" in narrow else EXACT
         self.met[node] = self.met.get(node, 0) + _operations(binding)
         if found != EXACT:
             self.made[node] = found

@@ -47,9 +47,11 @@ def convolution() -> treadle.Module:
     return treadle.Module(main=treadle.function([x, k, b], op.conv(x, k, b, pads=(0, 1, 0, 1))))
 
 
-def compiled(module: treadle.Module, precision: str | None, target: Any = None, **options: Any) -> Any:
-    names = [name for name in WEIGHTS if any(each.name == name for each in module.functions["main"].params)]
-    params = {name: WEIGHTS[name] for name in names}
+def compiled(
+    module: treadle.Module, precision: Any, target: Any = None, weights: dict = WEIGHTS, **options: Any
+) -> Any:
+    names = [each.name for each in module.functions["main"].params if each.name in weights]
+    params = {name: weights[name] for name in names}
     return treadle.compile(
         module, params=params, precision=precision, target=target, progress=False, embed_native=False, **options
     )

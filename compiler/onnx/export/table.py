@@ -53,7 +53,7 @@ _SAME = {
     "isinf": "IsInf",
     "where": "Where",
     "pow": "Pow",
-    "identity": "Identity",
+    **dict.fromkeys(("identity", "breakpoint"), "Identity"),
     "hard_sigmoid": "HardSigmoid",
     "leaky_relu": "LeakyRelu",
     "elu": "Elu",

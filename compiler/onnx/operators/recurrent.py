@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -62,7 +61,7 @@ class _Layer:
         g, columns = self.g, self.directions * self.gates * self.hidden
         turned = g.op("permute_dims", self.weight, axes=(2, 0, 1))
         matrix = g.op("reshape", turned, shape=(self.weight.shape[2], columns))
-        product = g.op("matmul", self.x, matrix, **{"int8_rows": True} if self.int8_rows else {})
+        product = g.op("matmul", self.x, matrix, int8_rows=self.int8_rows)
         sizes = self.x.shape[:2]
         if bias is not None:
             product = g.op("add", product, g.op("reshape", bias, shape=(columns,)))
@@ -120,7 +119,7 @@ def _lstm(layer: _Layer) -> tuple[Value | None, list[Value], dict[str, Any]]:
     elif layer.lengths is not None:
         seen = layer.zeros(*shape)
     states = layer.state(layer.hidden_state), layer.state(layer.cell_state)
-    own = {"int8_rows": True} if layer.int8_rows else {}
+    own = {"int8_rows": layer.int8_rows}
     return _summed(layer.g, layer.biases()), [*states, *_present(seen, layer.lengths)], own
 
 
@@ -137,8 +136,11 @@ def _gru(layer: _Layer) -> tuple[Value | None, list[Value], dict[str, Any]]:
     return _summed(g, biases), inputs, {"reset_after": layer.is_reset_after}
 
 
-def _register(
-    name: str, gates: int, finish: Callable[[_Layer], tuple[Value | None, list[Value], dict[str, Any]]]
+def _importer(
+    name: str,
+    gates: int,
+    finish: Callable[[_Layer], tuple[Value | None, list[Value], dict[str, Any]]],
+    int8_rows: bool = False,
 ) -> Callable[..., tuple[Value, ...]]:
     def imported(
         g: GraphBuilder,
@@ -161,7 +163,6 @@ def _register(
         layout: int = 0,
         linear_before_reset: int = 0,
         output_sequence: int = 0,
-        int8_rows: bool = False,
     ) -> tuple[Value, ...]:
         if activation_alpha or activation_beta:
             raise UnsupportedError("activations with parameters")
@@ -186,10 +187,7 @@ def _register(
         results = g.ops(name.lower(), layer.projected(summed), layer.packed(), *inputs, **common, **own)
         return _results(layer, results)
 
-    whole = inspect.signature(imported)  # int8_rows is for importers alone, no attribute of a node
-    known = [each for each in whole.parameters.values() if each.name != "int8_rows"]
-    imported.__signature__ = whole.replace(parameters=known)  # type: ignore[attr-defined]
-    return importer(name)(imported)
+    return imported
 
 
 def _fitted(
@@ -225,6 +223,7 @@ def _results(layer: _Layer, results: tuple[Value, ...]) -> tuple[Value, ...]:
     return (states, *last)[: g.output_count]
 
 
-_register("RNN", 1, _rnn)
-_register("GRU", 3, _gru)
-lstm = _register("LSTM", 4, _lstm)
+importer("RNN")(_importer("RNN", 1, _rnn))
+importer("GRU")(_importer("GRU", 3, _gru))
+lstm = importer("LSTM")(_importer("LSTM", 4, _lstm))
+lstm_of_int8 = _importer("LSTM", 4, _lstm, int8_rows=True)

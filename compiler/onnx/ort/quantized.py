@@ -9,7 +9,7 @@ from typing import Any
 from ....formats.dtypes import DType
 from ..operators import networks
 from ..operators.quantized import dequantize_linear, matmul_integer, qlinear_conv, quantize_linear
-from ..operators.recurrent import lstm
+from ..operators.recurrent import lstm, lstm_of_int8
 from ..operators.shapes import concatenated
 from ..table import importer
 from ..values import GraphBuilder, Value
@@ -348,5 +348,6 @@ def _lstm_of_few_bits(
     check_ranks(1, 2, W_scale=weight_scale, W_zero_point=weight_zero)
     check_ranks(1, 2, R_scale=recurrent_scale, R_zero_point=recurrent_zero)
     weights = floats(weight, weight_scale, weight_zero), floats(recurrent, recurrent_scale, recurrent_zero)
-    rounds = weight.dtype is recurrent.dtype is DType.int8  # all of uint8 less its zero point may not fit int8
-    return lstm(g, x, *weights, bias, lengths, hidden, cell, peephole, int8_rows=rounds, **attributes)
+    may_round = weight.dtype is recurrent.dtype is DType.int8  # all of uint8 less its zero point may not fit int8
+    layer = lstm_of_int8 if may_round else lstm
+    return layer(g, x, *weights, bias, lengths, hidden, cell, peephole, **attributes)

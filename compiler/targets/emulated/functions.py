@@ -242,12 +242,15 @@ def _selected(mask: Value, a: Value, b: Value) -> Value:
     return Vector(found.array, lost if lost.any() else None)
 
 
+def _undefined(vector: Vector) -> Array:
+    """Which lanes are undefined."""
+    return np.zeros(len(vector.array), np.bool_) if vector.undefined is None else vector.undefined
+
+
 def _moved(function: Function, *vectors: Vector) -> Vector:
     if all(each.undefined is None for each in vectors):
         return Vector(function(*(each.array for each in vectors)))
-    lost = function(
-        *(np.zeros(len(each.array), np.bool_) if each.undefined is None else each.undefined for each in vectors)
-    )
+    lost = function(*map(_undefined, vectors))
     return Vector(function(*(each.array for each in vectors)), lost)
 
 
@@ -257,10 +260,7 @@ def _summed(*vectors: Vector) -> Vector:
 
 def _rounded_words(a: Vector, b: Vector, axis: int) -> Vector:
     """The lanes of both as bfloat16, two to a word: neighbours (`axis` 1), or the same lanes of both (0)."""
-    rounded = _round_bfloat16(np.stack([a.array, b.array]))
-    lost = np.stack(
-        [np.zeros(len(each.array), np.bool_) if each.undefined is None else each.undefined for each in (a, b)]
-    )
+    rounded, lost = _round_bfloat16(np.stack([a.array, b.array])), np.stack([_undefined(a), _undefined(b)])
     halves, lost = (each.reshape(-1, 2) if axis else each.T for each in (rounded, lost))
     of_words: Array = lost.any(1)
     return Vector(np.ascontiguousarray(halves).view(np.int32)[:, 0], of_words if of_words.any() else None)

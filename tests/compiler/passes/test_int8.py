@@ -9,10 +9,10 @@ import pytest
 import treadle
 from treadle import op
 
-pytest.importorskip("ml_dtypes")
+from .. import test_precision
+from ..test_precision import run
 
-# With products of bytes and of bfloat16; with those of pairs of 16 bits alone
-FAST, SLOW = treadle.emulated("cooperlake"), treadle.emulated("haswell")
+FAST, SLOW = test_precision.WITH, test_precision.WITHOUT  # products of bytes; those of pairs of 16 bits alone
 GENERATOR = np.random.default_rng(0)
 PARAMS = {
     "w": GENERATOR.standard_normal((96, 64)).astype("f"),
@@ -34,15 +34,7 @@ def convolution(*image: int) -> treadle.Module:
 
 
 def compiled(module: treadle.Module, precision: Any, target: Any = FAST, **options: Any) -> Any:
-    names = [each.name for each in module.functions["main"].params if each.name in PARAMS]
-    params = {name: PARAMS[name] for name in names}
-    return treadle.compile(
-        module, params=params, precision=precision, target=target, progress=False, embed_native=False, **options
-    )
-
-
-def run(executable: Any, x: np.ndarray) -> np.ndarray:
-    return treadle.VirtualMachine(executable)["main"](x).numpy()
+    return test_precision.compiled(module, precision, target, PARAMS, **options)
 
 
 def error(executable: Any, x: np.ndarray, module: treadle.Module) -> float:

@@ -20,10 +20,10 @@ from ....operators.linear import matmul
 from ....operators.shapes import ceildiv, match_dim, mismatch, require
 from ....operators.table import Attribute, Fusion, Kind, register
 from ....operators.work import of_product
+from .int8 import LARGEST
 from .packing import BLOCK, pack_matrix, unpack_matrix
 
 QUAD = 4  # bytes of a word
-LARGEST_INT8 = np.float32(127)  # magnitude of a rounded element
 LARGEST_FACTOR = 3e38  # of a group's elements, whose reciprocal is a number
 
 
@@ -126,16 +126,15 @@ def _matmul_of_int8(
 ) -> np.ndarray:
     """Rows of int8, each group of elements with a unit of its own; sums of groups are exact, and added up in their order."""
     numbers, scales = packing.unpacked(panels).astype(np.int32) - packing.middle, unpack_matrix(scales)
+    largest = np.float32(LARGEST)
     total = np.zeros((*a.shape[:-1], numbers.shape[1]), np.float32)
     with np.errstate(all="ignore"):
         for place, begin in enumerate(range(0, a.shape[-1], group)):
             part = a[..., begin : begin + group]
             most = np.abs(part).max(axis=-1, keepdims=True)
-            factor = np.minimum(LARGEST_FACTOR, LARGEST_INT8 / most)
-            unit, scaled = (
-                np.float32(1) / factor,
-                np.where(np.isinf(part), np.copysign(LARGEST_INT8, part), part * factor),
-            )
+            factor = np.minimum(LARGEST_FACTOR, largest / most)
+            unit = np.float32(1) / factor
+            scaled = np.where(np.isinf(part), np.copysign(largest, part), part * factor)
             whole = np.where(np.isnan(scaled), 0, np.rint(scaled)).astype(np.int32)
             sums = np.matmul(whole, numbers[begin : begin + part.shape[-1]]).astype(np.float32) * unit
             if zeros is not None:

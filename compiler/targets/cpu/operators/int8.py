@@ -21,7 +21,7 @@ from .....formats import dims
 from .....formats.dtypes import DType
 from .....formats.types import ShapeDim, TensorType
 from ....operators.linear import conv
-from ....operators.quantized import LEAST, as_int32, codes_of, facts_of, matmul_integer, range_of
+from ....operators.quantized import FACTS, LEAST, STEPS, as_int32, codes_of, facts_of, matmul_integer, range_of
 from ....operators.shapes import FLOAT32, ceildiv, lift, mismatch, require
 from ....operators.table import Attribute, Fusion, Kind, register
 from ....operators.windows import GROUPS, WINDOW
@@ -30,10 +30,14 @@ from .integers import WORD
 from .packing import BLOCK, CHANNELS, blocks_of, pack_channels, require_blocked, unpack_channels
 from .words import Words, unpack_matrix, unpack_weights
 
-FACTS = 2  # words behind a row, and behind a column
 LARGEST = 127  # byte of a column
 COLUMN_FACTS = 3  # of an output channel: its scale, the sum of its bytes, its bias
 _WORDS = Words((DType.uint8, DType.int8), DType.float32, FLOAT32)
+
+
+def is_exact(terms: int, largest: int = LARGEST) -> bool:
+    """Whether an int32 holds any sum of that many products of codes and bytes, whose largest magnitude is given."""
+    return terms * STEPS * largest < 1 << 31
 
 
 def _infer_quantize_rows(inputs: Sequence[TensorType]) -> TensorType:
@@ -119,8 +123,8 @@ def _infer_facts(inputs: Sequence[TensorType]) -> TensorType:
 
 
 def _image_facts(ranges: np.ndarray) -> np.ndarray:
-    low, high = range_of(ranges, (1,))[0][..., 0], range_of(ranges, (1,))[1][..., 1]
-    return np.concatenate(facts_of(low, high), axis=-1)
+    low, high = range_of(ranges, (1,))
+    return np.concatenate(facts_of(low[..., 0], high[..., 1]), axis=-1)
 
 
 def _infer_quantize_image(inputs: Sequence[TensorType], pads: tuple[int, ...] | None) -> TensorType:
@@ -148,10 +152,6 @@ def _quantize_image(x: np.ndarray, facts: np.ndarray, pads: tuple[int, ...] | No
     return codes_of(
         np.pad(x, around), scale, np.rint(zero)
     )  # the conversion to bytes may cut off or round, as the CPU has it
-
-
-def _infer_pack_weights(inputs: Sequence[TensorType]) -> TensorType:
-    return _WORDS.infer_pack_weights(inputs)
 
 
 def _pack_weights(weight: np.ndarray) -> np.ndarray:
@@ -213,7 +213,7 @@ register("image_facts", "ranges", _infer_facts, _image_facts, Fusion.OPAQUE,
          "scale and zero point of images of these ranges, [N, 2]")
 register("quantize_image", "x facts", _infer_quantize_image, _quantize_image, Fusion.OPAQUE,
          "a channel-blocked image as bytes, padded with its zero point", attributes={"pads": WINDOW["pads"]})
-register("pack_int8_weights", "weight", _infer_pack_weights, _pack_weights, Fusion.OPAQUE,
+register("pack_int8_weights", "weight", _WORDS.infer_pack_weights, _pack_weights, Fusion.OPAQUE,
          "weights [M, C, *window] as int8 with a scale an output, for conv_int8_blocked: [M/16, C/16, *window, words, 16, 4]")
 register("pack_int8_columns", "weight bias?", _infer_pack_columns, _pack_columns, Fusion.OPAQUE,
          "scales, sums of bytes, and biases of the outputs of such weights: [M/16, 3, 16]")

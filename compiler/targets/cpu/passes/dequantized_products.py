@@ -16,13 +16,12 @@ import numpy as np
 
 from .....formats.primitive import PrimitiveDefinition
 from .... import ir
-from ....operators.quantized import STEPS
 from ....operators.recurrent import recurrent_words
 from ....operators.table import lookup
 from ....passes.rewriting import Emitter, constant, operator_call, rewriting, tensor_type
 from .. import costs
 from ..operators.dequantized import PACKINGS, Packing
-from ..operators.int8 import LARGEST, packed_columns
+from ..operators.int8 import LARGEST, is_exact, packed_columns
 from ..operators.packing import pack_matrix
 from .dequantized_rows import rows
 
@@ -64,7 +63,8 @@ class _Walk(Emitter):
         super().__init__(module)
         self.byte_speed = byte_speed
         self.calls: dict[ir.Var, ir.OperatorCall] = {}  # calls whose results' elements may be known
-        self.packed: dict[ir.Var, _Packed | None] = {}  # by matrix
+        # by matrix, and whether rows may be rounded: operands, or panels of int8
+        self.packed: dict[tuple[ir.Var, bool], _Packed | ir.Constant | None] = {}
 
     def call(self, binding: ir.Binding, call: ir.OperatorCall) -> Iterable[ir.Binding]:
         if call.operator == "matmul":
@@ -84,28 +84,27 @@ class _Walk(Emitter):
         a, b = call.args
         if not isinstance(b, ir.Var) or tensor_type(a).rank < 2 or tensor_type(b).rank != 2 or b not in self.calls:
             return binding
-        if b not in self.packed:
-            found = self._numbers(b)
-            self.packed[b] = None if found is None else _packed(found)
-        packed = self.packed[b]
-        if dict(call.attributes).get("int8_rows") and (packed is None or packed.bits == _BITS):
-            found = self._numbers(b)
-            columns = None if found is None else _columns(found)
-            if columns is not None:
-                panels = constant(packed_columns(columns.codes, columns.scale[0]))
-                rows = self.emit("quantize_rows", a)
-                product = operator_call("matmul_int8_packed", rows, panels, columns=columns.codes.shape[1])
-                return ir.Binding(binding.var, product, binding.origin)
+        may_round, columns = bool(dict(call.attributes).get("int8_rows")), tensor_type(b).shape[1]
+        if (b, may_round) not in self.packed:
+            self.packed[b, may_round] = self._packed(b, may_round)
+        packed = self.packed[b, may_round]
         if packed is None:
             return binding
-        sizes = {
-            "columns": tensor_type(b).shape[1],
-            "group": packed.group,
-            "bits": packed.bits,
-            **dict(call.attributes),
-        }
-        product = operator_call("matmul_dequantized", a, *packed.operands, **sizes)
+        if isinstance(packed, ir.Constant):
+            product = operator_call("matmul_int8_packed", self.emit("quantize_rows", a), packed, columns=columns)
+        else:
+            sizes = {"columns": columns, "group": packed.group, "bits": packed.bits, "int8_rows": may_round}
+            product = operator_call("matmul_dequantized", a, *packed.operands, **sizes)
         return ir.Binding(binding.var, product, binding.origin)
+
+    def _packed(self, matrix: ir.Var, may_round: bool) -> _Packed | ir.Constant | None:
+        """A matrix as operands, or as panels of int8 if rows may be rounded and that loses nothing."""
+        found = self._numbers(matrix)
+        if found is None:
+            return None
+        packed = _packed(found)
+        columns = _columns(found) if may_round and (packed is None or packed.bits == _BITS) else None
+        return packed if columns is None else constant(packed_columns(columns.codes, columns.scale[0]))
 
     def _layer(self, binding: ir.Binding, call: ir.OperatorCall) -> ir.Binding:
         """A layer whose states may be rounded, by integers if it is long enough."""
@@ -114,9 +113,11 @@ class _Walk(Emitter):
         may_round = attributes.pop("int8_rows", False) and self.byte_speed > 1
         if not may_round or not isinstance(weights, ir.Var) or weights not in self.calls:
             return binding
-        found = self._numbers(weights)
+        units = tensor_type(weights).shape[2]
+        is_long = isinstance(units, int) and units >= costs.RECURRENT_PAIRS
+        found = self._numbers(weights) if is_long else None
         columns = None if found is None else _columns(found, axis=2)
-        if columns is None or columns.codes.shape[2] < costs.RECURRENT_PAIRS:
+        if columns is None:
             return binding
         words = constant(recurrent_words(columns.codes, columns.scale))
         return ir.Binding(binding.var, operator_call("lstm", projected, words, *others, **attributes), binding.origin)
@@ -164,8 +165,12 @@ def _columns(found: _Numbers, axis: int = 0) -> _Columns | None:
     """The elements as int8 whose sums with uint8 are exact; None where they do not fit, or scales differ along the axis."""
     codes, scale = np.subtract(found.numbers, found.zero, dtype=np.int16), found.scale.take([0], axis)
     narrow = codes.astype(np.int8)
-    is_exact = codes.shape[axis] * STEPS * (LARGEST + 1) < 1 << 31
-    if not is_exact or not codes.size or np.any(codes != narrow) or np.any(found.scale != scale):
+    if (
+        not is_exact(codes.shape[axis], LARGEST + 1)
+        or not codes.size
+        or np.any(codes != narrow)
+        or np.any(found.scale != scale)
+    ):
         return None
     return _Columns(narrow, scale.astype(np.float32))
 

@@ -8,17 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from .....formats.program import EXACT
 from .....formats.types import TensorType
 from .... import ir
 from ....named_weights import computed
-from ....operators.quantized import STEPS
 from ....operators.shapes import integer
 from ....operators.table import lookup
 from ....passes.rewriting import tensor_type
 from .. import costs
 from ..operators.blocked import FEW, is_for_depthwise
-from ..operators.int8 import LARGEST
+from ..operators.int8 import is_exact
 from ..operators.packing import BLOCK, NarrowGroups
 from ..operators.winograd import Problem, Tiles, best_tiles
 from .layout_blocker import Blocker, is_image, likely_size
@@ -85,22 +83,14 @@ def convolution(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> i
     tiles = _winograd_tiles(blocker, it) if isinstance(it.weight, ir.Constant) else None
     if not it.begins_in_blocks:
         return _of_groups_apart(blocker, it, tiles)
-    precision = blocker.narrowing.chosen(blocker.current, _narrow_precisions(blocker, it, tiles))
+    precision = blocker.narrowing.chosen(blocker.current, lambda: _narrow_precisions(blocker, it, tiles))
     if precision == "int8":
         return _of_int8(blocker, it)
     if precision == "bfloat16":
-        return _of_bfloat16(blocker, it)
+        return _of_bfloat16(blocker, it, blocker.as_blocked(it.x), it.weight, _biases(blocker, it))
     if tiles is None:
         return _blocked(blocker, it)
     return _winograd(blocker, it, tiles, blocker.as_blocked(it.x), it.weight, _biases(blocker, it))
-
-
-def _is_of_bfloat16(blocker: Blocker, it: _Convolution) -> bool:
-    return isinstance(it.weight, ir.Constant) and _may_be_bfloat16(blocker)
-
-
-def _may_be_bfloat16(blocker: Blocker) -> bool:
-    return blocker.narrowing.chosen(blocker.current, ["bfloat16"] * blocker.multiplies) != EXACT
 
 
 def _biases(blocker: Blocker, it: _Convolution) -> list[ir.Atom]:
@@ -123,13 +113,7 @@ def _blocked(blocker: Blocker, it: _Convolution) -> ir.Var:
     return blocker.emit("conv_blocked", blocker.as_blocked(it.x), weights, *biases, **it.attributes, **sizes)
 
 
-def _of_bfloat16(blocker: Blocker, it: _Convolution) -> ir.Var:
-    return _convolved_bfloat16(blocker, it, blocker.as_blocked(it.x), it.weight, _biases(blocker, it))
-
-
-def _convolved_bfloat16(
-    blocker: Blocker, it: _Convolution, image: ir.Var, weight: ir.Atom, biases: list[ir.Atom]
-) -> ir.Var:
+def _of_bfloat16(blocker: Blocker, it: _Convolution, image: ir.Var, weight: ir.Atom, biases: list[ir.Atom]) -> ir.Var:
     """Of a blocked image, weights and bias whose groups begin on block boundaries."""
     rounded, weights = blocker.emit("round_bfloat16", image), blocker.packed("pack_bfloat16_weights", weight)
     sizes = {"groups": it.groups, "channels": it.channels // it.groups}
@@ -152,7 +136,7 @@ def _gains_in_int8(it: _Convolution, speed: float) -> bool:
     places = _places(it.result) / _places(tensor_type(it.x))
     has_work = it.outputs // it.groups * taps * places >= costs.INT8_USES and channels * taps >= costs.INT8_SIDES
     is_known = all(isinstance(pad, int) and pad >= 0 for pad in it.attributes["pads"] or ())
-    return has_work and is_known and it.axes <= 2 and channels * taps * STEPS * LARGEST < 1 << 31
+    return has_work and is_known and it.axes <= 2 and is_exact(channels * taps)
 
 
 def _places(image: TensorType) -> int:
@@ -275,7 +259,7 @@ def _depthwise(blocker: Blocker, it: _Convolution) -> ir.Var:
         return _depthwise_of_signal(blocker, it)
     biases, weights = _biases(blocker, it), blocker.packed("pack_planar_weights", it.weight)
     image = blocker.as_blocked(it.x)
-    if _is_far(image) and _may_be_bfloat16(blocker):
+    if _is_far(image) and blocker.narrowing.takes(blocker.current, "bfloat16", blocker.multiplies):
         image = blocker.emit("round_bfloat16", image)
     return blocker.emit("conv_depthwise", image, weights, *biases, **it.attributes)
 
@@ -310,8 +294,9 @@ def _of_groups_apart(blocker: Blocker, it: _Convolution, tiles: Tiles | None) ->
     image = lay_apart(blocker, blocker.as_blocked(it.x), each, it.groups)
     vectors = [_outputs_apart(blocker, vector, it.groups) for vector in it.bias]
     biases = [blocker.packed("pack_vector", vector, axes=it.axes) for vector in vectors]
-    if tiles is None and _is_of_bfloat16(blocker, it):
-        result = _convolved_bfloat16(blocker, it, image, _outputs_apart(blocker, it.weight, it.groups), biases)
+    may_round = tiles is None and isinstance(it.weight, ir.Constant) and blocker.multiplies
+    if blocker.narrowing.takes(blocker.current, "bfloat16", may_round):
+        result = _of_bfloat16(blocker, it, image, _outputs_apart(blocker, it.weight, it.groups), biases)
     elif tiles is None:
         weights = blocker.packed("pack_weights", it.weight, groups=it.groups)
         sizes = {"groups": it.groups, "channels": each}

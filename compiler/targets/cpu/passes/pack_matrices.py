@@ -15,18 +15,16 @@ import numpy as np
 from .....formats import dims
 from .....formats.dtypes import DType
 from .....formats.messages.errors import ExecutionError, MissingPackageError
-from .....formats.program import EXACT
 from .....formats.types import UNKNOWN
 from .... import ir
 from ....ir.analysis import expressions
 from ....named_weights import computed
-from ....operators.quantized import STEPS
 from ....passes.rewriting import Emitter, constant, operator_call, order_of, tensor_type
 from ...base import Narrowing
 from .. import costs
 from ..kernels.writer import estimate
 from ..operators.bfloat16 import PAIR
-from ..operators.int8 import LARGEST
+from ..operators.int8 import is_exact
 from . import pack_integers
 
 _SOME = 4096  # elements, of which one will tell in most cases
@@ -68,13 +66,13 @@ class _Packer(Emitter):
             self.permutations[binding.var] = call
         if call.operator == "take":
             return self._rows_taken(binding, call)
-        if call.operator == "attention" and self._is_narrow(binding, ["bfloat16"] * self.options.multiplies):
+        if call.operator == "attention" and self.options.narrowing.takes(binding, "bfloat16", self.options.multiplies):
             narrow = dict(call.attributes) | {"narrow": True}
             return (dataclasses.replace(binding, value=operator_call("attention", *call.args, **narrow)),)
         if call.operator in ("rnn", "gru", "lstm"):
             return (self._recurrent(binding, call),)
         is_fast = self.options.byte_speed > 1
-        if call.operator == "matmul_dequantized" and self._is_narrow(binding, ["int8"] * is_fast):
+        if call.operator == "matmul_dequantized" and self.options.narrowing.takes(binding, "int8", is_fast):
             rounded = dict(call.attributes) | {"int8_rows": True}
             return (dataclasses.replace(binding, value=operator_call("matmul_dequantized", *call.args, **rounded)),)
         if call.operator == "matmul_integer":
@@ -88,12 +86,10 @@ class _Packer(Emitter):
             return self._summed(binding, a, b)
         if isinstance(b, ir.Constant) and b.type.rank == 2 and tensor_type(a).rank > 1:
             self.begin(binding)
-            product = self._by_panels(a, b, self.options.narrowing.chosen(binding, self._narrow_precisions(a, b)))
+            precision = self.options.narrowing.chosen(binding, lambda: self._narrow_precisions(a, b))
+            product = self._by_panels(a, b, precision)
             return (*self.new, dataclasses.replace(binding, value=product))
         return self._transposed(binding, a, b)
-
-    def _is_narrow(self, binding: ir.Binding, possible: list[str]) -> bool:
-        return self.options.narrowing.chosen(binding, possible) != EXACT
 
     def _narrow_precisions(self, a: ir.Atom, matrix: ir.Constant) -> list[str]:
         """Those in which a product gains something. Short sums, as those that make rotary angles of places, wait for their
@@ -104,21 +100,17 @@ class _Packer(Emitter):
     def _by_panels(self, a: ir.Atom, matrix: ir.Constant, precision: str) -> ir.OperatorCall:
         if precision == "int8":
             return self._int8(a, matrix)
-        is_rounded = precision == "bfloat16"
-        return (
-            self._bfloat16(a, matrix)
-            if is_rounded and self.options.multiplies
-            else self._float32(a, matrix, is_rounded)
-        )
+        if precision == "bfloat16" and self.options.multiplies:
+            return self._bfloat16(a, matrix)
+        return self._float32(a, matrix, precision == "bfloat16")
 
     def _recurrent(self, binding: ir.Binding, call: ir.OperatorCall) -> ir.Binding:
         """A layer whose state meets constant weights: pairs of them, if it is long enough."""
         projected, weights, *others = call.args
         if not isinstance(weights, ir.Constant) or weights.array.dtype != np.float32:
             return binding
-        if weights.array.shape[2] < costs.RECURRENT_PAIRS or not self._is_narrow(
-            binding, ["bfloat16"] * self.options.multiplies
-        ):
+        is_long = weights.array.shape[2] >= costs.RECURRENT_PAIRS
+        if not self.options.narrowing.takes(binding, "bfloat16", is_long and self.options.multiplies):
             return binding
         pairs = self._pairs_of_state(weights)
         narrow = operator_call(call.operator, projected, pairs, *others, **dict(call.attributes))
@@ -220,7 +212,7 @@ def _gains_in_int8(a: ir.Atom, matrix: ir.Constant, byte_speed: float) -> bool:
     depth, columns = matrix.array.shape
     rows = estimate(dims.product(outer))  # type: ignore[arg-type]
     is_worth = depth * columns >= costs.INT8_SIDES * (depth + columns) and rows * depth * columns >= costs.INT8_MACS
-    return is_worth and depth * STEPS * LARGEST < 1 << 31
+    return is_worth and is_exact(depth)
 
 
 def _types_of_16_bits() -> tuple[DType, ...]:

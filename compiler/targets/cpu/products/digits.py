@@ -22,7 +22,8 @@ from .. import costs
 from ..kernels.anchor import Anchored
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer
-from ..operators.dequantized import LARGEST_FACTOR, LARGEST_INT8, QUAD
+from ..operators.dequantized import LARGEST_FACTOR, QUAD
+from ..operators.int8 import LARGEST
 from ..target import Target
 from .dequantized import Numbers
 from .epilogue import Epilogue
@@ -31,7 +32,7 @@ from .precision import DIGITS
 from .tile import BLOCK, VECTOR_BYTES, multiply_add
 
 # by digits, the largest magnitude that cannot carry into one more when rounded
-_LARGEST = {1: int(LARGEST_INT8), 3: 127 << 16}
+_LARGEST = {1: LARGEST, 3: LARGEST << 16}
 _SHARING_ROWS = 4  # of one digit: with AVX2 1.04 to 1.3 times as fast as one row
 _MIDDLES = 0x808080  # which make digits with sign of those without: added, then taken away digit by digit
 _WHOLE = 256  # most elements of a group times the largest weight for which the sum of all digits fits into an int32

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from .....formats.dtypes import DType
+from ....operators.quantized import FACTS
 from ..kernels.anchor import Anchored
-from ..operators.int8 import FACTS
 from ..target import Target
 
 _WORD = DType.int32

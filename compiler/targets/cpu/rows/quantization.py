@@ -6,12 +6,12 @@ from __future__ import annotations
 from .....formats import dims
 from .....formats.dims import Dim
 from .....formats.primitive import PrimitiveDefinition
-from ....operators.quantized import LEAST, STEPS
+from ....operators.quantized import FACTS, LEAST, STEPS
 from ....operators.table import bound_attributes
 from .. import costs
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, shape_of
-from ..operators.int8 import FACTS, WORD
+from ..operators.integers import WORD
 from ..products.tile import BLOCK, VECTOR_BYTES
 from ..target import Target
 

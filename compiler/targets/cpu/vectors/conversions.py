@@ -294,22 +294,22 @@ def _words(like: Lanes, halves: Lanes) -> Lanes:
 def _bfloat16_halves(a: Lanes, b: Lanes) -> Lanes:
     """The lanes of both, rounded, as integers."""
     if a.lanes == _ROUNDED_LANES and active_target().has("avx512bf16"):
-        name, kind = "x86.avx512bf16.cvtne2ps2bf16.512", ir.VectorType(BFLOAT, 32)
-        halves = call_intrinsic(a.builder, name, kind, [b.value, a.value])
-        return Lanes(a.builder, a.builder.bitcast(halves, ir.VectorType(I16, 32)), types.uint16)
+        return _rounded_by("cvtne2ps2bf16", b, a)
     return _normal_halves(side_by_side([a, b]))
+
+
+def _rounded_by(instruction: str, *parts: Lanes) -> Lanes:
+    """What an instruction of AVX-512 makes of vectors of float32, the last one's lanes first, as integers."""
+    builder, lanes = parts[0].builder, len(parts) * _ROUNDED_LANES
+    values = [part.value for part in parts]
+    halves = call_intrinsic(builder, f"x86.avx512bf16.{instruction}.512", ir.VectorType(BFLOAT, lanes), values)
+    return Lanes(builder, builder.bitcast(halves, ir.VectorType(I16, lanes)), types.uint16)
 
 
 def _normal_halves(a: Lanes) -> Lanes:
     """The lanes rounded, as integers; those that are no normal numbers as zeros of their sign."""
     if a.lanes and a.lanes % _ROUNDED_LANES == 0 and active_target().has("avx512bf16"):
-
-        def emit(part: Lanes) -> Lanes:
-            name, kind = "x86.avx512bf16.cvtneps2bf16.512", ir.VectorType(BFLOAT, _ROUNDED_LANES)
-            halves = call_intrinsic(a.builder, name, kind, [part.value])
-            return Lanes(a.builder, a.builder.bitcast(halves, ir.VectorType(I16, _ROUNDED_LANES)), types.uint16)
-
-        return in_registers(32 * _ROUNDED_LANES, emit, [a])
+        return in_registers(32 * _ROUNDED_LANES, lambda part: _rounded_by("cvtneps2bf16", part), [a])
     normal = select(absolute(a) < 2.0**-126, a * 0.0, a)
     return Lanes(a.builder, _encoded(normal, ELEMENTS["bfloat16"][0]).value, types.uint16)
 

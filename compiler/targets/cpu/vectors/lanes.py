@@ -415,16 +415,20 @@ def in_registers(bits: int, emit: Callable[..., ir.Value], operands: list[Lanes]
     return parts[0]
 
 
+def _by_instruction(name: str, bits: int, operand: ir.Type, total: Lanes, x: Lanes, w: Lanes) -> Lanes:
+    """total + products of parts of the words x and w, by an intrinsic of registers of `bits` bits, which takes x and w as `operand`."""
+
+    def emit(sums: Lanes, *words: Lanes) -> Lanes:
+        values = [sums.builder.bitcast(each.value, operand) for each in words]
+        return sums.like(call_intrinsic(sums.builder, name, sums.value.type, [sums.value, *values]))
+
+    return in_registers(bits, emit, [total, x, w])
+
+
 def _dot_instruction(bits: int) -> Callable[[Lanes, Lanes, Lanes], Lanes]:
     def dot(total: Lanes, x: Lanes, w: Lanes) -> Lanes:
         """total + four products in each int32 lane: unsigned bytes of x times signed bytes of w, by one instruction."""
-        name = f"x86.avx512.vpdpbusd.{bits}"
-
-        def emit(*parts: Lanes) -> Lanes:
-            values = [part.value for part in parts]
-            return total.like(call_intrinsic(total.builder, name, values[0].type, values))
-
-        return in_registers(bits, emit, [total, x, w])
+        return _by_instruction(f"x86.avx512.vpdpbusd.{bits}", bits, ir.VectorType(I32, bits // 32), total, x, w)
 
     dot.__name__ = f"dot_{bits}"
     return dot
@@ -471,13 +475,7 @@ def _dot_of_pairs(bits: int) -> Callable[[Lanes, Lanes, Lanes], Lanes]:
 
 def _dot_of_arm(total: Lanes, x: Lanes, w: Lanes, name: str) -> Lanes:
     """total + four products of bytes in each lane, by an instruction of ARM."""
-
-    def emit(sums: Lanes, *words: Lanes) -> Lanes:
-        bytes_ = [sums.builder.bitcast(each.value, ir.VectorType(ir.IntType(8), 16)) for each in words]
-        instruction = f"aarch64.neon.{name}.v4i32.v16i8"
-        return sums.like(call_intrinsic(sums.builder, instruction, sums.value.type, [sums.value, *bytes_]))
-
-    return in_registers(128, emit, [total, x, w])
+    return _by_instruction(f"aarch64.neon.{name}.v4i32.v16i8", 128, ir.VectorType(ir.IntType(8), 16), total, x, w)
 
 
 def dot_usdot(total: Lanes, x: Lanes, w: Lanes) -> Lanes:
@@ -516,14 +514,7 @@ def _dot_bfloat16_instruction(bits: int) -> Callable[[Lanes, Lanes, Lanes], Lane
     def dot(total: Lanes, x: Lanes, w: Lanes) -> Lanes:
         """total + two products in each lane of float32: of the upper halves as bfloat16, then of the lower ones. By one
         instruction, to which subnormal numbers are zeros."""
-        name = f"x86.avx512bf16.dpbf16ps.{bits}"
-
-        def emit(sums: Lanes, *words: Lanes) -> Lanes:
-            kind = ir.VectorType(BFLOAT, bits // 16)
-            pairs = [sums.builder.bitcast(each.value, kind) for each in words]
-            return sums.like(call_intrinsic(sums.builder, name, sums.value.type, [sums.value, *pairs]))
-
-        return in_registers(bits, emit, [total, x, w])
+        return _by_instruction(f"x86.avx512bf16.dpbf16ps.{bits}", bits, ir.VectorType(BFLOAT, bits // 16), total, x, w)
 
     dot.__name__ = f"dot_bfloat16_{bits}"
     return dot
@@ -531,13 +522,7 @@ def _dot_bfloat16_instruction(bits: int) -> Callable[[Lanes, Lanes, Lanes], Lane
 
 def dot_bfloat16_odd(total: Lanes, x: Lanes, w: Lanes) -> Lanes:
     """As `dot_bfloat16_512`, by ARM's BFDOT: the total, and the sum of both products. Sums are rounded to odd."""
-
-    def emit(sums: Lanes, *words: Lanes) -> Lanes:
-        pairs = [sums.builder.bitcast(each.value, ir.VectorType(BFLOAT, 8)) for each in words]
-        name = "aarch64.neon.bfdot.v4f32.v8bf16"
-        return sums.like(call_intrinsic(sums.builder, name, sums.value.type, [sums.value, *pairs]))
-
-    return in_registers(128, emit, [total, x, w])
+    return _by_instruction("aarch64.neon.bfdot.v4f32.v8bf16", 128, ir.VectorType(BFLOAT, 8), total, x, w)
 
 
 DOTS = (

@@ -33,9 +33,9 @@ NARROW = [dataclasses.replace(TARGET, vector_bytes=size, vector_registers=16) fo
 ON_X86 = pytest.mark.skipif(not TARGET.native.triple.startswith("x86_64"), reason="is about CPUs of that kind")
 
 
-def without_vnni(target: Target) -> Target:
-    """The same CPU without its products of bytes."""
-    features = ",".join(each for each in target.native.features.split(",") if "vnni" not in each)
+def without(target: Target, *names: str) -> Target:
+    """The same CPU without features whose names contain one of these."""
+    features = ",".join(each for each in target.native.features.split(",") if not any(name in each for name in names))
     return dataclasses.replace(target, native=dataclasses.replace(target.native, features=features))
 
 

@@ -13,7 +13,7 @@ from treadle.formats.messages.errors import InferenceError
 from treadle.formats.types import tensor
 
 from .. import instruction_sets
-from ..harness import NARROW, TARGET, Builder, check, definition_of, evaluate, run_kernel, without_vnni
+from ..harness import NARROW, TARGET, Builder, check, definition_of, evaluate, run_kernel, without
 from .test_quantized import CPUS, ON_X86
 
 
@@ -194,7 +194,7 @@ def test_rows_of_int8_have_the_bits_of_their_reference(rows, depth, columns, gro
 
 
 @pytest.mark.parametrize(
-    "target", [*NARROW, without_vnni(NARROW[0])], ids=lambda each: f"{each.vector_bytes} {each.dot}"
+    "target", [*NARROW, without(NARROW[0], "vnni")], ids=lambda each: f"{each.vector_bytes} {each.dot}"
 )
 def test_rows_of_int8_are_the_same_on_any_cpu(target):
     arrays = operands(13, 200, 37, 32, True)

@@ -8,12 +8,12 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from treadle.compiler.targets.cpu.operators.int8 import FACTS
 from treadle.formats.types import tensor
 
-from ..harness import NARROW, TARGET, Builder, definition_of, evaluate, run_kernel, without_vnni
+from ..harness import NARROW, TARGET, Builder, definition_of, evaluate, run_kernel, without
 
 COLUMNS = 37
 
 
-TARGETS = [TARGET, *NARROW, without_vnni(NARROW[0])]
+TARGETS = [TARGET, *NARROW, without(NARROW[0], "vnni")]
 ANY_TARGET = pytest.mark.parametrize("target", TARGETS, ids=lambda each: f"{each.vector_bytes} {each.dot}")
 
 
