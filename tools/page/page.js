@@ -392,7 +392,7 @@ function setUpGraph() {
     if (event.key === "Escape") { query.value = ""; search(""); query.blur(); }
   });
   const here = () => views[state.picked?.program ?? state.program];
-  const tools = make("div", {class: "tools"}, query, make("span", {id: "found", class: "note-free"}),
+  const tools = make("div", {class: "tools"}, query, make("span", {id: "found"}),
     make("label", {for: "mode"}, "colour by"), mode,
     make("button", {type: "button", title: "closer", onclick: () => here().zoom(1.25)}, "+"),
     make("button", {type: "button", title: "further away", onclick: () => here().zoom(.8)}, "−"),
@@ -515,22 +515,21 @@ function zoomable(svg, left, right, isFlame) {
   let from = left, to = right;
   const draw = () => {
     const factor = (right - left) / (to - from);
-    for (const {mark, rect, text, x, width, name} of spans) {
+    for (const span of spans) {
+      const {mark, rect, x, width, name} = span;
       const begin = Math.max(left, left + (x - from) * factor), end = Math.min(right, left + (x + width - from) * factor);
       mark.style.display = end > left && begin < right ? "" : "none";
       rect.setAttribute("x", begin);
       rect.setAttribute("width", Math.max(.3, end - begin));
       const room = Math.floor((end - begin - 6) / 6);
-      if (text) {
-        text.setAttribute("x", begin + 4);
-        text.textContent = name.length <= room ? name : room > 2 ? `${name.slice(0, room - 1)}…` : "";
-      } else if (room > 3) {
-        const made = document.createElementNS(svg.namespaceURI, "text");
-        for (const [key, value] of Object.entries({y: +rect.getAttribute("y") + 13, "font-size": 10.5, fill: "#fff", class: "within"})) made.setAttribute(key, value);
-        mark.append(made);
-        spans.find(each => each.mark === mark).text = made;
-        made.setAttribute("x", begin + 4);
-        made.textContent = name.length <= room ? name : `${name.slice(0, room - 1)}…`;
+      if (!span.text && room > 3) {
+        span.text = document.createElementNS(svg.namespaceURI, "text");
+        for (const [key, value] of Object.entries({y: +rect.getAttribute("y") + 13, "font-size": 10.5, fill: "#fff"})) span.text.setAttribute(key, value);
+        mark.append(span.text);
+      }
+      if (span.text) {
+        span.text.setAttribute("x", begin + 4);
+        span.text.textContent = name.length <= room ? name : room > 2 ? `${name.slice(0, room - 1)}…` : "";
       }
     }
     const second = whole / (right - left), values = ticks((from - left) * second, (to - left) * second, lines.length - 1);
