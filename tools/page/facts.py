@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -116,7 +115,7 @@ def _bytes(type_: Type | None) -> int:
     """Of a tensor of fixed shape; 0 of anything else."""
     if not isinstance(type_, TensorType) or not type_.is_static or type_.dtype.is_string:
         return 0
-    return math.prod(dim for dim in type_.shape if isinstance(dim, int)) * type_.dtype.numpy.itemsize
+    return type_.nbytes
 
 
 def precision_of(definition: PrimitiveDefinition) -> DType:
