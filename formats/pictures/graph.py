@@ -28,7 +28,7 @@ KINDS = {
     CONTROL: (),
 }  # fmt: skip
 _SAID = {RETURN: "result", "invoke": "call", "invoke_closure": "call closure", "alloc_closure": "closure"}
-_COLOUR = dict(zip(KINDS, COLOURS, strict=True))
+KIND_COLOURS = dict(zip(KINDS, COLOURS, strict=True))
 _TITLE, _BOLD, _DETAIL = 12.0, 14.0, 10.0  # sizes of letters; bold ones are as wide as larger ones
 _WIDEST, _HEIGHT, _ROUND = 240.0, 42.0, 7
 _PADDING, _HEAD = 18.0, 24.0  # of frames
@@ -246,7 +246,7 @@ class _Function:
         wide = max(width_of(name, _BOLD), width_of(detail, _DETAIL)) + 24
         width, height = max(64.0, min(_WIDEST, wide)), _HEIGHT if detail else 30.0
         self._half_widths[at] = width / 2
-        colour = _COLOUR.get(kind, GREY)
+        colour = KIND_COLOURS.get(kind, GREY)
         is_round = kind == "input" or (at >= 0 and self._graph.nodes[at].operation == RETURN)
         bold = {"font_size": _TITLE, "font_weight": 600, "text_anchor": "middle"}
         quiet = {"font_size": _DETAIL, "fill_opacity": 0.75, "text_anchor": "middle"}

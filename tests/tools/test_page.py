@@ -107,7 +107,9 @@ def test_names_of_a_model_are_text(text):
 
 
 def test_facts_name_functions_kernels_and_times(text):
-    (found,) = facts_of(text)["programs"]
+    facts = facts_of(text)
+    (found,) = facts["programs"]
+    assert {each["kind"] for each in found["nodes"].values()} - facts["kinds"].keys() == {"input"}
     assert [each["name"] for each in found["functions"]] == ["main", "tree"]
     timed = [line for each in found["functions"] for line in each["code"] if line[6]]
     assert {line[1] for line in timed} == {"call"}

@@ -8,19 +8,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from ...debug.flow import nodes_of
 from ...debug.trace import Slice
 from ...formats.pictures import plots
-from ...formats.pictures.graph import KINDS, operator_kind
-from ...formats.pictures.svg import COLOURS, GREY, brief_origin, seconds, size
+from ...formats.pictures.graph import KIND_COLOURS, operator_kind
+from ...formats.pictures.svg import GREY, brief_origin, seconds, size
 from .gather import Run
 
 _MOST = 4000  # marks of a picture, the longest ones
 _NAMES = 24  # bars
 _BETWEEN = "between kernels"
-_COLOUR = dict(zip(KINDS, COLOURS, strict=True))
 Keys = Mapping[tuple[str, int], str]
 
 
 def _colour(operators: Iterable[str]) -> str:
-    return _COLOUR[operator_kind(list(operators))]
+    return KIND_COLOURS[operator_kind(list(operators))]
 
 
 def hottest(run: Run, keys: Keys) -> str:
@@ -49,7 +48,7 @@ def by_kind(run: Run) -> str:
     ordered = sorted(spent.items(), key=lambda pair: -pair[1])
     return plots.bars(
         [
-            plots.Bar(kind, taken, f"{seconds(taken)}, {100 * taken / whole:.0f} %", None, _COLOUR[kind])
+            plots.Bar(kind, taken, f"{seconds(taken)}, {100 * taken / whole:.0f} %", None, KIND_COLOURS[kind])
             for kind, taken in ordered
         ],
         width=520,
