@@ -65,7 +65,7 @@ OPT_LEVEL = 2
 @contextlib.contextmanager
 def _uncollected() -> Iterator[None]:
     """Python's collector of cycles would look at all that a compilation makes, for a tenth of its time, and find next to
-    nothing. It pauses meanwhile, and until what was made has gone: it looks at all that is left once it goes on."""
+    nothing. It pauses meanwhile."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -201,7 +201,6 @@ def compile(
                 devices=devices,
                 placement=placement,
             )
-            del module  # before the collector looks at what there is
 
         def made(backend: Backend) -> Executable:
             generated = compilation.generated(backend)
