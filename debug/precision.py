@@ -17,6 +17,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from numbers import Real
 from typing import Any
 
@@ -148,12 +149,15 @@ class _Search:
         self._backend = self._backend.with_precision(precision)
         return self._build(self._backend)
 
+    def _next(self, precision: str | Choice) -> Executable:
+        self._tries += 1
+        bounds.step(f"the search for precisions: program {self._tries} of {_TRIES} at most")
+        return self._built(precision)
+
     def _tried(self, choice: Choice) -> _Program:
         if not choice:
             return self._exact
-        self._tries += 1
-        bounds.step(f"the search for precisions: program {self._tries} of {_TRIES} at most")
-        executable = self._built(choice)
+        executable = self._next(choice)
         error, bound = self._measure(self._pairs(executable, self._seen))
         return _Program(choice, executable, error, bound)
 
@@ -176,8 +180,7 @@ class _Search:
         """Measures the times of all nodes that may be narrow, which it returns, in the order of the run."""
         programs, met = {EXACT: self._exact.executable}, dict[str, int]()
         for precision in narrow:
-            self._tries += 1
-            programs[precision] = self._built(precision)
+            programs[precision] = self._next(precision)
             met |= self._backend.narrowing.met
             self._made[precision] = self._backend.narrowing.made
         if self._is_timed:
@@ -193,7 +196,7 @@ class _Search:
         self._work = met
         return list(met)
 
-    @property
+    @cached_property
     def _is_timed(self) -> bool:
         """Whether the program is for this CPU, so that its times are known here."""
         return self._backend.key == backend_of().key
@@ -240,12 +243,11 @@ class _Search:
         steps = []
         for group in _in_groups(gains, self._work, _MEASURED // max(len(narrow), 1)):
             for precision in narrow:
-                self._tries += 1
-                bounds.step(f"the search for precisions: program {self._tries} of {_TRIES} at most")
-                executable = self._built(dict.fromkeys(group, precision))
+                choice = dict.fromkeys(group, precision)
+                executable = self._next(choice)
                 square = noise(self._pairs(executable, self._seen[:1])) ** 2
                 self._squares |= {(node, precision): square / len(group) for node in group}
-                steps.append(_Step(tuple(group), precision, self._gain_of(dict.fromkeys(group, precision)), square))
+                steps.append(_Step(tuple(group), precision, self._gain_of(choice), square))
         return _in_order(steps)
 
     # ---- the search ----
