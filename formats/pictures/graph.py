@@ -100,7 +100,8 @@ def drawn(found: Sequence[Graph], arrow: str = "arrow") -> str:
     head = tag("defs", tag("marker", tag("path", d="M0 0L8 4L0 8Z", fill="context-stroke"), id=arrow, **shape))
     edges = _calls(found, frames, corners)
     label = f"{len(found)} function{'s' * (len(found) != 1)}, {sum(len(each.nodes) for each in found)} nodes"
-    return picture(width, y + below, head, edges, *parts, label=label, class_="graph").replace("#arrow", f"#{arrow}")
+    made = picture(width, y + below, head, edges, *parts, label=label, class_="graph")
+    return made.replace('"url(#arrow)"', f'"url(#{arrow})"')  # attributes alone: texts hold no quotation marks
 
 
 def _calls(found: Sequence[Graph], frames: Sequence[_Frame], corners: Sequence[_Point]) -> str:
@@ -149,22 +150,20 @@ class _Function:
         self._number, self._graph = number, graph
         self._names, self._types = list(graph.parameters), list(graph.parameters.values())
         shown = [at for at, node in enumerate(graph.nodes) if node.operation != CONSTANT]
-        self._edges: list[tuple[int, int]] = []
-        hidden = {at for at, node in enumerate(graph.nodes) if node.operation == CONSTANT}
-        for at in shown:
-            for makers in graph.nodes[at].inputs:
-                for maker, result in sorted(makers):
-                    source = -1 - result if maker == PARAMETERS else maker
-                    if source not in hidden and source >= -len(self._names):
-                        self._edges.append((source, at))
-        self._edges = list(dict.fromkeys(self._edges))
-        self._shown = shown
+        self._nodes = [*range(-1, -1 - len(self._names), -1), *shown]
+        edges = (
+            (-1 - result if maker == PARAMETERS else maker, at)
+            for at in shown
+            for makers in graph.nodes[at].inputs
+            for maker, result in sorted(makers)
+        )
+        known = set(self._nodes)  # without constants and captured values
+        self._edges = [each for each in dict.fromkeys(edges) if each[0] in known]
         self._half_widths: dict[int, float] = {}
 
     def frame(self) -> _Frame:
         """The function's own frame, with its name."""
-        everything = [*range(-1, -1 - len(self._names), -1), *self._shown]
-        body, width, height, places = self._level(everything, self._graph.loops)
+        body, width, height, places = self._level(self._nodes, self._graph.loops)
         title = f"@{self._graph.name}"
         width = max(width, width_of(title, 13) + 10, 80) + 2 * _PADDING
         height += 2 * _PADDING + _HEAD

@@ -17,6 +17,7 @@ import pytest
 import treadle
 from treadle import Module, TensorType, function, global_function, if_, named, op, var, while_loop
 from treadle.debug.subject import Subject, subject
+from treadle.formats.pictures.graph import drawn
 from treadle.formats.pictures.program import graphs
 from treadle.tools import digits
 from treadle.tools.cli import main
@@ -104,6 +105,14 @@ def test_names_of_a_model_are_text(text):
     assert HOSTILE in json.dumps(
         [node["label"] for node in facts["programs"][0]["nodes"].values()], ensure_ascii=False
     ).replace('\\"', '"')
+
+
+def test_names_like_that_of_the_arrow_stay():
+    x = var("x#arrow", TensorType("float32", (2,)))
+    executable = treadle.compile(function([x], op.relu(x)), embed_native=False, progress=False)
+    found = drawn(graphs(executable), "arrow1")
+    assert ">x#arrow<" in found
+    assert 'marker-end="url(#arrow1)"' in found
 
 
 def test_facts_name_functions_kernels_and_times(text):
