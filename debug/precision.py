@@ -41,12 +41,10 @@ _TOLERANCE = 0.01
 _TRIES = 20  # programs, at most, that a search compiles and runs, besides the float32 one
 _MEASURED = 10  # of these, at most, that tell the noise of a group
 _PROFILED = 5  # runs of a profile, the shortest of which counts
-_FASTER = (
-    0.9  # of the time in a narrow precision that float32 must take to be taken for a node: profiles differ by less
-)
-_SEEDED = (
-    4  # samples that are made where none are given; the last third of all, and one at least, is kept for the check
-)
+# float32 is taken for a node if it takes less than this share of the time in a narrow precision: profiles differ by less
+_FASTER = 0.9
+# Samples that are made where none are given; the last third of all, and one at least, is kept for the check
+_SEEDED = 4
 _HOPE = 1.1  # of the tolerance: squares that are added say somewhat more than what is found
 _NAMED = 5  # nodes in a message
 
