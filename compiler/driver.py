@@ -65,7 +65,7 @@ OPT_LEVEL = 2
 @contextlib.contextmanager
 def _uncollected() -> Iterator[None]:
     """Python's collector of cycles would look at all that a compilation makes, for a tenth of its time, and find next to
-    nothing. It pauses meanwhile, and until what was made has gone: it looks at all that is left once it goes on."""
+    nothing. It pauses meanwhile."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -127,7 +127,7 @@ def compile(
                   stay within `tolerance`, by running the model; `executable.stats` shows what was chosen, and what it costs
     tolerance     of "auto": the largest error by `measure`; by default 0.01
     samples       of "auto": arrays by the names of inputs, or a list of such, the last third of which is kept for a check; by
-                  default eight from seeds
+                  default four from seeds
     measure       of "auto": "largest", the default: the largest difference, as a share of the largest element of each result;
                   "cosine": 1 - cosine of the angle between rows; "ranks:10" or "nearest:10": share of rows whose ten largest
                   elements, or nearest rows by cosine, are others or in another order
@@ -201,7 +201,6 @@ def compile(
                 devices=devices,
                 placement=placement,
             )
-            del module  # before the collector looks at what there is
 
         def made(backend: Backend) -> Executable:
             generated = compilation.generated(backend)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..vm.observe.hooks import Event
 
 _ROWS = 40
-_NOISY = 20.0  # dB: noise of a tenth of the signal, below which the first tensor is named
+NOISY = 20.0  # dB: noise of a tenth of the signal, below which the first tensor is named
 _MASKED, _SCORES = -5e3, 5e2  # masks are of -1e4 at most; nothing else lies between them and scores
 _NONE = np.empty(0, object)
 _COPIES = frozenset({"cast", "pad", "pack_channels", "unpack_channels", "reshape", "permute_dims"})
@@ -65,7 +65,7 @@ class Loss(Suggesting):
     @property
     def first(self) -> LossRow | None:
         """The first tensor of the run whose noise is more than a tenth of its signal."""
-        return next((row for row in self.rows if row.snr < _NOISY), None)
+        return next((row for row in self.rows if row.snr < NOISY), None)
 
     def __repr__(self) -> str:
         return f"<Loss against {self.against}: {len(self.rows)} tensors>"
@@ -78,7 +78,7 @@ class Loss(Suggesting):
         lines = [f"{len(self.rows)} tensors beside those of {self.against}"]
         lines.append(f"worst: {self.worst.tensor!r}, {self.worst.snr:.1f} dB, made by {self.worst.node!r}")
         if self.first is not None:
-            lines.append(f"first below {_NOISY:.0f} dB: {self.first.tensor!r}, made by {self.first.node!r}")
+            lines.append(f"first below {NOISY:.0f} dB: {self.first.tensor!r}, made by {self.first.node!r}")
         ordered = sorted(self.rows, key=lambda row: row.snr)
         shown = ordered[:rows] if rows else ordered
         cells = [["SNR dB", "error", "tensor", "type", "node"]]

@@ -17,6 +17,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from numbers import Real
 from typing import Any
 
@@ -40,12 +41,10 @@ _TOLERANCE = 0.01
 _TRIES = 20  # programs, at most, that a search compiles and runs, besides the float32 one
 _MEASURED = 10  # of these, at most, that tell the noise of a group
 _PROFILED = 5  # runs of a profile, the shortest of which counts
-_FASTER = (
-    0.9  # of the time in a narrow precision that float32 must take to be taken for a node: profiles differ by less
-)
-_SEEDED = (
-    4  # samples that are made where none are given; the last third of all, and one at least, is kept for the check
-)
+# float32 is taken for a node if it takes less than this share of the time in a narrow precision: profiles differ by less
+_FASTER = 0.9
+# Samples that are made where none are given; the last third of all, and one at least, is kept for the check
+_SEEDED = 4
 _HOPE = 1.1  # of the tolerance: squares that are added say somewhat more than what is found
 _NAMED = 5  # nodes in a message
 
@@ -148,12 +147,15 @@ class _Search:
         self._backend = self._backend.with_precision(precision)
         return self._build(self._backend)
 
+    def _next(self, precision: str | Choice) -> Executable:
+        self._tries += 1
+        bounds.step(f"the search for precisions: program {self._tries} of {_TRIES} at most")
+        return self._built(precision)
+
     def _tried(self, choice: Choice) -> _Program:
         if not choice:
             return self._exact
-        self._tries += 1
-        bounds.step(f"the search for precisions: program {self._tries} of {_TRIES} at most")
-        executable = self._built(choice)
+        executable = self._next(choice)
         error, bound = self._measure(self._pairs(executable, self._seen))
         return _Program(choice, executable, error, bound)
 
@@ -176,8 +178,7 @@ class _Search:
         """Measures the times of all nodes that may be narrow, which it returns, in the order of the run."""
         programs, met = {EXACT: self._exact.executable}, dict[str, int]()
         for precision in narrow:
-            self._tries += 1
-            programs[precision] = self._built(precision)
+            programs[precision] = self._next(precision)
             met |= self._backend.narrowing.met
             self._made[precision] = self._backend.narrowing.made
         if self._is_timed:
@@ -193,7 +194,7 @@ class _Search:
         self._work = met
         return list(met)
 
-    @property
+    @cached_property
     def _is_timed(self) -> bool:
         """Whether the program is for this CPU, so that its times are known here."""
         return self._backend.key == backend_of().key
@@ -240,12 +241,11 @@ class _Search:
         steps = []
         for group in _in_groups(gains, self._work, _MEASURED // max(len(narrow), 1)):
             for precision in narrow:
-                self._tries += 1
-                bounds.step(f"the search for precisions: program {self._tries} of {_TRIES} at most")
-                executable = self._built(dict.fromkeys(group, precision))
+                choice = dict.fromkeys(group, precision)
+                executable = self._next(choice)
                 square = noise(self._pairs(executable, self._seen[:1])) ** 2
                 self._squares |= {(node, precision): square / len(group) for node in group}
-                steps.append(_Step(tuple(group), precision, self._gain_of(dict.fromkeys(group, precision)), square))
+                steps.append(_Step(tuple(group), precision, self._gain_of(choice), square))
         return _in_order(steps)
 
     # ---- the search ----

@@ -127,11 +127,7 @@ def stats(
     with machine.listening(counted):
         call(*values)
     constants = sum(array.nbytes for array in of.executable.constants)
-    made = Stats(len(watch.steps), counted.counts, seconds, constants, 0, 0, watch.held(), watch.times)
-    alive = made.alive()
-    made.peak_bytes = max(alive, default=0)
-    made.peak_step = alive.index(made.peak_bytes) if alive else 0
-    return made
+    return watch.stats(counted.counts, seconds, constants)
 
 
 class _Instructions(Flow):
@@ -181,3 +177,11 @@ class Watch(Flow):
             readers = self.readers.get(each.first)
             each.last = max(readers) if readers else len(self.steps) - 1
         return self._made
+
+    def stats(self, instructions: dict[str, int], seconds: float, constant_bytes: int) -> Stats:
+        """The call that was watched, with what was found out about it elsewhere."""
+        made = Stats(len(self.steps), instructions, seconds, constant_bytes, 0, 0, self.held(), self.times)
+        alive = made.alive()
+        made.peak_bytes = max(alive, default=0)
+        made.peak_step = alive.index(made.peak_bytes) if alive else 0
+        return made

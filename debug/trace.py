@@ -25,7 +25,7 @@ from ..vm.observe.parts_log import Part, TickClock
 from ..vm.threads import pool
 from .files import path_of
 from .flow import Step
-from .statistics import Stats, Watch
+from .statistics import Watch
 from .subject import arguments, subject
 
 _INVOKES = ("invoke", "invoke_closure")
@@ -120,7 +120,7 @@ def record(
     tracks = [Track(watch.thread.native_id or 1, watch.thread.name, _in_order(caller))]
     numbers = pool().native_ids()
     tracks += [Track(numbers.get(index, index), f"treadle-{index}", _in_order(parts[index])) for index in sorted(parts)]
-    alive = Stats(len(watch.steps), {}, 0.0, 0, 0, 0, watch.held()).alive()
+    alive = watch.stats({}, whole.end, 0).alive()
     counter = [(begin, size) for (begin, _), size in zip(watch.times, alive, strict=True)]
     return Timeline(tracks, [*counter, (whole.end, 0)])
 

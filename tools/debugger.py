@@ -38,10 +38,10 @@ _VALUE = re.compile(r"([A-Za-z_]\w*)((?:\.\d+)*)(?:\[(.*)\])?$")
 
 def add_commands(commands: Any) -> None:
     """Adds the command to the command line."""
-    from .debugging import _add
     from .execute import add_budgets
+    from .subjects import add_command
 
-    debug = _add(commands, "debug", debug_command, "run a call step by step, forward and back")
+    debug = add_command(commands, "debug", debug_command, "run a call step by step, forward and back")
     debug.add_argument(
         "--dap",
         action="store_true",

@@ -14,7 +14,7 @@ from ..formats.program import EXACT
 from . import arguments
 from .pages import require_page, write_comparison
 from .program_files import HELP, add_compile_options, compile_options, program_file
-from .subjects import add_model_options, against_of, prepare
+from .subjects import add_command, against_of, prepare, say_size
 
 if TYPE_CHECKING:
     from ..debug.comparison import Comparison
@@ -31,7 +31,7 @@ COMMANDS = {
 
 def add_commands(commands: Any) -> None:
     """Adds the commands to the command line."""
-    compare = _add(commands, "compare", compare_command, "compare a model with another runtime, node by node")
+    compare = add_command(commands, "compare", compare_command, "compare a model with another runtime, node by node")
     compare.add_argument(
         "--against",
         metavar="WHAT",
@@ -47,12 +47,14 @@ def add_commands(commands: Any) -> None:
     )
     compare.add_argument("--html", type=Path, metavar="FILE", help="write it as a page, *.html")
     compare.add_argument("--top", type=int, default=_ROWS, metavar="N", help=f"rows to show (default: {_ROWS}; 0: all)")
-    nonfinite = _add(commands, "nonfinite", nonfinite_command, "find where the first NaN or infinity of a call is made")
+    nonfinite = add_command(
+        commands, "nonfinite", nonfinite_command, "find where the first NaN or infinity of a call is made"
+    )
     nonfinite.add_argument("--nan-only", action="store_true", help="pass infinities over")
-    dump = _add(commands, "dump", dump_command, "write every tensor that a call makes into a folder")
+    dump = add_command(commands, "dump", dump_command, "write every tensor that a call makes into a folder")
     dump.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER", help="new or empty")
     dump.add_argument("--overwrite", action="store_true", help="write into a folder that is not empty")
-    step = _add(commands, "step", step_command, "run a kernel line by line, on what it reads in a call")
+    step = add_command(commands, "step", step_command, "run a kernel line by line, on what it reads in a call")
     step.add_argument("primitive", help="its name; `treadle source MODEL` lists them")
     step.add_argument("--break", type=int, default=0, metavar="LINE", dest="first", help="show from this line on")
     step.add_argument(
@@ -75,20 +77,6 @@ def add_commands(commands: Any) -> None:
     for parser, command in ((source, source_command), (diff, diff_command), (graph, graph_command)):
         add_compile_options(parser)
         parser.set_defaults(command=command)
-
-
-def _add(commands: Any, name: str, function: Any, text: str) -> argparse.ArgumentParser:
-    parser = commands.add_parser(
-        name,
-        help=text,
-        description=text[0].upper() + text[1:] + ". Inputs that are not given are random, always the same.",
-        epilog=arguments.__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("model", help=HELP)
-    add_model_options(parser)
-    parser.set_defaults(command=function)
-    return parser
 
 
 def compare_command(options: argparse.Namespace) -> int:
@@ -238,7 +226,7 @@ def graph_command(options: argparse.Namespace) -> int:
     from ..debug import save_graph
 
     save_graph(_opened(options.file, options), options.output, function=options.function)
-    print(f"{options.output}: {options.output.stat().st_size} bytes", file=sys.stderr)
+    say_size(options.output)
     return 0
 
 

@@ -102,7 +102,7 @@ def add_commands(commands: Any) -> None:
         action="append",
         default=[],
         metavar="FILE.npz",
-        help="of --precision auto: arrays by the names of inputs, a file for each sample (default: eight from seeds)",
+        help="of --precision auto: arrays by the names of inputs, a file for each sample (default: four from seeds)",
     )
     compile_.add_argument("--entry", default="main", help="name of the compiled function (default: main)")
     compile_.add_argument("--no-kernels", action="store_true", help="build no native code; the first run will")

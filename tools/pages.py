@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import argparse
 import copy
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..formats.messages.errors import naming
-from . import arguments
 from .errors import UsageError
-from .program_files import HELP, program_file
-from .subjects import add_model_options, against_of, prepare
+from .program_files import program_file
+from .subjects import add_command, against_of, prepare, say_size
 
 if TYPE_CHECKING:
     from ..debug.comparison import Comparison
@@ -29,14 +27,7 @@ _PAGE = ".html"
 def add_commands(commands: Any) -> None:
     """Adds `inspect` to the command line."""
     text = "write a page that shows a program, a call of it, and how it differs from others"
-    inspect = commands.add_parser(
-        "inspect",
-        help=text,
-        description=text[0].upper() + text[1:] + ". Inputs that are not given are random, always the same.",
-        epilog=arguments.__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    inspect.add_argument("model", help=HELP)
+    inspect = add_command(commands, "inspect", _inspect, text)
     inspect.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="the page, *.html")
     inspect.add_argument(
         "--against",
@@ -45,8 +36,6 @@ def add_commands(commands: Any) -> None:
         metavar="WHAT",
         help="also this program, side by side, with the errors beside it; or onnxruntime, reference; may be repeated",
     )
-    add_model_options(inspect)
-    inspect.set_defaults(command=_inspect)
 
 
 def require_ending(path: Path | None, option: str, endings: Sequence[str], instead: Mapping[str, str]) -> None:
@@ -62,10 +51,13 @@ def write_page(path: Path, seen: Sequence[Any], compared: Sequence[Any], start: 
     """Writes the page, and says how large it is. Raises FileError."""
     from .page.page import written
 
-    content = written(seen, compared, start)
-    with naming(f"the page {str(path)!r}"):
+    _write(path, "page", written(seen, compared, start))
+
+
+def _write(path: Path, what: str, content: str) -> None:
+    with naming(f"the {what} {str(path)!r}"):
         path.write_text(content, encoding="utf-8")
-    print(f"{path}: {path.stat().st_size} bytes", file=sys.stderr)
+    say_size(path)
 
 
 def require_page(path: Path | None, option: str) -> None:
@@ -120,10 +112,7 @@ def write_flame(path: Path, of: Subject, feeds: Mapping[str, Any]) -> None:
     from .page.gather import run
     from .page.pictures import flame
 
-    content = flame(run(of, feeds), {})
-    with naming(f"the flame graph {str(path)!r}"):
-        path.write_text(content, encoding="utf-8")
-    print(f"{path}: {path.stat().st_size} bytes", file=sys.stderr)
+    _write(path, "flame graph", flame(run(of, feeds), {}))
 
 
 def write_comparison(path: Path, name: str, of: Subject, feeds: Mapping[str, Any], report: Comparison | Loss) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from . import arguments
 from .pages import require_ending, write_flame, write_profile
 from .program_files import HELP
-from .subjects import SYMBOLIC_SIZE, made
+from .subjects import SYMBOLIC_SIZE, made, say_size
 
 if TYPE_CHECKING:
     from ..formats.executable import Executable
@@ -115,7 +114,7 @@ def _seen_inside(executable: Executable, function: str, values: Sequence[Any], o
         print(found.json() if options.json else found.table(options.top))
     if options.trace is not None:
         save_trace(of, values, options.trace, function=function)
-        print(f"{options.trace}: {options.trace.stat().st_size} bytes", file=sys.stderr)
+        say_size(options.trace)
     feeds = dict(zip(executable.get_function_params(function), values, strict=True))
     if options.html is not None:
         write_profile(options.html, options.executable, of, feeds)
@@ -138,9 +137,6 @@ def _report(rows: Sequence[Row], groups: Sequence[Row], bounds: Limits, constant
         "primitives": [row.as_json() for row in rows],
         "templates": [row.as_json() for row in groups],
     }
-
-
-# ---- arguments ----
 
 
 # ---- tables ----

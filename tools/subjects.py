@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from ..formats import dims
 from ..formats.types import TensorType, Type
 from . import arguments
 from .errors import UsageError
-from .program_files import ONNX, compile_options, program_file
+from .program_files import HELP, ONNX, compile_options, program_file
 
 if TYPE_CHECKING:
     from ..debug.subject import Subject
@@ -21,15 +22,30 @@ if TYPE_CHECKING:
 SYMBOLIC_SIZE = 16  # of a symbolic dimension that no option names
 
 
-def add_model_options(parser: argparse.ArgumentParser) -> None:
-    """The options that say what is called, with what, and how it is compiled."""
+def add_command(commands: Any, name: str, function: Any, text: str) -> argparse.ArgumentParser:
+    """Adds a command with the options that say what is called, with what, and how it is compiled."""
     from .execute import add_call_options, add_dim
 
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=text,
+        description=text[0].upper() + text[1:] + ". Inputs that are not given are random, always the same.",
+        epilog=arguments.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("model", help=HELP)
     add_call_options(parser)
     add_dim(parser, f"a symbolic dimension of inputs that are not given (default: {SYMBOLIC_SIZE})")
     parser.add_argument(
         "--without", action="append", default=[], metavar="PASS", help="compile without a pass; may be repeated"
     )
+    parser.set_defaults(command=function)
+    return parser
+
+
+def say_size(path: Path) -> None:
+    """Says on standard error which file was written, and how large it is."""
+    print(f"{path}: {path.stat().st_size} bytes", file=sys.stderr)
 
 
 def prepare(options: argparse.Namespace) -> tuple[Subject, dict[str, np.ndarray]]:

@@ -26,19 +26,9 @@ LOWERED = frozenset(
         *("conv_blocked", "conv_planar", "conv_to_few", "conv_depthwise", "conv_winograd", "conv_winograd_raw"),
         *("conv_integer_blocked", "conv_bfloat16_blocked", "group_normalization_blocked"),
         *("matmul_packed", "matmul_transposed", "matmul_dequantized"),
-        *(
-            "matmul_integer_packed",
-            "matmul_bfloat16_packed",
-            "matmul_int8_packed",
-            "pack_int8_matrix",
-            "quantize_rows",
-            "image_ranges",
-            "image_facts",
-            "quantize_image",
-            "pack_int8_weights",
-            "pack_int8_columns",
-            "conv_int8_blocked",
-        ),
+        *("matmul_integer_packed", "matmul_bfloat16_packed", "matmul_int8_packed"),
+        *("pack_int8_matrix", "pack_int8_weights", "pack_int8_columns", "conv_int8_blocked"),
+        *("quantize_rows", "image_ranges", "image_facts", "quantize_image"),
         *("counted_nonzero", "counted_boxes", "count_text_ngrams", "text_bytes"),
     ]
 )

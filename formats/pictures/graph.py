@@ -28,7 +28,7 @@ KINDS = {
     CONTROL: (),
 }  # fmt: skip
 _SAID = {RETURN: "result", "invoke": "call", "invoke_closure": "call closure", "alloc_closure": "closure"}
-_COLOUR = dict(zip(KINDS, COLOURS, strict=True))
+KIND_COLOURS = dict(zip(KINDS, COLOURS, strict=True))
 _TITLE, _BOLD, _DETAIL = 12.0, 14.0, 10.0  # sizes of letters; bold ones are as wide as larger ones
 _WIDEST, _HEIGHT, _ROUND = 240.0, 42.0, 7
 _PADDING, _HEAD = 18.0, 24.0  # of frames
@@ -100,7 +100,8 @@ def drawn(found: Sequence[Graph], arrow: str = "arrow") -> str:
     head = tag("defs", tag("marker", tag("path", d="M0 0L8 4L0 8Z", fill="context-stroke"), id=arrow, **shape))
     edges = _calls(found, frames, corners)
     label = f"{len(found)} function{'s' * (len(found) != 1)}, {sum(len(each.nodes) for each in found)} nodes"
-    return picture(width, y + below, head, edges, *parts, label=label, class_="graph").replace("#arrow", f"#{arrow}")
+    made = picture(width, y + below, head, edges, *parts, label=label, class_="graph")
+    return made.replace('"url(#arrow)"', f'"url(#{arrow})"')  # attributes alone: texts hold no quotation marks
 
 
 def _calls(found: Sequence[Graph], frames: Sequence[_Frame], corners: Sequence[_Point]) -> str:
@@ -149,22 +150,20 @@ class _Function:
         self._number, self._graph = number, graph
         self._names, self._types = list(graph.parameters), list(graph.parameters.values())
         shown = [at for at, node in enumerate(graph.nodes) if node.operation != CONSTANT]
-        self._edges: list[tuple[int, int]] = []
-        hidden = {at for at, node in enumerate(graph.nodes) if node.operation == CONSTANT}
-        for at in shown:
-            for makers in graph.nodes[at].inputs:
-                for maker, result in sorted(makers):
-                    source = -1 - result if maker == PARAMETERS else maker
-                    if source not in hidden and source >= -len(self._names):
-                        self._edges.append((source, at))
-        self._edges = list(dict.fromkeys(self._edges))
-        self._shown = shown
+        self._nodes = [*range(-1, -1 - len(self._names), -1), *shown]
+        edges = (
+            (-1 - result if maker == PARAMETERS else maker, at)
+            for at in shown
+            for makers in graph.nodes[at].inputs
+            for maker, result in sorted(makers)
+        )
+        known = set(self._nodes)  # without constants and captured values
+        self._edges = [each for each in dict.fromkeys(edges) if each[0] in known]
         self._half_widths: dict[int, float] = {}
 
     def frame(self) -> _Frame:
         """The function's own frame, with its name."""
-        everything = [*range(-1, -1 - len(self._names), -1), *self._shown]
-        body, width, height, places = self._level(everything, self._graph.loops)
+        body, width, height, places = self._level(self._nodes, self._graph.loops)
         title = f"@{self._graph.name}"
         width = max(width, width_of(title, 13) + 10, 80) + 2 * _PADDING
         height += 2 * _PADDING + _HEAD
@@ -246,7 +245,7 @@ class _Function:
         wide = max(width_of(name, _BOLD), width_of(detail, _DETAIL)) + 24
         width, height = max(64.0, min(_WIDEST, wide)), _HEIGHT if detail else 30.0
         self._half_widths[at] = width / 2
-        colour = _COLOUR.get(kind, GREY)
+        colour = KIND_COLOURS.get(kind, GREY)
         is_round = kind == "input" or (at >= 0 and self._graph.nodes[at].operation == RETURN)
         bold = {"font_size": _TITLE, "font_weight": 600, "text_anchor": "middle"}
         quiet = {"font_size": _DETAIL, "fill_opacity": 0.75, "text_anchor": "middle"}

@@ -17,6 +17,7 @@ import pytest
 import treadle
 from treadle import Module, TensorType, function, global_function, if_, named, op, var, while_loop
 from treadle.debug.subject import Subject, subject
+from treadle.formats.pictures.graph import drawn
 from treadle.formats.pictures.program import graphs
 from treadle.tools import digits
 from treadle.tools.cli import main
@@ -106,8 +107,18 @@ def test_names_of_a_model_are_text(text):
     ).replace('\\"', '"')
 
 
+def test_names_like_that_of_the_arrow_stay():
+    x = var("x#arrow", TensorType("float32", (2,)))
+    executable = treadle.compile(function([x], op.relu(x)), embed_native=False, progress=False)
+    found = drawn(graphs(executable), "arrow1")
+    assert ">x#arrow<" in found
+    assert 'marker-end="url(#arrow1)"' in found
+
+
 def test_facts_name_functions_kernels_and_times(text):
-    (found,) = facts_of(text)["programs"]
+    facts = facts_of(text)
+    (found,) = facts["programs"]
+    assert {each["kind"] for each in found["nodes"].values()} - facts["kinds"].keys() == {"input"}
     assert [each["name"] for each in found["functions"]] == ["main", "tree"]
     timed = [line for each in found["functions"] for line in each["code"] if line[6]]
     assert {line[1] for line in timed} == {"call"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -23,9 +22,8 @@ from ...formats.text.disassembly import signature
 from ...formats.types import TensorType, Type
 from .gather import Beside, Place, Run, Seen, key_of
 
-_FORMS_SECONDS = (
-    10.0  # of CPU time for LLVM's and the assembler's texts of kernels, the longest first; Python's are there at once
-)
+# CPU time for LLVM's and the assembler's texts of kernels, the longest first; Python's are there at once
+_FORMS_SECONDS = 10.0
 _LONGEST_TEXT = 400_000  # characters of one text
 _WHOLE = 2**22  # elements of a constant that are all looked at
 
@@ -116,7 +114,7 @@ def _bytes(type_: Type | None) -> int:
     """Of a tensor of fixed shape; 0 of anything else."""
     if not isinstance(type_, TensorType) or not type_.is_static or type_.dtype.is_string:
         return 0
-    return math.prod(dim for dim in type_.shape if isinstance(dim, int)) * type_.dtype.numpy.itemsize
+    return type_.nbytes
 
 
 def precision_of(definition: PrimitiveDefinition) -> DType:
@@ -206,11 +204,8 @@ def constant_rows(executable: Executable) -> list[tuple[int, str, str]]:
     for instruction in dis(executable):
         if instruction.opname == CONSTANT:
             readers.setdefault(instruction.arg[-1], []).append(instruction.node)  # type: ignore[arg-type]
-    names = {
-        place: weight.name
-        for number, place in executable.weights.held.items()
-        for weight in [executable.weights.weights[number]]
-    }
+    weights = executable.weights
+    names = {place: weights.weights[number].name for number, place in weights.held.items()}
     rows = []
     for number, array in sorted(enumerate(executable.constants), key=lambda pair: -pair[1].nbytes):
         type_ = type_text(TensorType(DType.of(array.dtype), array.shape))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ...debug import compare, loss
 from ...debug.comparison import DIFFERS, UNKNOWN, Comparison
 from ...debug.flow import Step, nodes_of
-from ...debug.noise import Loss, is_loss
+from ...debug.noise import NOISY, Loss, is_loss
 from ...debug.statistics import Held, Stats, Watch
 from ...debug.subject import Subject
 from ...debug.trace import Timeline, record
@@ -161,17 +161,13 @@ def run(of: Subject, feeds: Mapping[str, Any]) -> Run:
     threads = get_num_threads()
     bounds = limits(threads)
     rows = measure(machine, of.function, values, bounds, constants, max(1, _as_often(watched)))
-    held = watch.held()
-    stats = Stats(len(watch.steps), {}, statistics.median(times), constants, 0, 0, held, watch.times)
-    alive = stats.alive()
-    stats.peak_bytes = max(alive, default=0)
-    stats.peak_step = alive.index(stats.peak_bytes) if alive else 0
+    stats = watch.stats({}, statistics.median(times), constants)
     tensors = [
         Tensor(each, (watch.steps[each.first].function, watch.steps[each.first].offset), address)
-        for each, address in zip(held, watch.addresses, strict=True)
+        for each, address in zip(stats.tensors, watch.addresses, strict=True)
     ]
     timeline = record(of, feeds, function=of.function)
-    return Run(statistics.median(times), threads, rows, bounds, timeline, stats, watch.steps, tensors)
+    return Run(stats.seconds, threads, rows, bounds, timeline, stats, watch.steps, tensors)
 
 
 def _as_often(seconds: float) -> int:
@@ -233,20 +229,19 @@ def of_loss(first: Seen, lost: Loss, name: str) -> Beside:
     if first.run is None:
         return found
     by_node = {row.node: row for row in lost.rows}
-    worst = lost.first
     for step in first.run.steps:
         rows = [by_node[node] for node in nodes_of(step.node, by_node) if node in by_node]
         if not rows:
             continue
         row = min(rows, key=lambda row: row.snr)
         grade = 10 ** (4 * (_QUIET - min(max(row.snr, _LOUD), _QUIET)) / (_QUIET - _LOUD) - 2)
-        status = DIFFERS if row.snr < 20 else "close"
+        status = DIFFERS if row.snr < NOISY else "close"
         place = step.function, step.offset
         found.errors[place] = Error(
             f"{'exact' if row.snr == math.inf else f'{row.snr:.1f} dB'}, tensor {row.tensor}", grade, status
         )
         if found.first is None and status == DIFFERS:
             found.first = place
-    if found.first is None and worst is not None:
+    if found.first is None and lost.first is not None:
         found.first = max(found.errors, key=lambda place: found.errors[place].grade, default=None)
     return found

@@ -44,12 +44,9 @@ function ticks(low, high, most) {
 }
 
 const HEAT = ["#3f74c9", "#2fa7a0", "#8fbf45", "#f0b429", "#e0433a"];  // from little to much
-const KINDS = {
-  "convolution": "#3987e5", "product": "#e07b39", "attention and recurrence": "#2fa37c", "normalisation": "#b65fcf",
-  "pooling and reduction": "#d6a419", "data movement": "#d5537d", "elementwise": "#5f8f2f", "control": "#8a8f98", "input": "#8a8f98",
-};
+const GREY = "#8a8f98";
 const TYPES = {
-  float64: "#8a3ffc", float32: "#3987e5", float16: "#2fa37c", bfloat16: "#12a5a5", int64: "#8a8f98", int32: "#8a8f98",
+  float64: "#8a3ffc", float32: "#3987e5", float16: "#2fa37c", bfloat16: "#12a5a5", int64: GREY, int32: GREY,
   int8: "#e07b39", uint8: "#d6a419", int4: "#d5537d", uint4: "#d5537d", bool: "#5f8f2f",
 };
 
@@ -328,9 +325,9 @@ function recolour() {
     for (const [key, drawn] of view.nodes) {
       const node = nodes[key], box = one(".box", drawn);
       if (!node) continue;
-      let colour = "#8a8f98", opacity = .1;
-      if (mode === "kind") [colour, opacity] = [KINDS[node.kind] ?? colour, .16];
-      else if (mode === "precision") [colour, opacity] = node.precision ? [TYPES[node.precision] ?? "#8a8f98", .3] : [colour, .1];
+      let colour = GREY, opacity = .1;
+      if (mode === "kind") [colour, opacity] = [facts.kinds[node.kind] ?? colour, .16];
+      else if (mode === "precision") [colour, opacity] = node.precision ? [TYPES[node.precision] ?? colour, .3] : [colour, .1];
       else if (typeof node[mode] === "number") [colour, opacity] = [heat(share(node[mode])), .25 + .45 * Math.min(1, share(node[mode]))];
       used.add(mode === "kind" ? node.kind : node.precision);
       box.style.fill = box.style.stroke = colour;
@@ -340,8 +337,8 @@ function recolour() {
   }
   const legend = one(".legend");
   if (mode === "kind" || mode === "precision") {
-    const table = mode === "kind" ? KINDS : TYPES;
-    legend.replaceChildren(...Object.entries(table).filter(([name]) => used.has(name) && name !== "input").map(([name, colour]) => {
+    const table = mode === "kind" ? facts.kinds : TYPES;
+    legend.replaceChildren(...Object.entries(table).filter(([name]) => used.has(name)).map(([name, colour]) => {
       const swatch = make("i");
       swatch.style.background = colour;
       return make("span", {}, swatch, name);
@@ -392,7 +389,7 @@ function setUpGraph() {
     if (event.key === "Escape") { query.value = ""; search(""); query.blur(); }
   });
   const here = () => views[state.picked?.program ?? state.program];
-  const tools = make("div", {class: "tools"}, query, make("span", {id: "found", class: "note-free"}),
+  const tools = make("div", {class: "tools"}, query, make("span", {id: "found"}),
     make("label", {for: "mode"}, "colour by"), mode,
     make("button", {type: "button", title: "closer", onclick: () => here().zoom(1.25)}, "+"),
     make("button", {type: "button", title: "further away", onclick: () => here().zoom(.8)}, "−"),
@@ -515,22 +512,21 @@ function zoomable(svg, left, right, isFlame) {
   let from = left, to = right;
   const draw = () => {
     const factor = (right - left) / (to - from);
-    for (const {mark, rect, text, x, width, name} of spans) {
+    for (const span of spans) {
+      const {mark, rect, x, width, name} = span;
       const begin = Math.max(left, left + (x - from) * factor), end = Math.min(right, left + (x + width - from) * factor);
       mark.style.display = end > left && begin < right ? "" : "none";
       rect.setAttribute("x", begin);
       rect.setAttribute("width", Math.max(.3, end - begin));
       const room = Math.floor((end - begin - 6) / 6);
-      if (text) {
-        text.setAttribute("x", begin + 4);
-        text.textContent = name.length <= room ? name : room > 2 ? `${name.slice(0, room - 1)}…` : "";
-      } else if (room > 3) {
-        const made = document.createElementNS(svg.namespaceURI, "text");
-        for (const [key, value] of Object.entries({y: +rect.getAttribute("y") + 13, "font-size": 10.5, fill: "#fff", class: "within"})) made.setAttribute(key, value);
-        mark.append(made);
-        spans.find(each => each.mark === mark).text = made;
-        made.setAttribute("x", begin + 4);
-        made.textContent = name.length <= room ? name : `${name.slice(0, room - 1)}…`;
+      if (!span.text && room > 3) {
+        span.text = document.createElementNS(svg.namespaceURI, "text");
+        for (const [key, value] of Object.entries({y: +rect.getAttribute("y") + 13, "font-size": 10.5, fill: "#fff"})) span.text.setAttribute(key, value);
+        mark.append(span.text);
+      }
+      if (span.text) {
+        span.text.setAttribute("x", begin + 4);
+        span.text.textContent = name.length <= room ? name : room > 2 ? `${name.slice(0, room - 1)}…` : "";
       }
     }
     const second = whole / (right - left), values = ticks((from - left) * second, (to - left) * second, lines.length - 1);

@@ -18,7 +18,7 @@ from typing import Any
 from ... import __version__
 from ...debug.noise import Loss
 from ...formats.pictures import plots
-from ...formats.pictures.graph import drawn
+from ...formats.pictures.graph import KIND_COLOURS, drawn
 from ...formats.pictures.svg import GRID, brief_origin, seconds, size, tag
 from ...formats.ports import inputs_of, outputs_of
 from ...formats.text.report import statistics
@@ -56,6 +56,7 @@ def written(seen: Sequence[Seen], compared: Sequence[Beside], start: str = "over
     payload = {
         "programs": programs,
         "aligned": [[[key_of(*each) for each in member] for member in group.members] for group in groups],
+        "kinds": KIND_COLOURS,
         "ends": compared[0].ends if compared else (),
     }
     texts = [

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, repeat
 
 from ...debug.flow import nodes_of
 from ...debug.trace import Slice
 from ...formats.pictures import plots
-from ...formats.pictures.graph import KINDS, operator_kind
-from ...formats.pictures.svg import COLOURS, GREY, brief_origin, seconds, size
-from .gather import Run
+from ...formats.pictures.graph import KIND_COLOURS, operator_kind
+from ...formats.pictures.svg import GREY, brief_origin, seconds, size
+from .gather import Place, Run
 
 _MOST = 4000  # marks of a picture, the longest ones
 _NAMES = 24  # bars
 _BETWEEN = "between kernels"
-_COLOUR = dict(zip(KINDS, COLOURS, strict=True))
-Keys = Mapping[tuple[str, int], str]
+_NOWHERE = ("", 0)
+Keys = Mapping[Place, str]
 
 
 def _colour(operators: Iterable[str]) -> str:
-    return _COLOUR[operator_kind(list(operators))]
+    return KIND_COLOURS[operator_kind(list(operators))]
 
 
 def hottest(run: Run, keys: Keys) -> str:
@@ -49,7 +50,7 @@ def by_kind(run: Run) -> str:
     ordered = sorted(spent.items(), key=lambda pair: -pair[1])
     return plots.bars(
         [
-            plots.Bar(kind, taken, f"{seconds(taken)}, {100 * taken / whole:.0f} %", None, _COLOUR[kind])
+            plots.Bar(kind, taken, f"{seconds(taken)}, {100 * taken / whole:.0f} %", None, KIND_COLOURS[kind])
             for kind, taken in ordered
         ],
         width=520,
@@ -82,29 +83,28 @@ def roofline(run: Run, keys: Keys) -> str:
 def timeline(run: Run, keys: Keys) -> str:
     """A track for each thread; of very many spans the longest ones."""
     whole = run.timeline.slices[0].end
-    tracks = []
-    steps = iter(run.steps)
-    for number, track in enumerate(run.timeline.threads):
+    tracks, places = [], _places(run)
+    for track in run.timeline.threads:
         spans = []
         for each, row in _rows(track.slices):
-            key = None
-            if number == 0 and _is_kernel(each):
-                step = next(steps, None)
-                key = keys.get((step.function, step.offset)) if step else None
             operators = each.details.get("operators", "")
             colour = _colour(operators.split(", ")) if operators else GREY
             lines = [
                 f"{each.name}: {seconds(each.end - each.begin)}",
                 *(f"{name} {text}" for name, text in each.details.items() if text),
             ]
+            key = keys.get(places.get(id(each), _NOWHERE))
             spans.append(plots.Span(each.name, each.begin, each.end, row, "\n".join(lines), key, colour))
         spans = sorted(sorted(spans, key=lambda span: span.begin - span.end)[:_MOST], key=lambda span: span.begin)
         tracks.append((track.name, spans))
     return plots.timeline(tracks, whole)
 
 
-def _is_kernel(each: Slice) -> bool:
-    return "operators" in each.details and "part" not in each.details
+def _places(run: Run) -> dict[int, Place]:
+    """The places of kernels by the identities of their slices, of the thread that called; `_NOWHERE` beyond the steps known."""
+    kernels = (each for each in run.timeline.slices if "operators" in each.details and "part" not in each.details)
+    known = map(run.place, range(len(run.steps)))
+    return dict(zip(map(id, kernels), chain(known, repeat(_NOWHERE)), strict=False))
 
 
 def _rows(slices: Sequence[Slice]) -> Iterable[tuple[Slice, int]]:
@@ -122,13 +122,12 @@ def flame(run: Run, keys: Keys) -> str:
     slices = run.timeline.slices
     root = plots.Flame(slices[0].name)
     frames: list[tuple[str, float]] = []
-    steps = iter(run.steps)
-    for each, _ in _rows(slices):
+    places = _places(run)
+    for each in slices:
         while frames and frames[-1][1] <= each.begin + 1e-9:
             frames.pop()
-        if _is_kernel(each):
-            step = next(steps, None)
-            place = (step.function, step.offset) if step else ("", 0)
+        if id(each) in places:
+            place = places[id(each)]
             row = run.rows.get(place)
             path = [*(name for name, _ in frames[1:]), *_scopes(each.details["node"]), each.name]
             root.add(path, row.seconds / max(1, row.calls) if row else each.end - each.begin, keys.get(place))
