@@ -1,4 +1,4 @@
-"""The breakpoints that a client of the Debug Wishes Protocol wants: kept from one call to the next, and set in each.
+"""The breakpoints that a client of the Debug Adapter Protocol wants: kept from one call to the next, and set in each.
 
 Conditions are the debugger's own; hits are counted and lines of a log written here.
 """
@@ -288,7 +288,7 @@ class _Moved:
 
 
 def _at_text(wishes: Wishes, reference: int, number: int) -> Callable[[Session, str | None], Breakpoint]:
-    """A breakpoint on a line of a text that the wishes serves."""
+    """A breakpoint on a line of a text that the adapter serves."""
 
     def make(made: Session, when: str | None) -> Breakpoint:
         assert wishes._call is not None
