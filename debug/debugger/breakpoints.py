@@ -80,14 +80,14 @@ class Sites:
     def entering(self, number: int) -> frozenset[int]:
         """The instructions of a function that call others."""
         return frozenset(
-            self._timeline.address(at, each.offset)
-            for at, each in self._all
-            if at == number and each.operation.name in ("invoke", "invoke_closure")
+            self._timeline.address(number, each.offset)
+            for each in self._timeline.instructions(number).values()
+            if each.operation.name in ("invoke", "invoke_closure")
         )
 
     def works(self) -> frozenset[int]:
         """All that make what conditions look at."""
-        return self._addresses((at, each) for at, each in self._all if each.operation.name in (*WORKS, "call_import"))
+        return self._addresses((at, each) for at, each in self._all if self._makes(each))
 
     def makers(self) -> frozenset[int]:
         """All that make another value than a tensor, and copies."""

@@ -242,12 +242,12 @@ class Session(Suggesting, InProcess):
 
     def out(self, back: bool = False) -> Stop:
         """To where this function has returned; back to where it was called."""
-        frames, line = self._timeline.frames(), self._timeline
+        frames = self._timeline.frames()
         if len(frames) < 2:
             return self.goto(0) if back else self._move(None, False)
-        if not back:
-            return self._move(_Goal(frozenset([frames[1][1]]), frames[1][0]), False)
-        return self._move(_Goal(self._sites.entering(self._number(frames[1][1])), line.caller), True)
+        caller, pc = frames[1]
+        sites = self._sites.entering(self._number(pc)) if back else frozenset([pc])
+        return self._move(_Goal(sites, caller), back)
 
     def instruction(self, back: bool = False) -> Stop:
         """One instruction."""
