@@ -19,8 +19,8 @@ from .timeline import Timeline
 
 MADE = "x"  # what conditions call the results of the instruction that was just executed
 WORKS = with_role(Role.WORKS)
-_LINE = re.compile(r"(?P<file>[^:]+):(?P<line>\d+)$")
-_INSTRUCTION = re.compile(r"(?P<function>.+)\+(?P<offset>\d+)$")  # as frames are shown
+_LINE = re.compile(r"(?P<file>[^:]+):(?P<line>\d{1,9})$")
+_INSTRUCTION = re.compile(r"(?P<function>.+)\+(?P<offset>\d{1,9})$")  # as frames are shown
 _MOST_NAMES = 8  # that a message lists
 _KINDS = ("function", "node", "primitive", "operator", "import", "loop")
 

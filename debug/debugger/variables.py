@@ -5,6 +5,7 @@ A number stands for what is inside a value; it is looked at when the client open
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from .values import Value
 
 PAGE = 1000  # elements, for clients that ask for all
 Row = dict[str, Any]
+_ELEMENT = re.compile(r"\[*(\d{1,18})\]*$")
 _Put = Callable[[tuple[int, ...], str], None]  # sets the element at an index to what a text says
 
 
@@ -221,10 +223,10 @@ class Variables:
             ]
 
         def change(name: str, text: str) -> Row:
-            digits = name.strip("[]")
-            if not digits.isdecimal() or int(digits) >= size:
-                raise ArgumentError(f"there is no element {name}")
-            at = (*index, int(digits))
+            found = _ELEMENT.match(name)
+            if found is None or int(found[1]) >= size:
+                raise ArgumentError(f"there is no element {name[:40]}")
+            at = (*index, int(found[1]))
             put(at, text)  # type: ignore[misc]
             return self._elements(name, np.asarray(whole()[at]), whole, at, put)
 
