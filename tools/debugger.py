@@ -32,7 +32,6 @@ _BARS = " ▁▂▃▄▅▆▇█"
 _AROUND = 4  # instructions before and behind the next one
 _USES = 8  # readers of a value
 _CONDITION = re.compile(r"(?:^|\s)if\s+(.*)$")
-_ITERATION = re.compile(r"(?:^|\s)iteration\s+(\d+)$")
 _VALUE = re.compile(r"([A-Za-z_]\w*)((?:\.\d+)*)(?:\[(.*)\])?$")
 
 
@@ -272,19 +271,15 @@ class Terminal:
 
     def do_break(self, text: str) -> None:
         """[WHERE] [iteration N] [if CONDITION]: stop there; without anything, list them"""
+        from ..debug.debugger.breakpoints import in_iteration
+
         if not text:
             for point in self._session.breakpoints.values():
                 print(point)
             return
         condition = _CONDITION.search(text)
-        rest = text[: condition.start()].strip() if condition else text
-        iteration = _ITERATION.search(rest)
-        where = rest[: iteration.start()].strip() if iteration else rest
-        point = self._session.break_at(
-            where or None,
-            when=condition[1] if condition else None,
-            iteration=int(iteration[1]) if iteration else None,
-        )
+        where, iteration = in_iteration(text[: condition.start()] if condition else text)
+        point = self._session.break_at(where, when=condition[1] if condition else None, iteration=iteration)
         sites = len(point.before | point.after)
         print(f"{point}, {sites} instruction{'s' * (sites != 1)}")
 
