@@ -113,15 +113,14 @@ def save(recording: Recording, path: str | os.PathLike) -> None:
 
 def encode(recording: Recording) -> list[container.Buffer]:
     """The pieces of the file. Raises LimitError."""
-    texts: dict[str, int] = {}
-    tensors = [_stored(array, texts) for array in recording.tensors]
+    tensors, texts = strings.indexed(recording.tensors)
     rows = {
         "recording": recording,
         "calls": recording.calls,
         "left_out": recording.left_out,
         "values": recording.values,
         "tensor_types": list(map(_type, recording.tensors)),
-        "texts": list(texts),
+        "texts": texts,
     }
     allowance = Allowance()
     contents: dict[str, list[container.Buffer]] = {
@@ -133,13 +132,6 @@ def encode(recording: Recording) -> list[container.Buffer]:
 
 def _type(array: np.ndarray) -> TensorType:
     return TensorType(DType.string, array.shape) if array.dtype == object else constant_type(array)
-
-
-def _stored(array: np.ndarray, texts: dict[str, int]) -> np.ndarray:
-    """The array; of texts, the places of each in a list of all."""
-    if array.dtype != object:
-        return array
-    return np.fromiter((texts.setdefault(text, len(texts)) for text in array.flat), np.uint64, array.size)
 
 
 def load(source: container.Source) -> Recording:

@@ -313,11 +313,11 @@ def characters(array: np.ndarray) -> int:
 
 
 def indexed(arrays: Iterable[np.ndarray]) -> tuple[list[np.ndarray], list[str]]:
-    """Arrays whose string tensors have, in place of numbers, places in one list of texts; and that list."""
+    """Arrays whose string tensors, and arrays of texts, have places in one list of texts; and that list."""
     places: dict[str, int] = {}
     found = []
     for array in arrays:
-        if array.dtype == ELEMENT:
+        if array.dtype in (ELEMENT, object):
             flat = to_texts(array).reshape(-1)
             array = np.fromiter((places.setdefault(text, len(places)) for text in flat), np.uint64, array.size)
         found.append(array)

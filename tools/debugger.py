@@ -32,8 +32,7 @@ _BARS = " ▁▂▃▄▅▆▇█"
 _AROUND = 4  # instructions before and behind the next one
 _USES = 8  # readers of a value
 _CONDITION = re.compile(r"(?:^|\s)if\s+(.*)$")
-_ITERATION = re.compile(r"(?:^|\s)iteration\s+(\d+)$")
-_VALUE = re.compile(r"([A-Za-z_]\w*)((?:\.\d+)*)(?:\[(.*)\])?$")
+_VALUE = re.compile(r"([A-Za-z_]\w*)((?:\.\d{1,9})*)(?:\[(.*)\])?$")
 
 
 def add_commands(commands: Any) -> None:
@@ -272,19 +271,15 @@ class Terminal:
 
     def do_break(self, text: str) -> None:
         """[WHERE] [iteration N] [if CONDITION]: stop there; without anything, list them"""
+        from ..debug.debugger.breakpoints import in_iteration
+
         if not text:
             for point in self._session.breakpoints.values():
                 print(point)
             return
         condition = _CONDITION.search(text)
-        rest = text[: condition.start()].strip() if condition else text
-        iteration = _ITERATION.search(rest)
-        where = rest[: iteration.start()].strip() if iteration else rest
-        point = self._session.break_at(
-            where or None,
-            when=condition[1] if condition else None,
-            iteration=int(iteration[1]) if iteration else None,
-        )
+        where, iteration = in_iteration(text[: condition.start()] if condition else text)
+        point = self._session.break_at(where, when=condition[1] if condition else None, iteration=iteration)
         sites = len(point.before | point.after)
         print(f"{point}, {sites} instruction{'s' * (sites != 1)}")
 
@@ -335,7 +330,7 @@ class Terminal:
         if found is None or found[1] in ("step", "depth", "iteration"):
             print(self._session.evaluate(text, self._level))
             return
-        name, path = found[1], [int(each) for each in found[2].split(".")[1:]]
+        name, path = found[1], _path(found[2])
         value = self._session.value(name, path, self._level)
         if found[3] is not None:
             print(np.array2string(part(self._session.tensor(name, path, self._level), found[3]), precision=7))
@@ -352,8 +347,7 @@ class Terminal:
         """NAME[.FIELD…]: where the value was made, and who has read it"""
         found = _VALUE.match(text)
         name, fields = (found[1], found[2]) if found else (text, "")
-        path = [int(each) for each in fields.split(".")[1:]]
-        print(_origin(self._session.origin(name, path, self._level)))
+        print(_origin(self._session.origin(name, _path(fields), self._level)))
 
     def do_set(self, text: str) -> None:
         """NAME = EXPRESSION: other elements for a tensor, with which the call goes on"""
@@ -437,17 +431,25 @@ def _at(frame: Frame) -> str:
 
 def _number(text: str, least: int = 1) -> int:
     """A count, or a number of something. Raises ArgumentError."""
-    if not text.isdecimal() or int(text) < least:
-        raise ArgumentError(f"expected a number from {least} on, got {text!r}")
+    if not re.fullmatch(r"\d{1,18}", text) or int(text) < least:
+        raise ArgumentError(f"expected a number from {least} on, got {text!r:.60}")
     return int(text)
+
+
+def _path(fields: str) -> list[int]:
+    """The numbers of fields in `.1.0`."""
+    return [int(each) for each in fields.split(".")[1:]]
 
 
 def _source(frame: Frame) -> str:
     """The line of Python that a frame is at, if the file lies in the working directory."""
-    name, _, line = frame.node.rpartition(" + ")[2].rpartition(":")
-    if not line.isdigit() or not Path(name).is_file():
+    from ..debug.debugger.sources import lines_of
+
+    lines = lines_of(frame.node)
+    if not lines or not Path(lines[-1].file).is_file():
         return ""
-    return f"{name}:{line}: {linecache.getline(name, int(line)).strip()}"
+    name, line = lines[-1]
+    return f"{name}:{line}: {linecache.getline(name, line).strip()}"
 
 
 def _told(numbers: Numbers) -> str:

@@ -85,13 +85,7 @@ class Place:
 
     def _callers(self) -> Iterator[tuple[int, int, int]]:
         """Of the frames that have called this one, the innermost first: where each is, its function, and its next instruction."""
-        stack, at = self.context.words[CONTEXT.STACK], self.frame
-        for _ in range(_FRAMES):
-            size = word(stack + at, FRAME.CALLER)
-            if not size:
-                return
-            pc = word(stack + at, FRAME.RETURN)
-            at -= size
+        for at, pc in itertools.islice(callers(self.context, self.frame), _FRAMES):
             yield at, *instruction_at(self.context.image.program, pc // WORD)
 
     @property
@@ -133,6 +127,16 @@ class Place:
 _USUAL = 64  # words of an instruction
 _FRAMES = 64  # that are looked at
 _SHOWN = 8  # loops of a text
+
+
+def callers(context: Context, frame: int) -> Iterator[tuple[int, int]]:
+    """The frames that have called one, the innermost first: where each is, in bytes from the start of the stack, and its next
+    instruction, in bytes from the start of the code."""
+    stack = context.words[CONTEXT.STACK]
+    while size := word(stack + frame, FRAME.CALLER):
+        pc = word(stack + frame, FRAME.RETURN)
+        frame -= size
+        yield frame, pc
 
 
 def instruction_at(program: Program, at: int) -> tuple[int, int]:

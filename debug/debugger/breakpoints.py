@@ -19,8 +19,9 @@ from .timeline import Timeline
 
 MADE = "x"  # what conditions call the results of the instruction that was just executed
 WORKS = with_role(Role.WORKS)
-_LINE = re.compile(r"(?P<file>[^:]+):(?P<line>\d+)$")
-_INSTRUCTION = re.compile(r"(?P<function>.+)\+(?P<offset>\d+)$")  # as frames are shown
+_LINE = re.compile(r"(?P<file>[^:]+):(?P<line>\d{1,9})$")
+_INSTRUCTION = re.compile(r"(?P<function>.+)\+(?P<offset>\d{1,9})$")  # as frames are shown
+_ITERATION = re.compile(r"(?:^|\s)iteration\s+(\d{1,9})$")
 _MOST_NAMES = 8  # that a message lists
 _KINDS = ("function", "node", "primitive", "operator", "import", "loop")
 
@@ -29,6 +30,12 @@ def _some(known: list[str]) -> str:
     """For an unknown name, what there is."""
     names = list(dict.fromkeys(known))
     return f"; there are {', '.join(names[:_MOST_NAMES])}{', …' * (len(names) > _MOST_NAMES)}" if names else ""
+
+
+def in_iteration(text: str) -> tuple[str | None, int | None]:
+    """The place and the iteration of `WHERE iteration N`, of which either may be left out."""
+    found = _ITERATION.search(text)
+    return text[: found.start() if found else None].strip() or None, int(found[1]) if found else None
 
 
 @dataclass(frozen=True)
@@ -80,14 +87,14 @@ class Sites:
     def entering(self, number: int) -> frozenset[int]:
         """The instructions of a function that call others."""
         return frozenset(
-            self._timeline.address(at, each.offset)
-            for at, each in self._all
-            if at == number and each.operation.name in ("invoke", "invoke_closure")
+            self._timeline.address(number, each.offset)
+            for each in self._timeline.instructions(number).values()
+            if each.operation.name in ("invoke", "invoke_closure")
         )
 
     def works(self) -> frozenset[int]:
         """All that make what conditions look at."""
-        return self._addresses((at, each) for at, each in self._all if each.operation.name in (*WORKS, "call_import"))
+        return self._addresses((at, each) for at, each in self._all if self._makes(each))
 
     def makers(self) -> frozenset[int]:
         """All that make another value than a tensor, and copies."""

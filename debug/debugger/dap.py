@@ -12,6 +12,7 @@ import re
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,11 +39,18 @@ _CHANGES = {
     "setDataBreakpoints",
     "setInstructionBreakpoints",
 }
-_MOTIONS = {"continue", "reverseContinue", "next", "stepIn", "stepOut", "stepBack", "restart"}
-
 
 # What may end a motion early: a pause; that, and a change of breakpoints, after which it goes on, or begins again; nothing
 _PAUSED, _FREE, _BACK, _WHOLE = "paused", "free", "back", "whole"
+_MOTIONS: dict[str, tuple[Callable[[Session], Stop], str]] = {
+    "continue": (Session.resume, _FREE),
+    "reverseContinue": (lambda made: made.resume(back=True), _BACK),
+    "next": (Session.over, _PAUSED),
+    "stepIn": (Session.step, _PAUSED),
+    "stepOut": (Session.out, _PAUSED),
+    "stepBack": (lambda made: made.over(back=True), _BACK),
+    "restart": (lambda made: made.goto(0), _WHOLE),
+}
 
 
 class _Motion(NamedTuple):
@@ -59,15 +67,8 @@ def _motion(made: Session, command: str, is_fine: bool) -> _Motion:
 
     if is_fine and command in ("next", "stepIn", "stepBack"):
         return _Motion(made.instruction if command == "stepIn" else lambda: over(command == "stepBack"), _WHOLE)
-    return {
-        "continue": _Motion(made.resume, _FREE),
-        "reverseContinue": _Motion(lambda: made.resume(back=True), _BACK),
-        "next": _Motion(made.over, _PAUSED),
-        "stepIn": _Motion(made.step, _PAUSED),
-        "stepOut": _Motion(made.out, _PAUSED),
-        "stepBack": _Motion(lambda: made.over(back=True), _BACK),
-        "restart": _Motion(lambda: made.goto(0), _WHOLE),
-    }[command]
+    go, bounds = _MOTIONS[command]
+    return _Motion(partial(go, made), bounds)
 
 
 class LeftError(SystemExit):

@@ -13,7 +13,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -242,12 +241,12 @@ class Session(Suggesting, InProcess):
 
     def out(self, back: bool = False) -> Stop:
         """To where this function has returned; back to where it was called."""
-        frames, line = self._timeline.frames(), self._timeline
+        frames = self._timeline.frames()
         if len(frames) < 2:
             return self.goto(0) if back else self._move(None, False)
-        if not back:
-            return self._move(_Goal(frozenset([frames[1][1]]), frames[1][0]), False)
-        return self._move(_Goal(self._sites.entering(self._number(frames[1][1])), line.caller), True)
+        caller, pc = frames[1]
+        sites = self._sites.entering(self._number(pc)) if back else frozenset([pc])
+        return self._move(_Goal(sites, caller), back)
 
     def instruction(self, back: bool = False) -> Stop:
         """One instruction."""
@@ -412,34 +411,29 @@ class Session(Suggesting, InProcess):
         number, offset = line.where(pc)
         function = line.program.functions[number]
         refs, ints = line.live.registers(frame)
-        found = []
+        found, writers = [], self._writers(number, offset, Kind.REF)
         for register in range(function.ref_registers):
             reference = word(refs, 2 * register + 1)
             if reference:
                 value = values.value_of(line.live.image, word(refs, 2 * register), reference)
-                node, is_blank = self._writer(number, offset, Kind.REF, register)
+                node, is_blank = writers.get(register) or (self._parameter(number, register), False)
                 found.append(Register(f"r{register}", replace(value, text="blank") if is_blank else value, node))
-        for register in range(function.int_registers):
-            if not any(register in each.written(Kind.INT) for each in self._above(number, offset)):
-                continue  # nothing was written there yet
-            node, _ = self._writer(number, offset, Kind.INT, register)
+        for register, (node, _) in sorted(self._writers(number, offset, Kind.INT).items()):
             found.append(Register(f"i{register}", values.integer(word(ints, register)), node))
         return found
 
-    def _above(self, number: int, offset: int) -> Iterator[Decoded]:
-        """The instructions before `offset`, in the order of the code."""
-        return takewhile(lambda each: each.offset < offset, self._timeline.instructions(number).values())
-
-    def _writer(self, number: int, offset: int, kind: Kind, register: int) -> tuple[str, bool]:
-        """The node of the last instruction before `offset`, in the order of the code, that writes a register, or the name of the
-        parameter that it always holds; and whether it holds a tensor into which nothing was written yet."""
-        node, is_blank = None, False
-        for each in self._above(number, offset):
-            if register in each.written(kind) or (kind is Kind.REF and register in _outputs(each)):
-                node, is_blank = self._sites.node(number, each.offset), each.operation.name in _BLANK
-        if node is None and kind is Kind.REF:
-            return self._parameter(number, register), False
-        return node or "", is_blank
+    def _writers(self, number: int, offset: int, kind: Kind) -> dict[int, tuple[str, bool]]:
+        """Of each register that instructions before `offset` write: the node of the last one, in the order of the code, and
+        whether it has left a tensor into which nothing was written yet."""
+        found: dict[int, tuple[str, bool]] = {}
+        for each in self._timeline.instructions(number).values():
+            if each.offset >= offset:
+                break
+            written = (*each.written(kind), *(_outputs(each) if kind is Kind.REF else ()))
+            if written:
+                made = self._sites.node(number, each.offset), each.operation.name in _BLANK
+                found.update(dict.fromkeys(written, made))
+        return found
 
     def _parameter(self, number: int, register: int) -> str:
         """The name of the parameter that a register always holds; "" where the function writes it."""

@@ -3,6 +3,7 @@ its bytecode, which are served as texts of their own."""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Collection
 from pathlib import Path
@@ -15,6 +16,7 @@ from ...formats.text.disassembly import Instruction, signature
 from ..flow import nodes_of
 
 WORD_BYTES = 8
+_LINE = re.compile(r"(.+):(\d{1,9})$")
 
 
 class Line(NamedTuple):
@@ -26,12 +28,7 @@ class Line(NamedTuple):
 
 def lines_of(node: str) -> list[Line]:
     """The lines that a node comes from; none where it is a model's."""
-    found = []
-    for each in nodes_of(node, {}):
-        file, _, number = each.rpartition(":")
-        if file and number.isdecimal():
-            found.append(Line(file, int(number)))
-    return found
+    return [Line(found[1], int(found[2])) for each in nodes_of(node, {}) if (found := _LINE.match(each))]
 
 
 class Text(NamedTuple):

@@ -24,11 +24,11 @@ from ...vm.failures import error, start_error
 from ...vm.host import HostCall, go_on, perform
 from ...vm.imports import Imported, call_imported
 from ...vm.in_process import InProcess
-from ...vm.layout import CONTEXT, FRAME, HOOK_OPCODE, OBJECT, TRAP, WORD
+from ...vm.layout import CONTEXT, HOOK_OPCODE, OBJECT, TRAP, WORD
 from ...vm.memory import set_word, word
 from ...vm.observe.loops import Rounds, loops_in
-from ...vm.observe.snapshot import Snapshot, frames_of
-from ...vm.places import Place, instruction_at
+from ...vm.observe.snapshot import Snapshot
+from ...vm.places import Place, callers, instruction_at
 from ...vm.watch import entrance
 from .tape import Tape
 
@@ -139,13 +139,6 @@ class Timeline(InProcess):
         """The current frame, in bytes from the start of the stack; -1 when the call has returned."""
         return self.live.words[CONTEXT.FRAME]
 
-    @property
-    def caller(self) -> int:
-        """The frame that has called the current one; -1 for none."""
-        frame = self.frame
-        size = word(self.live.words[CONTEXT.STACK] + frame, FRAME.CALLER) if frame >= 0 else 0
-        return frame - size if size else -1
-
     def where(self, pc: int) -> tuple[int, int]:
         """The number of the function of an instruction, and the words between that one's start and it."""
         return instruction_at(self.program, pc // WORD)
@@ -156,11 +149,7 @@ class Timeline(InProcess):
 
     def frames(self) -> list[tuple[int, int]]:
         """Of each frame, the innermost first: where it is, and where its program counter stands."""
-        stack, found, pc = self.live.words[CONTEXT.STACK], [], self.pc
-        for at in reversed(frames_of(self.live)):
-            found.append((at, pc))
-            pc = word(stack + at, FRAME.RETURN)
-        return found
+        return [(self.frame, self.pc), *callers(self.live, self.frame)] if self.frame >= 0 else []
 
     def instructions(self, number: int) -> dict[int, Decoded]:
         """A function's instructions by their offsets."""

@@ -5,8 +5,9 @@ A number stands for what is inside a value; it is looked at when the client open
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +19,8 @@ from .values import Value
 
 PAGE = 1000  # elements, for clients that ask for all
 Row = dict[str, Any]
+_ELEMENT = re.compile(r"\[*(\d{1,18})\]*$")
+_Put = Callable[[tuple[int, ...], str], None]  # sets the element at an index to what a text says
 
 
 class _Place(NamedTuple):
@@ -180,11 +183,9 @@ class Variables:
         if not type_.startswith("string"):
             named.insert(0, _opened("statistics", self._number(_Inside(statistics)), is_lazy=False))
         size = int(type_.partition("[")[2].rstrip("]").partition(",")[0] or 0)
-        inside = _Inside(lambda: named, self._pages(array, (), put if not at.path else None), size)
-        if not at.path:
-            inside.set = self._setter(array, (), put)
+        elements = self._of_array(array, size, put=None if at.path else put)
         return {
-            "variablesReference": self._number(inside),
+            "variablesReference": self._number(replace(elements, named=lambda: named)),
             "namedVariables": len(named),
             "indexedVariables": size,
         }
@@ -195,27 +196,25 @@ class Variables:
         array: np.ndarray,
         whole: Callable[[], np.ndarray],
         index: tuple[int, ...] = (),
-        put: Callable[[tuple[int, ...], str], None] | None = None,
+        put: _Put | None = None,
     ) -> Row:
         """A part of an array, at an index of the whole."""
         dtype = "string" if array.dtype == object else array.dtype.name
         if not array.ndim:
             return {"name": name, "value": str(array[()]), "type": dtype, "variablesReference": 0}
-        inside = _Inside(list, self._pages(whole, index, put), len(array), self._setter(whole, index, put))
         return {
             "name": name,
             "value": values.brief(array),
             "type": f"{dtype}[{', '.join(map(str, array.shape))}]",
-            "variablesReference": self._number(inside),
+            "variablesReference": self._number(self._of_array(whole, len(array), index, put)),
             "indexedVariables": len(array),
         }
 
-    def _pages(
-        self,
-        whole: Callable[[], np.ndarray],
-        index: tuple[int, ...],
-        put: Callable[[tuple[int, ...], str], None] | None,
-    ) -> Callable[[int, int], list[Row]]:
+    def _of_array(
+        self, whole: Callable[[], np.ndarray], size: int, index: tuple[int, ...] = (), put: _Put | None = None
+    ) -> _Inside:
+        """What is inside a part of `size` rows of an array; with `put`, it can be set."""
+
         def page(start: int, count: int) -> list[Row]:
             part = whole()[index]
             return [
@@ -223,24 +222,15 @@ class Variables:
                 for at in range(start, start + count)
             ]
 
-        return page
-
-    def _setter(
-        self,
-        whole: Callable[[], np.ndarray],
-        index: tuple[int, ...],
-        put: Callable[[tuple[int, ...], str], None] | None,
-    ) -> Callable[[str, str], Row] | None:
         def change(name: str, text: str) -> Row:
-            size = whole()[index].shape[:1]
-            digits = name.strip("[]")
-            if not size or not digits.isdecimal() or int(digits) >= size[0]:
-                raise ArgumentError(f"there is no element {name}")
-            at = (*index, int(digits))
+            found = _ELEMENT.match(name)
+            if found is None or int(found[1]) >= size:
+                raise ArgumentError(f"there is no element {name[:40]}")
+            at = (*index, int(found[1]))
             put(at, text)  # type: ignore[misc]
             return self._elements(name, np.asarray(whole()[at]), whole, at, put)
 
-        return change if put is not None else None
+        return _Inside(list, page, size, change if put is not None else None)
 
     def _origin(self, at: _Place) -> Row:
         """Where a value comes from: the call runs once more for it, when it is opened."""

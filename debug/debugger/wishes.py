@@ -1,4 +1,4 @@
-"""The breakpoints that a client of the Debug Wishes Protocol wants: kept from one call to the next, and set in each.
+"""The breakpoints that a client of the Debug Adapter Protocol wants: kept from one call to the next, and set in each.
 
 Conditions are the debugger's own; hits are counted and lines of a log written here.
 """
@@ -10,10 +10,10 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Union
 
 from ...formats.messages.errors import ArgumentError, TreadleError
-from .breakpoints import MADE, Breakpoint
+from .breakpoints import MADE, Breakpoint, in_iteration
 from .session import Session
 from .sources import Line, Paths, Sources
 from .values import brief
@@ -29,7 +29,6 @@ FILTERS = {
 }
 _CONDITIONS = {"nan": "any(isnan(x))", "infinite": "any(isinf(x))"}
 _HITS = re.compile(r"(==|=|>=|>|<=|<|%)?\s*(\d{1,9})$")
-_ITERATION = re.compile(r"(?:^|\s)iteration\s+(\d{1,9})$")
 
 
 @dataclass
@@ -42,13 +41,16 @@ class Call:
     reason: str = ""  # of the stop, as the protocol has it
 
 
+_Make = Callable[[Call, Union[str, None]], Breakpoint]  # sets it in a call, with its condition
+
+
 @dataclass
 class _Wanted:
     """A breakpoint as the client wants it, and the session's while there is one."""
 
     number: int
     key: tuple[Any, ...]  # of which another one is the same
-    make: Callable[[Session, str | None], Breakpoint]
+    make: _Make
     where: Callable[[], Row]  # what the client is told of its place
     when: str | None = None
     hits: str = ""
@@ -119,7 +121,7 @@ class Wishes:
             try:
                 if wanted.hits and not _HITS.match(wanted.hits):
                     raise ArgumentError(f"hits {wanted.hits[:40]!r}: expected a number, or as '>= 3', '% 10'")
-                wanted.point = wanted.make(self._call.session, wanted.when)
+                wanted.point = wanted.make(self._call, wanted.when)
             except TreadleError as error:
                 wanted.error = str(error)
 
@@ -140,7 +142,7 @@ class Wishes:
         kind: str,
         place: Any,
         asked: dict[str, Any],
-        make: Callable[[Session, str | None], Breakpoint],
+        make: _Make,
         where: Callable[[], Row] = dict,
     ) -> _Wanted:
         when, hits, log = (argument(asked, name, "") for name in ("condition", "hitCondition", "logMessage"))
@@ -170,7 +172,7 @@ class Wishes:
         for each in asked:
             number = argument(each, "line", 0) + 1 - self.base
             if reference:
-                make = _at_text(self, reference, number)
+                make = _at_text(reference, number)
                 wanted.append(self._want("text", (reference, number), each, make, partial(self.line, number)))
             else:
                 place = _Moved(self, name, number)
@@ -184,13 +186,10 @@ class Wishes:
         wanted = []
         for each in objects(arguments, "breakpoints", _MOST_BREAKPOINTS):
             name = argument(each, "name", "").strip()
-            found = _ITERATION.search(name)
-            where, iteration = (name[: found.start()].strip(), int(found[1])) if found else (name, None)
 
-            def make(
-                made: Session, when: str | None, where: str = where, iteration: int | None = iteration
-            ) -> Breakpoint:
-                return made.break_at(where or None, when=when, iteration=iteration)
+            def make(call: Call, when: str | None, name: str = name) -> Breakpoint:
+                where, iteration = in_iteration(name)
+                return call.session.break_at(where, when=when, iteration=iteration)
 
             wanted.append(self._want("function", name, each, make))
         return self._replace("function", wanted)
@@ -200,13 +199,12 @@ class Wishes:
         for each in objects(arguments, "breakpoints", _MOST_BREAKPOINTS):
             address = address_of(argument(each, "instructionReference", "")) + argument(each, "offset", 0)
 
-            def make(made: Session, when: str | None, address: int = address) -> Breakpoint:
-                assert self._call is not None
-                sources = self._call.sources
+            def make(call: Call, when: str | None, address: int = address) -> Breakpoint:
+                sources = call.sources
                 if address not in sources.at:
                     raise ArgumentError(f"no instruction is at {address:#x}")
                 at = sources.listing[sources.at[address]]
-                return made.break_at(f"{at.function}+{at.offset}", when=when)
+                return call.session.break_at(f"{at.function}+{at.offset}", when=when)
 
             reference: Row = {"instructionReference": f"{address:#x}"}
             wanted.append(self._want("instruction", address, each, make, reference.copy))
@@ -233,11 +231,11 @@ class Wishes:
         for each in objects(arguments, "breakpoints", _MOST_BREAKPOINTS):
             data, access = argument(each, "dataId", ""), argument(each, "accessType", "write")
 
-            def make(made: Session, when: str | None, data: str = data, access: str = access) -> Breakpoint:
+            def make(call: Call, when: str | None, data: str = data, access: str = access) -> Breakpoint:
                 function, _, name = data.rpartition(":")
                 if access not in ("write", "read"):
                     raise ArgumentError(f"accessType: expected 'write' or 'read', got {access[:40]!r}")
-                return made.watch(function, name, reads=access == "read", when=when)
+                return call.session.watch(function, name, reads=access == "read", when=when)
 
             wanted.append(self._want("data", (data, access), each, make))
         return self._replace("data", wanted)
@@ -265,8 +263,8 @@ class Wishes:
         return {"breakpoints": [self.line(each) for each in sorted(known) if first <= each <= last]}
 
 
-def _anywhere(made: Session, when: str | None) -> Breakpoint:
-    return made.break_at(when=when)
+def _anywhere(call: Call, when: str | None) -> Breakpoint:
+    return call.session.break_at(when=when)
 
 
 class _Moved:
@@ -278,24 +276,22 @@ class _Moved:
     def where(self) -> Row:
         return self._wishes.line(self.number)
 
-    def make(self, made: Session, when: str | None) -> Breakpoint:
-        assert self._wishes._call is not None
-        known = sorted(self._wishes._call.sources.lines.get(self._file, ()))
+    def make(self, call: Call, when: str | None) -> Breakpoint:
+        known = sorted(call.sources.lines.get(self._file, ()))
         at = bisect.bisect_left(known, self.number)
         if at < len(known):
             self.number = known[at]
-        return made.break_at(f"node {self._file}:{self.number}", when=when)
+        return call.session.break_at(f"node {self._file}:{self.number}", when=when)
 
 
-def _at_text(wishes: Wishes, reference: int, number: int) -> Callable[[Session, str | None], Breakpoint]:
-    """A breakpoint on a line of a text that the wishes serves."""
+def _at_text(reference: int, number: int) -> _Make:
+    """A breakpoint on a line of a text that the adapter serves."""
 
-    def make(made: Session, when: str | None) -> Breakpoint:
-        assert wishes._call is not None
-        places = wishes._call.sources.text(reference).places
+    def make(call: Call, when: str | None) -> Breakpoint:
+        places = call.sources.text(reference).places
         if not 1 < number <= len(places):
             raise ArgumentError(f"line {number} is no place to stop at")
-        return made.break_at(places[number - 1], when=when)
+        return call.session.break_at(places[number - 1], when=when)
 
     return make
 

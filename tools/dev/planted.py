@@ -108,9 +108,7 @@ def page(text: str) -> str:
 
     with reading() as run:
         write(run.folder)
-        runpy.run_path(
-            str(Path(__file__).with_name("faulty.py"))
-        )  # which writes into the folder, where its commands run
+        runpy.run_path(str(Path(__file__).with_name("faulty.py")))  # writes into the folder that is current now
 
         def shown(found: re.Match) -> str:
             printed = io.StringIO()

@@ -17,6 +17,7 @@ from ..convert import release
 from ..core import engine
 from ..layout import CONTEXT, FRAME, FRAME_HEAD, FUNCTION, KIND, OBJECT, OBJECT_HEAD, WORD
 from ..memory import set_word, word, words
+from ..places import callers
 
 
 class _Own(NamedTuple):
@@ -66,12 +67,8 @@ _Thing = Union[_Own, _View]
 
 def frames_of(context: Context) -> list[int]:
     """Where the frames of a running call are, in bytes from the start of the stack: the outermost first."""
-    found, at = [], context.words[CONTEXT.FRAME]
-    while at >= 0:
-        found.append(at)
-        caller = word(context.words[CONTEXT.STACK] + at, FRAME.CALLER)
-        at = at - caller if caller else -1
-    return found[::-1]
+    frame = context.words[CONTEXT.FRAME]
+    return [frame, *(at for at, _ in callers(context, frame))][::-1] if frame >= 0 else []
 
 
 class Snapshot:
@@ -84,10 +81,11 @@ class Snapshot:
         self._numbers: dict[int, int] = {}  # of the things, by their addresses
         self._pc = context.words[CONTEXT.PC]
         self._memories: list[tuple[int, int]] = []  # of the frames: address, bytes
-        for at in frames_of(context):
+        frames = frames_of(context)
+        for at in frames:
             frame = context.words[CONTEXT.STACK] + at
             self._memories.append((word(frame, FRAME.MEMORY), word(word(frame, FRAME.FUNCTION), FUNCTION.MEMORY)))
-        self._frames = [self._frame(context, at, number) for number, at in enumerate(frames_of(context))]
+        self._frames = [self._frame(context, at, number) for number, at in enumerate(frames)]
         del self._addresses, self._numbers, self._memories
         things = sum(len(thing.elements) for thing in self._things if isinstance(thing, _Own))
         self.nbytes = things + sum(len(frame.memory) + 64 * len(frame.registers) for frame in self._frames)

@@ -60,7 +60,9 @@ class Client:
 
     def _more(self, end: float) -> None:
         ready, _, _ = select.select([self._source], [], [], max(0.0, end - time.monotonic()))
-        assert ready, f"nothing arrives; before came {self.events} {self._responses}"
+        assert ready, (
+            f"no message arrived in {SECONDS} s; unread are events {self.events} and responses {self._responses}"
+        )
         more = self._source.raw.read(1 << 16) if hasattr(self._source, "raw") else self._source.recv(1 << 16)
         if not more:
             raise EOFError

@@ -189,6 +189,8 @@ def test_registers_are_tensors_whose_elements_come_by_pages(attached: Attached, 
         "setVariable", variablesReference=found[""]["variablesReference"], name="r0", value="r0 * 2 - 1"
     )
     assert changed["value"] == "[1., 3., 5., 3.]"
+    with pytest.raises(Refused, match="there is no element"):
+        client.ask("setVariable", variablesReference=r0["variablesReference"], name="9" * 5000, value="2")
     with pytest.raises(Refused, match="there is no function 'exec'"):
         client.ask("setVariable", variablesReference=found[""]["variablesReference"], name="r0", value="exec(1)")
     client.ask("continue", threadId=1)
@@ -395,7 +397,12 @@ def test_requests_that_make_no_sense_are_answered(attached: Attached, machine: V
     wrong = [
         client.ask(
             "setFunctionBreakpoints",
-            breakpoints=[{"name": "nothing"}, {"name": "main", "condition": "__import__('os')"}],
+            breakpoints=[
+                {"name": "nothing"},
+                {"name": "main", "condition": "__import__('os')"},
+                {"name": "main+" + "9" * 5000},
+                {"name": f"{HERE.name}:" + "9" * 5000},
+            ],
         ),
         client.ask(
             "setDataBreakpoints",
@@ -405,7 +412,7 @@ def test_requests_that_make_no_sense_are_answered(attached: Attached, machine: V
         client.ask("setInstructionBreakpoints", breakpoints=[{"instructionReference": "f" * 5000}]),
         client.ask("setBreakpoints", source=source, breakpoints=[{"line": LINE, "hitCondition": "often"}]),
     ]
-    assert [point["verified"] for each in wrong for point in each["breakpoints"]] == [False] * 9
+    assert [point["verified"] for each in wrong for point in each["breakpoints"]] == [False] * 11
     client.ask("disassemble", memoryReference=f"{big:#x}", instructionOffset=-big, instructionCount=2)
     client.ask("continue", threadId=1)
     thread.join(60)
