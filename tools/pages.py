@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..formats.messages.errors import naming
+from ..debug.files import write
 from . import arguments
 from .errors import UsageError
 from .program_files import HELP, program_file
@@ -63,8 +63,7 @@ def write_page(path: Path, seen: Sequence[Any], compared: Sequence[Any], start: 
     from .page.page import written
 
     content = written(seen, compared, start)
-    with naming(f"the page {str(path)!r}"):
-        path.write_text(content, encoding="utf-8")
+    write(path, content.encode())
     print(f"{path}: {path.stat().st_size} bytes", file=sys.stderr)
 
 
@@ -121,8 +120,7 @@ def write_flame(path: Path, of: Subject, feeds: Mapping[str, Any]) -> None:
     from .page.pictures import flame
 
     content = flame(run(of, feeds), {})
-    with naming(f"the flame graph {str(path)!r}"):
-        path.write_text(content, encoding="utf-8")
+    write(path, content.encode())
     print(f"{path}: {path.stat().st_size} bytes", file=sys.stderr)
 
 
