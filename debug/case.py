@@ -21,7 +21,7 @@ import numpy as np
 from ..formats.executable import Executable, load
 from ..formats.messages.calling import public
 from ..formats.messages.errors import FormatError, naming
-from .files import new_folder, safe_name
+from .files import as_npy, new_folder, safe_name
 from .references import Reference
 from .subject import Subject
 
@@ -72,7 +72,7 @@ def _write(folder: Path, under: str, arrays: Mapping[str, np.ndarray]) -> dict[s
     files = {}
     for number, (name, array) in enumerate(arrays.items()):
         files[name] = f"{under}/{safe_name(number, name)}.npy"
-        np.save(folder / files[name], array, allow_pickle=False)
+        (folder / files[name]).write_bytes(as_npy(array))
     return files
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from ..formats.messages.calling import public
 from ..formats.messages.errors import naming
 from ..vm.observe.hooks import Event
-from .files import new_folder, safe_name
+from .files import as_npy, new_folder, safe_name
 from .flow import Flow, Step
 from .subject import arguments, subject
 
@@ -65,6 +65,6 @@ class _Writer(Flow):
 
     def write(self, kind: str, name: str, array: np.ndarray, **more: Any) -> None:
         file = f"{safe_name(len(self.rows), name)}.npy"
-        np.save(self._folder / file, array, allow_pickle=False)
+        (self._folder / file).write_bytes(as_npy(array))
         row = {"file": file, "kind": kind, "name": name, "dtype": array.dtype.name, "shape": list(array.shape)}
         self.rows.append(row | more)

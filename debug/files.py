@@ -1,12 +1,17 @@
-"""Folders that hold what was seen: made anew, with file names that nothing in a model can choose."""
+"""Files that hold what was seen, and folders of them: made anew, with file names that nothing in a model can choose."""
 
 from __future__ import annotations
 
+import io
 import os
 import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from ..formats import container
+from ..formats.codec import Buffer
 from ..formats.messages.calling import told
 from ..formats.messages.errors import ArgumentError, naming
 
@@ -20,6 +25,23 @@ def path_of(path: Any, what: str) -> Path:
         return Path(path)
     except TypeError:
         raise ArgumentError(f"{what}: expected a path, got {told(path)}") from None
+
+
+def write(path: Path, content: Buffer) -> None:
+    """Writes a file, which is there whole or not at all, or into a pipe or a device. Raises FileError."""
+    if os.path.isfile(path) or os.path.isdir(path) or not os.path.exists(path):
+        container.save(path, [content])
+        return
+    with naming(f"writing {str(path)!r}"):
+        path.write_bytes(content)
+
+
+def as_npy(array: np.ndarray, allow_pickle: bool = False) -> memoryview:
+    """An array in NumPy's format, to be written: `np.save` writes files by buffers of C's, and does not see that a disk has no
+    room for the last one."""
+    held = io.BytesIO()
+    np.save(held, array, allow_pickle=allow_pickle)
+    return held.getbuffer()
 
 
 def new_folder(path: str | os.PathLike, what: str, overwrite: bool = False) -> Path:

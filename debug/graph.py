@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..formats.messages.calling import public
-from ..formats.messages.errors import ArgumentError, naming
+from ..formats.messages.errors import ArgumentError
 from ..formats.pictures.program import PARAMETERS, RETURN, Graph, Value, graphs
 from ..formats.types import TensorType, Type
-from .files import path_of
+from .files import path_of, write
 from .subject import executable_of
 
 
@@ -28,14 +28,13 @@ def save_graph(model: Any, path: str | os.PathLike, *, function: str | None = No
     """Writes the graph of each function, or of one, of an executable, of a file of one, or of a model, which is compiled. A path
     ends in `.netron` or `.explorer.json`. Raises ArgumentError, UnknownFunctionError, FileError, CompileError."""
     target = path_of(path, "save_graph: path")
-    writer = next((write for suffix, write in _WRITERS.items() if target.name.endswith(suffix)), None)
+    writer = next((each for suffix, each in _WRITERS.items() if target.name.endswith(suffix)), None)
     if writer is None:
         raise ArgumentError(
             f"save_graph: the path {str(target)!r} ends in neither {' (Netron) nor '.join(_WRITERS)} (Model Explorer)"
         )
     content = json.dumps(writer(target.name, graphs(executable_of(model, "save_graph"), function)))
-    with naming(f"the graph in {str(target)!r}"):
-        target.write_text(content)
+    write(target, content.encode())
 
 
 # ---- Netron ----

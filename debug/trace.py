@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..formats.messages.calling import public
-from ..formats.messages.errors import ArgumentError, naming
+from ..formats.messages.errors import ArgumentError
 from ..vm.observe.hooks import Event, InstrumentAction
 from ..vm.observe.parts_log import Part, TickClock
 from ..vm.threads import pool
-from .files import path_of
+from .files import path_of, write
 from .flow import Step
 from .statistics import Watch
 from .subject import arguments, subject
@@ -167,8 +167,7 @@ def save_trace(
     if file.suffix not in _WRITERS:
         raise ArgumentError(f"trace: {file.name!r} must end with {' or '.join(_WRITERS)}")
     content = _WRITERS[file.suffix](record(model, feeds, function=function, **options))
-    with naming(f"the trace {str(file)!r}"):
-        file.write_bytes(content)
+    write(file, content)
 
 
 # ---- Chrome ----

@@ -83,6 +83,8 @@ def read(path: str | os.PathLike) -> Folder:
 
 
 def _bytes(path: Path, most: int) -> bytes:
+    if os.path.exists(path) and not os.path.isfile(path):  # a pipe would be waited for
+        raise ModelError(f"{path} is a folder, a pipe or a device: expected a file")
     try:
         with path.open("rb") as file:
             data = file.read(most + 1)
@@ -107,7 +109,7 @@ def _tokenizer(folder: Path, lowers: bool) -> bytes:
         raise ModelError(f"{folder / TOKENIZER}: expected an object, got {type(told).__name__}")
     own = [told["normalizer"]] if told.get("normalizer") else []
     told["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "Lowercase"}, *own]}
-    return json.dumps(told, ensure_ascii=False).encode()
+    return json.dumps(told, ensure_ascii=False).encode(errors="surrogatepass")  # which the tokenizer's library refuses
 
 
 def _json(folder: Path, name: str) -> Mapping[str, Any]:
@@ -120,7 +122,7 @@ def _json(folder: Path, name: str) -> Mapping[str, Any]:
 
 def _value(folder: Path, name: str) -> Any:
     path = folder / name
-    if not path.exists():
+    if not os.path.exists(path):  # unlike `Path.exists` for any name
         return {}
     return _parsed(path, _bytes(path, _JSON_BYTES))
 
@@ -141,7 +143,7 @@ def _inside(folder: Path, name: Any) -> Path:
     """A file that another file names."""
     parts = PurePosixPath(name).parts if isinstance(name, str) and "\\" not in name and "\0" not in name else ("..",)
     if ".." in parts or (parts and os.path.isabs(parts[0])):
-        raise ModelError(f"{folder} names a file {str(name)[:100]!r}: expected one of the folder's own")
+        raise ModelError(f"{folder} names a file {_told(name)}: expected one of the folder's own")
     return folder.joinpath(*parts)
 
 
@@ -192,7 +194,7 @@ def _task(config: Mapping[str, Any], genai: Mapping[str, Any]) -> str:
 
 def _labels(config: Mapping[str, Any]) -> tuple[str, ...]:
     found = config.get("id2label")
-    if isinstance(found, Mapping) and found and all(key.isdigit() for key in found):
+    if isinstance(found, Mapping) and found and all(key.isdecimal() and len(key) < 10 for key in found):
         return tuple(str(found[key]) for key in sorted(found, key=int))
     count = config.get("num_labels", 2)
     return tuple(f"LABEL_{number}" for number in range(count if type(count) is int and 0 < count < 10_000 else 2))
@@ -206,7 +208,7 @@ def _activation(config: Mapping[str, Any], task: str) -> str:
     if said in ACTIVATIONS:
         return said
     if said:
-        raise ModelError(f"config.json: the activation {said!r} is not one of {', '.join(ACTIVATIONS)}")
+        raise ModelError(f"config.json: the activation {_told(said)} is not one of {', '.join(ACTIVATIONS)}")
     is_several = config.get("problem_type") == "multi_label_classification"
     return "sigmoid" if task == SCORE or is_several else "softmax"
 
@@ -227,7 +229,9 @@ def _modules(folder: Path) -> tuple[tuple[str, ...], bool]:
         elif kind == "Normalize":
             normalize = True
         elif kind != "Transformer":
-            raise ModelError(f"{folder / 'modules.json'}: module {kind!r} is none of Transformer, Pooling, Normalize")
+            raise ModelError(
+                f"{folder / 'modules.json'}: module {_told(kind)} is none of Transformer, Pooling, Normalize"
+            )
     return pooling, normalize
 
 
@@ -237,7 +241,7 @@ def _pooling(config: Mapping[str, Any], folder: Path) -> tuple[str, ...]:
         said if isinstance(said, list) else [said] if said else [n for n, flag in _FLAGS.items() if config.get(flag)]
     )
     if not names or not all(name in POOLINGS for name in names):
-        raise ModelError(f"{folder}: pooling {names!r}: expected {', '.join(POOLINGS)}")
+        raise ModelError(f"{folder}: pooling {_told(names)}: expected {', '.join(POOLINGS)}")
     if config.get("include_prompt") is False:
         raise ModelError(f"{folder}: pooling without the prompt (include_prompt) is not there")
     return tuple(name for name in _FLAGS if name in names)
@@ -261,6 +265,11 @@ def _max_tokens(configs: Iterable[Mapping[str, Any]]) -> int:
     return min((int(each) for each in said if isinstance(each, (int, float)) and 0 < each <= MAX_TOKENS), default=0)
 
 
+def _told(value: Any) -> str:
+    """What a file says, for a message."""
+    return repr(str(value)[:100])
+
+
 def _texts(values: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     return tuple((name, text) for name, text in values.items() if isinstance(text, str))
 
@@ -276,8 +285,8 @@ def _template(folder: Path, settings: Mapping[str, Any]) -> str:
         return _bytes(path, limits.CHAT_TEMPLATE_BYTES).decode("utf-8", "replace")
     found = settings.get("chat_template")
     if isinstance(found, list):  # several, by name
-        named = {each.get("name"): each.get("template") for each in found if isinstance(each, Mapping)}
-        found = named.get("default")
+        named = (each for each in found if isinstance(each, Mapping) and each.get("name") == "default")
+        found = next(named, {}).get("template")
     return found if isinstance(found, str) else ""
 
 

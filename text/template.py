@@ -44,12 +44,17 @@ class Renderer:
 
     def _asked(self, request: bytes) -> dict[str, Any]:
         process = self._running()
-        line = self._answer(process, request, SECONDS)
-        if line.endswith(b"\n"):
-            found: dict[str, Any] = json.loads(line)
-            if len(found.get("text", "")) <= MOST_BYTES:
-                return found
-        self.close()
+        self._process = None  # an answer that Ctrl-C keeps from being read is not one to the next request
+        try:
+            line = self._answer(process, request, SECONDS)
+            if line.endswith(b"\n"):
+                found: dict[str, Any] = json.loads(line)
+                if len(found.get("text", "")) <= MOST_BYTES:
+                    self._process = process
+                    return found
+        finally:
+            if self._process is None:
+                _end(process)
         raise BudgetExceededError(
             f"the chat template took more than {SECONDS} s, {MEMORY >> 20} MiB, or {MOST_BYTES} characters",
             budget="seconds",
@@ -79,19 +84,28 @@ class Renderer:
             script = Path(__file__).with_name("template_process.py")
             pipe, null = processes.PIPE, processes.DEVNULL
             path = json.dumps(sys.path)
-            self._process = processes.start(_RUN, script, path, MEMORY, stdin=pipe, stdout=pipe, stderr=null)
-            self._answer(self._process, b'{"template": "", "variables": {}}\n', _START_SECONDS)
+            process = processes.start(_RUN, script, path, MEMORY, stdin=pipe, stdout=pipe, stderr=null)
+            try:
+                self._answer(process, b'{"template": "", "variables": {}}\n', _START_SECONDS)
+            except BaseException:
+                _end(process)
+                raise
+            self._process = process
         return self._process
 
     def close(self) -> None:
         """Ends the process, if there is one."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            for pipe in (self._process.stdin, self._process.stdout):
-                with contextlib.suppress(OSError, AttributeError):
-                    pipe.close()  # type: ignore[union-attr]
-            self._process = None
+        process, self._process = self._process, None
+        if process is not None:
+            _end(process)
 
     def __del__(self) -> None:
         self.close()
+
+
+def _end(process: processes.Process[bytes]) -> None:
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        with contextlib.suppress(OSError, AttributeError):
+            pipe.close()  # type: ignore[union-attr]

@@ -51,6 +51,9 @@ _PACKAGES = {"onnx": "treadle[onnx]", "safetensors": "treadle[safetensors]"}  # 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and gives its exit code. What it prints holds names of files' from anywhere, which are shown."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed: Python prints nothing then, and no file of ours may get its number
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
     try:
         with contextlib.redirect_stdout(cast(TextIO, Shown(sys.stdout))):
             code = _run(sys.argv[1:] if arguments is None else list(arguments))

@@ -396,8 +396,9 @@ def named_results(executable: Executable, function: str, result: Any) -> Iterato
 def _save(value: Any, argument: arguments.TensorArgument) -> None:
     if not argument.source.startswith("@") or not isinstance(value, np.ndarray):
         raise UsageError(f"--output {argument.text!r}: write [NAME=]@FILE.npy, for a result that is a tensor")
-    with open(argument.source[1:], "wb") as file:
-        np.save(file, value)
+    from ..debug.files import as_npy, write
+
+    write(Path(argument.source[1:]), as_npy(value, allow_pickle=True))
 
 
 def _compare(name: str, value: Any, argument: arguments.TensorArgument, options: argparse.Namespace) -> str:

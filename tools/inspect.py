@@ -183,7 +183,9 @@ def _dis(options: argparse.Namespace) -> None:
 
 def _write(text: str, options: argparse.Namespace) -> None:
     if options.output:
-        options.output.write_text(text, encoding="utf-8")
+        from ..debug.files import write
+
+        write(options.output, text.encode())
     else:
         sys.stdout.write(text)
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..formats.messages.errors import naming
+from ..debug.files import write
 from .errors import UsageError
 from .program_files import program_file
 from .subjects import add_command, against_of, prepare, say_size
@@ -51,12 +51,11 @@ def write_page(path: Path, seen: Sequence[Any], compared: Sequence[Any], start: 
     """Writes the page, and says how large it is. Raises FileError."""
     from .page.page import written
 
-    _write(path, "page", written(seen, compared, start))
+    _write(path, written(seen, compared, start))
 
 
-def _write(path: Path, what: str, content: str) -> None:
-    with naming(f"the {what} {str(path)!r}"):
-        path.write_text(content, encoding="utf-8")
+def _write(path: Path, content: str) -> None:
+    write(path, content.encode())
     say_size(path)
 
 
@@ -112,7 +111,7 @@ def write_flame(path: Path, of: Subject, feeds: Mapping[str, Any]) -> None:
     from .page.gather import run
     from .page.pictures import flame
 
-    _write(path, "flame graph", flame(run(of, feeds), {}))
+    _write(path, flame(run(of, feeds), {}))
 
 
 def write_comparison(path: Path, name: str, of: Subject, feeds: Mapping[str, Any], report: Comparison | Loss) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import json
+import os
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -59,15 +59,37 @@ def test_a_folder_that_is_not_empty_is_kept(right: Executable, tmp_path: Path) -
     assert (tmp_path / "mine").read_text() == "mine"
 
 
-def test_a_full_disk_is_an_error_with_a_name(
-    right: Executable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+@pytest.fixture
+def full(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A disk that has room for 300 bytes of each file."""
+    resource = pytest.importorskip("resource")
+    path = request.getfixturevalue("tmp_path")
+    most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300, most[1]))
+    yield path
+    resource.setrlimit(resource.RLIMIT_FSIZE, most)
 
-    monkeypatch.setattr(np, "save", full)
-    with pytest.raises(FileError, match=r"the dump in .*No space left"):
-        debug.dump(right, None, tmp_path / "dump")
+
+@pytest.mark.parametrize(
+    "command", ["graph -o g.netron", "profile --trace t.json", "dis -o d.tasm", "compare --html p.html"]
+)
+def test_a_full_disk_leaves_the_old_file(file: Path, full: Path, command: str) -> None:
+    name, option, target = command.split()
+    (full / target).write_text("old")
+    assert main([name, str(file), option, str(full / target)]) == 4
+    assert (full / target).read_text() == "old"
+    assert os.listdir(full) == [target]
+
+
+def test_a_result_that_a_full_disk_has_no_room_for_is_an_error(file: Path, full: Path) -> None:
+    """NumPy's own writer gives 0, and half a file."""
+    assert main(["run", str(file), "--input", "4x24xf32=random:1", "--output", f"@{full}/y.npy"]) == 4
+    assert os.listdir(full) == []
+
+
+def test_a_full_disk_is_an_error_with_a_name(right: Executable, full: Path) -> None:
+    with pytest.raises(FileError, match=r"the dump in .*File too large"):
+        debug.dump(right, None, full / "dump")
 
 
 def test_statistics_count_steps_and_the_memory_in_use(right: Executable) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 
 import pytest
 from treadle.formats.messages.errors import MissingFileError, ModelError
-from treadle.text.folder import read
+from treadle.text.folder import _labels, _template, _tokenizer, read
 from treadle.tools.cli import main
 from treadle.tools.dev.zoo.folders import TEMPLATE, put, with_head, write
 
@@ -57,8 +59,11 @@ BAD = [
     ("config.json", "{", "config.json is not JSON"),
     ("modules.json", '[{"type": "x.Dense"}]', "module 'Dense' is none of Transformer, Pooling, Normalize"),
     ("modules.json", "{}", "modules.json: expected a list of objects"),
-    ("1_Pooling/config.json", "{}", r"pooling \[\]: expected mean"),
-    ("1_Pooling/config.json", '{"pooling_mode": "median"}', r"pooling \['median'\]"),
+    ("1_Pooling/config.json", "{}", r"pooling '\[\]': expected mean"),
+    ("1_Pooling/config.json", '{"pooling_mode": "median"}', r"pooling \"\['median'\]\""),
+    ("1_Pooling/config.json", json.dumps({"pooling_mode": "a" * 9999}), "pooling .{90,120}: expected"),
+    ("modules.json", json.dumps([{"type": "a" * 9999}]), "module 'a{100}' is none of"),
+    ("modules.json", json.dumps([{"type": "Pooling", "path": "a" * 300}]), r"pooling '\[\]'"),
     ("1_Pooling/config.json", '{"pooling_mode": "mean", "include_prompt": false}', "without the prompt"),
     ("onnx/model.onnx", "no model", "is not an ONNX model"),
 ]
@@ -69,6 +74,32 @@ def test_what_a_file_says_wrongly_is_named(tmp_path: Path, name: str, content: s
     folder = write(tmp_path / "m")
     (folder / name).write_text(content)
     with pytest.raises(ModelError, match=message):
+        read(folder)
+
+
+@pytest.mark.parametrize("label", ["²", "9" * 5000])
+def test_labels_by_what_is_no_number_have_numbers_for_names(label: str) -> None:
+    assert _labels({"id2label": {label: "a"}, "num_labels": 1}) == ("LABEL_0",)
+
+
+def test_other_templates_are_passed_over(tmp_path: Path) -> None:
+    named = [1, {"name": ["default"], "template": "a"}, {"name": "default", "template": "b"}]
+    assert _template(tmp_path, {"chat_template": named}) == "b"
+
+
+def test_what_is_no_text_is_left_to_the_tokenizers_library(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text('{"normalizer": "\\ud800"}')
+    data = _tokenizer(tmp_path, lowers=True)
+    with pytest.raises(Exception, match=r"Cannot instantiate|unicode"):
+        tokenizers.Tokenizer.from_buffer(data)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes have no names")
+def test_no_pipe_is_waited_for(tmp_path: Path) -> None:
+    folder = write(tmp_path / "m")
+    (folder / "config.json").unlink()
+    os.mkfifo(folder / "config.json")
+    with pytest.raises(ModelError, match="expected a file"):
         read(folder)
 
 

@@ -87,3 +87,21 @@ def test_formats_reach_no_attributes_of_python(renderer: Renderer) -> None:
 def test_variables_are_json(renderer: Renderer) -> None:
     with pytest.raises(ArgumentError, match="its variables are not JSON"):
         renderer.render("", {"messages": [object()]})
+
+
+def test_an_interrupted_chat_is_not_taken_for_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    renderer = Renderer()
+    assert renderer.render("{{ 1 }}", {}) == "1"
+
+    def interrupt(*_: object) -> bytes:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        process = renderer._process
+        assert process is not None
+        assert process.stdout is not None
+        patched.setattr(process.stdout, "readline", interrupt, raising=False)
+        with pytest.raises(KeyboardInterrupt):
+            renderer.render("{{ 2 }}", {})
+    assert renderer.render("{{ 3 }}", {}) == "3"
+    assert process.poll() is not None

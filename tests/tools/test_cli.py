@@ -253,6 +253,12 @@ def test_looking_into_a_file_imports_no_compiler(folder: Path) -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+def test_who_closes_the_output_gets_none(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    assert main(["dis", f"{folder}/add.trdl"]) == 0
+    assert sys.stdout.fileno() > 0
+
+
 def test_the_digits_model_needs_no_data_to_compile(folder: Path) -> None:
     assert main(["compile", str(digits.MODEL), "-o", f"{folder}/digits.trdl", "--no-kernels"]) == 0
 

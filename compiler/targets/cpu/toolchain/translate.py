@@ -32,7 +32,7 @@ from ..vectors.simd import namespace
 # Iterations between two checks of the stop word, by the depth of loops nested in a loop: of an innermost one, at a
 # nanosecond to a hundred each; of one that contains such. Checks in each iteration make calls of small networks 2 % slower.
 _UNCHECKED_ROUNDS = (1 << 14, 16)
-_FEW_ROUNDS = 64  # of a loop with a literal count: its body checks often enough
+_FEW_ROUNDS = 64  # of a loop with a literal count, which is not checked
 _RARELY = (1, 1 << 20)  # weights of a branch
 
 
@@ -81,13 +81,6 @@ class _VolatileLoad(ir.LoadInstr):
         buf.extend(line.replace("load ", "load volatile ", 1) for line in text)
 
 
-def _is_short(node: ast.For) -> bool:
-    """Whether a loop has few iterations for all sizes."""
-    bounds = node.iter.args if isinstance(node.iter, ast.Call) else []
-    numbers = [bound.value if isinstance(bound, ast.Constant) else None for bound in bounds]
-    return all(isinstance(number, int) and abs(number) <= _FEW_ROUNDS for number in numbers)
-
-
 def _depths(statements: Iterable[ast.stmt], found: dict[ast.AST, int]) -> int:
     """The depth of loop nesting in a node; for each loop in it likewise, in `found`."""
     deepest = 0
@@ -98,6 +91,31 @@ def _depths(statements: Iterable[ast.stmt], found: dict[ast.AST, int]) -> int:
             depth += 1
         deepest = max(deepest, depth)
     return deepest
+
+
+def _literal_rounds(node: ast.For) -> int | None:
+    """At most how many rounds a loop has whose text says that they are few."""
+    bounds = node.iter.args if isinstance(node.iter, ast.Call) else []
+    numbers = [bound.value if isinstance(bound, ast.Constant) else None for bound in bounds]
+    few = [abs(number) for number in numbers if isinstance(number, int) and abs(number) <= _FEW_ROUNDS]
+    return sum(few) if len(few) == len(numbers) else None
+
+
+def _unchecked(statements: Iterable[ast.stmt], depths: Mapping[ast.AST, int], short: set[ast.AST]) -> int:
+    """The most rounds of innermost loops between two checks of the stop word. Loops of few rounds, of few such rounds each, need
+    no check: they are added to `short`."""
+    most = 1
+    for each in statements:
+        rounds = _unchecked([*getattr(each, "body", ()), *getattr(each, "orelse", ())], depths, short)
+        if isinstance(each, ast.For):
+            count = _literal_rounds(each)
+            if count is not None and rounds <= _UNCHECKED_ROUNDS[0]:
+                short.add(each)
+                rounds *= count
+            elif depths[each] < len(_UNCHECKED_ROUNDS):
+                rounds *= _UNCHECKED_ROUNDS[depths[each]]
+        most = max(most, rounds)
+    return most
 
 
 class _Translation(Translation):
@@ -111,6 +129,8 @@ class _Translation(Translation):
         super().__init__(symbol, function, names, lowering.declare(symbol, types.int64, words))
         self._depths: dict[ast.AST, int] = {}  # of the loops in each loop
         _depths(function.body, self._depths)
+        self._short: set[ast.AST] = set()  # loops that are over before a check would pay
+        _unchecked(function.body, self._depths, self._short)
         self._stop_word: ir.Value | None = None  # its address
         self._stop: ir.Block | None = None  # the target of a loop that finds the stop word set
 
@@ -139,7 +159,7 @@ class _Translation(Translation):
     def _for(self, node: ast.For) -> None:
         start, stop, step = self._range(node.iter)
         count = self._rounds(start, stop, step)
-        if _is_short(node):
+        if node in self._short:
             self._rounds_of(node, start, step, count)
         elif self._depths[node] < len(_UNCHECKED_ROUNDS):
             self._pieces_of(node, start, step, count, _UNCHECKED_ROUNDS[self._depths[node]])

@@ -125,6 +125,19 @@ ENDLESS = {
         for i in range(part):
             store_int64(scratch, 0, word(scratch, 0) + i)
         return 7""",
+    "loops of few rounds": """
+        stoppable(args)
+        for a in range(64):
+            for b in range(64):
+                for c in range(64):
+                    for d in range(64):
+                        for e in range(64):
+                            for f in range(64):
+                                if part > 3:
+                                    store_int64(scratch, 0, word(scratch, 0) * 3 + f)
+                                else:
+                                    return 7
+        return 7""",
     "loops that wait": """
         stoppable(args)
         while atomic_load(scratch, 1) < part:
