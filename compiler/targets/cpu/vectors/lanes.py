@@ -416,7 +416,7 @@ def in_registers(bits: int, emit: Callable[..., ir.Value], operands: list[Lanes]
 
 
 def _by_instruction(name: str, bits: int, operand: ir.Type, total: Lanes, x: Lanes, w: Lanes) -> Lanes:
-    """total + products of parts of the words x and w, by an intrinsic of registers of `bits` bits that takes x and w as `operand`."""
+    """total + products of parts of the words x and w, by an intrinsic of registers of `bits` bits, which takes `operand`s."""
 
     def emit(sums: Lanes, *words: Lanes) -> Lanes:
         values = [sums.builder.bitcast(each.value, operand) for each in words]
