@@ -113,6 +113,11 @@ class Roles:
         return shape if 0 in shape else None
 
 
+def is_cache(name: str) -> bool:
+    """Whether an input of this name is a part of a cache."""
+    return _PAST.match(name) is not None
+
+
 def is_like_a_decoder(inputs: Iterable[str], outputs: Iterable[str]) -> bool:
     """Whether there are names of caches on both sides."""
     return any(map(_PAST.match, inputs)) and any(map(_PRESENT.match, outputs))

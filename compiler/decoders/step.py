@@ -18,16 +18,17 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any, Union
 
 from ...formats import dims
-from ...formats.decoders import HELD, NEW_ROWS, OF_ENCODERS, STEP, Roles, is_like_a_decoder
+from ...formats.decoders import HELD, NEW_ROWS, OF_ENCODERS, STEP, Roles, is_cache, is_like_a_decoder
 from ...formats.dims import Dim, SymbolicDim
 from ...formats.dtypes import DType
 from ...formats.messages.errors import ArgumentError, CompileError
 from ...formats.ports import Port
-from ...formats.types import FunctionType, TensorType, TupleType
+from ...formats.types import FunctionType, TensorType, TupleType, substitute_dims
 from .. import ir
 from ..builder import programs
 from ..builder.programs import Expression, op
-from ..ir.analysis import dimension_uses
+from ..forced_sizes import forced_sizes
+from ..ir.analysis import dimension_names, dimension_uses
 from ..ir.infer import infer_types
 from ..ir.retype import inlined
 from ..operators.shapes import maximum, minimum, never_equal
@@ -50,6 +51,24 @@ def with_step(module: ir.Module, entry: str) -> ir.Module:
     except ArgumentError:
         return module
     return typed if step is None else dataclasses.replace(typed, functions={**typed.functions, entry + STEP: step})
+
+
+def with_sizes_of_caches(module: ir.Module, entry: str) -> ir.Module:
+    """The module with numbers for the symbols that only caches have, where one number is left: builders call a head's size so."""
+    function = module.functions[entry]
+    forced = {(each.symbol, each.size) for each in forced_sizes(function)}
+    symbols = [symbol for symbol, _ in forced]
+    sizes: dict[str, Dim] = {symbol: size for symbol, size in forced if symbols.count(symbol) == 1}
+    for param in function.params if sizes else ():
+        if not is_cache(param.name) and param.type is not None:
+            sizes = {symbol: size for symbol, size in sizes.items() if symbol not in dimension_names(param.type)}
+    if not sizes:
+        return module
+    params = [ir.Var(param.name, param.type and substitute_dims(param.type, sizes)) for param in function.params]
+    result = function.result_type and substitute_dims(function.result_type, sizes)
+    body = inlined(function, params, sizes)
+    made = dataclasses.replace(function, params=tuple(params), body=body, result_type=result)
+    return dataclasses.replace(module, functions={**module.functions, entry: made})
 
 
 def roles_of(function: ir.Function, name: str) -> tuple[Roles, FunctionType, list[str]]:
