@@ -255,7 +255,7 @@ def test_unequal_prompts_do_not_suit_a_fixed_batch():
 
 
 def test_sizes_of_caches_that_the_results_tell_are_no_lengths():
-    """Neither in Python's loop nor in the executable's. They are numbers, so steps give new rows, and nobody is warned of them."""
+    """Neither in Python's loop nor in the executable's. They are numbers: steps give new rows, and nobody is warned."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         executable = treadle.compile(runtime_decoder("depth"), decode_loop=True, progress=False)
