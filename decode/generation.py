@@ -366,8 +366,10 @@ class _Decoder:
             inputs[roles.mask] = np.ones((batch, total), roles.ports[roles.mask].dtype)
         for name in filter(None, (roles.positions, roles.counter)):
             places = np.arange(self._past, total)
-            is_one_list = len(roles.ports[name].shape or ()) == 1  # for all rows
-            inputs[name] = self._cast(name, places if is_one_list else np.broadcast_to(places, self.ids.shape))
+            declared = roles.ports[name].shape or ()
+            is_one_list = len(declared) == 1  # for all rows
+            of_rows = (*declared[:-2], *self.ids.shape)  # 3 lists of a row: in time, height and width
+            inputs[name] = self._cast(name, places if is_one_list else np.broadcast_to(places, of_rows))
         if roles.kept:
             inputs[roles.kept] = self._one(roles.kept, 1)
         if roles.zeros:
