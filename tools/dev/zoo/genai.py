@@ -1,5 +1,5 @@
-"""Decoders as onnxruntime-genai's builder writes them: packed projections, GroupQueryAttention with caches whose sizes have names,
-caches of a window (Gemma, gpt-oss), layers of a convolution with a state (LFM2), weights of float32 or 4 bits, tied or not.
+"""Decoders as onnxruntime-genai's builder writes them: packed projections, GroupQueryAttention with caches of named sizes, caches
+of a window (Gemma, gpt-oss), layers of a convolution with a state (LFM2), weights of float32, or of 4 bits and tied.
 
 Inputs and outputs have the builder's names.
 """
@@ -125,7 +125,7 @@ def decoder(
     total = g.op("Gather", g.op("Shape", mask), g.integer(1), axis=0)
     lengths = [g.op("Cast", each, to=onnx.TensorProto.INT32) for each in (counts, total)]
     angles = np.outer(np.arange(longest), 1e4 ** -(np.arange(made.depth // 2) / (made.depth // 2))).astype(np.float32)
-    tables = [g.weight("cos_cache", np.cos(angles)), g.weight("sin_cache", np.sin(angles))]
+    given = lengths, [g.weight("cos_cache", np.cos(angles)), g.weight("sin_cache", np.sin(angles))]
     if bits:
         packed, scales = made.quantized("lm_head", vocabulary, width)
         rows = g.op("Reshape", packed, g.integers(vocabulary, width // 2))
@@ -135,10 +135,8 @@ def decoder(
         x = g.op("Gather", g.normal("embed_tokens.weight", vocabulary, width, deviation=1), ids)
     for number, kind in enumerate(layers):
         normal = made.normal(x, f"model.layers.{number}.input_layernorm")
-        if kind == CONVOLUTION:
-            mixed = made.convolution(normal, number)
-        else:
-            mixed = made.attention(normal, number, kind, lengths, tables)
+        is_attention = kind != CONVOLUTION
+        mixed = made.attention(normal, number, kind, *given) if is_attention else made.convolution(normal, number)
         scale = g.normal(f"model.layers.{number}.post_attention_layernorm.weight", width, deviation=1)
         normal, _, _, x = g.ops(
             "SkipSimplifiedLayerNormalization", x, mixed, scale, outputs=4, domain=RUNTIME, epsilon=1e-5
