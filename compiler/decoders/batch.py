@@ -24,6 +24,7 @@ from ..builder import programs
 from ..builder.programs import Expression, op
 from ..ir.analysis import dimension_uses
 from ..ir.infer import infer_types
+from ..passes.rewriting import tensor_type
 from .step import decided, fresh_names, made_inputs, roles_of, sizes_of, tensor_of, with_inlined
 
 
@@ -79,8 +80,17 @@ def _of_all_texts(module: ir.Module, entry: str) -> ir.Function | None:
     made = programs.Module({name: programs.function([*new, *pasts], results)})
     whole = infer_types(dataclasses.replace(module, functions={**module.functions, name: made.functions[name]}))
     function = with_inlined(whole.functions[name], decoder, entry, lambda args: sizes_of(decoder, args))
-    names = ("logits", *(NEW_ROWS + name for name in caches))
-    return dataclasses.replace(decided(function), name=name, result_names=names)
+    *others, last = decided(function).body.bindings
+    assert isinstance(last.value, ir.MakeTuple)
+    types = TupleType(tuple(tensor_type(field) for field in last.value.fields))
+    result = ir.Var(last.var.name, types)
+    return dataclasses.replace(
+        function,
+        name=name,
+        body=ir.Block((*others, dataclasses.replace(last, var=result)), result),
+        result_type=types,
+        result_names=("logits", *(NEW_ROWS + name for name in caches)),
+    )
 
 
 def _length(roles: Roles, name: str) -> Any:

@@ -111,6 +111,8 @@ class _Paging(Emitter):
                 return ()
             self.rows[var] = self.rows[value.tuple]
             return (binding,)
+        if isinstance(value, ir.MatchShape) and value.value in self.caches:  # whose sizes are the new rows'
+            self.atoms[var] = value.value
         if not isinstance(value, ir.OperatorCall):
             return ()
         self.definitions[var] = value
@@ -141,7 +143,7 @@ class _Paging(Emitter):
         rows = [_FREE if isinstance(arg, ir.Constant) else self.rows.get(arg) for arg in call.args]
         if call.operator == "take" and call.args[1] is self.wanted:
             axis = axis_of(lookup("take").bind(call.attributes)["axis"], tensor_type(call.args[0]).rank)
-            return _FREE if rows[0] == axis else None
+            return _FREE if rows[0] == axis and tensor_type(call.args[0]).shape[axis] == self.tokens else None
         types = var.type.fields if isinstance(var.type, TupleType) else (var.type,)
         if None in rows or not all(isinstance(type_, TensorType) for type_ in types):
             return None
@@ -161,13 +163,16 @@ class _Paging(Emitter):
             needed = _more_axes(call, types[0], axis, rows)  # type: ignore[arg-type]
         if needed is None:
             return None
-        is_apart = all(row in (_FREE, axis) if row == _FREE else row == axis for row, axis in zip(rows, needed, strict=True))
-        return axis if is_apart else None
+        if any(row != _FREE and row != place for row, place in zip(rows, needed, strict=True)):
+            return None
+        dims_there = {tensor_type(arg).shape[row] for arg, row in zip(call.args, rows, strict=True) if row not in (None, _FREE)}
+        is_same = call.operator == "reshape" or dims_there == {types[0].shape[axis]}  # type: ignore[union-attr]
+        return axis if is_same else None
 
     def _axis_of_tokens(self, type_: TensorType) -> int | None:
-        """The only axis with the tokens; None where others have to do with them, too."""
+        """The only axis with the tokens, each of which may have several rows there; None where others have to do with them, too."""
         held = [axis for axis, dim in enumerate(type_.shape) if not isinstance(dim, int)]
-        return held[0] if len(held) == 1 and type_.shape[held[0]] == self.tokens else None
+        return held[0] if len(held) == 1 and _times(type_.shape[held[0]], self.tokens) else None
 
     def _filled(self, call: ir.OperatorCall) -> int | None:
         """The axis of what is the same for all tokens."""
@@ -175,7 +180,7 @@ class _Paging(Emitter):
             return None
         shape = lookup(call.operator).bind(call.attributes)["shape"]
         held = [axis for axis, dim in enumerate(shape) if not isinstance(dim, int)]
-        return held[0] if len(held) == 1 and shape[held[0]] == self.tokens else None
+        return held[0] if len(held) == 1 and _times(shape[held[0]], self.tokens) else None
 
     # ---- attention ----
 
@@ -380,7 +385,9 @@ def _more_axes(call: ir.OperatorCall, made: TensorType, axis: int, rows: Sequenc
     if operator == "broadcast_to":
         return [axis - made.rank + first.rank]
     if operator == "reshape":
-        return _reshaped(first.shape, made.shape, axis)
+        at = next((place for place, dim in enumerate(first.shape) if not isinstance(dim, int)), 0)
+        is_kept = math.prod(first.shape[:at]) == math.prod(made.shape[:axis])  # and so what is behind it
+        return [at] if is_kept else None
     if operator == "take":
         where = axis_of(options["axis"], first.rank)
         if rows[0] == _FREE:
@@ -398,10 +405,6 @@ def _more_axes(call: ir.OperatorCall, made: TensorType, axis: int, rows: Sequenc
     return None
 
 
-def _reshaped(shape: Sequence[Any], made: Sequence[Any], axis: int) -> list[int | None] | None:
-    """The axis of the tokens before a reshape that keeps it: equal products before it, and so behind it."""
-    before = math.prod(made[:axis])
-    for at in range(len(shape)):
-        if shape[at] == made[axis] and all(isinstance(dim, int) for dim in shape[:at]) and math.prod(shape[:at]) == before:
-            return [at]
-    return None
+def _times(dim: Any, tokens: Any) -> bool:
+    """Whether a size is that many rows for each token."""
+    return isinstance(dim, dims.SymbolicDim) and dims.content(dim)[1] == tokens
