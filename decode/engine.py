@@ -29,6 +29,7 @@ from ..formats.messages.errors import (
 from ..vm.machine import CancelToken, VirtualMachine
 from .contexts import Appended, Contexts
 from .guesses import Guesses, Pays
+from .paged_contexts import PagedContexts, has_pages
 from .prefixes import BLOCK, Prefixes, chain
 from .sampling import Draws, Mask, Sampler, likeliest, log_probabilities
 from .step_contexts import StepContexts
@@ -160,7 +161,8 @@ class Engine(Suggesting):
                     "give one"
                 )
             machine = model if isinstance(model, VirtualMachine) else VirtualMachine(model)
-            contexts = StepContexts(machine, function, tokens=cache_tokens)
+            kind = PagedContexts if has_pages(machine, function) else StepContexts
+            contexts = kind(machine, function, tokens=cache_tokens)
         self._contexts, self._chunk = contexts, chunk
         self._prefixes, self._pays = Prefixes(contexts), Pays()
         self._capacity = contexts.room()
@@ -293,7 +295,9 @@ class Engine(Suggesting):
         """Its context is closed by the next step."""
         with self._condition:
             if running.finish is None:
-                running.finish, running.error, running.logits = finish, error, None
+                # The traceback would hold what the thread at hand reads, another text.
+                running.error = None if error is None else error.with_traceback(None)
+                running.finish, running.logits = finish, None
                 self._has_ended = True
                 if running.cancel is not None:
                     running.cancel.detach(id(running))
@@ -455,6 +459,9 @@ class Engine(Suggesting):
         running.computed = 0
         if found is None:
             running.context = self._contexts.open()
+            if self._running and self._contexts.room() < needed:  # which an open context may take
+                self._release(running, keeps=False)
+                return False
             return True
         running.context = self._prefixes.take(*found)
         running.computed = found[1]
@@ -469,9 +476,11 @@ class Engine(Suggesting):
         while self._contexts.room() < self._needed():
             if self._prefixes.drop():
                 continue
+            # One that its owner has not gone on with waits, else the one that came last. The first one may have all.
+            last = next((each for each in reversed(self._running) if each.logits is not None), self._running[-1])
             if len(self._running) == 1:
                 break
-            self._put_back(self._running[-1])  # the last one waits
+            self._put_back(last)
         going = [each for each in self._running if len(each.ids) - each.computed == 1]
         prompts = {each: len(each.ids) - each.computed for each in self._running if len(each.ids) - each.computed > 1}
         left = max(min(self._chunk, self._contexts.room()) - len(going), not going)
