@@ -231,11 +231,17 @@ class Engine(Suggesting):
         return self._submitted(_Running(_prompt(ids), max_new_tokens, None, stops(stop), None), cancel)
 
     def begun(
-        self, context: int, prompt: np.ndarray, count: int, draws: Draws | None, ends: list[tuple[int, ...]]
+        self,
+        prompt: np.ndarray,
+        count: int,
+        draws: Draws | None,
+        ends: list[tuple[int, ...]],
+        context: int | None = None,
     ) -> Text:
-        """A text in an open context of its owner's, which no other text may share."""
+        """A text, in an open context of its owner's, if there is one, which no other text may share."""
         running = _Running(prompt, count, draws, ends, None)
-        running.context, running.salt = context, None
+        if context is not None:
+            running.context, running.salt = context, None
         return self._submitted(running)
 
     def statistics(self) -> dict[str, int]:

@@ -39,7 +39,7 @@ def alone(machine: treadle.VirtualMachine, prompt: Sequence[int], count: int = 1
 @pytest.mark.parametrize("make", [decoder, runtime_decoder, blind_decoder, lambda: decoder(with_cache=False)])
 def test_texts_beside_one_another_are_the_same_as_alone(make: Callable[[], Any], chunk: int):
     machine = treadle.VirtualMachine(treadle.compile(make(), progress=False))
-    engine = treadle.Engine(machine, chunk=chunk)
+    engine = treadle.Engine(contexts=StepContexts(machine), chunk=chunk)
     texts = [engine.submit(prompt, max_new_tokens=12) for prompt in PROMPTS]
     assert [ids(text) for text in texts] == [alone(machine, prompt) for prompt in PROMPTS]
     assert [text.finish for text in texts] == ["length"] * len(texts)
