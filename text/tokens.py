@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -9,9 +10,15 @@ import numpy as np
 
 from ..formats.messages.calling import told
 from ..formats.messages.errors import ArgumentError, FormatError, MissingPackageError
-from ..formats.text_model import TextModel
+from ..formats.text_model import GENERATE, TextModel
 
+_SPACE = "▁"  # a space before a word, which decoders leave out where a text begins
 _PIECE = 1024  # texts that the library has at once: it holds some 300 bytes for each token
+
+# GPT-2's characters of bytes, by which tokenizers of bytes write their tokens
+_PRINTED = (*range(33, 127), *range(161, 173), *range(174, 256))
+_BYTES = {chr(each): each for each in _PRINTED}
+_BYTES |= {chr(256 + place): each for place, each in enumerate(each for each in range(256) if each not in _PRINTED)}
 
 
 class Tokens(NamedTuple):
@@ -34,16 +41,18 @@ class Tokenizer:
             self._tokenizer = tokenizers.Tokenizer.from_buffer(text.tokenizer)
             self._tokenizer.no_padding()
             self._tokenizer.no_truncation()
-            if text.max_tokens:
+            if text.max_tokens and text.task != GENERATE:  # a prompt that is cut is another one
                 self._tokenizer.enable_truncation(text.max_tokens)
             self.size = self._tokenizer.get_vocab_size()
+            added = self._tokenizer.get_added_tokens_decoder()
+        self.special = frozenset(number for number, token in added.items() if token.special)
         self.max_tokens = text.max_tokens
         self._special = dict(text.tokens)
 
     def number(self, name: str) -> int | None:
         """The number of a special token, such as "pad_token"."""
         text = self._special.get(name)
-        return None if text is None else self._tokenizer.token_to_id(text)
+        return None if text is None else self.token(text)
 
     def tokens(self, texts: Sequence[Any], add_special_tokens: bool = True) -> Iterator[Tokens]:
         """Of texts, pairs of them, or lists of token numbers, which stay as they are. Raises ArgumentError."""
@@ -62,6 +71,26 @@ class Tokenizer:
             else:
                 found = next(made)
                 yield Tokens(np.array(found.ids, np.int64), np.array(found.type_ids, np.int64))
+
+    def text_of(self, token: int) -> str:
+        """The text of one token, special or not, as it stands within others."""
+        raw = self._tokenizer.id_to_token(token) or ""
+        text = raw if token in self.special else self.decode([token], False)
+        return f" {text}" if raw.startswith(_SPACE) and not text.startswith(" ") else text
+
+    def bytes_of(self, token: int) -> bytes:
+        """The bytes of one token, which may be a part of a character."""
+        text, raw = self.text_of(token), self._tokenizer.id_to_token(token) or ""
+        if "\N{REPLACEMENT CHARACTER}" in text:
+            if re.fullmatch("<0x[0-9A-F]{2}>", raw):
+                return bytes([int(raw[3:5], 16)])
+            if all(each in _BYTES for each in raw):
+                return bytes(_BYTES[each] for each in raw)
+        return text.encode(errors="replace")
+
+    def token(self, text: str) -> int | None:
+        """The number of a token. None where there is none of this text."""
+        return self._tokenizer.token_to_id(text)
 
     def _checked(self, text: Any, number: int) -> Any:
         if isinstance(text, (str, Tokens)) or _is_pair(text):
