@@ -173,7 +173,7 @@ def _messages(values: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def _sampler(values: Mapping[str, Any], size: int) -> Sampler:
     top_k = _whole(values, "top_k", -1, 1 << 31) or 0
     seed = _whole(values, "seed", -(1 << 63), (1 << 64) - 1)
-    given = {
+    given: dict[str, Any] = {
         "temperature": _number(values, "temperature", 0, 100),
         "top_p": _number(values, "top_p", 0, 1),
         "min_p": _number(values, "min_p", 0, 1),
@@ -246,7 +246,10 @@ def _schema_of(function: Mapping[str, Any]) -> dict[str, Any]:
     """Of a call of a function."""
     return {
         "type": "object",
-        "properties": {"name": {"const": function["name"]}, "arguments": function.get("parameters", {"type": "object"})},
+        "properties": {
+            "name": {"const": function["name"]},
+            "arguments": function.get("parameters", {"type": "object"}),
+        },
         "required": ["name", "arguments"],
         "additionalProperties": False,
     }

@@ -151,7 +151,7 @@ class _Run:
             self._events.put_nowait(ClientGoneError("the client went away"))
 
     def _finish(self, answer: Answer) -> str:
-        """Why an answer ended. What the owner's bound on time left is as far as it goes. Raises DeadlineError, ClientGoneError."""
+        """Why an answer ended: one that has used up its time is as far as it goes. Raises DeadlineError, ClientGoneError."""
         if answer.finish == "cancelled":
             raise ClientGoneError("the answer was cancelled")
         if answer.finish == "deadline" and not answer.tokens:
@@ -188,7 +188,7 @@ class _Run:
     def _work(self) -> None:
         asked = self.asked
         try:
-            self._prompts, self._answers = asked.begin(self._deadline - time.monotonic(), self._cancel)
+            self._prompts, self._answers = asked.begin(max(0.0, self._deadline - time.monotonic()), self._cancel)
             self._tell(None)
             waiting = {number: answer.pieces() for number, answer in enumerate(self._answers)}
             while waiting:  # a token of each, since the steps make one of each
@@ -356,8 +356,8 @@ class _ChatChoice(_Choice):
 class _Shape:
     """A request's answers in the form of its endpoint."""
 
-    name, prefix, choice = "text_completion", "cmpl", _PlainChoice
-    streamed = name
+    name, streamed, prefix = "text_completion", "text_completion", "cmpl"
+    choice: type[_Choice] = _PlainChoice
 
     def __init__(self, asked: Asked, prompts: list[Prompt]) -> None:
         self.choices: list[_Choice] = [self.choice(asked, prompt) for prompt in prompts for _ in range(asked.n)]
@@ -392,8 +392,8 @@ class _Shape:
 
 
 class _Chat(_Shape):
-    name, prefix, choice = "chat.completion", "chatcmpl", _ChatChoice
-    streamed = "chat.completion.chunk"
+    name, streamed, prefix = "chat.completion", "chat.completion.chunk", "chatcmpl"
+    choice = _ChatChoice
 
     def first(self, number: int) -> list[dict[str, Any]]:
         return [{"delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None}]

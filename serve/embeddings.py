@@ -163,11 +163,7 @@ def _embed(model: Model, values: Mapping[str, Any]) -> Callable[..., _Answer]:
     encoder: Encoder = texts_of(model, Encoder, "embeddings")
     given = values.get("input")
     texts = [given] if isinstance(given, str) or (given and is_numbers(given)) else given
-    if (
-        not isinstance(texts, list)
-        or not texts
-        or not all(isinstance(each, str) or is_numbers(each) for each in texts)
-    ):
+    if not isinstance(texts, list) or not texts or not all(isinstance(each, str) or is_numbers(each) for each in texts):
         raise BadRequestError(
             "input: expected a text, a list of texts, a list of token numbers or a list of such lists"
         )

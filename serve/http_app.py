@@ -105,8 +105,8 @@ class HttpApp:
                 await self._send(send, _refusal(error))
                 return
         if scope["method"] == "POST":
-            for texts in filter(None, (self._texts, self._completions)):
-                if texts.takes(path):
+            for texts in (self._texts, self._completions):
+                if texts is not None and texts.takes(path):
                     await self._send_texts(send, await self._of_texts(texts, scope, receive))
                     return
         name = _inferred(scope.get("raw_path") or path.encode())

@@ -4,7 +4,8 @@
     vectors = treadle.text.load("minilm.trdl").encode(["a sentence", "another one"])
 
 `folder.py` reads a model's folder for `compile`, `models.py` is the door, `tokens.py` makes token numbers, `template.py` renders
-chats, `generator.py` answers, `pieces.py` makes text of tokens and `replies.py` thoughts and calls of tools of text. It needs the extra `treadle[text]`: the packages tokenizers, and for chats jinja2.
+chats, `generator.py` answers, `pieces.py` makes text of tokens and `replies.py` thoughts and calls of tools of text. It needs the
+extra `treadle[text]`: the packages tokenizers, and for chats jinja2.
 """
 
 from typing import TYPE_CHECKING

@@ -124,10 +124,14 @@ class Generator(Texts):
         if not all(isinstance(each, str) and each for each in stops):
             raise ArgumentError(f"generate: stop: expected texts, got {told(stop)}")
         room = self.room(prompt)
-        if max_new_tokens is None and room is None:
-            raise ArgumentError("generate: max_new_tokens: the model has no bound of its own; expected a whole number")
-        if room is not None:
-            max_new_tokens = room if max_new_tokens is None else min(max_new_tokens, room)
+        if max_new_tokens is None:
+            if room is None:
+                raise ArgumentError(
+                    "generate: max_new_tokens: the model has no bound of its own; expected a whole number"
+                )
+            max_new_tokens = room
+        elif room is not None and max_new_tokens > room:
+            max_new_tokens = room
         text = self.engine.submit(
             prompt.ids, max_new_tokens=max_new_tokens, sampler=sampler, stop=self.text.stops, **submitted
         )
@@ -159,7 +163,9 @@ class Generator(Texts):
 
     def reply(self, prompt: Prompt, tools: Sequence[str] = ()) -> Reply:
         """What reads an answer to a chat in which these tools may be called."""
-        return Reply(self.form if tools else None, tools, thinks=self.thinks, is_thinking=prompt.text.rstrip().endswith(THINK))
+        return Reply(
+            self.form if tools else None, tools, thinks=self.thinks, is_thinking=prompt.text.rstrip().endswith(THINK)
+        )
 
 
 def _message(message: Any) -> Any:
@@ -171,7 +177,9 @@ def _message(message: Any) -> Any:
     if content is None:
         made["content"] = ""
     elif isinstance(content, list):
-        if wrong := [each for each in content if not isinstance(each, Mapping) or not isinstance(each.get("text"), str)]:
+        if wrong := [
+            each for each in content if not isinstance(each, Mapping) or not isinstance(each.get("text"), str)
+        ]:
             raise ArgumentError(f"generate: a message's content: expected parts of text, got {told(wrong[0])}")
         made["content"] = "".join(each["text"] for each in content)
     if made.get("role") == "developer":

@@ -101,7 +101,6 @@ class Texts(Suggesting):
         return f"<{type(self).__name__}: {self.tokenizer.size} tokens, at most {self.text.max_tokens or 'any number'} of a text>"
 
 
-
 class _Rows(Texts):
     """A model that gives a row for each text."""
 

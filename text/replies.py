@@ -1,7 +1,7 @@
 """What a chat's reply consists of: what the model thinks, what it says, and which tools it calls.
 
-Models write all of that into one text, each family in its own form; the chat template tells which. A text that is not of the form is
-what the model says, never an error.
+Models write all of that into one text, each family in its own form; the chat template tells which. A text that is not of the
+form is what the model says, never an error.
 """
 
 from __future__ import annotations

@@ -10,7 +10,15 @@ from treadle.formats.text_model import GENERATE, TextModel
 from treadle.text.pieces import Pieces, Until
 
 pytest.importorskip("tokenizers")
-TEXTS = ["", "a", "héllo wörld", "日本語 text", "👩‍👩‍👧 family", "tabs\tand\n\nlines  of spaces ", "<tool_call>{}</tool_call>"]
+TEXTS = [
+    "",
+    "a",
+    "héllo wörld",
+    "日本語 text",
+    "👩‍👩‍👧 family",
+    "tabs\tand\n\nlines  of spaces ",
+    "<tool_call>{}</tool_call>",
+]
 
 
 @pytest.fixture(scope="module")

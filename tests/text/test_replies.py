@@ -95,5 +95,3 @@ def test_thoughts() -> None:
 )
 def test_the_template_tells_the_form(template: str, form: Form | None) -> None:
     assert form_of(template) is form
-
-
