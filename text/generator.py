@@ -133,10 +133,10 @@ class Generator(Texts):
         elif room is not None and max_new_tokens > room:
             max_new_tokens = room
         text = self.engine.submit(
-            prompt.ids, max_new_tokens=max_new_tokens, sampler=sampler, stop=self.text.stops, **submitted
+            prompt.ids, max_new_tokens=max_new_tokens, sampler=sampler, stop=self.tokenizer.ends, **submitted
         )
         pieces = Pieces(self.tokenizer, prompt.ids[-_CONTEXT:], self._marks)
-        return Answer(text, pieces, Until(stops), frozenset(self.text.stops))
+        return Answer(text, pieces, Until(stops), frozenset(self.tokenizer.ends))
 
     def prompt(self, prompt: Any, **template: Any) -> Prompt:
         """The tokens of a text, of token numbers or of a chat. Raises ArgumentError, BudgetExceededError, MissingPackageError."""

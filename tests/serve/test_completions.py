@@ -216,7 +216,7 @@ def test_calls_of_tools_and_thoughts(server: Any, client: Client) -> None:
     says(server, "<tool_call>{}</tool_call>")
     plain = client.ask("POST", CHAT, {"model": "chat", "messages": HELLO})[1]["choices"][0]
     assert (plain["message"]["content"], plain["finish_reason"]) == ("<tool_call>{}</tool_call>", "stop")
-    assert engine.submitted[0][1]["stop"] == (395,)
+    assert engine.submitted[0][1]["stop"] == [395]
 
 
 def test_metrics_count_tokens(client: Client) -> None:
