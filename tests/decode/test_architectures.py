@@ -9,6 +9,8 @@ import onnx
 import onnxruntime
 import pytest
 import treadle
+from treadle.decode.contexts import Appended
+from treadle.decode.step_contexts import StepContexts
 from treadle.tools.dev.zoo.genai import ATTENTION, CONVOLUTION, WINDOW, decoder
 
 PROMPT, COUNT = [3, 1, 4, 1, 5, 9, 2], 12  # more than the window
@@ -52,3 +54,21 @@ def test_states_begin_as_zeros_without_a_step() -> None:
     model = decoder((CONVOLUTION, ATTENTION))
     plain = treadle.VirtualMachine(treadle.compile(model, opt_level=0, progress=False))
     assert list(treadle.generate(plain, PROMPT, max_new_tokens=4)) == greedy(model, PROMPT, 4)
+
+
+def test_states_of_shorter_texts_are_computed_again() -> None:
+    machine = treadle.VirtualMachine(treadle.compile(decoder((CONVOLUTION, ATTENTION)), progress=False))
+    contexts = StepContexts(machine)
+
+    def logits(context: int, *tokens: int) -> np.ndarray:
+        return contexts.append([Appended(context, np.array(tokens))])[0][0]
+
+    whole, short = contexts.open(), contexts.open()
+    logits(whole, 3, 1, 4, 1, 5)
+    logits(short, 3, 1, 4)
+    wanted = logits(contexts.fork(short, 3), 9)
+    np.testing.assert_array_equal(logits(contexts.fork(whole, 3), 9), wanted)
+    back = contexts.restored(contexts.saved(whole), 5)
+    for context in (whole, back):
+        contexts.shorten(context, 3)
+        np.testing.assert_array_equal(logits(context, 9), wanted)
