@@ -22,7 +22,7 @@ import numpy as np
 
 from .. import formats
 from ..formats import text_entries
-from ..formats.decoders import BATCH, STEP
+from ..formats.decoders import BATCH, ENCODER, STEP
 from ..formats.dtypes import DType
 from ..formats.executable import Executable
 from ..formats.extensions import needs
@@ -44,9 +44,9 @@ from . import bounds, effort, ir
 from .batch import Batch
 from .builder.anf import Node, distinct
 from .codegen.functions import Generated, generate
+from .decoders.batch import with_batch
 from .decoders.loop import NAME as LOOP
 from .decoders.loop import with_decode_loop
-from .decoders.batch import with_batch
 from .decoders.step import with_sizes_of_caches, with_step
 from .forced_sizes import forced_text
 from .host_work import host_primitives, loop_warning
@@ -163,10 +163,10 @@ def compile(
         bounds.bounded(max_seconds, max_memory),
         bounds.telling(progress),
     ):
-        text = None
+        text = encoder = None
         if isinstance(model, (str, os.PathLike)) and os.path.isdir(model):
             folder = importlib.import_module(formats.text_folders).read(model)
-            model, text, outputs = folder.model, folder.text, outputs or folder.outputs
+            model, text, outputs, encoder = folder.model, folder.text, outputs or folder.outputs, folder.encoder
         backend = backend_of(target, EXACT if is_searched else precision)
         if (is_searched or backend.narrowing.is_any) and opt_level in (0, 1):
             raise CompileError(
@@ -183,6 +183,10 @@ def compile(
             raise CompileError("batch: this is for ONNX models; the variables of a Module have their own sizes")
         with _uncollected():
             module = built or _import(model, entries[0], weights, asked, shapes=shapes, dtypes=dtypes, outputs=outputs)
+            if encoder is not None:
+                function = _import(encoder, ENCODER, None, None).functions[ENCODER]
+                module = dataclasses.replace(module, functions={**module.functions, ENCODER: function})
+                module, entries = _with_result_names(module, [ENCODER]), (*entries, ENCODER)
             if opt_level or decode_loop:
                 module = _with_result_names(module, entries)
                 for name in entries:

@@ -55,7 +55,12 @@ def _of_all_texts(module: ir.Module, entry: str) -> ir.Function | None:
     caches = {name: tensor_of(roles, name) for name, _ in roles.cache}
     lengths = {_length(roles, name) for name in caches}
     past = lengths.pop()
-    if lengths or not isinstance(past, SymbolicDim) or not dims.is_variable(past) or not isinstance(length, SymbolicDim):
+    if (
+        lengths
+        or not isinstance(past, SymbolicDim)
+        or not dims.is_variable(past)
+        or not isinstance(length, SymbolicDim)
+    ):
         return None
     tokens, wanted, texts, entries = fresh_names(
         ("tokens", "wanted", "texts", "entries"), {*dimension_uses(ir.Binding(ir.Var(""), decoder))}
