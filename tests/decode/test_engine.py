@@ -363,3 +363,21 @@ def test_mixes_of_texts_change_no_token():
     from treadle.tools.dev.fuzz.mixes import try_mix
 
     assert [try_mix(Random(f"0 {number}")) for number in range(25)] == ["same tokens"] * 25
+
+
+def test_beams_are_the_best_texts(machine: treadle.VirtualMachine):
+    engine, length = treadle.Engine(machine), 3
+
+    def logarithms(text: list[int]) -> np.ndarray:
+        return log_probabilities(engine.choose_by_hand(PROMPT + text, max_new_tokens=1).logits())
+
+    found = engine.beams(PROMPT, max_new_tokens=length, count=40)
+    assert [each.score for each in found] == sorted((each.score for each in found), reverse=True)
+    totals = [sum(float(logarithms(each.tokens[:n])[each.tokens[n]]) for n in range(length)) for each in found[:3]]
+    np.testing.assert_allclose([each.score * length for each in found[:3]], totals, rtol=1e-5)
+    likely = alone(machine, PROMPT, length)
+    assert found[0].score * length >= sum(float(logarithms(likely[:n])[likely[n]]) for n in range(length)) - 1e-5
+    assert engine.beams(PROMPT, max_new_tokens=length, count=1)[0].tokens == likely
+    stopped = engine.beams(PROMPT, max_new_tokens=length, count=2, stop=[likely[0]])
+    assert any(each.tokens == likely[:1] for each in stopped)
+    assert engine.statistics()["running"] == engine.statistics()["waiting"] == 0
