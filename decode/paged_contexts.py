@@ -1,7 +1,7 @@
 """Contexts in pages, and one call for all texts: of executables that have `main.batch` (`compiler/decoders/batch.py`).
 
-A page holds PAGE tokens of one text, of all layers. Texts that share a beginning share its pages (`paged_sequences.py`). The call reads
-pages where they lie and gives the new rows of each cache, which are put into pages then; so a call that fails has changed nothing.
+A page holds PAGE tokens of one text, of all layers. Texts that share a beginning share its pages (`paged_sequences.py`). A call
+reads pages where they lie, and gives the new rows of each cache, which are put into pages then: if it fails nothing has changed.
 Keys lie in pages as panels, [heads, page / 16, size, 16], values as rows, [heads, page, size].
 """
 
@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ..formats.decoders import BATCH, BATCH_INPUTS, NEW_ROWS, PAGE
-from ..formats.messages.errors import ArgumentError, CacheFullError, CheckError, naming
+from ..formats.decoders import BATCH, BATCH_INPUTS, PAGE
+from ..formats.messages.errors import ArgumentError, CheckError, naming
 from ..vm.machine import CancelToken, VirtualMachine
 from ..vm.tensor import empty
 from .contexts import Appended, Contexts
@@ -204,7 +204,9 @@ class PagedContexts(Contexts):
     def _inputs(self, batch: Sequence[Appended], counts: Sequence[int], pasts: Sequence[int]) -> dict[str, np.ndarray]:
         firsts = np.cumsum([0, *counts])
         wanted = [np.arange(end - each.logits, end) for end, each in zip(firsts[1:], batch, strict=True)]
-        tables = [self._sequences[each.context].pages[: -(-past // PAGE)] for each, past in zip(batch, pasts, strict=True)]
+        tables = [
+            self._sequences[each.context].pages[: -(-past // PAGE)] for each, past in zip(batch, pasts, strict=True)
+        ]
         entries = np.cumsum([0, *map(len, tables)])
         ids = np.concatenate([np.asarray(each.tokens, np.int64) for each in batch])
         positions = np.concatenate([np.arange(past, past + count) for past, count in zip(pasts, counts, strict=True)])

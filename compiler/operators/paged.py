@@ -24,7 +24,9 @@ _ATTRIBUTES = {
     "repeat": Attribute(Kind.INT, "neighbours among the heads of q that share a head of k and v", 1),
     "window": Attribute(Kind.INT, "how many keys a query sees, its own the last; 0: all up to its own", 0),
     **{f"{name}_axes": Attribute(Kind.INTS, _ORDER.format(name), None) for name in "qkv"},
-    "result_axes": Attribute(Kind.INTS, "the result's axes in the order in which they are stored; None: as they are", None),
+    "result_axes": Attribute(
+        Kind.INTS, "the result's axes in the order in which they are stored; None: as they are", None
+    ),
 }
 
 
@@ -124,8 +126,8 @@ def _work(inputs: Sequence[TensorType], results: Sequence[TensorType], **_: obje
 
 # fmt: off
 register("paged_attention", "q k v keys values texts tables", _infer, _attention, Fusion.OPAQUE,
-         "softmax(q kᵀ scale) v of each new token of each text, and all those before it. Texts, [first row, rows, earlier tokens, "
-         "first entry in tables], lie one after another in the rows; keys and values of earlier tokens lie in the pages whose "
-         "numbers `tables` lists: [pages, heads, page / 16, depth, 16] and [pages, heads, page, depth]",
+         "softmax(q kᵀ scale) v of each new token of each text and those before it. Texts, [first row, rows, earlier tokens, "
+         "first entry in tables], lie one after another in the rows; earlier keys and values lie in the pages whose numbers "
+         "`tables` lists: [pages, heads, page / 16, depth, 16] and [pages, heads, page, depth]",
          attributes=_ATTRIBUTES, work=_work)
 # fmt: on

@@ -3,11 +3,11 @@
     attention(q, concat(past_key, k), concat(past_value, v), causal mask)
         →  paged_attention(q, k, v, keys, values, texts, tables)
 
-The function arrives as that of one text, whose new tokens are those of all texts. Each of its values either has a row for each token,
-made of that token's rows alone; or depends on no token; or is refused: it depends on the tokens before, or on how many there are.
-Masks and positions are such. A mask is evaluated at some numbers of tokens, at those around each number in it too: it must show each
-token itself and all those before it, or so many of them. What is the token's place in its text, at all these numbers, is the
-parameter `positions` instead. A function whose results need something refused is removed.
+The function arrives as that of one text, whose new tokens are those of all texts. Each of its values has a row for each token,
+made of that token's rows alone; or depends on no token; or is refused, since it depends on the tokens before, or on their number.
+Masks and positions are such. A mask is evaluated at some numbers of tokens, and at those around each number in it: it must show
+each token itself and all those before it, or so many of them. What is the token's place in its text, at all these, becomes
+`positions`, the parameter. A function whose results need something refused is removed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ..ir.evaluate import apply_operator
 from ..operators.paged import LANES
 from ..operators.shapes import axes_of, axis_of, is_unknown
 from ..operators.table import Fusion, lookup
-from .rewriting import Emitter, order_of, tensor_type
+from .rewriting import Emitter, tensor_type
 from .unread_rows import Narrower, row_axes
 
 _FREE = -1  # in the place of the tokens' axis: of what depends on no token
@@ -42,7 +42,7 @@ _APART = frozenset({"top_k", "argmax", "argmin", "cumulative_sum", "cumulative_p
 
 @dataclasses.dataclass(frozen=True)
 class PageAttention:
-    longest_row: int  # of a head that kernels take
+    longest_row: int = 0  # of a head that kernels take
     name: str = "page_attention"
 
     def __call__(self, module: ir.Module) -> ir.Module:
@@ -154,24 +154,31 @@ class _Paging(Emitter):
             return None
         if all(row == _FREE for row in rows):
             return _FREE if own not in mentioned else self._filled(call)
-        axes = {self._axis_of_tokens(type_) for type_ in types}  # type: ignore[arg-type]
+        return self._row_of_tokens(call, var, rows, types)  # type: ignore[arg-type]
+
+    def _row_of_tokens(
+        self, call: ir.OperatorCall, var: ir.Var, rows: list[int | None], types: Sequence[TensorType]
+    ) -> int | None:
+        axes = {self._axis_of_tokens(type_) for type_ in types}
         if len(axes) != 1 or None in axes:
             return None
         (axis,) = axes
         assert axis is not None
         needed = row_axes(call, var, axis) if isinstance(var.type, TensorType) else None
         if needed is None:
-            needed = _more_axes(call, types[0], axis, rows)  # type: ignore[arg-type]
+            needed = _more_axes(call, types[0], axis, rows)
         if needed is None:
             return None
         if any(row != _FREE and row != place for row, place in zip(rows, needed, strict=True)):
             return None
-        dims_there = {tensor_type(arg).shape[row] for arg, row in zip(call.args, rows, strict=True) if row not in (None, _FREE)}
-        is_same = call.operator == "reshape" or dims_there == {types[0].shape[axis]}  # type: ignore[union-attr]
+        dims_there = {
+            tensor_type(arg).shape[row] for arg, row in zip(call.args, rows, strict=True) if row not in (None, _FREE)
+        }
+        is_same = call.operator == "reshape" or dims_there == {types[0].shape[axis]}
         return axis if is_same else None
 
     def _axis_of_tokens(self, type_: TensorType) -> int | None:
-        """The only axis with the tokens, each of which may have several rows there; None where others have to do with them, too."""
+        """The only axis with the tokens, each of which may have several rows there; None where several have to do with them."""
         held = [axis for axis, dim in enumerate(type_.shape) if not isinstance(dim, int)]
         return held[0] if len(held) == 1 and _times(type_.shape[held[0]], self.tokens) else None
 
@@ -266,13 +273,13 @@ class _Paging(Emitter):
         for past, count in self._sizes(masks):
             made = [self._evaluated(mask, past, count) for mask in masks]
             shape = (count, past + count)
-            if any(each is None for each in made):
+            mask, bias = made[0], made[1] if len(made) > 1 else np.array(0)
+            if mask is None or bias is None:
                 if (past, count) in _SMALL:
                     return None
                 continue  # more tokens than the decoder takes
-            mask, bias = made[0], made[1] if len(made) > 1 else None
-            added = np.where(mask, 0 if bias is None else bias, attributes["masked"]) if mask.dtype == bool else mask  # type: ignore[union-attr]
-            added = np.broadcast_to(added, np.broadcast_shapes(added.shape, shape))  # type: ignore[union-attr]
+            added = np.where(mask, bias, attributes["masked"]) if mask.dtype == bool else mask
+            added = np.broadcast_to(added, np.broadcast_shapes(added.shape, shape))
             is_seen = added.reshape(-1, *shape)
             if not ((is_seen == 0) | (is_seen <= _HIDING)).all() or (is_seen != is_seen[:1]).any():
                 return None
@@ -325,9 +332,9 @@ class _Paging(Emitter):
                 return atom.array
             if atom not in known:
                 call = self.definitions[atom]
-                known[atom] = apply_operator(
-                    call.operator, [value(arg) for arg in call.args], call.attributes, sizes
-                )[0]
+                known[atom] = apply_operator(call.operator, [value(arg) for arg in call.args], call.attributes, sizes)[
+                    0
+                ]
             return known[atom]
 
         try:
@@ -361,13 +368,17 @@ def _names_in(value: Any) -> set[str]:
     return set(dims.variables(value)) if isinstance(value, dims.SymbolicDim) else set()
 
 
-def _more_axes(call: ir.OperatorCall, made: TensorType, axis: int, rows: Sequence[int | None]) -> list[int | None] | None:
+def _more_axes(
+    call: ir.OperatorCall, made: TensorType, axis: int, rows: Sequence[int | None]
+) -> list[int | None] | None:
     """As `row_axes`, of operators that no rows are picked before."""
     options, types = lookup(call.operator).bind(call.attributes), [tensor_type(arg) for arg in call.args]
     first, operator = types[0], call.operator
     others: list[int | None] = [None] * (len(types) - 1)
     if operator == "rotary":
-        return [None if each == _FREE else axis - made.rank + type_.rank for each, type_ in zip(rows, types, strict=True)]
+        return [
+            None if each == _FREE else axis - made.rank + type_.rank for each, type_ in zip(rows, types, strict=True)
+        ]
     if operator == "matmul" and rows[0] == _FREE:  # of columns
         return [None, types[1].rank - 1] if axis == made.rank - 1 and types[1].rank > 1 else None
     if operator in ("concat", "stack"):
@@ -389,7 +400,7 @@ def _more_axes(call: ir.OperatorCall, made: TensorType, axis: int, rows: Sequenc
         return [axis - made.rank + first.rank]
     if operator == "reshape":
         at = next((place for place, dim in enumerate(first.shape) if not isinstance(dim, int)), 0)
-        is_kept = math.prod(first.shape[:at]) == math.prod(made.shape[:axis])  # and so what is behind it
+        is_kept = _product(first.shape[:at]) == _product(made.shape[:axis])  # and so what is behind it
         return [at] if is_kept else None
     if operator == "take":
         where = axis_of(options["axis"], first.rank)
@@ -411,3 +422,7 @@ def _more_axes(call: ir.OperatorCall, made: TensorType, axis: int, rows: Sequenc
 def _times(dim: Any, tokens: Any) -> bool:
     """Whether a size is that many rows for each token."""
     return isinstance(dim, dims.SymbolicDim) and dims.content(dim)[1] == tokens
+
+
+def _product(sizes: Sequence[Any]) -> Any:
+    return dims.product(sizes)

@@ -1,8 +1,8 @@
 """Attention over pages: of new tokens of many texts, in place, for one new token of a text and for hundreds alike.
 
-A unit of the work is a text, a head of keys, and a band of its new tokens; the heads of queries that share these keys are rows of
-one tile, as the tokens are. Keys are taken in spans of SPAN tokens, counted from the text's first one. A span has its own greatest
-score and its own sums, which then join those of the spans before (Milakov and Gimelshein, 2018). So a row's bits depend on its text
+A unit of the work is a text, a head of keys, and a band of its new tokens; heads of queries that share these keys are rows of one
+tile, as tokens are. Keys are taken in spans of SPAN tokens, counted from the text's first one. A span has its own greatest score
+and its own sums, which then join those of the spans before (Milakov and Gimelshein, 2018). So a row's bits depend on its text
 alone: not on the rows beside it, nor on the number of new tokens that a call brings.
 
 Keys lie in pages as panels, [page / 16, depth, 16]: a tile's products with them read each once, and need no sum across lanes.
@@ -64,7 +64,7 @@ class _Pages:
     def is_possible(self) -> bool:
         sizes = (self.depth, self.width, self.page)
         return (
-            all(isinstance(size, int) and 0 < size and size % BLOCK == 0 for size in sizes)
+            all(isinstance(size, int) and size > 0 and size % BLOCK == 0 for size in sizes)
             and max(self.depth, self.width) <= costs.ATTENTION_ROW
             and SPAN % self.page == 0
             and all(order[-1] == 3 for order in self.orders.values())
@@ -130,7 +130,9 @@ class _Pages:
             write(f"{name} = scratch + {start}")
             start += size
         self._write_counts()
-        write.split("units", f"work * heads * {self.repeat * (self.depth + self.width)} // {costs.ATTENTION_MACS}", True)
+        write.split(
+            "units", f"work * heads * {self.repeat * (self.depth + self.width)} // {costs.ATTENTION_MACS}", True
+        )
         write("base = 0")
         with write.block("for text in range(text_count)"):
             write(*self._entry(), f"bands = (count + {self.band - 1}) // {self.band}", "mine = bands * heads")
@@ -201,8 +203,12 @@ class _Pages:
                         self._write_tiles(height)
             write(f"key += {SPAN}")
         with write.block("for line in range(lines)"):
-            write(f"row = line // {repeat}", f"norm = splat_float32(1.0) / vload_float32(totals, line * {VECTOR_BYTES})")
-            write(f"target = out_at + (begin + top + row) * out_row + (head * {repeat} + line - row * {repeat}) * out_head")
+            write(
+                f"row = line // {repeat}", f"norm = splat_float32(1.0) / vload_float32(totals, line * {VECTOR_BYTES})"
+            )
+            write(
+                f"target = out_at + (begin + top + row) * out_row + (head * {repeat} + line - row * {repeat}) * out_head"
+            )
             for at in range(0, 4 * self.width, VECTOR_BYTES):
                 write(f"vstore(target, {at}, vload_float32(sums, line * {4 * self.width} + {at}) * norm)")
 
@@ -221,7 +227,9 @@ class _Pages:
                 write(f"old_keys = keys_at + (there * heads + head) * {key_bytes}")
                 write(f"old_values = values_at + (there * heads + head) * {value_bytes}")
             with write.block(f"if start + {page} > past"):
-                write(f"new_keys = own_keys + number * {key_bytes}", f"new_values = own_values + number * {value_bytes}")
+                write(
+                    f"new_keys = own_keys + number * {key_bytes}", f"new_values = own_values + number * {value_bytes}"
+                )
                 with write.block("if start < past"):
                     with write.block(f"for at in range({key_bytes // VECTOR_BYTES})"):
                         write(f"vstore(new_keys, at * {VECTOR_BYTES}, vload_uint32(old_keys, at * {VECTOR_BYTES}))")
@@ -234,11 +242,13 @@ class _Pages:
     def _write_new_rows(self) -> None:
         """Puts the new tokens of a page where they belong: keys sixteen at a time where these are all new."""
         write = self.write
-        write(f"at = max(past - start, 0)", f"stop = min({self.page}, end - start)")
+        write("at = max(past - start, 0)", f"stop = min({self.page}, end - start)")
         with write.block("for place_in_page in range(at, stop)"):
             write("source = v_at + (begin + start + place_in_page - past) * v_row + head * v_head")
             for offset in range(0, 4 * self.width, VECTOR_BYTES):
-                write(f"vstore(new_values, place_in_page * {4 * self.width} + {offset}, vload_float32(source, {offset}))")
+                write(
+                    f"vstore(new_values, place_in_page * {4 * self.width} + {offset}, vload_float32(source, {offset}))"
+                )
         with write.block("while at < stop"):
             write("source = k_at + (begin + start + at - past) * k_row + head * k_head")
             write(f"target = new_keys + at // {BLOCK} * {VECTOR_BYTES * self.depth}")
@@ -301,7 +311,11 @@ class _Pages:
                 write("weight = weight_of(vload_float32(line_scores, at * 4) - peak)")
                 write("vstore(line_scores, at * 4, weight)", "total = total + weight")
             write(f"row_at = (tile + line) * {VECTOR_BYTES}", "known = vload_float32(peaks, row_at)")
-            write("both = select(peak > known, peak, known)", "old = weight_of(known - both)", "new = weight_of(peak - both)")
+            write(
+                "both = select(peak > known, peak, known)",
+                "old = weight_of(known - both)",
+                "new = weight_of(peak - both)",
+            )
             write("vstore(peaks, row_at, both)")
             write(f"vstore(olds, line * {VECTOR_BYTES}, old)", f"vstore(news, line * {VECTOR_BYTES}, new)")
             write("sum_of_span = splat_float32(horizontal_sum(total))")
@@ -316,14 +330,24 @@ class _Pages:
             places = [(i, j) for i in range(height) for j in range(count)]
             write(*(f"sum_{i}_{j} = splat_float32(0.0)" for i, j in places))
             with write.block(f"for number in range((seen + {self.page - 1}) // {self.page})"):
-                write(f"w = load_int64(value_pages, number * 8) + {first * VECTOR_BYTES}", f"x = scores + number * {4 * self.page}")
+                write(
+                    f"w = load_int64(value_pages, number * 8) + {first * VECTOR_BYTES}",
+                    f"x = scores + number * {4 * self.page}",
+                )
                 with write.block(f"for step in range(min({self.page}, seen - number * {self.page}))"):
-                    write(*(f"w_{j} = vload_float32(w, step * {4 * self.width} + {j * VECTOR_BYTES})" for j in range(count)))
+                    write(
+                        *(
+                            f"w_{j} = vload_float32(w, step * {4 * self.width} + {j * VECTOR_BYTES})"
+                            for j in range(count)
+                        )
+                    )
                     for i in range(height):
                         write(f"x_{i} = splat_float32(load_float32(x, step * 4 + {4 * i * SPAN}))")
                         write(*(multiply_add(f"sum_{i}_{j}", f"x_{i}", f"w_{j}", self.target) for j in range(count)))
             for i in range(height):
-                write(f"old = vload_float32(olds, {i * VECTOR_BYTES})", f"new = vload_float32(news, {i * VECTOR_BYTES})")
+                write(
+                    f"old = vload_float32(olds, {i * VECTOR_BYTES})", f"new = vload_float32(news, {i * VECTOR_BYTES})"
+                )
                 write(f"target = sums + (tile + {i}) * {4 * self.width} + {first * VECTOR_BYTES}")
                 for j in range(count):
                     so_far = f"vload_float32(target, {j * VECTOR_BYTES}) * old"
