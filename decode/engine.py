@@ -268,6 +268,8 @@ class Engine(Suggesting):
         running = _Running(prompt, count, draws, ends, None)
         if context is not None:
             running.context, running.salt = context, None
+        elif draws is not None and self._contexts.verifies:
+            running.guesses = Guesses(running.ids)
         return self._submitted(running)
 
     def statistics(self) -> dict[str, int]:
