@@ -346,6 +346,7 @@ def test_guesses_are_made_where_they_pay():
         guesses.take()
         if token == 4:
             assert guesses.next(2) == [5, 1]
+            assert guesses.next(7) == [5, 1, 2, 3, 4, 5, 1]
     assert guesses.next(4) == []
     assert 0 < guesses.right < 0.5
     pays = Pays()
