@@ -154,7 +154,7 @@ class Engine(Suggesting):
         function: str = "main",
         *,
         cache_tokens: int | None = None,
-        chunk: int = 512,
+        chunk: int = 256,
         contexts: Contexts | None = None,
     ) -> None:
         for name, value in (("cache_tokens", cache_tokens), ("chunk", chunk)):
