@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +25,6 @@ from ..formats.messages.errors import (
     CacheFullError,
     CancelledError,
     CheckError,
-    TreadleError,
 )
 from ..vm.machine import CancelToken, VirtualMachine
 from .beams import Beam, searched
@@ -122,7 +122,8 @@ class Text(Suggesting):
         return self._running.logits
 
     def take(self, token: int) -> None:
-        """The next token of a text without a sampler."""
+        """The next token of a text without a sampler. Raises ArgumentError."""
+        _check_count("token", token)
         self._engine._take(self._running, token)
 
     def fork(self) -> Text:
@@ -219,7 +220,6 @@ class Engine(Suggesting):
         draws = sampler if isinstance(sampler, Draws) else (sampler or Sampler(0.0)).draws(prompt.tolist())
         running = _Running(prompt, max_new_tokens, draws, stops(stop), mask)
         running.top = logprobs
-        running.guesses = Guesses(running.ids) if self._contexts.verifies else None
         if max_seconds is not None:
             running.deadline = time.monotonic() + max_seconds
         return self._submitted(running, cancel)
@@ -254,9 +254,9 @@ class Engine(Suggesting):
             _check_count(name, value)
         ends = stops(stop)
         text = self.choose_by_hand(ids, max_new_tokens=max_new_tokens, cancel=cancel)
-        return searched(text, max_new_tokens, count, length_penalty, lambda tokens: _ends(tokens, ends))
+        return searched(text, max_new_tokens, count, length_penalty, lambda tokens: _ends(tokens, len(tokens), ends))
 
-    def begun(
+    def _begun(
         self,
         prompt: np.ndarray,
         count: int,
@@ -268,8 +268,6 @@ class Engine(Suggesting):
         running = _Running(prompt, count, draws, ends, None)
         if context is not None:
             running.context, running.salt = context, None
-        elif draws is not None and self._contexts.verifies:
-            running.guesses = Guesses(running.ids)
         return self._submitted(running)
 
     def statistics(self) -> dict[str, int]:
@@ -313,17 +311,20 @@ class Engine(Suggesting):
             if not running.left:
                 running.finish = "length"
                 return text
-            if running.salt is not None:
-                running.hashes = chain(
-                    np.array(running.ids[:-1]), running.salt
-                )  # the last one's logits must be computed
+            if running.salt is not None:  # of the last token the logits are wanted in any case
+                running.hashes = chain(np.array(running.ids[:-1]), running.salt)
+                if running.draws is not None and self._contexts.verifies:
+                    running.guesses = Guesses(running.ids)
             self._waiting.append(running)
+        self._attach(running, cancel)
+        return text
+
+    def _attach(self, running: _Running, cancel: CancelToken | None) -> None:
         if cancel is not None:
             running.cancel = cancel
-            cancel.attach(id(running), text.cancel)
+            cancel.attach(id(running), partial(self._end, running, "cancelled"))  # which does not hold the text
             if cancel.cancelled:
-                text.cancel()
-        return text
+                self._end(running, "cancelled")
 
     def _forked(self, running: _Running) -> Text:
         with self._condition:
@@ -332,6 +333,7 @@ class Engine(Suggesting):
             made.logits, made.finish, made.source = running.logits, running.finish, running
             if made.finish is None:
                 self._waiting.append(made)
+                self._attach(made, running.cancel)
             return Text(self, made)
 
     def _end(self, running: _Running, finish: str, error: BaseException | None = None) -> None:
@@ -350,7 +352,7 @@ class Engine(Suggesting):
         with self._condition:
             if running.logits is not None:
                 running.logits = None
-                self._emit(running, Token(token))
+                self._emit(running, Token(int(token)))
 
     def _emit(self, running: _Running, token: Token) -> None:
         """The next token of a text."""
@@ -367,7 +369,7 @@ class Engine(Suggesting):
                 running.mask.take(token.id)
             if running.guesses is not None:
                 running.guesses.take()
-            if running.stops and _ends(running.ids[running.prompt_tokens :], running.stops):
+            if _ends(running.ids, len(running.ids) - running.prompt_tokens, running.stops):
                 self._end(running, "stop")
             elif not running.left:
                 self._end(running, "length")
@@ -417,7 +419,7 @@ class Engine(Suggesting):
                     self._let_go()
         except BaseException:  # interrupted: what contexts hold is not known
             with self._condition:
-                for running in list(self._running):
+                for running in reversed(self._running.copy()):
                     self._put_back(running)
             raise
 
@@ -469,12 +471,13 @@ class Engine(Suggesting):
         later: list[_Running] = []
         while self._waiting and len(self._running) < self._chunk:
             running = self._waiting.popleft()
+            if running.logits is not None:  # its owner has not gone on with it: there is nothing to compute
+                later.append(running)
+                continue
             ids = np.array(running.ids)
             found = self._prefixes.find(ids[:-1], running.hashes)
             known = found[1] // BLOCK if found else 0
-            # One that its owner has not gone on with has nothing to compute; of one that begins as another, which is computed
-            # now, more is known in the next step.
-            if running.logits is not None or (known < len(running.hashes) and running.hashes[known] in computing):
+            if known < len(running.hashes) and running.hashes[known] in computing:  # the next step knows more of it
                 later.append(running)
                 continue
             if not self._begin(running, ids, found):
@@ -519,8 +522,7 @@ class Engine(Suggesting):
         return True
 
     def _planned(self) -> list[tuple[_Running, Appended]]:
-        """What the next step appends: a token of each text that has its prompt, and the rest of the chunk to prompts: half of it
-        to those that came first, half to all alike, so that a long one keeps nobody waiting."""
+        """What the next step appends: a token of each text that has its prompt, then tokens of prompts, then guesses."""
         while self._contexts.room() < self._needed():
             if self._prefixes.drop():
                 continue
@@ -532,17 +534,9 @@ class Engine(Suggesting):
         going = [each for each in self._running if len(each.ids) - each.computed == 1]
         prompts = {each: len(each.ids) - each.computed for each in self._running if len(each.ids) - each.computed > 1}
         left = max(min(self._chunk, self._contexts.room()) - len(going), not going)
-        shares = dict.fromkeys(prompts, 0)
-        alike = left // 2
-        for number, each in enumerate(sorted(prompts, key=lambda each: prompts[each])):
-            shares[each] = min(alike // (len(prompts) - number), prompts[each])
-            alike -= shares[each]
-        left -= sum(shares.values())
-        for each in prompts:
-            more = min(left, prompts[each] - shares[each])
-            shares[each] += more
-            left -= more
-        batch = [(each, self._next(each, share)) for each, share in shares.items() if share]
+        shares = _shares(list(prompts.values()), left)
+        left -= sum(shares)
+        batch = [(each, self._next(each, share)) for each, share in zip(prompts, shares, strict=True) if share]
         for each in going:
             count = min(self._pays.count(each.guesses.right, len(going)), left, each.left - 1) if each.guesses else 0
             appended = self._next(each, 1, each.guesses.next(count) if each.guesses and count > 0 else [])
@@ -566,7 +560,7 @@ class Engine(Suggesting):
         try:
             made = self._contexts.append([each for _, each in batch])
             return [(*each, rows) for each, rows in zip(batch, made, strict=True)]
-        except TreadleError as error:
+        except Exception as error:  # of contexts that are a user's, too
             if len(batch) == 1 or isinstance(error, (BudgetExceededError, CancelledError)):
                 for running, _ in batch:
                     self._end(running, "error", error)
@@ -641,8 +635,24 @@ def stops(stop: Any) -> list[tuple[int, ...]]:
     return sequences
 
 
-def _ends(tokens: Sequence[int], ends: Sequence[tuple[int, ...]]) -> bool:
-    return any(tuple(tokens[-len(end) :]) == end for end in ends)
+def _shares(lengths: Sequence[int], most: int) -> list[int]:
+    """How much of prompts of these lengths, the first comer first, is computed in a step: half of it goes to all alike, so that a
+    long one keeps nobody waiting."""
+    shares, alike = [0] * len(lengths), most // 2
+    for number, place in enumerate(sorted(range(len(lengths)), key=lengths.__getitem__)):
+        shares[place] = min(alike // (len(lengths) - number), lengths[place])
+        alike -= shares[place]
+    left = most - sum(shares)
+    for place, length in enumerate(lengths):
+        more = min(left, length - shares[place])
+        shares[place] += more
+        left -= more
+    return shares
+
+
+def _ends(tokens: Sequence[int], made: int, ends: Sequence[tuple[int, ...]]) -> bool:
+    """Whether the last `made` tokens end with any of the ends."""
+    return any(len(end) <= made and tuple(tokens[-len(end) :]) == end for end in ends)
 
 
 def _has_news(running: _Running) -> bool:
