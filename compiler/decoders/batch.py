@@ -86,7 +86,7 @@ def _of_all_texts(module: ir.Module, entry: str) -> ir.Function | None:
     made = programs.Module({name: programs.function([*new, *pasts], results)})
     whole = infer_types(dataclasses.replace(module, functions={**module.functions, name: made.functions[name]}))
     function = with_inlined(whole.functions[name], decoder, entry, lambda args: sizes_of(decoder, args))
-    *others, last = decided(function).body.bindings
+    *others, last = decided(function, [tokens]).body.bindings
     assert isinstance(last.value, ir.MakeTuple)
     types = TupleType(tuple(tensor_type(field) for field in last.value.fields))
     result = ir.Var(last.var.name, types)

@@ -22,7 +22,7 @@ from .. import costs
 from ..kernels.expression import literal
 from ..kernels.kernel import Kernel
 from ..kernels.values import OUT_OF_RANGE
-from ..kernels.writer import Writer, estimate, shape_of
+from ..kernels.writer import Writer, estimate, shape_of, stored, widened
 from ..products.tile import BLOCK, VECTOR_BYTES, multiply_add
 from ..target import Target
 
@@ -57,6 +57,7 @@ class _Pages:
         _, self.heads, self.tokens, self.depth = permuted(self.stored["k"], orders["k"])
         self.width = permuted(self.stored["v"], orders["v"])[3]
         self.page = self.shapes["values"][2]
+        self.dtype = types["values"].dtype
         self.repeat: int = self.attributes["repeat"]
         self.window: int = self.attributes["window"]
 
@@ -107,8 +108,9 @@ class _Pages:
             "news": self.tall * VECTOR_BYTES,
             "key_pages": -(-8 * pages // VECTOR_BYTES) * VECTOR_BYTES,  # addresses of the span's pages
             "value_pages": -(-8 * pages // VECTOR_BYTES) * VECTOR_BYTES,
-            "own_keys": 4 * SPAN * self.depth,  # of pages with new tokens
-            "own_values": 4 * SPAN * self.width,
+            "square": BLOCK * VECTOR_BYTES,
+            "own_keys": self.dtype.itemsize * SPAN * self.depth,  # of pages with new tokens
+            "own_values": self.dtype.itemsize * SPAN * self.width,
         }
 
     # ---- text ----
@@ -214,10 +216,20 @@ class _Pages:
 
     # ---- the pages of a span ----
 
+    @property
+    def vector(self) -> int:
+        """Bytes of a vector in pages."""
+        return BLOCK * self.dtype.itemsize
+
+    def _loaded(self, place: str) -> str:
+        """A vector of a page."""
+        return widened(f"vload_{self.dtype.name}({place})", self.dtype)
+
     def _write_pages(self) -> None:
         """The addresses of the span's pages. One with new tokens is put together in scratch."""
         write, page = self.write, self.page
-        key_bytes, value_bytes = 4 * page * self.depth, 4 * page * self.width
+        key_bytes, value_bytes = (self.dtype.itemsize * page * size for size in (self.depth, self.width))
+        row_bytes = self.dtype.itemsize * self.width
         with write.block(f"for number in range((length + {page - 1}) // {page})"):
             write(f"start = key + number * {page}", "there = 0", "old_keys = keys_at", "old_values = values_at")
             with write.block("if start < past"):
@@ -231,38 +243,52 @@ class _Pages:
                     f"new_keys = own_keys + number * {key_bytes}", f"new_values = own_values + number * {value_bytes}"
                 )
                 with write.block("if start < past"):
-                    with write.block(f"for at in range({key_bytes // VECTOR_BYTES})"):
-                        write(f"vstore(new_keys, at * {VECTOR_BYTES}, vload_uint32(old_keys, at * {VECTOR_BYTES}))")
-                    with write.block(f"for at in range((past - start) * {4 * self.width // VECTOR_BYTES})"):
-                        write(f"vstore(new_values, at * {VECTOR_BYTES}, vload_uint32(old_values, at * {VECTOR_BYTES}))")
+                    self._write_copy("new_keys", "old_keys", key_bytes // self.vector)
+                    self._write_copy("new_values", "old_values", f"(past - start) * {row_bytes // self.vector}")
                 self._write_new_rows()
                 write("old_keys = new_keys", "old_values = new_values")
             write("store_int64(key_pages, number * 8, old_keys)", "store_int64(value_pages, number * 8, old_values)")
 
+    def _write_copy(self, target: str, source: str, vectors: int | str) -> None:
+        load = f"vload_uint{8 * self.dtype.itemsize}"
+        with self.write.block(f"for at in range({vectors})"):
+            self.write(f"vstore({target}, at * {self.vector}, {load}({source}, at * {self.vector}))")
+
     def _write_new_rows(self) -> None:
         """Puts the new tokens of a page where they belong: keys sixteen at a time where these are all new."""
-        write = self.write
+        write, itemsize = self.write, self.dtype.itemsize
         write("at = max(past - start, 0)", f"stop = min({self.page}, end - start)")
-        with write.block("for place_in_page in range(at, stop)"):
-            write("source = v_at + (begin + start + place_in_page - past) * v_row + head * v_head")
-            for offset in range(0, 4 * self.width, VECTOR_BYTES):
-                write(
-                    f"vstore(new_values, place_in_page * {4 * self.width} + {offset}, vload_float32(source, {offset}))"
-                )
+        with write.block("for slot in range(at, stop)"):
+            write("source = v_at + (begin + start + slot - past) * v_row + head * v_head")
+            for first in range(0, self.width, BLOCK):
+                row = stored(f"vload_float32(source, {4 * first})", self.dtype)
+                write(f"vstore(new_values, slot * {itemsize * self.width} + {itemsize * first}, {row})")
         with write.block("while at < stop"):
             write("source = k_at + (begin + start + at - past) * k_row + head * k_head")
-            write(f"target = new_keys + at // {BLOCK} * {VECTOR_BYTES * self.depth}")
+            write(f"target = new_keys + at // {BLOCK} * {self.vector * self.depth}")
             with write.block(f"if at % {BLOCK} == 0 and at + {BLOCK} <= stop"):
                 with write.block(f"for corner in range(0, {self.depth}, {BLOCK})"):
-                    write(
-                        f"transpose_uint32(source + corner * 4, k_row, target + corner * {VECTOR_BYTES}, {VECTOR_BYTES})",
-                    )
+                    self._write_square()
                 write(f"at += {BLOCK}")
             with write.block("else"):
-                write(f"target += at % {BLOCK} * 4")
+                write(f"target += at % {BLOCK} * {itemsize}")
                 with write.block(f"for step in range({self.depth})"):
-                    write(f"store_float32(target, step * {VECTOR_BYTES}, load_float32(source, step * 4))")
+                    element = stored("load_float32(source, step * 4)", self.dtype)
+                    write(f"store_{self.dtype.name}(target, step * {self.vector}, {element})")
                 write("at += 1")
+
+    def _write_square(self) -> None:
+        """Turns sixteen elements of sixteen keys."""
+        write = self.write
+        if self.dtype is DType.float32:
+            write(
+                f"transpose_uint32(source + corner * 4, k_row, target + corner * {VECTOR_BYTES}, {VECTOR_BYTES})",
+            )
+            return
+        write(f"transpose_uint32(source + corner * 4, k_row, square, {VECTOR_BYTES})")
+        with write.block(f"for step in range({BLOCK})"):
+            column = stored(f"vload_float32(square, step * {VECTOR_BYTES})", self.dtype)
+            write(f"vstore(target, (corner + step) * {self.vector}, {column})")
 
     # ---- a tile ----
 
@@ -279,19 +305,31 @@ class _Pages:
 
     def _write_scores(self, height: int) -> None:
         write, blocks = self.write, self.blocks
-        step, panel = blocks * BLOCK, VECTOR_BYTES * self.depth
+        step, panel, vector = blocks * BLOCK, self.vector * self.depth, self.vector
         write(f"x = queries + tile * {4 * self.depth}")
         with write.block(f"for at in range(0, seen, {step})"):
-            write(f"w = load_int64(key_pages, at // {self.page} * 8) + at % {self.page} * {4 * self.depth}")
+            write(
+                f"w = load_int64(key_pages, at // {self.page} * 8) + at % {self.page} * {self.dtype.itemsize * self.depth}"
+            )
             write(*(f"sum_{i}_{j} = splat_float32(0.0)" for i in range(height) for j in range(blocks)))
+            self._write_next("key_pages", "at // {} + 1", "value_pages", height)
             with write.block(f"for step in range({self.depth})"):
-                write(*(f"w_{j} = vload_float32(w, step * {VECTOR_BYTES} + {j * panel})" for j in range(blocks)))
+                if height < self.tall:
+                    lines = -(-blocks * self.vector // costs.LINE_BYTES)
+                    write(*(f"prefetch(ahead, step * {blocks * vector} + {costs.LINE_BYTES * line})" for line in range(lines)))
+                write(*(f"w_{j} = {self._loaded(f'w, step * {vector} + {j * panel}')}" for j in range(blocks)))
                 for i in range(height):
                     write(f"x_{i} = splat_float32(load_float32(x, step * 4 + {4 * i * self.depth}))")
                     write(*(multiply_add(f"sum_{i}_{j}", f"x_{i}", f"w_{j}", self.target) for j in range(blocks)))
             for i in range(height):
                 for j in range(blocks):
                     write(f"vstore(scores, at * 4 + {4 * i * SPAN + j * VECTOR_BYTES}, sum_{i}_{j})")
+
+    def _write_next(self, pages: str, number: str, last: str, height: int) -> None:
+        """The address of the page that is read next: its lines are asked for while one row or few are multiplied."""
+        if height < self.tall:
+            self.write(f"following = {number.format(self.page)}")
+            self.write(f"ahead = load_int64({pages}, following * 8) if following * {self.page} < seen else load_int64({last}, 0)")
 
     def _write_weights(self, height: int) -> None:
         """Turns scores into weights; notes by what the row's sums so far, and those of this span, are multiplied."""
@@ -323,7 +361,7 @@ class _Pages:
 
     def _write_sums(self, height: int) -> None:
         """Adds the products of weights and values to the sums, some columns at a time."""
-        write = self.write
+        write, vector, row = self.write, self.vector, self.dtype.itemsize * self.width
         columns = max(1, min(self.width // BLOCK, self.target.block_registers * 3 // 4 // height))
         for first in range(0, self.width // BLOCK, columns):
             count = min(columns, self.width // BLOCK - first)
@@ -331,16 +369,16 @@ class _Pages:
             write(*(f"sum_{i}_{j} = splat_float32(0.0)" for i, j in places))
             with write.block(f"for number in range((seen + {self.page - 1}) // {self.page})"):
                 write(
-                    f"w = load_int64(value_pages, number * 8) + {first * VECTOR_BYTES}",
+                    f"w = load_int64(value_pages, number * 8) + {first * vector}",
                     f"x = scores + number * {4 * self.page}",
                 )
+                self._write_next("value_pages", "number + 1", "value_pages", height)
                 with write.block(f"for step in range(min({self.page}, seen - number * {self.page}))"):
-                    write(
-                        *(
-                            f"w_{j} = vload_float32(w, step * {4 * self.width} + {j * VECTOR_BYTES})"
-                            for j in range(count)
-                        )
-                    )
+                    if height < self.tall:
+                        lines = range(first * vector, (first + count) * vector, costs.LINE_BYTES)
+                        write(*(f"prefetch(ahead, step * {row} + {line})" for line in lines))
+                    at = f"w, step * {row} + "
+                    write(*(f"w_{j} = {self._loaded(f'{at}{j * vector}')}" for j in range(count)))
                     for i in range(height):
                         write(f"x_{i} = splat_float32(load_float32(x, step * 4 + {4 * i * SPAN}))")
                         write(*(multiply_add(f"sum_{i}_{j}", f"x_{i}", f"w_{j}", self.target) for j in range(count)))
