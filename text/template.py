@@ -100,7 +100,8 @@ class Renderer:
             _end(process)
 
     def __del__(self) -> None:
-        self.close()
+        if sys is not None and not sys.is_finalizing():  # else the process ends with its pipe
+            self.close()
 
 
 def _end(process: processes.Process[bytes]) -> None:
