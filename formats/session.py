@@ -33,6 +33,7 @@ class SavedSession:
     """The contents of a session. `caches` hold the first `held` of its tokens; those of the others are computed again.
 
     `sampler` has the fields of a Sampler, `seed` what its random numbers are made of, of which `drawn` have been used.
+    The last `made` tokens are one text of the decoder's.
     """
 
     program: str  # SHA-256 of what decides about results
@@ -41,6 +42,7 @@ class SavedSession:
     sampler: tuple[tuple[str, Any], ...] = ()
     seed: int = 0
     drawn: int = 0
+    made: int = 0
     chat: bytes = b""  # of a chat: its messages, as JSON
     tokens: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))  # int64[n]
     caches: Mapping[str, np.ndarray] = field(default_factory=dict)
@@ -72,6 +74,7 @@ _HEAD = record(
     sampler=Sequence(row("setting", name=TEXT, value=ATTRIBUTE_VALUE), limits.FIELDS),
     seed=_SEED,
     drawn=Integer(),
+    made=Integer(),
     chat=Binary(limits.CHAT_BYTES),
 )
 CODECS = {"session": _HEAD, "cache_types": Sequence(row("cache", name=TEXT, type=TENSOR_TYPE), limits.FIELDS)}
@@ -140,6 +143,7 @@ def load(source: container.Source) -> SavedSession:
     tokens = from_bytes(TensorType(DType.int64, (len(contents["tokens"]) // 8,)), contents["tokens"])
     if len(tokens) and tokens.min() < 0:
         raise FormatError(f"a token {tokens.min()}; none is below 0", section="tokens")
-    if made.held > len(tokens):
-        raise FormatError(f"caches of {made.held} tokens, of {len(tokens)}", section="session")
+    for what, count in (("caches of", made.held), ("a text of", made.made)):
+        if count > len(tokens):
+            raise FormatError(f"{what} {count} tokens, of {len(tokens)}", section="session")
     return replace(made, tokens=tokens, caches=caches)

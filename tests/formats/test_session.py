@@ -15,7 +15,7 @@ from treadle.formats.session import SavedSession
 from treadle.tools.dev.fuzz.changes import mutate_bytes
 
 CACHES = {"past.0": np.arange(24, dtype="f").reshape(1, 2, 3, 4), "past.1": np.zeros((1, 2, 3, 4), "f2")}
-SESSION = SavedSession("0" * 64, "main", 3, (("top_k", 3),), 1 << 120, 7, b"[]", np.array([3, 1, 4, 1]), CACHES)
+SESSION = SavedSession("0" * 64, "main", 3, (("top_k", 3),), 1 << 120, 7, 2, b"[]", np.array([3, 1, 4, 1]), CACHES)
 DATA = b"".join(files.encode(SESSION))
 
 
@@ -53,7 +53,8 @@ def test_whatever_is_changed_is_refused_by_name() -> None:
 def test_what_does_not_fit_together_is_refused() -> None:
     for wrong, message in (
         ({"held": 5}, "caches of 5 tokens, of 4"),
-        ({"tokens": np.array([-1]), "held": 0}, "none is below 0"),
+        ({"made": 5}, "a text of 5 tokens, of 4"),
+        ({"tokens": np.array([-1]), "held": 0, "made": 0}, "none is below 0"),
         ({"program": "main"}, "SHA-256"),
         ({"seed": 1 << 600}, "at most 64"),
     ):
