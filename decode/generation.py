@@ -12,7 +12,6 @@ Neural Text Degeneration, 2020 (the likeliest tokens that are p together).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Union
 
@@ -20,66 +19,12 @@ import numpy as np
 
 from ..formats.decoders import HELD, IDS, MADE, MASKS, NEW_ROWS, POSITIONS, STEP, Roles
 from ..formats.executable import Executable
-from ..formats.messages.calling import Suggesting, public, public_class, told
+from ..formats.messages.calling import public, told
 from ..formats.messages.errors import ArgumentError
 from ..formats.messages.names import near
 from ..formats.ports import Port
 from ..vm.machine import CancelToken, VirtualMachine
-
-Choose = Callable[[np.ndarray], np.ndarray]  # float logits of a batch, [batch, vocabulary] → token ids, [batch]
-
-
-def _is_seed(value: object) -> bool:
-    return value is None or (isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= 0))
-
-
-@public_class
-@dataclass(frozen=True)
-class Sampler(Suggesting):
-    """Which token comes next. At a temperature of 0 the likeliest; else one by chance: of the `top_k` likeliest if that is not 0,
-    and of the fewest likeliest whose probabilities are `top_p` together. Equal seeds give equal texts."""
-
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    seed: int | None = None
-
-    def __post_init__(self) -> None:
-        for name, is_good, expected in (
-            ("temperature", _is_number(self.temperature) and 0 <= self.temperature < np.inf, "a number from 0 on"),
-            ("top_k", isinstance(self.top_k, int) and self.top_k >= 0, "a whole number from 0 on"),
-            ("top_p", _is_number(self.top_p) and 0 < self.top_p <= 1, "a number above 0, up to 1"),
-            ("seed", _is_seed(self.seed), "a whole number from 0 on, or None"),
-        ):
-            if not is_good:
-                raise ArgumentError(f"generate: {name}: expected {expected}, got {getattr(self, name)!r}")
-
-    def chooser(self) -> Choose:
-        """A function that draws, each time it is called."""
-        if self.temperature == 0:
-            return greedy
-        draw = np.random.default_rng(self.seed)
-        return lambda logits: np.array([self._one(row, draw) for row in logits])
-
-    def _one(self, logits: np.ndarray, draw: np.random.Generator) -> int:
-        order = np.argsort(-logits, kind="stable")
-        if self.top_k:
-            order = order[: self.top_k]
-        scaled = logits[order].astype(np.float64) / self.temperature
-        weights = np.exp(scaled - scaled[0])
-        sums = np.cumsum(weights / weights.sum())
-        count = int(np.searchsorted(sums, self.top_p)) + 1  # the last of them is the one that reaches it
-        sums = sums[: min(count, len(sums))]
-        return int(order[np.searchsorted(sums, draw.random() * sums[-1], side="right").clip(max=len(sums) - 1)])
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float, np.integer, np.floating))
-
-
-def greedy(logits: np.ndarray) -> np.ndarray:
-    """The likeliest token of each row, of equal ones the first."""
-    return logits.argmax(axis=-1)
+from .sampling import Choose, Sampler
 
 
 @public
