@@ -8,14 +8,16 @@ It has no thread: the caller that waits for a token makes the steps, one at a ti
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..formats.container import Source
 from ..formats.executable import Executable
 from ..formats.messages.calling import Suggesting, public_class, told
 from ..formats.messages.errors import ArgumentError, CacheFullError, CheckError, TreadleError
@@ -23,6 +25,7 @@ from ..vm.machine import CancelToken, VirtualMachine
 from .contexts import Appended, Contexts
 from .prefixes import BLOCK, Prefixes, chain
 from .sampling import Draws, Mask, Sampler, likeliest, log_probabilities
+from .session import Session, prompt_of, resume
 from .step_contexts import StepContexts
 
 _SLACK = 16  # tokens that each running text may still need when another is admitted
@@ -144,19 +147,21 @@ class Engine(Suggesting):
         for name, value in (("cache_tokens", cache_tokens), ("chunk", chunk)):
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise ArgumentError(f"Engine: {name}: expected a whole number from 1 on, got {value!r}")
+        self._machine: VirtualMachine | None = None
         if contexts is None:
             if not isinstance(model, (VirtualMachine, Executable)):
                 raise ArgumentError(
                     f"Engine: model: expected a machine or an executable, got {told(model)}; treadle.compile and treadle.load "
                     "give one"
                 )
-            machine = model if isinstance(model, VirtualMachine) else VirtualMachine(model)
-            contexts = StepContexts(machine, function, tokens=cache_tokens)
-        self._contexts, self._chunk = contexts, chunk
+            self._machine = model if isinstance(model, VirtualMachine) else VirtualMachine(model)
+            contexts = StepContexts(self._machine, function, tokens=cache_tokens)
+        self.function, self._contexts, self._chunk = function, contexts, chunk
         self._prefixes = Prefixes(contexts)
         self._capacity = contexts.room()
         self._condition = threading.Condition()  # guards what texts and threads share; never held while a step computes
         self._is_stepping = self._is_closed = False
+        self._asking = 0  # who wait for a pause between two steps
         self._waiting: deque[_Running] = deque()
         self._running: list[_Running] = []
         self._counts = dict.fromkeys(STATISTICS, 0)
@@ -174,6 +179,7 @@ class Engine(Suggesting):
         max_seconds: float | None = None,
         mask: Mask | None = None,
         logprobs: int | None = None,
+        salt: bytes = b"",
     ) -> Text:
         """A text behind a prompt, int [length]; its tokens come when they are asked for.
 
@@ -183,10 +189,11 @@ class Engine(Suggesting):
         max_seconds  from now on, after which it ends
         mask         says which tokens may come next
         logprobs     how many of the likeliest tokens come with each, and with all their logarithms of probabilities
+        salt         texts of another salt share no beginnings with this one
 
         Raises ArgumentError, and CacheFullError for a prompt that is longer than the cache.
         """
-        prompt = _prompt(ids)
+        prompt = prompt_of(ids)
         _check_count("max_new_tokens", max_new_tokens)
         if logprobs is not None:
             _check_count("logprobs", logprobs)
@@ -200,7 +207,7 @@ class Engine(Suggesting):
             raise ArgumentError(f"submit: max_seconds: expected a number from 0 on, got {max_seconds!r}")
         draws = sampler if isinstance(sampler, Draws) else (sampler or Sampler(0.0)).draws(prompt.tolist())
         running = _Running(prompt, max_new_tokens, draws, stops(stop), mask)
-        running.top = logprobs
+        running.top, running.salt = logprobs, salt
         if max_seconds is not None:
             running.deadline = time.monotonic() + max_seconds
         return self._submitted(running, cancel)
@@ -215,7 +222,76 @@ class Engine(Suggesting):
     ) -> Text:
         """The same, of a text whose tokens the caller chooses, by `Text.logits` and `Text.take`."""
         _check_count("max_new_tokens", max_new_tokens)
-        return self._submitted(_Running(_prompt(ids), max_new_tokens, None, stops(stop), None), cancel)
+        return self._submitted(_Running(prompt_of(ids), max_new_tokens, None, stops(stop), None), cancel)
+
+    # ---- sessions ----
+
+    def session(self, ids: Any = (), sampler: Sampler | None = None) -> Session:
+        """A text that goes on, can be forked, and saved: `session.append(ids)`, `session.generate(max_new_tokens)`. Without a
+        sampler the likeliest tokens are taken. Raises ArgumentError."""
+        return Session(self, ids, sampler)
+
+    def resume(self, source: Source) -> Session:
+        """The session in a file that `Session.save` wrote, or in its bytes, to go on with identical tokens. Raises FormatError
+        (ChecksumError where a byte is another one), FileError, and ArgumentError where it is of another model."""
+        return resume(source, self)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all that decides about tokens: the program and its weights. Raises ArgumentError for an engine without a
+        machine."""
+        if self._machine is None:
+            raise ArgumentError(
+                "the engine has contexts in place of a machine: nobody knows of which model its sessions are"
+            )
+        return self._machine._calls.image.digest
+
+    @contextlib.contextmanager
+    def _between_steps(self) -> Iterator[None]:
+        """What contexts hold may be looked at. Texts that go on let go of the steps for it."""
+        with self._condition:
+            self._asking += 1
+            try:
+                while self._is_stepping:
+                    self._condition.wait()
+                self._sweep()
+                yield
+            finally:
+                self._asking -= 1
+                self._condition.notify_all()
+
+    def kept(self, ids: np.ndarray, salt: bytes) -> tuple[int, dict[str, np.ndarray]]:
+        """Of the longest beginning of these tokens that is known, the length, and what the decoder keeps of it."""
+        with self._between_steps():
+            found = self._prefixes.find(ids, chain(ids, salt))
+            if found is None:
+                return 0, {}
+            context, length = found
+            if length == self._contexts.length(context):
+                return length, self._contexts.saved(context)
+            while self._contexts.room() < length and self._prefixes.drop(but=context):
+                pass
+            try:
+                part = self._contexts.fork(context, length)
+            except CacheFullError:
+                return 0, {}
+            try:
+                return length, self._contexts.saved(part)
+            finally:
+                self._contexts.close(part)
+
+    def restore(self, ids: np.ndarray, arrays: Mapping[str, np.ndarray], salt: bytes) -> None:
+        """The inverse. Raises ArgumentError, CacheFullError."""
+        with self._between_steps():
+            while self._contexts.room() < len(ids) and self._prefixes.drop():
+                pass
+            context = self._contexts.restored(arrays, len(ids))
+            if len(ids) >= BLOCK:
+                self._prefixes.keep(context, ids, salt)
+            else:  # nobody finds it
+                self._contexts.close(context)
+
+    # ---- texts ----
 
     def statistics(self) -> dict[str, int]:
         """Texts that are running and waiting; tokens made, tokens of prompts, those of them that other texts had computed, tokens
@@ -240,8 +316,6 @@ class Engine(Suggesting):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    # ---- texts ----
 
     def _submitted(self, running: _Running, cancel: CancelToken | None = None) -> Text:
         if not isinstance(cancel, (CancelToken, type(None))):
@@ -311,7 +385,7 @@ class Engine(Suggesting):
             is_mine = False
             try:
                 with self._condition:
-                    while self._is_stepping and not _has_news(running):
+                    while (self._is_stepping or self._asking) and not _has_news(running):
                         left = None if running.deadline is None else running.deadline - time.monotonic()
                         if left is not None and left <= 0:
                             self._end(running, "deadline")
@@ -484,18 +558,6 @@ class Engine(Suggesting):
         logarithms = log_probabilities(logits)
         top = likeliest(logits, running.top) if running.top else ()
         return Token(token, float(logarithms[token]), tuple((int(each), float(logarithms[each])) for each in top))
-
-
-def _prompt(ids: Any) -> np.ndarray:
-    """A prompt's tokens. Raises ArgumentError for anything else."""
-    try:
-        array = np.asarray(ids)
-    except ValueError:
-        array = np.zeros((0, 0))
-    if array.ndim != 1 or not array.size or array.dtype.kind not in "iu" or array.min() < 0:
-        got = f"{array.dtype}{list(array.shape)}" if array.ndim == 1 else told(ids)
-        raise ArgumentError(f"submit: ids: expected token ids, at least one, from 0 on, got {got}")
-    return array.astype(np.int64)
 
 
 def _check_count(name: str, value: Any) -> None:

@@ -14,8 +14,11 @@ import time
 import traceback
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ....formats.codec import Buffer
 from ....formats.constants import aligned
@@ -32,6 +35,7 @@ from ....formats.schema import BY_NAME, REQUIRED, SECTIONS
 from ....formats.sections import decode_definition
 
 if TYPE_CHECKING:
+    from ....decode.engine import Engine
     from ....text.template import Renderer
     from ....vm.machine import VirtualMachine
 
@@ -234,14 +238,47 @@ def _summed(data: bytes) -> bytes:
 
 def session(data: bytes) -> None:
     """A session: as it is, taken only if it is as it was written; and with checksums and a digest that fit, resumed."""
+    from ....decode.session import resumed
     from ....formats.session import encode, load
 
     with contextlib.suppress(FormatError):
         if b"".join(encode(load(data))) != data:
             raise AssertionError("a changed session is taken")
     found = load(_signed(data))
-    if b"".join(encode(load(b"".join(encode(found))))) != b"".join(encode(found)):
+    written = b"".join(encode(found))
+    if b"".join(encode(load(written))) != written:
         raise AssertionError("a written session reads back as another")
+    engine = _resuming_engine()
+    made = resumed(replace(found, program=engine.digest, function=engine.function), engine, "the session")
+    list(made.generate(1))
+
+
+@functools.cache
+def _resuming_engine() -> Engine:
+    """An engine of the program that the sessions of the corpus are of, computed by NumPy."""
+    from ....decode.engine import Engine
+    from ....formats.executable import Executable
+    from ....formats.text.assembly import parse_assembly
+    from ....vm.machine import VirtualMachine
+
+    text = """
+    import decode: fn(int64[b, n], float32[b, past, 2]) -> (float32[b, n, 8], float32[b, n + past, 2])
+    func @main(input_ids: int64[b, n], past_0: float32[b, past, 2]) -> (float32[b, n, 8], float32[b, n + past, 2])
+        as (logits, present_0) {
+      call_import r2, decode (r0, r1)
+      ret r2
+    }
+    """
+
+    def decode(ids: np.ndarray, past: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        rows = np.asarray(ids)[..., None] * np.array([1, 0.5], np.float32)
+        known = np.concatenate([np.asarray(past), rows.astype(np.float32)], axis=1)
+        sums = np.cumsum(known, axis=1)[:, -rows.shape[1] :]
+        with np.errstate(all="ignore"):
+            return np.cos(sums[..., :1] * np.arange(8, dtype=np.float32) + sums[..., 1:]), known
+
+    machine = VirtualMachine(Executable(parse_assembly(text)), imports={"decode": decode}, kernels="cached")
+    return Engine(machine, cache_tokens=256)
 
 
 def _signed(data: bytes) -> bytes:
