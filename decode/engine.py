@@ -20,7 +20,14 @@ import numpy as np
 from ..formats.container import Source
 from ..formats.executable import Executable
 from ..formats.messages.calling import Suggesting, public_class, told
-from ..formats.messages.errors import ArgumentError, CacheFullError, CheckError, TreadleError
+from ..formats.messages.errors import (
+    ArgumentError,
+    BudgetExceededError,
+    CacheFullError,
+    CancelledError,
+    CheckError,
+    TreadleError,
+)
 from ..vm.machine import CancelToken, VirtualMachine
 from .contexts import Appended, Contexts
 from .prefixes import BLOCK, Prefixes, chain
@@ -162,6 +169,7 @@ class Engine(Suggesting):
         self._condition = threading.Condition()  # guards what texts and threads share; never held while a step computes
         self._is_stepping = self._is_closed = False
         self._asking = 0  # who wait for a pause between two steps
+        self._has_ended = False  # texts whose contexts are not closed yet
         self._waiting: deque[_Running] = deque()
         self._running: list[_Running] = []
         self._counts = dict.fromkeys(STATISTICS, 0)
@@ -263,35 +271,22 @@ class Engine(Suggesting):
     def kept(self, ids: np.ndarray, salt: bytes) -> tuple[int, dict[str, np.ndarray]]:
         """Of the longest beginning of these tokens that is known, the length, and what the decoder keeps of it."""
         with self._between_steps():
-            found = self._prefixes.find(ids, chain(ids, salt))
-            if found is None:
-                return 0, {}
-            context, length = found
-            if length == self._contexts.length(context):
-                return length, self._contexts.saved(context)
-            while self._contexts.room() < length and self._prefixes.drop(but=context):
-                pass
-            try:
-                part = self._contexts.fork(context, length)
-            except CacheFullError:
-                return 0, {}
-            try:
-                return length, self._contexts.saved(part)
-            finally:
-                self._contexts.close(part)
+            return self._prefixes.saved(ids, salt)
 
     def restore(self, ids: np.ndarray, arrays: Mapping[str, np.ndarray], salt: bytes) -> None:
         """The inverse. Raises ArgumentError, CacheFullError."""
         with self._between_steps():
-            while self._contexts.room() < len(ids) and self._prefixes.drop():
-                pass
-            context = self._contexts.restored(arrays, len(ids))
-            if len(ids) >= BLOCK:
-                self._prefixes.keep(context, ids, salt)
-            else:  # nobody finds it
-                self._contexts.close(context)
+            self._prefixes.restore(ids, arrays, salt)
 
     # ---- texts ----
+
+    def begun(
+        self, context: int, prompt: np.ndarray, count: int, draws: Draws | None, ends: list[tuple[int, ...]]
+    ) -> Text:
+        """A text in an open context of its owner's, which no other text may share."""
+        running = _Running(prompt, count, draws, ends, None)
+        running.context, running.salt = context, None
+        return self._submitted(running)
 
     def statistics(self) -> dict[str, int]:
         """Texts that are running and waiting; tokens made, tokens of prompts, those of them that other texts had computed, tokens
@@ -347,6 +342,7 @@ class Engine(Suggesting):
         with self._condition:
             if running.finish is None:
                 running.finish, running.error, running.logits = finish, error, None
+                self._has_ended = True
                 if running.cancel is not None:
                     running.cancel.detach(id(running))
                 self._condition.notify_all()
@@ -370,9 +366,7 @@ class Engine(Suggesting):
                 running.ready.append(token)
             if running.mask is not None:
                 running.mask.take(token.id)
-            made = len(running.ids) - running.prompt_tokens
-            recent = tuple(running.ids[-min(made, running.longest_stop) :]) if running.stops else ()
-            if any(recent[-len(stop) :] == stop for stop in running.stops):
+            if running.stops and _is_at_stop(running):
                 self._end(running, "stop")
             elif not running.left:
                 self._end(running, "length")
@@ -409,8 +403,9 @@ class Engine(Suggesting):
                 batch = self._planned()
             for each in self._appended(batch):
                 self._advance(*each)
-            with self._condition:
-                self._sweep()
+            if self._has_ended:
+                with self._condition:
+                    self._let_go()
         except BaseException:  # interrupted: what contexts hold is not known
             with self._condition:
                 for running in list(self._running):
@@ -418,13 +413,19 @@ class Engine(Suggesting):
             raise
 
     def _sweep(self) -> None:
-        """Lets go of texts that are over."""
+        """Ends texts whose time is over, and those that nobody reads."""
         now = time.monotonic()
         for running in (*self._running, *self._waiting):
             if running.deadline is not None and now >= running.deadline:
                 self._end(running, "deadline")
             if running.is_abandoned:
                 self._end(running, "cancelled")
+        if self._has_ended:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Of texts that are over."""
+        self._has_ended = False
         for running in [each for each in self._running if each.finish is not None]:
             self._running.remove(running)
             self._release(running, keeps=running.error is None)
@@ -478,6 +479,8 @@ class Engine(Suggesting):
 
     def _begin(self, running: _Running, found: tuple[int, int] | None) -> None:
         running.computed = 0
+        if running.context is not None:
+            return
         if found is not None:
             running.context = self._prefixes.take(*found)
             running.computed = found[1]
@@ -520,15 +523,17 @@ class Engine(Suggesting):
         return Appended(running.context, tokens, int(end == len(running.ids)))
 
     def _appended(self, batch: list[tuple[_Running, Appended]]) -> list[tuple[_Running, Appended, np.ndarray]]:
-        """The logits of each. If the call fails, each is called alone, and ends alone if that fails."""
+        """The logits of each. If the call fails, each is called alone, and ends alone if that fails; the bounds of a call are
+        those of all in it."""
         if not batch:
             return []
         try:
             made = self._contexts.append([each for _, each in batch])
             return [(*each, rows) for each, rows in zip(batch, made, strict=True)]
         except TreadleError as error:
-            if len(batch) == 1:
-                self._end(batch[0][0], "error", error)
+            if len(batch) == 1 or isinstance(error, (BudgetExceededError, CancelledError)):
+                for running, _ in batch:
+                    self._end(running, "error", error)
                 return []
         return [made for each in batch for made in self._appended([each])]
 
@@ -574,6 +579,12 @@ def stops(stop: Any) -> list[tuple[int, ...]]:
     if () in sequences:
         raise ArgumentError("generate: stop: an empty sequence would end every text")
     return sequences
+
+
+def _is_at_stop(running: _Running) -> bool:
+    made = len(running.ids) - running.prompt_tokens
+    recent = tuple(running.ids[-min(made, running.longest_stop) :])
+    return any(recent[-len(stop) :] == stop for stop in running.stops)
 
 
 def _has_news(running: _Running) -> bool:

@@ -6,10 +6,12 @@ context that no text holds any more stays, until room is needed: then the one th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from hashlib import blake2b
 
 import numpy as np
 
+from ..formats.messages.errors import CacheFullError
 from .contexts import Contexts
 
 BLOCK = 16  # tokens
@@ -92,3 +94,35 @@ class Prefixes:
                 self._contexts.close(context)
                 return True
         return False
+
+    def make_room(self, count: int, but: int | None = None) -> None:
+        """Drops contexts until `count` tokens have room, as far as there are any."""
+        while self._contexts.room() < count and self.drop(but):
+            pass
+
+    def saved(self, ids: np.ndarray, salt: bytes) -> tuple[int, dict[str, np.ndarray]]:
+        """Of the longest known beginning of these tokens, the length, and what the decoder keeps of it."""
+        found = self.find(ids, chain(ids, salt))
+        if found is None:
+            return 0, {}
+        context, length = found
+        if length == self._contexts.length(context):
+            return length, self._contexts.saved(context)
+        self.make_room(length, but=context)
+        try:
+            part = self._contexts.fork(context, length)
+        except CacheFullError:
+            return 0, {}
+        try:
+            return length, self._contexts.saved(part)
+        finally:
+            self._contexts.close(part)
+
+    def restore(self, ids: np.ndarray, arrays: Mapping[str, np.ndarray], salt: bytes) -> None:
+        """The inverse. Raises ArgumentError, CacheFullError."""
+        self.make_room(len(ids))
+        context = self._contexts.restored(arrays, len(ids))
+        if len(ids) >= BLOCK:
+            self.keep(context, ids, salt)
+        else:  # nobody would find it
+            self._contexts.close(context)

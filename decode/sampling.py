@@ -75,17 +75,18 @@ class Sampler(Suggesting):
         draws = Draws(self)
         return lambda logits: np.array([draws.choose(row) for row in logits])
 
-    def draws(self, prompt: Iterable[int] = ()) -> Draws:
-        """The choices of a text behind a prompt."""
-        return Draws(self, prompt)
+    def draws(self, prompt: Iterable[int] = (), number: int = 0) -> Draws:
+        """The choices of a text behind a prompt, the `number`th of texts with one seed."""
+        return Draws(self, prompt, number)
 
 
 class Draws:
     """The choices of one text: a sampler, its random numbers, and what penalties count."""
 
-    def __init__(self, sampler: Sampler, prompt: Iterable[int] = ()) -> None:
+    def __init__(self, sampler: Sampler, prompt: Iterable[int] = (), number: int = 0) -> None:
         self.sampler = sampler
-        self._random = None if sampler.temperature == 0 else np.random.default_rng(sampler.seed)
+        seed = sampler.seed if sampler.seed is None or not number else [sampler.seed, number]
+        self._random = None if sampler.temperature == 0 else np.random.default_rng(seed)
         self._counts = Counter[int]()
         self._prompt = set(prompt) if sampler.repetition_penalty != 1 else set[int]()
         penalised = sampler.repetition_penalty != 1 or sampler.presence_penalty or sampler.frequency_penalty

@@ -182,9 +182,12 @@ class StepContexts(Contexts):
         made: dict[int, np.ndarray] = {}
         try:
             for stack, group in calls:
-                given = {each.context: each.tokens for each in group}
-                nothing = np.zeros(len(group[0].tokens), np.int64)  # of a row that is closed nobody reads anything
-                ids = np.stack([nothing if row is None else given[row] for row in stack.rows])
+                if len(stack.rows) == 1:
+                    ids = group[0].tokens[None]
+                else:
+                    given = {each.context: each.tokens for each in group}
+                    nothing = np.zeros(len(group[0].tokens), np.int64)  # of a row that is closed nobody reads anything
+                    ids = np.stack([nothing if row is None else given[row] for row in stack.rows])
                 logits = self._logits(stack, ids, group[0].logits)
                 made.update({row: each for row, each in zip(stack.rows, logits, strict=True) if row is not None})
         except BaseException:
