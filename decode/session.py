@@ -83,7 +83,7 @@ class Session(Suggesting):
         return f"<Session: {len(self)} tokens>"
 
     def append(self, ids: Any) -> None:
-        """Tokens of its owner's behind those that there are. Raises ArgumentError."""
+        """More tokens, which are not the decoder's. Raises ArgumentError."""
         self._tokens += prompt_of(ids).tolist() if len(ids) else []
         self._change(0)
 

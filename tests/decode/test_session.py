@@ -112,7 +112,7 @@ def test_a_session_of_another_model_is_refused_by_name(executable: treadle.Execu
 
 
 def test_caches_of_a_file_are_nobody_elses(executable: treadle.Executable, engine: treadle.Engine):
-    """Whoever wrote the file may have made them of other tokens."""
+    """Its writer may have made them of other tokens."""
     session = engine.session([1, 2, 3] * 9)
     ids(session.generate(5))
     found = session._saved()
