@@ -95,7 +95,7 @@ class Embeddings:
         values = read_json(view) if len(view) <= SHORT else await asyncio.to_thread(read_json, view)
         if service.is_draining:
             raise UnavailableError("the server stops")
-        model = service.repository.find(_model_name(values))
+        model = service.repository.find(model_name(values))
         ask = self._asks[path](model, values)
         function = path.rpartition("/")[2]
         work: _Work | None = None
@@ -137,14 +137,16 @@ def refusal(error: Exception) -> tuple[ServeError, bytes]:
 # ---- requests ----
 
 
-def _model_name(values: Mapping[str, Any]) -> str:
+def model_name(values: Mapping[str, Any]) -> str:
+    """That of a request's model. Raises BadRequestError."""
     name = values.get("model")
     if not isinstance(name, str):
         raise BadRequestError("model: expected the name of a model")
     return name
 
 
-def _texts_of(model: Model, kind: type, what: str) -> Any:
+def texts_of(model: Model, kind: type, what: str) -> Any:
+    """What computes with a model's texts, if it is of this kind. Raises NotImplementedHereError, NotFoundError."""
     if model.texts is None:
         raise NotImplementedHereError(f"model {model.name!r} takes no texts: {model.no_texts}")
     if not isinstance(model.texts, kind):
@@ -152,19 +154,16 @@ def _texts_of(model: Model, kind: type, what: str) -> Any:
     return model.texts
 
 
-def _is_numbers(value: Any) -> bool:
+def is_numbers(value: Any) -> bool:
+    """Whether JSON is a list of integers."""
     return isinstance(value, list) and all(type(each) is int for each in value)
 
 
 def _embed(model: Model, values: Mapping[str, Any]) -> Callable[..., _Answer]:
-    encoder: Encoder = _texts_of(model, Encoder, "embeddings")
+    encoder: Encoder = texts_of(model, Encoder, "embeddings")
     given = values.get("input")
-    texts = [given] if isinstance(given, str) or (given and _is_numbers(given)) else given
-    if (
-        not isinstance(texts, list)
-        or not texts
-        or not all(isinstance(each, str) or _is_numbers(each) for each in texts)
-    ):
+    texts = [given] if isinstance(given, str) or (given and is_numbers(given)) else given
+    if not isinstance(texts, list) or not texts or not all(isinstance(each, str) or is_numbers(each) for each in texts):
         raise BadRequestError(
             "input: expected a text, a list of texts, a list of token numbers or a list of such lists"
         )
@@ -206,7 +205,7 @@ def _base64(vector: np.ndarray) -> str:
 
 
 def _rerank(model: Model, values: Mapping[str, Any]) -> Callable[..., _Answer]:
-    reranker: Reranker = _texts_of(model, Reranker, "reranking")
+    reranker: Reranker = texts_of(model, Reranker, "reranking")
     query, documents, most = values.get("query"), values.get("documents"), values.get("top_n")
     if not isinstance(query, str):
         raise BadRequestError("query: expected a text")
