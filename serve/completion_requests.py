@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -125,7 +125,7 @@ def asked(path: str, model: Model, values: Mapping[str, Any]) -> Asked:
     if tools:
         template["tools"] = tools
     if calls_alone:
-        schema = {"anyOf": [_schema_of(each["function"]) for each in tools]}
+        schema = _schema_of([each["function"] for each in tools])
     return Asked(
         model,
         generator,
@@ -242,17 +242,28 @@ def _tools(values: Mapping[str, Any], generator: Generator) -> tuple[list[Any], 
     return chosen, True
 
 
-def _schema_of(function: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a call of a function."""
-    return {
-        "type": "object",
-        "properties": {
-            "name": {"const": function["name"]},
-            "arguments": function.get("parameters", {"type": "object"}),
-        },
-        "required": ["name", "arguments"],
-        "additionalProperties": False,
-    }
+def _schema_of(functions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Of a call of one of them. What a schema refers to is at the root. Raises BadRequestError."""
+    shared: dict[str, dict[str, Any]] = {}
+    calls = []
+    for function in functions:
+        parameters = dict(_object(function, "parameters")) or {"type": "object"}
+        for name in ("$defs", "definitions"):
+            for key, each in _object(parameters, name).items():
+                if shared.setdefault(name, {}).setdefault(key, each) != each:
+                    raise BadRequestError(
+                        f"tools: several have {name} of the name {key[:40]!r}: choose one of the tools"
+                    )
+            parameters.pop(name, None)
+        calls.append(
+            {
+                "type": "object",
+                "properties": {"name": {"const": function["name"]}, "arguments": parameters},
+                "required": ["name", "arguments"],
+                "additionalProperties": False,
+            }
+        )
+    return {"anyOf": calls, **shared, "x-guidance": {"whitespace_flexible": False}}
 
 
 def _schema(values: Mapping[str, Any]) -> Any:

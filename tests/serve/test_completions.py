@@ -219,6 +219,29 @@ def test_calls_of_tools_and_thoughts(server: Any, client: Client) -> None:
     assert engine.submitted[0][1]["stop"] == [395]
 
 
+def test_answers_of_a_schema(server: Any, client: Client) -> None:
+    pytest.importorskip("llguidance")
+    kind = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 9}}, "required": ["n"]}
+    kind["additionalProperties"] = False
+    ask = {"model": "chat", "messages": HELLO, "temperature": 1, "seed": 1, "max_tokens": 60, "n": 3}
+    format_ = {"type": "json_schema", "json_schema": {"name": "a", "schema": kind}}
+    for choice in client.ask("POST", CHAT, {**ask, "response_format": format_})[1]["choices"]:
+        assert choice["finish_reason"] == "stop"
+        assert json.loads(choice["message"]["content"])["n"] in range(10)
+    tools = [{"type": "function", "function": {"name": name, "parameters": kind}} for name in ("weather", "time")]
+    chosen = {"type": "function", "function": {"name": "time"}}
+    for choice_of, names in ((chosen, {"time"}), ("required", {"weather", "time"})):
+        request = {**ask, "tools": tools, "tool_choice": choice_of, "logit_bias": {"395": 20}}
+        for choice in client.ask("POST", CHAT, request)[1]["choices"]:
+            (call,) = choice["message"]["tool_calls"]
+            assert (call["function"]["name"] in names, choice["finish_reason"]) == (True, "tool_calls")
+            assert json.loads(call["function"]["arguments"])["n"] in range(10)
+    (choice,) = client.ask("POST", CHAT, {**ask, "n": 1, "response_format": {"type": "json_object"}})[1]["choices"]
+    assert choice["message"]["content"].lstrip().startswith("{")
+    schema = {"type": "json_schema", "json_schema": {"schema": {"type": "none"}}}
+    assert client.ask("POST", CHAT, {**ask, "response_format": schema})[0] == 400
+
+
 def test_metrics_count_tokens(client: Client) -> None:
     for _ in range(2):
         client.ask("POST", PLAIN, {"model": "chat", "prompt": "the value of " * 12, "max_tokens": 5})
