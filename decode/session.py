@@ -87,6 +87,12 @@ class Session(Suggesting):
         self._tokens += prompt_of(ids).tolist() if len(ids) else []
         self._change(0)
 
+    def rewrite(self, ids: Any) -> None:
+        """Other tokens in the place of all. What the decoder has kept of the first ones that are the same is used. Raises
+        ArgumentError."""
+        self._tokens = prompt_of(ids).tolist()
+        self._change(0)
+
     def shorten(self, length: int) -> None:
         """Keeps the first `length` tokens. Raises ArgumentError."""
         if isinstance(length, bool) or not isinstance(length, int) or not 0 <= length <= len(self):
@@ -151,9 +157,10 @@ class Session(Suggesting):
         """Writes the session: its tokens, the state of its sampler, and what the decoder has kept of them. The file is there
         whole or not at all, whatever happens; in a folder it gets the digest of its contents as its name. The path of the file.
         Raises FileError, LimitError, and ArgumentError for an engine without a machine."""
-        return files.save(self._saved(), path)
+        return files.save(self.saved(), path)
 
-    def _saved(self, chat: bytes = b"") -> SavedSession:
+    def saved(self, chat: bytes = b"") -> SavedSession:
+        """What is written; `chat` are the messages that the tokens were made of."""
         engine, sampler = self._engine, self._sampler
         held, caches = engine.kept(self.tokens, self._salt)
         settings = tuple(
@@ -201,7 +208,12 @@ class SessionText(Suggesting):
 
 def resume(source: Source, engine: Maker) -> Session:
     """Of `Engine.resume`."""
-    return resumed(files.load(source), engine, str(source) if isinstance(source, (str, os.PathLike)) else "the session")
+    return resumed(files.load(source), engine, source_name(source))
+
+
+def source_name(source: Source) -> str:
+    """For messages."""
+    return os.fsdecode(source) if isinstance(source, (str, os.PathLike)) else "the session"
 
 
 def resumed(saved: SavedSession, engine: Maker, name: str) -> Session:

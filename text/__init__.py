@@ -16,13 +16,26 @@ from ..formats.messages.names import lazily
 if TYPE_CHECKING:
     from ..formats.text_model import TextModel
     from . import grammar
-    from .generator import Answer, Generator
-    from .models import Classifier, Encoder, Reranker, Texts, load
+    from .generator import Answer, Chat, Generator
+    from .models import Classifier, Encoder, Reranker, Texts, load, resume
 
-__all__ = ["Answer", "Classifier", "Encoder", "Generator", "Reranker", "TextModel", "Texts", "grammar", "load"]
+__all__ = [
+    "Answer",
+    "Chat",
+    "Classifier",
+    "Encoder",
+    "Generator",
+    "Reranker",
+    "TextModel",
+    "Texts",
+    "grammar",
+    "load",
+    "resume",
+]
 
 _HOMES = {
     "Answer": ".generator",
+    "Chat": ".generator",
     "Classifier": ".models",
     "Encoder": ".models",
     "Generator": ".generator",
@@ -31,6 +44,7 @@ _HOMES = {
     "Texts": ".models",
     "grammar": ".grammar",
     "load": ".models",
+    "resume": ".models",
 }
 
 __getattr__ = lazily(__name__, _HOMES)

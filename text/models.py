@@ -50,6 +50,17 @@ def load(source: Any, *, threads: int | None = None, **options: Any) -> Texts:
     return of(executable, VirtualMachine(executable, threads=threads))
 
 
+@public
+def resume(source: Any, model: Any) -> Any:
+    """The chat in a file that `Chat.save` wrote, or in its bytes, to go on with identical tokens; `model` is a Generator, or what
+    `load` makes one of. Raises FormatError (ChecksumError where a byte is another one), FileError, and ArgumentError where it is
+    of another model."""
+    generator = model if isinstance(model, Texts) else load(model)
+    if not hasattr(generator, "resume"):
+        raise ArgumentError(f"resume: model: expected a Generator, which makes texts, got {told(generator)}")
+    return generator.resume(source)
+
+
 def of(
     executable: Executable, machine: VirtualMachine, max_steps: int | None = None, cache_tokens: int | None = None
 ) -> Texts:

@@ -45,7 +45,7 @@ def ids(text: Iterable[Any]) -> list[int]:
 
 
 def saved(session: Session) -> bytes:
-    return b"".join(files.encode(session._saved()))
+    return b"".join(files.encode(session.saved()))
 
 
 @given(
@@ -115,7 +115,7 @@ def test_caches_of_a_file_are_nobody_elses(executable: treadle.Executable, engin
     """Its writer may have made them of other tokens."""
     session = engine.session([1, 2, 3] * 9)
     ids(session.generate(5))
-    found = session._saved()
+    found = session.saved()
     wrong = replace(found, caches={name: array[..., ::-1].copy() for name, array in found.caches.items()})
     fresh = treadle.Engine(executable)
     enemy = resumed(wrong, fresh, "the session")
@@ -148,7 +148,7 @@ def test_what_does_not_fit_the_engine_is_refused_by_name(engine: treadle.Engine,
     session = engine.session(PROMPT)
     ids(session.generate(25))
     with pytest.raises(FormatError, match=message):
-        resumed(replace(session._saved(), **change), engine, "the session")
+        resumed(replace(session.saved(), **change), engine, "the session")
 
 
 def test_what_a_session_takes(engine: treadle.Engine):
