@@ -296,7 +296,8 @@ class _PlainChoice(_Choice):
         return {
             "tokens": [each["token"] for each in entries],
             "token_logprobs": [each["logprob"] for each in entries],
-            "top_logprobs": [{top["token"]: top["logprob"] for top in each["top_logprobs"]} for each in entries],
+            # of several tokens of one text, such as parts of characters, the likeliest
+            "top_logprobs": [{t["token"]: t["logprob"] for t in reversed(each["top_logprobs"])} for each in entries],
             "text_offset": places,
         }
 
