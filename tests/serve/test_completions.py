@@ -377,6 +377,29 @@ def test_clients_that_vanish_end_their_answers(server: Any, is_streamed: bool) -
     assert Client(server.http_port).ask("POST", PLAIN, {"model": "chat", "prompt": "a"})[0] == 200
 
 
+def test_a_client_that_reads_nothing_loses_its_connection(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from treadle.serve import http_protocol
+
+    monkeypatch.setattr(http_protocol, "READ_SECONDS", 0.3)
+    model = server.repository.find("chat")
+    request = {"model": "chat", "prompt": "the", "max_tokens": 500, "n": 32, "stream": True, "logprobs": 20}
+    body = json.dumps({**request, "logit_bias": {"395": -100}}).encode()
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", server.http_port))
+        connection.sendall(b"POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % (PLAIN.encode(), len(body)) + body)
+        deadline = time.monotonic() + 60
+        while model.seats._left == model.config.max_queue and time.monotonic() < deadline:
+            time.sleep(0.001)
+        while model.seats._left < model.config.max_queue and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert model.seats._left == model.config.max_queue
+    counted = 'treadle_requests_total{code="CANCELLED",function="completions",model="chat"} 1.0'
+    while counted not in (text := Client(server.http_port).ask("GET", "/metrics")[1].decode()):
+        assert time.monotonic() < deadline, text
+        time.sleep(0.05)
+
+
 def test_many_clients_get_the_answers_that_they_get_alone(server: Any, generator: Any) -> None:
     prompts = ["the value of", "a", "return the first of " * 4, "x = "]
     expected = {each: generator.generate(each, max_new_tokens=12).text for each in prompts}
