@@ -38,8 +38,10 @@ class Prefixes:
 
     def hold(self, context: int, ids: np.ndarray, salt: bytes = b"") -> None:
         """The context has these tokens."""
+        self._hold(context, ids, chain(ids, salt))
+
+    def _hold(self, context: int, ids: np.ndarray, hashes: list[bytes]) -> None:
         self.forget(context)
-        hashes = chain(ids, salt)
         self._held[context] = ids, hashes
         for each in hashes:
             self._holders.setdefault(each, {})[context] = None
@@ -82,9 +84,10 @@ class Prefixes:
         return context in self._idle and len(self._held[context][0]) - length < BLOCK
 
     def take(self, context: int, length: int) -> int:
-        """A context of the first `length` tokens of a known one: itself, or a fork."""
+        """A context of the first `length` tokens of a known one: itself, which then still holds these, or a fork."""
         if self.would_move(context, length):
-            self.forget(context)
+            ids, hashes = self._held[context]
+            self._hold(context, ids[:length], hashes[: length // BLOCK])
             if length < self._contexts.length(context):
                 self._contexts.shorten(context, length)
             return context

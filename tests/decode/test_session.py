@@ -196,3 +196,11 @@ def test_sessions_are_saved_while_others_go_on(engine: treadle.Engine, tmp_path:
         is_over.set()
         thread.join()
     assert len(held) == 20
+
+
+def test_forks_that_go_on_at_once_share_what_is_known(executable: treadle.Executable):
+    session = treadle.Engine(executable).session(PROMPT)
+    ids(session.generate(25))
+    texts = [each.generate(3) for each in (session, session.fork(), session.fork())]
+    assert len({tuple(ids(text)) for text in texts}) == 1
+    assert [text.cached_tokens for text in texts] == [29, 29, 29]
