@@ -20,8 +20,9 @@ from ..formats.messages.errors import ArgumentError
 from ..formats.messages.names import near
 from ..formats.ports import Port
 from ..vm.machine import CancelToken, VirtualMachine
-from .engine import Engine, Text, stops
+from .engine import Engine, Text
 from .paged_contexts import PagedContexts, has_pages
+from .running import stops
 from .sampling import Choose, Sampler
 from .step_contexts import StepContexts
 
