@@ -97,6 +97,16 @@ def _odd(a: Array, b: Array) -> Array:
     return _normal(near)
 
 
+def _square(dot: Function, total: Vector, x: Vector, w: Vector) -> Vector:
+    """In each four lanes two rows by two columns: a step for the first word of each, then one for the second."""
+    sums = total.array
+    rows, columns = (each.defined("a square of sums").reshape(-1, 2, 2) for each in (x, w))
+    for word in range(2):
+        pairs = np.broadcast_arrays(rows[:, :, None, word], columns[:, None, :, word])
+        sums = dot(sums, *(each.reshape(-1) for each in pairs))
+    return Vector(sums, total.undefined)
+
+
 def _upper_halves(words: Array) -> Array:
     return (words & _like(words, -1 << 16)).view(np.float32)
 
@@ -161,10 +171,24 @@ def _horizontal_sums(*vectors: Array) -> Array:
     return result
 
 
+def _woven(width: int, half: int, a: Array, b: Array) -> Array:
+    """Half number `half` of a and of b, `width` lanes of each in turn."""
+    return np.stack([each.reshape(2, -1, width)[half] for each in (a, b)], 1).reshape(-1)
+
+
+def _pairs(place: int, a: Array, b: Array) -> Array:
+    return np.concatenate([a, b]).reshape(-1, 2, 2)[:, place].reshape(-1)
+
+
 # Lanes change places, those of a mask as those of values
 MOVES: dict[str, Function] = {
     "even_lanes": lambda a, b: np.concatenate([a[::2], b[::2]]),
-    "interleaved": lambda a, b: np.stack([a[: len(a) // 2], b[: len(b) // 2]], 1).reshape(-1),
+    "interleaved": partial(_woven, 1, 0),
+    "interleaved_last": partial(_woven, 1, 1),
+    "pairs_interleaved": partial(_woven, 2, 0),
+    "pairs_interleaved_last": partial(_woven, 2, 1),
+    "even_pairs": partial(_pairs, 0),
+    "odd_pairs": partial(_pairs, 1),
     **{
         f"repeated_{place}_of_{count}": partial(_repeated, place, count)
         for count in (2, 4, 8)
@@ -299,6 +323,8 @@ FUNCTIONS: dict[str, Function] = {
     "select": _selected,
     "horizontal_sums": _summed,
     "looked_up": _looked_up,
+    "square_usmmla": partial(_square, _dot),
+    "square_bfmmla": partial(_square, _dot_bfloat16_odd),
     "bfloat16_pairs": partial(_rounded_words, axis=1),
     "bfloat16_words": partial(_rounded_words, axis=0),
 }

@@ -45,6 +45,12 @@ class Access:
     def vload_between(self, dtype: np.dtype, address: int, offset: int, low: int, high: int) -> Vector:
         return self._between(dtype, wrapped(address + offset), low, high)
 
+    def vload_rows(self, address: int, offset: int, step: int) -> Vector:
+        """Two words there, and two `step` bytes further, again and again."""
+        words = [self._line(np.dtype(np.int32), address + offset + at, 2) for at in (0, step)]
+        array, lost = (np.resize(np.concatenate(each), self.lanes) for each in zip(*words, strict=True))
+        return Vector(array, lost if lost.any() else None)
+
     def vgather(self, dtype: np.dtype, address: int, indices: Vector, mask: Vector | None = None) -> Vector:
         size, array = dtype.itemsize, np.zeros(self.lanes, dtype)
         chosen = slice(None) if mask is None else mask.defined("which elements are gathered")
@@ -193,7 +199,16 @@ def vocabulary(lanes: int) -> dict[str, Callable[[Access], Any]]:
     def fixed(value: Any) -> Callable[[Access], Any]:
         return lambda access: value
 
-    for name in ("vstore", "vstream", "streamed", "word", "atomic_load", "atomic_store", "atomic_replace"):
+    for name in (
+        "vload_rows",
+        "vstore",
+        "vstream",
+        "streamed",
+        "word",
+        "atomic_load",
+        "atomic_store",
+        "atomic_replace",
+    ):
         names[name] = method(name)
     for name, value in (
         ("math", math),

@@ -37,6 +37,7 @@ from ..products.tile import (
     write_ahead,
     write_blocks,
     write_chunks,
+    write_ends,
     write_start,
     write_step,
 )
@@ -68,14 +69,15 @@ class Conv:
         if problem.is_pointwise and ignores_lines(found):
             problem = problem.as_one_row()
         self.problem = problem
-        self.tile = replace(self.choose_tile(), precision=problem.precision.on(target))
+        self.tile = replace(self.choose_tile(), precision=problem.on(target))
         self.across = math.ceil(problem.columns / self.tile.rows)
         self.band = self.choose_band()
         self._write_sizes()
         self.epilogue = Epilogue(self.write, found, self._grid(len(self.node.results[0].shape)))
 
     def choose_tile(self) -> Tile:
-        return choose(self.problem.columns, self.problem.blocks, self.target, is_nested=True)
+        problem, is_square = self.problem, bool(self.problem.on(self.target).square)
+        return choose(problem.columns, problem.blocks, self.target, is_nested=True, is_square=is_square)
 
     def _grid(self, rank: int) -> Grid:
         """The tiles' grid in a result of that rank."""
@@ -398,6 +400,7 @@ class Conv:
             self._write_inner()
             with self._slices():
                 self._write_sum(tile)
+        write_ends(write, tile)
 
     @property
     def bias(self) -> str:

@@ -14,7 +14,7 @@ from ..kernels.writer import write_copy
 from ..operators.int8 import COLUMN_FACTS
 from ..products.epilogue import Epilogue
 from ..products.precision import FLOAT32
-from ..products.tile import BLOCK, VECTOR_BYTES, Tile, write_step
+from ..products.tile import BLOCK, VECTOR_BYTES, Tile, rounds, write_step
 from ..target import Target
 from .blocked import Conv
 from .sizes import estimated_problem, problem_of
@@ -72,10 +72,9 @@ class _ConvOfWords(Conv):
     def write_taps(self, tile: Tile) -> None:
         write, problem = self.write, self.problem
         # LLVM would unroll a loop of few words, load those of all steps first, and spill: 1.1 to 1.6 times the time
-        is_whole = problem.last == BLOCK and 4 * problem.words == problem.pixel
-        if is_whole and problem.window[1].dilation == 1:  # words side by side, of one position after the other
+        if problem.is_whole:
             write("x = x_tap")
-            with write.block(f"for step in range(window_width * {problem.words})"):
+            with write.block(f"for step in {rounds('0', f'window_width * {problem.words}', tile.step)}"):
                 write_step(write, tile, self.target)
             return
         with write.block("for tap_across in range(window_width)"):

@@ -40,8 +40,10 @@ from .tile import (
     Tile,
     choose,
     chunk_of,
+    rounds,
     symbolic_tiles,
     write_chunks,
+    write_ends,
     write_scaled,
     write_start,
     write_step,
@@ -116,8 +118,8 @@ class _Product:
         self.panels = self._choose_panels()
         if not self.is_possible:
             return
-        precision = precision.unpacked if self.numbers and not self.widened else precision.on(target)
-        self.tiles = [replace(tile, precision=precision) for tile in self._choose_tiles()]
+        precision = precision.unpacked if self.numbers and not self.widened else precision.on(target, self._is_even)
+        self.tiles = [replace(tile, precision=precision) for tile in self._choose_tiles(bool(precision.square))]
         self.blocks = self.tiles[0].blocks
         self.copies_rows = self._is_copying_rows()
         self.band = self._band()
@@ -140,6 +142,11 @@ class _Product:
         if self.numbers and self.found.attributes.get("int8_rows"):
             return False
         return not (self.panels is _Panels.TURNED or self.numbers or self.facts) or isinstance(self.depth, int)
+
+    @property
+    def _is_even(self) -> bool:
+        """Whether sums are of an even number of words of packed panels."""
+        return self.panels is _Panels.PACKED and isinstance(self.depth, int) and self.depth % 2 == 0
 
     def _merged(self) -> int:
         """The number of leading axes of the result that merge: all but the last if b is one matrix and no operand of the
@@ -164,13 +171,14 @@ class _Product:
         is_large = 4 * self.depth * estimate(self.columns) > self.target.l2_bytes // 4
         return _Panels.COPIED if is_apart or (is_large and self.rows >= costs.GEMM_MANY_ROWS) else _Panels.DIRECT
 
-    def _choose_tiles(self) -> list[Tile]:
+    def _choose_tiles(self, is_square: bool) -> list[Tile]:
         """The single tile for known rows; else tiles of decreasing size, each for the rest that the previous ones leave."""
         blocks = max(1, -(-estimate(self.columns) // BLOCK))
         if isinstance(self.rows, int):
             widest = _WIDEST if self._is_large else None
             is_apart = self.rows > costs.GEMM_FEW_ROWS and not self.turns_a
-            return [choose(max(1, self.rows), blocks, self.target, widest=widest, is_apart=is_apart)]
+            apart = {"is_apart": is_apart, "is_square": is_square}
+            return [choose(max(1, self.rows), blocks, self.target, widest=widest, **apart)]
         pair = 2 * 3  # blocks of two threads' tiles
         width = 3 if -(-blocks // pair) * pair <= costs.UNEVEN_TILES * blocks else min(2, blocks)
         return symbolic_tiles(_SYMBOLIC_ROWS, width, self.target)
@@ -494,7 +502,7 @@ class _Product:
             return
         write("x = a + row * x_row", "w = w_unit")
         self._write_ahead(tile, f"w_unit + {tile.blocks} * w_block")
-        with write_chunks(write, tile, "depth", self._chunk) as steps:
+        with write_chunks(write, tile, "depth", self._chunk, tile.step) as steps:
             self.epilogue.fetch(tile, f"begin + {self._chunk} >= depth" if self._chunk else "", self._is_large)
             self._write_sum(tile, steps, columns)
         self._write_end(tile, columns)
@@ -507,7 +515,7 @@ class _Product:
         write("w = unpacked" if self.numbers else "w = w_unit + begin * w_step")
         self._write_ahead(tile, f"w_unit + (end * w_step if end < depth else {tile.blocks} * w_block)")
         self.epilogue.fetch(tile, "end == depth")
-        self._write_sum(tile, "range(begin, end)", columns)
+        self._write_sum(tile, rounds("begin", "end", tile.step), columns)
         with write.block("if begin > 0"):
             write(*(f"{total} = {total} + {tile.load_sums(f'so_far, {at * VECTOR_BYTES}')}" for at, total in places))
         with write.block("if end < depth"):
@@ -532,6 +540,7 @@ class _Product:
         with self.write.block(f"for step in {steps}"):
             in_place = columns if self.panels is _Panels.DIRECT else ""
             write_step(self.write, tile, self.target, in_place, self._lines_ahead(tile))
+        write_ends(self.write, tile)
 
     @property
     def _is_large(self) -> bool:
