@@ -327,12 +327,12 @@ def pairs_interleaved_last(a: Lanes, b: Lanes) -> Lanes:
 
 
 def even_pairs(a: Lanes, b: Lanes) -> Lanes:
-    """Every second pair of lanes of a, then of b: undoes `pairs_interleaved` and `pairs_interleaved_last` for their first operand."""
+    """Every second pair of lanes of a, then of b: of both results of `pairs_interleaved`, the first operand."""
     return shuffle(a, b, [lane for lane in range(2 * a.lanes) if lane % 4 < 2])
 
 
 def odd_pairs(a: Lanes, b: Lanes) -> Lanes:
-    """The other pairs: undoes them for their second operand."""
+    """The other pairs: the second operand."""
     return shuffle(a, b, [lane for lane in range(2 * a.lanes) if lane % 4 >= 2])
 
 
@@ -560,8 +560,8 @@ def dot_bfloat16_odd(total: Lanes, x: Lanes, w: Lanes) -> Lanes:
 
 
 def square_usmmla(total: Lanes, x: Lanes, w: Lanes) -> Lanes:
-    """In each four lanes, two steps of `dot_usdot`, by one instruction of ARM: two words of each of two rows of x times those of two
-    columns of w."""
+    """In each four lanes, two steps of `dot_usdot`, by one instruction of ARM: two words of each of two rows of x, times those
+    of two columns of w."""
     return _by_instruction("aarch64.neon.usmmla.v4i32.v16i8", 128, ir.VectorType(I8, 16), total, x, w)
 
 
