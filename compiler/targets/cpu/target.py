@@ -112,6 +112,16 @@ class Target:
         """Likewise of bfloat16."""
         return "square_bfmmla" if self.dot_bfloat16 == "dot_bfloat16_odd" else ""
 
+    @property
+    def amx(self) -> str:
+        """The instruction of `vectors/amx.py` that multiplies registers of bytes; "" without one."""
+        return "dpbusd" if self.vector_bytes == 64 and self.native.has("amx-int8") else ""
+
+    @property
+    def amx_bfloat16(self) -> str:
+        """Likewise of bfloat16."""
+        return "dpbf16ps" if self.dot_bfloat16 == "dot_bfloat16_512" and self.native.has("amx-bf16") else ""
+
     def _has_of_avx512(self, feature: str) -> bool:
         """Whether instructions of that extension work on vectors as long as this target's."""
         return self.native.has(feature) and (self.vector_bytes == 64 or self.native.has("avx512vl"))

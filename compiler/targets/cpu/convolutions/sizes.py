@@ -97,8 +97,8 @@ class Problem:
     @property
     def is_whole(self) -> bool:
         """Whether all words of a pixel count, and those of neighbouring window positions lie side by side."""
-        has_words = self.words and self.last == BLOCK and 4 * self.words == self.pixel and self.narrow is None
-        return has_words and self.window[1].dilation == 1
+        has_words = self.words > 0 and self.last == BLOCK and 4 * self.words == self.pixel
+        return has_words and self.narrow is None and self.window[1].dilation == 1
 
     @property
     def slices(self) -> int:

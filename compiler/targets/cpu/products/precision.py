@@ -22,6 +22,8 @@ class Precision:
 
     `square`: likewise of the one that adds those of two words of two rows and two columns; "" where there is none. With `dot`.
 
+    `amx`: likewise of the instruction that multiplies registers of AMX (`amx.py`).
+
     `parts`: functions that make float lanes of words, which are multiplied and added one after the other.
 
     `facts`: words behind a row, and behind a column, by which sums become float32 (`operators/int8.py`).
@@ -32,6 +34,7 @@ class Precision:
     summed: DType
     dot: str = ""
     square: str = ""
+    amx: str = ""
     parts: tuple[str, ...] = ()
     facts: int = 0
 
@@ -104,10 +107,12 @@ class Precision:
 
 
 FLOAT32 = Precision.plain(DType.float32)
-BYTES = Precision((DType.uint8, DType.int8), DType.int8, DType.int32, "dot", "square")
+BYTES = Precision((DType.uint8, DType.int8), DType.int8, DType.int32, "dot", "square", "amx")
 QUANTISED = replace(BYTES, facts=FACTS)
 WORDS = Precision((DType.int16, DType.int16), DType.int16, DType.int32, "dot_words")  # bytes, widened by a kernel
-BFLOAT16 = Precision((DType.bfloat16, DType.bfloat16), DType.bfloat16, DType.float32, "dot_bfloat16", "square_bfloat16")
+BFLOAT16 = Precision(
+    (DType.bfloat16, DType.bfloat16), DType.bfloat16, DType.float32, "dot_bfloat16", "square_bfloat16", "amx_bfloat16"
+)
 # Narrow integers by bytes: float32 becomes 8-bit digits (`digits.py`)
 DIGITS = Precision((DType.float32, DType.uint32), DType.int8, DType.int32, "dot")
 

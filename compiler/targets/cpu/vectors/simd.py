@@ -22,6 +22,7 @@ other; LLVM splits the wide ones over several registers.
     part_T_n(a, b, b_step)            LANES (of 8-byte elements LANES / 2) groups of n neighbours at a: the first ones of all
                                       groups to b, the second ones to b + b_step …; n from 2 to 4, T a uint
     join_T_n(a, a_step, b)            its inverse: the first elements at a, the second ones at a + a_step …, group by group to b
+    amx_…(…)                          of `amx.py`
     inside(n)                         the mask of the first n lanes
     min(a, b), max(a, b)              of words
     hidden(a)                         the word a, unknown to LLVM: an address from which it loads again
@@ -54,7 +55,7 @@ from numba.core.typing.templates import AbstractTemplate, signature
 from .....native import intrinsics
 from .....native.convention import FEW, PART_NANOSECONDS, STREAM_ALIGNMENT
 from .....native.numba_frontend import MODELS, OPERATIONS, TYPES
-from . import conversions, elementary, elementary_inverse, lanes
+from . import amx, conversions, elementary, elementary_inverse, lanes
 from .conversions import convert, saturated
 from .lanes import (
     ELEMENTS,
@@ -600,6 +601,13 @@ def _of_words(intrinsic: intrinsics.Intrinsic) -> Callable[..., Any]:
     return named(intrinsic.__name__, lambda *kinds: types.int64 if _is_place(*kinds) else None, emitter)
 
 
+def _of_amx(name: str, count: int, emit: Callable[..., None]) -> Callable[..., Any]:
+    def typer(*kinds: Kind) -> Kind:
+        return types.void if len(kinds) == count and _is_place(*kinds) else None
+
+    return named(name, typer, lambda builder, kinds, values: emit(builder, *values))
+
+
 def _type_choice(a: Kind, b: Kind) -> Kind:
     return types.int64 if a == b == types.int64 else None
 
@@ -636,6 +644,7 @@ _COMMON = {
         name: _of_words(getattr(intrinsics, name))
         for name in ("atomic_load", "atomic_store", "atomic_replace", "relax")
     },
+    **{name: _of_amx(name, count, emit) for name, (count, emit) in amx.INSTRUCTIONS.items()},
     "vstore": named("vstore", _type_vstore, _emit_vstore),
     "vstream": named("vstream", _type_vstore, _emit_vstream),
     "streamed": named("streamed", lambda: types.void, _emit_streamed),

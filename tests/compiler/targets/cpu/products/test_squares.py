@@ -13,7 +13,6 @@ from treadle.compiler.targets.cpu.toolchain.kernels import build
 from treadle.compiler.targets.emulated.functions import FUNCTIONS
 from treadle.compiler.targets.emulated.vectors import Vector
 from treadle.formats.dtypes import DType
-from treadle.native import platform
 
 from .. import instruction_sets
 from ..examples import examples
@@ -94,17 +93,7 @@ BFMMLA, USMMLA, BFDOT, USDOT = (
 def test_a_step_has_half_the_instructions_of_words(definition, square, word):
     """Of six rows by 16 columns: 24 for two words, and no other products."""
     (kernel,) = build([definition], ARM, progress=False)
-    (text,) = (
-        np.frombuffer(each.data(), np.uint32)
-        for each in _object(kernel.code).sections()
-        if each.is_text() and each.size()
-    )
+    (text,) = (np.frombuffer(each, np.uint32) for each in instruction_sets.texts(kernel.code) if each)
     counts = [int(((text & mask) == value).sum()) for mask, value in (square, word)]
     assert counts[0] == 24
     assert counts[1] == 0
-
-
-def _object(code):
-    import llvmlite.binding as llvm
-
-    return llvm.ObjectFileRef.from_data(platform._split(code)[1])
