@@ -1,7 +1,10 @@
-"""Products and convolutions by AMX: texts interpreted, which is their reference, and native code disassembled. They run where the
-CPU has it (`instruction_sets.require`)."""
+"""Products and convolutions by AMX: texts interpreted, which is their reference, and native code disassembled, and executed, also
+where the CPU has no AMX (`illegal_amx.py`)."""
 
+import contextlib
+import ctypes
 import dataclasses
+import sys
 
 import numpy as np
 import pytest
@@ -12,34 +15,36 @@ from treadle.compiler.targets.cpu.toolchain.kernels import build
 from treadle.compiler.targets.emulated.call import run_kernel
 from treadle.compiler.targets.emulated.memory import KernelFaultError
 from treadle.formats.types import tensor
+from treadle.native.convention import STOP_WORD, STOPPED
+from treadle.tools.dev.fuzz import forbidden_pages
 
 from .. import harness, instruction_sets
 from ..examples import examples
 from ..harness import ON_X86, Builder, definition_of, evaluate, random_array
+from ..illegal_amx import executed
 from ..kernels.test_interpreted import bits, interpreted
 from .test_bfloat16 import arrays_of, product_of
 from .test_quantized import product_of as integer_product
-from .test_squares import OPERATORS
+from .test_squares import OF_ALL, is_small
 
 pytest.importorskip("ml_dtypes")
 
 AMX = of(instruction_sets.target("sapphirerapids"))
 PLAIN = of(instruction_sets.target("znver4"))
-_MOST_ELEMENTS = 1 << 14  # of an example, which is interpreted
 
 
-def examples_by_amx(operator, count=4):
+def examples_by_amx(operator, count=3):
     found = []
     for example in examples(operator, 0, 200):
         kernel = lower(example.definition, AMX)
-        if kernel and "amx_begin(" in kernel.source and sum(x.size for x in example.arrays) <= _MOST_ELEMENTS:
+        if kernel and "amx_begin(" in kernel.source and is_small(example):
             found.append((example, kernel))
         if len(found) == count:
             return found
     raise AssertionError(f"there are {len(found)} examples")
 
 
-@pytest.mark.parametrize("operator", OPERATORS)
+@OF_ALL
 def test_results_are_those_of_vectors(operator):
     """Exactly those of integers; sums of bfloat16 are made in another order."""
     for example, kernel in examples_by_amx(operator):
@@ -164,14 +169,46 @@ def test_native_code_takes_registers_and_gives_them_back(definition, name):
     assert not any(each.startswith(("VDP", "VPDP")) for each in counts)
 
 
-@pytest.mark.skipif(not harness.TARGET.amx_bfloat16, reason="this CPU has no AMX")
-def test_native_kernels_have_the_bits_of_their_interpretation():
-    for operator in OPERATORS:
-        for example, kernel in examples_by_amx(operator):
-            ran = interpreted(example, kernel, target=AMX)
-            _, outputs = harness.run_kernel(example.definition, example.arrays, example.sizes, target=AMX)
-            for got, wanted, lost in zip(outputs, ran.outputs, ran.undefined, strict=True):
-                assert got[~lost].tobytes() == wanted[~lost].tobytes()
+@pytest.fixture
+def run():
+    """`run(example)`: the results of native code, and AMX's instructions, where they are executed one by one."""
+
+    def run(definition, arrays, sizes=None):
+        kernel = harness.built(definition, AMX)
+        features = instruction_sets.needed(kernel.code)
+        lacking = features - instruction_sets.of_this_cpu()
+        if lacking and (lacking != {each for each in features if each.startswith("amx-")} or sys.platform != "linux"):
+            pytest.skip(f"this CPU lacks {', '.join(sorted(lacking))}")
+        with executed(AMX.native) if lacking else contextlib.nullcontext([]) as instructions:
+            code, outputs = forbidden_pages.run_kernel(definition, arrays, sizes, target=AMX)
+        return code, outputs, instructions
+
+    return run
+
+
+@ON_X86
+@OF_ALL
+def test_native_code_has_the_bits_of_its_interpretation(run, operator):
+    for example, kernel in examples_by_amx(operator, 2):
+        ran = interpreted(example, kernel, target=AMX)
+        code, outputs, _ = run(example.definition, example.arrays, example.sizes)
+        assert code == ran.code == 0
+        for got, wanted, lost in zip(outputs, ran.outputs, ran.undefined, strict=True):
+            assert got[~lost].tobytes() == wanted[~lost].tobytes()
+
+
+@ON_X86
+def test_native_code_that_is_stopped_gives_registers_back(run, monkeypatch):
+    def stopped(kernel, args, scratch, part, parts):
+        ctypes.c_int64.from_address(args + 8 * STOP_WORD).value = part >= 0
+        return call(kernel, args, scratch, part, parts)
+
+    call = forbidden_pages.call
+    monkeypatch.setattr(forbidden_pages, "call", stopped)
+    definition = product_of(40, 16, 40)
+    code, _, instructions = run(definition, arrays_of(definition))
+    assert code == STOPPED
+    assert not instructions or [instructions[0], instructions[-1]] == ["LDTILECFG", "TILERELEASE"]
 
 
 BEGIN = """
