@@ -10,7 +10,7 @@ or none, whatever the number of rows: a row has the same bits in any batch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from .....formats.types import ShapeDim
@@ -42,7 +42,7 @@ class AmxSums:
         words = next((each for each in range(ROWS, _LEAST_WORDS - 1, -1) if run and run % each == 0), 0)
         return AmxSums(product, words) if words else None
 
-    def write_begin(self, write: Writer, height: str) -> None:
+    def write_begin(self, write: Callable[..., None], height: str) -> None:
         """Shapes of registers, of up to 16 rows: bytes of a row of each register, then its rows (Intel's manual, LDTILECFG)."""
         widths = _packed([ROW_BYTES] * 4, 16), _packed([4 * self._words] * 2 + [ROW_BYTES] * 2, 16)
         rows = f"{height} * {_packed([1] * 6, 8)} + {_packed([0] * 6 + [self._words] * 2, 8)}"

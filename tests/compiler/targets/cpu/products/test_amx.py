@@ -12,10 +12,12 @@ from treadle.compiler.targets.cpu.kernels.kernel import Kernel
 from treadle.compiler.targets.cpu.kernels.lower import lower
 from treadle.compiler.targets.cpu.target import of
 from treadle.compiler.targets.cpu.toolchain.kernels import build
+from treadle.compiler.targets.cpu.toolchain.worker import compile_kernel
 from treadle.compiler.targets.emulated.call import run_kernel
 from treadle.compiler.targets.emulated.memory import KernelFaultError
 from treadle.formats.types import tensor
 from treadle.native.convention import STOP_WORD, STOPPED
+from treadle.tools import machine_limits
 from treadle.tools.dev.fuzz import forbidden_pages
 
 from .. import harness, instruction_sets
@@ -25,7 +27,7 @@ from ..illegal_amx import executed
 from ..kernels.test_interpreted import bits, interpreted
 from .test_bfloat16 import arrays_of, product_of
 from .test_quantized import product_of as integer_product
-from .test_squares import OF_ALL, is_small
+from .test_squares import ARM, OF_ALL, is_small
 
 pytest.importorskip("ml_dtypes")
 
@@ -167,6 +169,19 @@ def test_native_code_takes_registers_and_gives_them_back(definition, name):
     assert counts[name] == 4 + 2 + 2 + 1
     assert counts["TILELOADD"] == 4 + 3 + 3 + 2
     assert not any(each.startswith(("VDP", "VPDP")) for each in counts)
+
+
+@ON_X86
+@pytest.mark.parametrize(
+    ("target", "product", "products"),
+    [(AMX, "amx_dpbusd_3(", 64), (ARM, "square_usmmla(", 8), (PLAIN, "dot_512(", 4)],
+    ids=["amx", "arm", "plain"],
+)
+def test_the_roofline_is_that_of_the_same_instruction(target, product, products):
+    text = machine_limits._multiply_text("int8", target)
+    assert product in text
+    assert machine_limits._products("int8", target) == products
+    assert compile_kernel("kernel_peak", text, target.lanes(), target.native)
 
 
 @pytest.fixture
