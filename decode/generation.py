@@ -20,8 +20,9 @@ from ..formats.messages.errors import ArgumentError
 from ..formats.messages.names import near
 from ..formats.ports import Port
 from ..vm.machine import CancelToken, VirtualMachine
-from .engine import Engine, Text, stops
+from .engine import Engine, Text
 from .paged_contexts import PagedContexts, has_pages
+from .running import stops
 from .sampling import Choose, Sampler
 from .step_contexts import StepContexts
 
@@ -77,7 +78,7 @@ def generate(
     texts = []
     for row, (prompt, context) in enumerate(zip(prompts, opened, strict=True)):
         draws = chosen.draws(prompt.tolist(), row) if isinstance(chosen, Sampler) else None
-        texts.append(engine.begun(prompt, max_new_tokens, draws, ends, context))
+        texts.append(engine._begun(prompt, max_new_tokens, draws, ends, context))
     columns = _drawn(texts) if isinstance(chosen, Sampler) else _chosen(texts, chosen)
     return (int(column[0]) for column in columns) if is_single else columns
 

@@ -13,6 +13,7 @@ import treadle
 from treadle.decode.contexts import Appended
 from treadle.decode.generation import generate
 from treadle.decode.guesses import MOST, Guesses, Pays
+from treadle.decode.paged_contexts import PagedContexts
 from treadle.decode.sampling import Draws, Sampler, log_probabilities
 from treadle.decode.step_contexts import StepContexts
 from treadle.formats.messages.errors import ArgumentError, CacheFullError, CheckError
@@ -382,3 +383,27 @@ def test_beams_are_the_best_texts(machine: treadle.VirtualMachine):
     stopped = engine.beams(PROMPT, max_new_tokens=length, count=2, stop=[likely[0]])
     assert any(each.tokens == likely[:1] for each in stopped)
     assert engine.statistics()["running"] == engine.statistics()["waiting"] == 0
+
+
+@pytest.mark.parametrize("kind", [StepContexts, PagedContexts])
+def test_threads_mix_texts(kind: Any):
+    pytest.importorskip("onnx")
+    from treadle.tools.dev.fuzz import mixes
+
+    contexts = kind(mixes.machine(), tokens=300)
+    room, engine, said = contexts.room(), treadle.Engine(contexts=contexts, chunk=24), list[str]()
+
+    def read(seed: int) -> None:
+        random = Random(seed)
+        for _ in range(8):
+            reading = mixes.Reading(engine, random, random.choice(mixes.BEGINNINGS))
+            said.append(next(filter(None, (reading.go_on(random) for _ in range(100)))))
+
+    threads = [threading.Thread(target=read, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert said == ["over"] * 64
+    engine.close()
+    assert contexts.room() == room
