@@ -48,7 +48,7 @@ from .codegen.functions import Generated, generate
 from .decoders.batch import with_batch
 from .decoders.loop import NAME as LOOP
 from .decoders.loop import with_decode_loop
-from .decoders.step import with_step
+from .decoders.step import with_sizes_of_caches, with_step
 from .forced_sizes import forced_text
 from .host_work import host_primitives, loop_warning
 from .ir.analysis import atoms_in, constant_bytes, tensors_in
@@ -580,6 +580,7 @@ def _import(
         if error.name != "onnx":
             raise
         raise CompileError("ONNX models are read by the package onnx: pip install 'treadle[onnx]'") from None
+    module = with_sizes_of_caches(module, entry)
     if forced := forced_text(module.functions[entry]):
         warn_user(forced)
     return module
