@@ -1,4 +1,4 @@
-"""A row's bits do not depend on the rows beside it: products of any number of rows sum in one order (`decode/paged_contexts.py`)."""
+"""A row has the same bits beside any others: products of any number of rows sum in one order (`decode/paged_contexts.py`)."""
 
 from __future__ import annotations
 
