@@ -387,7 +387,9 @@ def test_a_client_that_reads_nothing_loses_its_connection(server: Any, monkeypat
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.connect(("127.0.0.1", server.http_port))
-        connection.sendall(b"POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % (PLAIN.encode(), len(body)) + body)
+        connection.sendall(
+            b"POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % (PLAIN.encode(), len(body)) + body
+        )
         deadline = time.monotonic() + 60
         while model.seats._left == model.config.max_queue and time.monotonic() < deadline:
             time.sleep(0.001)
