@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ..decode.engine import Engine
@@ -100,7 +101,7 @@ class Generator(Texts):
         if sampler is None:
             sampler = Sampler(**{"temperature": float(bool(sampling)), **sampling})
         return self.answer(
-            self.prompt(prompt, **(template or {})),
+            self.prompt(prompt, template or {}),
             max_new_tokens=max_new_tokens,
             stop=stop,
             sampler=sampler,
@@ -138,10 +139,10 @@ class Generator(Texts):
         pieces = Pieces(self.tokenizer, prompt.ids[-_CONTEXT:], self._marks)
         return Answer(text, pieces, Until(stops), frozenset(self.tokenizer.ends))
 
-    def prompt(self, prompt: Any, **template: Any) -> Prompt:
+    def prompt(self, prompt: Any, template: Mapping[str, Any] = MappingProxyType({})) -> Prompt:
         """The tokens of a text, of token numbers or of a chat. Raises ArgumentError, BudgetExceededError, MissingPackageError."""
         is_chat = isinstance(prompt, (list, tuple)) and bool(prompt) and isinstance(prompt[0], Mapping)
-        text = self.chat([_message(each) for each in prompt], **template) if is_chat else ""
+        text = self._rendered([_message(each) for each in prompt], template) if is_chat else ""
         (found,) = self.tokenizer.tokens([text if is_chat else prompt], add_special_tokens=not is_chat)
         ids = tuple(found.ids.tolist())
         if not ids:
