@@ -26,6 +26,7 @@ class Contexts(ABC):
     """Contexts by number."""
 
     vocabulary: int
+    verifies = True  # whether several logits of a context take less time than as many calls
 
     @abstractmethod
     def open(self) -> int:

@@ -28,6 +28,8 @@ from ..formats.messages.errors import (
 )
 from ..vm.machine import CancelToken, VirtualMachine
 from .contexts import Appended, Contexts
+from .guesses import Guesses, Pays
+from .paged_contexts import PagedContexts, has_pages
 from .prefixes import BLOCK, Prefixes, chain
 from .sampling import Draws, Mask, Sampler, likeliest, log_probabilities
 from .step_contexts import StepContexts
@@ -66,6 +68,7 @@ class _Running:
         self.top: int | None = None
         self.salt: bytes | None = b""  # None: its context is nobody else's
         self.hashes: list[bytes] = []  # of the prompt, while it is computed
+        self.guesses: Guesses | None = None
 
 
 @public_class
@@ -158,9 +161,10 @@ class Engine(Suggesting):
                     "give one"
                 )
             machine = model if isinstance(model, VirtualMachine) else VirtualMachine(model)
-            contexts = StepContexts(machine, function, tokens=cache_tokens)
+            kind = PagedContexts if has_pages(machine, function) else StepContexts
+            contexts = kind(machine, function, tokens=cache_tokens)
         self._contexts, self._chunk = contexts, chunk
-        self._prefixes = Prefixes(contexts)
+        self._prefixes, self._pays = Prefixes(contexts), Pays()
         self._capacity = contexts.room()
         self._condition = threading.Condition()  # guards what texts and threads share; never held while a step computes
         self._is_stepping = self._is_closed = False
@@ -209,6 +213,7 @@ class Engine(Suggesting):
         draws = sampler if isinstance(sampler, Draws) else (sampler or Sampler(0.0)).draws(prompt.tolist())
         running = _Running(prompt, max_new_tokens, draws, stops(stop), mask)
         running.top = logprobs
+        running.guesses = Guesses(running.ids) if self._contexts.verifies else None
         if max_seconds is not None:
             running.deadline = time.monotonic() + max_seconds
         return self._submitted(running, cancel)
@@ -226,17 +231,25 @@ class Engine(Suggesting):
         return self._submitted(_Running(_prompt(ids), max_new_tokens, None, stops(stop), None), cancel)
 
     def begun(
-        self, context: int, prompt: np.ndarray, count: int, draws: Draws | None, ends: list[tuple[int, ...]]
+        self,
+        prompt: np.ndarray,
+        count: int,
+        draws: Draws | None,
+        ends: list[tuple[int, ...]],
+        context: int | None = None,
     ) -> Text:
-        """A text in an open context of its owner's, which no other text may share."""
+        """A text, in an open context of its owner's, if there is one, which no other text may share."""
         running = _Running(prompt, count, draws, ends, None)
-        running.context, running.salt = context, None
+        if context is not None:
+            running.context, running.salt = context, None
         return self._submitted(running)
 
     def statistics(self) -> dict[str, int]:
         """Texts that are running and waiting; tokens made, tokens of prompts, those of them that other texts had computed, tokens
         that were guessed ahead, and those of them that were right."""
         with self._condition:
+            if not self._is_stepping:
+                self._sweep()
             return {"running": len(self._running), "waiting": len(self._waiting), **self._counts}
 
     def close(self) -> None:
@@ -288,7 +301,9 @@ class Engine(Suggesting):
         """Its context is closed by the next step."""
         with self._condition:
             if running.finish is None:
-                running.finish, running.error, running.logits = finish, error, None
+                # The traceback would hold what the thread at hand reads, another text.
+                running.error = None if error is None else error.with_traceback(None)
+                running.finish, running.logits = finish, None
                 self._has_ended = True
                 if running.cancel is not None:
                     running.cancel.detach(id(running))
@@ -313,6 +328,8 @@ class Engine(Suggesting):
                 running.ready.append(token)
             if running.mask is not None:
                 running.mask.take(token.id)
+            if running.guesses is not None:
+                running.guesses.take()
             if running.stops and _is_at_stop(running):
                 self._end(running, "stop")
             elif not running.left:
@@ -347,8 +364,16 @@ class Engine(Suggesting):
             with self._condition:
                 self._sweep()
                 self._admit()
+                while self._waiting and self._running and not self._needed():  # their owners do not go on with them
+                    self._put_back(self._running[-1])
+                    self._admit()
                 batch = self._planned()
-            for each in self._appended(batch):
+            start = time.perf_counter()
+            made = self._appended(batch)
+            if all(running.computed >= running.prompt_tokens for running, _ in batch):
+                seconds = time.perf_counter() - start
+                self._pays.saw(seconds, sum(len(appended.tokens) - 1 for _, appended in batch))
+            for each in made:
                 self._advance(*each)
             if self._has_ended:
                 with self._condition:
@@ -389,6 +414,10 @@ class Engine(Suggesting):
             self._prefixes.forget(context)
             self._contexts.close(context)
 
+    def _needed(self) -> int:
+        """A token of each text that goes on."""
+        return sum(len(each.ids) > each.computed for each in self._running)
+
     def _put_back(self, running: _Running) -> None:
         """Its tokens will be computed again, before those of texts that wait."""
         self._running.remove(running)
@@ -402,51 +431,63 @@ class Engine(Suggesting):
         computing = {each for running in prompts for each in running.hashes}
         later: list[_Running] = []
         while self._waiting and len(self._running) < self._chunk:
-            running = self._waiting[0]
+            running = self._waiting.popleft()
             ids = np.array(running.ids)
             found = self._prefixes.find(ids[:-1], running.hashes)
             known = found[1] // BLOCK if found else 0
-            if known < len(running.hashes) and running.hashes[known] in computing:  # the next step knows more of it
-                later.append(self._waiting.popleft())
+            # One that its owner has not gone on with has nothing to compute; of one that begins as another, which is computed
+            # now, more is known in the next step.
+            if running.logits is not None or (known < len(running.hashes) and running.hashes[known] in computing):
+                later.append(running)
                 continue
-            needed = len(ids) + sum(len(each.ids) - each.computed + _SLACK for each in self._running)
-            while self._contexts.room() < needed and self._prefixes.drop(but=found and found[0]):
-                pass
-            if self._contexts.room() < needed and self._running:
+            if not self._begin(running, ids, found):
+                self._waiting.appendleft(running)
                 break
-            self._waiting.popleft()
-            try:
-                self._begin(running, found)
-            except TreadleError as error:
-                self._end(running, "error", error)
-                continue
             computing.update(running.hashes[known:])
             self._running.append(running)
         self._waiting.extendleft(reversed(later))
 
-    def _begin(self, running: _Running, found: tuple[int, int] | None) -> None:
-        running.computed = 0
+    def _begin(self, running: _Running, ids: np.ndarray, found: tuple[int, int] | None) -> bool:
+        """Whether there is room for a text. The first one begins in any case: it may have all."""
         if running.context is not None:
-            return
-        if found is not None:
-            running.context = self._prefixes.take(*found)
-            running.computed = found[1]
-            if not running.cached_tokens and len(running.ids) == running.prompt_tokens:
-                running.cached_tokens = found[1]
-                self._counts["cached_tokens"] += found[1]
-        else:
+            return True
+        needed = len(ids) + sum(len(each.ids) - each.computed + _SLACK for each in self._running)
+        if found is not None and self._prefixes.would_move(*found):
+            needed -= found[1]
+        while self._contexts.room() < needed and self._prefixes.drop(but=found and found[0]):
+            pass
+        if self._contexts.room() < needed:
+            if self._running:
+                return False
+            if found is not None and not self._prefixes.would_move(*found):
+                self._prefixes.drop()
+                found = None
+        running.computed = 0
+        if found is None:
             running.context = self._contexts.open()
+            if self._running and self._contexts.room() < needed:  # which an open context may take
+                self._release(running, keeps=False)
+                return False
+            return True
+        running.context = self._prefixes.take(*found)
+        running.computed = found[1]
+        if not running.cached_tokens and len(running.ids) == running.prompt_tokens:
+            running.cached_tokens = found[1]
+            self._counts["cached_tokens"] += found[1]
+        return True
 
     def _planned(self) -> list[tuple[_Running, Appended]]:
         """What the next step appends: a token of each text that has its prompt, and the rest of the chunk to prompts: half of it
         to those that came first, half to all alike, so that a long one keeps nobody waiting."""
-        going = [each for each in self._running if len(each.ids) - each.computed == 1]
-        while self._contexts.room() < len(going) and self._prefixes.drop():
-            pass
-        while self._contexts.room() < len(going) and len(self._running) > 1:  # who came last waits
-            last = self._running[-1]
+        while self._contexts.room() < self._needed():
+            if self._prefixes.drop():
+                continue
+            # One that its owner has not gone on with waits, else the one that came last. The first one may have all.
+            last = next((each for each in reversed(self._running) if each.logits is not None), self._running[-1])
+            if len(self._running) == 1:
+                break
             self._put_back(last)
-            going = [each for each in going if each is not last]
+        going = [each for each in self._running if len(each.ids) - each.computed == 1]
         prompts = {each: len(each.ids) - each.computed for each in self._running if len(each.ids) - each.computed > 1}
         left = max(min(self._chunk, self._contexts.room()) - len(going), not going)
         shares = dict.fromkeys(prompts, 0)
@@ -459,15 +500,21 @@ class Engine(Suggesting):
             more = min(left, prompts[each] - shares[each])
             shares[each] += more
             left -= more
-        counts = {**dict.fromkeys(going, 1), **{each: share for each, share in shares.items() if share}}
-        return [(each, self._next(each, count)) for each, count in counts.items()]
+        batch = [(each, self._next(each, share)) for each, share in shares.items() if share]
+        for each in going:
+            count = min(self._pays.count(each.guesses.right, len(going)), left, each.left - 1) if each.guesses else 0
+            appended = self._next(each, 1, each.guesses.next(count) if each.guesses and count > 0 else [])
+            left -= len(appended.tokens) - 1
+            batch.append((each, appended))
+        return batch
 
-    def _next(self, running: _Running, count: int) -> Appended:
-        """Its next tokens; of these logits are wanted if they are the last ones."""
+    @staticmethod
+    def _next(running: _Running, count: int, guesses: Sequence[int] = ()) -> Appended:
+        """Its next tokens; of these logits are wanted if they are the last ones, and of guesses behind them."""
         assert running.context is not None
         end = running.computed + count
-        tokens = np.array(running.ids[running.computed : end], np.int64)
-        return Appended(running.context, tokens, int(end == len(running.ids)))
+        tokens = np.array([*running.ids[running.computed : end], *guesses], np.int64)
+        return Appended(running.context, tokens, len(guesses) + 1 if end == len(running.ids) else 0)
 
     def _appended(self, batch: list[tuple[_Running, Appended]]) -> list[tuple[_Running, Appended, np.ndarray]]:
         """The logits of each. If the call fails, each is called alone, and ends alone if that fails; the bounds of a call are
@@ -487,7 +534,8 @@ class Engine(Suggesting):
     def _advance(self, running: _Running, appended: Appended, rows: np.ndarray) -> None:
         """Takes what a step has made of a text's tokens."""
         was_prompt = running.computed < running.prompt_tokens
-        running.computed += len(appended.tokens)
+        guesses = appended.tokens[len(appended.tokens) - appended.logits + 1 :].tolist() if appended.logits else []
+        running.computed += len(appended.tokens) - len(guesses)
         if was_prompt and running.computed >= running.prompt_tokens and running.hashes:
             assert running.context is not None
             self._prefixes.hold(running.context, np.array(running.ids[: running.computed]), running.salt or b"")
@@ -497,10 +545,21 @@ class Engine(Suggesting):
             with self._condition:
                 running.logits = rows[-1] if running.finish is None else None
             return
+        right = 0
         try:
-            self._emit(running, self._chosen(running, running.draws, rows[-1]))
+            for row, guess in zip(rows, [*guesses, None], strict=True):
+                token = self._chosen(running, running.draws, row)
+                self._emit(running, token)
+                if token.id != guess or running.finish is not None:
+                    break
+                right += 1
         except Exception as error:  # of a mask, which is its user's
             self._end(running, "error", error)
+        running.computed += right
+        self._counts["drafted"] += len(guesses)
+        self._counts["accepted"] += right
+        if right < len(guesses):
+            self._contexts.shorten(appended.context, running.computed)
 
     @staticmethod
     def _chosen(running: _Running, draws: Draws, logits: np.ndarray) -> Token:

@@ -75,9 +75,13 @@ class Prefixes:
         differ = np.flatnonzero(held[start:end] != ids[start:end])
         return start + int(differ[0]) if len(differ) else end
 
+    def would_move(self, context: int, length: int) -> bool:
+        """Whether a text gets the context itself: no text has it, and no block is lost by that."""
+        return context in self._idle and len(self._held[context][0]) - length < BLOCK
+
     def take(self, context: int, length: int) -> int:
-        """A context of the first `length` tokens of a known one: itself where nobody loses a block by that, else a fork."""
-        if context in self._idle and len(self._held[context][0]) - length < BLOCK:
+        """A context of the first `length` tokens of a known one: itself, or a fork."""
+        if self.would_move(context, length):
             self.forget(context)
             if length < self._contexts.length(context):
                 self._contexts.shorten(context, length)

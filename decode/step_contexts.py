@@ -52,6 +52,7 @@ class StepContexts(Contexts):
         self._grown = [name for (name, _), new in zip(roles.cache, made, strict=False) if new == NEW_ROWS + name]
         logits = machine.outputs(function)[roles.logits].shape or (None,)
         self._gives_all = len(logits) == 3 and not self._has_step  # logits of each token of a call
+        self.verifies = self._gives_all
         self.vocabulary = logits[-1] if isinstance(logits[-1], int) else 0
         batch = (roles.ports[roles.ids].shape or (None,))[0]
         self.batch = batch if isinstance(batch, int) else None  # the only size of a batch

@@ -6,6 +6,7 @@ its stack or its memory, which ends a process.
 
 import base64
 import json
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from typing import Any
 _TEXTS = 256  # that are known at once; of others all tokens are sent anew
 # The model decides how a text that the grammar forces is cut into tokens: only its own tokenizer would cut it as it was trained.
 _OPTIONS = '\n%llguidance {"no_forcing": true}\n'
+_EXCERPT = re.compile(r"\n *\d+ \||\n<")  # of the grammar, with what is put around it
 _BOUNDS: dict[str, Any] = {
     "initial_lexer_fuel": 1_000_000,
     "step_lexer_fuel": 200_000,
@@ -77,7 +79,7 @@ def prepare() -> Callable[[Mapping[str, Any]], dict[str, Any]]:
         mask = b"" if matcher.is_error() else matcher.compute_bitmask()
         if matcher.is_error():
             del texts[number]
-            return {"error": matcher.get_error().partition("\n")[0][:500]}
+            return {"error": _EXCERPT.split(matcher.get_error())[0][:500]}
         return {"mask": base64.b64encode(mask).decode()}
 
     return answer

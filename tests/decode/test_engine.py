@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import treadle
 from treadle.decode.contexts import Appended
 from treadle.decode.generation import generate
+from treadle.decode.guesses import MOST, Guesses, Pays
 from treadle.decode.sampling import Draws, Sampler, log_probabilities
 from treadle.decode.step_contexts import StepContexts
 from treadle.formats.messages.errors import ArgumentError, CacheFullError, CheckError
@@ -37,7 +39,7 @@ def alone(machine: treadle.VirtualMachine, prompt: Sequence[int], count: int = 1
 @pytest.mark.parametrize("make", [decoder, runtime_decoder, blind_decoder, lambda: decoder(with_cache=False)])
 def test_texts_beside_one_another_are_the_same_as_alone(make: Callable[[], Any], chunk: int):
     machine = treadle.VirtualMachine(treadle.compile(make(), progress=False))
-    engine = treadle.Engine(machine, chunk=chunk)
+    engine = treadle.Engine(contexts=StepContexts(machine), chunk=chunk)
     texts = [engine.submit(prompt, max_new_tokens=12) for prompt in PROMPTS]
     assert [ids(text) for text in texts] == [alone(machine, prompt) for prompt in PROMPTS]
     assert [text.finish for text in texts] == ["length"] * len(texts)
@@ -95,7 +97,7 @@ def test_texts_with_one_beginning_compute_it_once(machine: treadle.VirtualMachin
 
 
 def test_a_full_cache_lets_go_of_what_nobody_uses_and_makes_the_last_wait(machine: treadle.VirtualMachine):
-    engine = treadle.Engine(machine, cache_tokens=60, chunk=16)
+    engine = treadle.Engine(contexts=StepContexts(machine, tokens=60), chunk=16)
     prompts = [[*range(n, n + 18)] for n in range(5)]
     for _ in range(2):
         texts = [engine.submit(prompt, max_new_tokens=30) for prompt in prompts]
@@ -299,3 +301,49 @@ def test_a_call_that_fails_appends_nothing(machine: treadle.VirtualMachine):
 def test_what_is_wrong_is_said_at_once(machine: treadle.VirtualMachine, change: dict[str, Any], message: str):
     with pytest.raises(ArgumentError, match=message):
         treadle.Engine(machine).submit(**({"ids": PROMPT, "max_new_tokens": 3} | change))
+
+
+@pytest.mark.parametrize(
+    "sampler", [None, Sampler(0.4, seed=1, repetition_penalty=1.1)], ids=["likeliest", "by chance"]
+)
+@pytest.mark.parametrize("make", [decoder, blind_decoder])
+def test_guesses_change_no_token(make: Callable[[], Any], sampler: Sampler | None, monkeypatch: pytest.MonkeyPatch):
+    machine = treadle.VirtualMachine(treadle.compile(make(), progress=False))
+    prompts = [[1, 2, 3] * 8, [4, 5] * 4, PROMPT]
+    expected = [alone(machine, prompt, 25, sampler=sampler) for prompt in prompts]
+    monkeypatch.setattr(StepContexts, "verifies", True, raising=False)
+    monkeypatch.setattr(Pays, "count", lambda *_: 4)
+    engine = treadle.Engine(machine, chunk=16)
+    engine._contexts.verifies = True
+    texts = [engine.submit(prompt, max_new_tokens=25, sampler=sampler) for prompt in prompts]
+    assert [ids(text) for text in texts] == expected
+    statistics = engine.statistics()
+    assert 0 < statistics["accepted"] < statistics["drafted"]
+    assert statistics["tokens"] == 75
+
+
+def test_guesses_are_made_where_they_pay():
+    text = [1, 2, 3, 4, 5, 1, 2]
+    guesses = Guesses(text)
+    for token in (3, 4, 5, 9, 7):
+        text.append(token)
+        guesses.take()
+        if token == 4:
+            assert guesses.next(2) == [5, 1]
+    assert guesses.next(4) == []
+    assert 0 < guesses.right < 0.5
+    pays = Pays()
+    pays.saw(0.010, 0)
+    assert pays.count(0.9, 1) == MOST
+    for _ in range(40):
+        pays.saw(0.010 + 4 * 0.005, 4)
+    assert pays.count(0.9, 1) == 6  # 0.9⁶ of a call of 10 ms is more than 5 ms
+    assert pays.count(0.4, 1) == pays.count(0.9, 2) == 0
+
+
+def test_mixes_of_texts_change_no_token():
+    """`python -m treadle.tools.dev.fuzz.mixes` tries more of them."""
+    pytest.importorskip("onnx")
+    from treadle.tools.dev.fuzz.mixes import try_mix
+
+    assert [try_mix(Random(f"0 {number}")) for number in range(25)] == ["same tokens"] * 25
