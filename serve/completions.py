@@ -144,6 +144,8 @@ class _Run:
             event = await asyncio.wait_for(self._events.get(), max(0.0, left))
         except asyncio.TimeoutError:
             raise DeadlineError("the deadline passed") from None
+        if self._watcher.done():  # whatever waits is for nobody
+            raise ClientGoneError("the client went away")
         if isinstance(event, BaseException):
             raise event
         return event
@@ -152,7 +154,7 @@ class _Run:
         if not watcher.cancelled():
             watcher.exception()
             self._cancel.cancel()
-            self._events.put_nowait(ClientGoneError("the client went away"))
+            self._events.put_nowait(None)
 
     def _finish(self, answer: Answer) -> str:
         """Why an answer ended: one that has used up its time is as far as it goes. Raises DeadlineError, ClientGoneError."""
