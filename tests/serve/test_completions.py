@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import socket
 import threading
@@ -475,3 +476,12 @@ def test_the_stock_client_of_langchain_works_unchanged(server: Any, generator: A
     says(server, '<tool_call>{"name": "weather", "arguments": {"city": "Basel"}}</tool_call>')
     (call,) = model.bind_tools(TOOLS).invoke("how is it?").tool_calls
     assert (call["name"], call["args"]) == ("weather", {"city": "Basel"})
+    schema = {"title": "Digit", "type": "object", "properties": {"n": {"enum": [1, 2, 3]}}, "required": ["n"]}
+    if importlib.util.find_spec("llguidance"):
+        server.repository.find("chat").texts._engine = None
+        for method in ("json_schema", "function_calling"):
+            asked = langchain.ChatOpenAI(model="chat", base_url=url, api_key="none", seed=1, max_tokens=200)
+            found = asked.with_structured_output({**schema, "additionalProperties": False}, method=method).invoke(
+                "one?"
+            )
+            assert found["n"] in (1, 2, 3)
