@@ -1,7 +1,8 @@
 """Text, token by token, from a decoder: `treadle.generate`.
 
-The prompts of a call are the texts of an engine of its own (`engine.py`), whose caches end with the iterator. Those of one length
-are rows of one batch: nothing in a model's signature says what it does about padding.
+The prompts of a call are the texts of an engine of its own (`engine.py`), whose caches end with the iterator. Where the
+executable has no function of texts of any lengths, those of one length are rows of a batch: nothing in a model's signature says
+what it does about padding.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from ..formats.messages.errors import ArgumentError
 from ..formats.messages.names import near
 from ..formats.ports import Port
 from ..vm.machine import CancelToken, VirtualMachine
-from .engine import Engine, Text, stops
+from .engine import Engine, Text
 from .paged_contexts import PagedContexts, has_pages
+from .running import stops
 from .sampling import Choose, Sampler
 from .step_contexts import StepContexts
 
@@ -71,12 +73,12 @@ def generate(
         raise ArgumentError(f"generate: max_new_tokens: expected a whole number from 0 on, got {max_new_tokens!r}")
     chosen = _sampler(sampler, temperature, top_k, top_p, seed)
     ends = stops(stop)
-    many = len(prompts) > 1 and not fixed and has_pages(machine, function)  # one text is as fast without pages
-    engine, opened = (_paged if many else _stepping)(machine, function, prompts, max_new_tokens, fixed, cancel)
+    make = _paged if not fixed and has_pages(machine, function) else _stepping
+    engine, opened = make(machine, function, prompts, max_new_tokens, fixed, cancel)
     texts = []
     for row, (prompt, context) in enumerate(zip(prompts, opened, strict=True)):
         draws = chosen.draws(prompt.tolist(), row) if isinstance(chosen, Sampler) else None
-        texts.append(engine.begun(prompt, max_new_tokens, draws, ends, context))
+        texts.append(engine._begun(prompt, max_new_tokens, draws, ends, context))
     columns = _drawn(texts) if isinstance(chosen, Sampler) else _chosen(texts, chosen)
     return (int(column[0]) for column in columns) if is_single else columns
 

@@ -15,6 +15,7 @@ from .types import ShapeDim, TensorType
 
 _PAST = re.compile(r"(past_key_values?|past|cache|mem)[._]?(?=.*\d|$)")
 _PRESENT = re.compile(r"(present_key_values?|present|new_cache|cache_out|out_mem)[._]?(?=.*\d|$)")
+_STATE = re.compile(r"conv|recurrent|ssm|state")  # caches of one size, which are not longer after more tokens
 IDS = ("input_ids", "ids", "tokens", "token_ids", "decoder_input_ids", "input")
 MASKS = ("attention_mask", "mask")
 POSITIONS = ("position_ids", "positions")
@@ -36,7 +37,7 @@ MADE = tuple(name for names in _OPTIONAL.values() for name in names)
 _LOGITS = ("logits", "lm_logits", "output", "scores")
 STEP = ".step"  # behind a decoder's name: the function that the compiler makes of it for texts
 BATCH = ".batch"  # the same: the function of many texts of their own lengths
-# Its first inputs: of all texts one after another the new tokens and their positions; the numbers of the tokens of which logits are
+# Its first inputs: of all texts one after another the new tokens and their positions; the numbers of those of which logits are
 # wanted; of each text its first new token, their number, the tokens before them, and where its pages begin in `tables`.
 BATCH_INPUTS = ("input_ids", "positions", "wanted", "texts", "tables")
 PAGE = 32  # tokens of a page of keys and values
@@ -106,7 +107,8 @@ class Roles:
 
     def empty(self, name: str, batch: Any) -> list[Any] | None:
         """The shape of a cache of no tokens: of its symbolic sizes, that of the ids' first axis (else its own first one) is the
-        batch, others are known by the outputs, and the rest is the length, 0. None for anything but a tensor with a length."""
+        batch, others are known by the outputs, and the rest is the length, 0. A state has none, and is 0 before the first
+        token. None for anything but a tensor with a length, or a state."""
         ids, type_ = self.ports[self.ids].type, self.ports[name].type
         if not isinstance(type_, TensorType) or not isinstance(ids, TensorType):
             return None
@@ -115,7 +117,12 @@ class Roles:
         shape = [
             dim if isinstance(dim, int) else batch if dim == rows else self.sizes.get(dim, 0) for dim in type_.shape
         ]
-        return shape if 0 in shape else None
+        return shape if 0 in shape or _STATE.search(name) else None
+
+
+def is_cache(name: str) -> bool:
+    """Whether an input of this name is a part of a cache."""
+    return _PAST.match(name) is not None
 
 
 def is_like_a_decoder(inputs: Iterable[str], outputs: Iterable[str]) -> bool:

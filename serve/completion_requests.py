@@ -81,7 +81,7 @@ class Asked:
         return prompts, answers
 
     def reply(self, prompt: Prompt) -> Reply | None:
-        """What reads an answer; None of what is no chat."""
+        """Reads an answer to a chat; None for a plain completion."""
         if not self.is_chat:
             return None
         if self.schema is not None:  # the answer has no room for thoughts
