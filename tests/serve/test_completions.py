@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import random
 import socket
 import threading
 import time
@@ -331,6 +332,53 @@ def test_what_is_wrong_is_named(client: Client) -> None:
     assert client.ask("POST", CHAT, {"model": "chat", "messages": HELLO, "chat_template_kwargs": kwargs})[0] == 200
     assert client.ask("POST", "/v1/embeddings", {"model": "chat", "input": "a"})[0] == 404
     assert client.ask("POST", PLAIN, {"model": "chat", "prompt": "a"})[0] == 200
+
+
+def test_requests_of_any_values_are_answered_or_refused_by_name(client: Client) -> None:
+    odd = [
+        None,
+        True,
+        False,
+        0,
+        1,
+        -1,
+        1 << 70,
+        0.5,
+        -1e300,
+        "",
+        "a",
+        "\0",
+        "\ud800",
+        [],
+        [1],
+        ["a"],
+        [[]],
+        {},
+        {"a": 1},
+    ]
+    odd += [
+        [None] * 3,
+        {"type": "json_schema"},
+        {"type": "function", "function": {"name": "\ud800"}},
+        [{"role": "user"}],
+    ]
+    odd += [
+        [{"role": "tool", "tool_calls": [3, {"function": {"arguments": "{"}}], "content": None}],
+        "none",
+        "required",
+    ]
+    names = sorted(
+        {name for change, _ in BAD + BAD_CHATS for name in change} | {"stream", "max_completion_tokens", "user"}
+    )
+    rng = random.Random(1)
+    for number in range(200):
+        path, base = rng.choice([(PLAIN, {"prompt": "a"}), (CHAT, {"messages": HELLO})])
+        given = {name: rng.choice(odd) for name in rng.sample(names, rng.randrange(1, 5))}
+        request = {"model": "chat", "max_tokens": 3, **base, **given}
+        status, found, _ = client.ask("POST", path, request)
+        assert status in (200, 400), (number, request, found)
+        if status == 400:
+            assert found["error"]["message"]
 
 
 def test_answers_have_bounds(folder: Path, start: Callable[..., Any], executable: Any) -> None:
