@@ -357,8 +357,11 @@ class Conv:
         with write.block("for tile in range(first_tile, last_tile)"):
             write(f"column = min(along * {tile.rows}, columns - {tile.rows})", f"skip = along * {tile.rows} - column")
             write("top = line * stride_down - pad_top")
-            write("first_tap = max(0, (dilation_down - 1 - top) // dilation_down)")
-            write("end_tap = min(window_height, (height - top + dilation_down - 1) // dilation_down)")
+            if problem.is_within:
+                write("first_tap = 0", "end_tap = window_height")
+            else:
+                write("first_tap = max(0, (dilation_down - 1 - top) // dilation_down)")
+                write("end_tap = min(window_height, (height - top + dilation_down - 1) // dilation_down)")
             self.epilogue.begin()
             self.epilogue.fetch(tile)
             self.write_weights(tile)

@@ -20,7 +20,7 @@ from .blocked import Conv
 from .sizes import Problem
 
 _LEAST_PIXELS = 16  # of an image for which its weights are widened: less would take as long as the sums
-# Winograd's algorithm: taps of a window, pixels of a tile of the result and of the image along an axis; elements of a tile's transform
+# Winograd's algorithm along an axis: taps, pixels of a tile of the result, and those of the image that it needs
 _TAPS, _OUTPUTS, _INPUTS = 3, 4, 6
 _AREA = _INPUTS**2
 _SUMMED = 7  # blocks of channels: sums of 7 * 16 * 9 products of bytes are less than 2^25
@@ -115,6 +115,7 @@ class WidenedConv(Conv):
                 write(f"count = min((last_channels + {BYTES.each - 1}) // {BYTES.each}, {words})")
                 write(f"count = count if channel == channels - 1 else {words}")
                 with write.block("for at in range(count)"):
+                    write(f"prefetch(source, {costs.PREFETCH_BYTES} + at * {VECTOR_BYTES})")
                     write_halves(write, "source", "target", "at")
                 write(f"source += {words * VECTOR_BYTES}")
 
@@ -234,9 +235,7 @@ class WidenedWinograd(WidenedConv):
             at += size
         write("band_tile = first_tile")
         with write.block("if place != staged"):
-            write("staged = place", "vstore(zeros, 0, splat_uint8(0))")
-            for along in range(1, _INPUTS):
-                write(f"vstore(zeros, {along * BLOCK}, splat_uint8(0))")
+            write("staged = place", *(f"vstore(zeros, {i * BLOCK}, splat_uint8(0))" for i in range(_INPUTS)))
             rows = self.tile.rows
             with write.block(f"for place_at in range(first_tile * {rows}, min(last_tile * {rows}, columns))"):
                 self._write_place()
@@ -275,7 +274,9 @@ class WidenedWinograd(WidenedConv):
 
     def _write_inputs(self, place: str) -> None:
         """Stores six sums of six numbers, which are at most ten times as large."""
-        self.write("near = d4 - d2", "far = d3 - d1", "twice = far + far", "even = d4 - (d2 << 2)", "odd = d3 - (d1 << 2)")
+        self.write(
+            "near = d4 - d2", "far = d3 - d1", "twice = far + far", "even = d4 - (d2 << 2)", "odd = d3 - (d1 << 2)"
+        )
         values = ("near + ((d0 - d2) << 2)", "even + odd", "even - odd", "near + twice", "near - twice")
         for i, value in enumerate((*values, "d5 - d3 - (far << 2)")):
             self.write(f"vstore({place.format(i)}, {value})")
@@ -283,14 +284,17 @@ class WidenedWinograd(WidenedConv):
     # ---- weights ----
 
     def write_weights(self, tile: Tile) -> None:
-        """The transforms of the weights of `summed` blocks of channels from `begin` on. A lane holds two channels as one number, a +
-        65536 b, until the end."""
+        """Transforms the weights of `summed` blocks of channels from `begin` on. Until the end, a lane holds two channels as one
+        number, a + 65536 b."""
         write, vectors = self.write, self.words * VECTOR_BYTES
-        steps = f"summed * {HALVES * vectors}"
-        write(f"w_plane = {steps}")
+        write(f"w_plane = summed * {HALVES * vectors}")
         with write.block("for channel in range(summed)"), write.block(f"for at in range({self.words})"):
             write(f"source = weight + ((group * blocks + block) * channels + begin + channel) * {_TAPS**2 * vectors}")
-            write(f"source += at * {VECTOR_BYTES}", f"target = w_tile + (channel * {self.words} + at) * {HALVES * VECTOR_BYTES}")
+            write(
+                f"source += at * {VECTOR_BYTES}",
+                f"target = w_tile + (channel * {self.words} + at) * {HALVES * VECTOR_BYTES}",
+            )
+            write(*(f"prefetch(source, {costs.PREFETCH_BYTES} + {tap * vectors})" for tap in range(_TAPS**2)))
             for half in range(HALVES):
                 with write.block(f"for across_tap in range({_TAPS})"):
                     for row in range(_TAPS):
@@ -329,9 +333,9 @@ class WidenedWinograd(WidenedConv):
                         write(f"vstore(sums, at * {self._sum_bytes} + {i * VECTOR_BYTES}, {tile.accumulator(i, 0)})")
                 with write.block(f"for row in range({rows})"):
                     self._write_outputs()
-        with write.block("for tile in range(first_tile, last_tile)"):
-            with write.block(f"for row in range(min({rows}, columns - tile * {rows}))"):
-                self._write_pixels()
+        in_tile = f"for row in range(min({rows}, columns - tile * {rows}))"
+        with write.block("for tile in range(first_tile, last_tile)"), write.block(in_tile):
+            self._write_pixels()
 
     def _write_outputs(self) -> None:
         """Adds the sums of a tile's pixels to the results, or begins them."""
