@@ -16,7 +16,7 @@ from ..products.precision import BYTES, WORDS
 from ..products.tile import BLOCK, VECTOR_BYTES, Tile, choose, step_cost, write_start, write_step
 from ..products.widened import HALVES, write_halves
 from ..target import Target
-from .blocked import Conv
+from .blocked import ScaledConv
 from .sizes import Problem
 
 _LEAST_PIXELS = 16  # of an image for which its weights are widened: less would take as long as the sums
@@ -36,7 +36,7 @@ def takes_widened(problem: Problem, target: Target) -> bool:
     return is_image and problem.precision == BYTES and bool(target.dot_words)
 
 
-class WidenedConv(Conv):
+class WidenedConv(ScaledConv):
     """Variables of its text beside those of `Conv`: `kept`, the block whose weights are in scratch first, or -1. The problem's
     words hold four channels, as those in memory; steps of the sum take two."""
 

@@ -125,7 +125,7 @@ def test_convolutions_have_the_bits_of_their_reference(shape, weights, window, p
     operands = [codes, evaluate("pack_int8_weights", weight), facts, evaluate("pack_int8_columns", weight, bias)]
     sizes = dict(zip(names, codes.shape[2:-1], strict=True)) if symbolic else {}
     wanted = evaluate("conv_int8_blocked", *operands, **window)
-    for target in (TARGET, *NARROW) if not symbolic else (TARGET,):
+    for target in TARGETS if not symbolic else (TARGET,):
         got = kernel_result("conv_int8_blocked", operands, sizes, target, names, **window)
         assert got.tobytes() == wanted.tobytes()
     exact = evaluate("conv", x, weight, bias, pads=pads, **window)
