@@ -97,8 +97,8 @@ class Target:
 
     @property
     def dot_halves(self) -> str:
-        """The function of `vectors/lanes.py` that adds products of bytes, of which two fit into 16 bits, to words of 16 bits, where
-        that takes less time than `dot`; "" elsewhere."""
+        """The function of `vectors/lanes.py` for dot products of bytes, two to a sum of 16 bits, where those take less time than
+        `dot`; "" elsewhere."""
         return self.dot_words.replace("words", "halves") if self._pairs_bytes > 16 else ""
 
     @property

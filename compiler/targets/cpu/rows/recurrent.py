@@ -264,7 +264,9 @@ class _Layer:
     @property
     def _words_bytes(self) -> int:
         """Bytes of a sequence's state in words, in whole vectors, and of its facts."""
-        return (-(-self.hidden // (self.precision.each * BLOCK)) * (1 + bool(self.halves)) + bool(self.precision.facts)) * VECTOR_BYTES
+        return (
+            -(-self.hidden // (self.precision.each * BLOCK)) * (1 + bool(self.halves)) + bool(self.precision.facts)
+        ) * VECTOR_BYTES
 
     def _write_phase(self, counts: Mapping[int, str], gates: Sequence[int]) -> None:
         """Some gates of all units, and their activations."""
@@ -346,8 +348,10 @@ class _Layer:
         Reading from several blocks hides more of L2's latency: with half of the registers for
         sums, an LSTM takes a fifth less time than with a quarter of them.
         """
-        sums = rows * len(gates) * (1 + bool(self.halves)) // self._passes(rows)
-        most = max(1, self.target.block_registers // 2 // sums)
+        if self.halves:  # sums of one block after the other: only their activations are computed together
+            most = self._sums // len(gates)
+        else:
+            most = max(1, self.target.block_registers // 2 // (rows * len(gates) // self._passes(rows)))
         return -(-self.blocks // -(-self.blocks // most))
 
     def _write_block(self, rows: int, width: int, gates: Sequence[int]) -> None:
@@ -355,7 +359,10 @@ class _Layer:
         write(f"here = block * {VECTOR_BYTES}")
         if self.hidden % BLOCK:
             write(f"lanes = {self.hidden} - block * {BLOCK}")
-        self._write_sums(rows, width, gates)
+        if self.halves:
+            self._write_sums_apart(width, gates)
+        else:
+            self._write_sums(rows, width, gates)
         # a loop instead of unrolled code: activations are long
         write("sums = scratch")
         with write.block(f"for i in range({rows})"), write.block(f"for j in range({width})"):
@@ -365,15 +372,27 @@ class _Layer:
             self._write_finish(gates)
             write(f"sums += {len(gates) * VECTOR_BYTES}")
 
-    def _write_sums(self, rows: int, width: int, gates: Sequence[int]) -> None:
-        """Writes some gates' sums of a tile to scratch: [rows, width, gates] vectors."""
+    def _write_sums_apart(self, width: int, gates: Sequence[int]) -> None:
+        """The sums of one block after the other, of one sequence."""
+        write = self.write
+        write("first_block = block", "all_sums = scratch")
+        with write.block(f"for block in range(first_block, first_block + {width})"):
+            write(f"here = block * {VECTOR_BYTES}")
+            if self.hidden % BLOCK:
+                write(f"lanes = {self.hidden} - block * {BLOCK}")
+            self._write_sums(1, 1, gates, "all_sums")
+            write(f"all_sums += {len(gates) * VECTOR_BYTES}")
+        write("block = first_block", f"here = block * {VECTOR_BYTES}")
+
+    def _write_sums(self, rows: int, width: int, gates: Sequence[int], place: str = "scratch") -> None:
+        """Writes some gates' sums of a tile to that place: [rows, width, gates] vectors."""
         write, row_bytes = self.write, self._row_bytes
         passes = self._passes(rows)
         at_once = gates[: len(gates) // passes]
         blocks = list(itertools.product(range(width), at_once))
         offsets = {(j, gate): j * self._block_bytes + gate * VECTOR_BYTES for j, gate in blocks}
         sums = {(i, j, gate): f"sum_{i}_{j}_{gate}" for i in range(rows) for j, gate in blocks}
-        write("p_at = p + here", f"w_at = w_cell + block * {self._block_bytes}", "sums = scratch")
+        write("p_at = p + here", f"w_at = w_cell + block * {self._block_bytes}", f"sums = {place}")
         x, x_row = "reset" if gates == (2,) else "before", row_bytes
         if self.precision.takes_words:
             write(f"pairs = scratch + {self._sums * VECTOR_BYTES}")
@@ -426,9 +445,9 @@ class _Layer:
         with write.block(f"for begin in range(0, {self.depth}, {_STEPS_OF_HALVES})"):
             for name in sums.values():
                 write(f"lower_{name} = splat_int32(0)", f"upper_{name} = splat_int32(0)")
-            with write.block(f"for _ in range(min({_STEPS_OF_HALVES}, {self.depth} - begin))"):
-                if self.is_far:
-                    write(*(f"prefetch(w, {costs.PREFETCH_BYTES + offset})" for offset in offsets.values()))
+            with write.block(f"for _ in range(hidden(min({_STEPS_OF_HALVES}, {self.depth} - begin)))"):
+                ahead = costs.PREFETCH_BYTES if self.is_far else costs.PREFETCH_L2_BYTES
+                write(*(f"prefetch(w, {ahead + offset})" for offset in offsets.values()))
                 write("lower = splat_int32(load_int32(x, 0))", f"upper = splat_int32(load_int32(x, {behind}))")
                 for (_, j, gate), name in sums.items():
                     write(f"w_at_once = {self.precision.vector(f'w, {offsets[j, gate]}')}")
@@ -459,7 +478,9 @@ class _Layer:
                 within = f", {self.hidden} - k" if self.hidden % BLOCK else ""
                 code = coded(f"vload_float32(x, k * 4{within})")
                 if self.halves:
-                    write(f"code = {code}", "vstore(codes, k, code & 15)", f"vstore(codes, k + {behind // 2}, code >> 4)")
+                    write(
+                        f"code = {code}", "vstore(codes, k, code & 15)", f"vstore(codes, k + {behind // 2}, code >> 4)"
+                    )
                 else:
                     write(f"vstore(codes, k, {code})")
             write(f"vstore(codes, {behind}, scale, 1)", f"vstore(codes, {behind + 4}, convert_int32(zero), 1)")

@@ -450,8 +450,8 @@ def _dot_of_words(bits: int) -> Callable[[Lanes, Lanes, Lanes], Lanes]:
 
 def _dot_of_halves(bits: int) -> Callable[[Lanes, Lanes, Lanes], Lanes]:
     def dot(total: Lanes, x: Lanes, w: Lanes) -> Lanes:
-        """total + two products in each 16-bit half of a lane: unsigned bytes of x times signed bytes of w, by two instructions. Two
-        products must fit into 16 bits: bytes of x are small."""
+        """total + two products in each 16-bit half of a lane: unsigned bytes of x times signed bytes of w, by two instructions.
+        Bytes of x must be so small that both products fit into 16 bits."""
         lanes = total.lanes
 
         def emit(*parts: Lanes) -> Lanes:
