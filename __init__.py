@@ -42,7 +42,9 @@ if TYPE_CHECKING:
     from .compiler.onnx.export.module import to_onnx
     from .compiler.passes.placed import after, before
     from .compiler.targets.emulated.backend import emulated
-    from .decode.generation import Sampler, generate
+    from .decode.engine import Engine
+    from .decode.generation import generate
+    from .decode.sampling import Sampler
     from .formats.dtypes import DType
     from .formats.executable import Executable, load
     from .formats.messages import errors
@@ -106,7 +108,8 @@ _HOMES = {
     "save_params": ".formats.parameter_files",
     "Device": ".vm.device",
     "cpu": ".vm.device",
-    "Sampler": ".decode.generation",
+    "Engine": ".decode.engine",
+    "Sampler": ".decode.sampling",
     "generate": ".decode.generation",
     "Event": ".vm.observe.hooks",
     "InstrumentAction": ".vm.observe.hooks",
@@ -125,6 +128,7 @@ __all__ = [
     "CancelToken",
     "DType",
     "Device",
+    "Engine",
     "Event",
     "Executable",
     "InstrumentAction",

@@ -22,7 +22,7 @@ import numpy as np
 
 from .. import formats
 from ..formats import text_entries
-from ..formats.decoders import STEP
+from ..formats.decoders import BATCH, STEP
 from ..formats.dtypes import DType
 from ..formats.executable import Executable
 from ..formats.extensions import needs
@@ -46,6 +46,7 @@ from .builder.anf import Node, distinct
 from .codegen.functions import Generated, generate
 from .decoders.loop import NAME as LOOP
 from .decoders.loop import with_decode_loop
+from .decoders.batch import with_batch
 from .decoders.step import with_step
 from .forced_sizes import forced_text
 from .host_work import host_primitives, loop_warning
@@ -185,8 +186,9 @@ def compile(
             if opt_level or decode_loop:
                 module = _with_result_names(module, entries)
                 for name in entries:
-                    module = with_step(module, name)
-                entries += tuple(name + STEP for name in entries if name + STEP in module.functions)
+                    module = with_batch(with_step(module, name), name)
+                more = (name + suffix for name in entries for suffix in (STEP, BATCH))
+                entries += tuple(name for name in more if name in module.functions)
             if decode_loop:
                 module, entries = with_decode_loop(module, entries[0]), (*entries, LOOP)
             compilation = Compilation(

@@ -15,7 +15,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Appended:
-    """Tokens that one context gets in a call, at least one; of the last `logits` of them the logits are wanted."""
+    """Tokens that one context gets in a call, at least one; of the last `logits` of them, from 0 on, the logits are wanted."""
 
     context: int
     tokens: np.ndarray  # int64[n]
@@ -26,6 +26,7 @@ class Contexts(ABC):
     """Contexts by number."""
 
     vocabulary: int
+    verifies = True  # whether several logits of a context take less time than as many calls
 
     @abstractmethod
     def open(self) -> int:

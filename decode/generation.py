@@ -1,85 +1,30 @@
 """Text, token by token, from a decoder: `treadle.generate`.
 
-A decoder takes token ids, and what it has computed of the tokens before, its cache, and gives logits and the longer cache. The
-names that exporters use tell what is what (`formats/decoders.py`). The first call takes the whole prompt; each later one takes
-the newest token alone, and the tensors that the call before has made. Of an executable with a step (`compiler/decoders/step.py`)
-that is called: it gives the last logits alone, and, of caches that grow, the new rows, which are put after the existing ones.
-
-Sampling: Fan et al., Hierarchical Neural Story Generation, 2018 (the k likeliest tokens); Holtzman et al., The Curious Case of
-Neural Text Degeneration, 2020 (the likeliest tokens that are p together).
+The prompts of a call are the texts of an engine of its own (`engine.py`), whose caches end with the iterator. Those of one length
+are rows of one batch: nothing in a model's signature says what it does about padding.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Union
 
 import numpy as np
 
-from ..formats.decoders import HELD, IDS, MADE, MASKS, NEW_ROWS, POSITIONS, STEP, Roles
+from ..formats.decoders import IDS, MADE, MASKS, PAGE, POSITIONS, Roles
 from ..formats.executable import Executable
-from ..formats.messages.calling import Suggesting, public, public_class, told
+from ..formats.messages.calling import public, told
 from ..formats.messages.errors import ArgumentError
 from ..formats.messages.names import near
 from ..formats.ports import Port
 from ..vm.machine import CancelToken, VirtualMachine
+from .engine import Engine, Text, stops
+from .paged_contexts import PagedContexts, has_pages
+from .sampling import Choose, Sampler
+from .step_contexts import StepContexts
 
-Choose = Callable[[np.ndarray], np.ndarray]  # float logits of a batch, [batch, vocabulary] → token ids, [batch]
-
-
-def _is_seed(value: object) -> bool:
-    return value is None or (isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= 0))
-
-
-@public_class
-@dataclass(frozen=True)
-class Sampler(Suggesting):
-    """Which token comes next. At a temperature of 0 the likeliest; else one by chance: of the `top_k` likeliest if that is not 0,
-    and of the fewest likeliest whose probabilities are `top_p` together. Equal seeds give equal texts."""
-
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    seed: int | None = None
-
-    def __post_init__(self) -> None:
-        for name, is_good, expected in (
-            ("temperature", _is_number(self.temperature) and 0 <= self.temperature < np.inf, "a number from 0 on"),
-            ("top_k", isinstance(self.top_k, int) and self.top_k >= 0, "a whole number from 0 on"),
-            ("top_p", _is_number(self.top_p) and 0 < self.top_p <= 1, "a number above 0, up to 1"),
-            ("seed", _is_seed(self.seed), "a whole number from 0 on, or None"),
-        ):
-            if not is_good:
-                raise ArgumentError(f"generate: {name}: expected {expected}, got {getattr(self, name)!r}")
-
-    def chooser(self) -> Choose:
-        """A function that draws, each time it is called."""
-        if self.temperature == 0:
-            return greedy
-        draw = np.random.default_rng(self.seed)
-        return lambda logits: np.array([self._one(row, draw) for row in logits])
-
-    def _one(self, logits: np.ndarray, draw: np.random.Generator) -> int:
-        order = np.argsort(-logits, kind="stable")
-        if self.top_k:
-            order = order[: self.top_k]
-        scaled = logits[order].astype(np.float64) / self.temperature
-        weights = np.exp(scaled - scaled[0])
-        sums = np.cumsum(weights / weights.sum())
-        count = int(np.searchsorted(sums, self.top_p)) + 1  # the last of them is the one that reaches it
-        sums = sums[: min(count, len(sums))]
-        return int(order[np.searchsorted(sums, draw.random() * sums[-1], side="right").clip(max=len(sums) - 1)])
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float, np.integer, np.floating))
-
-
-def greedy(logits: np.ndarray) -> np.ndarray:
-    """The likeliest token of each row, of equal ones the first."""
-    return logits.argmax(axis=-1)
+_MOST_TOKENS = 1 << 31  # of a call's pages, whose numbers are listed
 
 
 @public
@@ -121,27 +66,54 @@ def generate(
         )
     machine = model if isinstance(model, VirtualMachine) else VirtualMachine(model)
     fixed = _fed(feeds, machine.inputs(function), function)
-    roles = Roles.of(machine.inputs(function), machine.outputs(function), function, fixed)
     prompts, is_single = _prompts(ids, attention_mask)
     if isinstance(max_new_tokens, bool) or not isinstance(max_new_tokens, int) or max_new_tokens < 0:
         raise ArgumentError(f"generate: max_new_tokens: expected a whole number from 0 on, got {max_new_tokens!r}")
-    choose = _chooser(sampler, temperature, top_k, top_p, seed)
-    step = function + STEP
-    wanted = {roles.ids, *fixed, *dict(roles.cache)}
-    has_step = machine._reads_in_place and step in machine and {*machine.inputs(step).names} - {HELD} == wanted
-    called = step if has_step else function
-    call: Callable[..., Any] = machine[called]
-    if cancel is not None:
-        call = partial(_cancellable, machine, called, cancel)
+    chosen = _sampler(sampler, temperature, top_k, top_p, seed)
+    ends = stops(stop)
+    many = len(prompts) > 1 and not fixed and has_pages(machine, function)  # one text is as fast without pages
+    engine, opened = (_paged if many else _stepping)(machine, function, prompts, max_new_tokens, fixed, cancel)
+    texts = []
+    for row, (prompt, context) in enumerate(zip(prompts, opened, strict=True)):
+        draws = chosen.draws(prompt.tolist(), row) if isinstance(chosen, Sampler) else None
+        texts.append(engine.begun(prompt, max_new_tokens, draws, ends, context))
+    columns = _drawn(texts) if isinstance(chosen, Sampler) else _chosen(texts, chosen)
+    return (int(column[0]) for column in columns) if is_single else columns
+
+
+def _paged(
+    machine: VirtualMachine,
+    function: str,
+    prompts: Sequence[np.ndarray],
+    count: int,
+    _: Any,
+    cancel: CancelToken | None,
+) -> tuple[Engine, Sequence[None]]:
+    """An engine whose texts, of whatever lengths, are computed in one call."""
+    pages = sum(-(-(len(prompt) + count) // PAGE) + 2 for prompt in prompts)  # with what each may not fill
+    contexts = PagedContexts(machine, function, tokens=min(pages * PAGE, _MOST_TOKENS), cancel=cancel)
+    return Engine(contexts=contexts, chunk=sys.maxsize), [None] * len(prompts)
+
+
+def _stepping(
+    machine: VirtualMachine,
+    function: str,
+    prompts: Sequence[np.ndarray],
+    count: int,
+    fixed: Mapping[str, Any],
+    cancel: CancelToken | None,
+) -> tuple[Engine, Sequence[int]]:
+    """An engine, and the context of each prompt: those of one length are computed in one call."""
+    longest = max(map(len, prompts)) + count
+    contexts = StepContexts(machine, function, tokens=sys.maxsize, longest=longest, fed=fixed, cancel=cancel)
     groups = _of_equal_lengths(prompts)
     if len(groups) > 1:
-        _check_groups(prompts, groups, roles, function)
-    make = partial(_Stepping, names=machine.outputs(step).names, count=max_new_tokens) if has_step else _Decoder
-    decoders = [
-        make(call, roles, function, rows, np.stack([prompts[row] for row in rows]), given)
-        for rows, given in zip(groups, _fed_to(groups, fixed, roles), strict=True)
-    ]
-    return _tokens(decoders, choose, max_new_tokens, _stops(stop), is_single)
+        _check_groups(prompts, groups, contexts.roles, function)
+    opened = [0] * len(prompts)
+    for rows, given in zip(groups, _fed_to(groups, fixed, contexts.roles), strict=True):
+        for row, context in zip(rows.tolist(), contexts.open_together(len(rows), given), strict=True):
+            opened[row] = context
+    return Engine(contexts=contexts, chunk=sys.maxsize), opened
 
 
 def _prompts(ids: Any, attention_mask: Any) -> tuple[list[np.ndarray], bool]:
@@ -246,189 +218,47 @@ def _fed(feeds: Any, inputs: Sequence[Port], function: str) -> dict[str, Any]:
     return dict(feeds)
 
 
-def _chooser(sampler: Any, temperature: float | None, top_k: int, top_p: float, seed: int | None) -> Choose:
-    """The function that chooses tokens. Raises ArgumentError."""
+def _sampler(sampler: Any, temperature: float | None, top_k: int, top_p: float, seed: int | None) -> Sampler | Choose:
+    """What chooses tokens. Raises ArgumentError."""
     restricts = top_k != 0 or top_p != 1 or seed is not None
     if sampler is None:
-        return Sampler(float(restricts) if temperature is None else temperature, top_k, top_p, seed).chooser()
+        return Sampler(float(restricts) if temperature is None else temperature, top_k, top_p, seed)
     if restricts or temperature is not None:
         raise ArgumentError(
             "generate: sampler: expected it alone; temperature, top_k, top_p and seed are a Sampler's own"
         )
-    if isinstance(sampler, Sampler):
-        return sampler.chooser()
-    if isinstance(sampler, type) or not callable(sampler):
+    if isinstance(sampler, type) or (not callable(sampler) and not isinstance(sampler, Sampler)):
         came = f"the class {sampler.__name__}" if isinstance(sampler, type) else told(sampler)
         raise ArgumentError(f"generate: sampler: expected a treadle.Sampler, or a function of logits, got {came}")
     return sampler
 
 
-def _cancellable(machine: VirtualMachine, function: str, cancel: CancelToken, **inputs: Any) -> Any:
-    return machine.call(function, (), inputs, cancel=cancel)
+def _drawn(texts: Sequence[Text]) -> Iterator[np.ndarray]:
+    """The next token of each text, until all are over; one that is repeats its last token."""
+    last = np.zeros(len(texts), np.int64)
+    while True:
+        tokens = [next(text, None) for text in texts]
+        if not any(tokens):
+            return
+        last = np.array([old if token is None else token.id for old, token in zip(last, tokens, strict=True)])
+        yield last
 
 
-def _stops(stop: Any) -> list[tuple[int, ...]]:
-    try:
-        sequences = [(int(each),) if isinstance(each, (int, np.integer)) else tuple(map(int, each)) for each in stop]
-    except (TypeError, ValueError):
-        raise ArgumentError(f"generate: stop: expected token ids, or lists of them, got {stop!r}") from None
-    if () in sequences:
-        raise ArgumentError("generate: stop: an empty sequence would end every text")
-    return sequences
-
-
-def _tokens(
-    decoders: Sequence[_Decoder], choose: Choose, count: int, stops: list[tuple[int, ...]], is_single: bool
-) -> Iterator[Any]:
-    longest = max(map(len, stops), default=0)
-    batch = sum(len(decoder.rows) for decoder in decoders)
-    recent: list[list[int]] = [[] for _ in range(batch)]
-    is_over = np.zeros(batch, bool)
-    last = np.zeros(batch, np.int64)
-    made: list[np.ndarray] = [np.empty(0)] * len(decoders)
-    order = np.argsort(np.concatenate([decoder.rows for decoder in decoders]))
-    for _ in range(count):
-        for number, decoder in enumerate(decoders):
-            if not is_over[decoder.rows].all():
-                made[number] = decoder.step()
-        logits = np.concatenate(made)[order] if len(made) > 1 else made[0]
-        tokens = np.where(is_over, last, np.asarray(choose(logits)))
+def _chosen(texts: Sequence[Text], choose: Choose) -> Iterator[np.ndarray]:
+    """The same, chosen by the logits of all of them; those of a text that is over stay."""
+    last = np.zeros(len(texts), np.int64)
+    rows: list[Any] = [None] * len(texts)
+    while True:
+        made = [text.logits() for text in texts]
+        if all(each is None for each in made):
+            return
+        rows = [old if new is None else new for old, new in zip(rows, made, strict=True)]
+        tokens = np.asarray(choose(np.stack(rows)))
         if tokens.shape != last.shape or tokens.dtype.kind not in "iu":
             got = f"{tokens.dtype}{list(tokens.shape)}"
             raise ArgumentError(f"generate: the sampler gave {got}; expected integers {list(last.shape)}")
-        yield int(tokens[0]) if is_single else tokens
-        for row, token in enumerate(tokens.tolist()):
-            recent[row] = [*recent[row], token][-longest:] if longest else []
-            is_over[row] |= any(tuple(recent[row][-len(stop) :]) == stop for stop in stops)
-        if is_over.all():
-            return
-        last = tokens
-        for decoder in decoders:
-            decoder.take(tokens[decoder.rows])
-
-
-class _Decoder:
-    """A decoder of texts of one length, and its cache between two calls. `rows` are the numbers of the texts among all."""
-
-    def __init__(
-        self,
-        call: Callable[..., Any],
-        roles: Roles,
-        function: str,
-        rows: np.ndarray,
-        prompt: np.ndarray,
-        fixed: Mapping[str, Any],
-    ) -> None:
-        self.roles, self.rows = roles, rows
-        self.ids = prompt  # what the next call takes
-        self._call, self._function = call, function
-        self._fixed = fixed
-        self._cache: dict[str, Any] = {name: self._empty(roles.ports[name], len(rows)) for name, _ in roles.cache}
-        self._past = 0  # tokens in the cache
-
-    def take(self, tokens: np.ndarray) -> None:
-        """One more token of each text."""
-        column = tokens[:, None]
-        self.ids = column if self.roles.cache else np.concatenate([self.ids, column], axis=1)
-
-    def _empty(self, port: Port, batch: int) -> np.ndarray:
-        """A cache of no tokens."""
-        if port.shape is None or port.dtype is None:
-            raise ArgumentError(f"generate: {self._function}({port.name}): expected a tensor, {port.type} is declared")
-        shape = self.roles.empty(port.name, batch)
-        if shape is None:
-            shapes = f"shapes={{{port.name!r}: {(*port.shape[:-2], 'past', *port.shape[-1:])}, …}}"
-            raise ArgumentError(
-                f"generate: {self._function}({port.name}): the cache is {port.type}, of a fixed length; it must be empty before "
-                f"the first token, so one dimension must be symbolic: compile the model with {shapes}"
-            )
-        return np.zeros(shape, port.dtype)
-
-    def _kept(self, name: str, made: Any) -> Any:
-        """The cache for the next call. Of an encoder's results a merged decoder makes it in the first call alone, and then gives
-        it empty."""
-        return self._cache[name] if self.roles.switch and self._past and 0 in made.shape else made
-
-    def _cast(self, name: str, array: np.ndarray) -> np.ndarray:
-        return np.ascontiguousarray(array, self.roles.ports[name].dtype)
-
-    def _one(self, name: str, value: int) -> np.ndarray:
-        """One number, a scalar or the only element of a tensor, as it is declared."""
-        port = self.roles.ports[name]
-        return np.full([size if isinstance(size, int) else 1 for size in port.shape or ()], value, port.dtype)
-
-    def step(self) -> np.ndarray:
-        """The logits after the last token, [batch, vocabulary]."""
-        roles, (batch, length) = self.roles, self.ids.shape
-        inputs: dict[str, Any] = {roles.ids: self._cast(roles.ids, self.ids), **self._fixed, **self._cache}
-        total = self._past + length
-        if roles.mask:
-            inputs[roles.mask] = np.ones((batch, total), roles.ports[roles.mask].dtype)
-        for name in filter(None, (roles.positions, roles.counter)):
-            places = np.arange(self._past, total)
-            is_one_list = len(roles.ports[name].shape or ()) == 1  # for all rows
-            inputs[name] = self._cast(name, places if is_one_list else np.broadcast_to(places, self.ids.shape))
-        if roles.kept:
-            inputs[roles.kept] = self._one(roles.kept, 1)
-        if roles.zeros:
-            inputs[roles.zeros] = np.zeros(self.ids.shape, roles.ports[roles.zeros].dtype)
-        if roles.switch:
-            inputs[roles.switch] = self._one(roles.switch, self._past > 0)
-        results = self._call(**inputs)
-        results = results if isinstance(results, tuple) else (results,)
-        self._cache = {name: self._kept(name, results[number]) for name, number in roles.cache}
-        self._past += length if roles.cache else 0
-        logits = results[roles.logits].numpy()
-        return logits[:, -1] if logits.ndim == 3 else logits
-
-
-class _Stepping(_Decoder):
-    """A decoder by its step, whose results have these names; `count` bounds the tokens behind the prompt."""
-
-    def __init__(self, *decoder: Any, names: Sequence[str], count: int) -> None:
-        super().__init__(*decoder)
-        most = self.ids.shape[1] + count
-        self._grown = {
-            name: _Rows(self._cache.pop(name), most)
-            for (name, _), made in zip(self.roles.cache, names[1:], strict=True)
-            if made == NEW_ROWS + name
-        }
-
-    def step(self) -> np.ndarray:
-        grown = {name: rows.room for name, rows in self._grown.items()}
-        inputs = {self.roles.ids: self._cast(self.roles.ids, self.ids), **self._fixed, **self._cache, **grown}
-        if grown:
-            inputs[HELD] = np.zeros((self._past, 0), bool)
-        logits, *made = self._call(**inputs)
-        for (name, _), each in zip(self.roles.cache, made, strict=True):
-            if name in self._grown:
-                self._grown[name].put(each.numpy())
-            else:
-                self._cache[name] = each
-        self._past += self.ids.shape[1]
-        return logits.numpy()
-
-
-class _Rows:
-    """A cache with room behind its tokens."""
-
-    def __init__(self, empty: np.ndarray, most: int) -> None:
-        self.room = empty
-        self._axis = empty.shape.index(0)
-        self._count, self._most = 0, most
-
-    def put(self, rows: np.ndarray) -> None:
-        """Puts rows after the existing ones. Where there is no room, twice as much is taken, but not more than the text can
-        need."""
-        count = self._count + rows.shape[self._axis]
-        if count > self.room.shape[self._axis]:
-            shape = list(rows.shape)
-            shape[self._axis] = max(count, min(2 * count, self._most))
-            room = np.zeros(shape, rows.dtype)
-            room[self._places(0, self._count)] = self.room[self._places(0, self._count)]
-            self.room = room
-        self.room[self._places(self._count, count)] = rows
-        self._count = count
-
-    def _places(self, start: int, end: int) -> tuple[slice, ...]:
-        return (*[slice(None)] * self._axis, slice(start, end))
+        last = np.where([each is None for each in made], last, tokens)
+        for text, token, each in zip(texts, last.tolist(), made, strict=True):
+            if each is not None:
+                text.take(token)
+        yield last

@@ -90,6 +90,11 @@ class PagedSequences:
         """How many pages are free."""
         return len(self._released) + self.count - self._unused
 
+    @property
+    def used(self) -> int:
+        """How many pages somebody has ever had: the first ones."""
+        return self._unused
+
     def __getitem__(self, sequence: int) -> Tokens:
         """Raises CheckError."""
         found = self.known.get(sequence)

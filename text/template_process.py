@@ -1,17 +1,16 @@
-"""Renders chat templates, in a process that can do nothing else: `template.py` runs this file, a JSON line for each request.
+"""Renders chat templates, in a process that can do nothing else: `confined_process.py` runs this file.
 
-Templates come with models, from anywhere. Jinja's sandbox keeps them from Python's names; this process' limits keep what they do
-within bounds of memory, and its parent's clock within bounds of time. It opens no file once it runs.
+Templates come with models, from anywhere. Jinja's sandbox keeps them from Python's names.
 """
 
 import contextlib
 import json
-import sys
+from collections.abc import Callable, Mapping
+from typing import Any
 
 
-def main(modules: "list[str]", memory: int) -> None:
-    """Answers requests from standard input until it ends."""
-    sys.path[:] = modules
+def prepare() -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """The function that renders."""
     import jinja2
     from jinja2.ext import loopcontrols
     from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -32,26 +31,4 @@ def main(modules: "list[str]", memory: int) -> None:
     ):
         with contextlib.suppress(jinja2.TemplateError):  # Jinja imports modules on first use, some of them for errors
             environment.from_string(warm).render()
-    try:
-        import resource
-    except ImportError:  # Windows: time and what is read back are bounded
-        pass
-    else:
-        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
-    for line in sys.stdin:
-        try:
-            request = json.loads(line)
-            template = environment.from_string(request["template"])
-            answer = {"text": template.render(**request["variables"])}
-        except (MemoryError, RecursionError) as error:
-            answer = {"error": f"it took too much: {type(error).__name__}"}
-        except Exception as error:
-            answer = {"error": f"{error}"[:500] or type(error).__name__}
-        sys.stdout.write(json.dumps(answer) + "\n")
-        sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main(json.loads(sys.argv[1]), int(sys.argv[2]))
+    return lambda request: {"text": environment.from_string(request["template"]).render(**request["variables"])}

@@ -88,8 +88,8 @@ class _Step:
             self.axes[name] = shape.index(0)
         self.past: Any = tensor_of(roles, self.caches[0]).shape[self.axes[self.caches[0]]]
         function = self._calling(ids)
-        inlined = with_inlined(function, self.decoder, self.entry, lambda args: _sizes(self.decoder, args))
-        return self._with_rows(_decided(inlined))
+        inlined = with_inlined(function, self.decoder, self.entry, lambda args: sizes_of(self.decoder, args))
+        return self._with_rows(decided(inlined))
 
     # ---- a call of the decoder ----
 
@@ -182,7 +182,7 @@ def _puts_behind(joined: ir.Expr | None, cache: ir.Var, axis: int) -> bool:
     return is_along and joined.args[0] is cache and type_.dtype is DType.float32 and axis == type_.rank - 2
 
 
-def _sizes(function: ir.Function, args: Sequence[ir.Atom]) -> dict[str, Dim]:
+def sizes_of(function: ir.Function, args: Sequence[ir.Atom]) -> dict[str, Dim]:
     """What the names of a function's sizes stand for in a call."""
     found: dict[str, Dim] = {}
     for param, arg in zip(function.params, args, strict=True):
@@ -230,7 +230,7 @@ def _filled(roles: Roles, name: str, shape: Sequence[Any], value: int) -> Expres
 # ---- decisions that sizes take ----
 
 
-def _decided(function: ir.Function) -> ir.Function:
+def decided(function: ir.Function) -> ir.Function:
     """The function without questions that are answered by the sizes: whether all tokens are there that a mask has, for one."""
     return _Decider().function(function)
 

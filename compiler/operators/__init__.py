@@ -14,6 +14,7 @@ from . import (  # noqa: F401  (they register entries)
     lookups,
     movement,
     normalization,
+    paged,
     pooling,
     quantized,
     random,

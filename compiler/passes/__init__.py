@@ -29,6 +29,7 @@ from .lambda_lift import LambdaLift
 from .merge_products import MergeProducts
 from .monomorphise import Monomorphise
 from .name_shapes import NameShapes
+from .page_attention import PageAttention
 from .recognise import Recognise
 from .simplify import Simplify
 from .split_batches import SplitBatches
@@ -52,6 +53,7 @@ __all__ = [
     "Monomorphise",
     "NameShapes",
     "Options",
+    "PageAttention",
     "Pass",
     "Recognise",
     "Simplify",
@@ -123,6 +125,7 @@ PIPELINE: tuple[Row | Stage, ...] = (
     (1, lambda options: SplitBatches()),
     (1, lambda options: DeadCode(options.entries)),
     (1, lambda options: Recognise(options.backend.costs)),
+    (1, lambda options: PageAttention(options.backend.costs.attention_row)),
     (1, lambda options: UnreadRows()),
     Stage.RECOGNISED,
     (1, lambda options: CommonSubexpressions()),

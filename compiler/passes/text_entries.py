@@ -31,7 +31,7 @@ class TextEntries:
 
     def __call__(self, module: ir.Module) -> ir.Module:
         functions = dict(module.functions)
-        for name in self.entries:
+        for name in filter(module.functions.__contains__, self.entries):
             functions |= _with_twin(module, name)
         return dataclasses.replace(module, functions=functions)
 

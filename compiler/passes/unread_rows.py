@@ -50,12 +50,14 @@ _ALL = _All()
 _Read = Union[_Rows, _All]
 
 
-class _Narrower(Emitter):
+class Narrower(Emitter):
     """What is read of each variable of a block is found from the last binding to the first, what is computed of it from the first
-    to the last: an elementwise operator for some rows only where that saves a product or a normalisation before it."""
+    to the last: an elementwise operator for some rows only where that saves a product or a normalisation before it. `few`: a
+    list of rows that is known not to be longer than all of them."""
 
-    def __init__(self, module: ir.Module) -> None:
+    def __init__(self, module: ir.Module, few: ir.Atom | None = None) -> None:
         super().__init__(module)
+        self.few = few
         self.read: dict[ir.Atom, _Read] = {}
         self.narrow: ChainMap[ir.Atom, ir.Var] = ChainMap()  # what is computed for some rows: by variables, these rows
         self.picked: ChainMap[tuple[ir.Atom, _Rows], ir.Var] = ChainMap()
@@ -96,7 +98,7 @@ class _Narrower(Emitter):
         if (picked := self._picked_by(call)) is not None and picked.indices not in own:
             return [picked, *(_ALL for _ in call.args[1:])]
         rows = self.read.get(var)
-        axes = _axes(call, var, rows.axis) if isinstance(rows, _Rows) else None
+        axes = row_axes(call, var, rows.axis) if isinstance(rows, _Rows) else None
         if axes is None or not isinstance(rows, _Rows):
             return [_ALL] * len(call.args)
         return [_ALL if axis is None else rows.at(axis) for axis in axes]
@@ -113,7 +115,7 @@ class _Narrower(Emitter):
             self.atoms[var] = made if tensor_type(made).shape == shape else self.emit("reshape", made, shape=shape)
             return self.new
         rows = self.read.get(var)
-        axes = _axes(call, var, rows.axis) if isinstance(rows, _Rows) else None
+        axes = row_axes(call, var, rows.axis) if isinstance(rows, _Rows) else None
         saves = call.operator in _COSTLY or any(arg in self.narrow for arg in call.args)
         if not isinstance(rows, _Rows) or axes is None or not saves:
             return (self.with_new_operands(binding),)
@@ -165,6 +167,8 @@ class _Narrower(Emitter):
         that are picked several times would be computed as often."""
         type_ = tensor_type(atom)
         if not isinstance(atom, ir.Constant) or isinstance(atom, ir.Weight):
+            if atom is self.few:
+                return atom
             (count,) = type_.shape if type_.rank == 1 else (None,)
             is_fewer = count == 1 or (isinstance(count, int) and isinstance(size, int) and count <= size)
             return atom if is_fewer else None
@@ -181,7 +185,7 @@ def _names(dim: object) -> set[str]:
     return set() if isinstance(dim, int) else set(dims.variables(dim))  # type: ignore[arg-type]
 
 
-def _axes(call: ir.OperatorCall, var: ir.Var, axis: int) -> list[int | None] | None:
+def row_axes(call: ir.OperatorCall, var: ir.Var, axis: int) -> list[int | None] | None:
     """Along which axis of each operand the rows lie that make those of the result along `axis`, None for an operand of which all
     is needed. None where rows do not make rows."""
     if not isinstance(var.type, TensorType) or lookup(call.operator).varies:
@@ -217,4 +221,4 @@ def _axes(call: ir.OperatorCall, var: ir.Var, axis: int) -> list[int | None] | N
     return places if any(place is not None for place in places) else None
 
 
-UnreadRows = rewriting("unread_rows", _Narrower)
+UnreadRows = rewriting("unread_rows", Narrower)

@@ -41,7 +41,8 @@ def lazily(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
             raise UnknownAttributeError(
                 f"module {package!r} has no attribute {name!r}", lambda: elsewhere(kind, name) or near(name, homes)
             )
-        value: object = getattr(importlib.import_module(home, package), name)
+        module = importlib.import_module(home, package)
+        value: object = module if home == f".{name}" else getattr(module, name)
         setattr(sys.modules[package], name, value)
         return value
 

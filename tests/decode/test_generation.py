@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import treadle
 from treadle import op
-from treadle.decode.generation import Sampler, _Rows, generate
+from treadle.decode.generation import Sampler, generate
+from treadle.decode.step_contexts import _Rows
 from treadle.formats.decoders import Roles
 from treadle.formats.messages.errors import ArgumentError, BudgetExceededError, CancelledError, CompileError
 from treadle.formats.ports import Port

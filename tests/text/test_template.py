@@ -97,8 +97,8 @@ def test_an_interrupted_chat_is_not_taken_for_the_next_one(monkeypatch: pytest.M
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        process = renderer._process
-        assert process is not None
+        assert renderer._process is not None
+        process = renderer._process._process
         assert process.stdout is not None
         patched.setattr(process.stdout, "readline", interrupt, raising=False)
         with pytest.raises(KeyboardInterrupt):

@@ -26,7 +26,19 @@ from ..convolutions import (
 )
 from ..moves import arange, channels, gather, movement, packing, pad, resize, resize_images, scatter
 from ..products import digits, few_rows, gemm, product
-from ..rows import attention, cumulative, extreme, group, normalization, quantization, recurrent, reduce, rotary, top_k
+from ..rows import (
+    attention,
+    cumulative,
+    extreme,
+    group,
+    normalization,
+    pages,
+    quantization,
+    recurrent,
+    reduce,
+    rotary,
+    top_k,
+)
 from ..target import Target
 from . import coupling, elementwise, found, own, regions, suppression, text_counts, trees
 from .anchor import anchor_of
@@ -82,6 +94,7 @@ TEMPLATES: dict[str, Template] = {
     "matmul_transposed": gemm.lower,
     "matmul": _either(gemm.lower, product.lower),
     "attention": attention.lower,
+    "paged_attention": pages.lower,
     "rotary": rotary.lower,
     "quantize_rows": quantization.lower,
     "image_ranges": quantization.lower_ranges,

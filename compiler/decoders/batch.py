@@ -1,0 +1,114 @@
+"""A decoder's texts in one call: what the engine calls with new tokens of many texts, each of its own length.
+
+    main.batch(input_ids: int64[tokens], positions: int64[tokens], wanted: int64[wanted], texts: int64[texts, 4],
+               tables: int64[entries], past_key_values.0.key: float32[pages, heads, blocks, size, 16], …)
+        -> (logits: float32[wanted, words], new.past_key_values.0.key: float32[1, heads, tokens, size], …)
+
+It is the decoder of one text whose new tokens are those of all texts, one after another: all of it but attention computes each
+token by itself. The pass `passes/page_attention.py` makes sure of that, and of attention what reads each text's pages; where it does
+not understand a decoder there is no such function. New keys and values are results: their holder puts them into pages.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from ...formats import dims
+from ...formats.decoders import BATCH, BATCH_INPUTS, NEW_ROWS, Roles, is_like_a_decoder
+from ...formats.dims import SymbolicDim
+from ...formats.messages.errors import ArgumentError
+from ...formats.types import TensorType, TupleType
+from .. import ir
+from ..builder import programs
+from ..builder.programs import Expression, op
+from ..ir.analysis import dimension_uses
+from ..ir.infer import infer_types
+from ..passes.rewriting import tensor_type
+from .step import decided, fresh_names, made_inputs, roles_of, sizes_of, tensor_of, with_inlined
+
+
+def with_batch(module: ir.Module, entry: str) -> ir.Module:
+    """The module, typed, with a function that the pass makes that of many texts; as it is, if the entry is no decoder for that."""
+    function = module.functions.get(entry)
+    if function is None or entry + BATCH in module.functions:
+        return module
+    if not is_like_a_decoder([param.name for param in function.params], function.result_names):
+        return module
+    typed = infer_types(module)
+    try:
+        made = _of_all_texts(typed, entry)
+    except ArgumentError:
+        return module
+    return typed if made is None else dataclasses.replace(typed, functions={**typed.functions, entry + BATCH: made})
+
+
+def _of_all_texts(module: ir.Module, entry: str) -> ir.Function | None:
+    decoder = module.functions[entry]
+    roles, type_, fed = roles_of(decoder, entry)
+    ids = roles.ports[roles.ids].type
+    if fed or roles.switch or not roles.cache or not isinstance(ids, TensorType) or ids.rank != 2:
+        return None
+    batch, length = ids.shape
+    if not all(isinstance(dim, SymbolicDim) and dims.is_variable(dim) for dim in (batch, length)) and batch != 1:
+        return None
+    caches = {name: tensor_of(roles, name) for name, _ in roles.cache}
+    lengths = {_length(roles, name) for name in caches}
+    past = lengths.pop()
+    if lengths or not isinstance(past, SymbolicDim) or not dims.is_variable(past) or not isinstance(length, SymbolicDim):
+        return None
+    tokens, wanted, texts, entries = fresh_names(
+        ("tokens", "wanted", "texts", "entries"), {*dimension_uses(ir.Binding(ir.Var(""), decoder))}
+    )
+    shapes = ((tokens,), (tokens,), (wanted,), (texts, 4), (entries,))
+    new = [programs.var(name, shape, "int64") for name, shape in zip(BATCH_INPUTS, shapes, strict=True)]
+    pasts = [
+        programs.var(name, tuple(1 if dim == batch else dim for dim in each.shape), each.dtype)
+        for name, each in caches.items()
+    ]
+    row = op.cast(op.reshape(new[0], shape=(1, tokens)), dtype=ids.dtype)
+    given = {**made_inputs(roles, (1, tokens), past), **_places(roles, new[1], tokens), roles.ids: row}
+    given |= dict(zip(caches, pasts, strict=True))
+    called = programs.global_function(entry, type_)(*(given[name] for name in roles.ports))
+    fields = list(called) if isinstance(type_.result, TupleType) else [called]
+    logits = fields[roles.logits]
+    if not isinstance(logits.type, TensorType) or logits.type.rank != 3:
+        return None
+    chosen = op.squeeze(op.take(logits, new[2], axis=1), axes=(0,))
+    results = programs.tuple_(chosen, *(fields[number] for _, number in roles.cache))
+    name = entry + BATCH
+    made = programs.Module({name: programs.function([*new, *pasts], results)})
+    whole = infer_types(dataclasses.replace(module, functions={**module.functions, name: made.functions[name]}))
+    function = with_inlined(whole.functions[name], decoder, entry, lambda args: sizes_of(decoder, args))
+    *others, last = decided(function).body.bindings
+    assert isinstance(last.value, ir.MakeTuple)
+    types = TupleType(tuple(tensor_type(field) for field in last.value.fields))
+    result = ir.Var(last.var.name, types)
+    return dataclasses.replace(
+        function,
+        name=name,
+        body=ir.Block((*others, dataclasses.replace(last, var=result)), result),
+        result_type=types,
+        result_names=("logits", *(NEW_ROWS + name for name in caches)),
+    )
+
+
+def _length(roles: Roles, name: str) -> Any:
+    """How many tokens a cache has, as its type says."""
+    shape = roles.empty(name, 1)
+    return None if shape is None else tensor_of(roles, name).shape[shape.index(0)]
+
+
+def _places(roles: Roles, positions: Expression, tokens: Any) -> dict[str, Expression]:
+    """The inputs that are made of the tokens' places."""
+    made: dict[str, Expression] = {}
+    for name in filter(None, (roles.positions, roles.counter)):
+        type_ = tensor_of(roles, name)
+        places = op.cast(positions, dtype=type_.dtype)
+        made[name] = op.reshape(places, shape=(1, tokens)) if type_.rank == 2 else places
+    if roles.kept:
+        kept = tensor_of(roles, roles.kept, 0)
+        made[roles.kept] = op.cast(op.shape_tensor(dims=(tokens,)), dtype=kept.dtype)
+        if kept.rank == 0:
+            made[roles.kept] = op.reshape(made[roles.kept], shape=())
+    return made

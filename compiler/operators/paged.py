@@ -1,0 +1,131 @@
+"""Attention of the new tokens of many texts to the texts' earlier ones, which lie in pages (Kwon et al., 2023)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...formats import dims
+from ...formats.dtypes import DType
+from ...formats.messages.errors import IndexOutOfRangeError
+from ...formats.types import TensorType
+from .attention import permuted
+from .shapes import integer, lift, match_dim, mismatch, require
+from .table import Attribute, Fusion, Kind, register
+from .work import elements
+
+LANES = 16  # neighbouring keys whose elements of one place lie side by side
+FLOAT32 = frozenset({DType.float32})
+INT64 = frozenset({DType.int64})
+_ORDER = "the axes of {} in the order 1, heads, tokens, depth; None: as they are"
+_ATTRIBUTES = {
+    "scale": Attribute(Kind.FLOAT, "what the products of queries and keys are multiplied by", 1.0),
+    "repeat": Attribute(Kind.INT, "neighbours among the heads of q that share a head of k and v", 1),
+    "window": Attribute(Kind.INT, "how many keys a query sees, its own the last; 0: all up to its own", 0),
+    **{f"{name}_axes": Attribute(Kind.INTS, _ORDER.format(name), None) for name in "qkv"},
+    "result_axes": Attribute(Kind.INTS, "the result's axes in the order in which they are stored; None: as they are", None),
+}
+
+
+def _infer(
+    inputs: Sequence[TensorType],
+    repeat: int,
+    window: int,
+    q_axes: tuple | None,
+    k_axes: tuple | None,
+    v_axes: tuple | None,
+    result_axes: tuple | None,
+    **_: float,
+) -> TensorType:
+    for type_ in inputs[:5]:
+        require(type_, FLOAT32)
+    for type_, rank in zip(inputs, (4, 4, 4, 5, 4, 2, 1), strict=True):
+        if type_.rank != rank:
+            raise mismatch(f"a tensor of {rank} axes", type_)
+    q, k, v = (permuted(type_.shape, axes) for type_, axes in zip(inputs, (q_axes, k_axes, v_axes), strict=False))
+    keys, values, texts = (type_.shape for type_ in inputs[3:6])
+    for type_ in inputs[5:]:
+        require(type_, INT64)
+    if repeat < 1 or window < 0:
+        raise mismatch("a repetition above 0 and a window from 0 on", f"{repeat} and {window}")
+    for shape in (q, k, v):
+        match_dim(shape[0], 1)
+    match_dim(q[1], lift(lambda dim: dims.multiply(dim, repeat), k[1]))
+    match_dim(k[1], v[1])
+    for shape in (k, v):
+        match_dim(shape[2], q[2])
+    match_dim(q[3], k[3])
+    match_dim(keys[0], values[0])
+    for shape in (keys, values):
+        match_dim(shape[1], k[1])
+    match_dim(keys[3], k[3])
+    match_dim(keys[4], LANES)
+    match_dim(values[2], lift(lambda dim: dims.multiply(dim, LANES), keys[2]))
+    match_dim(values[3], v[3])
+    match_dim(texts[1], 4)
+    return TensorType(DType.float32, permuted((*q[:3], v[3]), result_axes))
+
+
+def _attention(
+    q: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    keys: np.ndarray,
+    values: np.ndarray,
+    texts: np.ndarray,
+    tables: np.ndarray,
+    *,
+    scale: float,
+    repeat: int,
+    window: int,
+    q_axes: tuple | None,
+    k_axes: tuple | None,
+    v_axes: tuple | None,
+    result_axes: tuple | None,
+) -> np.ndarray:
+    q, k, v = (
+        (x if axes is None else x.transpose(axes))[0].astype(np.float64)
+        for x, axes in ((q, q_axes), (k, k_axes), (v, v_axes))
+    )
+    size, result, row = values.shape[2], np.zeros((*q.shape[:2], v.shape[-1])), 0
+    rows = keys.swapaxes(3, 4).reshape(*values.shape[:3], k.shape[-1])  # of keys, as those of values are
+    for first, count, past, start in texts.tolist():
+        pages = tables[start : start - (-past // size)] if min(start, past) >= 0 else tables[:0]
+        is_there = len(pages) == max(0, -(-past // size)) and ((pages >= 0) & (pages < len(values))).all()
+        if first != row or count < 0 or past < 0 or row + count > q.shape[1] or not is_there:
+            raise IndexOutOfRangeError(
+                f"a text of {count} tokens from {first} on, {past} before them in the pages {pages.tolist()} of {len(values)}; "
+                f"expected it from {row} on, of {q.shape[1]} tokens"
+            )
+        row += count
+        new = slice(first, row)
+        k_all, v_all = (
+            np.concatenate([paged[pages].swapaxes(0, 1).reshape(len(x), -1, x.shape[2])[:, :past], x[:, new]], axis=1)
+            for paged, x in ((rows, k), (values, v))
+        )
+        k_all, v_all = np.repeat(k_all, repeat, 0), np.repeat(v_all, repeat, 0)
+        distance = np.arange(past, past + count)[:, None] - np.arange(past + count)
+        is_seen = (distance >= 0) & ((distance < window) if window else True)
+        scores = np.where(is_seen, q[:, new] @ k_all.swapaxes(1, 2) * scale, -np.inf)
+        weights = np.exp(scores - scores.max(-1, keepdims=True, initial=-np.inf))
+        result[:, new] = weights / weights.sum(-1, keepdims=True) @ v_all
+    if row != q.shape[1]:
+        raise IndexOutOfRangeError(f"the texts have {row} of {q.shape[1]} tokens")
+    made = result[None].astype(np.float32)
+    return made if result_axes is None else made.transpose(result_axes)
+
+
+def _work(inputs: Sequence[TensorType], results: Sequence[TensorType], **_: object) -> int:
+    """As if each text filled its pages: how many it has is not in the types."""
+    tokens = integer(inputs[6].shape[0]) * integer(inputs[4].shape[2])
+    return 4 * elements(results[0]) * max(1, tokens)
+
+
+# fmt: off
+register("paged_attention", "q k v keys values texts tables", _infer, _attention, Fusion.OPAQUE,
+         "softmax(q kᵀ scale) v of each new token of each text, and all those before it. Texts, [first row, rows, earlier tokens, "
+         "first entry in tables], lie one after another in the rows; keys and values of earlier tokens lie in the pages whose "
+         "numbers `tables` lists: [pages, heads, page / 16, depth, 16] and [pages, heads, page, depth]",
+         attributes=_ATTRIBUTES, work=_work)
+# fmt: on

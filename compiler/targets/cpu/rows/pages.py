@@ -1,0 +1,330 @@
+"""Attention over pages: of new tokens of many texts, in place, for one new token of a text and for hundreds alike.
+
+A unit of the work is a text, a head of keys, and a band of its new tokens; the heads of queries that share these keys are rows of
+one tile, as the tokens are. Keys are taken in spans of SPAN tokens, counted from the text's first one. A span has its own greatest
+score and its own sums, which then join those of the spans before (Milakov and Gimelshein, 2018). So a row's bits depend on its text
+alone: not on the rows beside it, nor on the number of new tokens that a call brings.
+
+Keys lie in pages as panels, [page / 16, depth, 16]: a tile's products with them read each once, and need no sum across lanes.
+Of a span's pages those with new tokens are put together in scratch; others are read where they lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .....formats import dims
+from .....formats.dtypes import DType
+from .....formats.primitive import PrimitiveDefinition
+from ....operators.attention import permuted
+from ....operators.table import bound_attributes
+from .. import costs
+from ..kernels.expression import literal
+from ..kernels.kernel import Kernel
+from ..kernels.values import OUT_OF_RANGE
+from ..kernels.writer import Writer, estimate, shape_of
+from ..products.tile import BLOCK, VECTOR_BYTES, multiply_add
+from ..target import Target
+
+SPAN = 256  # keys whose scores are computed before their values are read: these and a tile's scores stay in L1 and L2
+_LEAST = -3.4028234663852886e38  # the first greatest score: -∞ - (-∞) would be no number
+_BAND = 256  # rows of a unit, about: those of a prompt put a span's new keys together once for all of them
+_MANY_REGISTERS = 32
+
+
+def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
+    """The template of paged_attention, alone in its definition, of heads whose sizes are known multiples of a vector."""
+    if len(definition.nodes) != 1:
+        return None
+    it = _Pages(definition, target)
+    return it.kernel if it.is_possible else None
+
+
+class _Pages:
+    """Writes the kernel."""
+
+    def __init__(self, definition: PrimitiveDefinition, target: Target) -> None:
+        self.definition, self.target = definition, target
+        (node,) = definition.nodes
+        self.attributes = bound_attributes(node)
+        self.numbers = dict(zip(("q", "k", "v", "keys", "values", "texts", "tables"), node.inputs, strict=True))
+        types = {name: definition.values[number] for name, number in self.numbers.items()}
+        self.shapes = {name: shape_of(type_) for name, type_ in types.items()}
+        self.stored = {**{name: self.shapes[name] for name in "qkv"}, "out": shape_of(definition.results[0])}
+        orders = {name: tuple(axis % 4 for axis in self.attributes[f"{name}_axes"] or range(4)) for name in "qkv"}
+        turned = [axis % 4 for axis in self.attributes["result_axes"] or range(4)]
+        self.orders = {**orders, "out": tuple(turned.index(axis) for axis in range(4))}
+        _, self.heads, self.tokens, self.depth = permuted(self.stored["k"], orders["k"])
+        self.width = permuted(self.stored["v"], orders["v"])[3]
+        self.page = self.shapes["values"][2]
+        self.repeat: int = self.attributes["repeat"]
+        self.window: int = self.attributes["window"]
+
+    @property
+    def is_possible(self) -> bool:
+        sizes = (self.depth, self.width, self.page)
+        return (
+            all(isinstance(size, int) and 0 < size and size % BLOCK == 0 for size in sizes)
+            and max(self.depth, self.width) <= costs.ATTENTION_ROW
+            and SPAN % self.page == 0
+            and all(order[-1] == 3 for order in self.orders.values())
+            and 0 < self.repeat <= _BAND
+        )
+
+    # ---- sizes ----
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of keys whose scores are computed at once."""
+        return 2 if self.target.block_registers >= _MANY_REGISTERS and self.page % (2 * BLOCK) == 0 else 1
+
+    @property
+    def tall(self) -> int:
+        """Rows of a tile of many."""
+        return 8 if self.target.block_registers >= _MANY_REGISTERS else 4
+
+    def heights(self) -> list[int]:
+        """Rows of tiles: of one token, if its heads are few, and of many."""
+        return sorted({self.repeat if self.repeat <= self.tall else self.tall, self.tall})
+
+    @property
+    def band(self) -> int:
+        """New tokens of a unit."""
+        return max(1, _BAND // self.repeat)
+
+    @property
+    def parts(self) -> dict[str, int]:
+        """The bytes of each part of scratch, in their order."""
+        rows = -(-self.band * self.repeat // self.tall) * self.tall
+        pages = SPAN // self.page
+        return {
+            "queries": 4 * rows * self.depth,  # scaled
+            "sums": 4 * rows * self.width,  # of values, weighted
+            "peaks": rows * VECTOR_BYTES,  # the greatest score of each row so far
+            "totals": rows * VECTOR_BYTES,  # of weights
+            "scores": self.tall * 4 * SPAN,  # of a tile
+            "olds": self.tall * VECTOR_BYTES,  # factors of a tile's sums
+            "news": self.tall * VECTOR_BYTES,
+            "key_pages": -(-8 * pages // VECTOR_BYTES) * VECTOR_BYTES,  # addresses of the span's pages
+            "value_pages": -(-8 * pages // VECTOR_BYTES) * VECTOR_BYTES,
+            "own_keys": 4 * SPAN * self.depth,  # of pages with new tokens
+            "own_values": 4 * SPAN * self.width,
+        }
+
+    # ---- text ----
+
+    def kernel(self) -> Kernel:
+        write = self.write = Writer(self.definition, self.target, "attention over pages")
+        write.lanes = BLOCK
+        for name, number in self.numbers.items():
+            write.input(f"{name}_at", number)
+        write.output("out_at", 0)
+        write.sizes(heads=self.heads, tokens=self.tokens, pages=self.shapes["keys"][0])
+        write.sizes(text_count=self.shapes["texts"][0], entries=self.shapes["tables"][0])
+        for name, shape in self.stored.items():
+            for axis, what in ((1, "head"), (2, "row")):
+                inner = dims.product(shape[self.orders[name][axis] + 1 :])
+                write.size(f"{name}_{what}", dims.multiply(4, inner))
+        start = 0
+        for name, size in self.parts.items():
+            write(f"{name} = scratch + {start}")
+            start += size
+        self._write_counts()
+        write.split("units", f"work * heads * {self.repeat * (self.depth + self.width)} // {costs.ATTENTION_MACS}", True)
+        write("base = 0")
+        with write.block("for text in range(text_count)"):
+            write(*self._entry(), f"bands = (count + {self.band - 1}) // {self.band}", "mine = bands * heads")
+            with write.block("for unit in range(max(first - base, 0), min(last - base, mine))"):
+                write("head = unit // bands", "band = unit - head * bands")
+                self._write_unit()
+            write("base += mine")
+        scores = dims.multiply(dims.multiply(self.heads, self.repeat), self.tokens)
+        return write.kernel(estimate(scores) * SPAN * (self.depth + self.width) / costs.ATTENTION_MACS, start)
+
+    @staticmethod
+    def _entry() -> tuple[str, ...]:
+        names = ("begin", "count", "past", "table")
+        return tuple(f"{name} = load_int64(texts_at, text * 32 + {8 * at})" for at, name in enumerate(names))
+
+    def _write_counts(self) -> None:
+        """Counts units and work; fails for a text that is not where it must be."""
+        write = self.write
+        write("units = 0", "work = 0", "row = 0")
+        with write.block("for text in range(text_count)"):
+            write(*self._entry())
+            wrong = (
+                "begin != row",
+                "count < 0",
+                "count > tokens - row",
+                "past < 0",
+                f"past > entries * {self.page}",
+                "table < 0",
+                f"table > entries - (past + {self.page - 1}) // {self.page}",
+            )
+            with write.block(f"if {' or '.join(wrong)}"):
+                write(f"return {OUT_OF_RANGE}")  # one part too, where this asks for their number
+            write("row += count", f"units += (count + {self.band - 1}) // {self.band} * heads")
+            write("work += count * (past + count)")
+        with write.block("if row != tokens"):
+            write(f"return {OUT_OF_RANGE}")
+
+    def _write_unit(self) -> None:
+        write, repeat = self.write, self.repeat
+        write(f"top = band * {self.band}", f"rows = min({self.band}, count - top)", f"lines = rows * {repeat}")
+        write(f"padded = (lines + {self.tall - 1}) // {self.tall} * {self.tall}")
+        if self.repeat in self.heights():
+            write(f"padded = {repeat} if rows == 1 else padded")
+        write("place = past + top")  # of the first row
+        scale = literal(self.attributes["scale"], DType.float32)
+        with write.block("for line in range(padded)"):
+            write("each = min(line, lines - 1)", f"row = each // {repeat}")
+            write(f"source = q_at + (begin + top + row) * q_row + (head * {repeat} + each - row * {repeat}) * q_head")
+            for at in range(0, 4 * self.depth, VECTOR_BYTES):
+                write(f"vstore(queries, line * {4 * self.depth} + {at}, vload_float32(source, {at}) * {scale})")
+            for at in range(0, 4 * self.width, VECTOR_BYTES):
+                write(f"vstore(sums, line * {4 * self.width} + {at}, splat_float32(0.0))")
+            write(f"vstore(peaks, line * {VECTOR_BYTES}, splat_float32({_LEAST}))")
+            write(f"vstore(totals, line * {VECTOR_BYTES}, splat_float32(0.0))")
+        write("end = place + rows", "key = 0")
+        if self.window:
+            write(f"key = max(0, place - {self.window - 1}) // {SPAN} * {SPAN}")
+        with write.block("while key < end"):
+            write(f"length = min({SPAN}, end - key)")
+            self._write_pages()
+            for height in self.heights():
+                is_only = len(self.heights()) == 1
+                condition = f"padded % {self.tall} == 0" if height == self.tall else f"padded == {height}"
+                if is_only:
+                    self._write_tiles(height)
+                else:
+                    with write.block(f"if {condition}"):
+                        self._write_tiles(height)
+            write(f"key += {SPAN}")
+        with write.block("for line in range(lines)"):
+            write(f"row = line // {repeat}", f"norm = splat_float32(1.0) / vload_float32(totals, line * {VECTOR_BYTES})")
+            write(f"target = out_at + (begin + top + row) * out_row + (head * {repeat} + line - row * {repeat}) * out_head")
+            for at in range(0, 4 * self.width, VECTOR_BYTES):
+                write(f"vstore(target, {at}, vload_float32(sums, line * {4 * self.width} + {at}) * norm)")
+
+    # ---- the pages of a span ----
+
+    def _write_pages(self) -> None:
+        """The addresses of the span's pages. One with new tokens is put together in scratch."""
+        write, page = self.write, self.page
+        key_bytes, value_bytes = 4 * page * self.depth, 4 * page * self.width
+        with write.block(f"for number in range((length + {page - 1}) // {page})"):
+            write(f"start = key + number * {page}", "there = 0", "old_keys = keys_at", "old_values = values_at")
+            with write.block("if start < past"):
+                write(f"there = load_int64(tables_at, (table + start // {page}) * 8)")
+                with write.block("if there < 0 or there >= pages"):
+                    write(f"return {OUT_OF_RANGE}")
+                write(f"old_keys = keys_at + (there * heads + head) * {key_bytes}")
+                write(f"old_values = values_at + (there * heads + head) * {value_bytes}")
+            with write.block(f"if start + {page} > past"):
+                write(f"new_keys = own_keys + number * {key_bytes}", f"new_values = own_values + number * {value_bytes}")
+                with write.block("if start < past"):
+                    with write.block(f"for at in range({key_bytes // VECTOR_BYTES})"):
+                        write(f"vstore(new_keys, at * {VECTOR_BYTES}, vload_uint32(old_keys, at * {VECTOR_BYTES}))")
+                    with write.block(f"for at in range((past - start) * {4 * self.width // VECTOR_BYTES})"):
+                        write(f"vstore(new_values, at * {VECTOR_BYTES}, vload_uint32(old_values, at * {VECTOR_BYTES}))")
+                self._write_new_rows()
+                write("old_keys = new_keys", "old_values = new_values")
+            write("store_int64(key_pages, number * 8, old_keys)", "store_int64(value_pages, number * 8, old_values)")
+
+    def _write_new_rows(self) -> None:
+        """Puts the new tokens of a page where they belong: keys sixteen at a time where these are all new."""
+        write = self.write
+        write(f"at = max(past - start, 0)", f"stop = min({self.page}, end - start)")
+        with write.block("for place_in_page in range(at, stop)"):
+            write("source = v_at + (begin + start + place_in_page - past) * v_row + head * v_head")
+            for offset in range(0, 4 * self.width, VECTOR_BYTES):
+                write(f"vstore(new_values, place_in_page * {4 * self.width} + {offset}, vload_float32(source, {offset}))")
+        with write.block("while at < stop"):
+            write("source = k_at + (begin + start + at - past) * k_row + head * k_head")
+            write(f"target = new_keys + at // {BLOCK} * {VECTOR_BYTES * self.depth}")
+            with write.block(f"if at % {BLOCK} == 0 and at + {BLOCK} <= stop"):
+                with write.block(f"for corner in range(0, {self.depth}, {BLOCK})"):
+                    write(
+                        f"transpose_uint32(source + corner * 4, k_row, target + corner * {VECTOR_BYTES}, {VECTOR_BYTES})",
+                    )
+                write(f"at += {BLOCK}")
+            with write.block("else"):
+                write(f"target += at % {BLOCK} * 4")
+                with write.block(f"for step in range({self.depth})"):
+                    write(f"store_float32(target, step * {VECTOR_BYTES}, load_float32(source, step * 4))")
+                write("at += 1")
+
+    # ---- a tile ----
+
+    def _write_tiles(self, height: int) -> None:
+        write = self.write
+        with write.block(f"for tile in range(0, padded, {height})"):
+            write(f"seen = min(length, place + min(tile + {height - 1}, lines - 1) // {self.repeat} + 1 - key)")
+            if self.window:
+                write(f"hidden = max(0, place + tile // {self.repeat} - {self.window - 1} - key)")
+            with write.block(f"if seen > {'hidden' if self.window else '0'}"):
+                self._write_scores(height)
+                self._write_weights(height)
+                self._write_sums(height)
+
+    def _write_scores(self, height: int) -> None:
+        write, blocks = self.write, self.blocks
+        step, panel = blocks * BLOCK, VECTOR_BYTES * self.depth
+        write(f"x = queries + tile * {4 * self.depth}")
+        with write.block(f"for at in range(0, seen, {step})"):
+            write(f"w = load_int64(key_pages, at // {self.page} * 8) + at % {self.page} * {4 * self.depth}")
+            write(*(f"sum_{i}_{j} = splat_float32(0.0)" for i in range(height) for j in range(blocks)))
+            with write.block(f"for step in range({self.depth})"):
+                write(*(f"w_{j} = vload_float32(w, step * {VECTOR_BYTES} + {j * panel})" for j in range(blocks)))
+                for i in range(height):
+                    write(f"x_{i} = splat_float32(load_float32(x, step * 4 + {4 * i * self.depth}))")
+                    write(*(multiply_add(f"sum_{i}_{j}", f"x_{i}", f"w_{j}", self.target) for j in range(blocks)))
+            for i in range(height):
+                for j in range(blocks):
+                    write(f"vstore(scores, at * 4 + {4 * i * SPAN + j * VECTOR_BYTES}, sum_{i}_{j})")
+
+    def _write_weights(self, height: int) -> None:
+        """Turns scores into weights; notes by what the row's sums so far, and those of this span, are multiplied."""
+        write = self.write
+        with write.block(f"for line in range({height})"):
+            write(f"its = place + min(tile + line, lines - 1) // {self.repeat} + 1 - key")
+            write(f"line_scores = scores + line * {4 * SPAN}", f"most = splat_float32({_LEAST})")
+            is_seen = "inside(its - at)"
+            if self.window:
+                write(f"before = its - {self.window}")
+                is_seen += " & ~inside(before - at)"
+            with write.block(f"for at in range(0, seen, {BLOCK})"):
+                write(f"score = select({is_seen}, vload_float32(line_scores, at * 4), splat_float32(-math.inf))")
+                write("vstore(line_scores, at * 4, score)", "most = select(score > most, score, most)")
+            write("peak = splat_float32(horizontal_maximum(most))", "total = splat_float32(0.0)")
+            with write.block(f"for at in range(0, seen, {BLOCK})"):
+                write("weight = weight_of(vload_float32(line_scores, at * 4) - peak)")
+                write("vstore(line_scores, at * 4, weight)", "total = total + weight")
+            write(f"row_at = (tile + line) * {VECTOR_BYTES}", "known = vload_float32(peaks, row_at)")
+            write("both = select(peak > known, peak, known)", "old = weight_of(known - both)", "new = weight_of(peak - both)")
+            write("vstore(peaks, row_at, both)")
+            write(f"vstore(olds, line * {VECTOR_BYTES}, old)", f"vstore(news, line * {VECTOR_BYTES}, new)")
+            write("sum_of_span = splat_float32(horizontal_sum(total))")
+            write("vstore(totals, row_at, vload_float32(totals, row_at) * old + sum_of_span * new)")
+
+    def _write_sums(self, height: int) -> None:
+        """Adds the products of weights and values to the sums, some columns at a time."""
+        write = self.write
+        columns = max(1, min(self.width // BLOCK, self.target.block_registers * 3 // 4 // height))
+        for first in range(0, self.width // BLOCK, columns):
+            count = min(columns, self.width // BLOCK - first)
+            places = [(i, j) for i in range(height) for j in range(count)]
+            write(*(f"sum_{i}_{j} = splat_float32(0.0)" for i, j in places))
+            with write.block(f"for number in range((seen + {self.page - 1}) // {self.page})"):
+                write(f"w = load_int64(value_pages, number * 8) + {first * VECTOR_BYTES}", f"x = scores + number * {4 * self.page}")
+                with write.block(f"for step in range(min({self.page}, seen - number * {self.page}))"):
+                    write(*(f"w_{j} = vload_float32(w, step * {4 * self.width} + {j * VECTOR_BYTES})" for j in range(count)))
+                    for i in range(height):
+                        write(f"x_{i} = splat_float32(load_float32(x, step * 4 + {4 * i * SPAN}))")
+                        write(*(multiply_add(f"sum_{i}_{j}", f"x_{i}", f"w_{j}", self.target) for j in range(count)))
+            for i in range(height):
+                write(f"old = vload_float32(olds, {i * VECTOR_BYTES})", f"new = vload_float32(news, {i * VECTOR_BYTES})")
+                write(f"target = sums + (tile + {i}) * {4 * self.width} + {first * VECTOR_BYTES}")
+                for j in range(count):
+                    so_far = f"vload_float32(target, {j * VECTOR_BYTES}) * old"
+                    write(f"vstore(target, {j * VECTOR_BYTES}, {so_far} + sum_{i}_{j} * new)")

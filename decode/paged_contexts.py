@@ -1,0 +1,223 @@
+"""Contexts in pages, and one call for all texts: of executables that have `main.batch` (`compiler/decoders/batch.py`).
+
+A page holds PAGE tokens of one text, of all layers. Texts that share a beginning share its pages (`paged_sequences.py`). The call reads
+pages where they lie and gives the new rows of each cache, which are put into pages then; so a call that fails has changed nothing.
+Keys lie in pages as panels, [heads, page / 16, size, 16], values as rows, [heads, page, size].
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..formats.decoders import BATCH, BATCH_INPUTS, NEW_ROWS, PAGE
+from ..formats.messages.errors import ArgumentError, CacheFullError, CheckError, naming
+from ..vm.machine import CancelToken, VirtualMachine
+from ..vm.tensor import empty
+from .contexts import Appended, Contexts
+from .paged_sequences import PagedSequences
+
+_BYTES = 1 << 30  # of pages, where their owner does not say how many tokens they hold
+_FIRST = 8  # pages that there is memory for in the beginning; then twice as many each time
+
+
+def has_pages(machine: VirtualMachine, function: str) -> bool:
+    """Whether a function's texts can be kept in pages."""
+    return machine._reads_in_place and function + BATCH in machine
+
+
+class _Pool:
+    """A cache's pages. `tokens`: the axis of the new rows along which tokens lie."""
+
+    def __init__(self, shape: Sequence[int], tokens: int) -> None:
+        self.pages = np.zeros((0, *shape), np.float32)
+        self._tokens = tokens  # of two axes, heads and tokens, behind the batch's
+        self.is_panels = len(shape) == 4
+
+    def grow(self, count: int) -> None:
+        pages = empty((count, *self.pages.shape[1:]), self.pages.dtype)
+        pages[: len(self.pages)] = self.pages
+        self.pages = pages
+
+    def put(self, pages: np.ndarray, slots: np.ndarray, rows: np.ndarray) -> None:
+        """Puts each token's row into its page, at its slot. Rows are [1, heads, tokens, size], or with the axes exchanged."""
+        by_token = rows[0] if self._tokens == 1 else rows[0].swapaxes(0, 1)
+        if self.is_panels:
+            lanes = self.pages.shape[-1]
+            self.pages[pages, :, slots // lanes, :, slots % lanes] = by_token
+        else:
+            self.pages[pages, :, slots] = by_token
+
+    def rows(self, pages: np.ndarray, count: int) -> np.ndarray:
+        """The rows of a text's tokens, as `put` takes them."""
+        held = self.pages[pages]
+        if self.is_panels:
+            held = held.swapaxes(3, 4).reshape(*held.shape[:2], PAGE, held.shape[3])
+        by_head = held.swapaxes(0, 1).reshape(held.shape[1], -1, held.shape[3])[None, :, :count]
+        return np.ascontiguousarray(by_head if self._tokens == 2 else by_head.swapaxes(1, 2))
+
+
+class PagedContexts(Contexts):
+    """`tokens` bounds what all contexts hold together. `cancel` ends the calls."""
+
+    def __init__(
+        self,
+        machine: VirtualMachine,
+        function: str = "main",
+        *,
+        tokens: int | None = None,
+        cancel: CancelToken | None = None,
+    ) -> None:
+        called = function + BATCH
+        self._call: Callable[..., Any] = machine[called]
+        if cancel is not None:
+            self._call = partial(_cancellable, machine, called, cancel)
+        logits, *made = machine.outputs(called)
+        assert logits.shape is not None
+        self.vocabulary = logits.shape[-1] if isinstance(logits.shape[-1], int) else 0
+        self._pools: dict[str, _Pool] = {}
+        for port, new in zip(machine.inputs(called)[len(BATCH_INPUTS) :], made, strict=True):
+            assert port.shape is not None
+            assert new.shape is not None
+            shape = [size for size in port.shape[1:] if isinstance(size, int)]
+            tokens_axis = next(axis for axis, size in enumerate(new.shape) if not isinstance(size, int))
+            self._pools[port.name] = _Pool(shape, tokens_axis)
+        page_bytes = sum(4 * math.prod(pool.pages.shape[1:]) for pool in self._pools.values())
+        count = max(1, _BYTES // page_bytes) if tokens is None else max(1, -(-tokens // PAGE))
+        self._sequences = PagedSequences(count, PAGE)
+        self._next = 0
+
+    # ---- contexts ----
+
+    def open(self) -> int:
+        number, self._next = self._next, self._next + 1
+        self._sequences.add(number)
+        return number
+
+    def fork(self, context: int, length: int) -> int:
+        self._check_length(context, length)
+        number, self._next = self._next, self._next + 1
+        self._sequences.fork(context, number, length)
+        return number
+
+    def shorten(self, context: int, length: int) -> None:
+        self._check_length(context, length)
+        self._sequences.pop(context, self.length(context) - length)
+
+    def _check_length(self, context: int, length: int) -> None:
+        if not 0 <= length <= self.length(context):
+            raise CheckError(f"context {context} has {self.length(context)} tokens, not {length}")
+
+    def close(self, context: int) -> None:
+        self._sequences.remove(context)
+
+    def length(self, context: int) -> int:
+        return self._sequences[context].length
+
+    def room(self) -> int:
+        """Each context may need a page that it does not fill, and one more if the page where it goes on is another's, too."""
+        known, holders = self._sequences.known.values(), self._sequences.holders
+        shared = sum(bool(each.length % PAGE) and holders[each.pages[-1]] > 1 for each in known)
+        return max(0, self._sequences.free - len(known) - shared) * PAGE
+
+    def saved(self, context: int) -> dict[str, np.ndarray]:
+        tokens = self._sequences[context]
+        pages = np.array(tokens.pages, np.int64)
+        return {name: pool.rows(pages, tokens.length) for name, pool in self._pools.items()}
+
+    def restored(self, arrays: Mapping[str, np.ndarray], length: int) -> int:
+        nothing = np.zeros(0, np.int64)
+        shapes = {name: list(pool.rows(nothing, 0).shape) for name, pool in self._pools.items()}
+        for name in {**shapes, **arrays}:
+            array = arrays.get(name)
+            got = (array.dtype, list(array.shape)) if isinstance(array, np.ndarray) else None
+            shape = shapes.get(name)
+            wanted = None if shape is None else (np.dtype(np.float32), [size or length for size in shape])
+            if got != wanted:
+                raise ArgumentError(f"restored: {name!r} of {length} tokens: expected {wanted}, got {got}")
+        number = self.open()
+        try:
+            if length:
+                self._make_room([number], [length])
+        except BaseException:
+            self.close(number)
+            raise
+        where = self._places(number, 0, length)
+        for name, pool in self._pools.items():
+            pool.put(*where, arrays[name])
+        return number
+
+    # ---- a call ----
+
+    def append(self, batch: Sequence[Appended]) -> list[np.ndarray]:
+        if not batch:
+            return []
+        for each in batch:
+            if not len(each.tokens) or not 0 <= each.logits <= len(each.tokens):
+                raise CheckError(f"context {each.context}: {each.logits} logits of {len(each.tokens)} tokens")
+        names = [each.context for each in batch]
+        if len(set(names)) < len(names):
+            raise CheckError(f"append: each context must be there once, got {names[:8]}")
+        counts = [len(each.tokens) for each in batch]
+        pasts = [self.length(name) for name in names]
+        self._make_room(names, counts)
+        try:
+            logits, *made = self._call(**self._inputs(batch, counts, pasts))
+        except BaseException:
+            for name, count in zip(names, counts, strict=True):
+                self._sequences.pop(name, count)
+            raise
+        spans = [self._places(*each) for each in zip(names, pasts, counts, strict=True)]
+        where = np.concatenate([pages for pages, _ in spans]), np.concatenate([slots for _, slots in spans])
+        for pool, rows in zip(self._pools.values(), made, strict=True):
+            pool.put(*where, rows.numpy())
+        ends = np.cumsum([each.logits for each in batch])[:-1]
+        return np.split(logits.numpy(), ends)
+
+    def _make_room(self, names: Sequence[int], counts: Sequence[int]) -> None:
+        """Gives contexts pages for more tokens. Raises CacheFullError, and OutOfMemoryError: then they have got none."""
+        _, copies = self._sequences.append(names, counts)
+        try:
+            self._grow()
+        except BaseException:
+            for name, count in zip(names, counts, strict=True):
+                self._sequences.pop(name, count)
+            raise
+        for source, target in copies:
+            for pool in self._pools.values():
+                pool.pages[target] = pool.pages[source]
+
+    def _grow(self) -> None:
+        """Takes memory for the pages that somebody has."""
+        needed, first = self._sequences.used, next(iter(self._pools.values()))
+        have = len(first.pages)
+        if needed > have:
+            count = min(self._sequences.count, max(needed, 2 * have, _FIRST))
+            for name, pool in self._pools.items():
+                with naming(f"pages of {name!r}"):
+                    pool.grow(count)
+
+    def _inputs(self, batch: Sequence[Appended], counts: Sequence[int], pasts: Sequence[int]) -> dict[str, np.ndarray]:
+        firsts = np.cumsum([0, *counts])
+        wanted = [np.arange(end - each.logits, end) for end, each in zip(firsts[1:], batch, strict=True)]
+        tables = [self._sequences[each.context].pages[: -(-past // PAGE)] for each, past in zip(batch, pasts, strict=True)]
+        entries = np.cumsum([0, *map(len, tables)])
+        ids = np.concatenate([np.asarray(each.tokens, np.int64) for each in batch])
+        positions = np.concatenate([np.arange(past, past + count) for past, count in zip(pasts, counts, strict=True)])
+        texts = np.stack([firsts[:-1], counts, pasts, entries[:-1]], axis=1)
+        listed = np.array([page for table in tables for page in table], np.int64)
+        given = dict(zip(BATCH_INPUTS, (ids, positions, np.concatenate(wanted), texts, listed), strict=True))
+        return given | {name: pool.pages for name, pool in self._pools.items()}
+
+    def _places(self, context: int, past: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """The page and the slot in it of each new token of a context."""
+        tokens = np.arange(past, past + count)
+        return np.array(self._sequences[context].pages, np.int64)[tokens // PAGE], tokens % PAGE
+
+
+def _cancellable(machine: VirtualMachine, function: str, cancel: CancelToken, **inputs: Any) -> Any:
+    return machine.call(function, (), inputs, cancel=cancel)

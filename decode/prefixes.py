@@ -1,0 +1,98 @@
+"""Contexts that texts with the same beginning share.
+
+Tokens are hashed in blocks, each hash over the one before it, so that a block's hash stands for all tokens up to its end. A
+context that no text holds any more stays, until room is needed: then the one that was used least recently goes.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+import numpy as np
+
+from .contexts import Contexts
+
+BLOCK = 16  # tokens
+
+
+def chain(ids: np.ndarray, salt: bytes = b"") -> list[bytes]:
+    """The hash of each whole block of int64[n]."""
+    hashes, last = [], salt
+    data = np.ascontiguousarray(ids, "<i8").tobytes()
+    for start in range(0, len(data) - 8 * BLOCK + 1, 8 * BLOCK):
+        last = blake2b(last + data[start : start + 8 * BLOCK], digest_size=16).digest()
+        hashes.append(last)
+    return hashes
+
+
+class Prefixes:
+    """Which contexts hold which beginnings. Those of texts are told with `hold`, and `keep` takes them when the text is over."""
+
+    def __init__(self, contexts: Contexts) -> None:
+        self._contexts = contexts
+        self._holders: dict[bytes, dict[int, None]] = {}  # of each block
+        self._held: dict[int, tuple[np.ndarray, list[bytes]]] = {}  # tokens and hashes of each context
+        self._idle: dict[int, None] = {}  # of no text, the least recently used first
+
+    def hold(self, context: int, ids: np.ndarray, salt: bytes = b"") -> None:
+        """The context has these tokens."""
+        self.forget(context)
+        hashes = chain(ids, salt)
+        self._held[context] = ids, hashes
+        for each in hashes:
+            self._holders.setdefault(each, {})[context] = None
+
+    def forget(self, context: int) -> None:
+        for each in self._held.pop(context, (None, []))[1]:
+            holders = self._holders[each]
+            del holders[context]
+            if not holders:
+                del self._holders[each]
+        self._idle.pop(context, None)
+
+    def keep(self, context: int, ids: np.ndarray, salt: bytes = b"") -> None:
+        """The same, of a context that no text has any more."""
+        self.hold(context, ids, salt)
+        self._idle[context] = None
+
+    def find(self, ids: np.ndarray, hashes: list[bytes]) -> tuple[int, int] | None:
+        """A context with the longest known beginning of these tokens, and its length; that context is used now."""
+        count = len(hashes)
+        while count and hashes[count - 1] not in self._holders:
+            count -= 1
+        if not count:
+            return None
+        length, context = max((self._common(each, ids, count), each) for each in self._holders[hashes[count - 1]])
+        if context in self._idle:
+            del self._idle[context]
+            self._idle[context] = None
+        return context, length
+
+    def _common(self, context: int, ids: np.ndarray, count: int) -> int:
+        """How many tokens are the same, of which `count` blocks are known to be."""
+        start, held = count * BLOCK, self._held[context][0]
+        end = min(len(held), len(ids))
+        differ = np.flatnonzero(held[start:end] != ids[start:end])
+        return start + int(differ[0]) if len(differ) else end
+
+    def would_move(self, context: int, length: int) -> bool:
+        """Whether a text gets the context itself: no text has it, and no block is lost by that."""
+        return context in self._idle and len(self._held[context][0]) - length < BLOCK
+
+    def take(self, context: int, length: int) -> int:
+        """A context of the first `length` tokens of a known one: itself, or a fork."""
+        if self.would_move(context, length):
+            self.forget(context)
+            if length < self._contexts.length(context):
+                self._contexts.shorten(context, length)
+            return context
+        return self._contexts.fork(context, length)
+
+    def drop(self, but: int | None = None) -> bool:
+        """Closes the context that was used least recently; False where there is none."""
+        for context in self._idle:
+            if context != but:
+                self.forget(context)
+                self._contexts.close(context)
+                return True
+        return False

@@ -1,0 +1,123 @@
+"""Processes for what files from anywhere say: one that takes too long, or too much, ends alone.
+
+`confined_process.py` runs in them, and answers requests, lines of JSON, by a script of this folder: `template_process.py`,
+`grammar_process.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..native import processes
+from ..native.once import Lock
+
+MEMORY = 512 << 20  # address space of a process, of which Python takes some 100 MB
+_START_SECONDS = 30.0  # until a process answers for the first time
+_TICK_SECONDS = 0.05  # between two looks at the clock while an answer is waited for
+_RUN = "import runpy, sys; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
+
+
+class Confined:
+    """A process that answers one request at a time; it starts with the first. Any thread may ask."""
+
+    _process: _Process | None = None
+
+    def __init__(self, script: str, first: bytes) -> None:
+        """`first` is the request that each new process gets before any other."""
+        self._script, self._first = script, first
+        self._lock = Lock()
+
+    def ask(self, request: Mapping[str, Any], seconds: float, most: int) -> dict[str, Any] | None:
+        """The answer; None where it took more time, more memory, or more than `most` bytes. Raises TypeError, ValueError and
+        RecursionError for what is not JSON, ExecutionError where no process can be started."""
+        data = json.dumps(request).encode() + b"\n"
+        with self._lock:
+            process = self._running()
+            self._process = None  # an answer that Ctrl-C keeps from being read is not one to the next request
+            try:
+                line = process.answer(data, seconds, most)
+                if line.endswith(b"\n"):
+                    found: dict[str, Any] = json.loads(line)
+                    self._process = process
+                    return found
+            finally:
+                if self._process is None:
+                    process.end()
+        return None
+
+    def _running(self) -> _Process:
+        if self._process is None or self._process.is_over():
+            process = _Process(Path(__file__).with_name(self._script))
+            try:
+                process.answer(self._first + b"\n", _START_SECONDS, 1 << 16)
+            except BaseException:
+                process.end()
+                raise
+            self._process = process
+        return self._process
+
+    def close(self) -> None:
+        """Ends the process, if there is one."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.end()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class _Process:
+    """A process, and the thread that ends it where an answer takes too long: one thread, since most answers take less time than
+    to start one."""
+
+    def __init__(self, script: Path) -> None:
+        pipe, null = processes.PIPE, processes.DEVNULL
+        given = (script.with_name("confined_process.py"), script, MEMORY, json.dumps(sys.path))
+        self._process = processes.start(_RUN, *given, stdin=pipe, stdout=pipe, stderr=null)
+        self._is_asked, self._deadline = threading.Event(), 0.0
+        threading.Thread(target=self._watch, name="treadle-confined", daemon=True).start()
+
+    def _watch(self) -> None:
+        while self._process.returncode is None:
+            self._is_asked.wait()
+            if time.monotonic() > self._deadline:
+                self._process.kill()
+                return
+            time.sleep(_TICK_SECONDS)
+
+    @contextlib.contextmanager
+    def _bounded(self, seconds: float) -> Iterator[None]:
+        self._deadline = time.monotonic() + seconds
+        self._is_asked.set()
+        try:
+            yield
+        finally:
+            self._is_asked.clear()
+
+    def answer(self, request: bytes, seconds: float, most: int) -> bytes:
+        """Its line, cut where it is too long; of a process that takes longer what it wrote, or nothing."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with self._bounded(seconds), contextlib.suppress(OSError):
+            self._process.stdin.write(request)
+            self._process.stdin.flush()
+            return self._process.stdout.readline(most)
+        return b""
+
+    def is_over(self) -> bool:
+        return self._process.poll() is not None
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._is_asked.set()
+        for pipe in (self._process.stdin, self._process.stdout):
+            with contextlib.suppress(OSError, AttributeError):
+                pipe.close()  # type: ignore[union-attr]
