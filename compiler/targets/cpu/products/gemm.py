@@ -46,7 +46,7 @@ from .tile import (
     write_start,
     write_step,
 )
-from .widened import WidenedPanels
+from .widened import HALVES, WidenedPanels
 
 _SYMBOLIC_ROWS = (8, 4, 1)  # rows of the tiles of which a kernel makes any number of rows
 _WIDEST = 2  # blocks of a tile where results leave L2: three are up to a twentieth slower
@@ -288,9 +288,11 @@ class _Product:
         if self.copies_rows or self.copies_panels:
             write.prepare("copied")
         pitch = f"(depth + {self.facts})" if self.facts else "depth"
-        row = str(self.widened.row) if self.widened else f"4 * {pitch}"
-        write(f"a_row = {'4 * rows' if self.turns_a else row}")
-        write(f"a_matrix = rows * {row}", "b_matrix = 4 * depth * columns")
+        lane = 4 // HALVES if self.widened else 4
+        if self.widened:  # a step takes half a word of the bytes, and a whole one of the facts
+            pitch = f"(depth + {HALVES * self.facts})" if self.facts else "depth"
+        write("a_row = 4 * rows" if self.turns_a else f"a_row = {lane} * {pitch}")
+        write(f"a_matrix = {lane} * rows * {pitch}", "b_matrix = 4 * depth * columns")
         if self.panels is _Panels.DIRECT:
             write(f"w_block = {VECTOR_BYTES}", "w_step = 4 * columns")
         elif self.panels is _Panels.UNPACKED:

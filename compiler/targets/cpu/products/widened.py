@@ -47,11 +47,6 @@ class WidenedPanels:
         return (self.depth // HALVES + self.facts) * VECTOR_BYTES
 
     @property
-    def row(self) -> int:
-        """Bytes of a row as it is in memory."""
-        return BYTES.each * (self.depth // HALVES + self.facts)
-
-    @property
     def column_facts(self) -> str:
         """The place of those of the columns of panel number `block`."""
         return f"b_at, block * {self.panel} + {self.depth // HALVES * VECTOR_BYTES}"
