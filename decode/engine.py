@@ -27,6 +27,7 @@ from ..formats.messages.errors import (
     TreadleError,
 )
 from ..vm.machine import CancelToken, VirtualMachine
+from .beams import Beam, searched
 from .contexts import Appended, Contexts
 from .guesses import Guesses, Pays
 from .paged_contexts import PagedContexts, has_pages
@@ -55,7 +56,8 @@ class _Running:
         self.ids = ids.tolist()
         self.prompt_tokens, self.cached_tokens, self.left = len(ids), 0, count
         self.draws, self.mask = draws, mask
-        self.stops, self.longest_stop = stops, max(map(len, stops), default=0)
+        self.stops = stops
+        self.source: _Running | None = None  # of a fork that has not begun
         self.context: int | None = None
         self.computed = 0
         self.logits: np.ndarray | None = None  # of a text whose tokens its owner chooses
@@ -123,6 +125,10 @@ class Text(Suggesting):
         """The next token of a text without a sampler."""
         self._engine._take(self._running, token)
 
+    def fork(self) -> Text:
+        """Of a text without a sampler: another one that goes on from here."""
+        return self._engine._forked(self._running)
+
     def __del__(self) -> None:
         if hasattr(self, "_running"):
             self._running.is_abandoned = True
@@ -148,7 +154,7 @@ class Engine(Suggesting):
         function: str = "main",
         *,
         cache_tokens: int | None = None,
-        chunk: int = 512,
+        chunk: int = 256,
         contexts: Contexts | None = None,
     ) -> None:
         for name, value in (("cache_tokens", cache_tokens), ("chunk", chunk)):
@@ -230,6 +236,26 @@ class Engine(Suggesting):
         _check_count("max_new_tokens", max_new_tokens)
         return self._submitted(_Running(_prompt(ids), max_new_tokens, None, stops(stop), None), cancel)
 
+    def beams(
+        self,
+        ids: Any,
+        *,
+        max_new_tokens: int,
+        count: int = 4,
+        length_penalty: float = 1.0,
+        stop: Sequence[int] | Sequence[Sequence[int]] = (),
+        cancel: CancelToken | None = None,
+    ) -> list[Beam]:
+        """The `count` best texts that a beam search finds behind a prompt, the best one first: `tokens` and `score`, the sum of
+        their logarithms of probabilities over their number to the power of `length_penalty`. None if it is cancelled.
+
+        Raises ArgumentError, and CacheFullError."""
+        for name, value in (("max_new_tokens", max_new_tokens), ("count", count)):
+            _check_count(name, value)
+        ends = stops(stop)
+        text = self.choose_by_hand(ids, max_new_tokens=max_new_tokens, cancel=cancel)
+        return searched(text, max_new_tokens, count, length_penalty, lambda tokens: _ends(tokens, ends))
+
     def begun(
         self,
         prompt: np.ndarray,
@@ -242,6 +268,8 @@ class Engine(Suggesting):
         running = _Running(prompt, count, draws, ends, None)
         if context is not None:
             running.context, running.salt = context, None
+        elif draws is not None and self._contexts.verifies:
+            running.guesses = Guesses(running.ids)
         return self._submitted(running)
 
     def statistics(self) -> dict[str, int]:
@@ -297,6 +325,15 @@ class Engine(Suggesting):
                 text.cancel()
         return text
 
+    def _forked(self, running: _Running) -> Text:
+        with self._condition:
+            made = _Running(np.array(running.ids), running.left, None, running.stops, None)
+            made.prompt_tokens, made.hashes, made.salt = running.prompt_tokens, running.hashes, running.salt
+            made.logits, made.finish, made.source = running.logits, running.finish, running
+            if made.finish is None:
+                self._waiting.append(made)
+            return Text(self, made)
+
     def _end(self, running: _Running, finish: str, error: BaseException | None = None) -> None:
         """Its context is closed by the next step."""
         with self._condition:
@@ -330,7 +367,7 @@ class Engine(Suggesting):
                 running.mask.take(token.id)
             if running.guesses is not None:
                 running.guesses.take()
-            if running.stops and _is_at_stop(running):
+            if running.stops and _ends(running.ids[running.prompt_tokens :], running.stops):
                 self._end(running, "stop")
             elif not running.left:
                 self._end(running, "length")
@@ -463,6 +500,11 @@ class Engine(Suggesting):
                 self._prefixes.drop()
                 found = None
         running.computed = 0
+        source, running.source = running.source, None
+        if source is not None and source.context is not None and (found is None or found[1] < source.computed):
+            running.computed = min(source.computed, len(ids) - 1)
+            running.context = self._contexts.fork(source.context, running.computed)
+            return True
         if found is None:
             running.context = self._contexts.open()
             if self._running and self._contexts.room() < needed:  # which an open context may take
@@ -599,10 +641,8 @@ def stops(stop: Any) -> list[tuple[int, ...]]:
     return sequences
 
 
-def _is_at_stop(running: _Running) -> bool:
-    made = len(running.ids) - running.prompt_tokens
-    recent = tuple(running.ids[-min(made, running.longest_stop) :])
-    return any(recent[-len(stop) :] == stop for stop in running.stops)
+def _ends(tokens: Sequence[int], ends: Sequence[tuple[int, ...]]) -> bool:
+    return any(tuple(tokens[-len(end) :]) == end for end in ends)
 
 
 def _has_news(running: _Running) -> bool:

@@ -1,7 +1,7 @@
 """Contexts in pages, and one call for all texts: of executables that have `main.batch` (`compiler/decoders/batch.py`).
 
-A page holds PAGE tokens of one text, of all layers. Texts that share a beginning share its pages (`paged_sequences.py`). The call reads
-pages where they lie and gives the new rows of each cache, which are put into pages then; so a call that fails has changed nothing.
+A page holds PAGE tokens of one text, of all layers. Texts that share a beginning share its pages (`paged_sequences.py`). A call
+reads pages where they lie, and gives the new rows of each cache, which are put into pages then: if it fails nothing has changed.
 Keys lie in pages as panels, [heads, page / 16, size, 16], values as rows, [heads, page, size].
 """
 
@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ..formats.decoders import BATCH, BATCH_INPUTS, NEW_ROWS, PAGE
-from ..formats.messages.errors import ArgumentError, CacheFullError, CheckError, naming
+from ..formats.decoders import BATCH, BATCH_INPUTS, PAGE
+from ..formats.messages.errors import ArgumentError, CheckError, naming
 from ..vm.machine import CancelToken, VirtualMachine
 from ..vm.tensor import empty
 from .contexts import Appended, Contexts
@@ -33,8 +33,8 @@ def has_pages(machine: VirtualMachine, function: str) -> bool:
 class _Pool:
     """A cache's pages. `tokens`: the axis of the new rows along which tokens lie."""
 
-    def __init__(self, shape: Sequence[int], tokens: int) -> None:
-        self.pages = np.zeros((0, *shape), np.float32)
+    def __init__(self, shape: Sequence[int], dtype: Any, tokens: int) -> None:
+        self.pages = np.zeros((0, *shape), dtype)
         self._tokens = tokens  # of two axes, heads and tokens, behind the batch's
         self.is_panels = len(shape) == 4
 
@@ -85,8 +85,8 @@ class PagedContexts(Contexts):
             assert new.shape is not None
             shape = [size for size in port.shape[1:] if isinstance(size, int)]
             tokens_axis = next(axis for axis, size in enumerate(new.shape) if not isinstance(size, int))
-            self._pools[port.name] = _Pool(shape, tokens_axis)
-        page_bytes = sum(4 * math.prod(pool.pages.shape[1:]) for pool in self._pools.values())
+            self._pools[port.name] = _Pool(shape, port.dtype, tokens_axis)
+        page_bytes = sum(pool.pages.itemsize * math.prod(pool.pages.shape[1:]) for pool in self._pools.values())
         count = max(1, _BYTES // page_bytes) if tokens is None else max(1, -(-tokens // PAGE))
         self._sequences = PagedSequences(count, PAGE)
         self._next = 0
@@ -136,7 +136,7 @@ class PagedContexts(Contexts):
             array = arrays.get(name)
             got = (array.dtype, list(array.shape)) if isinstance(array, np.ndarray) else None
             shape = shapes.get(name)
-            wanted = None if shape is None else (np.dtype(np.float32), [size or length for size in shape])
+            wanted = None if shape is None else (self._pools[name].pages.dtype, [size or length for size in shape])
             if got != wanted:
                 raise ArgumentError(f"restored: {name!r} of {length} tokens: expected {wanted}, got {got}")
         number = self.open()
@@ -204,7 +204,9 @@ class PagedContexts(Contexts):
     def _inputs(self, batch: Sequence[Appended], counts: Sequence[int], pasts: Sequence[int]) -> dict[str, np.ndarray]:
         firsts = np.cumsum([0, *counts])
         wanted = [np.arange(end - each.logits, end) for end, each in zip(firsts[1:], batch, strict=True)]
-        tables = [self._sequences[each.context].pages[: -(-past // PAGE)] for each, past in zip(batch, pasts, strict=True)]
+        tables = [
+            self._sequences[each.context].pages[: -(-past // PAGE)] for each, past in zip(batch, pasts, strict=True)
+        ]
         entries = np.cumsum([0, *map(len, tables)])
         ids = np.concatenate([np.asarray(each.tokens, np.int64) for each in batch])
         positions = np.concatenate([np.arange(past, past + count) for past, count in zip(pasts, counts, strict=True)])

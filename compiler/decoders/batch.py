@@ -5,8 +5,9 @@
         -> (logits: float32[wanted, words], new.past_key_values.0.key: float32[1, heads, tokens, size], …)
 
 It is the decoder of one text whose new tokens are those of all texts, one after another: all of it but attention computes each
-token by itself. The pass `passes/page_attention.py` makes sure of that, and of attention what reads each text's pages; where it does
-not understand a decoder there is no such function. New keys and values are results: their holder puts them into pages.
+token by itself. The pass `passes/page_attention.py` makes sure of that, and makes attention to each text's pages of attention;
+where it does not understand a decoder there is no such function. New keys and values are results: their holder puts them into
+pages.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from .step import decided, fresh_names, made_inputs, roles_of, sizes_of, tensor_
 
 
 def with_batch(module: ir.Module, entry: str) -> ir.Module:
-    """The module, typed, with a function that the pass makes that of many texts; as it is, if the entry is no decoder for that."""
+    """The module, typed, with a function of which the pass makes that of many texts; as it is, if there can be none."""
     function = module.functions.get(entry)
     if function is None or entry + BATCH in module.functions:
         return module
@@ -55,17 +56,22 @@ def _of_all_texts(module: ir.Module, entry: str) -> ir.Function | None:
     caches = {name: tensor_of(roles, name) for name, _ in roles.cache}
     lengths = {_length(roles, name) for name in caches}
     past = lengths.pop()
-    if lengths or not isinstance(past, SymbolicDim) or not dims.is_variable(past) or not isinstance(length, SymbolicDim):
+    if (
+        lengths
+        or not isinstance(past, SymbolicDim)
+        or not dims.is_variable(past)
+        or not isinstance(length, SymbolicDim)
+    ):
         return None
     tokens, wanted, texts, entries = fresh_names(
         ("tokens", "wanted", "texts", "entries"), {*dimension_uses(ir.Binding(ir.Var(""), decoder))}
     )
     shapes = ((tokens,), (tokens,), (wanted,), (texts, 4), (entries,))
     new = [programs.var(name, shape, "int64") for name, shape in zip(BATCH_INPUTS, shapes, strict=True)]
-    pasts = [
-        programs.var(name, tuple(1 if dim == batch else dim for dim in each.shape), each.dtype)
-        for name, each in caches.items()
-    ]
+    one_text: dict[str, Any] = {
+        name: [1 if dim == batch else dim for dim in each.shape] for name, each in caches.items()
+    }
+    pasts = [programs.var(name, shape, caches[name].dtype) for name, shape in one_text.items()]
     row = op.cast(op.reshape(new[0], shape=(1, tokens)), dtype=ids.dtype)
     given = {**made_inputs(roles, (1, tokens), past), **_places(roles, new[1], tokens), roles.ids: row}
     given |= dict(zip(caches, pasts, strict=True))
@@ -80,7 +86,7 @@ def _of_all_texts(module: ir.Module, entry: str) -> ir.Function | None:
     made = programs.Module({name: programs.function([*new, *pasts], results)})
     whole = infer_types(dataclasses.replace(module, functions={**module.functions, name: made.functions[name]}))
     function = with_inlined(whole.functions[name], decoder, entry, lambda args: sizes_of(decoder, args))
-    *others, last = decided(function).body.bindings
+    *others, last = decided(function, [tokens]).body.bindings
     assert isinstance(last.value, ir.MakeTuple)
     types = TupleType(tuple(tensor_type(field) for field in last.value.fields))
     result = ir.Var(last.var.name, types)
