@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .....formats.dims import Dim
+from .. import costs
 from ..kernels.anchor import Anchored
 from ..kernels.writer import Writer, shape_of
 from ..target import Target
@@ -65,6 +66,7 @@ class WidenedPanels:
             write(f"source = b_at + (block + panel) * {self.panel} + begin * {VECTOR_BYTES // HALVES}")
             write(f"target = unpacked + panel * {CHUNK * VECTOR_BYTES}")
             with write.block(f"for at in range((end - begin) // {HALVES})"):
+                write(f"prefetch(source, at * {VECTOR_BYTES} + {costs.PREFETCH_BYTES})")
                 write_halves(write, "source", "target", "at")
 
     def write_row(self, write: Writer) -> None:

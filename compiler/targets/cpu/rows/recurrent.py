@@ -348,8 +348,8 @@ class _Layer:
         Reading from several blocks hides more of L2's latency: with half of the registers for
         sums, an LSTM takes a fifth less time than with a quarter of them.
         """
-        if self.halves:  # sums of one block after the other: only their activations are computed together
-            most = self._sums // len(gates)
+        if self.halves:  # sums are of one block after the other, activations of two
+            most = min(2, self._sums // len(gates))
         else:
             most = max(1, self.target.block_registers // 2 // (rows * len(gates) // self._passes(rows)))
         return -(-self.blocks // -(-self.blocks // most))
