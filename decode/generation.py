@@ -26,7 +26,7 @@ from .running import stops
 from .sampling import Choose, Sampler
 from .step_contexts import StepContexts
 
-_MOST_TOKENS = 1 << 31  # of a call's pages, whose numbers are listed
+_MOST_TOKENS = 1 << 26  # in pages, which are counted one by one
 
 
 @public

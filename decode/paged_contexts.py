@@ -22,7 +22,7 @@ from .contexts import Appended, Contexts
 from .paged_sequences import PagedSequences
 
 _BYTES = 1 << 30  # of pages, where their owner does not say how many tokens they hold
-_FIRST = 8  # pages that there is memory for in the beginning; then twice as many each time
+_FIRST = 8  # pages that the first allocation holds; each later one holds twice as many
 
 
 def has_pages(machine: VirtualMachine, function: str) -> bool:
@@ -46,6 +46,8 @@ class _Pool:
     def put(self, pages: np.ndarray, slots: np.ndarray, rows: np.ndarray) -> None:
         """Puts each token's row into its page, at its slot. Rows are [1, heads, tokens, size], or with the axes exchanged."""
         by_token = rows[0] if self._tokens == 1 else rows[0].swapaxes(0, 1)
+        if len(pages) == 1:  # one element's place is found in a tenth of the time
+            pages, slots = pages[0], slots[0]
         if self.is_panels:
             lanes = self.pages.shape[-1]
             self.pages[pages, :, slots // lanes, :, slots % lanes] = by_token

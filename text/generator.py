@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ..decode.engine import Engine
@@ -101,7 +102,7 @@ class Generator(Texts):
         Raises ArgumentError; while pieces are made, also what a call of the decoder raises.
         """
         return self.answer(
-            self.prompt(prompt, **(template or {})),
+            self.prompt(prompt, template or {}),
             max_new_tokens=max_new_tokens,
             stop=stop,
             sampler=_sampler(sampler, sampling),
@@ -170,10 +171,10 @@ class Generator(Texts):
             ) from None
         return made
 
-    def prompt(self, prompt: Any, **template: Any) -> Prompt:
+    def prompt(self, prompt: Any, template: Mapping[str, Any] = MappingProxyType({})) -> Prompt:
         """The tokens of a text, of token numbers or of a chat. Raises ArgumentError, BudgetExceededError, MissingPackageError."""
         is_chat = isinstance(prompt, (list, tuple)) and bool(prompt) and isinstance(prompt[0], Mapping)
-        text = self.chat([_message(each) for each in prompt], **template) if is_chat else ""
+        text = self._rendered([_message(each) for each in prompt], template) if is_chat else ""
         (found,) = self.tokenizer.tokens([text if is_chat else prompt], add_special_tokens=not is_chat)
         ids = tuple(found.ids.tolist())
         if not ids:
@@ -236,7 +237,7 @@ class Chat(Suggesting):
     def generate(self, **options: Any) -> Answer:
         """The answer to the messages so far, which is one of them when it is complete. `options` are those of
         `Generator.generate`, but for samplers and templates. Raises ArgumentError."""
-        prompt = self._generator.prompt(self._messages, **self._template)
+        prompt = self._generator.prompt(self._messages, self._template)
         self.session.rewrite(prompt.ids)
         return self._generator.answer(prompt, chat=self, **options)
 
@@ -299,36 +300,37 @@ class Answer(Iterator[str]):
         self, text: Any, pieces: Pieces, until: Until, stops: frozenset[int], chat: Chat | None = None
     ) -> None:
         self._text, self._pieces, self._until, self._stops, self._chat = text, pieces, until, stops, chat
-        self._made, self._given = self.pieces(), ""
+        self._given = ""
         self.finish: str | None = None
         self.tokens = 0  # made so far, the one that ends it among them
 
     def pieces(self) -> Iterator[Piece]:
-        """A piece for each token, and one for the end; the answer is cancelled when they are left."""
-        try:
-            for token in self._text:
-                self.tokens += 1
-                is_end = token.id in self._stops
-                text = "" if is_end else self._until.take(self._pieces.take(token.id))
-                self._given += text
-                yield Piece(text, token)
-                if self._until.rest is not None:
-                    break
-            rest = self._until.take(self._pieces.end()) + self._until.end()
-            is_stopped = self._until.rest is not None
-            self.finish = "stop" if is_stopped else self._text.finish
-            self._given += rest
-            if self._chat is not None:
-                self._chat.append({"role": "assistant", "content": self._given})
-            yield Piece(rest, None)
-        finally:
+        """A piece for each token that is still to come, and one for the end."""
+        while (piece := self._piece()) is not None:
+            yield piece
+
+    def _piece(self) -> Piece | None:
+        """None behind the end. An answer that nobody holds is cancelled with its text."""
+        if self.finish is not None:
+            return None
+        token = None if self._until.rest is not None else next(self._text, None)
+        if token is None:
+            text = self._until.take(self._pieces.end()) + self._until.end()
+            self.finish = "stop" if self._until.rest is not None else self._text.finish
             self._text.cancel()
+        else:
+            self.tokens += 1
+            text = "" if token.id in self._stops else self._until.take(self._pieces.take(token.id))
+        self._given += text
+        if token is None and self._chat is not None:
+            self._chat.append({"role": "assistant", "content": self._given})
+        return Piece(text, token)
 
     def __iter__(self) -> Answer:
         return self
 
     def __next__(self) -> str:
-        return next(piece.text for piece in self._made if piece.text)
+        return next(piece.text for piece in self.pieces() if piece.text)
 
     def __repr__(self) -> str:
         return f"<Answer of {self.tokens} tokens: {self.finish or 'not complete'}>"

@@ -21,7 +21,7 @@ from .precision import Precision
 from .tile import Tile, times
 
 ROWS, BANDS, BLOCKS = 16, 2, 2  # of a register; of sums
-_LEAST_WORDS = 8  # of a row of a register that make an instruction pay
+_LEAST_WORDS = 4  # of a row of a register: an instruction takes a cycle a row, in which vectors multiply half as much
 _SHAPE_BYTES, _SUM_BYTES = 64, ROWS * ROW_BYTES
 SCRATCH_BYTES = _SHAPE_BYTES + len(SUMS) * _SUM_BYTES
 

@@ -124,10 +124,10 @@ def test_a_row_has_the_same_bits_in_any_batch(rows):
 @pytest.mark.parametrize(
     ("definition", "is_used"),
     [
-        (product_of(40, 17, 40), False),  # words of which no register's row has eight
-        (product_of(40, 7, 40), False),
+        (product_of(40, 17, 40), False),  # words of which no register's row has four
+        (product_of(40, 3, 40), False),
         (product_of(40, 34, 40), False),
-        (product_of(40, 8, 40), True),
+        (product_of(40, 44, 40), True),
         (integer_product(40, 18, 40), True),
         (integer_product(1, 18, 40), False),  # exact in any way
         (product_of(1, 18, 40), True),
