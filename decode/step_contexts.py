@@ -93,10 +93,6 @@ class StepContexts(Contexts):
         empty = [self._empty(name, 1) for name, _ in self.roles.cache]
         return sum(math.prod(size or 1 for size in each.shape) * each.itemsize for each in empty if not each.size) or 8
 
-    def _is_of_text(self, name: str) -> bool:
-        """Whether a cache has a row for each token: a state has not, nor an encoder's results in merged decoders."""
-        return "encoder" not in name and self._axes[name][1] is not None
-
     # ---- contexts ----
 
     def open(self) -> int:
@@ -340,7 +336,9 @@ class _Stack:
     def _part(self, name: str, cache: Any, places: Sequence[int] | None, length: int) -> np.ndarray:
         batch, axis = self.owner._axes[name]
         array = _array(cache)
-        if self.owner._is_of_text(name):
+        if (
+            axis is not None and "encoder" not in name
+        ):  # an encoder's results, in merged decoders, have no row for each token
             array = array[(*[slice(None)] * axis, slice(length))]
         return np.ascontiguousarray(array if places is None else array.take(places, batch))
 
