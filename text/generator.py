@@ -30,7 +30,7 @@ _CONTEXT = 4  # tokens before the first that tell how its text begins
 
 
 class Prompt(NamedTuple):
-    """The tokens of a prompt, and of a chat's the text."""
+    """The tokens of a prompt, and its text where that matters: of a chat."""
 
     ids: tuple[int, ...]
     text: str = ""
