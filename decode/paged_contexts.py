@@ -44,7 +44,7 @@ class _Pool:
             memory = mmap.mmap(-1, size, **_OWN)  # of which the system gives what is written
         except OSError as error:
             raise MemoryError(f"{size} bytes: {error}") from None
-        pages = np.frombuffer(memory, self.pages.dtype).reshape(count, *self.pages.shape[1:])
+        pages = np.frombuffer(memory, np.uint8).view(self.pages.dtype).reshape(count, *self.pages.shape[1:])
         pages[: len(self.pages)] = self.pages
         self.pages = pages
 
