@@ -8,7 +8,7 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -83,10 +83,10 @@ class Script:
     finish, prompt_tokens, cached_tokens = "stop", 3, 2
 
     def __init__(self, tokens: list[Token]) -> None:
-        self._tokens = tokens
+        self._tokens = iter(tokens)
 
-    def __iter__(self) -> Iterator[Token]:
-        return iter(self._tokens)
+    def __next__(self) -> Token:
+        return next(self._tokens)
 
     def cancel(self) -> None:
         pass
