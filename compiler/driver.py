@@ -22,7 +22,7 @@ import numpy as np
 
 from .. import formats
 from ..formats import text_entries
-from ..formats.decoders import BATCH, STEP
+from ..formats.decoders import BATCH, ENCODER, STEP
 from ..formats.dtypes import DType
 from ..formats.executable import Executable
 from ..formats.extensions import needs
@@ -168,10 +168,10 @@ def compile(
         bounds.bounded(max_seconds, max_memory),
         bounds.telling(progress),
     ):
-        text = None
+        text = encoder = None
         if isinstance(model, (str, os.PathLike)) and os.path.isdir(model):
             folder = importlib.import_module(formats.text_folders).read(model)
-            model, text, outputs = folder.model, folder.text, outputs or folder.outputs
+            model, text, outputs, encoder = folder.model, folder.text, outputs or folder.outputs, folder.encoder
         backend = backend_of(target, EXACT if is_searched else precision)
         if (is_searched or backend.narrowing.is_any) and opt_level in (0, 1):
             raise CompileError(
@@ -188,6 +188,10 @@ def compile(
             raise CompileError("batch: this is for ONNX models; the variables of a Module have their own sizes")
         with _uncollected():
             module = built or _import(model, entries[0], weights, asked, shapes=shapes, dtypes=dtypes, outputs=outputs)
+            if encoder is not None:
+                function = _import(encoder, ENCODER, None, None).functions[ENCODER]
+                module = dataclasses.replace(module, functions={**module.functions, ENCODER: function})
+                module, entries = _with_result_names(module, [ENCODER]), (*entries, ENCODER)
             if opt_level or decode_loop:
                 module = _with_result_names(module, entries)
                 for name in entries:

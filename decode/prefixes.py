@@ -15,6 +15,7 @@ from ..formats.messages.errors import CacheFullError
 from .contexts import Contexts
 
 BLOCK = 16  # tokens
+MOST = 512  # contexts of no text: each step looks at all contexts
 
 
 def chain(ids: np.ndarray, salt: bytes = b"") -> list[bytes]:
@@ -58,6 +59,8 @@ class Prefixes:
         """The same, of a context that no text has any more."""
         self.hold(context, ids, salt)
         self._idle[context] = None
+        if len(self._idle) > MOST:
+            self.drop()
 
     def find(self, ids: np.ndarray, hashes: list[bytes]) -> tuple[int, int] | None:
         """A context with the longest known beginning of these tokens, and its length; that context is used now."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,9 @@ _COUNTER = "cache_position"  # the places of the new tokens in the cache
 _KEPT = "num_logits_to_keep"  # of how many of the last tokens there are to be logits
 _ZEROS = ("token_type_ids",)
 OF_ENCODERS = "encoder_"  # what inputs that an encoder makes are called begins so
+_OF_ENCODER = re.compile("cross|encoder")  # so are caches of its keys and values, which no call goes on with
+ENCODER = "encoder"  # the function of an executable that makes them
+_HIDDEN = ("encoder_hidden_states", "last_hidden_state", "hidden_states")  # what an encoder calls its result
 _SWITCH = "use_cache_branch"  # of decoders that have been merged from one with a cache and one without
 # The roles that a decoder may have besides, and the names of the inputs; all of them are made here.
 _OPTIONAL: dict[str, tuple[str, ...]] = {
@@ -118,6 +121,31 @@ class Roles:
             dim if isinstance(dim, int) else batch if dim == rows else self.sizes.get(dim, 0) for dim in type_.shape
         ]
         return shape if 0 in shape or _STATE.search(name) else None
+
+
+def of_encoders(inputs: Iterable[str], outputs: Iterable[str]) -> list[str]:
+    """The inputs of a decoder that an encoder makes."""
+    present = {_PRESENT.sub("", name) for name in outputs if _PRESENT.match(name)}
+    return [
+        name
+        for name in inputs
+        if name.startswith(OF_ENCODERS)
+        or (_PAST.match(name) and _OF_ENCODER.search(name) and _PAST.sub("", name) not in present)
+    ]
+
+
+def encoded(wanted: Iterable[str], results: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs of a decoder that an encoder makes, of its results and of what it was given, by the names of all."""
+    known = {_PRESENT.sub("", name): each for name, each in results.items()}
+    hidden = next((results[name] for name in _HIDDEN if name in results), None)
+    made: dict[str, Any] = {}
+    for name in wanted:
+        if name.startswith(OF_ENCODERS):
+            own = given.get(name.removeprefix(OF_ENCODERS), hidden if name in _HIDDEN else None)
+            made[name] = results.get(name, own)
+        else:
+            made[name] = known.get(_PAST.sub("", name))
+    return {name: each for name, each in made.items() if each is not None}
 
 
 def is_cache(name: str) -> bool:

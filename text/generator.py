@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ..decode.engine import Engine
@@ -101,7 +102,7 @@ class Generator(Texts):
         Raises ArgumentError; while pieces are made, also what a call of the decoder raises.
         """
         return self.answer(
-            self.prompt(prompt, **(template or {})),
+            self.prompt(prompt, template or {}),
             max_new_tokens=max_new_tokens,
             stop=stop,
             sampler=_sampler(sampler, sampling),
@@ -170,10 +171,10 @@ class Generator(Texts):
             ) from None
         return made
 
-    def prompt(self, prompt: Any, **template: Any) -> Prompt:
+    def prompt(self, prompt: Any, template: Mapping[str, Any] = MappingProxyType({})) -> Prompt:
         """The tokens of a text, of token numbers or of a chat. Raises ArgumentError, BudgetExceededError, MissingPackageError."""
         is_chat = isinstance(prompt, (list, tuple)) and bool(prompt) and isinstance(prompt[0], Mapping)
-        text = self.chat([_message(each) for each in prompt], **template) if is_chat else ""
+        text = self._rendered([_message(each) for each in prompt], template) if is_chat else ""
         (found,) = self.tokenizer.tokens([text if is_chat else prompt], add_special_tokens=not is_chat)
         ids = tuple(found.ids.tolist())
         if not ids:
@@ -236,7 +237,7 @@ class Chat(Suggesting):
     def generate(self, **options: Any) -> Answer:
         """The answer to the messages so far, which is one of them when it is complete. `options` are those of
         `Generator.generate`, but for samplers and templates. Raises ArgumentError."""
-        prompt = self._generator.prompt(self._messages, **self._template)
+        prompt = self._generator.prompt(self._messages, self._template)
         self.session.rewrite(prompt.ids)
         return self._generator.answer(prompt, chat=self, **options)
 

@@ -50,14 +50,12 @@ class Texts(Suggesting):
     ) -> str:
         """The text of a chat by the model's template: `messages` have "role" and "content"; `variables` are what the template
         takes besides, such as tools. Raises ArgumentError, BudgetExceededError, MissingPackageError."""
+        return self._rendered(messages, {"add_generation_prompt": add_generation_prompt, **variables})
+
+    def _rendered(self, messages: Sequence[Any], variables: Mapping[str, Any]) -> str:
         if not self.text.template:
             raise ArgumentError("chat: the model has no chat template")
-        given = {
-            **dict(self.text.tokens),
-            "messages": messages,
-            "add_generation_prompt": add_generation_prompt,
-            **variables,
-        }
+        given = {**dict(self.text.tokens), "add_generation_prompt": True, **variables, "messages": messages}
         return self._renderer.render(self.text.template, given)
 
     def __repr__(self) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import treadle
+from treadle.decode import prefixes
 from treadle.decode.contexts import Appended
 from treadle.decode.generation import generate
 from treadle.decode.guesses import MOST, Guesses, Pays
@@ -407,3 +408,21 @@ def test_threads_mix_texts(kind: Any):
     assert said == ["over"] * 64
     engine.close()
     assert contexts.room() == room
+
+
+def test_what_is_kept_is_bounded_and_goes_in_order_of_use(
+    machine: treadle.VirtualMachine, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(prefixes, "MOST", 3)
+    engine = treadle.Engine(contexts=StepContexts(machine))
+
+    def known(first: int) -> int:
+        text = engine.submit([first, *range(20)], max_new_tokens=1)
+        ids(text)
+        return text.cached_tokens
+
+    assert [known(first) for first in (0, 1, 2)] == [0, 0, 0]
+    assert known(0) == 20
+    assert known(3) == 0
+    assert [known(first) for first in (0, 2, 1)] == [20, 20, 0]
+    assert engine._contexts.room() == engine._capacity - 3 * 21

@@ -116,7 +116,7 @@ class ChatLoad(Load):
         finally:
             connection.close()
         self.answers["gone"] += 1
-        return True
+        return False  # the other connection may have been idle for too long
 
     # ---- what the owner does ----
 

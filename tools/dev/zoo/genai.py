@@ -150,3 +150,35 @@ def decoder(
         logits = made.product(x, "lm_head", width, vocabulary)
     g.output(logits, "logits", ("batch_size", "sequence_length", vocabulary))
     return g.model()
+
+
+def listener(
+    *, width: int = 32, heads: int = 2, frames: int = 6, bands: int = 8, vocabulary: int = 40, seed: int = 7
+) -> tuple[onnx.ModelProto, onnx.ModelProto]:
+    """An encoder of sounds, and the decoder that takes its keys and values, in the manner of Whisper: audio_features to
+    hidden_states and present_key_cross_0 …, input_ids and past_key_self_0 …, past_key_cross_0 … to logits."""
+    g, depth = GraphWriter("encoder", seed=seed, opset=22), width // heads
+    sound = g.op("Transpose", g.input("audio_features", ("batch_size", bands, frames)), perm=[0, 2, 1])
+    hidden = g.op("Tanh", g.op("MatMul", sound, g.normal("conv.weight", bands, width, deviation=bands**-0.5)))
+    g.output(hidden, "hidden_states", ("batch_size", frames, width))
+    for part in ("key", "value"):
+        x = g.op("MatMul", hidden, g.normal(f"{part}.weight", width, width, deviation=2 * width**-0.5))
+        x = g.op("Transpose", g.op("Reshape", x, g.integers(0, 0, heads, depth)), perm=[0, 2, 1, 3])
+        g.output(x, f"present_{part}_cross_0", ("batch_size", heads, frames, depth))
+    encoder = g.model()
+    g = GraphWriter("decoder", seed=seed + 1, opset=22)
+    ids = g.input("input_ids", ("batch_size", "sequence_length"), "int64")
+    names = ("batch_size", heads, "past_sequence_length", depth)
+    past = [g.input(f"past_{part}_self_0", names) for part in ("key", "value")]
+    cross = [g.input(f"past_{part}_cross_0", (*names[:2], frames, depth)) for part in ("key", "value")]
+    x = g.op("Gather", g.normal("embed_tokens.weight", vocabulary, width, deviation=1), ids)
+    parts = [g.op("MatMul", x, g.normal(f"{part}_proj.weight", width, width, deviation=width**-0.5)) for part in "qkv"]
+    attributes: dict[str, Any] = {"domain": RUNTIME, "num_heads": heads}
+    own = g.ops("MultiHeadAttention", *parts, "", "", "", *past, outputs=3, unidirectional=1, **attributes)
+    for part, present in zip(("key", "value"), own[1:], strict=True):
+        g.output(present, f"present_{part}_self_0", (*names[:2], "total_sequence_length", depth))
+    x = g.op("Add", x, own[0])
+    x = g.op("Add", x, g.op("MultiHeadAttention", x, *cross, **attributes))
+    logits = g.op("MatMul", x, g.normal("lm_head.weight", width, vocabulary, deviation=1))
+    g.output(logits, "logits", ("batch_size", "sequence_length", vocabulary))
+    return encoder, g.model()
