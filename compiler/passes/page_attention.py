@@ -403,14 +403,12 @@ def _causal(past: int, count: int, window: int) -> np.ndarray:
 
 def _elements(type_: Any, sizes: Mapping[str, int]) -> int:
     """How many elements a tensor has, as far as these sizes tell."""
-    if not isinstance(type_, TensorType):
-        return 0
-    known = (
-        dim
-        for dim in type_.shape
-        if isinstance(dim, int) or (not is_unknown(dim) and {*dims.variables(dim)} <= {*sizes})
-    )
-    return math.prod(dims.evaluate(dim, sizes) for dim in known)  # type: ignore[arg-type]
+    count = 1 if isinstance(type_, TensorType) else 0
+    shape: Sequence[Any] = type_.shape if isinstance(type_, TensorType) else ()
+    for dim in shape:
+        if not is_unknown(dim) and {*dims.variables(dim)} <= {*sizes}:
+            count *= dims.evaluate(dim, sizes)
+    return count
 
 
 def _integers(value: Any) -> Iterable[int]:
