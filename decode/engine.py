@@ -27,6 +27,7 @@ from ..formats.messages.errors import (
     TreadleError,
 )
 from ..vm.machine import CancelToken, VirtualMachine
+from .adapters import Adapter
 from .contexts import Appended, Contexts
 from .guesses import Guesses, Pays
 from .prefixes import BLOCK, Prefixes, chain
@@ -65,6 +66,7 @@ class _Running:
         self.cancel: CancelToken | None = None
         self.is_abandoned = False
         self.top: int | None = None
+        self.adapter: Adapter | None = None
         self.salt: bytes | None = b""  # None: its context is nobody else's
         self.hashes: list[bytes] = []  # of the prompt, while it is computed
         self.guesses: Guesses | None = None
@@ -184,6 +186,7 @@ class Engine(Suggesting):
         max_seconds: float | None = None,
         mask: Mask | None = None,
         logprobs: int | None = None,
+        adapter: Adapter | None = None,
     ) -> Text:
         """A text behind a prompt, int [length]; its tokens come when they are asked for.
 
@@ -193,6 +196,7 @@ class Engine(Suggesting):
         max_seconds  from now on, after which it ends
         mask         says which tokens may come next
         logprobs     how many of the likeliest tokens come with each, and with all their logarithms of probabilities
+        adapter      a treadle.Adapter, of a decoder that was compiled with `adapters`
 
         Raises ArgumentError, and CacheFullError for a prompt that is longer than the cache.
         """
@@ -208,9 +212,12 @@ class Engine(Suggesting):
             raise ArgumentError(f"submit: mask: expected an object with `allowed` and `take`, got {told(mask)}")
         if not (max_seconds is None or (isinstance(max_seconds, (int, float)) and max_seconds >= 0)):
             raise ArgumentError(f"submit: max_seconds: expected a number from 0 on, got {max_seconds!r}")
+        self._contexts.adapters.check(adapter)
         draws = sampler if isinstance(sampler, Draws) else (sampler or Sampler(0.0)).draws(prompt.tolist())
         running = _Running(prompt, max_new_tokens, draws, stops(stop), mask)
         running.top = logprobs
+        if adapter is not None:
+            running.adapter, running.salt = adapter, adapter.digest
         running.guesses = Guesses(running.ids) if self._contexts.verifies else None
         if max_seconds is not None:
             running.deadline = time.monotonic() + max_seconds
@@ -454,7 +461,7 @@ class Engine(Suggesting):
                 found = None
         running.computed = 0
         if found is None:
-            running.context = self._contexts.open()
+            running.context = self._contexts.open(running.adapter)
             return True
         running.context = self._prefixes.take(*found)
         running.computed = found[1]

@@ -19,6 +19,7 @@ from ..formats.messages.errors import ArgumentError
 from ..formats.messages.names import near
 from ..formats.ports import Port
 from ..vm.machine import CancelToken, VirtualMachine
+from .adapters import Adapter
 from .engine import Engine, Text, stops
 from .sampling import Choose, Sampler
 from .step_contexts import StepContexts
@@ -38,6 +39,7 @@ def generate(
     stop: Sequence[int] | Sequence[Sequence[int]] = (),
     attention_mask: Any = None,
     feeds: Mapping[str, Any] | None = None,
+    adapter: Adapter | Sequence[Adapter | None] | None = None,
     function: str = "main",
     cancel: CancelToken | None = None,
 ) -> Iterator[Any]:
@@ -52,6 +54,7 @@ def generate(
               A row of a batch that has ended repeats its last token until all have
     attention_mask  of the shape of ids, 0 where a prompt that is shorter than others is padded: before or after it
     feeds     inputs that are the same in every call, by name: what an encoder has made, and its mask
+    adapter   a treadle.Adapter, or of each prompt one or None; of a decoder that was compiled with `adapters`
     cancel    ends the text from another thread; the machine's bounds hold for each token
 
     A machine keeps nothing between two texts: calls from several threads do not disturb each other. Raises ArgumentError for a
@@ -81,8 +84,12 @@ def generate(
         _check_groups(prompts, groups, contexts.roles, function)
     engine = Engine(contexts=contexts, chunk=sys.maxsize)
     texts: dict[int, Text] = {}
+    adapters = list(adapter) if isinstance(adapter, Sequence) else [adapter] * len(prompts)
+    if len(adapters) != len(prompts):
+        raise ArgumentError(f"generate: adapter: expected one for each of {len(prompts)} prompts, got {len(adapters)}")
     for rows, given in zip(groups, _fed_to(groups, fixed, contexts.roles), strict=True):
-        for row, context in zip(rows.tolist(), contexts.open_together(len(rows), given), strict=True):
+        own = [adapters[row] for row in rows.tolist()]
+        for row, context in zip(rows.tolist(), contexts.open_together(len(rows), given, own), strict=True):
             draws = chosen.draws(prompts[row].tolist(), row) if isinstance(chosen, Sampler) else None
             texts[row] = engine.begun(context, prompts[row], max_new_tokens, draws, ends)
     ordered = [texts[row] for row in range(len(prompts))]

@@ -22,6 +22,10 @@ _COUNTER = "cache_position"  # the places of the new tokens in the cache
 _KEPT = "num_logits_to_keep"  # of how many of the last tokens there are to be logits
 _ZEROS = ("token_type_ids",)
 OF_ENCODERS = "encoder_"  # what inputs that an encoder makes are called begins so
+OF_ADAPTERS = "adapter."
+# Inputs for low-rank adapters (`compiler/onnx/adapters.py`): of each token bool[batch, length, rank], of each module float32
+ADAPTER_MASK, ADAPTER_RANK = "adapter.mask", "adapter_rank"
+ADAPTER_IN, ADAPTER_OUT = "adapter.{}.A", "adapter.{}.B"  # [inputs, rank], [rank, outputs]
 _SWITCH = "use_cache_branch"  # of decoders that have been merged from one with a cache and one without
 # The roles that a decoder may have besides, and the names of the inputs; all of them are made here.
 _OPTIONAL: dict[str, tuple[str, ...]] = {

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ...formats import dims
-from ...formats.decoders import BATCH, BATCH_INPUTS, NEW_ROWS, PAGE
+from ...formats.decoders import ADAPTER_MASK, BATCH, BATCH_INPUTS, NEW_ROWS, OF_ADAPTERS, PAGE
 from ...formats.dtypes import DType
 from ...formats.messages.errors import TreadleError
 from ...formats.types import TensorType, TupleType
@@ -30,7 +30,7 @@ from ..ir.evaluate import apply_operator
 from ..operators.paged import LANES
 from ..operators.shapes import axes_of, axis_of, is_unknown
 from ..operators.table import Fusion, lookup
-from .rewriting import Emitter, order_of, tensor_type
+from .rewriting import Emitter, tensor_type
 from .unread_rows import Narrower, row_axes
 
 _FREE = -1  # in the place of the tokens' axis: of what depends on no token
@@ -60,10 +60,16 @@ class _Paging(Emitter):
     def __init__(self, module: ir.Module, function: ir.Function) -> None:
         super().__init__(module)
         self.came = function
-        ids, self.positions, self.wanted, self.texts, self.tables, *caches = function.params
+        ids, self.positions, self.wanted, self.texts, self.tables, *others = function.params
         (self.tokens,) = tensor_type(ids).shape
+        self.adapters = [param for param in others if param.name.startswith(OF_ADAPTERS)]
+        caches = [param for param in others if param not in self.adapters]
         self.caches: dict[ir.Atom, ir.Var | None] = dict.fromkeys(caches)  # and the pages that take their place
         self.rows: dict[ir.Atom, int] = {ids: 0, self.positions: 0}
+        for param in self.adapters:
+            self.rows[param] = 1 if param.name == ADAPTER_MASK else _FREE
+        sizes = {dim for param in self.adapters for dim in tensor_type(param).shape if not isinstance(dim, int)}
+        self.ranks = sizes - {self.tokens}  # a size of adapters alone
         self.definitions: dict[ir.Atom, ir.OperatorCall] = {}
         self.fields: dict[ir.Atom, ir.GetItem] = {}
         self.probes: dict[tuple[ir.Atom, ...], int | None] = {}
@@ -93,7 +99,7 @@ class _Paging(Emitter):
         names = ("logits", *(NEW_ROWS + cache.name for cache in pages))
         return dataclasses.replace(
             self.came,
-            params=(*self.came.params[:5], *pages),
+            params=(*self.came.params[:5], *pages, *self.adapters),
             body=ir.Block((*bindings, result), result.var),
             result_type=types,
             result_names=names,
@@ -148,7 +154,7 @@ class _Paging(Emitter):
         if None in rows or not all(isinstance(type_, TensorType) for type_ in types):
             return None
         mentioned = _names_in(call.attributes) | {name for type_ in types for name in dimension_names(type_)}  # type: ignore[arg-type]
-        own, *others = str(self.tokens), *dimension_names(tensor_type(self.wanted))
+        own, *others = str(self.tokens), *dimension_names(tensor_type(self.wanted)), *map(str, self.ranks)
         if mentioned - {own, *others}:  # how many tokens there are before, for one
             return None
         if all(row == _FREE for row in rows):
@@ -165,22 +171,25 @@ class _Paging(Emitter):
             return None
         if any(row != _FREE and row != place for row, place in zip(rows, needed, strict=True)):
             return None
-        dims_there = {tensor_type(arg).shape[row] for arg, row in zip(call.args, rows, strict=True) if row not in (None, _FREE)}
+        dims_there = {
+            tensor_type(arg).shape[row] for arg, row in zip(call.args, rows, strict=True) if row not in (None, _FREE)
+        }
         is_same = call.operator == "reshape" or dims_there == {types[0].shape[axis]}  # type: ignore[union-attr]
         return axis if is_same else None
 
     def _axis_of_tokens(self, type_: TensorType) -> int | None:
-        """The only axis with the tokens, each of which may have several rows there; None where others have to do with them, too."""
-        held = [axis for axis, dim in enumerate(type_.shape) if not isinstance(dim, int)]
-        return held[0] if len(held) == 1 and _times(type_.shape[held[0]], self.tokens) else None
+        """The only axis with the tokens, each of which may have several rows there; None if others have to do with them, too."""
+        return self._only_axis(type_.shape)
+
+    def _only_axis(self, shape: Sequence[Any]) -> int | None:
+        held = [axis for axis, dim in enumerate(shape) if not isinstance(dim, int) and dim not in self.ranks]
+        return held[0] if len(held) == 1 and _times(shape[held[0]], self.tokens) else None
 
     def _filled(self, call: ir.OperatorCall) -> int | None:
         """The axis of what is the same for all tokens."""
         if call.operator not in ("full", "broadcast_to"):
             return None
-        shape = lookup(call.operator).bind(call.attributes)["shape"]
-        held = [axis for axis, dim in enumerate(shape) if not isinstance(dim, int)]
-        return held[0] if len(held) == 1 and _times(shape[held[0]], self.tokens) else None
+        return self._only_axis(lookup(call.operator).bind(call.attributes)["shape"])
 
     # ---- attention ----
 
@@ -322,9 +331,9 @@ class _Paging(Emitter):
                 return atom.array
             if atom not in known:
                 call = self.definitions[atom]
-                known[atom] = apply_operator(
-                    call.operator, [value(arg) for arg in call.args], call.attributes, sizes
-                )[0]
+                known[atom] = apply_operator(call.operator, [value(arg) for arg in call.args], call.attributes, sizes)[
+                    0
+                ]
             return known[atom]
 
         try:
@@ -358,13 +367,17 @@ def _names_in(value: Any) -> set[str]:
     return set(dims.variables(value)) if isinstance(value, dims.SymbolicDim) else set()
 
 
-def _more_axes(call: ir.OperatorCall, made: TensorType, axis: int, rows: Sequence[int | None]) -> list[int | None] | None:
+def _more_axes(
+    call: ir.OperatorCall, made: TensorType, axis: int, rows: Sequence[int | None]
+) -> list[int | None] | None:
     """As `row_axes`, of operators that no rows are picked before."""
     options, types = lookup(call.operator).bind(call.attributes), [tensor_type(arg) for arg in call.args]
     first, operator = types[0], call.operator
     others: list[int | None] = [None] * (len(types) - 1)
     if operator == "rotary":
-        return [None if each == _FREE else axis - made.rank + type_.rank for each, type_ in zip(rows, types, strict=True)]
+        return [
+            None if each == _FREE else axis - made.rank + type_.rank for each, type_ in zip(rows, types, strict=True)
+        ]
     if operator == "matmul" and rows[0] == _FREE:  # of columns
         return [None, types[1].rank - 1] if axis == made.rank - 1 and types[1].rank > 1 else None
     if operator in ("concat", "stack"):
