@@ -10,9 +10,7 @@ them for the texts of a call, each of which may have another adapter, or none.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,20 +20,14 @@ import numpy as np
 
 from ..formats.decoders import ADAPTER_IN, ADAPTER_MASK, ADAPTER_OUT
 from ..formats.messages.calling import Suggesting, public_class, told
-from ..formats.messages.errors import ArgumentError, FileError, FormatError, MissingFileError
+from ..formats.messages.errors import ArgumentError, FormatError
 from ..formats.messages.names import near
-from ..formats.parameter_files import load_params
 from ..formats.ports import Port
+from .adapter_files import Pair, read
 
-_CONFIG, _WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-_CONFIG_BYTES = 1 << 20
-_KEY = re.compile(r"(?:base_model\.model\.)?([^\0]+)\.lora_([AB])(?:\.\w+)?\.weight")
-_NOT_TAKEN = ("use_dora", "use_qalora", "modules_to_save", "trainable_token_indices", "lora_bias", "layer_replication")
 _PACKED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
 _TOGETHER = 4  # sets of adapters that stay side by side
 _ALIGNED = 16  # ranks, so that an adapter's products are summed alike wherever it lies
-
-Pair = tuple[np.ndarray, np.ndarray]  # A float32[inputs, rank], B float32[rank, outputs]
 
 
 @public_class
@@ -67,78 +59,19 @@ class Adapter(Suggesting):
 
     @classmethod
     def load(cls, path: Union[str, os.PathLike]) -> Adapter:
-        """An adapter's folder as PEFT writes it: adapter_config.json and adapter_model.safetensors.
+        """An adapter as PEFT writes it, a folder with adapter_config.json and adapter_model.safetensors; or a file .onnx_adapter,
+        as Olive writes it for onnxruntime-genai.
 
         Raises MissingFileError, FileError, and FormatError for what is not a plain LoRA adapter.
         """
-        folder = Path(path)
-        config = _config(folder / _CONFIG)
-        found: dict[str, dict[str, np.ndarray]] = {}
-        for key, array in load_params(folder / _WEIGHTS).items():
-            matched = _KEY.fullmatch(key)
-            if matched is None:
-                raise FormatError(
-                    f"{folder / _WEIGHTS}: {key[:100]!r} is not of a linear module: expected ….lora_A.weight or B"
-                )
-            if array.ndim != 2 or array.dtype.name not in ("float32", "float16", "bfloat16"):
-                raise FormatError(
-                    f"{folder / _WEIGHTS}: {key[:100]!r} is {array.dtype}{list(array.shape)}: expected float[_, _]"
-                )
-            found.setdefault(matched[1], {})[matched[2]] = array.astype(np.float32)
-        modules: dict[str, Pair] = {}
-        for name, both in found.items():
-            if len(both) != 2:
-                raise FormatError(f"{folder / _WEIGHTS}: {name[:100]!r} has only lora_{next(iter(both))}")
-            scale = _scale(config, name, len(both["A"]))
-            modules[name] = both["A"].T, both["B"].T * np.float32(scale)
+        modules = read(Path(path))
         try:
             return cls(modules)
         except ArgumentError as error:
-            raise FormatError(f"{folder}: {error.message}") from None
+            raise FormatError(f"{os.fspath(path)}: {error.message}") from None
 
     def __repr__(self) -> str:
         return f"<Adapter: {len(self.modules)} modules, rank {self.rank}>"
-
-
-def _config(path: Path) -> Mapping[str, Any]:
-    """Raises MissingFileError, FileError, FormatError."""
-    if path.exists() and not path.is_file():
-        raise FormatError(f"{path} is a folder, a pipe or a device: expected a file")
-    try:
-        with path.open("rb") as file:
-            data = file.read(_CONFIG_BYTES + 1)
-        config = json.loads(data[: _CONFIG_BYTES + 1]) if len(data) <= _CONFIG_BYTES else None
-    except FileNotFoundError:
-        raise MissingFileError(
-            f"{path.parent} has no {path.name}; PEFT's save_pretrained writes it beside {_WEIGHTS}"
-        ) from None
-    except OSError as error:
-        raise FileError.of(error, f"cannot read {path}") from None
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{path} is not JSON: {error}") from None
-    if not isinstance(config, dict) or config.get("peft_type") != "LORA":
-        raise FormatError(f"{path}: expected an object with peft_type LORA")
-    if strange := [name for name in _NOT_TAKEN if config.get(name)] + ["bias"] * (config.get("bias", "none") != "none"):
-        raise FormatError(
-            f"{path}: {strange[0]} is {str(config[strange[0]])[:100]}: adapters that do more than A and B are not taken"
-        )
-    return config
-
-
-def _scale(config: Mapping[str, Any], name: str, rank: int) -> float:
-    """What PEFT multiplies B by. Raises FormatError."""
-    patterns = config.get("alpha_pattern") or {}
-    named = (
-        [value for key, value in patterns.items() if name == key or name.endswith(f".{key}")]
-        if isinstance(patterns, dict)
-        else []
-    )
-    alpha = named[0] if named else config.get("lora_alpha", rank)
-    if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not abs(alpha) < 1e6 or not rank:
-        raise FormatError(
-            f"{_CONFIG}: lora_alpha of {name[:100]!r} is {str(alpha)[:40]}, its rank {rank}: expected numbers"
-        )
-    return alpha / (rank**0.5 if config.get("use_rslora") else rank)
 
 
 class Bound:

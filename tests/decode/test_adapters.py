@@ -302,7 +302,7 @@ def test_scales_are_peft_s(tmp_path: Path, config: dict[str, Any], scale: float)
     ("config", "message"),
     [
         ({"peft_type": "IA3"}, "expected an object with peft_type LORA"),
-        ({"use_dora": True}, "use_dora is True: adapters that do more"),
+        ({"use_dora": True}, "use_dora is True; adapters that do more"),
         ({"bias": "all"}, "bias is all"),
         ({"modules_to_save": ["lm_head"]}, "modules_to_save is"),
         ({"lora_alpha": "8"}, "lora_alpha of"),
@@ -312,6 +312,44 @@ def test_scales_are_peft_s(tmp_path: Path, config: dict[str, Any], scale: float)
 def test_other_adapters_are_refused(tmp_path: Path, config: dict[str, Any], message: str) -> None:
     with pytest.raises(FormatError, match=message):
         Adapter.load(write(tmp_path / "a", {NAME: PAIR}, **config))
+
+
+def exported(path: Path, arrays: dict[str, np.ndarray]) -> Path:
+    runtime = pytest.importorskip("onnxruntime")
+    file = runtime.AdapterFormat()
+    file.set_adapter_version(1)
+    file.set_model_version(1)
+    file.set_parameters({name: runtime.OrtValue.ortvalue_from_numpy(array) for name, array in arrays.items()})
+    file.export_adapter(str(path))
+    return path
+
+
+def test_onnxruntime_s_files_are_read(tmp_path: Path) -> None:
+    a, b = (np.random.default_rng(1).normal(size=size).astype("f") for size in ((WIDTH, 4), (4, 16)))
+    arrays = {f"{NAME}.lora_A.weight": a, f"{NAME}.lora_B.weight": b}
+    loaded = Adapter.load(exported(tmp_path / "x.onnx_adapter", arrays))
+    for found, expected in zip(loaded.modules[NAME], (a, b), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    half = Adapter.load(exported(tmp_path / "y", {name: array.astype(np.float16) for name, array in arrays.items()}))
+    np.testing.assert_allclose(half.modules[NAME][0], a, rtol=1e-3)
+    data = (tmp_path / "x.onnx_adapter").read_bytes()
+    rng = np.random.default_rng(0)
+    for count in range(1500):
+        mutated = bytearray(data[: None if count % 4 else rng.integers(len(data))])
+        for _ in range(rng.integers(0, 4)):
+            if mutated:
+                places = [
+                    rng.integers(len(mutated)),
+                    rng.integers(min(len(mutated), 200)),
+                    len(mutated) - 1 - rng.integers(160) % len(mutated),
+                ]
+                mutated[places[rng.integers(3)]] = rng.integers(256)
+        (tmp_path / "z").write_bytes(mutated)
+        with contextlib.suppress(FormatError):
+            Adapter.load(tmp_path / "z")
+    (tmp_path / "z").write_bytes(b"x")
+    with pytest.raises(FormatError, match=r"z is not an \.onnx_adapter file"):
+        Adapter.load(tmp_path / "z")
 
 
 def test_damaged_folders_are_refused_by_name(tmp_path: Path) -> None:
