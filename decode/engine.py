@@ -30,6 +30,7 @@ from ..vm.machine import CancelToken, VirtualMachine
 from .adapters import Adapter
 from .contexts import Appended, Contexts
 from .guesses import Guesses, Pays
+from .paged_contexts import PagedContexts, has_pages
 from .prefixes import BLOCK, Prefixes, chain
 from .sampling import Draws, Mask, Sampler, likeliest, log_probabilities
 from .step_contexts import StepContexts
@@ -162,7 +163,8 @@ class Engine(Suggesting):
                     "give one"
                 )
             machine = model if isinstance(model, VirtualMachine) else VirtualMachine(model)
-            contexts = StepContexts(machine, function, tokens=cache_tokens)
+            kind = PagedContexts if has_pages(machine, function) else StepContexts
+            contexts = kind(machine, function, tokens=cache_tokens)
         self._contexts, self._chunk = contexts, chunk
         self._prefixes, self._pays = Prefixes(contexts), Pays()
         self._capacity = contexts.room()
@@ -212,12 +214,10 @@ class Engine(Suggesting):
             raise ArgumentError(f"submit: mask: expected an object with `allowed` and `take`, got {told(mask)}")
         if not (max_seconds is None or (isinstance(max_seconds, (int, float)) and max_seconds >= 0)):
             raise ArgumentError(f"submit: max_seconds: expected a number from 0 on, got {max_seconds!r}")
-        self._contexts.adapters.check(adapter)
         draws = sampler if isinstance(sampler, Draws) else (sampler or Sampler(0.0)).draws(prompt.tolist())
         running = _Running(prompt, max_new_tokens, draws, stops(stop), mask)
         running.top = logprobs
-        if adapter is not None:
-            running.adapter, running.salt = adapter, adapter.digest
+        self._adapt(running, adapter)
         running.guesses = Guesses(running.ids) if self._contexts.verifies else None
         if max_seconds is not None:
             running.deadline = time.monotonic() + max_seconds
@@ -236,12 +236,26 @@ class Engine(Suggesting):
         return self._submitted(_Running(_prompt(ids), max_new_tokens, None, stops(stop), None), cancel)
 
     def begun(
-        self, context: int, prompt: np.ndarray, count: int, draws: Draws | None, ends: list[tuple[int, ...]]
+        self,
+        prompt: np.ndarray,
+        count: int,
+        draws: Draws | None,
+        ends: list[tuple[int, ...]],
+        context: int | None = None,
+        adapter: Adapter | None = None,
     ) -> Text:
-        """A text in an open context of its owner's, which no other text may share."""
+        """A text, in an open context of its owner's, if there is one, which no other text may share."""
         running = _Running(prompt, count, draws, ends, None)
-        running.context, running.salt = context, None
+        self._adapt(running, adapter)
+        if context is not None:
+            running.context, running.salt = context, None
         return self._submitted(running)
+
+    def _adapt(self, running: _Running, adapter: Adapter | None) -> None:
+        """Raises ArgumentError for an adapter that the decoder does not take."""
+        self._contexts.adapters.check(adapter)
+        if adapter is not None:
+            running.adapter, running.salt = adapter, adapter.digest  # of others' beginnings nothing is known
 
     def statistics(self) -> dict[str, int]:
         """Texts that are running and waiting; tokens made, tokens of prompts, those of them that other texts had computed, tokens
@@ -300,7 +314,9 @@ class Engine(Suggesting):
         """Its context is closed by the next step."""
         with self._condition:
             if running.finish is None:
-                running.finish, running.error, running.logits = finish, error, None
+                # The traceback would hold what the thread at hand reads, another text.
+                running.error = None if error is None else error.with_traceback(None)
+                running.finish, running.logits = finish, None
                 self._has_ended = True
                 if running.cancel is not None:
                     running.cancel.detach(id(running))
@@ -462,6 +478,9 @@ class Engine(Suggesting):
         running.computed = 0
         if found is None:
             running.context = self._contexts.open(running.adapter)
+            if self._running and self._contexts.room() < needed:  # which an open context may take
+                self._release(running, keeps=False)
+                return False
             return True
         running.context = self._prefixes.take(*found)
         running.computed = found[1]
@@ -476,9 +495,11 @@ class Engine(Suggesting):
         while self._contexts.room() < self._needed():
             if self._prefixes.drop():
                 continue
+            # One that its owner has not gone on with waits, else the one that came last. The first one may have all.
+            last = next((each for each in reversed(self._running) if each.logits is not None), self._running[-1])
             if len(self._running) == 1:
                 break
-            self._put_back(self._running[-1])  # the last one waits
+            self._put_back(last)
         going = [each for each in self._running if len(each.ids) - each.computed == 1]
         prompts = {each: len(each.ids) - each.computed for each in self._running if len(each.ids) - each.computed > 1}
         left = max(min(self._chunk, self._contexts.room()) - len(going), not going)

@@ -12,7 +12,7 @@ from typing import Any, Union
 
 import numpy as np
 
-from ..formats.decoders import IDS, MADE, MASKS, POSITIONS, Roles
+from ..formats.decoders import IDS, MADE, MASKS, PAGE, POSITIONS, Roles
 from ..formats.executable import Executable
 from ..formats.messages.calling import public, told
 from ..formats.messages.errors import ArgumentError
@@ -21,8 +21,11 @@ from ..formats.ports import Port
 from ..vm.machine import CancelToken, VirtualMachine
 from .adapters import Adapter
 from .engine import Engine, Text, stops
+from .paged_contexts import PagedContexts, has_pages
 from .sampling import Choose, Sampler
 from .step_contexts import StepContexts
+
+_MOST_TOKENS = 1 << 31  # of a call's pages, whose numbers are listed
 
 
 @public
@@ -71,30 +74,57 @@ def generate(
         raise ArgumentError(f"generate: max_new_tokens: expected a whole number from 0 on, got {max_new_tokens!r}")
     chosen = _sampler(sampler, temperature, top_k, top_p, seed)
     ends = stops(stop)
-    contexts = StepContexts(
-        machine,
-        function,
-        tokens=sys.maxsize,
-        longest=max(map(len, prompts)) + max_new_tokens,
-        fed=fixed,
-        cancel=cancel,
+    many = len(prompts) > 1 and not fixed and has_pages(machine, function)  # one text is as fast without pages
+    adapters = list(adapter) if isinstance(adapter, (list, tuple)) else [adapter] * len(prompts)
+    if len(adapters) != len(prompts):
+        raise ArgumentError(f"generate: adapter: expected one for each of {len(prompts)} prompts, got {len(adapters)}")
+    engine, opened = (_paged if many else _stepping)(
+        machine, function, prompts, max_new_tokens, fixed, adapters, cancel
     )
+    texts = []
+    for row, (prompt, context) in enumerate(zip(prompts, opened, strict=True)):
+        draws = chosen.draws(prompt.tolist(), row) if isinstance(chosen, Sampler) else None
+        texts.append(engine.begun(prompt, max_new_tokens, draws, ends, context, adapters[row]))
+    columns = _drawn(texts) if isinstance(chosen, Sampler) else _chosen(texts, chosen)
+    return (int(column[0]) for column in columns) if is_single else columns
+
+
+def _paged(
+    machine: VirtualMachine,
+    function: str,
+    prompts: Sequence[np.ndarray],
+    count: int,
+    _: Any,
+    adapters: Any,
+    cancel: CancelToken | None,
+) -> tuple[Engine, Sequence[None]]:
+    """An engine whose texts, of whatever lengths, are computed in one call."""
+    pages = sum(-(-(len(prompt) + count) // PAGE) + 2 for prompt in prompts)  # with what each may not fill
+    contexts = PagedContexts(machine, function, tokens=min(pages * PAGE, _MOST_TOKENS), cancel=cancel)
+    return Engine(contexts=contexts, chunk=sys.maxsize), [None] * len(prompts)
+
+
+def _stepping(
+    machine: VirtualMachine,
+    function: str,
+    prompts: Sequence[np.ndarray],
+    count: int,
+    fixed: Mapping[str, Any],
+    adapters: Sequence[Adapter | None],
+    cancel: CancelToken | None,
+) -> tuple[Engine, Sequence[int]]:
+    """An engine, and the context of each prompt: those of one length are computed in one call."""
+    longest = max(map(len, prompts)) + count
+    contexts = StepContexts(machine, function, tokens=sys.maxsize, longest=longest, fed=fixed, cancel=cancel)
     groups = _of_equal_lengths(prompts)
     if len(groups) > 1:
         _check_groups(prompts, groups, contexts.roles, function)
-    engine = Engine(contexts=contexts, chunk=sys.maxsize)
-    texts: dict[int, Text] = {}
-    adapters = list(adapter) if isinstance(adapter, Sequence) else [adapter] * len(prompts)
-    if len(adapters) != len(prompts):
-        raise ArgumentError(f"generate: adapter: expected one for each of {len(prompts)} prompts, got {len(adapters)}")
+    opened = [0] * len(prompts)
     for rows, given in zip(groups, _fed_to(groups, fixed, contexts.roles), strict=True):
         own = [adapters[row] for row in rows.tolist()]
         for row, context in zip(rows.tolist(), contexts.open_together(len(rows), given, own), strict=True):
-            draws = chosen.draws(prompts[row].tolist(), row) if isinstance(chosen, Sampler) else None
-            texts[row] = engine.begun(context, prompts[row], max_new_tokens, draws, ends)
-    ordered = [texts[row] for row in range(len(prompts))]
-    columns = _drawn(ordered) if isinstance(chosen, Sampler) else _chosen(ordered, chosen)
-    return (int(column[0]) for column in columns) if is_single else columns
+            opened[row] = context
+    return Engine(contexts=contexts, chunk=sys.maxsize), opened
 
 
 def _prompts(ids: Any, attention_mask: Any) -> tuple[list[np.ndarray], bool]:

@@ -43,7 +43,7 @@ class Guesses:
         return 0
 
     def next(self, count: int) -> list[int]:
-        """At most so many tokens."""
+        """At most `count` tokens."""
         return list(self._ids[self._place : self._place + count]) if self._place else []
 
 
@@ -55,7 +55,7 @@ class Pays:
         self._guess = 0.0  # a guess more
 
     def saw(self, seconds: float, guesses: int) -> None:
-        """A call without prompts, and with so many guesses."""
+        """A call without prompts took `seconds`."""
         if not guesses:
             self._plain = seconds if not self._plain else self._plain + _NEWEST * (seconds - self._plain)
             self._guess = self._guess or seconds / MOST
@@ -63,8 +63,8 @@ class Pays:
             self._guess += _NEWEST * (max(seconds - self._plain, 0.0) / guesses - self._guess)
 
     def count(self, right: float, texts: int) -> int:
-        """How many guesses of a text, of which a share is right, to append in a call of so many texts: those that save more time
-        than they take."""
+        """How many guesses of a text, of which a share is `right`, to append in a call of `texts`: those that save more time than
+        they take."""
         saves, likely, count = self._plain / max(texts, 1), right, 0
         while count < MOST and likely * saves > self._guess:
             likely *= right

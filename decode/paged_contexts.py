@@ -81,7 +81,7 @@ class PagedContexts(Contexts):
         assert logits.shape is not None
         self.vocabulary = logits.shape[-1] if isinstance(logits.shape[-1], int) else 0
         self._pools: dict[str, _Pool] = {}
-        self.adapters = Bound(machine.inputs(called), called)
+        self.adapters = Bound(machine.inputs(called), function)
         self._own: dict[int, Adapter | None] = {}  # of each context
         caches = [port for port in machine.inputs(called)[len(BATCH_INPUTS) :] if port.name not in self.adapters.names]
         for port, new in zip(caches, made, strict=True):

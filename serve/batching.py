@@ -7,7 +7,7 @@ have the same shape: of texts, those of the same length. None is padded, which c
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,7 +53,9 @@ class Pending:
         """`rows` is None for a request that stays alone. `done(outputs, error)` is called once, in any thread."""
         self.endpoint, self.arguments, self.rows = endpoint, arguments, rows
         self.deadline, self.cancel, self.done = deadline, cancel, done
-        self.key = (endpoint.function, tuple([array.shape[1:] for array in arguments])) if rows is not None else None
+        self.key: Hashable = (
+            (endpoint.function, tuple([array.shape[1:] for array in arguments])) if rows is not None else None
+        )
         self.since = time.monotonic()
         self.started = self.ended = 0.0  # of the call that answers it, which others may share
         self.gathering = 0.0  # seconds that it took to put its rows among these
@@ -77,6 +79,10 @@ class Pending:
         else:
             self.done(outputs, None)
 
+    def together(self, members: Sequence[Pending]) -> Batch:
+        """What calls once for this request and others of its key."""
+        return Batch(members)
+
 
 class Batch:
     """Several requests in one call."""
@@ -93,29 +99,36 @@ class Batch:
             for each in members:
                 each.run()
             return
-        begun = time.monotonic()
-        deadlines = [each.deadline for each in members]
-        deadline = None if None in deadlines else max(deadlines)  # type: ignore[type-var]
         try:
-            arguments = [np.concatenate(parts) for parts in zip(*(each.arguments for each in members), strict=True)]
-            started = time.monotonic()
-            outputs = members[0].endpoint.run_merged(arguments, deadline, started - begun)
+            outputs = self.call(members)
         except (TreadleError, MemoryError):
             for each in members:
                 each.run()
-            return
         except Exception as error:
             for each in members:
                 each.done(None, error)
-            return
+        else:
+            for each, found in zip(members, outputs, strict=True):
+                each.done(found, None)
+
+    def call(self, members: Sequence[Pending]) -> list[Any]:
+        """The outputs of each, of one call for all. Raises what the call raises."""
+        begun = time.monotonic()
+        deadlines = [each.deadline for each in members]
+        deadline = None if None in deadlines else max(deadlines)  # type: ignore[type-var]
+        arguments = [np.concatenate(parts) for parts in zip(*(each.arguments for each in members), strict=True)]
+        started = time.monotonic()
+        outputs = members[0].endpoint.run_merged(arguments, deadline, started - begun)
         first, ended = 0, time.monotonic()
         self.rows = len(arguments[0])
+        found = []
         for each in members:
             each.gathering, each.started, each.ended = started - begun, started, ended
             assert each.rows is not None
             rows = slice(first, first + each.rows)
             first += each.rows
-            each.done([array[rows] for array in outputs], None)
+            found.append([array[rows] for array in outputs])
+        return found
 
     @staticmethod
     def _is_wanted(each: Pending) -> bool:
@@ -162,7 +175,7 @@ class BatchLine(Line):
         rest = [each for each in self.waiting if id(each) not in taken]
         self.waiting.clear()
         self.waiting.extend(rest)
-        return Batch(members)
+        return first.together(members)
 
     def took(self, work: Work, seconds: float) -> None:
         """The time of this call informs the sizes of the next ones."""

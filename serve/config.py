@@ -29,19 +29,25 @@ class ModelConfig:
     max_batch: int = 32  # rows of a merged call
     max_delay: float = 0.0  # that the first request of a batch waits for others
     preferred: tuple[int, ...] = ()  # numbers of rows for which nothing waits any longer
+    max_new_tokens: int = 4096  # of an answer
+    cache_tokens: int | None = (
+        None  # of all answers, and of prompts that later ones may share; None: what a gibibyte holds
+    )
     max_sequences: int = 64
     max_sequence_memory: int = 1 << 30  # that what the sequences of a function keep may take together
     sequence_idle: float = 60.0  # after which a sequence that nobody continues is forgotten
     state: Mapping[str, str] = field(default_factory=dict)  # an input → the output that it is in a sequence's next call
 
     def __post_init__(self) -> None:
-        for name, least in (("max_queue", 1), ("max_batch", 1), ("max_sequences", 1)):
+        for name, least in (("max_queue", 1), ("max_batch", 1), ("max_sequences", 1), ("max_new_tokens", 1)):
             if getattr(self, name) < least:
                 raise FormatError(f"{name} = {getattr(self, name)}: expected {least} or more")
         if self.instances is not None and self.instances < 1:
             raise FormatError(f"instances = {self.instances}: expected 1 or more, or null")
         if self.threads is not None and self.threads < 1:
             raise FormatError(f"threads = {self.threads}: expected 1 or more, or null")
+        if self.cache_tokens is not None and self.cache_tokens < 1:
+            raise FormatError(f"cache_tokens = {self.cache_tokens}: expected 1 or more, or null")
         if not self.max_seconds > 0 or self.max_delay < 0 or not self.sequence_idle > 0:
             raise FormatError("max_seconds and sequence_idle are more than 0, max_delay not less")
 
@@ -119,6 +125,8 @@ _BOUNDS = (
     "max_memory",
     "threads",
     "max_batch",
+    "max_new_tokens",
+    "cache_tokens",
     "max_sequences",
     "max_sequence_memory",
     "sequence_idle",
@@ -128,6 +136,7 @@ _CHECKS: dict[str, Any] = {each.name: _whole for each in fields(ModelConfig)} | 
     "max_steps": _or_none(_whole),
     "max_memory": _or_none(_whole),
     "threads": _or_none(_whole),
+    "cache_tokens": _or_none(_whole),
     "max_seconds": _number,
     "max_delay": _number,
     "sequence_idle": _number,

@@ -139,6 +139,10 @@ def overview(service: Service) -> dict[str, Any]:
         "running": service.scheduler.running(),
         "intervals": INTERVALS,
         "functions": rows,
+        "texts": [
+            {"name": model.name, "task": model.texts.text.task, "chats": bool(model.texts.text.template)}
+            for model in {each.name: each for each in service.repository.models() if each.texts is not None}.values()
+        ],
         "history": list(service.history.rows),
         "problems": problems,
     }

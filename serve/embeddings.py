@@ -1,7 +1,7 @@
 """OpenAI's endpoints for models of texts, `/v1/embeddings` and `/v1/models`, and `/v1/rerank` as Cohere and Jina have it.
 
-A request is one work in its model's line (`scheduler.py`): a thread makes its tokens, calls the model and prints the answer. Its
-body, answer, time and place in line have the bounds of all requests.
+A request is one work in its model's line (`scheduler.py`), with others whose texts have the same length: a thread makes its
+tokens, calls the model and prints the answer. Its body, answer, time and place in line have the bounds of all requests.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ import base64
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..text.models import Encoder, Reranker, normalized
+from ..text.tokens import Tokens
 from ..vm.budgets import CancelToken
-from .batching import Done, Pending
+from .batching import Batch, Done, Pending
 from .errors import (
     BadRequestError,
     NotFoundError,
@@ -35,6 +36,7 @@ from .service import Service
 
 MAX_TEXTS = 2048  # of a request, as OpenAI has it
 MAX_BODY = 8 << 20  # bytes of a request
+_FEW = 1 << 12  # bytes of a request whose tokens the event loop makes: some milliseconds
 _KINDS = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -46,27 +48,60 @@ Waiting = Callable[[asyncio.Future, CancelToken, "float | None"], Awaitable[Any]
 _Answer = tuple[bytes, int]  # JSON, tokens
 
 
-class _Work(Pending):
-    """What a request asks for, as the scheduler's threads take it: always alone."""
+class _Ask(NamedTuple):
+    """What a request asks a model for: tokens of its texts, a row for each, and these as JSON."""
 
-    __slots__ = ("ask",)
+    tokens: Callable[[], list[Tokens]]
+    rows: Callable[..., np.ndarray]  # of tokens, within bounds
+    answer: Callable[[list[Tokens], np.ndarray], _Answer]
+
+
+class _Work(Pending):
+    """A request as the scheduler's threads take it: with others that have texts of the same length, if its tokens are known."""
+
+    __slots__ = ("ask", "tokens")
 
     def __init__(
-        self, model: Model, ask: Callable[..., _Answer], deadline: float, cancel: CancelToken, done: Done
+        self, model: Model, ask: _Ask, tokens: list[Tokens] | None, deadline: float, cancel: CancelToken, done: Done
     ) -> None:
         super().__init__(model.endpoint(""), [], None, deadline, cancel, done)
-        self.ask = ask
+        self.ask, self.tokens = ask, tokens
+        lengths = {len(each.ids) for each in tokens or ()}
+        if len(lengths) == 1:
+            self.rows, self.key = len(tokens or ()), ("texts", *lengths)
 
     def run(self) -> None:
         try:
             self.check_wanted()
             self.started = time.monotonic()
             assert self.deadline is not None
-            found: Any = self.ask(max_seconds=self.deadline - self.started, cancel=self.cancel)
+            tokens = self.ask.tokens() if self.tokens is None else self.tokens
+            rows = self.ask.rows(tokens, max_seconds=self.deadline - self.started, cancel=self.cancel)
+            found: Any = self.ask.answer(tokens, rows)
         except Exception as error:
             self.done(None, error)
         else:
             self.done(found, None)
+
+    def together(self, members: Sequence[Pending]) -> Batch:
+        return _Works(members)
+
+
+class _Works(Batch):
+    """Texts of one length of several requests: a text's row does not depend on those beside it."""
+
+    def call(self, members: Sequence[Any]) -> list[Any]:
+        tokens = [each for member in members for each in member.tokens]
+        started = time.monotonic()
+        deadline = max(each.deadline for each in members)
+        rows = members[0].ask.rows(tokens, max_seconds=max(0.0, deadline - started))
+        self.rows = len(tokens)
+        answers, first = [], 0
+        for each in members:
+            each.started = started
+            answers.append(each.ask.answer(each.tokens, rows[first : first + each.rows]))
+            first += each.rows
+        return answers
 
 
 class Embeddings:
@@ -95,7 +130,7 @@ class Embeddings:
         values = read_json(view) if len(view) <= SHORT else await asyncio.to_thread(read_json, view)
         if service.is_draining:
             raise UnavailableError("the server stops")
-        model = service.repository.find(_model_name(values))
+        model = service.repository.find(model_name(values))
         ask = self._asks[path](model, values)
         function = path.rpartition("/")[2]
         work: _Work | None = None
@@ -103,7 +138,8 @@ class Embeddings:
             seconds = model.config.max_seconds
             deadline = after(seconds if timeout is None else min(timeout, seconds))
             cancel, (future, done) = CancelToken(), handed()
-            work = _Work(model, ask, deadline, cancel, done)
+            # many tokens are made by the thread that calls
+            work = _Work(model, ask, ask.tokens() if len(view) <= _FEW else None, deadline, cancel, done)
             service.scheduler.submit(model.line, work)
             answer, tokens = await waiting(future, cancel, deadline)
         except Exception as error:
@@ -137,14 +173,16 @@ def refusal(error: Exception) -> tuple[ServeError, bytes]:
 # ---- requests ----
 
 
-def _model_name(values: Mapping[str, Any]) -> str:
+def model_name(values: Mapping[str, Any]) -> str:
+    """That of a request's model. Raises BadRequestError."""
     name = values.get("model")
     if not isinstance(name, str):
         raise BadRequestError("model: expected the name of a model")
     return name
 
 
-def _texts_of(model: Model, kind: type, what: str) -> Any:
+def texts_of(model: Model, kind: type, what: str) -> Any:
+    """What computes with a model's texts, if it is of this kind. Raises NotImplementedHereError, NotFoundError."""
     if model.texts is None:
         raise NotImplementedHereError(f"model {model.name!r} takes no texts: {model.no_texts}")
     if not isinstance(model.texts, kind):
@@ -152,19 +190,16 @@ def _texts_of(model: Model, kind: type, what: str) -> Any:
     return model.texts
 
 
-def _is_numbers(value: Any) -> bool:
+def is_numbers(value: Any) -> bool:
+    """Whether JSON is a list of integers."""
     return isinstance(value, list) and all(type(each) is int for each in value)
 
 
-def _embed(model: Model, values: Mapping[str, Any]) -> Callable[..., _Answer]:
-    encoder: Encoder = _texts_of(model, Encoder, "embeddings")
+def _embed(model: Model, values: Mapping[str, Any]) -> _Ask:
+    encoder: Encoder = texts_of(model, Encoder, "embeddings")
     given = values.get("input")
-    texts = [given] if isinstance(given, str) or (given and _is_numbers(given)) else given
-    if (
-        not isinstance(texts, list)
-        or not texts
-        or not all(isinstance(each, str) or _is_numbers(each) for each in texts)
-    ):
+    texts = [given] if isinstance(given, str) or (given and is_numbers(given)) else given
+    if not isinstance(texts, list) or not texts or not all(isinstance(each, str) or is_numbers(each) for each in texts):
         raise BadRequestError(
             "input: expected a text, a list of texts, a list of token numbers or a list of such lists"
         )
@@ -176,9 +211,7 @@ def _embed(model: Model, values: Mapping[str, Any]) -> Callable[..., _Answer]:
     if size is not None and (type(size) is not int or size < 1):
         raise BadRequestError(f"dimensions: expected an integer from 1 on, got {str(size)[:40]}")
 
-    def ask(**bounds: Any) -> _Answer:
-        tokens = list(encoder.tokenizer.tokens(texts))
-        vectors = encoder.encode(tokens, **bounds)
+    def answer(tokens: list[Tokens], vectors: np.ndarray) -> _Answer:
         if size is not None:
             vectors = _shorter(vectors, size)
         rows = [
@@ -191,7 +224,7 @@ def _embed(model: Model, values: Mapping[str, Any]) -> Callable[..., _Answer]:
         ]
         return _listed(model.name, "data", rows, _count(tokens), {"object": "list"})
 
-    return ask
+    return _Ask(lambda: list(encoder.tokenizer.tokens(texts)), encoder.encode, answer)
 
 
 def _shorter(vectors: np.ndarray, size: int) -> np.ndarray:
@@ -205,8 +238,8 @@ def _base64(vector: np.ndarray) -> str:
     return base64.b64encode(vector.astype("<f4").tobytes()).decode()
 
 
-def _rerank(model: Model, values: Mapping[str, Any]) -> Callable[..., _Answer]:
-    reranker: Reranker = _texts_of(model, Reranker, "reranking")
+def _rerank(model: Model, values: Mapping[str, Any]) -> _Ask:
+    reranker: Reranker = texts_of(model, Reranker, "reranking")
     query, documents, most = values.get("query"), values.get("documents"), values.get("top_n")
     if not isinstance(query, str):
         raise BadRequestError("query: expected a text")
@@ -222,9 +255,7 @@ def _rerank(model: Model, values: Mapping[str, Any]) -> Callable[..., _Answer]:
         raise BadRequestError(f"top_n: expected an integer from 1 on, got {str(most)[:40]}")
     shows = values.get("return_documents") is True
 
-    def ask(**bounds: Any) -> _Answer:
-        tokens = list(reranker.tokenizer.tokens([(query, text) for text in found]))
-        scores = reranker.scores(tokens, **bounds)
+    def answer(tokens: list[Tokens], scores: np.ndarray) -> _Answer:
         order = np.argsort(-scores, kind="stable")[:most].tolist()
         rows = [
             {"index": at, "relevance_score": float(scores[at]), **({"document": {"text": found[at]}} if shows else {})}
@@ -232,7 +263,8 @@ def _rerank(model: Model, values: Mapping[str, Any]) -> Callable[..., _Answer]:
         ]
         return _listed(model.name, "results", rows, _count(tokens), {})
 
-    return ask
+    pairs = [(query, text) for text in found]
+    return _Ask(lambda: list(reranker.tokenizer.tokens(pairs)), reranker.scores, answer)
 
 
 def _check_count(name: str, texts: Sequence[Any]) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,6 +18,7 @@ from urllib.parse import unquote
 
 from ..vm.budgets import CancelToken
 from .access import AccessLog, Tokens
+from .completions import Completions
 from .embeddings import MAX_BODY, Embeddings, refusal
 from .errors import (
     BadRequestError,
@@ -29,7 +30,7 @@ from .errors import (
     as_serve_error,
     let_go,
 )
-from .http_body import MOST_INFLATED, Body, Room, compressed, decompressed
+from .http_body import MOST_INFLATED, Body, Room, compressed, decompressed, gone
 from .http_tensors import Head, is_long, make_request, print_response, read_head
 from .json_pieces import SHORT, discard
 from .parameters import after
@@ -82,11 +83,13 @@ class HttpApp:
         log: AccessLog | None = None,
         tracing: Tracing | None = None,
         texts: Embeddings | None = None,
+        completions: Completions | None = None,
     ) -> None:
         self._service, self._regions, self._pages = service, regions, pages
         self._limits = limits or HttpLimits()
         self._room = Room(self._limits.max_bodies * self._limits.max_body)
-        self._tokens, self._log, self._tracing, self._texts = tokens, log, tracing, texts
+        self._tokens, self._log, self._tracing = tokens, log, tracing
+        self._texts, self._completions = texts, completions
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -101,9 +104,11 @@ class HttpApp:
             except ServeError as error:
                 await self._send(send, _refusal(error))
                 return
-        if self._texts is not None and scope["method"] == "POST" and self._texts.takes(path):
-            await self._send(send, await self._of_texts(self._texts, scope, receive))
-            return
+        if scope["method"] == "POST":
+            for texts in (self._texts, self._completions):
+                if texts is not None and texts.takes(path):
+                    await self._send_texts(send, await self._of_texts(texts, scope, receive))
+                    return
         name = _inferred(scope.get("raw_path") or path.encode())
         if name is None or scope["method"] != "POST":
             await self._pages(scope, receive, send)
@@ -312,8 +317,21 @@ class HttpApp:
         except Exception as error:
             raise service.failed(call, error) from None
 
-    async def _of_texts(self, texts: Embeddings, scope: Scope, receive: Receive) -> Answer:
-        """The answer to a request of texts, which is JSON, or its error."""
+    async def _send_texts(self, send: Send, answer: Answer | AsyncIterator[bytes]) -> None:
+        """Sends an answer, or the events of a stream, each when the client has taken those before."""
+        if isinstance(answer, Answer):
+            await self._send(send, answer)
+            return
+        async with contextlib.aclosing(answer) as events:  # type: ignore[type-var]
+            await send({"type": "http.response.start", "status": 200, "headers": _EVENTS})
+            async for event in events:
+                await send({"type": "http.response.body", "body": event, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+
+    async def _of_texts(
+        self, texts: Embeddings | Completions, scope: Scope, receive: Receive
+    ) -> Answer | AsyncIterator[bytes]:
+        """The answer to a request of texts: JSON, its error, or the events of a stream."""
         fields, limits = {name: value for name, value in scope["headers"] if name in _FIELDS}, self._limits
         limit = min(limits.max_body, MAX_BODY)
         try:
@@ -321,11 +339,14 @@ class HttpApp:
             with Body(receive, length, limit, limits.body_seconds, self._room) as body:
                 data = await _decompressed(body, _encoding(fields), limit)
                 timeout = _seconds(fields[b"request-timeout"]) if b"request-timeout" in fields else None
-                text = await texts.answer(scope["path"], data, timeout, _handed, partial(_awaited, receive=receive))
-                return Answer(200, *_joined(text, []))
+                if isinstance(texts, Completions):
+                    found = await texts.answer(scope["path"], data, timeout, receive)
+                else:
+                    waiting = partial(_awaited, receive=receive)
+                    found = await texts.answer(scope["path"], data, timeout, _handed, waiting)
+                return Answer(200, *_joined(found, [])) if isinstance(found, bytes) else found
         except Exception as error:
-            found, text = refusal(error)
-            return _refused(found, text)
+            return _refused(*refusal(error))
 
     async def _printed(self, response: Response, head: Any, fields: dict[bytes, bytes]) -> Answer:
         start = time.perf_counter()
@@ -368,7 +389,7 @@ def _handed() -> tuple[asyncio.Future, Callable[[Any, Exception | None], None]]:
 async def _awaited(future: asyncio.Future, cancel: CancelToken, deadline: float | None, receive: Receive) -> Any:
     """The result of a future, unless the client goes away or the deadline passes; then the work is cancelled. Raises
     ClientGoneError, DeadlineError."""
-    watcher = asyncio.ensure_future(_gone(receive))
+    watcher = asyncio.ensure_future(gone(receive))
     try:
         seconds = None if deadline is None else max(0.0, deadline - time.monotonic())
         await asyncio.wait((future, watcher), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -400,6 +421,7 @@ def _joined(text: bytes, binary: list[Any]) -> tuple[Headers, bytes]:
     ], body
 
 
+_EVENTS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
 _ENCODINGS = frozenset((b"gzip", b"deflate"))
 _FIELDS = frozenset((b"content-length", b"content-encoding", b"accept-encoding", b"request-timeout", _HEAD_LENGTH))
 
@@ -469,12 +491,6 @@ def _seconds(text: bytes) -> float:
     if not 0 <= seconds < 1e9:
         raise BadRequestError("request-timeout: expected a number of seconds")
     return seconds
-
-
-async def _gone(receive: Receive) -> None:
-    """Ends when the client has gone away."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 def _refusal(error: Exception) -> Answer:

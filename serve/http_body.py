@@ -15,6 +15,12 @@ from .errors import BadRequestError, ClientGoneError, OverloadedError, TooLargeE
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
+async def gone(receive: Receive) -> None:
+    """Ends when the client has gone away."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
 class Room:
     """How many bytes the bodies of all requests may have together, while they are read and answered. For any thread."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -47,6 +48,7 @@ class Metrics:
         self._lock = threading.Lock()
         self._counts: dict[tuple[str, str], _Counts] = {}
         self._tokens: dict[str, int] = {}  # by model
+        self._firsts: dict[str, _Times] = {}
         self._repository: Repository | None = None
         self.registry.register(self)
         ProcessCollector(registry=self.registry)  # memory, processors' time, descriptors
@@ -76,6 +78,11 @@ class Metrics:
         with self._lock:
             self._tokens[model] = self._tokens.get(model, 0) + count
 
+    def spoke(self, model: str, seconds: float) -> None:
+        """The first token of an answer came after `seconds`."""
+        with self._lock:
+            self._firsts.setdefault(model, _Times()).add(seconds)
+
     def collect(self) -> Iterator[Any]:
         """The metrics, for Prometheus' registry."""
         labels = ("model", "function")
@@ -93,12 +100,16 @@ class Metrics:
                 for code, count in counts.codes.items():
                     requests.add_metric((*key, code), count)
                 for family, times in ((seconds, counts.seconds), (queued, counts.queued)):
-                    sums = itertools.accumulate(times.counts)
-                    family.add_metric(key, list(zip(_ENDS, sums, strict=True)), times.sum)
+                    _add(family, key, times)
             tokens = CounterMetricFamily("treadle_tokens", "Tokens of texts that were taken", labels=("model",))
             for model, count in self._tokens.items():
                 tokens.add_metric((model,), count)
-        yield from (requests, seconds, queued, tokens)
+            firsts = HistogramMetricFamily(
+                "treadle_first_token_seconds", "From a request to its answer's first token", labels=("model",)
+            )
+            for model, times in self._firsts.items():
+                _add(firsts, (model,), times)
+        yield from (requests, seconds, queued, tokens, firsts)
         if self._repository is not None:
             yield from _of_models(self._repository)
 
@@ -107,6 +118,21 @@ class Metrics:
         return generate_latest(self.registry)
 
 
+def _add(family: HistogramMetricFamily, labels: tuple[str, ...], times: _Times) -> None:
+    sums = itertools.accumulate(times.counts)
+    family.add_metric(labels, list(zip(_ENDS, sums, strict=True)), times.sum)
+
+
+# Of a generator's engine: its counts, and what they say
+_TEXTS = {
+    "running": (GaugeMetricFamily, "treadle_texts_running", "Answers that are made"),
+    "waiting": (GaugeMetricFamily, "treadle_texts_waiting", "Answers that wait for room in the cache"),
+    "tokens": (CounterMetricFamily, "treadle_generated_tokens", "Tokens of answers"),
+    "prompt_tokens": (CounterMetricFamily, "treadle_prompt_tokens", "Tokens of prompts"),
+    "cached_tokens": (CounterMetricFamily, "treadle_cached_tokens", "Those of them that were computed before"),
+    "drafted": (CounterMetricFamily, "treadle_drafted_tokens", "Tokens that were guessed ahead"),
+    "accepted": (CounterMetricFamily, "treadle_accepted_tokens", "Those of them that were right"),
+}
 _BATCH_ROWS = tuple(2**power for power in range(11))
 
 
@@ -143,4 +169,11 @@ def _of_models(repository: Repository) -> Iterator[Any]:
     for family, by_name in ((loads, repository.loads), (failures, repository.failures)):
         for name, count in by_name.copy().items():
             family.add_metric((name,), count)
-    yield from (rows, compute, merged, info, held, loads, failures)
+    texts = {name: kind(*named, labels=("model",)) for name, (kind, *named) in _TEXTS.items()}
+    generated: dict[str, Counter[str]] = {}
+    for model in repository.models():
+        generated.setdefault(model.name, Counter()).update(getattr(model.texts, "statistics", dict)())
+    for model_name, each in generated.items():
+        for name, count in each.items():
+            texts[name].add_metric((model_name,), count)
+    yield from (rows, compute, merged, info, held, loads, failures, *texts.values())

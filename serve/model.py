@@ -17,6 +17,7 @@ from .config import ModelConfig
 from .endpoint import Endpoint, endpoints
 from .errors import NotFoundError
 from .independence import Merging, merging, rows_of
+from .scheduler import Seats
 from .sequences import Sequences
 from .statistics import Statistics
 
@@ -47,6 +48,7 @@ class Model:
             raise ArgumentError(f"{path.name}: it has no function that takes tensors and gives tensors")
         self.main = MAIN if MAIN in self.endpoints else next(iter(self.endpoints))
         self.line = BatchLine(name, config)
+        self.seats = Seats(name, config.max_queue)
         self.sequences = {each: Sequences(config) for each in self.endpoints}
         counted: dict[str, Statistics] = {} if before is None else before.statistics
         self.statistics: dict[str, Statistics] = {each: counted.get(each) or Statistics() for each in self.endpoints}
@@ -98,7 +100,7 @@ def _texts(executable: Executable, machine: VirtualMachine, config: ModelConfig)
     from ..text.models import of
 
     try:
-        return of(executable, machine, config.max_steps), ""
+        return of(executable, machine, config.max_steps, config.cache_tokens), ""
     except MissingPackageError as error:
         return None, str(error)
 

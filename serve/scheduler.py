@@ -206,3 +206,24 @@ class Scheduler:
             self._idle -= 1
             if not is_notified and seconds is None and not self._lines:
                 return None
+
+
+class Seats:
+    """How many answers a model makes at once. For any thread."""
+
+    def __init__(self, name: str, count: int) -> None:
+        self._name, self._count, self._left = name, count, count
+        self._lock = threading.Lock()
+
+    def take(self, count: int) -> None:
+        """Raises OverloadedError."""
+        with self._lock:
+            if count > self._left:
+                raise OverloadedError(
+                    f"{self._name}: {self._count - self._left} answers are made or wait already; try again later"
+                )
+            self._left -= count
+
+    def give(self, count: int) -> None:
+        with self._lock:
+            self._left += count

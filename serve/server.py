@@ -25,6 +25,7 @@ from ..formats.messages.errors import ArgumentError, FileError
 from ..formats.starting import Thread
 from ..rpc.server.sessions import RemoteLimits
 from .access import AccessLog, Tokens
+from .completions import Completions
 from .config import ModelConfig
 from .descriptors import most_connections
 from .embeddings import Embeddings
@@ -172,6 +173,7 @@ class Server:
             log=self._log,
             tracing=self.tracing,
             texts=Embeddings(self.service),
+            completions=Completions(self.service),
         )
         options: dict[str, Any] = {}
         if config.certificate:

@@ -22,7 +22,7 @@ _JSON_BYTES = 1 << 24  # of a configuration; the one of a tokenizer lists its sp
 _MODELS = ("onnx/model.onnx", "model.onnx", "onnx/decoder_model_merged.onnx")
 _VECTORS = ("last_hidden_state", "token_embeddings")  # results of a vector for each token
 _SENTENCES = ("sentence_embedding", "pooler_output")  # of one for each text
-_LENGTHS = ("max_seq_length", "model_max_length", "max_position_embeddings")
+_LENGTHS = ("max_seq_length", "model_max_length", "max_position_embeddings", "n_positions", "context_length")
 # sentence-transformers' names in the order in which it concatenates
 _FLAGS = {
     "cls": "pooling_mode_cls_token",
@@ -65,7 +65,7 @@ def read(path: str | os.PathLike) -> Folder:
     text = TextModel(
         task,
         _tokenizer(folder, sentences.get("do_lower_case") is True),
-        _max_tokens([sentences, settings, config]) if task != GENERATE else 0,
+        _max_tokens([sentences, settings, config, _object(genai, "model")]),
         output,
         pooling,
         normalize,

@@ -50,12 +50,18 @@ def load(source: Any, *, threads: int | None = None, **options: Any) -> Texts:
     return of(executable, VirtualMachine(executable, threads=threads))
 
 
-def of(executable: Executable, machine: VirtualMachine, max_steps: int | None = None) -> Texts:
-    """The same, by an existing machine; `max_steps` bounds each call. Raises ArgumentError, FormatError,
-    MissingPackageError."""
+def of(
+    executable: Executable, machine: VirtualMachine, max_steps: int | None = None, cache_tokens: int | None = None
+) -> Texts:
+    """The same, by an existing machine; `max_steps` bounds each call, `cache_tokens` what a generator's engine holds. Raises
+    ArgumentError, FormatError, MissingPackageError."""
     text = executable.text_model
     if text is None:
         raise ArgumentError("the executable has no tokenizer; treadle.compile puts that of a model's folder into it")
+    if text.task == GENERATE:
+        from .generator import Generator
+
+        return Generator(text, executable, machine, max_steps, cache_tokens)
     return _KINDS[text.task](text, executable, machine, max_steps)
 
 
@@ -93,10 +99,6 @@ class Texts(Suggesting):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.tokenizer.size} tokens, at most {self.text.max_tokens or 'any number'} of a text>"
-
-
-class Generator(Texts):
-    """A decoder's tokenizer and template; `treadle.generate` takes its tokens."""
 
 
 class _Rows(Texts):
@@ -326,7 +328,7 @@ ROW_FUNCTIONS = {
     SCORE: RowFunction("score", ("query", "text"), "score"),
 }
 
-_KINDS: dict[str, type[Texts]] = {EMBED: Encoder, SCORE: Reranker, CLASSIFY: Classifier, GENERATE: Generator}
+_KINDS: dict[str, type[_Rows]] = {EMBED: Encoder, SCORE: Reranker, CLASSIFY: Classifier}
 
 
 def _listed(texts: Any) -> Sequence[Any]:

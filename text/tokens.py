@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..formats.messages.calling import told
 from ..formats.messages.errors import ArgumentError, FormatError, MissingPackageError
-from ..formats.text_model import TextModel
+from ..formats.text_model import GENERATE, TextModel
 
 _MOST_TOKENS = 1 << 21
 _BYTE = re.compile("<0x([0-9A-Fa-f]{2})>")
@@ -39,9 +39,11 @@ class Tokenizer:
             self._tokenizer = tokenizers.Tokenizer.from_buffer(text.tokenizer)
             self._tokenizer.no_padding()
             self._tokenizer.no_truncation()
-            if text.max_tokens:
+            if text.max_tokens and text.task != GENERATE:  # a prompt that is cut is another one
                 self._tokenizer.enable_truncation(text.max_tokens)
             self.size = self._tokenizer.get_vocab_size()
+            self._added = self._tokenizer.get_added_tokens_decoder()
+        self.special = frozenset(number for number, token in self._added.items() if token.special)
         self.max_tokens = text.max_tokens
         self._special = dict(text.tokens)
         self._stops = text.stops
@@ -49,7 +51,7 @@ class Tokenizer:
     def number(self, name: str) -> int | None:
         """The number of a special token, such as "pad_token"."""
         text = self._special.get(name)
-        return None if text is None else self._tokenizer.token_to_id(text)
+        return None if text is None else self.token(text)
 
     @property
     def ends(self) -> list[int]:
@@ -57,18 +59,23 @@ class Tokenizer:
         end = self.number("eos_token")
         return sorted({*self._stops} or ({end} if end is not None else set()))
 
+    @cached_property
+    def _to_bytes(self) -> Callable[[str], bytes]:
+        """What makes bytes of a token's text. Raises ArgumentError."""
+        with _named("the tokenizer", ArgumentError):
+            decoder = self._tokenizer.decoder
+            return _decoding(json.loads(decoder.__getstate__()) if decoder is not None else {})
+
     def pieces(self) -> tuple[list[bytes], list[int]]:
         """The bytes of each token within a text, by its number, and the numbers of special ones, whose bytes are their names.
         Raises ArgumentError where a token's text depends on its neighbours."""
         with _named("the tokenizer", ArgumentError):
-            decoder = self._tokenizer.decoder
-            told_decoder = json.loads(decoder.__getstate__()) if decoder is not None else {}
             numbers = self._tokenizer.get_vocab(with_added_tokens=False)
-            added = self._tokenizer.get_added_tokens_decoder()
+        added = self._added
         count = max([*numbers.values(), *added], default=-1) + 1
         if count > _MOST_TOKENS:
             raise ArgumentError(f"the tokenizer has a token of number {count - 1}; expected at most {_MOST_TOKENS - 1}")
-        to_bytes = _decoding(told_decoder)
+        to_bytes = self._to_bytes
         pieces = [b""] * count
         for text, number in numbers.items():
             pieces[number] = to_bytes(text)
@@ -93,6 +100,24 @@ class Tokenizer:
             else:
                 found = next(made)
                 yield Tokens(np.array(found.ids, np.int64), np.array(found.type_ids, np.int64))
+
+    def bytes_of(self, token: int) -> bytes:
+        """The bytes of a token within a text, of a special one its name. A character may have several tokens."""
+        raw = self._tokenizer.id_to_token(token) or ""
+        if token in self._added:
+            return raw.encode()
+        try:
+            return self._to_bytes(raw)
+        except ArgumentError:  # its text depends on its neighbours
+            return self.decode([token], False).encode(errors="replace")
+
+    def text_of(self, token: int) -> str:
+        """The same as text, as far as it is one."""
+        return self.bytes_of(token).decode(errors="replace")
+
+    def token(self, text: str) -> int | None:
+        """The number of a token. None where there is none of this text."""
+        return self._tokenizer.token_to_id(text)
 
     def _checked(self, text: Any, number: int) -> Any:
         if isinstance(text, (str, Tokens)) or _is_pair(text):

@@ -664,6 +664,22 @@ class ModelOperators:
         value: for mode constant
         """
 
+    def paged_attention(
+        self, q: Operand, k: Operand, v: Operand, keys: Operand, values: Operand, texts: Operand, tables: Operand, /, *,
+        scale: float = 1.0, repeat: int = 1, window: int = 0, q_axes: _Integers | None = None,
+        k_axes: _Integers | None = None, v_axes: _Integers | None = None, result_axes: _Integers | None = None
+    ) -> Expression:
+        """paged_attention(q, k, v, keys, values, texts, tables): softmax(q kᵀ scale) v of each new token of each text, and all those before it. Texts, [first row, rows, earlier tokens, first entry in tables], lie one after another in the rows; keys and values of earlier tokens lie in the pages whose numbers `tables` lists: [pages, heads, page / 16, depth, 16] and [pages, heads, page, depth].
+
+        scale: what the products of queries and keys are multiplied by
+        repeat: neighbours among the heads of q that share a head of k and v
+        window: how many keys a query sees, its own the last; 0: all up to its own
+        q_axes: the axes of q in the order 1, heads, tokens, depth; None: as they are
+        k_axes: the axes of k in the order 1, heads, tokens, depth; None: as they are
+        v_axes: the axes of v in the order 1, heads, tokens, depth; None: as they are
+        result_axes: the result's axes in the order in which they are stored; None: as they are
+        """
+
     def permute_dims(self, x: Operand, /, *, axes: _Integers | None = None) -> Expression:
         """permute_dims(x): the axes in another order: axis i of the result is axis axes[i] of x.
 

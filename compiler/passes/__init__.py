@@ -125,7 +125,7 @@ PIPELINE: tuple[Row | Stage, ...] = (
     (1, lambda options: SplitBatches()),
     (1, lambda options: DeadCode(options.entries)),
     (1, lambda options: Recognise(options.backend.costs)),
-    (1, lambda options: PageAttention()),
+    (1, lambda options: PageAttention(options.backend.costs.attention_row)),
     (1, lambda options: UnreadRows()),
     Stage.RECOGNISED,
     (1, lambda options: CommonSubexpressions()),

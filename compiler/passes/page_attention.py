@@ -42,6 +42,7 @@ _APART = frozenset({"top_k", "argmax", "argmin", "cumulative_sum", "cumulative_p
 
 @dataclasses.dataclass(frozen=True)
 class PageAttention:
+    longest_row: int  # of a head that kernels take
     name: str = "page_attention"
 
     def __call__(self, module: ir.Module) -> ir.Module:
@@ -49,7 +50,7 @@ class PageAttention:
         for name, function in module.functions.items():
             if not name.endswith(BATCH) or tuple(param.name for param in function.params[:5]) != BATCH_INPUTS:
                 functions[name] = function
-            elif (made := _Paging(module, function).made()) is not None:
+            elif (made := _Paging(module, function, self.longest_row).made()) is not None:
                 functions[name] = Narrower(module, few=made.params[2]).function(made)
         return dataclasses.replace(module, functions=functions)
 
@@ -57,9 +58,9 @@ class PageAttention:
 class _Paging(Emitter):
     """`rows`: of each value that is understood, the axis along which the tokens lie, or _FREE."""
 
-    def __init__(self, module: ir.Module, function: ir.Function) -> None:
+    def __init__(self, module: ir.Module, function: ir.Function, longest_row: int) -> None:
         super().__init__(module)
-        self.came = function
+        self.came, self.longest_row = function, longest_row
         ids, self.positions, self.wanted, self.texts, self.tables, *others = function.params
         (self.tokens,) = tensor_type(ids).shape
         self.adapters = [param for param in others if param.name.startswith(OF_ADAPTERS)]
@@ -239,9 +240,11 @@ class _Paging(Emitter):
     def _pages(self, cache: ir.Atom, order: Sequence[int], new: TensorType, is_key: bool) -> ir.Var | None:
         """The parameter of the pages that take a cache's place."""
         shape = [new.shape[axis] for axis in order]
-        if shape[0] != 1 or not all(isinstance(shape[axis], int) for axis in (1, 3)) or new.dtype is not DType.float32:
+        one, heads, _, size = shape
+        if one != 1 or new.dtype is not DType.float32 or not isinstance(heads, int) or not isinstance(size, int):
             return None
-        heads, size = shape[1], shape[3]
+        if size % LANES or not 0 < size <= self.longest_row:
+            return None
         inner = (PAGE // LANES, size, LANES) if is_key else (PAGE, size)
         type_ = TensorType(DType.float32, (self._count, heads, *inner))
         known = self.caches[cache]

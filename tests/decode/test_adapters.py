@@ -271,7 +271,7 @@ def test_an_adapter_for_another_decoder_is_refused(machine: treadle.VirtualMachi
     ):
         with pytest.raises(ArgumentError, match=message):
             treadle.Engine(model).submit(PROMPT, max_new_tokens=3, adapter=given)
-        with pytest.raises(ArgumentError, match=message if given != "adapter/" else "expected"):
+        with pytest.raises(ArgumentError, match=message):
             treadle.generate(model, PROMPT, max_new_tokens=3, adapter=given)
     with pytest.raises(ArgumentError, match="expected one for each of 1 prompts, got 2"):
         treadle.generate(machine, PROMPT, max_new_tokens=3, adapter=[ok, ok])

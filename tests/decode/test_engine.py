@@ -39,7 +39,7 @@ def alone(machine: treadle.VirtualMachine, prompt: Sequence[int], count: int = 1
 @pytest.mark.parametrize("make", [decoder, runtime_decoder, blind_decoder, lambda: decoder(with_cache=False)])
 def test_texts_beside_one_another_are_the_same_as_alone(make: Callable[[], Any], chunk: int):
     machine = treadle.VirtualMachine(treadle.compile(make(), progress=False))
-    engine = treadle.Engine(machine, chunk=chunk)
+    engine = treadle.Engine(contexts=StepContexts(machine), chunk=chunk)
     texts = [engine.submit(prompt, max_new_tokens=12) for prompt in PROMPTS]
     assert [ids(text) for text in texts] == [alone(machine, prompt) for prompt in PROMPTS]
     assert [text.finish for text in texts] == ["length"] * len(texts)
@@ -97,7 +97,7 @@ def test_texts_with_one_beginning_compute_it_once(machine: treadle.VirtualMachin
 
 
 def test_a_full_cache_lets_go_of_what_nobody_uses_and_makes_the_last_wait(machine: treadle.VirtualMachine):
-    engine = treadle.Engine(machine, cache_tokens=60, chunk=16)
+    engine = treadle.Engine(contexts=StepContexts(machine, tokens=60), chunk=16)
     prompts = [[*range(n, n + 18)] for n in range(5)]
     for _ in range(2):
         texts = [engine.submit(prompt, max_new_tokens=30) for prompt in prompts]

@@ -1,4 +1,5 @@
-"""Images are not built by tests, but the commands in the pages' Dockerfiles are commands, and their variables are read."""
+"""Images are not built by tests, but the commands in the Dockerfile and those of the pages are commands, and their
+variables are read; `.ci/container` builds the image where it can."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ FILES = [
     text
     for page in pages.PAGES
     for text in re.findall(r"^```dockerfile\n(.*?)^```", (pages.ROOT / page).read_text(encoding="utf-8"), re.M | re.S)
-]
+] + [(pages.ROOT / "Dockerfile").read_text(encoding="utf-8")]
 
 
 def commands(text: str) -> list[list[str]]:

@@ -178,3 +178,33 @@ def test_many_clients_at_once_get_the_same_vectors(server: Any, executables: dic
     for thread in threads:
         thread.join(60)
     assert wrong == []
+
+
+def test_texts_of_one_length_of_several_clients_are_one_call(
+    folder: Path, start: Callable[..., Any], executables: dict[str, Any]
+) -> None:
+    executables["minilm"].export_library(folder / "minilm.trdl")
+    (folder / "minilm.json").write_text('{"max_delay": 1.0, "max_batch": 4}')
+    server = start()
+    encoder = server.repository.find("minilm").texts
+    sizes: list[tuple[int, int]] = []
+    call = encoder._call
+    encoder._call = lambda batch, *bounds: sizes.append((len(batch), len(batch[0].ids))) or call(batch, *bounds)
+    asked = [[f"a {word}"] for word in ("b", "c", "d")] + [["e f"]]
+    assert len({len(encoder.tokens(each[0])) for each in asked}) == 1
+    expected = [treadle.text.load(executables["minilm"]).encode(each) for each in asked]
+    found: dict[int, Any] = {}
+
+    def ask(number: int) -> None:
+        given = {"model": "minilm", "input": asked[number], "dimensions": 99 if number == 3 else None}
+        found[number] = Client(server.http_port).ask("POST", "/v1/embeddings", given)[:2]
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sizes[0][0] == 4  # then each alone, since one asks for what there is not
+    assert (found[3][0], "dimensions: 99" in found[3][1]["error"]["message"]) == (400, True)
+    for number in range(3):
+        assert np.float32(found[number][1]["data"][0]["embedding"]).tolist() == expected[number][0].tolist()

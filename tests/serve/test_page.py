@@ -61,3 +61,35 @@ def test_the_page_needs_no_token_but_what_it_shows_does(
     assert page.locator("section").count() == 0
     page.locator("#token").fill("secret")
     page.locator("section[data-key='rows/1']").wait_for(timeout=30_000)
+
+
+def test_models_of_texts_have_a_box(page: Any, folder: Path, start: Callable[..., Any], tmp_path: Path):
+    import pytest
+    import treadle
+    from treadle.tools.dev.zoo.folders import chat, with_head, write
+
+    pytest.importorskip("tokenizers")
+    pytest.importorskip("jinja2")
+    ranks = {"architecture": "BertForSequenceClassification", "id2label": {"0": "L"}}
+    folders = chat(tmp_path / "chat"), write(tmp_path / "minilm"), write(tmp_path / "ranks", with_head(1), **ranks)
+    for each in folders:
+        treadle.compile(each, progress=False).export_library(folder / f"{each.name}.trdl")
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(f"http://127.0.0.1:{start().http_port}/")
+    for name, task, shown in (
+        ("minilm", "embed", "1.0000  a sentence"),
+        ("ranks", "score", "another text"),
+        ("chat", "generate", ""),
+    ):
+        card = page.locator(f"section[data-key='text {name} {task}']")
+        card.locator("button").click(timeout=30_000)
+        card.locator("button:not([disabled])").wait_for(timeout=30_000)
+        card.locator(".quiet", has_text="s").wait_for(timeout=30_000)
+        assert card.locator("pre.bad").count() == 0
+        assert shown in card.locator("pre").inner_text()
+    card.locator("textarea").fill("a" * 9000)
+    card.locator("button").click()
+    card.locator("pre.bad").wait_for(timeout=30_000)
+    assert "the model takes 512" in card.locator("pre").inner_text()
+    assert errors == []

@@ -138,6 +138,8 @@ EXAMPLES: list[tuple[str, list[tuple[str, tuple]], dict[str, Any]]] = [
     ("attention", [(F, ("n", 2, "h", 4)), (F, ("n", 2, 5, 4)), (F, ("n", 2, 5, 3)), (F, ("h", 5))], {"scale": 0.5}),
     ("attention", [(F, ("n", "h", 2, 4)), (F, ("n", 5, 2, 4)), (F, ("n", 5, 2, 3)), (B, ("n", 1, 1, 5))],
      dict.fromkeys(("q_axes", "k_axes", "v_axes", "result_axes"), (0, 2, 1, 3))),
+    ("paged_attention", [(F, (1, 4, 0, 8)), (F, (1, 2, 0, 8)), (F, (1, 0, 2, 3)), (F, ("n", 2, 2, 8, 16)), (F, ("n", 2, 32, 3)),
+                         (I, (0, 4)), (I, ("h",))], {"repeat": 2, "v_axes": (0, 2, 1, 3)}),
     ("rotary", [(F, ("n", 2, "h", 6)), (F, ("h", 6)), (F, ("n", 1, 1, 6))], {}),
     ("reshape", [(F, ("n", 4, 2))], {"shape": (-1, "n", 2)}),
     ("reshape", [(F, ("n", 4))], {"shape": (2, "2*n")}),

@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 
 from ....compiler.driver import compile
-from ....decode.contexts import Appended
+from ....decode.contexts import Appended, Contexts
 from ....decode.engine import Engine, Text
 from ....decode.guesses import Pays
+from ....decode.paged_contexts import PagedContexts
 from ....decode.sampling import Sampler
 from ....decode.step_contexts import StepContexts
 from ....formats.messages.errors import CacheFullError, TreadleError
@@ -56,19 +57,19 @@ class _Striped:
         self.place += 1
 
 
-class _Interrupted(StepContexts):
-    """Calls that are interrupted, before or behind their work."""
+def _interrupt(contexts: Contexts, random: Random, share: float) -> None:
+    """From now on calls are interrupted, before or behind their work."""
+    append = contexts.append
 
-    chances: Random
-    share = 0.0
-
-    def append(self, batch: Sequence[Appended]) -> list[np.ndarray]:
-        if self.chances.random() < self.share:
+    def interrupted(batch: Sequence[Appended]) -> list[np.ndarray]:
+        if random.random() < share:
             raise KeyboardInterrupt
-        made = super().append(batch)
-        if self.chances.random() < self.share:
+        made = append(batch)
+        if random.random() < share:
             raise KeyboardInterrupt
         return made
+
+    contexts.append = interrupted  # type: ignore[method-assign]
 
 
 class _AnyGuesses(Pays):
@@ -86,7 +87,7 @@ class _AnyGuesses(Pays):
 def _machine() -> VirtualMachine:
     from ..zoo.llama import llama
 
-    model = llama(layers=2, hidden=16, heads=2, groups=1, vocabulary=WORDS)
+    model = llama(layers=2, hidden=32, heads=2, groups=1, vocabulary=WORDS)
     return VirtualMachine(compile(model, progress=False))
 
 
@@ -110,9 +111,10 @@ def _alone(prompt: tuple[int, ...], sampler: int, is_masked: bool) -> list[int]:
 
 def try_mix(random: Random) -> str:
     """What comes of a mix; a text that begins with "finding" is one."""
-    capacity = random.choice((60, 100, 400, 10_000))
-    contexts = _Interrupted(_machine(), tokens=capacity)
-    contexts.chances, contexts.share = random, random.choice((0.0, 0.0, 0.05))
+    kind = random.choice((StepContexts, PagedContexts))
+    contexts: Contexts = kind(_machine(), tokens=random.choice((60, 100, 400, 10_000)))
+    capacity = contexts.room()
+    _interrupt(contexts, random, random.choice((0.0, 0.0, 0.05)))
     engine = Engine(contexts=contexts, chunk=random.choice((1, 2, 5, 16, 64)))
     contexts.verifies = random.random() < 0.5
     engine._pays = _AnyGuesses(random)

@@ -15,6 +15,15 @@ MODULES = ("argparse", "ast", "asyncio.events", "collections", "dataclasses", "e
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}</{{ m.role }}>{% endfor %}"
 
+CHAT_TEMPLATE = """{% if tools %}<|im_start|>system
+{% for tool in tools %}{{ tool | tojson }}
+{% endfor %}Call one: <tool_call>{"name": ..., "arguments": ...}</tool_call><|im_end|>
+{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}
+{{ m.content }}{% for call in m.tool_calls or [] %}
+<tool_call>{{ call.function | tojson }}</tool_call>{% endfor %}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+
 
 def sentences(modules: tuple[str, ...] = MODULES) -> list[str]:
     """Lines of docstrings that Python ships, each once."""
@@ -38,6 +47,35 @@ def tokenizer(vocabulary: int) -> str:
     )
     made.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     return made.to_str()
+
+
+@cache
+def byte_tokenizer(vocabulary: int) -> str:
+    """The JSON of a tokenizer of bytes and pairs of them, trained on `sentences`, with marks of chats as Qwen has them."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=vocabulary - 7, initial_alphabet=alphabet, special_tokens=[])
+    made.train_from_iterator(sentences(), trainer)
+    made.add_special_tokens(["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
+    made.add_tokens([AddedToken(each) for each in ("<tool_call>", "</tool_call>", "<think>", "</think>")])
+    return made.to_str()
+
+
+def chat(folder: Path, *, seed: int = 0, vocabulary: int = 400, length: int = 512) -> Path:
+    """A folder of a tiny decoder with a chat template that takes tools."""
+    from .llama import llama
+
+    folder.mkdir(parents=True)
+    model = llama(1, 32, 2, 1, vocabulary=vocabulary, batch="batch", seed=seed)
+    (folder / "model.onnx").write_bytes(model.SerializeToString())
+    (folder / "tokenizer.json").write_text(byte_tokenizer(vocabulary))
+    put(folder, "tokenizer_config.json", {"chat_template": CHAT_TEMPLATE, "eos_token": "<|im_end|>"})
+    put(folder, "config.json", {"architectures": ["LlamaForCausalLM"], "max_position_embeddings": length})
+    put(folder, "generation_config.json", {"eos_token_id": vocabulary - 5})
+    return folder
 
 
 def write(

@@ -33,6 +33,7 @@ class Draw:
     symbolic: float = 0.3  # of the dimensions
     sizes: dict[str, int] = field(default_factory=dict)
     ranges: dict[int, Dim] = field(default_factory=dict)  # of the elements of a parameter that holds indices
+    given: dict[int, np.ndarray] = field(default_factory=dict)  # the elements of a parameter
 
     def one(self, *choices: Any) -> Any:
         return self.random.choice(choices)
@@ -387,6 +388,29 @@ def _attention(d: Draw) -> Operands:
     return types, attributes
 
 
+def _paged(d: Draw) -> Operands:
+    """Texts of any lengths, most of which lie where they must."""
+    depth, width, page, heads, repeat = d.one(16, 32), d.one(16, 48), d.one(16, 32), d.few(), d.one(1, 2, 3, 9)
+    counts = [d.one(0, 1, 1, 2, 7, 18) for _ in range(d.one(0, 1, 2, 3))]
+    pasts = [d.one(0, 1, 15, 16, 33, 250) for _ in counts]
+    taken, pages = [-(-past // page) for past in pasts], d.one(1, 3)
+    firsts, starts = (np.cumsum([0, *each])[:-1] for each in (counts, taken))
+    beyond = d.random.random() < 0.1
+    tables = [d.random.randrange(-beyond, pages + beyond) for _ in range(sum(taken))]
+    d.given = {5: np.array([firsts, counts, pasts, starts], np.int64).T.reshape(-1, 4), 6: np.array(tables, np.int64)}
+    logical = {"q": (1, dims.multiply(heads, repeat), d.dim(sum(counts)), depth)}
+    logical |= {"k": (1, heads, logical["q"][2], depth), "v": (1, heads, logical["q"][2], width)}
+    attributes: dict[str, Any] = {"scale": 0.25, "repeat": repeat, "window": d.one(0, 0, 1, 20)}
+    types = []
+    for name, shape in logical.items():
+        attributes[f"{name}_axes"] = order = d.one((0, 1, 2, 3), (0, 2, 1, 3))
+        types.append(_f32(*(shape[axis] for axis in order)))
+    attributes["result_axes"] = d.one((0, 1, 2, 3), (0, 2, 1, 3))
+    count = d.dim(pages)
+    types += [_f32(count, heads, page // 16, depth, 16), _f32(count, heads, page, width)]
+    return [*types, tensor("int64", (d.dim(len(counts)), 4)), tensor("int64", (d.dim(len(tables)),))], attributes
+
+
 def _rotary(d: Draw) -> Operands:
     shape, depth = d.shape(d.one(1, 2, 3)), d.one(2, 6, 16, 34)
     angles = tuple(d.one(dim, 1) for dim in shape)
@@ -616,6 +640,7 @@ OPERANDS: dict[str, Callable[[Draw], Operands]] = {
     "quantize_rows": lambda d: ([_f32(*d.shape(d.one(0, 1, 2)), d.dim())], {}),
     "matmul_dequantized": _dequantized,
     "attention": _attention,
+    "paged_attention": _paged,
     "rotary": _rotary,
     "pack_channels": lambda d: _pack(d, unpacks=False),
     "unpack_channels": lambda d: _pack(d, unpacks=True),
@@ -691,6 +716,8 @@ def _example(operator: str, seed: int, symbolic: float) -> Example | None:
 
 def _array(draw: Draw, number: int, type_: TensorType, shape: tuple[int, ...]) -> np.ndarray:
     random_ = np.random.default_rng(draw.random.randrange(1 << 30))
+    if number in draw.given:
+        return draw.given[number]
     if number in draw.ranges:  # indices, most of them in range
         length = dims.evaluate(draw.ranges[number], draw.sizes)
         beyond = draw.random.random() < 0.2

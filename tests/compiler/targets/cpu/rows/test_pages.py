@@ -1,0 +1,93 @@
+"""Attention over pages, compiled, against the reference evaluator and against itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from treadle.formats.types import tensor
+
+from ..examples import examples
+from ..harness import NARROW, TARGET, check, definition_of, run_kernel
+
+HEADS, REPEAT, SIZE, PAGE = 2, 3, 32, 32
+
+
+@pytest.mark.parametrize("target", [TARGET, *NARROW])
+def test_it_is_what_the_reference_says(target: Any):
+    there = [each for each in examples("paged_attention", 300, 12) if _is_there(each)]
+    assert len(there) > 6
+    for number, each in enumerate(there):
+        check(each.definition, each.arrays, each.sizes, 1 + number % 3, 1e-5, 1e-5, target)
+
+
+def _is_there(example: Any) -> bool:
+    """Whether its texts lie where they must, and have rows."""
+    *_, values, _, tables = example.arrays
+    return example.arrays[0].size > 0 and bool(((tables >= 0) & (tables < len(values))).all())
+
+
+def attention(lengths: list[tuple[int, int]], rows: list[np.ndarray], window: int = 0, **changed: np.ndarray) -> Any:
+    """The code, and the result [heads, tokens, size], of texts of so many tokens before these. All tokens' queries, keys and
+    values are `rows`; the earlier ones lie in the pages 0, 1, … in the order of the texts."""
+    q, k, v = (np.concatenate([each[:, past : past + count] for past, count in lengths], axis=1)[None] for each in rows)
+    keys, values, entries, first = [], [], [], 0
+    for past, count in lengths:
+        entries.append((first, count, past, len(keys)))
+        first += count
+        for start in range(0, past, PAGE):
+            key, value = (np.full((HEADS, PAGE, SIZE), np.nan, np.float32) for _ in range(2))
+            for page, each in ((key, rows[1]), (value, rows[2])):
+                page[:, : past - start] = each[:, start : min(start + PAGE, past)]
+            keys.append(key.reshape(HEADS, PAGE // 16, 16, SIZE).swapaxes(2, 3))
+            values.append(value)
+    panels, whole = np.array(keys, "f"), np.array(values, "f")
+    given = [q, k, v, panels.reshape(-1, HEADS, PAGE // 16, SIZE, 16), whole.reshape(-1, HEADS, PAGE, SIZE)]
+    given += [changed.get("texts", np.array(entries)), changed.get("tables", np.arange(len(keys)))]
+    shapes = [(1, HEADS * REPEAT, "n", SIZE), *[(1, HEADS, "n", SIZE)] * 2]
+    shapes += [("p", HEADS, PAGE // 16, SIZE, 16), ("p", HEADS, PAGE, SIZE), ("t", 4), ("e",)]
+    dtypes = ["float32"] * 5 + ["int64"] * 2
+    types = [tensor(dtype, shape) for dtype, shape in zip(dtypes, shapes, strict=True)]
+    definition = definition_of("paged_attention", types, scale=0.3, repeat=REPEAT, window=window)
+    sizes = {"n": q.shape[2], "p": len(keys), "t": len(given[5]), "e": len(given[6])}
+    code, outputs = run_kernel(definition, given, sizes, 2)
+    return code, outputs[0][0] if code == 0 else None
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[np.ndarray]:
+    random = np.random.default_rng(0)
+    return [random.standard_normal((heads, 600, SIZE)).astype("f") for heads in (HEADS * REPEAT, HEADS, HEADS)]
+
+
+@pytest.mark.parametrize("window", [0, 40])
+def test_a_row_has_the_same_bits_beside_any_others_and_in_any_piece_of_its_text(rows: list[np.ndarray], window: int):
+    code, whole = attention([(0, 600)], rows, window)
+    assert code == 0
+    for texts in ([(past, 1) for past in (0, 1, 31, 32, 255, 256, 300, 599)], [(5, 2), (0, 16), (250, 90), (500, 13), (7, 1)]):
+        code, pieces = attention(texts, rows, window)
+        assert code == 0
+        expected = np.concatenate([whole[:, past : past + count] for past, count in texts], axis=1)
+        np.testing.assert_array_equal(pieces, expected)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"texts": [[0, 1, 40, 0], [0, 1, 0, 2]]},
+        {"texts": [[0, 1, 40, 0], [1, 2, 0, 2]]},
+        {"texts": [[0, 1, 40, 0], [1, 0, 0, 2]]},
+        {"texts": [[0, 1, 40, -1], [1, 1, 0, 2]]},
+        {"texts": [[0, 1, 2**62, 0], [1, 1, 0, 2]]},
+        {"texts": [[0, 1, 40, 2**62], [1, 1, 0, 2]]},
+        {"texts": [[0, 2**63 - 1, 40, 0], [1, 1, 0, 2]]},
+        {"texts": [[0, -1, 40, 0], [-1, 3, 0, 2]]},
+        {"tables": [0, 2]},
+        {"tables": [-1, 0]},
+        {"tables": [0]},
+    ],
+)
+def test_texts_and_pages_that_there_are_not_end_the_kernel(rows: list[np.ndarray], changed: dict[str, list]):
+    code, _ = attention([(40, 1), (0, 1)], rows, **{name: np.array(each) for name, each in changed.items()})
+    assert code == 1

@@ -1,0 +1,256 @@
+"""Prompts and chats to answers, piece by piece: a decoder's tokenizer and chat template around the engine of its texts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from ..decode.engine import Engine
+from ..decode.sampling import Sampler
+from ..formats.executable import Executable
+from ..formats.messages.calling import public_class, told
+from ..formats.messages.errors import ArgumentError
+from ..formats.text_model import TextModel
+from ..native.once import Lock
+from ..vm.budgets import CancelToken
+from ..vm.machine import VirtualMachine
+from .models import Texts
+from .pieces import Pieces, Until
+from .replies import ARGUMENTS, THINK, THOUGHT, Reply, form_of
+
+_CONTEXT = 4  # tokens before the first that tell how its text begins
+
+
+class Prompt(NamedTuple):
+    """The tokens of a prompt, and of a chat's the text."""
+
+    ids: tuple[int, ...]
+    text: str = ""
+
+
+class Piece(NamedTuple):
+    """What became certain with a token: its text, which may be empty, and the token, None where the answer ends."""
+
+    text: str
+    token: Any
+
+
+@public_class
+class Generator(Texts):
+    """Prompts to answers. Any thread may ask; answers that are made at once share the decoder's calls."""
+
+    def __init__(
+        self,
+        text: TextModel,
+        executable: Executable,
+        machine: VirtualMachine,
+        max_steps: int | None,
+        cache_tokens: int | None = None,
+    ) -> None:
+        super().__init__(text, executable, machine, max_steps)
+        self._cache_tokens, self._lock = cache_tokens, Lock()
+        self._engine: Engine | None = None
+        self.form = form_of(text.template)
+        marks = [THINK, THOUGHT, ARGUMENTS, *((self.form.opens, self.form.closes) if self.form else ())]
+        numbers = {self.tokenizer.token(mark) for mark in marks if mark}
+        self._marks = frozenset(number for number in numbers if number in self.tokenizer.special)
+
+    @property
+    def engine(self) -> Engine:
+        """The engine, which begins with the first question for it."""
+        with self._lock:
+            if self._engine is None:
+                self._engine = Engine(self._machine, cache_tokens=self._cache_tokens)
+            return self._engine
+
+    def statistics(self) -> dict[str, int]:
+        """The engine's counts; none before it begins."""
+        engine = self._engine
+        return {} if engine is None else engine.statistics()
+
+    def generate(
+        self,
+        prompt: str | Sequence[int] | Sequence[Mapping[str, Any]],
+        *,
+        max_new_tokens: int | None = None,
+        stop: str | Sequence[str] = (),
+        sampler: Sampler | None = None,
+        mask: Any = None,
+        logprobs: int | None = None,
+        max_seconds: float | None = None,
+        cancel: CancelToken | None = None,
+        template: Mapping[str, Any] | None = None,
+        **sampling: Any,
+    ) -> Answer:
+        """The answer to a prompt, an iterator of pieces of text as they are made.
+
+        prompt    a text, token numbers, or a chat: messages with "role" and "content", of which the chat template makes a text
+        stop      texts that end the answer, and are no part of it; the model's own ends do too
+        sampler   a treadle.Sampler, or its fields as arguments (temperature=0.8); by default the likeliest token is taken
+        mask      a constraint, such as treadle.text.grammar makes
+        logprobs  how many of the likeliest tokens each of the answer's is to have
+        template  what the chat template takes besides, such as tools
+
+        Raises ArgumentError; while pieces are made, also what a call of the decoder raises.
+        """
+        if sampler is not None and sampling:
+            raise ArgumentError(f"generate: sampler: expected it alone; {next(iter(sampling))} is a Sampler's own")
+        if sampler is None:
+            sampler = Sampler(**{"temperature": float(bool(sampling)), **sampling})
+        return self.answer(
+            self.prompt(prompt, **(template or {})),
+            max_new_tokens=max_new_tokens,
+            stop=stop,
+            sampler=sampler,
+            mask=mask,
+            logprobs=logprobs,
+            max_seconds=max_seconds,
+            cancel=cancel,
+        )
+
+    def answer(
+        self,
+        prompt: Prompt,
+        *,
+        sampler: Sampler,
+        max_new_tokens: int | None = None,
+        stop: str | Sequence[str] = (),
+        **submitted: Any,
+    ) -> Answer:
+        """The answer to a prompt whose tokens are there. Raises ArgumentError."""
+        stops = [stop] if isinstance(stop, str) else list(stop)
+        if not all(isinstance(each, str) and each for each in stops):
+            raise ArgumentError(f"generate: stop: expected texts, got {told(stop)}")
+        room = self.room(prompt)
+        if max_new_tokens is None:
+            if room is None:
+                raise ArgumentError(
+                    "generate: max_new_tokens: the model has no bound of its own; expected a whole number"
+                )
+            max_new_tokens = room
+        elif room is not None and max_new_tokens > room:
+            max_new_tokens = room
+        text = self.engine.submit(
+            prompt.ids, max_new_tokens=max_new_tokens, sampler=sampler, stop=self.tokenizer.ends, **submitted
+        )
+        pieces = Pieces(self.tokenizer, prompt.ids[-_CONTEXT:], self._marks)
+        return Answer(text, pieces, Until(stops), frozenset(self.tokenizer.ends))
+
+    def prompt(self, prompt: Any, **template: Any) -> Prompt:
+        """The tokens of a text, of token numbers or of a chat. Raises ArgumentError, BudgetExceededError, MissingPackageError."""
+        is_chat = isinstance(prompt, (list, tuple)) and bool(prompt) and isinstance(prompt[0], Mapping)
+        text = self.chat([_message(each) for each in prompt], **template) if is_chat else ""
+        (found,) = self.tokenizer.tokens([text if is_chat else prompt], add_special_tokens=not is_chat)
+        ids = tuple(found.ids.tolist())
+        if not ids:
+            raise ArgumentError("generate: the prompt has no tokens")
+        if self.room(Prompt(ids)) == 0:
+            raise ArgumentError(
+                f"generate: the prompt has {len(ids)} tokens; the model takes {self.text.max_tokens} with the answer"
+            )
+        return Prompt(ids, text)
+
+    def room(self, prompt: Prompt) -> int | None:
+        """How many tokens an answer may have; None: any number."""
+        return max(0, self.text.max_tokens - len(prompt.ids)) if self.text.max_tokens else None
+
+    @cached_property
+    def thinks(self) -> bool:
+        """Whether replies may begin with thoughts."""
+        return THINK in self.text.template or self.tokenizer.token(THINK) is not None
+
+    def reply(self, prompt: Prompt, tools: Sequence[str] = ()) -> Reply:
+        """What reads an answer to a chat in which these tools may be called."""
+        return Reply(
+            self.form if tools else None, tools, thinks=self.thinks, is_thinking=prompt.text.rstrip().endswith(THINK)
+        )
+
+
+def _message(message: Any) -> Any:
+    """A message as templates expect it: OpenAI's clients give texts in parts, and arguments of calls as JSON."""
+    if not isinstance(message, Mapping):
+        return message
+    made = dict(message)
+    content = made.get("content")
+    if content is None:
+        made["content"] = ""
+    elif isinstance(content, list):
+        if wrong := [
+            each for each in content if not isinstance(each, Mapping) or not isinstance(each.get("text"), str)
+        ]:
+            raise ArgumentError(f"generate: a message's content: expected parts of text, got {told(wrong[0])}")
+        made["content"] = "".join(each["text"] for each in content)
+    if made.get("role") == "developer":
+        made["role"] = "system"
+    if isinstance(calls := made.get("tool_calls"), list):
+        made["tool_calls"] = [_call(each) for each in calls]
+    return made
+
+
+def _call(call: Any) -> Any:
+    function = call.get("function") if isinstance(call, Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(function.get("arguments"), str):
+        return call
+    try:
+        return {**call, "function": {**function, "arguments": json.loads(function["arguments"] or "{}")}}
+    except (ValueError, RecursionError):
+        return call  # the template gets the text
+
+
+class Answer(Iterator[str]):
+    """Pieces of text, as they are made. `finish` says afterwards why it ended: "stop", "length", "cancelled" or "deadline"."""
+
+    def __init__(self, text: Any, pieces: Pieces, until: Until, stops: frozenset[int]) -> None:
+        self._text, self._pieces, self._until, self._stops = text, pieces, until, stops
+        self._made, self._given = self.pieces(), ""
+        self.finish: str | None = None
+        self.tokens = 0  # made so far, the one that ends it among them
+
+    def pieces(self) -> Iterator[Piece]:
+        """A piece for each token, and one for the end; the answer is cancelled when they are left."""
+        try:
+            for token in self._text:
+                self.tokens += 1
+                is_end = token.id in self._stops
+                yield Piece("" if is_end else self._until.take(self._pieces.take(token.id)), token)
+                if self._until.rest is not None:
+                    break
+            rest = self._until.take(self._pieces.end()) + self._until.end()
+            is_stopped = self._until.rest is not None
+            self.finish = "stop" if is_stopped else self._text.finish
+            yield Piece(rest, None)
+        finally:
+            self._text.cancel()
+
+    def __iter__(self) -> Answer:
+        return self
+
+    def __next__(self) -> str:
+        piece = next(piece.text for piece in self._made if piece.text)
+        self._given += piece
+        return piece
+
+    def __repr__(self) -> str:
+        return f"<Answer of {self.tokens} tokens: {self.finish or 'not complete'}>"
+
+    @property
+    def text(self) -> str:
+        """The whole answer, once it is made."""
+        for _ in self:
+            pass
+        return self._given
+
+    @property
+    def prompt_tokens(self) -> int:
+        return self._text.prompt_tokens
+
+    @property
+    def cached_tokens(self) -> int:
+        """Tokens of the prompt that the engine had computed before."""
+        return self._text.cached_tokens
+
+    def cancel(self) -> None:
+        """Ends it, from any thread."""
+        self._text.cancel()
