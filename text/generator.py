@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from ..decode.adapters import Adapter
 from ..decode.engine import Engine
 from ..decode.sampling import Sampler
 from ..formats.executable import Executable
@@ -82,6 +83,7 @@ class Generator(Texts):
         max_seconds: float | None = None,
         cancel: CancelToken | None = None,
         template: Mapping[str, Any] | None = None,
+        adapter: Adapter | None = None,
         **sampling: Any,
     ) -> Answer:
         """The answer to a prompt, an iterator of pieces of text as they are made.
@@ -92,6 +94,7 @@ class Generator(Texts):
         mask      a constraint, such as treadle.text.grammar makes
         logprobs  how many of the likeliest tokens each of the answer's is to have
         template  what the chat template takes besides, such as tools
+        adapter   a treadle.Adapter, of a decoder that was compiled with `adapters`
 
         Raises ArgumentError; while pieces are made, also what a call of the decoder raises.
         """
@@ -108,6 +111,7 @@ class Generator(Texts):
             logprobs=logprobs,
             max_seconds=max_seconds,
             cancel=cancel,
+            adapter=adapter,
         )
 
     def answer(
