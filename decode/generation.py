@@ -75,7 +75,7 @@ def generate(
     chosen = _sampler(sampler, temperature, top_k, top_p, seed)
     ends = stops(stop)
     many = len(prompts) > 1 and not fixed and has_pages(machine, function)  # one text is as fast without pages
-    adapters = list(adapter) if isinstance(adapter, (list, tuple)) else [adapter] * len(prompts)
+    adapters: Any = list(adapter) if isinstance(adapter, (list, tuple)) else [adapter] * len(prompts)
     if len(adapters) != len(prompts):
         raise ArgumentError(f"generate: adapter: expected one for each of {len(prompts)} prompts, got {len(adapters)}")
     engine, opened = (_paged if many else _stepping)(
