@@ -53,7 +53,7 @@ from .host_work import host_primitives, loop_warning
 from .ir.analysis import atoms_in, constant_bytes, tensors_in
 from .named_weights import Weights
 from .onnx.choice import check_choice
-from .passes import Options, Pass, Timings, pipeline, run
+from .passes import Options, PageAttention, Pass, Timings, pipeline, run
 from .passes.placed import Placed, with_placed
 from .passes.rewriting import Rewriter
 from .passes.text_entries import entries_of
@@ -192,7 +192,9 @@ def compile(
             if opt_level or decode_loop:
                 module = _with_result_names(module, entries)
                 for name in entries:
-                    module = with_batch(with_step(module, name), name)
+                    module = with_step(module, name)
+                    if opt_level and PageAttention.name not in without:  # which makes it that of many texts
+                        module = with_batch(module, name)
                 more = (name + suffix for name in entries for suffix in (STEP, BATCH))
                 entries += tuple(name for name in more if name in module.functions)
             if decode_loop:

@@ -28,6 +28,7 @@ from ..formats.messages.errors import (
 )
 from ..vm.machine import CancelToken, VirtualMachine
 from .adapters import Adapter
+from .beams import Beam, searched
 from .contexts import Appended, Contexts
 from .guesses import Guesses, Pays
 from .paged_contexts import PagedContexts, has_pages
@@ -56,7 +57,8 @@ class _Running:
         self.ids = ids.tolist()
         self.prompt_tokens, self.cached_tokens, self.left = len(ids), 0, count
         self.draws, self.mask = draws, mask
-        self.stops, self.longest_stop = stops, max(map(len, stops), default=0)
+        self.stops = stops
+        self.source: _Running | None = None  # of a fork that has not begun
         self.context: int | None = None
         self.computed = 0
         self.logits: np.ndarray | None = None  # of a text whose tokens its owner chooses
@@ -125,6 +127,10 @@ class Text(Suggesting):
         """The next token of a text without a sampler."""
         self._engine._take(self._running, token)
 
+    def fork(self) -> Text:
+        """Of a text without a sampler: another one that goes on from here."""
+        return self._engine._forked(self._running)
+
     def __del__(self) -> None:
         if hasattr(self, "_running"):
             self._running.is_abandoned = True
@@ -150,7 +156,7 @@ class Engine(Suggesting):
         function: str = "main",
         *,
         cache_tokens: int | None = None,
-        chunk: int = 512,
+        chunk: int = 256,
         contexts: Contexts | None = None,
     ) -> None:
         for name, value in (("cache_tokens", cache_tokens), ("chunk", chunk)):
@@ -230,10 +236,34 @@ class Engine(Suggesting):
         max_new_tokens: int,
         stop: Sequence[int] | Sequence[Sequence[int]] = (),
         cancel: CancelToken | None = None,
+        adapter: Adapter | None = None,
     ) -> Text:
         """The same, of a text whose tokens the caller chooses, by `Text.logits` and `Text.take`."""
         _check_count("max_new_tokens", max_new_tokens)
-        return self._submitted(_Running(_prompt(ids), max_new_tokens, None, stops(stop), None), cancel)
+        running = _Running(_prompt(ids), max_new_tokens, None, stops(stop), None)
+        self._adapt(running, adapter)
+        return self._submitted(running, cancel)
+
+    def beams(
+        self,
+        ids: Any,
+        *,
+        max_new_tokens: int,
+        count: int = 4,
+        length_penalty: float = 1.0,
+        stop: Sequence[int] | Sequence[Sequence[int]] = (),
+        cancel: CancelToken | None = None,
+        adapter: Adapter | None = None,
+    ) -> list[Beam]:
+        """The `count` best texts that a beam search finds behind a prompt, the best one first: `tokens` and `score`, the sum of
+        their logarithms of probabilities over their number to the power of `length_penalty`. None if it is cancelled.
+
+        Raises ArgumentError, and CacheFullError."""
+        for name, value in (("max_new_tokens", max_new_tokens), ("count", count)):
+            _check_count(name, value)
+        ends = stops(stop)
+        text = self.choose_by_hand(ids, max_new_tokens=max_new_tokens, cancel=cancel, adapter=adapter)
+        return searched(text, max_new_tokens, count, length_penalty, lambda tokens: _ends(tokens, ends))
 
     def begun(
         self,
@@ -249,6 +279,8 @@ class Engine(Suggesting):
         self._adapt(running, adapter)
         if context is not None:
             running.context, running.salt = context, None
+        elif draws is not None and self._contexts.verifies:
+            running.guesses = Guesses(running.ids)
         return self._submitted(running)
 
     def _adapt(self, running: _Running, adapter: Adapter | None) -> None:
@@ -310,6 +342,16 @@ class Engine(Suggesting):
                 text.cancel()
         return text
 
+    def _forked(self, running: _Running) -> Text:
+        with self._condition:
+            made = _Running(np.array(running.ids), running.left, None, running.stops, None)
+            made.adapter = running.adapter
+            made.prompt_tokens, made.hashes, made.salt = running.prompt_tokens, running.hashes, running.salt
+            made.logits, made.finish, made.source = running.logits, running.finish, running
+            if made.finish is None:
+                self._waiting.append(made)
+            return Text(self, made)
+
     def _end(self, running: _Running, finish: str, error: BaseException | None = None) -> None:
         """Its context is closed by the next step."""
         with self._condition:
@@ -343,7 +385,7 @@ class Engine(Suggesting):
                 running.mask.take(token.id)
             if running.guesses is not None:
                 running.guesses.take()
-            if running.stops and _is_at_stop(running):
+            if running.stops and _ends(running.ids[running.prompt_tokens :], running.stops):
                 self._end(running, "stop")
             elif not running.left:
                 self._end(running, "length")
@@ -476,6 +518,11 @@ class Engine(Suggesting):
                 self._prefixes.drop()
                 found = None
         running.computed = 0
+        source, running.source = running.source, None
+        if source is not None and source.context is not None and (found is None or found[1] < source.computed):
+            running.computed = min(source.computed, len(ids) - 1)
+            running.context = self._contexts.fork(source.context, running.computed)
+            return True
         if found is None:
             running.context = self._contexts.open(running.adapter)
             if self._running and self._contexts.room() < needed:  # which an open context may take
@@ -612,10 +659,8 @@ def stops(stop: Any) -> list[tuple[int, ...]]:
     return sequences
 
 
-def _is_at_stop(running: _Running) -> bool:
-    made = len(running.ids) - running.prompt_tokens
-    recent = tuple(running.ids[-min(made, running.longest_stop) :])
-    return any(recent[-len(stop) :] == stop for stop in running.stops)
+def _ends(tokens: Sequence[int], ends: Sequence[tuple[int, ...]]) -> bool:
+    return any(tuple(tokens[-len(end) :]) == end for end in ends)
 
 
 def _has_news(running: _Running) -> bool:

@@ -1,7 +1,8 @@
 """Text, token by token, from a decoder: `treadle.generate`.
 
-The prompts of a call are the texts of an engine of its own (`engine.py`), whose caches end with the iterator. Those of one length
-are rows of one batch: nothing in a model's signature says what it does about padding.
+The prompts of a call are the texts of an engine of its own (`engine.py`), whose caches end with the iterator. Where the
+executable has no function of texts of any lengths, those of one length are rows of a batch: nothing in a model's signature says
+what it does about padding.
 """
 
 from __future__ import annotations
@@ -74,13 +75,11 @@ def generate(
         raise ArgumentError(f"generate: max_new_tokens: expected a whole number from 0 on, got {max_new_tokens!r}")
     chosen = _sampler(sampler, temperature, top_k, top_p, seed)
     ends = stops(stop)
-    many = len(prompts) > 1 and not fixed and has_pages(machine, function)  # one text is as fast without pages
+    make = _paged if not fixed and has_pages(machine, function) else _stepping
     adapters: Any = list(adapter) if isinstance(adapter, (list, tuple)) else [adapter] * len(prompts)
     if len(adapters) != len(prompts):
         raise ArgumentError(f"generate: adapter: expected one for each of {len(prompts)} prompts, got {len(adapters)}")
-    engine, opened = (_paged if many else _stepping)(
-        machine, function, prompts, max_new_tokens, fixed, adapters, cancel
-    )
+    engine, opened = make(machine, function, prompts, max_new_tokens, fixed, adapters, cancel)
     texts = []
     for row, (prompt, context) in enumerate(zip(prompts, opened, strict=True)):
         draws = chosen.draws(prompt.tolist(), row) if isinstance(chosen, Sampler) else None

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 MOST = 8  # of a text in a step
 _WORDS = (3, 2)  # lengths of the endings that are looked up
 _NEWEST = 0.15  # what the newest observation weighs in an average
+_FORGOTTEN = 0.01  # of what a guess takes, in a call without one
 
 
 class Guesses:
@@ -43,8 +44,9 @@ class Guesses:
         return 0
 
     def next(self, count: int) -> list[int]:
-        """At most `count` tokens."""
-        return list(self._ids[self._place : self._place + count]) if self._place else []
+        """At most `count` tokens: what stood behind the place, and then the same again."""
+        since = len(self._ids) - self._place
+        return [self._ids[self._place + number % since] for number in range(count)] if self._place else []
 
 
 class Pays:
@@ -58,9 +60,11 @@ class Pays:
         """A call without prompts took `seconds`."""
         if not guesses:
             self._plain = seconds if not self._plain else self._plain + _NEWEST * (seconds - self._plain)
-            self._guess = self._guess or seconds / MOST
+            # What is not tried is forgotten: a call that was slow for another reason must not end guesses for good.
+            self._guess += (_FORGOTTEN if self._guess else 1) * (self._plain / MOST - self._guess)
         elif self._plain:
-            self._guess += _NEWEST * (max(seconds - self._plain, 0.0) / guesses - self._guess)
+            took = min(max(seconds - self._plain, 0.0) / guesses, self._plain)
+            self._guess += _NEWEST * (took - self._guess)
 
     def count(self, right: float, texts: int) -> int:
         """How many guesses of a text, of which a share is `right`, to append in a call of `texts`: those that save more time than

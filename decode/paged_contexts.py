@@ -1,7 +1,7 @@
 """Contexts in pages, and one call for all texts: of executables that have `main.batch` (`compiler/decoders/batch.py`).
 
-A page holds PAGE tokens of one text, of all layers. Texts that share a beginning share its pages (`paged_sequences.py`). The call reads
-pages where they lie and gives the new rows of each cache, which are put into pages then; so a call that fails has changed nothing.
+A page holds PAGE tokens of one text, of all layers. Texts that share a beginning share its pages (`paged_sequences.py`). A call
+reads pages where they lie, and gives the new rows of each cache, which are put into pages then: if it fails nothing has changed.
 Keys lie in pages as panels, [heads, page / 16, size, 16], values as rows, [heads, page, size].
 """
 
@@ -34,8 +34,8 @@ def has_pages(machine: VirtualMachine, function: str) -> bool:
 class _Pool:
     """A cache's pages. `tokens`: the axis of the new rows along which tokens lie."""
 
-    def __init__(self, shape: Sequence[int], tokens: int) -> None:
-        self.pages = np.zeros((0, *shape), np.float32)
+    def __init__(self, shape: Sequence[int], dtype: Any, tokens: int) -> None:
+        self.pages = np.zeros((0, *shape), dtype)
         self._tokens = tokens  # of two axes, heads and tokens, behind the batch's
         self.is_panels = len(shape) == 4
 
@@ -89,8 +89,8 @@ class PagedContexts(Contexts):
             assert new.shape is not None
             shape = [size for size in port.shape[1:] if isinstance(size, int)]
             tokens_axis = next(axis for axis, size in enumerate(new.shape) if not isinstance(size, int))
-            self._pools[port.name] = _Pool(shape, tokens_axis)
-        page_bytes = sum(4 * math.prod(pool.pages.shape[1:]) for pool in self._pools.values())
+            self._pools[port.name] = _Pool(shape, port.dtype, tokens_axis)
+        page_bytes = sum(pool.pages.itemsize * math.prod(pool.pages.shape[1:]) for pool in self._pools.values())
         count = max(1, _BYTES // page_bytes) if tokens is None else max(1, -(-tokens // PAGE))
         self._sequences = PagedSequences(count, PAGE)
         self._next = 0
@@ -144,7 +144,7 @@ class PagedContexts(Contexts):
             array = arrays.get(name)
             got = (array.dtype, list(array.shape)) if isinstance(array, np.ndarray) else None
             shape = shapes.get(name)
-            wanted = None if shape is None else (np.dtype(np.float32), [size or length for size in shape])
+            wanted = None if shape is None else (self._pools[name].pages.dtype, [size or length for size in shape])
             if got != wanted:
                 raise ArgumentError(f"restored: {name!r} of {length} tokens: expected {wanted}, got {got}")
         number = self.open()

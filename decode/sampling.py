@@ -139,24 +139,32 @@ class Draws:
         return logits
 
     def _drawn(self, logits: np.ndarray, best: int, number: float) -> int:
-        """The token at a number from 0 to 1 among the probabilities, the likeliest first."""
+        """The token at a number from 0 to 1 among the probabilities: of few tokens in order of these, of many in their own."""
         sampler = self.sampler
-        for count in (sampler.top_k or _FEW, len(logits)):  # all are sorted only where a few are not enough
-            order = likeliest(logits, count)
+        if sampler.top_k or sampler.top_p < 1:
+            order = likeliest(logits, sampler.top_k or _FEW)
             weights = _weights(logits[order].astype(np.float64), logits[best], sampler.temperature)
             if sampler.min_p:
                 weights = weights[weights >= sampler.min_p]
             is_whole = bool(sampler.top_k) or len(weights) < len(order) or len(order) == len(logits)
-            if sampler.min_p and not is_whole:
-                continue
             total = weights.sum() if is_whole else _weights(logits, logits[best], sampler.temperature).sum()
             sums = np.cumsum(weights / total)
-            if is_whole or sums[-1] > (sampler.top_p if sampler.top_p < 1 else number):
-                break
+            if is_whole or sums[-1] > sampler.top_p:
+                if sampler.top_p < 1:  # the last of them is the one that reaches it
+                    sums = sums[: int(np.searchsorted(sums, sampler.top_p)) + 1]
+                return int(order[np.searchsorted(sums, number * sums[-1], side="right").clip(max=len(sums) - 1)])
+        weights = _weights(logits, logits[best], sampler.temperature)
+        if sampler.min_p:
+            weights[weights < sampler.min_p] = 0
         if sampler.top_p < 1:
-            sums = sums[: int(np.searchsorted(sums, sampler.top_p)) + 1]  # the last of them is the one that reaches it
-        end = sums[-1] if is_whole or sampler.top_p < 1 else 1.0
-        return int(order[np.searchsorted(sums, number * end, side="right").clip(max=len(sums) - 1)])
+            sums = np.cumsum(sorted_ := np.sort(weights)[::-1], dtype=np.float64)
+            count = int(np.searchsorted(sums, sampler.top_p * sums[-1])) + 1
+            least = sorted_[min(count, len(sums)) - 1]
+            equal = np.flatnonzero(weights == least)
+            weights[weights < least] = 0
+            weights[equal[count - np.count_nonzero(weights > least) :]] = 0
+        sums = np.cumsum(weights, dtype=np.float64)
+        return int(np.searchsorted(sums, number * sums[-1], side="right").clip(max=len(sums) - 1))
 
 
 def likeliest(logits: np.ndarray, count: int) -> np.ndarray:

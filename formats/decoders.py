@@ -40,7 +40,7 @@ MADE = tuple(name for names in _OPTIONAL.values() for name in names)
 _LOGITS = ("logits", "lm_logits", "output", "scores")
 STEP = ".step"  # behind a decoder's name: the function that the compiler makes of it for texts
 BATCH = ".batch"  # the same: the function of many texts of their own lengths
-# Its first inputs: of all texts one after another the new tokens and their positions; the numbers of the tokens of which logits are
+# Its first inputs: of all texts one after another the new tokens and their positions; the numbers of those of which logits are
 # wanted; of each text its first new token, their number, the tokens before them, and where its pages begin in `tables`.
 BATCH_INPUTS = ("input_ids", "positions", "wanted", "texts", "tables")
 PAGE = 32  # tokens of a page of keys and values

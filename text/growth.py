@@ -26,7 +26,9 @@ def growth(name: str, part: Any) -> int:
         return 1
     found = _of(json.loads(part.__getstate__()))
     if found > MOST:
-        raise FormatError(f"the tokenizer's {name} may make a text {found} times as long; expected at most {MOST} times")
+        raise FormatError(
+            f"the tokenizer's {name} may make a text {found} times as long; expected at most {MOST} times"
+        )
     return found
 
 
@@ -38,7 +40,9 @@ def _of(step: Mapping[str, Any]) -> int:
     if kind == "Replace":
         pattern, content = step["pattern"], len(step["content"].encode())
         replaced = len(pattern.get("String", "").encode())
-        return max(1, -(-content // replaced)) if replaced else content + 1  # an expression may match nothing, everywhere
+        return (
+            max(1, -(-content // replaced)) if replaced else content + 1
+        )  # an expression may match nothing, everywhere
     if kind == "Prepend":
         return 1 if len(step["prepend"]) <= _STEPS else MOST + 1
     if kind == "Metaspace":

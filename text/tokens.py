@@ -47,7 +47,9 @@ class Tokenizer:
                 self._tokenizer.enable_truncation(text.max_tokens)
             self.size = self._tokenizer.get_vocab_size()
             self._added = self._tokenizer.get_added_tokens_decoder()
-            parts = [(each, getattr(self._tokenizer, each)) for each in ("normalizer", "pre_tokenizer", "post_processor")]
+            parts = [
+                (each, getattr(self._tokenizer, each)) for each in ("normalizer", "pre_tokenizer", "post_processor")
+            ]
             self._growth = max(1, math.prod(growth(*each) for each in parts))
             self._decoded_growth = growth("decoder", self._tokenizer.decoder)
             if getattr(self._tokenizer.model, "max_input_chars_per_word", 0) > _WORD:
@@ -99,8 +101,8 @@ class Tokenizer:
             more = sum(map(len, text)) if _is_pair(text) else len(text) if isinstance(text, str) else 0
             if more * self._growth > _MOST_BYTES:
                 raise ArgumentError(
-                    f"text {end}: {more} characters, of which the tokenizer may make {self._growth} times as many; expected at most "
-                    f"{_MOST_BYTES // self._growth}"
+                    f"text {end}: {more} characters, of which the tokenizer may make {self._growth} times as many; at most "
+                    f"{_MOST_BYTES // self._growth} are taken"
                 )
             if end - start == _PIECE or (size + more) * self._growth > _MOST_BYTES:
                 yield from self._piece(texts[start:end], start, add_special_tokens)

@@ -6,8 +6,9 @@
         -> (logits: float32[wanted, words], new.past_key_values.0.key: float32[1, heads, tokens, size], …)
 
 It is the decoder of one text whose new tokens are those of all texts, one after another: all of it but attention computes each
-token by itself. The pass `passes/page_attention.py` makes sure of that, and of attention what reads each text's pages; where it does
-not understand a decoder there is no such function. New keys and values are results: their holder puts them into pages.
+token by itself. The pass `passes/page_attention.py` makes sure of that, and makes attention to each text's pages of attention;
+where it does not understand a decoder there is no such function. New keys and values are results: their holder puts them into
+pages.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from .step import decided, fresh_names, made_inputs, roles_of, sizes_of, tensor_
 
 
 def with_batch(module: ir.Module, entry: str) -> ir.Module:
-    """The module, typed, with a function that the pass makes that of many texts; as it is, if the entry is no decoder for that."""
+    """The module, typed, with a function of which the pass makes that of many texts; as it is, if there can be none."""
     function = module.functions.get(entry)
     if function is None or entry + BATCH in module.functions:
         return module
@@ -69,17 +70,13 @@ def _of_all_texts(module: ir.Module, entry: str) -> ir.Function | None:
     )
     shapes = ((tokens,), (tokens,), (wanted,), (texts, 4), (entries,))
     new = [programs.var(name, shape, "int64") for name, shape in zip(BATCH_INPUTS, shapes, strict=True)]
-    held = [
-        programs.var(name, tuple(1 if dim == batch else dim for dim in each.shape), each.dtype)
-        for name, each in caches.items()
-    ]
+    others = {**caches, **{name: tensor_of(roles, name) for name in adapters}}
     sizes: dict[Any, Any] = {batch: 1, length: tokens}
-    for name in adapters:
-        each = tensor_of(roles, name)
-        held.append(programs.var(name, tuple(sizes.get(dim, dim) for dim in each.shape), each.dtype))
+    one_text: dict[str, Any] = {name: [sizes.get(dim, dim) for dim in each.shape] for name, each in others.items()}
+    held = [programs.var(name, shape, others[name].dtype) for name, shape in one_text.items()]
     row = op.cast(op.reshape(new[0], shape=(1, tokens)), dtype=ids.dtype)
     given = {**made_inputs(roles, (1, tokens), past), **_places(roles, new[1], tokens), roles.ids: row}
-    given |= dict(zip((*caches, *adapters), held, strict=True))
+    given |= dict(zip(others, held, strict=True))
     called = programs.global_function(entry, type_)(*(given[name] for name in roles.ports))
     fields = list(called) if isinstance(type_.result, TupleType) else [called]
     logits = fields[roles.logits]
@@ -91,14 +88,14 @@ def _of_all_texts(module: ir.Module, entry: str) -> ir.Function | None:
     made = programs.Module({name: programs.function([*new, *held], results)})
     whole = infer_types(dataclasses.replace(module, functions={**module.functions, name: made.functions[name]}))
     function = with_inlined(whole.functions[name], decoder, entry, lambda args: sizes_of(decoder, args))
-    *others, last = decided(function).body.bindings
+    *before, last = decided(function, [tokens]).body.bindings
     assert isinstance(last.value, ir.MakeTuple)
     types = TupleType(tuple(tensor_type(field) for field in last.value.fields))
     result = ir.Var(last.var.name, types)
     return dataclasses.replace(
         function,
         name=name,
-        body=ir.Block((*others, dataclasses.replace(last, var=result)), result),
+        body=ir.Block((*before, dataclasses.replace(last, var=result)), result),
         result_type=types,
         result_names=("logits", *(NEW_ROWS + name for name in caches)),
     )

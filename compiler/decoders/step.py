@@ -30,7 +30,7 @@ from ..builder.programs import Expression, op
 from ..ir.analysis import dimension_uses
 from ..ir.infer import infer_types
 from ..ir.retype import inlined
-from ..operators.shapes import maximum, minimum, never_equal
+from ..operators.shapes import maximum, minimum, never_equal, substitute
 from ..operators.table import lookup
 from ..passes.rewriting import Rewriter, operator_call, tensor_type
 
@@ -89,7 +89,7 @@ class _Step:
         self.past: Any = tensor_of(roles, self.caches[0]).shape[self.axes[self.caches[0]]]
         function = self._calling(ids)
         inlined = with_inlined(function, self.decoder, self.entry, lambda args: sizes_of(self.decoder, args))
-        return self._with_rows(decided(inlined))
+        return self._with_rows(decided(inlined, (batch, length)))
 
     # ---- a call of the decoder ----
 
@@ -230,16 +230,19 @@ def _filled(roles: Roles, name: str, shape: Sequence[Any], value: int) -> Expres
 # ---- decisions that sizes take ----
 
 
-def decided(function: ir.Function) -> ir.Function:
-    """The function without questions that are answered by the sizes: whether all tokens are there that a mask has, for one."""
-    return _Decider().function(function)
+def decided(function: ir.Function, positive: Iterable[Any]) -> ir.Function:
+    """The function without questions that are answered by the sizes: whether all tokens are there that a mask has, for one.
+    `positive` sizes are not 0."""
+    return _Decider({str(dim): dims.add(dim, 1) for dim in positive if isinstance(dim, SymbolicDim)}).function(function)
 
 
 class _Decider(Rewriter):
-    """Follows tensors whose elements are all one number that sizes tell."""
+    """Follows tensors whose elements are all one number that sizes tell. `above` has positive sizes, each as one that is one
+    more than a size that may be 0."""
 
-    def __init__(self) -> None:
+    def __init__(self, above: Mapping[str, Dim]) -> None:
         super().__init__(ir.Module({}))
+        self.above = above
         self.known: dict[ir.Atom, _Known] = {}
         self.tuples: dict[ir.Atom, ir.MakeTuple] = {}
 
@@ -278,6 +281,8 @@ class _Decider(Rewriter):
         operands = [self._of(arg) for arg in call.args]
         if None in operands:
             return None
+        if call.operator == "equal":
+            operands = [each if isinstance(each, bool) else substitute(each, self.above) for each in operands]
         return rule(operands, lookup(call.operator).bind(call.attributes), [tensor_type(arg) for arg in call.args])
 
 

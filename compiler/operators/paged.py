@@ -11,12 +11,13 @@ from ...formats.dtypes import DType
 from ...formats.messages.errors import IndexOutOfRangeError
 from ...formats.types import TensorType
 from .attention import permuted
-from .shapes import integer, lift, match_dim, mismatch, require
+from .shapes import integer, lift, match_dim, mismatch, require, same_dtype
 from .table import Attribute, Fusion, Kind, register
 from .work import elements
 
 LANES = 16  # neighbouring keys whose elements of one place lie side by side
 FLOAT32 = frozenset({DType.float32})
+STORED = frozenset({DType.float32, DType.float16, DType.bfloat16})  # types of keys and values in pages
 INT64 = frozenset({DType.int64})
 _ORDER = "the axes of {} in the order 1, heads, tokens, depth; None: as they are"
 _ATTRIBUTES = {
@@ -24,7 +25,9 @@ _ATTRIBUTES = {
     "repeat": Attribute(Kind.INT, "neighbours among the heads of q that share a head of k and v", 1),
     "window": Attribute(Kind.INT, "how many keys a query sees, its own the last; 0: all up to its own", 0),
     **{f"{name}_axes": Attribute(Kind.INTS, _ORDER.format(name), None) for name in "qkv"},
-    "result_axes": Attribute(Kind.INTS, "the result's axes in the order in which they are stored; None: as they are", None),
+    "result_axes": Attribute(
+        Kind.INTS, "the result's axes in the order in which they are stored; None: as they are", None
+    ),
 }
 
 
@@ -38,8 +41,9 @@ def _infer(
     result_axes: tuple | None,
     **_: float,
 ) -> TensorType:
-    for type_ in inputs[:5]:
+    for type_ in inputs[:3]:
         require(type_, FLOAT32)
+    same_dtype(inputs[3:5], STORED)
     for type_, rank in zip(inputs, (4, 4, 4, 5, 4, 2, 1), strict=True):
         if type_.rank != rank:
             raise mismatch(f"a tensor of {rank} axes", type_)
@@ -85,10 +89,11 @@ def _attention(
     result_axes: tuple | None,
 ) -> np.ndarray:
     q, k, v = (
-        (x if axes is None else x.transpose(axes))[0].astype(np.float64)
-        for x, axes in ((q, q_axes), (k, k_axes), (v, v_axes))
+        (x if axes is None else x.transpose(axes))[0].astype(dtype).astype(np.float64)
+        for x, axes, dtype in ((q, q_axes, q.dtype), (k, k_axes, keys.dtype), (v, v_axes, values.dtype))
     )
     size, result, row = values.shape[2], np.zeros((*q.shape[:2], v.shape[-1])), 0
+    keys, values = keys.astype(np.float64), values.astype(np.float64)
     rows = keys.swapaxes(3, 4).reshape(*values.shape[:3], k.shape[-1])  # of keys, as those of values are
     for first, count, past, start in texts.tolist():
         pages = tables[start : start - (-past // size)] if min(start, past) >= 0 else tables[:0]
@@ -124,8 +129,8 @@ def _work(inputs: Sequence[TensorType], results: Sequence[TensorType], **_: obje
 
 # fmt: off
 register("paged_attention", "q k v keys values texts tables", _infer, _attention, Fusion.OPAQUE,
-         "softmax(q kᵀ scale) v of each new token of each text, and all those before it. Texts, [first row, rows, earlier tokens, "
-         "first entry in tables], lie one after another in the rows; keys and values of earlier tokens lie in the pages whose "
-         "numbers `tables` lists: [pages, heads, page / 16, depth, 16] and [pages, heads, page, depth]",
-         attributes=_ATTRIBUTES, work=_work)
+         "softmax(q kᵀ scale) v of each new token of each text and those before it. Texts, [first row, rows, earlier tokens, "
+         "first entry in tables], lie one after another in the rows; earlier keys and values lie in the pages whose numbers "
+         "`tables` lists, in their type: [pages, heads, page / 16, depth, 16] and [pages, heads, page, depth]",
+         attributes=_ATTRIBUTES, work=_work, takes_bits=True)
 # fmt: on

@@ -3,15 +3,16 @@
     attention(q, concat(past_key, k), concat(past_value, v), causal mask)
         →  paged_attention(q, k, v, keys, values, texts, tables)
 
-The function arrives as that of one text, whose new tokens are those of all texts. Each of its values either has a row for each token,
-made of that token's rows alone; or depends on no token; or is refused: it depends on the tokens before, or on how many there are.
-Masks and positions are such. A mask is evaluated at some numbers of tokens, at those around each number in it too: it must show each
-token itself and all those before it, or so many of them. What is the token's place in its text, at all these numbers, is the
-parameter `positions` instead. A function whose results need something refused is removed.
+The function arrives as that of one text, whose new tokens are those of all texts. Each of its values has a row for each token,
+made of that token's rows alone; or depends on no token; or is refused, since it depends on the tokens before, or on their number.
+Masks and positions are such. A mask is evaluated at some numbers of tokens, and at those around each number in it: it must show
+each token itself and all those before it, or so many of them. What is the token's place in its text, at all these, becomes
+`positions`, the parameter. A function whose results need something refused is removed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,11 +26,12 @@ from ...formats.dtypes import DType
 from ...formats.messages.errors import TreadleError
 from ...formats.types import TensorType, TupleType
 from .. import ir
-from ..ir.analysis import dimension_names
-from ..ir.evaluate import apply_operator
-from ..operators.paged import LANES
+from ..ir.analysis import atoms_in, dimension_names, expressions
+from ..ir.evaluate import evaluate
+from ..operators.paged import LANES, STORED
 from ..operators.shapes import axes_of, axis_of, is_unknown
 from ..operators.table import Fusion, lookup
+from .recognise_attention import unrepeated
 from .rewriting import Emitter, tensor_type
 from .unread_rows import Narrower, row_axes
 
@@ -42,7 +44,7 @@ _APART = frozenset({"top_k", "argmax", "argmin", "cumulative_sum", "cumulative_p
 
 @dataclasses.dataclass(frozen=True)
 class PageAttention:
-    longest_row: int  # of a head that kernels take
+    longest_row: int = 0  # of a head that kernels take
     name: str = "page_attention"
 
     def __call__(self, module: ir.Module) -> ir.Module:
@@ -72,7 +74,7 @@ class _Paging(Emitter):
         sizes = {dim for param in self.adapters for dim in tensor_type(param).shape if not isinstance(dim, int)}
         self.ranks = sizes - {self.tokens}  # a size of adapters alone
         self.definitions: dict[ir.Atom, ir.OperatorCall] = {}
-        self.fields: dict[ir.Atom, ir.GetItem] = {}
+        self.seen: dict[ir.Atom, ir.Binding] = {}  # with operands of now
         self.probes: dict[tuple[ir.Atom, ...], int | None] = {}
 
     def made(self) -> ir.Function | None:
@@ -112,8 +114,8 @@ class _Paging(Emitter):
         """The binding of what is understood, or what takes its place; else none."""
         binding = self.with_new_operands(binding)
         value, var = binding.value, binding.var
+        self.seen[var] = binding
         if isinstance(value, ir.GetItem):
-            self.fields[var] = value
             if value.tuple not in self.rows:
                 return ()
             self.rows[var] = self.rows[value.tuple]
@@ -139,9 +141,14 @@ class _Paging(Emitter):
             self.atoms[var] = self.emit("cast", self.emit("reshape", self.positions, shape=shape), dtype=dtype)
             for each in self.new:
                 self.rows[each.var] = shape.index(self.tokens)
-                self.definitions[each.var] = each.value  # type: ignore[assignment]
+                self.seen[each.var] = each
             return self.new
         return ()
+
+    def block(self, block: ir.Block) -> ir.Block:
+        """Blocks within are evaluated, if at all."""
+        bindings = (super(_Paging, self).with_new_operands(binding) for binding in block.bindings)
+        return ir.Block(tuple(bindings), self.atom(block.result))
 
     def _row(self, call: ir.OperatorCall, var: ir.Var) -> int | None:
         """Along which axis of a result the tokens lie; None where it is not made of each token alone."""
@@ -160,14 +167,19 @@ class _Paging(Emitter):
             return None
         if all(row == _FREE for row in rows):
             return _FREE if own not in mentioned else self._filled(call)
-        axes = {self._axis_of_tokens(type_) for type_ in types}  # type: ignore[arg-type]
+        return self._row_of_tokens(call, var, rows, types)  # type: ignore[arg-type]
+
+    def _row_of_tokens(
+        self, call: ir.OperatorCall, var: ir.Var, rows: list[int | None], types: Sequence[TensorType]
+    ) -> int | None:
+        axes = {self._axis_of_tokens(type_) for type_ in types}
         if len(axes) != 1 or None in axes:
             return None
         (axis,) = axes
         assert axis is not None
         needed = row_axes(call, var, axis) if isinstance(var.type, TensorType) else None
         if needed is None:
-            needed = _more_axes(call, types[0], axis, rows)  # type: ignore[arg-type]
+            needed = _more_axes(call, types[0], axis, rows)
         if needed is None:
             return None
         if any(row != _FREE and row != place for row, place in zip(rows, needed, strict=True)):
@@ -175,11 +187,11 @@ class _Paging(Emitter):
         dims_there = {
             tensor_type(arg).shape[row] for arg, row in zip(call.args, rows, strict=True) if row not in (None, _FREE)
         }
-        is_same = call.operator == "reshape" or dims_there == {types[0].shape[axis]}  # type: ignore[union-attr]
+        is_same = call.operator == "reshape" or dims_there == {types[0].shape[axis]}
         return axis if is_same else None
 
     def _axis_of_tokens(self, type_: TensorType) -> int | None:
-        """The only axis with the tokens, each of which may have several rows there; None if others have to do with them, too."""
+        """The only axis with the tokens, each of which may have several rows there; None where several have to do with them."""
         return self._only_axis(type_.shape)
 
     def _only_axis(self, shape: Sequence[Any]) -> int | None:
@@ -204,49 +216,70 @@ class _Paging(Emitter):
 
     def _paged(self, call: ir.OperatorCall) -> ir.Var | None:
         attributes = lookup("attention").bind(call.attributes)
-        q, *joined = (call.args[0], *map(self._joined_to, call.args[1:3]))
-        if None in joined or attributes["narrow"] or any(attributes[f"{name}_part"] for name in "kv"):
-            return None
-        if self.rows.get(q) is None or tensor_type(call.args[1]).rank != 4:
-            return None
-        if (part := attributes["q_part"]) is not None:
-            index = ir.Constant(ir.frozen(np.array(part[1], np.int64)))
-            row = self.rows[q]
-            q = self.emit("take", q, index, axis=part[0])
-            self.rows[q] = row - (row > part[0])
         orders = {name: tuple(axis % 4 for axis in attributes[f"{name}_axes"] or range(4)) for name in "qkv"}
-        at = dict(zip("qkv", (self.rows[q], *(each[2] for each in joined)), strict=True))  # type: ignore[index]
+        if (
+            tensor_type(call.args[1]).rank != 4
+            or attributes["narrow"]
+            or any(attributes[f"{name}_part"] for name in "kv")
+        ):
+            return None
+        (keys, times), (values, same) = (
+            self._one_for_each(arg, orders[name][1]) for name, arg in zip("kv", call.args[1:3], strict=True)
+        )
+        of_keys, of_values, q = (
+            self._joined_to(keys),
+            self._joined_to(values),
+            self._queries(call.args[0], attributes["q_part"]),
+        )
+        window = self._window(call.args[3:], attributes)
+        if of_keys is None or of_values is None or q is None or times != same or window is None:
+            return None
+        at = {"q": self.rows[q], "k": of_keys[2], "v": of_values[2]}
         if any(order[2] != at[name] or order[3] != 3 for name, order in orders.items()):
             return None
-        window = self._window(call.args[3:], attributes)
-        if window is None:
-            return None
         pages = [
-            self._pages(each[0], orders[name], tensor_type(each[1]), name == "k")  # type: ignore[index]
-            for name, each in zip("kv", joined, strict=True)
+            self._pages(cache, orders[name], tensor_type(new), name == "k")
+            for name, (cache, new, _) in (("k", of_keys), ("v", of_values))
         ]
-        if None in pages:
+        if pages[0] is None or pages[1] is None:
             return None
-        kept = {name: attributes[name] for name in ("scale", "repeat", "result_axes")}
+        k, v = (self._as_float32(new) for _, new, _ in (of_keys, of_values))
+        kept = {name: attributes[name] for name in ("scale", "result_axes")} | {"repeat": attributes["repeat"] * times}
         kept |= {f"{name}_axes": None if order == (0, 1, 2, 3) else order for name, order in orders.items()}
-        new = [each[1] for each in joined]  # type: ignore[index]
         try:
-            made = self.emit("paged_attention", q, *new, *pages, self.texts, self.tables, window=window, **kept)  # type: ignore[arg-type]
+            made = self.emit("paged_attention", q, k, v, *pages, self.texts, self.tables, window=window, **kept)  # type: ignore[arg-type]
         except TreadleError:  # such shapes are another attention's
             return None
         self.rows[made] = (attributes["result_axes"] or (0, 1, 2, 3)).index(2)
         return made
 
+    def _queries(self, q: ir.Atom, part: tuple[int, int] | None) -> ir.Atom | None:
+        row = self.rows.get(q)
+        if row is None or part is None:
+            return None if row is None else q
+        taken = self.emit("take", q, ir.Constant(ir.frozen(np.array(part[1], np.int64))), axis=part[0])
+        self.rows[taken] = row - (row > part[0])
+        return taken
+
+    def _one_for_each(self, atom: ir.Atom, axis: int) -> tuple[ir.Atom, int]:
+        """Keys or values before they were made float32 and repeated for several heads of queries; and how often that was."""
+        call = self.definitions.get(atom)
+        if call is not None and call.operator == "cast" and tensor_type(call.args[0]).dtype in STORED:
+            atom = call.args[0]
+        return unrepeated(atom, axis, self.definitions)  # type: ignore[arg-type]
+
+    def _as_float32(self, new: ir.Atom) -> ir.Atom:
+        return new if tensor_type(new).dtype is DType.float32 else self.emit("cast", new, dtype=DType.float32)
+
     def _pages(self, cache: ir.Atom, order: Sequence[int], new: TensorType, is_key: bool) -> ir.Var | None:
         """The parameter of the pages that take a cache's place."""
-        shape = [new.shape[axis] for axis in order]
-        one, heads, _, size = shape
-        if one != 1 or new.dtype is not DType.float32 or not isinstance(heads, int) or not isinstance(size, int):
+        one, heads, _, size = (new.shape[axis] for axis in order)
+        if one != 1 or new.dtype not in STORED or not isinstance(heads, int) or not isinstance(size, int):
             return None
         if size % LANES or not 0 < size <= self.longest_row:
             return None
         inner = (PAGE // LANES, size, LANES) if is_key else (PAGE, size)
-        type_ = TensorType(DType.float32, (self._count, heads, *inner))
+        type_ = TensorType(new.dtype, (self._count, heads, *inner))
         known = self.caches[cache]
         if known is None:
             assert isinstance(cache, ir.Var)
@@ -275,13 +308,13 @@ class _Paging(Emitter):
         for past, count in self._sizes(masks):
             made = [self._evaluated(mask, past, count) for mask in masks]
             shape = (count, past + count)
-            if any(each is None for each in made):
-                if (past, count) in _SMALL:
+            mask, bias = made[0], made[1] if len(made) > 1 else np.array(0)
+            if mask is None or bias is None:
+                if (past, count) in _SMALL and (not past or count == 1):
                     return None
-                continue  # more tokens than the decoder takes
-            mask, bias = made[0], made[1] if len(made) > 1 else None
-            added = np.where(mask, 0 if bias is None else bias, attributes["masked"]) if mask.dtype == bool else mask  # type: ignore[union-attr]
-            added = np.broadcast_to(added, np.broadcast_shapes(added.shape, shape))  # type: ignore[union-attr]
+                continue  # more tokens than the decoder takes, or a piece of a text where it takes whole ones and single tokens
+            added = np.where(mask, bias, attributes["masked"]) if mask.dtype == bool else mask
+            added = np.broadcast_to(added, np.broadcast_shapes(added.shape, shape))
             is_seen = added.reshape(-1, *shape)
             if not ((is_seen == 0) | (is_seen <= _HIDING)).all() or (is_seen != is_seen[:1]).any():
                 return None
@@ -308,46 +341,45 @@ class _Paging(Emitter):
     def _sizes(self, atoms: Sequence[ir.Atom]) -> list[tuple[int, int]]:
         """Numbers of tokens at which values may differ: small ones, and those around each number that they are made of."""
         numbers: set[int] = set()
-        pending, known = list(atoms), set(atoms)
-        while pending:
-            call = self.definitions.get(pending.pop())
-            if call is None:
-                continue
-            numbers |= {number for number in _integers(call.attributes) if number > 1}
-            for arg in call.args:
-                if isinstance(arg, ir.Constant) and arg.array.size == 1 and arg.array.dtype.kind in "iuf":
-                    number = abs(float(arg.array.item()))
-                    numbers |= {math.ceil(number)} if 1 < number <= _LARGEST_NUMBER else set()
-                if arg not in known:
-                    known.add(arg)
-                    pending.append(arg)
+        made = self._made_of(atoms) or []
+        inner = [each for binding in made for block in ir.blocks_of(binding.value) for each in expressions(block)]
+        for binding in (*made, *inner):
+            if isinstance(binding.value, ir.OperatorCall):
+                numbers |= {number for number in _integers(binding.value.attributes) if number > 1}
+                numbers |= {number for arg in binding.value.args for number in _number(arg)}
         large = sorted(number for number in numbers if number <= _LARGEST_NUMBER)[-_MOST_NUMBERS:]
         return [*_SMALL, *((max(0, number - 2), 4) for number in large)]
 
+    def _made_of(self, atoms: Sequence[ir.Atom]) -> list[ir.Binding] | None:
+        """The bindings that make some values of sizes and positions; None if they need anything else."""
+        needed, pending = {self.positions: None}, [atom for atom in atoms if isinstance(atom, ir.Var)]
+        made: dict[ir.Atom, ir.Binding] = {}
+        while pending:
+            var = pending.pop()
+            if var in needed:
+                continue
+            if var not in self.seen:
+                return None
+            needed[var] = None
+            made[var] = binding = self.seen[var]
+            inner = [each for block in ir.blocks_of(binding.value) for each in (*atoms_in(block), block.result)]
+            own = {each.var for block in ir.blocks_of(binding.value) for each in expressions(block)}
+            used = (*ir.atoms_of(binding.value), *inner)
+            pending += [each for each in used if isinstance(each, ir.Var) and each not in own]
+        return [binding for var, binding in self.seen.items() if var in made]
+
     def _evaluated(self, atom: ir.Atom, past: int, count: int) -> np.ndarray | None:
-        """An atom's value, if sizes alone tell it."""
-        sizes = {name: count if dims.variable(name) == self.tokens else past for name in self._size_names}
-        known: dict[ir.Atom, np.ndarray] = {self.positions: np.arange(past, past + count)}
-
-        def value(atom: ir.Atom) -> np.ndarray:
-            if isinstance(atom, ir.Constant):
-                return atom.array
-            if atom not in known:
-                call = self.definitions[atom]
-                known[atom] = apply_operator(call.operator, [value(arg) for arg in call.args], call.attributes, sizes)[
-                    0
-                ]
-            return known[atom]
-
-        try:
-            return value(atom)
-        except (KeyError, TreadleError, RecursionError):
+        """An atom's value for so many tokens, if sizes and positions tell it."""
+        made = self._made_of([atom])
+        if made is None:
             return None
-
-    @property
-    def _size_names(self) -> list[str]:
-        caches = [name for cache in self.caches for name in dimension_names(tensor_type(cache))]
-        return list(dict.fromkeys([str(self.tokens), *caches]))
+        names = dict.fromkeys(name for cache in self.caches for name in dimension_names(tensor_type(cache)))
+        sizes = [ir.Var(name, TensorType(DType.bool, (dims.variable(name), 0))) for name in names]
+        function = ir.Function((self.positions, *sizes), ir.Block(tuple(made), atom))
+        with contextlib.suppress(TreadleError):
+            given = np.arange(past, past + count), *(np.zeros((past, 0), bool) for _ in sizes)
+            return np.asarray(evaluate(ir.Module({"main": function}), "main", *given))
+        return None
 
 
 def _causal(past: int, count: int, window: int) -> np.ndarray:
@@ -361,6 +393,14 @@ def _integers(value: Any) -> Iterable[int]:
             yield from _integers(each)
     elif isinstance(value, int) and not isinstance(value, bool):
         yield abs(value)
+
+
+def _number(atom: ir.Atom) -> Iterable[int]:
+    """What a constant of one element says."""
+    if isinstance(atom, ir.Constant) and atom.array.size == 1 and atom.array.dtype.kind in "iuf":
+        number = abs(float(atom.array.item()))
+        if 1 < number <= _LARGEST_NUMBER:
+            yield math.ceil(number)
 
 
 def _names_in(value: Any) -> set[str]:
@@ -402,7 +442,7 @@ def _more_axes(
         return [axis - made.rank + first.rank]
     if operator == "reshape":
         at = next((place for place, dim in enumerate(first.shape) if not isinstance(dim, int)), 0)
-        is_kept = math.prod(first.shape[:at]) == math.prod(made.shape[:axis])  # and so what is behind it
+        is_kept = _product(first.shape[:at]) == _product(made.shape[:axis])  # and so what is behind it
         return [at] if is_kept else None
     if operator == "take":
         where = axis_of(options["axis"], first.rank)
@@ -424,3 +464,7 @@ def _more_axes(
 def _times(dim: Any, tokens: Any) -> bool:
     """Whether a size is that many rows for each token."""
     return isinstance(dim, dims.SymbolicDim) and dims.content(dim)[1] == tokens
+
+
+def _product(sizes: Sequence[Any]) -> Any:
+    return dims.product(sizes)

@@ -137,7 +137,7 @@ def _attention(
             order = (*order[:-2], order[-1], order[-2])
         operands.append(source)
         attributes |= {f"{name}_axes": order, f"{name}_part": place.part}
-        repeats[name] = (source, 1) if place.part else _unrepeated(source, order[-3], definitions)
+        repeats[name] = (source, 1) if place.part else unrepeated(source, order[-3], definitions)
     (key, times), (value, same) = repeats["k"], repeats["v"]
     if times == same > 1:
         operands[1:], attributes["repeat"] = [key, value], times
@@ -153,7 +153,7 @@ def _is_possible(type_: TensorType, longest_row: int) -> bool:
     return isinstance(row, int) and 0 < row <= longest_row
 
 
-def _unrepeated(atom: Any, axis: int, definitions: Mapping[ir.Var, ir.OperatorCall]) -> tuple[Any, int]:
+def unrepeated(atom: Any, axis: int, definitions: Mapping[ir.Var, ir.OperatorCall]) -> tuple[Any, int]:
     """The operand before each element was repeated along an axis, and how often it was: 1 if not at all.
 
     Exporters insert an axis after it, broadcast along that, and merge the two: so groups of heads share keys and values.

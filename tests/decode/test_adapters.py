@@ -136,6 +136,10 @@ def test_the_engine_and_generate_take_one_for_each_text(machine: treadle.Virtual
             texts = [engine.submit(PROMPT * 3, max_new_tokens=12, adapter=each) for each in given]
             found = [[token.id for token in text] for text in texts]
         assert all(text.cached_tokens >= 16 for text in texts)
+        beams = [engine.beams(PROMPT, max_new_tokens=5, count=2, adapter=each) for each in given]
+        greedy = [engine.beams(PROMPT, max_new_tokens=5, count=1, adapter=each)[0].tokens for each in given]
+    assert len({tuple(each[0].tokens) for each in beams}) == 3
+    assert greedy == [each[:5] for each in alone]
     assert found == [list(treadle.generate(machine, PROMPT * 3, max_new_tokens=12, adapter=each)) for each in given]
 
 

@@ -109,7 +109,12 @@ def test_what_is_saved_goes_on_elsewhere(machine: treadle.VirtualMachine):
     ends = [each.append([Appended(one, text[40:], 10)])[0] for each, one in ((contexts, number), (others, restored))]
     np.testing.assert_array_equal(*ends)
     name = next(iter(saved))
-    for wrong in ({}, {**saved, name: saved[name][:, :, 1:]}, {**saved, name: saved[name].astype("f8")}, {**saved, "x": saved[name]}):
+    for wrong in (
+        {},
+        {**saved, name: saved[name][:, :, 1:]},
+        {**saved, name: saved[name].astype("f8")},
+        {**saved, "x": saved[name]},
+    ):
         with pytest.raises(ArgumentError, match="restored: "):
             others.restored(wrong, 40)
 

@@ -177,7 +177,7 @@ class _Reading:
             self.text.cancel()
             self.expected = self.expected[: len(self.found) + len(self.text._running.ready)]
         try:
-            token = self._next()
+            token = self._next(random)
         except TreadleError as error:
             is_full = len(self.prompt) + len(self.found) > self.capacity and isinstance(error, CacheFullError)
             return "over" if is_full or self.is_wrong else f"{self._told()}: {error}"
@@ -188,13 +188,15 @@ class _Reading:
         is_right = self.found == self.expected and self.text.finish == self.finish
         return "over" if is_right or self.is_wrong else self._told()
 
-    def _next(self) -> int | None:
+    def _next(self, random: Random) -> int | None:
         if not self.chooses:
             made = next(self.text, None)
             return None if made is None else made.id
         logits = self.text.logits()
         if logits is None:
             return None
+        if random.random() < 0.1:
+            self.text = self.text.fork()
         token = self.draws.choose(logits, None if self.mask is None else self.mask.allowed())
         self.draws.take(token)
         if self.mask is not None:

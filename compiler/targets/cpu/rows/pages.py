@@ -1,8 +1,8 @@
 """Attention over pages: of new tokens of many texts, in place, for one new token of a text and for hundreds alike.
 
-A unit of the work is a text, a head of keys, and a band of its new tokens; the heads of queries that share these keys are rows of
-one tile, as the tokens are. Keys are taken in spans of SPAN tokens, counted from the text's first one. A span has its own greatest
-score and its own sums, which then join those of the spans before (Milakov and Gimelshein, 2018). So a row's bits depend on its text
+A unit of the work is a text, a head of keys, and a band of its new tokens; heads of queries that share these keys are rows of one
+tile, as tokens are. Keys are taken in spans of SPAN tokens, counted from the text's first one. A span has its own greatest score
+and its own sums, which then join those of the spans before (Milakov and Gimelshein, 2018). So a row's bits depend on its text
 alone: not on the rows beside it, nor on the number of new tokens that a call brings.
 
 Keys lie in pages as panels, [page / 16, depth, 16]: a tile's products with them read each once, and need no sum across lanes.
@@ -22,7 +22,7 @@ from .. import costs
 from ..kernels.expression import literal
 from ..kernels.kernel import Kernel
 from ..kernels.values import OUT_OF_RANGE
-from ..kernels.writer import Writer, estimate, shape_of
+from ..kernels.writer import Writer, estimate, shape_of, stored, widened
 from ..products.tile import BLOCK, VECTOR_BYTES, multiply_add
 from ..target import Target
 
@@ -57,6 +57,7 @@ class _Pages:
         _, self.heads, self.tokens, self.depth = permuted(self.stored["k"], orders["k"])
         self.width = permuted(self.stored["v"], orders["v"])[3]
         self.page = self.shapes["values"][2]
+        self.dtype = types["values"].dtype
         self.repeat: int = self.attributes["repeat"]
         self.window: int = self.attributes["window"]
 
@@ -64,7 +65,7 @@ class _Pages:
     def is_possible(self) -> bool:
         sizes = (self.depth, self.width, self.page)
         return (
-            all(isinstance(size, int) and 0 < size and size % BLOCK == 0 for size in sizes)
+            all(isinstance(size, int) and size > 0 and size % BLOCK == 0 for size in sizes)
             and max(self.depth, self.width) <= costs.ATTENTION_ROW
             and SPAN % self.page == 0
             and all(order[-1] == 3 for order in self.orders.values())
@@ -107,8 +108,9 @@ class _Pages:
             "news": self.tall * VECTOR_BYTES,
             "key_pages": -(-8 * pages // VECTOR_BYTES) * VECTOR_BYTES,  # addresses of the span's pages
             "value_pages": -(-8 * pages // VECTOR_BYTES) * VECTOR_BYTES,
-            "own_keys": 4 * SPAN * self.depth,  # of pages with new tokens
-            "own_values": 4 * SPAN * self.width,
+            "square": BLOCK * VECTOR_BYTES,
+            "own_keys": self.dtype.itemsize * SPAN * self.depth,  # of pages with new tokens
+            "own_values": self.dtype.itemsize * SPAN * self.width,
         }
 
     # ---- text ----
@@ -130,7 +132,9 @@ class _Pages:
             write(f"{name} = scratch + {start}")
             start += size
         self._write_counts()
-        write.split("units", f"work * heads * {self.repeat * (self.depth + self.width)} // {costs.ATTENTION_MACS}", True)
+        write.split(
+            "units", f"work * heads * {self.repeat * (self.depth + self.width)} // {costs.ATTENTION_MACS}", True
+        )
         write("base = 0")
         with write.block("for text in range(text_count)"):
             write(*self._entry(), f"bands = (count + {self.band - 1}) // {self.band}", "mine = bands * heads")
@@ -201,17 +205,31 @@ class _Pages:
                         self._write_tiles(height)
             write(f"key += {SPAN}")
         with write.block("for line in range(lines)"):
-            write(f"row = line // {repeat}", f"norm = splat_float32(1.0) / vload_float32(totals, line * {VECTOR_BYTES})")
-            write(f"target = out_at + (begin + top + row) * out_row + (head * {repeat} + line - row * {repeat}) * out_head")
+            write(
+                f"row = line // {repeat}", f"norm = splat_float32(1.0) / vload_float32(totals, line * {VECTOR_BYTES})"
+            )
+            write(
+                f"target = out_at + (begin + top + row) * out_row + (head * {repeat} + line - row * {repeat}) * out_head"
+            )
             for at in range(0, 4 * self.width, VECTOR_BYTES):
                 write(f"vstore(target, {at}, vload_float32(sums, line * {4 * self.width} + {at}) * norm)")
 
     # ---- the pages of a span ----
 
+    @property
+    def vector(self) -> int:
+        """Bytes of a vector in pages."""
+        return BLOCK * self.dtype.itemsize
+
+    def _loaded(self, place: str) -> str:
+        """A vector of a page."""
+        return widened(f"vload_{self.dtype.name}({place})", self.dtype)
+
     def _write_pages(self) -> None:
         """The addresses of the span's pages. One with new tokens is put together in scratch."""
         write, page = self.write, self.page
-        key_bytes, value_bytes = 4 * page * self.depth, 4 * page * self.width
+        key_bytes, value_bytes = (self.dtype.itemsize * page * size for size in (self.depth, self.width))
+        row_bytes = self.dtype.itemsize * self.width
         with write.block(f"for number in range((length + {page - 1}) // {page})"):
             write(f"start = key + number * {page}", "there = 0", "old_keys = keys_at", "old_values = values_at")
             with write.block("if start < past"):
@@ -221,38 +239,56 @@ class _Pages:
                 write(f"old_keys = keys_at + (there * heads + head) * {key_bytes}")
                 write(f"old_values = values_at + (there * heads + head) * {value_bytes}")
             with write.block(f"if start + {page} > past"):
-                write(f"new_keys = own_keys + number * {key_bytes}", f"new_values = own_values + number * {value_bytes}")
+                write(
+                    f"new_keys = own_keys + number * {key_bytes}", f"new_values = own_values + number * {value_bytes}"
+                )
                 with write.block("if start < past"):
-                    with write.block(f"for at in range({key_bytes // VECTOR_BYTES})"):
-                        write(f"vstore(new_keys, at * {VECTOR_BYTES}, vload_uint32(old_keys, at * {VECTOR_BYTES}))")
-                    with write.block(f"for at in range((past - start) * {4 * self.width // VECTOR_BYTES})"):
-                        write(f"vstore(new_values, at * {VECTOR_BYTES}, vload_uint32(old_values, at * {VECTOR_BYTES}))")
+                    self._write_copy("new_keys", "old_keys", key_bytes // self.vector)
+                    self._write_copy("new_values", "old_values", f"(past - start) * {row_bytes // self.vector}")
                 self._write_new_rows()
                 write("old_keys = new_keys", "old_values = new_values")
             write("store_int64(key_pages, number * 8, old_keys)", "store_int64(value_pages, number * 8, old_values)")
 
+    def _write_copy(self, target: str, source: str, vectors: int | str) -> None:
+        load = f"vload_uint{8 * self.dtype.itemsize}"
+        with self.write.block(f"for at in range({vectors})"):
+            self.write(f"vstore({target}, at * {self.vector}, {load}({source}, at * {self.vector}))")
+
     def _write_new_rows(self) -> None:
         """Puts the new tokens of a page where they belong: keys sixteen at a time where these are all new."""
-        write = self.write
-        write(f"at = max(past - start, 0)", f"stop = min({self.page}, end - start)")
-        with write.block("for place_in_page in range(at, stop)"):
-            write("source = v_at + (begin + start + place_in_page - past) * v_row + head * v_head")
-            for offset in range(0, 4 * self.width, VECTOR_BYTES):
-                write(f"vstore(new_values, place_in_page * {4 * self.width} + {offset}, vload_float32(source, {offset}))")
+        write, itemsize = self.write, self.dtype.itemsize
+        write("at = max(past - start, 0)", f"stop = min({self.page}, end - start)")
+        with write.block("for slot in range(at, stop)"):
+            write("source = v_at + (begin + start + slot - past) * v_row + head * v_head")
+            for first in range(0, self.width, BLOCK):
+                row = stored(f"vload_float32(source, {4 * first})", self.dtype)
+                write(f"vstore(new_values, slot * {itemsize * self.width} + {itemsize * first}, {row})")
         with write.block("while at < stop"):
             write("source = k_at + (begin + start + at - past) * k_row + head * k_head")
-            write(f"target = new_keys + at // {BLOCK} * {VECTOR_BYTES * self.depth}")
+            write(f"target = new_keys + at // {BLOCK} * {self.vector * self.depth}")
             with write.block(f"if at % {BLOCK} == 0 and at + {BLOCK} <= stop"):
                 with write.block(f"for corner in range(0, {self.depth}, {BLOCK})"):
-                    write(
-                        f"transpose_uint32(source + corner * 4, k_row, target + corner * {VECTOR_BYTES}, {VECTOR_BYTES})",
-                    )
+                    self._write_square()
                 write(f"at += {BLOCK}")
             with write.block("else"):
-                write(f"target += at % {BLOCK} * 4")
+                write(f"target += at % {BLOCK} * {itemsize}")
                 with write.block(f"for step in range({self.depth})"):
-                    write(f"store_float32(target, step * {VECTOR_BYTES}, load_float32(source, step * 4))")
+                    element = stored("load_float32(source, step * 4)", self.dtype)
+                    write(f"store_{self.dtype.name}(target, step * {self.vector}, {element})")
                 write("at += 1")
+
+    def _write_square(self) -> None:
+        """Turns sixteen elements of sixteen keys."""
+        write = self.write
+        if self.dtype is DType.float32:
+            write(
+                f"transpose_uint32(source + corner * 4, k_row, target + corner * {VECTOR_BYTES}, {VECTOR_BYTES})",
+            )
+            return
+        write(f"transpose_uint32(source + corner * 4, k_row, square, {VECTOR_BYTES})")
+        with write.block(f"for step in range({BLOCK})"):
+            column = stored(f"vload_float32(square, step * {VECTOR_BYTES})", self.dtype)
+            write(f"vstore(target, (corner + step) * {self.vector}, {column})")
 
     # ---- a tile ----
 
@@ -269,19 +305,31 @@ class _Pages:
 
     def _write_scores(self, height: int) -> None:
         write, blocks = self.write, self.blocks
-        step, panel = blocks * BLOCK, VECTOR_BYTES * self.depth
+        step, panel, vector = blocks * BLOCK, self.vector * self.depth, self.vector
         write(f"x = queries + tile * {4 * self.depth}")
         with write.block(f"for at in range(0, seen, {step})"):
-            write(f"w = load_int64(key_pages, at // {self.page} * 8) + at % {self.page} * {4 * self.depth}")
+            write(
+                f"w = load_int64(key_pages, at // {self.page} * 8) + at % {self.page} * {self.dtype.itemsize * self.depth}"
+            )
             write(*(f"sum_{i}_{j} = splat_float32(0.0)" for i in range(height) for j in range(blocks)))
+            self._write_next("key_pages", "at // {} + 1", "value_pages", height)
             with write.block(f"for step in range({self.depth})"):
-                write(*(f"w_{j} = vload_float32(w, step * {VECTOR_BYTES} + {j * panel})" for j in range(blocks)))
+                if height < self.tall:
+                    lines = -(-blocks * self.vector // costs.LINE_BYTES)
+                    write(*(f"prefetch(ahead, step * {blocks * vector} + {costs.LINE_BYTES * line})" for line in range(lines)))
+                write(*(f"w_{j} = {self._loaded(f'w, step * {vector} + {j * panel}')}" for j in range(blocks)))
                 for i in range(height):
                     write(f"x_{i} = splat_float32(load_float32(x, step * 4 + {4 * i * self.depth}))")
                     write(*(multiply_add(f"sum_{i}_{j}", f"x_{i}", f"w_{j}", self.target) for j in range(blocks)))
             for i in range(height):
                 for j in range(blocks):
                     write(f"vstore(scores, at * 4 + {4 * i * SPAN + j * VECTOR_BYTES}, sum_{i}_{j})")
+
+    def _write_next(self, pages: str, number: str, last: str, height: int) -> None:
+        """The address of the page that is read next: its lines are asked for while one row or few are multiplied."""
+        if height < self.tall:
+            self.write(f"following = {number.format(self.page)}")
+            self.write(f"ahead = load_int64({pages}, following * 8) if following * {self.page} < seen else load_int64({last}, 0)")
 
     def _write_weights(self, height: int) -> None:
         """Turns scores into weights; notes by what the row's sums so far, and those of this span, are multiplied."""
@@ -301,7 +349,11 @@ class _Pages:
                 write("weight = weight_of(vload_float32(line_scores, at * 4) - peak)")
                 write("vstore(line_scores, at * 4, weight)", "total = total + weight")
             write(f"row_at = (tile + line) * {VECTOR_BYTES}", "known = vload_float32(peaks, row_at)")
-            write("both = select(peak > known, peak, known)", "old = weight_of(known - both)", "new = weight_of(peak - both)")
+            write(
+                "both = select(peak > known, peak, known)",
+                "old = weight_of(known - both)",
+                "new = weight_of(peak - both)",
+            )
             write("vstore(peaks, row_at, both)")
             write(f"vstore(olds, line * {VECTOR_BYTES}, old)", f"vstore(news, line * {VECTOR_BYTES}, new)")
             write("sum_of_span = splat_float32(horizontal_sum(total))")
@@ -309,21 +361,31 @@ class _Pages:
 
     def _write_sums(self, height: int) -> None:
         """Adds the products of weights and values to the sums, some columns at a time."""
-        write = self.write
+        write, vector, row = self.write, self.vector, self.dtype.itemsize * self.width
         columns = max(1, min(self.width // BLOCK, self.target.block_registers * 3 // 4 // height))
         for first in range(0, self.width // BLOCK, columns):
             count = min(columns, self.width // BLOCK - first)
             places = [(i, j) for i in range(height) for j in range(count)]
             write(*(f"sum_{i}_{j} = splat_float32(0.0)" for i, j in places))
             with write.block(f"for number in range((seen + {self.page - 1}) // {self.page})"):
-                write(f"w = load_int64(value_pages, number * 8) + {first * VECTOR_BYTES}", f"x = scores + number * {4 * self.page}")
+                write(
+                    f"w = load_int64(value_pages, number * 8) + {first * vector}",
+                    f"x = scores + number * {4 * self.page}",
+                )
+                self._write_next("value_pages", "number + 1", "value_pages", height)
                 with write.block(f"for step in range(min({self.page}, seen - number * {self.page}))"):
-                    write(*(f"w_{j} = vload_float32(w, step * {4 * self.width} + {j * VECTOR_BYTES})" for j in range(count)))
+                    if height < self.tall:
+                        lines = range(first * vector, (first + count) * vector, costs.LINE_BYTES)
+                        write(*(f"prefetch(ahead, step * {row} + {line})" for line in lines))
+                    at = f"w, step * {row} + "
+                    write(*(f"w_{j} = {self._loaded(f'{at}{j * vector}')}" for j in range(count)))
                     for i in range(height):
                         write(f"x_{i} = splat_float32(load_float32(x, step * 4 + {4 * i * SPAN}))")
                         write(*(multiply_add(f"sum_{i}_{j}", f"x_{i}", f"w_{j}", self.target) for j in range(count)))
             for i in range(height):
-                write(f"old = vload_float32(olds, {i * VECTOR_BYTES})", f"new = vload_float32(news, {i * VECTOR_BYTES})")
+                write(
+                    f"old = vload_float32(olds, {i * VECTOR_BYTES})", f"new = vload_float32(news, {i * VECTOR_BYTES})"
+                )
                 write(f"target = sums + (tile + {i}) * {4 * self.width} + {first * VECTOR_BYTES}")
                 for j in range(count):
                     so_far = f"vload_float32(target, {j * VECTOR_BYTES}) * old"

@@ -406,8 +406,8 @@ def _paged(d: Draw) -> Operands:
         attributes[f"{name}_axes"] = order = d.one((0, 1, 2, 3), (0, 2, 1, 3))
         types.append(_f32(*(shape[axis] for axis in order)))
     attributes["result_axes"] = d.one((0, 1, 2, 3), (0, 2, 1, 3))
-    count = d.dim(pages)
-    types += [_f32(count, heads, page // 16, depth, 16), _f32(count, heads, page, width)]
+    count, dtype = d.dim(pages), d.one("float32", "float32", "float16", "bfloat16")
+    types += [tensor(dtype, (count, heads, page // 16, depth, 16)), tensor(dtype, (count, heads, page, width))]
     return [*types, tensor("int64", (d.dim(len(counts)), 4)), tensor("int64", (d.dim(len(tables)),))], attributes
 
 

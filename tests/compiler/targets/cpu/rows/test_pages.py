@@ -65,7 +65,10 @@ def rows() -> list[np.ndarray]:
 def test_a_row_has_the_same_bits_beside_any_others_and_in_any_piece_of_its_text(rows: list[np.ndarray], window: int):
     code, whole = attention([(0, 600)], rows, window)
     assert code == 0
-    for texts in ([(past, 1) for past in (0, 1, 31, 32, 255, 256, 300, 599)], [(5, 2), (0, 16), (250, 90), (500, 13), (7, 1)]):
+    for texts in (
+        [(past, 1) for past in (0, 1, 31, 32, 255, 256, 300, 599)],
+        [(5, 2), (0, 16), (250, 90), (500, 13), (7, 1)],
+    ):
         code, pieces = attention(texts, rows, window)
         assert code == 0
         expected = np.concatenate([whole[:, past : past + count] for past, count in texts], axis=1)
