@@ -62,7 +62,7 @@ def _steps(random: Random, kind: str, depth: int = 0) -> Any:
     if random.random() < 0.3 and depth < 4:
         return {
             "type": "Sequence",
-            kind: [_steps(random, kind, depth + 1) for _ in range(random.choice((0, 1, 3, 70)))],
+            kind: [_steps(random, kind, depth + 1) for _ in range(random.choice((0, 1, 3, 2 if depth else 70)))],
         }
     pattern = random.choice(({"String": random.choice(("a", "", " ", "ab"))}, {"Regex": _expression(random)}))
     return random.choice(
