@@ -149,7 +149,7 @@ def _of_texts(executable: Executable, function: str | None) -> RowFunction | Non
 
 
 def _texts_call(executable: Executable, machine: VirtualMachine) -> Callable[..., Any]:
-    from ..text.models import of
+    from ..text.loading import of
 
     texts: Any = of(executable, machine)
     return lambda *columns: texts.map(*map(texts_in, columns))

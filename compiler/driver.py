@@ -22,7 +22,7 @@ import numpy as np
 
 from .. import formats
 from ..formats import text_entries
-from ..formats.decoders import BATCH, STEP
+from ..formats.decoders import BATCH, ENCODER, STEP
 from ..formats.dtypes import DType
 from ..formats.executable import Executable
 from ..formats.extensions import needs
@@ -30,6 +30,7 @@ from ..formats.host_work import note
 from ..formats.messages.calling import mapping, public, told, warn_user
 from ..formats.messages.errors import (
     CompileError,
+    DTypeError,
     FormatError,
     InferenceError,
     MiscompilationError,
@@ -47,12 +48,13 @@ from .codegen.functions import Generated, generate
 from .decoders.batch import with_batch
 from .decoders.loop import NAME as LOOP
 from .decoders.loop import with_decode_loop
-from .decoders.step import with_step
+from .decoders.step import with_sizes_of_caches, with_step
 from .forced_sizes import forced_text
 from .host_work import host_primitives, loop_warning
 from .ir.analysis import atoms_in, constant_bytes, tensors_in
 from .named_weights import Weights
 from .onnx.choice import check_choice
+from .operators.paged import STORED
 from .passes import Options, PageAttention, Pass, Timings, pipeline, run
 from .passes.placed import Placed, with_placed
 from .passes.rewriting import Rewriter
@@ -96,6 +98,7 @@ def compile(
     named_weights: bool = False,
     passes: Sequence[Placed] = (),
     decode_loop: bool = False,
+    cache_dtype: Any = None,
     adapters: bool | Sequence[str] = False,
     batch: str | Batch | None = None,
     dtypes: Mapping[str, Any] | None = None,
@@ -151,6 +154,8 @@ def compile(
     devices       names of devices besides the host, and what computes there: {"gpu0": treadle.emulated()}; None is this CPU. The
                   operator `device_copy` brings a value to one, and operators are computed where their operands lie
     placement     {"node": "gpu0"}: where the operators of these nodes of the model are computed; "host" is where all begin
+    cache_dtype   of a decoder with a cache: the element type of keys and values in pages, which its function of many texts
+                  (`compiler/decoders/batch.py`) reads: "float16" and "bfloat16" take half the memory; None: as it computes them
     decode_loop   of a decoder with a cache: a function "generate" too, which makes a whole text (`compiler/decoders/loop.py`)
 
     adapters      of a decoder: its calls take low-rank adapters (`treadle.Adapter`) for linear modules of these names, such as
@@ -167,10 +172,10 @@ def compile(
         bounds.bounded(max_seconds, max_memory),
         bounds.telling(progress),
     ):
-        text = None
+        text = encoder = None
         if isinstance(model, (str, os.PathLike)) and os.path.isdir(model):
             folder = importlib.import_module(formats.text_folders).read(model)
-            model, text, outputs = folder.model, folder.text, outputs or folder.outputs
+            model, text, outputs, encoder = folder.model, folder.text, outputs or folder.outputs, folder.encoder
         backend = backend_of(target, EXACT if is_searched else precision)
         if (is_searched or backend.narrowing.is_any) and opt_level in (0, 1):
             raise CompileError(
@@ -189,6 +194,10 @@ def compile(
         with _uncollected():
             choice = {"shapes": shapes, "dtypes": dtypes, "outputs": outputs, "adapters": adapters}
             module = built or _import(model, entries[0], weights, asked, **choice)
+            if encoder is not None:
+                function = _import(encoder, ENCODER, None, None).functions[ENCODER]
+                module = dataclasses.replace(module, functions={**module.functions, ENCODER: function})
+                module, entries = _with_result_names(module, [ENCODER]), (*entries, ENCODER)
             if opt_level or decode_loop:
                 module = _with_result_names(module, entries)
                 for name in entries:
@@ -201,6 +210,7 @@ def compile(
                 module, entries = with_decode_loop(module, entries[0]), (*entries, LOOP)
             compilation = Compilation(
                 module,
+                cache_dtype=_cache_dtype(cache_dtype),
                 params=params,
                 entries=entries,
                 opt_level=opt_level,
@@ -223,6 +233,19 @@ def compile(
         compilation.begin([backend.with_precision(each) for each in backend.precisions])
         found: Executable = search.chosen(made, backend, entries[0], tolerance, samples, measure)
         return found
+
+
+def _cache_dtype(given: Any) -> DType | None:
+    """Raises CompileError for anything but the name of a type that pages have."""
+    if given is None:
+        return None
+    with contextlib.suppress(DTypeError):
+        if (found := DType.of(given)) in STORED:
+            return found
+    names = ", ".join(sorted(each.name for each in STORED))
+    raise CompileError(
+        f"cache_dtype={given!r}: expected one of {names}, or None: as the decoder computes keys and values"
+    )
 
 
 def module_of(model: Any, entry: str | None = None) -> tuple[ir.Module, str]:
@@ -311,6 +334,7 @@ class Compilation:
         passes: Sequence[Placed] = (),
         devices: Mapping[str, Any] | None = None,
         placement: Mapping[str, str] | None = None,
+        cache_dtype: DType | None = None,
     ) -> None:
         if missing := [name for name in entries if name not in module.functions]:
             known = ", ".join(module.functions) or "no functions"
@@ -326,6 +350,7 @@ class Compilation:
             module = bind_parameters(module, entries[0], params, weights)
         _check_on_host(module)
         self._devices, self._placement = _device_backends(devices), placement or {}
+        self._cache_dtype = cache_dtype
         self._module = _with_result_names(module, entries)
         self._entries, self._opt_level, self._print_after = entries, opt_level, tuple(print_after)
         self._without, self._weights, self._passes = without, weights, passes
@@ -386,7 +411,7 @@ class Compilation:
     def _steps(self, backend: Backend) -> list[Pass]:
         cpu = backend if not backend.note or None not in self._devices.values() else backend_of()
         devices = {name: each or cpu for name, each in self._devices.items()}
-        options = Options(tuple(self._entries), backend, devices, self._placement)
+        options = Options(tuple(self._entries), backend, devices, self._placement, self._cache_dtype)
         return with_placed(pipeline(self._opt_level, options, self._without), self._passes, self._entries)
 
 
@@ -574,6 +599,7 @@ def _import(
         if error.name != "onnx":
             raise
         raise CompileError("ONNX models are read by the package onnx: pip install 'treadle[onnx]'") from None
+    module = with_sizes_of_caches(module, entry)
     if forced := forced_text(module.functions[entry]):
         warn_user(forced)
     return module

@@ -6,7 +6,6 @@ machine whose program neither imports nor draws runs at full speed meanwhile.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
@@ -15,11 +14,9 @@ from typing import Any
 import numpy as np
 
 from ..formats import recording as files
-from ..formats import sections
 from ..formats.constants import aligned, aligned_empty
 from ..formats.messages.errors import ArgumentError
 from ..formats.recording import Recording, RecordPart, StoredCall, StoredNote, TensorPart
-from ..formats.same_file import digest_of
 from ..formats.types import DataType
 from ..native.once import Lock
 from ..native.platform import host_target
@@ -61,7 +58,7 @@ class Recorder(CallListener, InProcess):
         self.operations = frozenset({"call_import"} | ({"call", "call_host"} if self._draws else set()))
         origin = machine.executable._origin
         name = os.path.basename(origin.paths[0] if origin else file)  # folders are nobody's business elsewhere
-        self._made = Recording(digest(calls), name, host_target().key)
+        self._made = Recording(calls.image.digest, name, host_target().key)
         self._open: dict[int, _Call] = {}  # that run, by their contexts' addresses
         self._done: list[_Call] = []
         self._copies = _Copies()
@@ -231,12 +228,6 @@ def _text(failure: Exception) -> str:
 
 
 # ---- digests ----
-
-
-def digest(calls: Calls) -> str:
-    """Of all that decides what a machine computes: its program, with the weights that it has now, but for names of nodes."""
-    program = dataclasses.replace(calls.image.program, constants=calls.image.arrays, source_map=(), metadata={})
-    return digest_of(piece for pieces in sections.encode(program).values() for piece in pieces)
 
 
 def digest_of_value(value: Any) -> str:

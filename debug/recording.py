@@ -16,7 +16,7 @@ from ..vm.machine import VirtualMachine
 from ..vm.values import DataValue
 from .debugger.session import Session, session
 from .debugger.tape import Note, Tape
-from .recorder import digest, digest_of_value
+from .recorder import digest_of_value
 
 if TYPE_CHECKING:
     from ..formats.executable import Executable
@@ -106,7 +106,7 @@ class Recorded(Suggesting):
         """A machine of the program, without the functions that it imports. Raises ArgumentError for another program."""
         names = [each.name for each in executable.program.imports]
         made = VirtualMachine(executable, imports={name: _missing(name) for name in names}, **options)
-        found = digest(made._calls)
+        found = made._calls.image.digest
         if found != self._recording.program:
             raise ArgumentError(
                 f"the recording is of program {self._recording.program[:12]}, this is {found[:12]}; take the one that ran, "

@@ -8,14 +8,17 @@ It has no thread: the caller that waits for a token makes the steps, one at a ti
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 
+from ..formats.container import Source
 from ..formats.executable import Executable
 from ..formats.messages.calling import Suggesting, public_class, told
 from ..formats.messages.errors import (
@@ -24,7 +27,6 @@ from ..formats.messages.errors import (
     CacheFullError,
     CancelledError,
     CheckError,
-    TreadleError,
 )
 from ..vm.machine import CancelToken, VirtualMachine
 from .adapters import Adapter
@@ -33,46 +35,13 @@ from .contexts import Appended, Contexts
 from .guesses import Guesses, Pays
 from .paged_contexts import PagedContexts, has_pages
 from .prefixes import BLOCK, Prefixes, chain
+from .running import Running, Token, check_count, ends_with, stops
 from .sampling import Draws, Mask, Sampler, likeliest, log_probabilities
+from .session import Session, prompt_of, resume
 from .step_contexts import StepContexts
 
 _SLACK = 16  # tokens that each running text may still need when another is admitted
 STATISTICS = ("tokens", "prompt_tokens", "cached_tokens", "drafted", "accepted")
-
-
-class Token(NamedTuple):
-    """A token of a text. Where they were asked for, the logarithm of its probability, and the likeliest tokens with theirs."""
-
-    id: int
-    logprob: float | None = None
-    top: tuple[tuple[int, float], ...] = ()
-
-
-class _Running:
-    """A text as the engine holds it. Between two steps `ids[computed:]` are to be appended to its context."""
-
-    def __init__(
-        self, ids: np.ndarray, count: int, draws: Draws | None, stops: list[tuple[int, ...]], mask: Mask | None
-    ) -> None:
-        self.ids = ids.tolist()
-        self.prompt_tokens, self.cached_tokens, self.left = len(ids), 0, count
-        self.draws, self.mask = draws, mask
-        self.stops = stops
-        self.source: _Running | None = None  # of a fork that has not begun
-        self.context: int | None = None
-        self.computed = 0
-        self.logits: np.ndarray | None = None  # of a text whose tokens its owner chooses
-        self.ready: deque[Token] = deque()
-        self.finish: str | None = None
-        self.error: BaseException | None = None
-        self.deadline: float | None = None
-        self.cancel: CancelToken | None = None
-        self.is_abandoned = False
-        self.top: int | None = None
-        self.adapter: Adapter | None = None
-        self.salt: bytes | None = b""  # None: its context is nobody else's
-        self.hashes: list[bytes] = []  # of the prompt, while it is computed
-        self.guesses: Guesses | None = None
 
 
 @public_class
@@ -80,7 +49,7 @@ class Text(Suggesting):
     """The tokens of a text as they are made: an iterator. `finish` says why it ended: "stop", "length", "cancelled", "deadline",
     or "error", which the iterator raises."""
 
-    def __init__(self, engine: Engine, running: _Running) -> None:
+    def __init__(self, engine: Engine, running: Running) -> None:
         self._engine, self._running = engine, running
 
     def __iter__(self) -> Iterator[Token]:
@@ -124,7 +93,8 @@ class Text(Suggesting):
         return self._running.logits
 
     def take(self, token: int) -> None:
-        """The next token of a text without a sampler."""
+        """The next token of a text without a sampler. Raises ArgumentError."""
+        check_count("token", token)
         self._engine._take(self._running, token)
 
     def fork(self) -> Text:
@@ -162,23 +132,25 @@ class Engine(Suggesting):
         for name, value in (("cache_tokens", cache_tokens), ("chunk", chunk)):
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise ArgumentError(f"Engine: {name}: expected a whole number from 1 on, got {value!r}")
+        self._machine: VirtualMachine | None = None
         if contexts is None:
             if not isinstance(model, (VirtualMachine, Executable)):
                 raise ArgumentError(
                     f"Engine: model: expected a machine or an executable, got {told(model)}; treadle.compile and treadle.load "
                     "give one"
                 )
-            machine = model if isinstance(model, VirtualMachine) else VirtualMachine(model)
-            kind = PagedContexts if has_pages(machine, function) else StepContexts
-            contexts = kind(machine, function, tokens=cache_tokens)
-        self._contexts, self._chunk = contexts, chunk
+            self._machine = model if isinstance(model, VirtualMachine) else VirtualMachine(model)
+            kind = PagedContexts if has_pages(self._machine, function) else StepContexts
+            contexts = kind(self._machine, function, tokens=cache_tokens)
+        self.function, self._contexts, self._chunk = function, contexts, chunk
         self._prefixes, self._pays = Prefixes(contexts), Pays()
         self._capacity = contexts.room()
         self._condition = threading.Condition()  # guards what texts and threads share; never held while a step computes
         self._is_stepping = self._is_closed = False
+        self._asking = 0  # who wait for a pause between two steps
         self._has_ended = False  # texts whose contexts are not closed yet
-        self._waiting: deque[_Running] = deque()
-        self._running: list[_Running] = []
+        self._waiting: deque[Running] = deque()
+        self._running: list[Running] = []
         self._counts = dict.fromkeys(STATISTICS, 0)
 
     # ---- for its users ----
@@ -194,6 +166,7 @@ class Engine(Suggesting):
         max_seconds: float | None = None,
         mask: Mask | None = None,
         logprobs: int | None = None,
+        salt: bytes = b"",
         adapter: Adapter | None = None,
     ) -> Text:
         """A text behind a prompt, int [length]; its tokens come when they are asked for.
@@ -204,14 +177,15 @@ class Engine(Suggesting):
         max_seconds  from now on, after which it ends
         mask         says which tokens may come next
         logprobs     how many of the likeliest tokens come with each, and with all their logarithms of probabilities
+        salt         texts of another salt share no beginnings with this one
         adapter      a treadle.Adapter, of a decoder that was compiled with `adapters`
 
         Raises ArgumentError, and CacheFullError for a prompt that is longer than the cache.
         """
-        prompt = _prompt(ids)
-        _check_count("max_new_tokens", max_new_tokens)
+        prompt = prompt_of(ids)
+        check_count("max_new_tokens", max_new_tokens)
         if logprobs is not None:
-            _check_count("logprobs", logprobs)
+            check_count("logprobs", logprobs)
         if not isinstance(sampler, (Sampler, Draws, type(None))):
             raise ArgumentError(f"submit: sampler: expected a treadle.Sampler, got {told(sampler)}")
         if mask is not None and not (
@@ -221,10 +195,9 @@ class Engine(Suggesting):
         if not (max_seconds is None or (isinstance(max_seconds, (int, float)) and max_seconds >= 0)):
             raise ArgumentError(f"submit: max_seconds: expected a number from 0 on, got {max_seconds!r}")
         draws = sampler if isinstance(sampler, Draws) else (sampler or Sampler(0.0)).draws(prompt.tolist())
-        running = _Running(prompt, max_new_tokens, draws, stops(stop), mask)
-        running.top = logprobs
+        running = Running(prompt, max_new_tokens, draws, stops(stop), mask)
+        running.top, running.salt = logprobs, salt
         self._adapt(running, adapter)
-        running.guesses = Guesses(running.ids) if self._contexts.verifies else None
         if max_seconds is not None:
             running.deadline = time.monotonic() + max_seconds
         return self._submitted(running, cancel)
@@ -239,10 +212,58 @@ class Engine(Suggesting):
         adapter: Adapter | None = None,
     ) -> Text:
         """The same, of a text whose tokens the caller chooses, by `Text.logits` and `Text.take`."""
-        _check_count("max_new_tokens", max_new_tokens)
-        running = _Running(_prompt(ids), max_new_tokens, None, stops(stop), None)
+        check_count("max_new_tokens", max_new_tokens)
+        running = Running(prompt_of(ids), max_new_tokens, None, stops(stop), None)
         self._adapt(running, adapter)
         return self._submitted(running, cancel)
+
+    # ---- sessions ----
+
+    def session(self, ids: Any = (), sampler: Sampler | None = None) -> Session:
+        """A text that goes on, can be forked, and saved: `session.append(ids)`, `session.generate(max_new_tokens)`. Without a
+        sampler the likeliest tokens are taken. Raises ArgumentError."""
+        return Session(self, ids, sampler)
+
+    def resume(self, source: Source) -> Session:
+        """The session in a file that `Session.save` wrote, or in its bytes, to go on with identical tokens. Raises FormatError
+        (ChecksumError where a byte is another one), FileError, and ArgumentError where it is of another model."""
+        return resume(source, self)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all that decides about tokens: the program and its weights. Raises ArgumentError for an engine without a
+        machine."""
+        if self._machine is None:
+            raise ArgumentError(
+                "the engine has contexts in place of a machine: nobody knows of which model its sessions are"
+            )
+        return self._machine._calls.image.digest
+
+    @contextlib.contextmanager
+    def _between_steps(self) -> Iterator[None]:
+        """What contexts hold may be looked at. Texts that go on let go of the steps for it."""
+        with self._condition:
+            self._asking += 1
+            try:
+                while self._is_stepping:
+                    self._condition.wait()
+                self._sweep()
+                yield
+            finally:
+                self._asking -= 1
+                self._condition.notify_all()
+
+    def kept(self, ids: np.ndarray, salt: bytes) -> tuple[int, dict[str, np.ndarray]]:
+        """Of the longest beginning of these tokens that is known, the length, and what the decoder keeps of it."""
+        with self._between_steps():
+            return self._prefixes.saved(ids, salt)
+
+    def restore(self, ids: np.ndarray, arrays: Mapping[str, np.ndarray], salt: bytes) -> None:
+        """The inverse. Raises ArgumentError, CacheFullError."""
+        with self._between_steps():
+            self._prefixes.restore(ids, arrays, salt)
+
+    # ---- texts ----
 
     def beams(
         self,
@@ -260,12 +281,14 @@ class Engine(Suggesting):
 
         Raises ArgumentError, and CacheFullError."""
         for name, value in (("max_new_tokens", max_new_tokens), ("count", count)):
-            _check_count(name, value)
-        ends = stops(stop)
+            check_count(name, value)
+        sequences = stops(stop)
         text = self.choose_by_hand(ids, max_new_tokens=max_new_tokens, cancel=cancel, adapter=adapter)
-        return searched(text, max_new_tokens, count, length_penalty, lambda tokens: _ends(tokens, ends))
+        return searched(
+            text, max_new_tokens, count, length_penalty, lambda tokens: ends_with(tokens, len(tokens), sequences)
+        )
 
-    def begun(
+    def _begun(
         self,
         prompt: np.ndarray,
         count: int,
@@ -275,19 +298,17 @@ class Engine(Suggesting):
         adapter: Adapter | None = None,
     ) -> Text:
         """A text, in an open context of its owner's, if there is one, which no other text may share."""
-        running = _Running(prompt, count, draws, ends, None)
+        running = Running(prompt, count, draws, ends, None)
         self._adapt(running, adapter)
         if context is not None:
             running.context, running.salt = context, None
-        elif draws is not None and self._contexts.verifies:
-            running.guesses = Guesses(running.ids)
         return self._submitted(running)
 
-    def _adapt(self, running: _Running, adapter: Adapter | None) -> None:
+    def _adapt(self, running: Running, adapter: Adapter | None) -> None:
         """Raises ArgumentError for an adapter that the decoder does not take."""
         self._contexts.adapters.check(adapter)
         if adapter is not None:
-            running.adapter, running.salt = adapter, adapter.digest  # of others' beginnings nothing is known
+            running.adapter, running.salt = adapter, (running.salt or b"") + adapter.digest
 
     def statistics(self) -> dict[str, int]:
         """Texts that are running and waiting; tokens made, tokens of prompts, those of them that other texts had computed, tokens
@@ -315,9 +336,7 @@ class Engine(Suggesting):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # ---- texts ----
-
-    def _submitted(self, running: _Running, cancel: CancelToken | None = None) -> Text:
+    def _submitted(self, running: Running, cancel: CancelToken | None = None) -> Text:
         if not isinstance(cancel, (CancelToken, type(None))):
             raise ArgumentError(f"submit: cancel: expected a treadle.CancelToken, got {told(cancel)}")
         if running.prompt_tokens > self._capacity:
@@ -330,29 +349,33 @@ class Engine(Suggesting):
             if not running.left:
                 running.finish = "length"
                 return text
-            if running.salt is not None:
-                running.hashes = chain(
-                    np.array(running.ids[:-1]), running.salt
-                )  # the last one's logits must be computed
+            if running.salt is not None:  # of the last token the logits are wanted in any case
+                running.hashes = chain(np.array(running.ids[:-1]), running.salt)
+                if running.draws is not None and self._contexts.verifies:
+                    running.guesses = Guesses(running.ids)
             self._waiting.append(running)
-        if cancel is not None:
-            running.cancel = cancel
-            cancel.attach(id(running), text.cancel)
-            if cancel.cancelled:
-                text.cancel()
+        self._attach(running, cancel)
         return text
 
-    def _forked(self, running: _Running) -> Text:
+    def _attach(self, running: Running, cancel: CancelToken | None) -> None:
+        if cancel is not None:
+            running.cancel = cancel
+            cancel.attach(id(running), partial(self._end, running, "cancelled"))  # which does not hold the text
+            if cancel.cancelled:
+                self._end(running, "cancelled")
+
+    def _forked(self, running: Running) -> Text:
         with self._condition:
-            made = _Running(np.array(running.ids), running.left, None, running.stops, None)
+            made = Running(np.array(running.ids), running.left, None, running.stops, None)
             made.adapter = running.adapter
             made.prompt_tokens, made.hashes, made.salt = running.prompt_tokens, running.hashes, running.salt
             made.logits, made.finish, made.source = running.logits, running.finish, running
             if made.finish is None:
                 self._waiting.append(made)
+                self._attach(made, running.cancel)
             return Text(self, made)
 
-    def _end(self, running: _Running, finish: str, error: BaseException | None = None) -> None:
+    def _end(self, running: Running, finish: str, error: BaseException | None = None) -> None:
         """Its context is closed by the next step."""
         with self._condition:
             if running.finish is None:
@@ -364,13 +387,13 @@ class Engine(Suggesting):
                     running.cancel.detach(id(running))
                 self._condition.notify_all()
 
-    def _take(self, running: _Running, token: int) -> None:
+    def _take(self, running: Running, token: int) -> None:
         with self._condition:
             if running.logits is not None:
                 running.logits = None
-                self._emit(running, Token(token))
+                self._emit(running, Token(int(token)))
 
-    def _emit(self, running: _Running, token: Token) -> None:
+    def _emit(self, running: Running, token: Token) -> None:
         """The next token of a text."""
         with self._condition:
             if running.finish is not None:
@@ -385,26 +408,26 @@ class Engine(Suggesting):
                 running.mask.take(token.id)
             if running.guesses is not None:
                 running.guesses.take()
-            if running.stops and _ends(running.ids[running.prompt_tokens :], running.stops):
+            if running.is_at_stop:
                 self._end(running, "stop")
             elif not running.left:
                 self._end(running, "length")
 
     # ---- steps ----
 
-    def _wait(self, running: _Running) -> None:
+    def _wait(self, running: Running) -> None:
         """Until the text has a token, or logits that nobody has taken, or is over."""
         while True:
             is_mine = False
             try:
                 with self._condition:
-                    while self._is_stepping and not _has_news(running):
+                    while (self._is_stepping or self._asking) and not running.has_news:
                         left = None if running.deadline is None else running.deadline - time.monotonic()
                         if left is not None and left <= 0:
                             self._end(running, "deadline")
                         else:
                             self._condition.wait(left)
-                    if _has_news(running):
+                    if running.has_news:
                         return
                     is_mine = self._is_stepping = True
                 self._step()
@@ -435,7 +458,7 @@ class Engine(Suggesting):
                     self._let_go()
         except BaseException:  # interrupted: what contexts hold is not known
             with self._condition:
-                for running in list(self._running):
+                for running in reversed(self._running.copy()):
                     self._put_back(running)
             raise
 
@@ -459,7 +482,7 @@ class Engine(Suggesting):
         if any(each.finish is not None for each in self._waiting):
             self._waiting = deque(each for each in self._waiting if each.finish is None)
 
-    def _release(self, running: _Running, keeps: bool) -> None:
+    def _release(self, running: Running, keeps: bool) -> None:
         context, running.context = running.context, None
         if context is None:
             return
@@ -473,7 +496,7 @@ class Engine(Suggesting):
         """A token of each text that goes on."""
         return sum(len(each.ids) > each.computed for each in self._running)
 
-    def _put_back(self, running: _Running) -> None:
+    def _put_back(self, running: Running) -> None:
         """Its tokens will be computed again, before those of texts that wait."""
         self._running.remove(running)
         self._release(running, keeps=False)
@@ -484,15 +507,16 @@ class Engine(Suggesting):
         """Begins texts, first come first, as long as what the running ones need now leaves room."""
         prompts = [each for each in self._running if each.computed < each.prompt_tokens]
         computing = {each for running in prompts for each in running.hashes}
-        later: list[_Running] = []
+        later: list[Running] = []
         while self._waiting and len(self._running) < self._chunk:
             running = self._waiting.popleft()
+            if running.logits is not None:  # its owner has not gone on with it: there is nothing to compute
+                later.append(running)
+                continue
             ids = np.array(running.ids)
             found = self._prefixes.find(ids[:-1], running.hashes)
             known = found[1] // BLOCK if found else 0
-            # One that its owner has not gone on with has nothing to compute; of one that begins as another, which is computed
-            # now, more is known in the next step.
-            if running.logits is not None or (known < len(running.hashes) and running.hashes[known] in computing):
+            if known < len(running.hashes) and running.hashes[known] in computing:  # the next step knows more of it
                 later.append(running)
                 continue
             if not self._begin(running, ids, found):
@@ -502,7 +526,7 @@ class Engine(Suggesting):
             self._running.append(running)
         self._waiting.extendleft(reversed(later))
 
-    def _begin(self, running: _Running, ids: np.ndarray, found: tuple[int, int] | None) -> bool:
+    def _begin(self, running: Running, ids: np.ndarray, found: tuple[int, int] | None) -> bool:
         """Whether there is room for a text. The first one begins in any case: it may have all."""
         if running.context is not None:
             return True
@@ -536,9 +560,8 @@ class Engine(Suggesting):
             self._counts["cached_tokens"] += found[1]
         return True
 
-    def _planned(self) -> list[tuple[_Running, Appended]]:
-        """What the next step appends: a token of each text that has its prompt, and the rest of the chunk to prompts: half of it
-        to those that came first, half to all alike, so that a long one keeps nobody waiting."""
+    def _planned(self) -> list[tuple[Running, Appended]]:
+        """What the next step appends: a token of each text that has its prompt, then tokens of prompts, then guesses."""
         while self._contexts.room() < self._needed():
             if self._prefixes.drop():
                 continue
@@ -550,17 +573,9 @@ class Engine(Suggesting):
         going = [each for each in self._running if len(each.ids) - each.computed == 1]
         prompts = {each: len(each.ids) - each.computed for each in self._running if len(each.ids) - each.computed > 1}
         left = max(min(self._chunk, self._contexts.room()) - len(going), not going)
-        shares = dict.fromkeys(prompts, 0)
-        alike = left // 2
-        for number, each in enumerate(sorted(prompts, key=lambda each: prompts[each])):
-            shares[each] = min(alike // (len(prompts) - number), prompts[each])
-            alike -= shares[each]
-        left -= sum(shares.values())
-        for each in prompts:
-            more = min(left, prompts[each] - shares[each])
-            shares[each] += more
-            left -= more
-        batch = [(each, self._next(each, share)) for each, share in shares.items() if share]
+        shares = _shares(list(prompts.values()), left)
+        left -= sum(shares)
+        batch = [(each, self._next(each, share)) for each, share in zip(prompts, shares, strict=True) if share]
         for each in going:
             count = min(self._pays.count(each.guesses.right, len(going)), left, each.left - 1) if each.guesses else 0
             appended = self._next(each, 1, each.guesses.next(count) if each.guesses and count > 0 else [])
@@ -569,14 +584,14 @@ class Engine(Suggesting):
         return batch
 
     @staticmethod
-    def _next(running: _Running, count: int, guesses: Sequence[int] = ()) -> Appended:
+    def _next(running: Running, count: int, guesses: Sequence[int] = ()) -> Appended:
         """Its next tokens; of these logits are wanted if they are the last ones, and of guesses behind them."""
         assert running.context is not None
         end = running.computed + count
         tokens = np.array([*running.ids[running.computed : end], *guesses], np.int64)
         return Appended(running.context, tokens, len(guesses) + 1 if end == len(running.ids) else 0)
 
-    def _appended(self, batch: list[tuple[_Running, Appended]]) -> list[tuple[_Running, Appended, np.ndarray]]:
+    def _appended(self, batch: list[tuple[Running, Appended]]) -> list[tuple[Running, Appended, np.ndarray]]:
         """The logits of each. If the call fails, each is called alone, and ends alone if that fails; the bounds of a call are
         those of all in it."""
         if not batch:
@@ -584,14 +599,14 @@ class Engine(Suggesting):
         try:
             made = self._contexts.append([each for _, each in batch])
             return [(*each, rows) for each, rows in zip(batch, made, strict=True)]
-        except TreadleError as error:
+        except Exception as error:  # of contexts that are a user's, too
             if len(batch) == 1 or isinstance(error, (BudgetExceededError, CancelledError)):
                 for running, _ in batch:
                     self._end(running, "error", error)
                 return []
         return [made for each in batch for made in self._appended([each])]
 
-    def _advance(self, running: _Running, appended: Appended, rows: np.ndarray) -> None:
+    def _advance(self, running: Running, appended: Appended, rows: np.ndarray) -> None:
         """Takes what a step has made of a text's tokens."""
         was_prompt = running.computed < running.prompt_tokens
         guesses = appended.tokens[len(appended.tokens) - appended.logits + 1 :].tolist() if appended.logits else []
@@ -622,7 +637,7 @@ class Engine(Suggesting):
             self._contexts.shorten(appended.context, running.computed)
 
     @staticmethod
-    def _chosen(running: _Running, draws: Draws, logits: np.ndarray) -> Token:
+    def _chosen(running: Running, draws: Draws, logits: np.ndarray) -> Token:
         token = draws.choose(logits, None if running.mask is None else running.mask.allowed())
         if running.top is None:
             return Token(token)
@@ -631,37 +646,16 @@ class Engine(Suggesting):
         return Token(token, float(logarithms[token]), tuple((int(each), float(logarithms[each])) for each in top))
 
 
-def _prompt(ids: Any) -> np.ndarray:
-    """A prompt's tokens. Raises ArgumentError for anything else."""
-    try:
-        array = np.asarray(ids)
-    except ValueError:
-        array = np.zeros((0, 0))
-    if array.ndim != 1 or not array.size or array.dtype.kind not in "iu" or array.min() < 0:
-        got = f"{array.dtype}{list(array.shape)}" if array.ndim == 1 else told(ids)
-        raise ArgumentError(f"submit: ids: expected token ids, at least one, from 0 on, got {got}")
-    return array.astype(np.int64)
-
-
-def _check_count(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0:
-        raise ArgumentError(f"submit: {name}: expected a whole number from 0 on, got {value!r}")
-
-
-def stops(stop: Any) -> list[tuple[int, ...]]:
-    """The sequences that end a text. Raises ArgumentError."""
-    try:
-        sequences = [(int(each),) if isinstance(each, (int, np.integer)) else tuple(map(int, each)) for each in stop]
-    except (TypeError, ValueError):
-        raise ArgumentError(f"generate: stop: expected token ids, or lists of them, got {stop!r}") from None
-    if () in sequences:
-        raise ArgumentError("generate: stop: an empty sequence would end every text")
-    return sequences
-
-
-def _ends(tokens: Sequence[int], ends: Sequence[tuple[int, ...]]) -> bool:
-    return any(tuple(tokens[-len(end) :]) == end for end in ends)
-
-
-def _has_news(running: _Running) -> bool:
-    return bool(running.ready) or running.finish is not None or running.logits is not None
+def _shares(lengths: Sequence[int], most: int) -> list[int]:
+    """How much of prompts of these lengths, the first comer first, is computed in a step: half of it goes to all alike, so that a
+    long one keeps nobody waiting."""
+    shares, alike = [0] * len(lengths), most // 2
+    for number, place in enumerate(sorted(range(len(lengths)), key=lengths.__getitem__)):
+        shares[place] = min(alike // (len(lengths) - number), lengths[place])
+        alike -= shares[place]
+    left = most - sum(shares)
+    for place, length in enumerate(lengths):
+        more = min(left, length - shares[place])
+        shares[place] += more
+        left -= more
+    return shares

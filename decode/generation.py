@@ -13,7 +13,7 @@ from typing import Any, Union
 
 import numpy as np
 
-from ..formats.decoders import IDS, MADE, MASKS, PAGE, POSITIONS, Roles
+from ..formats.decoders import ENCODER, IDS, MADE, MASKS, PAGE, POSITIONS, Roles, encoded, of_encoders
 from ..formats.executable import Executable
 from ..formats.messages.calling import public, told
 from ..formats.messages.errors import ArgumentError
@@ -21,12 +21,13 @@ from ..formats.messages.names import near
 from ..formats.ports import Port
 from ..vm.machine import CancelToken, VirtualMachine
 from .adapters import Adapter
-from .engine import Engine, Text, stops
+from .engine import Engine, Text
 from .paged_contexts import PagedContexts, has_pages
+from .running import stops
 from .sampling import Choose, Sampler
 from .step_contexts import StepContexts
 
-_MOST_TOKENS = 1 << 31  # of a call's pages, whose numbers are listed
+_MOST_TOKENS = 1 << 26  # in pages, which are counted one by one
 
 
 @public
@@ -69,7 +70,7 @@ def generate(
             f"generate: model: expected a machine or an executable, got {told(model)}; treadle.compile and treadle.load give one"
         )
     machine = model if isinstance(model, VirtualMachine) else VirtualMachine(model)
-    fixed = _fed(feeds, machine.inputs(function), function)
+    fixed = _fed(_encoded(machine, function, feeds, cancel), machine.inputs(function), function)
     prompts, is_single = _prompts(ids, attention_mask)
     if isinstance(max_new_tokens, bool) or not isinstance(max_new_tokens, int) or max_new_tokens < 0:
         raise ArgumentError(f"generate: max_new_tokens: expected a whole number from 0 on, got {max_new_tokens!r}")
@@ -83,7 +84,7 @@ def generate(
     texts = []
     for row, (prompt, context) in enumerate(zip(prompts, opened, strict=True)):
         draws = chosen.draws(prompt.tolist(), row) if isinstance(chosen, Sampler) else None
-        texts.append(engine.begun(prompt, max_new_tokens, draws, ends, context, adapters[row]))
+        texts.append(engine._begun(prompt, max_new_tokens, draws, ends, context, adapters[row]))
     columns = _drawn(texts) if isinstance(chosen, Sampler) else _chosen(texts, chosen)
     return (int(column[0]) for column in columns) if is_single else columns
 
@@ -208,6 +209,24 @@ def _fed_to(groups: Sequence[np.ndarray], fixed: Mapping[str, Any], roles: Roles
     arrays = {name: value.numpy() if hasattr(value, "numpy") else np.asarray(value) for name, value in fixed.items()}
     for rows in groups:
         yield {name: array[rows] if name in by_row else array for name, array in arrays.items()}
+
+
+def _encoded(machine: VirtualMachine, function: str, feeds: Any, cancel: CancelToken | None) -> Any:
+    """What the encoder of an executable makes of feeds that are its inputs, and the other feeds. Raises ArgumentError."""
+    if ENCODER not in machine or function == ENCODER:
+        return feeds
+    known, given = machine.inputs(ENCODER).names, feeds if isinstance(feeds, Mapping) else {}
+    wanted = of_encoders(machine.inputs(function).names, machine.outputs(function).names)
+    own = {name: given[name] for name in known if name in given}
+    if not own and not all(name in given for name in wanted):
+        raise ArgumentError(
+            f"generate: feeds: the encoder takes {', '.join(known)}; expected feeds={{{known[0]!r}: …}}"
+        )
+    if not own:
+        return feeds
+    made = machine.call(ENCODER, (), own, cancel=cancel)
+    results = dict(zip(machine.outputs(ENCODER).names, made if isinstance(made, tuple) else (made,), strict=True))
+    return {**encoded(wanted, results, own), **{name: each for name, each in given.items() if name not in own}}
 
 
 def _fed(feeds: Any, inputs: Sequence[Port], function: str) -> dict[str, Any]:

@@ -6,13 +6,16 @@ context that no text holds any more stays, until room is needed: then the one th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from hashlib import blake2b
 
 import numpy as np
 
+from ..formats.messages.errors import CacheFullError
 from .contexts import Contexts
 
 BLOCK = 16  # tokens
+MOST = 512  # contexts of no text: each step looks at all contexts
 
 
 def chain(ids: np.ndarray, salt: bytes = b"") -> list[bytes]:
@@ -36,8 +39,10 @@ class Prefixes:
 
     def hold(self, context: int, ids: np.ndarray, salt: bytes = b"") -> None:
         """The context has these tokens."""
+        self._hold(context, ids, chain(ids, salt))
+
+    def _hold(self, context: int, ids: np.ndarray, hashes: list[bytes]) -> None:
         self.forget(context)
-        hashes = chain(ids, salt)
         self._held[context] = ids, hashes
         for each in hashes:
             self._holders.setdefault(each, {})[context] = None
@@ -54,6 +59,8 @@ class Prefixes:
         """The same, of a context that no text has any more."""
         self.hold(context, ids, salt)
         self._idle[context] = None
+        if len(self._idle) > MOST:
+            self.drop()
 
     def find(self, ids: np.ndarray, hashes: list[bytes]) -> tuple[int, int] | None:
         """A context with the longest known beginning of these tokens, and its length; that context is used now."""
@@ -80,9 +87,10 @@ class Prefixes:
         return context in self._idle and len(self._held[context][0]) - length < BLOCK
 
     def take(self, context: int, length: int) -> int:
-        """A context of the first `length` tokens of a known one: itself, or a fork."""
+        """A context of the first `length` tokens of a known one: itself, which then still holds these, or a fork."""
         if self.would_move(context, length):
-            self.forget(context)
+            ids, hashes = self._held[context]
+            self._hold(context, ids[:length], hashes[: length // BLOCK])
             if length < self._contexts.length(context):
                 self._contexts.shorten(context, length)
             return context
@@ -96,3 +104,35 @@ class Prefixes:
                 self._contexts.close(context)
                 return True
         return False
+
+    def make_room(self, count: int, but: int | None = None) -> None:
+        """Drops contexts until `count` tokens have room, as far as there are any."""
+        while self._contexts.room() < count and self.drop(but):
+            pass
+
+    def saved(self, ids: np.ndarray, salt: bytes) -> tuple[int, dict[str, np.ndarray]]:
+        """Of the longest known beginning of these tokens, the length, and what the decoder keeps of it."""
+        found = self.find(ids, chain(ids, salt))
+        if found is None:
+            return 0, {}
+        context, length = found
+        if length == self._contexts.length(context):
+            return length, self._contexts.saved(context)
+        self.make_room(length, but=context)
+        try:
+            part = self._contexts.fork(context, length)
+        except CacheFullError:
+            return 0, {}
+        try:
+            return length, self._contexts.saved(part)
+        finally:
+            self._contexts.close(part)
+
+    def restore(self, ids: np.ndarray, arrays: Mapping[str, np.ndarray], salt: bytes) -> None:
+        """The inverse. Raises ArgumentError, CacheFullError."""
+        self.make_room(len(ids))
+        context = self._contexts.restored(arrays, len(ids))
+        if len(ids) >= BLOCK:
+            self.keep(context, ids, salt)
+        else:  # nobody would find it
+            self._contexts.close(context)

@@ -61,6 +61,8 @@ class StepContexts(Contexts):
         self.batch = batch if isinstance(batch, int) else None  # the only size of a batch
         self._by_row = {name for name in fed if (shape := roles.ports[name].shape) and shape[0] == batch}
         self._axes = {name: self._axes_of(name) for name, _ in roles.cache}
+        self._has_states = any(axis is None for _, axis in self._axes.values())
+        self._keeps_tokens = self._has_states or not roles.cache
         self._capacity = max(1, _BYTES // self._bytes()) if tokens is None else tokens
         self._longest = self._capacity if longest is None else longest
         self._stacks: dict[int, _Stack] = {}
@@ -82,21 +84,21 @@ class StepContexts(Contexts):
             )
         return np.zeros(shape, port.dtype)
 
-    def _axes_of(self, name: str) -> tuple[int, int]:
-        """Of the batch and of the tokens."""
+    def _axes_of(self, name: str) -> tuple[int, int | None]:
+        """Of the batch and of the tokens, which a state has not."""
         self._empty(name, 1)
         shape = self.roles.empty(name, -1)
         assert shape is not None
-        return shape.index(-1) if -1 in shape else 0, shape.index(0)
+        return shape.index(-1) if -1 in shape else 0, shape.index(0) if 0 in shape else None
 
     def _bytes(self) -> int:
         """What a token takes in the caches."""
         empty = [self._empty(name, 1) for name, _ in self.roles.cache]
-        return sum(math.prod(size or 1 for size in each.shape) * each.itemsize for each in empty) or 8
+        return sum(math.prod(size or 1 for size in each.shape) * each.itemsize for each in empty if not each.size) or 8
 
     def _is_of_text(self, name: str) -> bool:
-        """Whether a cache has a row for each token: those of an encoder's results, in merged decoders, have not."""
-        return "encoder" not in name
+        """Whether a cache has a row for each token: a state has not, nor an encoder's results in merged decoders."""
+        return "encoder" not in name and self._axes[name][1] is not None
 
     # ---- contexts ----
 
@@ -158,7 +160,8 @@ class StepContexts(Contexts):
             empty = self._empty(name, 1)
             shape = [length if axis == self._axes[name][1] else size for axis, size in enumerate(empty.shape)]
             expected[name] = empty.dtype, tuple(shape)
-        expected = expected or {self.roles.ids: (np.dtype(np.int64), (1, length))}
+        if self._keeps_tokens:
+            expected[self.roles.ids] = np.dtype(np.int64), (1, length)
         for name in {**expected, **arrays}:
             array = arrays.get(name)
             got = (array.dtype, array.shape) if isinstance(array, np.ndarray) else None
@@ -167,7 +170,7 @@ class StepContexts(Contexts):
         self._check_room(length)
         (number,) = itertools.islice(self._numbers, 1)
         caches = {name: arrays[name].copy() for name in self._axes}
-        tokens = np.zeros((1, 0), np.int64) if self._axes else arrays[self.roles.ids].copy()
+        tokens = arrays[self.roles.ids].copy() if self._keeps_tokens else np.zeros((1, 0), np.int64)
         self._hold(_Stack(self, [number], {}, [None], caches, length, tokens))
         return number
 
@@ -222,6 +225,8 @@ class StepContexts(Contexts):
 
     def _called(self, stack: _Stack, ids: np.ndarray, wanted: int) -> np.ndarray:
         roles, count = self.roles, ids.shape[1]
+        if self._keeps_tokens:
+            stack.tokens = np.concatenate([stack.tokens, ids], axis=1)
         if self._has_step:
             inputs = {roles.ids: self._cast(roles.ids, ids), **stack.fed(ids), **stack.given()}
             if self._grown:
@@ -229,15 +234,22 @@ class StepContexts(Contexts):
             logits, *caches = self._call(**inputs)
             made = dict(zip(self._axes, caches, strict=True))
         else:
-            if not roles.cache:
-                stack.tokens = ids = ids if not stack.length else np.concatenate([stack.tokens, ids], axis=1)
-            results = self._call(**self._inputs(stack, ids, wanted))
+            results = self._call(**self._inputs(stack, ids if roles.cache else stack.tokens, wanted))
             results = results if isinstance(results, tuple) else (results,)
             logits, made = results[roles.logits], {name: results[number] for name, number in roles.cache}
         stack.put(made, count)
         array = logits.numpy()
         self.vocabulary = array.shape[-1]
         return array[:, None] if array.ndim == 2 else array[:, -wanted:]
+
+    def restate(self, stack: _Stack) -> None:
+        """Computes a stack's tokens again after some have been taken back: a state is that of all tokens, and no shorter."""
+        if self._has_states:
+            tokens, count = stack.tokens, len(stack.rows)
+            stack.caches = {name: self._empty(name, count) for name in stack.caches}
+            stack.reset((0, tokens[:, :0], stack.caches))
+            if tokens.size:
+                self._called(stack, tokens, 1)
 
     def _inputs(self, stack: _Stack, ids: np.ndarray, wanted: int) -> dict[str, Any]:
         roles, past = self.roles, stack.length if self.roles.cache else 0
@@ -248,8 +260,10 @@ class StepContexts(Contexts):
             inputs[roles.mask] = np.ones((batch, total), roles.ports[roles.mask].dtype)
         for name in filter(None, (roles.positions, roles.counter)):
             places = np.arange(past, total)
-            is_one_list = len(roles.ports[name].shape or ()) == 1  # for all rows
-            inputs[name] = self._cast(name, places if is_one_list else np.broadcast_to(places, ids.shape))
+            declared = roles.ports[name].shape or ()
+            is_one_list = len(declared) == 1  # for all rows
+            of_rows = (*declared[:-2], *ids.shape)  # 3 lists of a row: in time, height and width
+            inputs[name] = self._cast(name, places if is_one_list else np.broadcast_to(places, of_rows))
         if roles.kept:
             inputs[roles.kept] = self._one(roles.kept, wanted)
         if roles.zeros:
@@ -321,6 +335,7 @@ class _Stack:
         if length < self.length:
             self.caches = {name: self._part(name, each, None, length) for name, each in self.caches.items()}
             self.reset((length, self.tokens[:, :length], self.caches))
+            self.owner.restate(self)
 
     def picked(self, contexts: Sequence[int], numbers: Sequence[int], length: int, *, moved: bool = False) -> _Stack:
         """Copies of rows as a stack; if they are `moved`, they are no rows of this one any more."""
@@ -332,6 +347,8 @@ class _Stack:
         caches = {name: self._part(name, each, places, length) for name, each in self.given().items()}
         adapters = [self.adapters[place] for place in places]
         stack = _Stack(owner, numbers, feeds, adapters, caches, length, self.tokens[places, :length])
+        if length < self.length:
+            owner.restate(stack)
         if moved:
             for place in places:
                 self.rows[place] = None
@@ -345,10 +362,10 @@ class _Stack:
         return np.ascontiguousarray(array if places is None else array.take(places, batch))
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Of a stack that nobody goes on with: its caches, or the tokens where there are none."""
+        """Of a stack that nobody goes on with: its caches, and the tokens where there are none, or states."""
         made = {name: _array(each) for name, each in self.caches.items()}
         made |= {name: rows.room for name, rows in self.grown.items()}
-        return made or {self.owner.roles.ids: self.tokens}
+        return made | ({self.owner.roles.ids: self.tokens} if self.owner._keeps_tokens else {})
 
 
 class _Rows:

@@ -53,6 +53,13 @@ ENTRY = row(
 )
 INDEX = Sequence(ENTRY, limits.SECTIONS)
 
+# Of containers of all kinds, the section that tells which it is
+_KINDS = {
+    "code": "an executable; treadle.load takes it",
+    "recording": "a recording of calls; `treadle replay` makes them again",
+    "session": "a session; treadle.text.resume goes on with it",
+}
+
 LIBRARIES = (".so", ".dylib", ".dll", ".o", ".obj", ".tar")  # suffixes of files that `bundle.py` finds executables in
 
 # Systems keep a file in pages as large as the writes that made it, where its file system can, and map it so.
@@ -214,8 +221,8 @@ class Container:
         for entry in self.entries.values():
             if entry.required and entry.name not in known:
                 message = f"{self.name} has a section {entry.name!r} that this Treadle does not know; a newer one may"
-                if entry.name == "recording":
-                    message = f"{self.name} is a recording of calls; `treadle replay` makes them again"
+                if kind := next((_KINDS[name] for name in _KINDS.keys() - known if name in self.entries), ""):
+                    message = f"{self.name} is {kind}"
                 raise VersionError(message, section=entry.name, offset=entry.offset)
         self.contents = {entry.name: self._view(entry) for entry in self.entries.values()}
         for name in self.entries.keys() - deferred:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from .types import ShapeDim, TensorType
 
 _PAST = re.compile(r"(past_key_values?|past|cache|mem)[._]?(?=.*\d|$)")
 _PRESENT = re.compile(r"(present_key_values?|present|new_cache|cache_out|out_mem)[._]?(?=.*\d|$)")
+_STATE = re.compile(r"conv|recurrent|ssm|state")  # caches of one size, which are not longer after more tokens
 IDS = ("input_ids", "ids", "tokens", "token_ids", "decoder_input_ids", "input")
 MASKS = ("attention_mask", "mask")
 POSITIONS = ("position_ids", "positions")
@@ -26,6 +27,9 @@ OF_ADAPTERS = "adapter."
 # Inputs for low-rank adapters (`compiler/onnx/adapters.py`): of each token bool[batch, length, rank], of each module float32
 ADAPTER_MASK, ADAPTER_RANK = "adapter.mask", "adapter_rank"
 ADAPTER_IN, ADAPTER_OUT = "adapter.{}.A", "adapter.{}.B"  # [inputs, rank], [rank, outputs]
+_OF_ENCODER = re.compile("cross|encoder")  # so are caches of its keys and values, which no call goes on with
+ENCODER = "encoder"  # the function of an executable that makes them
+_HIDDEN = ("encoder_hidden_states", "last_hidden_state", "hidden_states")  # what an encoder calls its result
 _SWITCH = "use_cache_branch"  # of decoders that have been merged from one with a cache and one without
 # The roles that a decoder may have besides, and the names of the inputs; all of them are made here.
 _OPTIONAL: dict[str, tuple[str, ...]] = {
@@ -110,7 +114,8 @@ class Roles:
 
     def empty(self, name: str, batch: Any) -> list[Any] | None:
         """The shape of a cache of no tokens: of its symbolic sizes, that of the ids' first axis (else its own first one) is the
-        batch, others are known by the outputs, and the rest is the length, 0. None for anything but a tensor with a length."""
+        batch, others are known by the outputs, and the rest is the length, 0. A state has none, and is 0 before the first
+        token. None for anything but a tensor with a length, or a state."""
         ids, type_ = self.ports[self.ids].type, self.ports[name].type
         if not isinstance(type_, TensorType) or not isinstance(ids, TensorType):
             return None
@@ -119,7 +124,37 @@ class Roles:
         shape = [
             dim if isinstance(dim, int) else batch if dim == rows else self.sizes.get(dim, 0) for dim in type_.shape
         ]
-        return shape if 0 in shape else None
+        return shape if 0 in shape or _STATE.search(name) else None
+
+
+def of_encoders(inputs: Iterable[str], outputs: Iterable[str]) -> list[str]:
+    """The inputs of a decoder that an encoder makes."""
+    present = {_PRESENT.sub("", name) for name in outputs if _PRESENT.match(name)}
+    return [
+        name
+        for name in inputs
+        if name.startswith(OF_ENCODERS)
+        or (_PAST.match(name) and _OF_ENCODER.search(name) and _PAST.sub("", name) not in present)
+    ]
+
+
+def encoded(wanted: Iterable[str], results: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs of a decoder that an encoder makes, of its results and of what it was given, by the names of all."""
+    known = {_PRESENT.sub("", name): each for name, each in results.items()}
+    hidden = next((results[name] for name in _HIDDEN if name in results), None)
+    made: dict[str, Any] = {}
+    for name in wanted:
+        if name.startswith(OF_ENCODERS):
+            own = given.get(name.removeprefix(OF_ENCODERS), hidden if name in _HIDDEN else None)
+            made[name] = results.get(name, own)
+        else:
+            made[name] = known.get(_PAST.sub("", name))
+    return {name: each for name, each in made.items() if each is not None}
+
+
+def is_cache(name: str) -> bool:
+    """Whether an input of this name is a part of a cache."""
+    return _PAST.match(name) is not None
 
 
 def is_like_a_decoder(inputs: Iterable[str], outputs: Iterable[str]) -> bool:

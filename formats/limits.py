@@ -61,6 +61,8 @@ SOURCES = 1 << 24  # entries of the source map
 TOKENIZER_BYTES = 1 << 27
 CHAT_TEMPLATE_BYTES = 1 << 16
 TEXT_ENTRIES = 1 << 16  # labels, prompts, special tokens
+CHAT_BYTES = 1 << 26  # messages of a session
+SEED_BYTES = 64
 
 MODULES = 4096  # in one library
 

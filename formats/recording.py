@@ -20,7 +20,7 @@ from .codec import Allowance, Choice, Integer, Sequence, Text, record
 from .constants import constant_pieces, constant_type, split_constants
 from .dtypes import DType
 from .messages.errors import FormatError
-from .schema import BY_NAME, TENSOR_TYPE, TEXT
+from .schema import TENSOR_TYPE, TEXT
 from .types import TensorType
 
 SUFFIX = ".trrec"
@@ -137,9 +137,7 @@ def _type(array: np.ndarray) -> TensorType:
 def load(source: container.Source) -> Recording:
     """The recording in a file or bytes, all of it checked. Raises FormatError (VersionError, ChecksumError, LimitError) and
     FileError."""
-    opened = container.Container(source, _SECTIONS | BY_NAME.keys(), mapped=False)
-    if "code" in opened.entries:
-        raise FormatError(f"{opened.name} is an executable, not a recording; `treadle run --record` writes one")
+    opened = container.Container(source, _SECTIONS, mapped=False)
     opened.require(sorted(_SECTIONS))
     allowance = Allowance()
     rows = {name: codec.decode(opened.contents[name], name, allowance=allowance) for name, codec in CODECS.items()}

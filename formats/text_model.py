@@ -1,6 +1,6 @@
 """What stands between texts and a model's tensors: the section `text` of an executable.
 
-`text/folder.py` reads it from a model's folder, `text/models.py` computes with it. The machine does not look at it.
+`text/folder.py` reads it from a model's folder, `text/loading.py` makes of it what computes. The machine does not look at it.
 """
 
 from __future__ import annotations

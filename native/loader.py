@@ -188,6 +188,11 @@ def _libraries() -> tuple[Any, Any]:
     return ctypes.CDLL(None), ctypes.CDLL("libm.so.6")
 
 
+def system_call(*words: int) -> int:
+    """The result of a system call of Linux; -1 where it fails, and on other systems."""
+    return int(_libraries()[0].syscall(*map(ctypes.c_long, words))) if sys.platform == "linux" else -1
+
+
 def _outside(name: str) -> int:
     """The address of a function of the C library."""
     for library in _libraries():

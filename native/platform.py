@@ -68,6 +68,7 @@ _INSTRUCTIONS = (
     "sse",
     "ssse",
     "avx",
+    "amx",
     "fma",
     "f16c",
     "bmi",
@@ -83,6 +84,18 @@ _INSTRUCTIONS = (
 
 @once
 def _processor() -> NativeTarget:
+    """This CPU as LLVM names it, less AMX where Linux does not let this process use its registers."""
+    found = _known_to_llvm()
+    if not found.has("amx-tile") or loader.system_call(*_ASK_FOR_AMX) == 0:
+        return found
+    return NativeTarget(found.triple, found.cpu, found.features.replace("+amx", "-amx"))
+
+
+# arch_prctl(ARCH_REQ_XCOMP_PERM, XTILEDATA) of Linux on x86-64: once in a process, before its first instruction on them
+_ASK_FOR_AMX = (158, 0x1023, 18)
+
+
+def _known_to_llvm() -> NativeTarget:
     """This CPU as LLVM names it, or named it when it was asked before."""
     identity = processor_identity()
     key = hashlib.sha256(f"processor of LLVM, {toolchain()} {identity}".encode()).hexdigest()

@@ -100,6 +100,7 @@ KERNELS = (
     "compiler/targets/cpu/operators/text_counts.py",
     "compiler/targets/cpu/operators/winograd.py",
     "compiler/targets/cpu/operators/words.py",
+    "compiler/targets/cpu/products/amx.py",
     "compiler/targets/cpu/products/dequantized.py",
     "compiler/targets/cpu/products/digits.py",
     "compiler/targets/cpu/products/epilogue.py",
@@ -129,6 +130,7 @@ KERNELS = (
     "compiler/targets/cpu/toolchain/kernels.py",
     "compiler/targets/cpu/toolchain/translate.py",
     "compiler/targets/cpu/toolchain/worker.py",
+    "compiler/targets/cpu/vectors/amx.py",
     "compiler/targets/cpu/vectors/conversions.py",
     "compiler/targets/cpu/vectors/elementary.py",
     "compiler/targets/cpu/vectors/elementary_double.py",
@@ -196,6 +198,7 @@ KERNELS = (
 TRANSLATOR = (
     "compiler/__init__.py",
     "compiler/targets/cpu/toolchain/translate.py",
+    "compiler/targets/cpu/vectors/amx.py",
     "compiler/targets/cpu/vectors/conversions.py",
     "compiler/targets/cpu/vectors/elementary.py",
     "compiler/targets/cpu/vectors/elementary_double.py",

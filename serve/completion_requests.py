@@ -18,6 +18,7 @@ from .model import Model
 CHAT, PLAIN = "/v1/chat/completions", "/v1/completions"
 MAX_ANSWERS = 32  # of a request: its prompts, times `n`
 MAX_LOGPROBS = 20  # tokens, beside the one that was taken
+MAX_ENTRIES = 1 << 17  # of these, in all answers of a request
 MAX_STOPS = 16
 MAX_BIAS = 1024  # tokens
 MAX_TOOLS = 128
@@ -55,7 +56,7 @@ class Asked:
     def begin(self, seconds: float, cancel: CancelToken) -> tuple[list[Prompt], list[Answer]]:
         """The prompts' tokens, and the answers, `n` of each prompt. Raises ServeError, TreadleError."""
         make_mask = self._mask()
-        prompts = [self.generator.prompt(prompt, **self.template) for prompt in self.prompts]
+        prompts = [self.generator.prompt(prompt, self.template) for prompt in self.prompts]
         answers: list[Answer] = []
         seed = self.sampler.seed
         try:
@@ -83,7 +84,7 @@ class Asked:
         return prompts, answers
 
     def reply(self, prompt: Prompt) -> Reply | None:
-        """What reads an answer; None of what is no chat."""
+        """Reads an answer to a chat; None for a plain completion."""
         if not self.is_chat:
             return None
         if self.schema is not None:  # the answer has no room for thoughts
@@ -117,9 +118,12 @@ def asked(path: str, model: Model, values: Mapping[str, Any]) -> Asked:
     names = ("max_completion_tokens", "max_tokens") if is_chat else ("max_tokens",)
     wanted = next((each for name in names if (each := _whole(values, name, 1, 1 << 40)) is not None), None)
     most = model.config.max_new_tokens
+    max_tokens = min(most, wanted or (most if is_chat else _PLAIN_TOKENS))
     options = _object(values, "stream_options")
     logprobs = _logprobs(values, is_chat)
     echoes = not is_chat and values.get("echo") is True
+    if logprobs is not None and len(prompts) * n * max_tokens * (1 + logprobs) > MAX_ENTRIES:
+        raise BadRequestError(f"logprobs: at most {MAX_ENTRIES} are given at once: ask for fewer, or for fewer tokens")
     if echoes and logprobs is not None:
         raise BadRequestError("echo: the tokens of prompts have no logprobs here; ask for one of the two")
     tools, calls_alone = _tools(values, generator) if is_chat else ([], False)
@@ -135,7 +139,7 @@ def asked(path: str, model: Model, values: Mapping[str, Any]) -> Asked:
         is_chat,
         prompts,
         n,
-        min(most, wanted or (most if is_chat else _PLAIN_TOKENS)),
+        max_tokens,
         _sampler(values, generator.tokenizer.size),
         _stops(values),
         logprobs,

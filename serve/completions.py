@@ -29,6 +29,7 @@ from .model import Model
 from .service import Service
 
 _GRACE = 5.0  # seconds behind a deadline in which the engine must have ended the answers
+_FEW = 512  # tokens of answers whose JSON takes the event loop some milliseconds
 _END = b"data: [DONE]\n\n"
 
 
@@ -108,7 +109,10 @@ class _Run:
             self.close(error)
             raise
         self.close()
-        return json.dumps(shape.whole(self._usage())).encode()
+        usage = self._usage()
+        if usage["completion_tokens"] <= _FEW:
+            return shape.printed(usage)
+        return await asyncio.to_thread(shape.printed, usage)
 
     async def stream(self) -> AsyncIterator[bytes]:
         """The events. An error is one."""
@@ -141,6 +145,8 @@ class _Run:
             event = await asyncio.wait_for(self._events.get(), max(0.0, left))
         except asyncio.TimeoutError:
             raise DeadlineError("the deadline passed") from None
+        if self._watcher.done():  # whatever waits is for nobody
+            raise ClientGoneError("the client went away")
         if isinstance(event, BaseException):
             raise event
         return event
@@ -149,7 +155,7 @@ class _Run:
         if not watcher.cancelled():
             watcher.exception()
             self._cancel.cancel()
-            self._events.put_nowait(ClientGoneError("the client went away"))
+            self._events.put_nowait(None)
 
     def _finish(self, answer: Answer) -> str:
         """Why an answer ended: one that has used up its time is as far as it goes. Raises DeadlineError, ClientGoneError."""
@@ -376,10 +382,10 @@ class _Shape:
         text = self.choices[number].text
         return [{"text": text, "logprobs": None, "finish_reason": None}] if text else []
 
-    def whole(self, usage: Mapping[str, Any]) -> dict[str, Any]:
+    def printed(self, usage: Mapping[str, Any]) -> bytes:
         """The answers, complete."""
         choices = [{"index": number, **choice.whole()} for number, choice in enumerate(self.choices)]
-        return {**self._head, "choices": choices, "usage": usage}
+        return json.dumps({**self._head, "choices": choices, "usage": usage}).encode()
 
     def events(self, number: int, changes: list[dict[str, Any]]) -> bytes:
         """The events of an answer's changes."""

@@ -98,7 +98,7 @@ def _texts(executable: Executable, machine: VirtualMachine, config: ModelConfig)
     """What computes with texts, or why nothing does. Raises FormatError, ArgumentError."""
     if executable.text_model is None:
         return None, "it has no tokenizer; treadle.compile puts that of a model's folder into the executable"
-    from ..text.models import of
+    from ..text.loading import of
 
     try:
         return of(executable, machine, config.max_steps, config.cache_tokens), ""

@@ -27,6 +27,7 @@ SAMPLE = [
     "tests/vm/test_instructions.py",
     "tests/compiler/test_cpus.py",
     "tests/compiler/targets/cpu/products/test_bfloat16.py",
+    "tests/compiler/targets/cpu/products/test_int8.py",
 ]
 MORE = [
     "tests/compiler/targets/cpu/products/test_quantized.py",
@@ -55,7 +56,7 @@ CPUS = [
     Cpu("haswell", "Haswell"),
     Cpu("zen3", "EPYC-Milan"),
     Cpu("neon", "cortex-a72", "cortex-a72", path="aarch64/site", architecture="aarch64"),
-    Cpu("bf16", "max", "cortex-a72:+bf16", path="aarch64/site", architecture="aarch64"),
+    Cpu("bf16", "max", "cortex-a72:+bf16,+i8mm", path="aarch64/site", architecture="aarch64"),
 ]
 
 

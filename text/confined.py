@@ -70,7 +70,8 @@ class Confined:
             process.end()
 
     def __del__(self) -> None:
-        self.close()
+        if sys is not None and not sys.is_finalizing():  # else the process ends with its pipe
+            self.close()
 
 
 class _Process:

@@ -36,11 +36,13 @@ _FLAGS = {
 
 @dataclass(frozen=True)
 class Folder:
-    """What `compile` needs of a folder. `outputs` are the model's results that count; None for all."""
+    """What `compile` needs of a folder. `outputs` are the model's results that count; None for all. `encoder` is the model that
+    a decoder takes the results of."""
 
     model: Path
     text: TextModel
     outputs: tuple[str, ...] | None
+    encoder: Path | None = None
 
 
 def read(path: str | os.PathLike) -> Folder:
@@ -76,7 +78,11 @@ def read(path: str | os.PathLike) -> Folder:
         _special(settings),
         _stops(generation.get("eos_token_id") or _object(genai, "model").get("eos_token_id")),
     )
-    return Folder(model, text, None if task == GENERATE else (output,))
+    if task != GENERATE:
+        return Folder(model, text, (output,))
+    named = _object(_object(genai, "model"), "encoder").get("filename")
+    encoder = model.with_name("encoder_model.onnx") if named is None else _inside(folder, named)
+    return Folder(model, text, None, encoder if named is not None or encoder.is_file() else None)
 
 
 # ---- files ----

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ..decode.adapters import Adapter
 from ..decode.engine import Engine
 from ..decode.sampling import Sampler
+from ..decode.session import Session, resumed, source_name
+from ..formats import session as sessions
+from ..formats.container import Source
 from ..formats.executable import Executable
-from ..formats.messages.calling import public_class, told
-from ..formats.messages.errors import ArgumentError
+from ..formats.messages.calling import Suggesting, public_class, told
+from ..formats.messages.errors import ArgumentError, FormatError
 from ..formats.text_model import TextModel
 from ..native.once import Lock
 from ..vm.budgets import CancelToken
@@ -98,15 +104,11 @@ class Generator(Texts):
 
         Raises ArgumentError; while pieces are made, also what a call of the decoder raises.
         """
-        if sampler is not None and sampling:
-            raise ArgumentError(f"generate: sampler: expected it alone; {next(iter(sampling))} is a Sampler's own")
-        if sampler is None:
-            sampler = Sampler(**{"temperature": float(bool(sampling)), **sampling})
         return self.answer(
-            self.prompt(prompt, **(template or {})),
+            self.prompt(prompt, template or {}),
             max_new_tokens=max_new_tokens,
             stop=stop,
-            sampler=sampler,
+            sampler=_sampler(sampler, sampling),
             mask=mask,
             logprobs=logprobs,
             max_seconds=max_seconds,
@@ -118,12 +120,12 @@ class Generator(Texts):
         self,
         prompt: Prompt,
         *,
-        sampler: Sampler,
         max_new_tokens: int | None = None,
         stop: str | Sequence[str] = (),
+        chat: Chat | None = None,
         **submitted: Any,
     ) -> Answer:
-        """The answer to a prompt whose tokens are there. Raises ArgumentError."""
+        """The answer to a prompt whose tokens are there, or that the session of a chat has. Raises ArgumentError."""
         stops = [stop] if isinstance(stop, str) else list(stop)
         if not all(isinstance(each, str) and each for each in stops):
             raise ArgumentError(f"generate: stop: expected texts, got {told(stop)}")
@@ -136,16 +138,47 @@ class Generator(Texts):
             max_new_tokens = room
         elif room is not None and max_new_tokens > room:
             max_new_tokens = room
-        text = self.engine.submit(
-            prompt.ids, max_new_tokens=max_new_tokens, sampler=sampler, stop=self.tokenizer.ends, **submitted
-        )
+        submit = partial(self.engine.submit, prompt.ids) if chat is None else chat.session.generate
+        text = submit(max_new_tokens=max_new_tokens, stop=self.tokenizer.ends, **submitted)
         pieces = Pieces(self.tokenizer, prompt.ids[-_CONTEXT:], self._marks)
-        return Answer(text, pieces, Until(stops), frozenset(self.tokenizer.ends))
+        return Answer(text, pieces, Until(stops), frozenset(self.tokenizer.ends), chat)
 
-    def prompt(self, prompt: Any, **template: Any) -> Prompt:
+    def session(
+        self,
+        messages: Sequence[Mapping[str, Any]] = (),
+        *,
+        sampler: Sampler | None = None,
+        template: Mapping[str, Any] | None = None,
+        **sampling: Any,
+    ) -> Chat:
+        """A chat that goes on, can be forked, and saved: `chat.ask(text)`. `messages` begin it; `sampler` or its fields, and
+        `template`, are as for `generate`. Raises ArgumentError."""
+        made = Chat(self, self.engine.session((), _sampler(sampler, sampling)), dict(template or {}))
+        made.append(*messages)
+        return made
+
+    def resume(self, source: Source) -> Chat:
+        """The chat in a file that `Chat.save` wrote, or in its bytes, to go on with identical tokens. Raises FormatError
+        (ChecksumError where a byte is another one), FileError, and ArgumentError where it is of another model."""
+        saved, name = sessions.load(source), source_name(source)
+        session = resumed(saved, self.engine, name)
+        try:
+            found = json.loads(saved.chat or b"0")
+            messages, template = found["messages"], found["template"]
+            if not isinstance(messages, list) or not isinstance(template, dict):
+                raise TypeError
+            made = Chat(self, session, template)
+            made.append(*messages)
+        except (ValueError, TypeError, KeyError, RecursionError):
+            raise FormatError(
+                f"{name} holds no chat; treadle.Engine.resume goes on with its tokens", section="session"
+            ) from None
+        return made
+
+    def prompt(self, prompt: Any, template: Mapping[str, Any] = MappingProxyType({})) -> Prompt:
         """The tokens of a text, of token numbers or of a chat. Raises ArgumentError, BudgetExceededError, MissingPackageError."""
         is_chat = isinstance(prompt, (list, tuple)) and bool(prompt) and isinstance(prompt[0], Mapping)
-        text = self.chat([_message(each) for each in prompt], **template) if is_chat else ""
+        text = self._rendered([_message(each) for each in prompt], template) if is_chat else ""
         (found,) = self.tokenizer.tokens([text if is_chat else prompt], add_special_tokens=not is_chat)
         ids = tuple(found.ids.tolist())
         if not ids:
@@ -170,6 +203,67 @@ class Generator(Texts):
         return Reply(
             self.form if tools else None, tools, thinks=self.thinks, is_thinking=prompt.text.rstrip().endswith(THINK)
         )
+
+
+def _sampler(sampler: Sampler | None, fields: Mapping[str, Any]) -> Sampler:
+    if sampler is None:
+        return Sampler(**{"temperature": float(bool(fields)), **fields})
+    if fields:
+        raise ArgumentError(f"generate: sampler: expected it alone; {next(iter(fields))} is a Sampler's own")
+    return sampler
+
+
+@public_class
+class Chat(Suggesting):
+    """A chat: its messages, and the session of their tokens. `Generator.session` begins one, `treadle.text.resume` reads one that
+    was saved. One thread at a time may use it; chats of a generator run together."""
+
+    def __init__(self, generator: Generator, session: Session, template: Mapping[str, Any]) -> None:
+        self._generator, self.session, self._template = generator, session, template
+        self._messages: list[dict[str, Any]] = []
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """All messages so far: copies."""
+        copied: list[dict[str, Any]] = json.loads(json.dumps(self._messages))
+        return copied
+
+    def append(self, *messages: str | Mapping[str, Any]) -> None:
+        """Messages with "role" and "content", or texts of the user's. Raises ArgumentError."""
+        given = [{"role": "user", "content": each} if isinstance(each, str) else each for each in messages]
+        if wrong := [each for each in given if not isinstance(each, Mapping) or not isinstance(each.get("role"), str)]:
+            raise ArgumentError(f'chat: expected messages, each with "role" and "content", got {told(wrong[0])}')
+        try:
+            self._messages += json.loads(json.dumps([dict(each) for each in given]))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ArgumentError(f"chat: a message is not JSON: {error}") from None
+
+    def generate(self, **options: Any) -> Answer:
+        """The answer to the messages so far, which is one of them when it is complete. `options` are those of
+        `Generator.generate`, but for samplers and templates. Raises ArgumentError."""
+        prompt = self._generator.prompt(self._messages, self._template)
+        self.session.rewrite(prompt.ids)
+        return self._generator.answer(prompt, chat=self, **options)
+
+    def ask(self, text: str | Mapping[str, Any], **options: Any) -> Answer:
+        """The answer to another message. Raises ArgumentError."""
+        self.append(text)
+        return self.generate(**options)
+
+    def fork(self, sampler: Sampler | None = None) -> Chat:
+        """A chat of the same messages, which both go on from: alike, or by another sampler."""
+        made = Chat(self._generator, self.session.fork(sampler), self._template)
+        made._messages = self.messages
+        return made
+
+    def save(self, path: str | os.PathLike) -> Path:
+        """Writes the chat: its messages, tokens, the state of its sampler, and what the decoder has kept, as `Session.save` does.
+        The path of the file. Raises FileError, LimitError."""
+        data = json.dumps({"messages": self._messages, "template": self._template}).encode()
+        return sessions.save(self.session.saved(data), path)
+
+    def __repr__(self) -> str:
+        return f"<Chat: {len(self._messages)} messages, {len(self.session)} tokens>"
 
 
 def _message(message: Any) -> Any:
@@ -206,8 +300,10 @@ def _call(call: Any) -> Any:
 class Answer(Iterator[str]):
     """Pieces of text, as they are made. `finish` says afterwards why it ended: "stop", "length", "cancelled" or "deadline"."""
 
-    def __init__(self, text: Any, pieces: Pieces, until: Until, stops: frozenset[int]) -> None:
-        self._text, self._pieces, self._until, self._stops = text, pieces, until, stops
+    def __init__(
+        self, text: Any, pieces: Pieces, until: Until, stops: frozenset[int], chat: Chat | None = None
+    ) -> None:
+        self._text, self._pieces, self._until, self._stops, self._chat = text, pieces, until, stops, chat
         self._made, self._given = self.pieces(), ""
         self.finish: str | None = None
         self.tokens = 0  # made so far, the one that ends it among them
@@ -218,12 +314,17 @@ class Answer(Iterator[str]):
             for token in self._text:
                 self.tokens += 1
                 is_end = token.id in self._stops
-                yield Piece("" if is_end else self._until.take(self._pieces.take(token.id)), token)
+                text = "" if is_end else self._until.take(self._pieces.take(token.id))
+                self._given += text
+                yield Piece(text, token)
                 if self._until.rest is not None:
                     break
             rest = self._until.take(self._pieces.end()) + self._until.end()
             is_stopped = self._until.rest is not None
             self.finish = "stop" if is_stopped else self._text.finish
+            self._given += rest
+            if self._chat is not None:
+                self._chat.append({"role": "assistant", "content": self._given})
             yield Piece(rest, None)
         finally:
             self._text.cancel()
@@ -232,9 +333,7 @@ class Answer(Iterator[str]):
         return self
 
     def __next__(self) -> str:
-        piece = next(piece.text for piece in self._made if piece.text)
-        self._given += piece
-        return piece
+        return next(piece.text for piece in self._made if piece.text)
 
     def __repr__(self) -> str:
         return f"<Answer of {self.tokens} tokens: {self.finish or 'not complete'}>"

@@ -1,4 +1,4 @@
-"""Executables of a model's folder, from texts on: `treadle.text.load`.
+"""Texts to vectors, scores and classes: what `treadle.text.load` gives.
 
 A text is computed at its own length: a call's texts have one length, so that nothing is padded where the model takes any length,
 and the vector of a text does not depend on the texts beside it.
@@ -6,20 +6,17 @@ and the vector of a text does not depend on the texts beside it.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..formats.executable import Executable
-from ..formats.executable import load as load_executable
-from ..formats.messages.calling import Suggesting, public, public_class, told
+from ..formats.messages.calling import Suggesting, public_class, told
 from ..formats.messages.errors import ArgumentError, BudgetExceededError
 from ..formats.messages.names import near
-from ..formats.text_model import CLASSIFY, EMBED, GENERATE, SCORE, TextModel
+from ..formats.text_model import CLASSIFY, EMBED, SCORE, TextModel
 from ..formats.types import TensorType
 from ..vm.budgets import CancelToken
 from ..vm.machine import VirtualMachine
@@ -29,40 +26,6 @@ from .tokens import Tokenizer, Tokens
 BATCH = 32  # texts of a call
 _BATCH_TOKENS = 4096  # of a call: what a layer makes of them fits the cache of a processor's second or third level
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
-
-
-@public
-def load(source: Any, *, threads: int | None = None, **options: Any) -> Texts:
-    """What computes with the texts of an executable, the path of one, or a model's folder, which is compiled (`options` are those
-    of `treadle.compile`): an Encoder, Reranker, Classifier or Generator. `threads` may share a kernel; None: all.
-
-    Raises FileError, FormatError, ArgumentError, CompileError, MissingPackageError.
-    """
-    if isinstance(source, (str, os.PathLike)) and Path(source).is_dir():
-        from ..compiler.driver import compile
-
-        source = compile(source, **options)
-    elif options:
-        raise ArgumentError(
-            f"load: {next(iter(options))}: options of treadle.compile are for folders, which are compiled"
-        )
-    executable = source if isinstance(source, Executable) else load_executable(source)
-    return of(executable, VirtualMachine(executable, threads=threads))
-
-
-def of(
-    executable: Executable, machine: VirtualMachine, max_steps: int | None = None, cache_tokens: int | None = None
-) -> Texts:
-    """The same, by an existing machine; `max_steps` bounds each call, `cache_tokens` what a generator's engine holds. Raises
-    ArgumentError, FormatError, MissingPackageError."""
-    text = executable.text_model
-    if text is None:
-        raise ArgumentError("the executable has no tokenizer; treadle.compile puts that of a model's folder into it")
-    if text.task == GENERATE:
-        from .generator import Generator
-
-        return Generator(text, executable, machine, max_steps, cache_tokens)
-    return _KINDS[text.task](text, executable, machine, max_steps)
 
 
 class Texts(Suggesting):
@@ -87,14 +50,12 @@ class Texts(Suggesting):
     ) -> str:
         """The text of a chat by the model's template: `messages` have "role" and "content"; `variables` are what the template
         takes besides, such as tools. Raises ArgumentError, BudgetExceededError, MissingPackageError."""
+        return self._rendered(messages, {"add_generation_prompt": add_generation_prompt, **variables})
+
+    def _rendered(self, messages: Sequence[Any], variables: Mapping[str, Any]) -> str:
         if not self.text.template:
             raise ArgumentError("chat: the model has no chat template")
-        given = {
-            **dict(self.text.tokens),
-            "messages": messages,
-            "add_generation_prompt": add_generation_prompt,
-            **variables,
-        }
+        given = {**dict(self.text.tokens), "add_generation_prompt": True, **variables, "messages": messages}
         return self._renderer.render(self.text.template, given)
 
     def __repr__(self) -> str:
@@ -327,8 +288,6 @@ ROW_FUNCTIONS = {
     CLASSIFY: RowFunction("classify", ("text",), "probabilities"),
     SCORE: RowFunction("score", ("query", "text"), "score"),
 }
-
-_KINDS: dict[str, type[_Rows]] = {EMBED: Encoder, SCORE: Reranker, CLASSIFY: Classifier}
 
 
 def _listed(texts: Any) -> Sequence[Any]:

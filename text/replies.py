@@ -191,7 +191,7 @@ class Reply:
             yield from self._said(self._opened + body + closes)
 
     def _checked(self, value: Any) -> Call:
-        """Raises ValueError, TypeError, KeyError for what is no call of a tool that there is."""
+        """A call of a known tool. Raises ValueError, TypeError, KeyError for anything else."""
         value = value.get("function", value) if isinstance(value, dict) else value
         name = value["name"]
         if name not in self._tools:

@@ -107,6 +107,11 @@ def add_commands(commands: Any) -> None:
     compile_.add_argument("--entry", default="main", help="name of the compiled function (default: main)")
     compile_.add_argument("--no-kernels", action="store_true", help="build no native code; the first run will")
     compile_.add_argument(
+        "--cache-dtype",
+        metavar="TYPE",
+        help="of a decoder with a cache: float16 or bfloat16, to keep keys and values in pages of half the size",
+    )
+    compile_.add_argument(
         "--decode-loop",
         action="store_true",
         help="of a decoder with a cache: add the function `generate`, which makes a whole text",
@@ -267,11 +272,12 @@ def _compiled(file: ProgramFile, options: argparse.Namespace) -> Executable:
             print_after=options.print_after,
             embed_native=not options.no_kernels,
             decode_loop=options.decode_loop,
+            cache_dtype=options.cache_dtype,
         )
         return file.with_text(made)
     from ..compiler.driver import with_kernels
 
-    for name in ("shape", "dim", "dtype", "outputs", "batch", "decode_loop", "adapters", "print_after"):
+    for name in ("shape", "dim", "dtype", "outputs", "batch", "decode_loop", "cache_dtype", "adapters", "print_after"):
         if getattr(options, name):
             option = "--" + name.replace("_", "-")
             raise UsageError(f"{option} is for models, which are compiled; {file.name} is {file.what}")

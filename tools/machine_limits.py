@@ -22,10 +22,12 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from ..compiler.targets.cpu.products.amx import ROWS, AmxSums
 from ..compiler.targets.cpu.products.precision import BYTES, Precision
 from ..compiler.targets.cpu.products.tile import multiply_add
 from ..compiler.targets.cpu.target import Target, host
 from ..compiler.targets.cpu.toolchain.worker import compile_kernel
+from ..compiler.targets.cpu.vectors.amx import ROW_BYTES, SUMS
 from ..formats.dtypes import DType
 from ..native import platform as native
 from ..native import sources
@@ -125,8 +127,7 @@ def implausible(found: Limits, target: Target) -> list[str]:
     doubts = []
     for name in _PEAKS:
         lanes = target.lanes(8 if name == "float64" else 4)
-        products = 4 if name == "int8" else 1
-        rate, least, most = getattr(found, name), slow * lanes / 4, fast * lanes * products * _PORTS * 2
+        rate, least, most = getattr(found, name), slow * lanes / 4, fast * lanes * _products(name, target) * _PORTS * 2
         if not least <= rate <= most:
             doubts.append(_outside(f"{name} operations", rate, least, most))
     most = fast * _PORTS * target.vector_bytes
@@ -144,14 +145,31 @@ def _outside(what: str, rate: float, least: float, most: float) -> str:
 # ---- kernels, by the convention of kernels/kernel.py; words are their arguments ----
 
 
+def _products(name: str, target: Target) -> int:
+    """Multiply-adds in a lane by an instruction; of AMX, in as much time."""
+    if name != "int8":
+        return 1
+    return 64 if target.amx else 8 if target.square else 4
+
+
 def _multiply_text(name: str, target: Target) -> str:
     """word 0: where to leave the sums, after which there is a zero that the compiler must not know, word 1: how many rounds."""
-    sums, precision = [f"sum_{i}" for i in range(_CHAINS)], BYTES if name == "int8" else Precision.plain(DType[name])
+    sums = [f"sum_{i}" for i in range(_CHAINS)]
+    precision = BYTES.on(target, is_even=True) if name == "int8" else Precision.plain(DType[name])
+    amx = AmxSums.of(precision, ROWS, target)
+    if amx:
+        lines = ["amx = word(args, 0)"]
+        amx.write_begin(lambda *each: lines.extend(each), str(ROWS))
+        products = [f"    amx_{target.amx}_{number}()" for number in SUMS]
+        return _kernel([*lines, "for i in range(word(args, 1)):", *products, "amx_end()"])
     lines = [
         f"x = {precision.broadcast(f'word(args, 0), {_CHAINS * target.vector_bytes}')}",
         *(f"{total} = splat_{precision.summed.name}(1)" for total in sums),
     ]
-    products = [f"    {multiply_add(total, total, 'x', target, precision)}" for total in sums]
+    if precision.square:
+        products = [f"    {total} = {target.square}({total}, {total}, x)" for total in sums]
+    else:
+        products = [f"    {multiply_add(total, total, 'x', target, precision)}" for total in sums]
     lines += ["for i in range(word(args, 1)):", *products]
     return _kernel([*lines, *_stores(sums, target)])
 
@@ -277,9 +295,11 @@ class RoundTrip:
 def _peak(name: str, threads: int, target: Target) -> Measured:
     """The time of one operation."""
     lanes = target.lanes(8 if name == "float64" else 4)
-    products = 4 * lanes if name == "int8" else lanes
+    products = _products(name, target) * lanes * _CHAINS
+    if name == "int8" and target.amx:
+        products = len(SUMS) * ROWS * ROWS * ROW_BYTES
     found = _Runner(_multiply_text(name, target), lanes, target, [()] * threads).seconds_of_a_round()
-    return found._replace(seconds=found.seconds / (2 * products * _CHAINS))
+    return found._replace(seconds=found.seconds / (2 * products))
 
 
 def _bandwidth(size: int, threads: int, target: Target) -> Measured:

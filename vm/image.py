@@ -7,11 +7,13 @@ frame memory needs nothing but its type.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from ..formats import sections
 from ..formats.bytecode import Decoded, function_words, jump_target, scan
 from ..formats.constants import check_replacements
 from ..formats.dtypes import DType
@@ -69,6 +71,20 @@ class Image(InProcess):
         self.import_calls: dict[int, Any] = {}  # those that calls came to, decoded, by their places in the code
         self.loops: Any = None  # of the functions, once someone has asked for iterations
         self._lock = Lock()
+        self._digest: tuple[Any, str] = (None, "")
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all that decides what calls compute: the program with the constants that it has now, but for names of nodes.
+        It reads all constants, once for as long as they stay."""
+        arrays = self.arrays
+        if self._digest[0] is not arrays:
+            from ..formats.same_file import digest_of  # few ask
+
+            program = replace(self.program, constants=arrays, source_map=(), metadata={})
+            made = digest_of(piece for pieces in sections.encode(program).values() for piece in pieces)
+            self._digest = arrays, made
+        return self._digest[1]
 
     def type_number(self, type_: Type) -> int:
         """By which number data values of a type name it: its place in `record_types`."""

@@ -104,7 +104,7 @@ def _of_all_texts(module: ir.Module, entry: str) -> ir.Function | None:
 def _length(roles: Roles, name: str) -> Any:
     """How many tokens a cache has, as its type says."""
     shape = roles.empty(name, 1)
-    return None if shape is None else tensor_of(roles, name).shape[shape.index(0)]
+    return tensor_of(roles, name).shape[shape.index(0)] if shape is not None and 0 in shape else None
 
 
 def _places(roles: Roles, positions: Expression, tokens: Any) -> dict[str, Expression]:

@@ -93,8 +93,9 @@ class _Loop:
         ]
         self._grows = [name.startswith(NEW_ROWS) for name in step.result_names[1:]]
         self._empty: list[Any] = [roles.empty(name, self._batch) for name, _ in roles.cache]
-        self._axes = [shape.index(0) for shape in self._empty]
-        self._past: Any = tensor_of(roles, roles.cache[0][0]).shape[self._axes[0]]
+        self._axes = [shape.index(0) if 0 in shape else 0 for shape in self._empty]  # of states none
+        pasts = zip(roles.cache, self._empty, self._axes, strict=True)
+        self._past: Any = next(tensor_of(roles, name).shape[axis] for (name, _), empty, axis in pasts if 0 in empty)
         lengths = [type_.shape[axis] for type_, axis in zip(self._caches, self._axes, strict=True)]
         roomy: list[Any] = [length for length, grows in zip(lengths, self._grows, strict=True) if grows]
         self._has_room = bool(roomy)

@@ -18,16 +18,17 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any, Union
 
 from ...formats import dims
-from ...formats.decoders import HELD, NEW_ROWS, OF_ADAPTERS, OF_ENCODERS, STEP, Roles, is_like_a_decoder
+from ...formats.decoders import HELD, NEW_ROWS, OF_ADAPTERS, STEP, Roles, is_cache, is_like_a_decoder, of_encoders
 from ...formats.dims import Dim, SymbolicDim
 from ...formats.dtypes import DType
 from ...formats.messages.errors import ArgumentError, CompileError
 from ...formats.ports import Port
-from ...formats.types import FunctionType, TensorType, TupleType
+from ...formats.types import FunctionType, TensorType, TupleType, substitute_dims
 from .. import ir
 from ..builder import programs
 from ..builder.programs import Expression, op
-from ..ir.analysis import dimension_uses
+from ..forced_sizes import forced_sizes
+from ..ir.analysis import dimension_names, dimension_uses
 from ..ir.infer import infer_types
 from ..ir.retype import inlined
 from ..operators.shapes import maximum, minimum, never_equal, substitute
@@ -52,13 +53,32 @@ def with_step(module: ir.Module, entry: str) -> ir.Module:
     return typed if step is None else dataclasses.replace(typed, functions={**typed.functions, entry + STEP: step})
 
 
+def with_sizes_of_caches(module: ir.Module, entry: str) -> ir.Module:
+    """The module with numbers for the symbols that only caches have, where one number is left: builders call a head's size so."""
+    function = module.functions[entry]
+    forced = {(each.symbol, each.size) for each in forced_sizes(function)}
+    symbols = [symbol for symbol, _ in forced]
+    sizes: dict[str, Dim] = {symbol: size for symbol, size in forced if symbols.count(symbol) == 1}
+    for param in function.params if sizes else ():
+        if not is_cache(param.name) and param.type is not None:
+            sizes = {symbol: size for symbol, size in sizes.items() if symbol not in dimension_names(param.type)}
+    if not sizes:
+        return module
+    params = [ir.Var(param.name, param.type and substitute_dims(param.type, sizes)) for param in function.params]
+    result = function.result_type and substitute_dims(function.result_type, sizes)
+    body = inlined(function, params, sizes)
+    made = dataclasses.replace(function, params=tuple(params), body=body, result_type=result)
+    return dataclasses.replace(module, functions={**module.functions, entry: made})
+
+
 def roles_of(function: ir.Function, name: str) -> tuple[Roles, FunctionType, list[str]]:
     """What a decoder's inputs and outputs are, its type, and the inputs of encoders and adapters. Raises ArgumentError."""
     inputs = [Port(param.name, param.type) for param in function.params if param.type is not None]
     type_ = FunctionType(tuple(port.type for port in inputs), function.result_type)  # type: ignore[arg-type]
     results = type_.result.fields if isinstance(type_.result, TupleType) else (type_.result,)
     names = function.result_names or [f"output_{number}" for number in range(len(results))]  # which no cache is called
-    fed = [port.name for port in inputs if port.name.startswith((OF_ENCODERS, OF_ADAPTERS))]
+    fed = of_encoders((port.name for port in inputs), names)
+    fed += [port.name for port in inputs if port.name.startswith(OF_ADAPTERS)]
     return Roles.of(inputs, list(map(Port, names, results)), name, fed), type_, fed
 
 
@@ -71,7 +91,7 @@ class _Step:
         self.roles, self.type, self.fed = roles_of(self.decoder, entry)
         self.caches = [name for name, _ in self.roles.cache]
         self.present = self.decoder.result_names  # of a tuple
-        self.axes: dict[str, int] = {}  # of the tokens, of each cache
+        self.axes: dict[str, int] = {}  # of the tokens, of each cache that has them
 
     def function(self) -> ir.Function | None:
         roles = self.roles
@@ -85,8 +105,12 @@ class _Step:
             shape = roles.empty(name, batch)
             if shape is None:
                 return None
-            self.axes[name] = shape.index(0)
-        self.past: Any = tensor_of(roles, self.caches[0]).shape[self.axes[self.caches[0]]]
+            if 0 in shape:
+                self.axes[name] = shape.index(0)
+        if not self.axes:
+            return None
+        self.lengths = [tensor_of(roles, name).shape[axis] for name, axis in self.axes.items()]
+        self.past: Any = self.lengths[0]
         function = self._calling(ids)
         inlined = with_inlined(function, self.decoder, self.entry, lambda args: sizes_of(self.decoder, args))
         return self._with_rows(decided(inlined, (batch, length)))
@@ -95,7 +119,10 @@ class _Step:
 
     def _calling(self, ids: TensorType) -> ir.Function:
         roles = self.roles
-        params = {name: programs.var(name, roles.ports[name].type) for name in (roles.ids, *self.fed, *self.caches)}
+        # caches that are empty at first, and get the rows of each token, are of one length whatever they call it
+        same = {str(length): self.past for length in self.lengths}
+        types = {name: substitute_dims(roles.ports[name].type, same) for name in (roles.ids, *self.fed, *self.caches)}
+        params = {name: programs.var(name, type_) for name, type_ in types.items()}
         arguments = {**made_inputs(roles, ids.shape, self.past), **params}
         results = programs.global_function(self.entry, self.type)(*(arguments[name] for name in roles.ports))
         fields = list(results) if isinstance(self.type.result, TupleType) else [results]
@@ -120,9 +147,9 @@ class _Step:
         before: list[ir.Binding] = []
         for place, name in enumerate(self.caches, 1):
             joined = definitions.get(fields[place])  # type: ignore[arg-type]
-            param, axis = params[name], self.axes[name]
+            param, axis = params[name], self.axes.get(name)
             shape = list(tensor_type(param).shape)
-            if not _puts_behind(joined, param, axis) or shape[axis] != self.past:
+            if axis is None or not _puts_behind(joined, param, axis) or shape[axis] != self.past:
                 continue
             shape[axis] = dims.add(self.past, room)
             params[name] = ir.Var(name, TensorType(tensor_type(param).dtype, tuple(shape)))
@@ -213,7 +240,8 @@ def made_inputs(roles: Roles, shape: Sequence[Any], past: Any) -> dict[str, Expr
     for name in filter(None, (roles.positions, roles.counter)):
         type_ = tensor_of(roles, name)
         places = op.arange(start=past, stop=total, step=1, dtype=type_.dtype)
-        made[name] = op.broadcast_to(places, shape=(batch, length)) if type_.rank == 2 else places
+        outer = type_.shape[:-2]  # 3: in time, height and width, which are one in a text
+        made[name] = op.broadcast_to(places, shape=(*outer, batch, length)) if type_.rank > 1 else places
     if roles.kept:
         kept = tensor_of(roles, roles.kept, 0)
         made[roles.kept] = _filled(roles, roles.kept, [dim if isinstance(dim, int) else 1 for dim in kept.shape], 1)

@@ -192,6 +192,7 @@ class _ModelImporter:
         ] = {}  # origins of onnxruntime's nodes, where the model imports no version of these
         self.functions = {(f.domain, f.name): f for f in model.functions}
         self.batch, self.g = batch, GraphBuilder()
+        self.g.standard = self._standard
         self.unsupported: list[tuple[str, str, str]] = []
         self.depth = 0
 
@@ -560,6 +561,19 @@ class _ModelImporter:
         finally:
             self.opsets, self.depth = outer_opsets, self.depth - 1
         return [scope.values.get(name) for name in function.output]
+
+    def _standard(
+        self, operator: str, version: int, inputs: Sequence[Value | None], attributes: dict[str, Any]
+    ) -> tuple[Value, ...]:
+        import onnx
+
+        schema = schema_of(operator, version, "")
+        names = ["" if value is None else f"input_{number}" for number, value in enumerate(inputs)]
+        node = onnx.helper.make_node(operator, names, [each.name for each in schema.outputs], **attributes)
+        body, defaults = standard_function(node, schema, inputs)
+        if body is None:
+            raise UnsupportedError(f"the standard's {operator} takes no {', '.join(str(v and v.type) for v in inputs)}")
+        return tuple(self._inlined(body, node, inputs, defaults))  # type: ignore[arg-type]
 
     def _if(
         self, inputs: Sequence[Value | None], attributes: dict[str, Any], scope: _Scope

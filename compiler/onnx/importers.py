@@ -21,3 +21,4 @@ from .operators import (  # noqa: F401
 )
 from .ort import attention, experts, floats, packed_weights, tensors  # noqa: F401
 from .ort import quantized as ort_quantized  # noqa: F401
+from .ort import recurrent as ort_recurrent  # noqa: F401

@@ -121,7 +121,7 @@ class Rounds:
         types = [type_of(state) for state in self.states]
         while True:
             with g.block():
-                _, states, outputs = self.run(self._named("round", _NUMBER), self._all_named(types))
+                goes_on, states, outputs = self.run(self._named("round", _NUMBER), self._all_named(types))
             wider = [_wider(type_, type_of(state)) for type_, state in zip(types, states, strict=True)]
             if wider == types:
                 break
@@ -138,7 +138,26 @@ class Rounds:
         grown = [_grown_type(part.type, stack) for part, stack in zip(empty, self.stacks, strict=True)]
         last = self._loop([*types, *grown * _LEVELS], [*initial, *empty * _LEVELS])
         levels = self._levels(present(last[len(initial) :]))
-        return [*last[: len(initial)], *functools.reduce(self._joined, levels)]
+        collected = functools.reduce(self._joined, levels)
+        if (rounds := self._rounds(goes_on)) is not None:
+            collected = [
+                self._of_length(each, stack, rounds) for each, stack in zip(collected, self.stacks, strict=True)
+            ]
+        return [*last[: len(initial)], *collected]
+
+    def _rounds(self, goes_on: Value) -> Dim | None:
+        """How many rounds there are, where nothing ends them before their count, and that is a size."""
+        elements = self.count.elements if self.count is not None else None
+        if elements is None or elements.size != 1 or not _is_true(self.is_wanted) or not _is_true(goes_on):
+            return None
+        count: Dim = elements.flat[0]
+        is_size = not isinstance(count, int) and dims.is_variable(count)
+        return count if is_size else dims.maximum(count, 0)
+
+    def _of_length(self, collected: Value, stack: Stack, rounds: Dim) -> Value:
+        shape = list(collected.shape)
+        shape[axis_of(stack.axis, collected.rank)] = rounds
+        return self.g.checked(collected, tuple(shape))
 
     def _with_lists(self, types: Sequence[TensorType], apart: Sequence[int], known: frozenset[str]) -> list[Imported]:
         """Outputs of sizes that only a round can tell, those in the places `apart`, are kept in lists, the last one first, and

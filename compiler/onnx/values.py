@@ -250,6 +250,8 @@ class GraphBuilder:
         self.told_equal: set[frozenset[Dim]] = set()
         self.result_sizes: frozenset[Dim] = frozenset()  # what it says of the results of the node at hand
         self.tape: list[Noted] | None = None  # notes what is asked for: see gradient.py
+        # what the standard's function of an operator makes of inputs: (operator, version, inputs, attributes)
+        self.standard: Callable[[str, int, Sequence[Value | None], dict[str, Any]], tuple[Value, ...]]
         self.has_data = False  # whether there are values that are not tensors in the program
 
     def op(self, operator: str, *values: Value, **attributes: Any) -> Value:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from ...formats.dtypes import DType
 from ...formats.messages.errors import CompileError, UnknownPassError
 from ...formats.messages.names import near
 from ...formats.primitive import PrimitiveDefinition
@@ -97,6 +98,7 @@ class Options:
     backend: Backend = field(default_factory=backend_of)
     devices: Mapping[str, Backend] = field(default_factory=dict)  # besides the host
     placement: Mapping[str, str] = field(default_factory=dict)  # nodes of the model → devices
+    cache_dtype: DType | None = None  # of keys and values in pages
 
     @property
     def supports(self) -> dict[str, Callable[[PrimitiveDefinition], bool]]:
@@ -125,7 +127,7 @@ PIPELINE: tuple[Row | Stage, ...] = (
     (1, lambda options: SplitBatches()),
     (1, lambda options: DeadCode(options.entries)),
     (1, lambda options: Recognise(options.backend.costs)),
-    (1, lambda options: PageAttention(options.backend.costs.attention_row)),
+    (1, lambda options: PageAttention(options.backend.costs.attention_row, options.cache_dtype)),
     (1, lambda options: UnreadRows()),
     Stage.RECOGNISED,
     (1, lambda options: CommonSubexpressions()),

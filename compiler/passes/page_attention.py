@@ -45,6 +45,7 @@ _APART = frozenset({"top_k", "argmax", "argmin", "cumulative_sum", "cumulative_p
 @dataclasses.dataclass(frozen=True)
 class PageAttention:
     longest_row: int = 0  # of a head that kernels take
+    dtype: DType | None = None  # of keys and values in pages, None: as they are computed
     name: str = "page_attention"
 
     def __call__(self, module: ir.Module) -> ir.Module:
@@ -52,7 +53,7 @@ class PageAttention:
         for name, function in module.functions.items():
             if not name.endswith(BATCH) or tuple(param.name for param in function.params[:5]) != BATCH_INPUTS:
                 functions[name] = function
-            elif (made := _Paging(module, function, self.longest_row).made()) is not None:
+            elif (made := _Paging(module, function, self.longest_row, self.dtype).made()) is not None:
                 functions[name] = Narrower(module, few=made.params[2]).function(made)
         return dataclasses.replace(module, functions=functions)
 
@@ -60,9 +61,10 @@ class PageAttention:
 class _Paging(Emitter):
     """`rows`: of each value that is understood, the axis along which the tokens lie, or _FREE."""
 
-    def __init__(self, module: ir.Module, function: ir.Function, longest_row: int) -> None:
+    def __init__(self, module: ir.Module, function: ir.Function, longest_row: int, dtype: DType | None) -> None:
         super().__init__(module)
-        self.came, self.longest_row = function, longest_row
+        self.came, self.longest_row, self.dtype = function, longest_row, dtype
+        self.kept: dict[ir.Atom, ir.Atom] = {}  # new rows as pages have them
         ids, self.positions, self.wanted, self.texts, self.tables, *others = function.params
         (self.tokens,) = tensor_type(ids).shape
         self.adapters = [param for param in others if param.name.startswith(OF_ADAPTERS)]
@@ -89,12 +91,10 @@ class _Paging(Emitter):
         results = [self.atom(logits)]
         for cache, present in zip(self.caches, presents, strict=True):
             new = self._joined_to(present)
-            if new is None or new[0] is not cache or self.caches[cache] is None:
+            if new is None or new[0] is not cache or new[1] not in self.kept:
                 return None
-            results.append(self.atom(new[1]))
-        if any(result not in self.rows and not isinstance(result, ir.Constant) for result in results):
-            return None
-        if self.rows.get(results[0], _FREE) != _FREE:
+            results.append(self.kept[new[1]])
+        if not isinstance(results[0], ir.Constant) and self.rows.get(results[0]) != _FREE:
             return None
         types = TupleType(tuple(tensor_type(result) for result in results))
         result = ir.Binding(ir.Var(last.var.name, types), ir.MakeTuple(tuple(results)), last.origin)
@@ -238,12 +238,12 @@ class _Paging(Emitter):
         if any(order[2] != at[name] or order[3] != 3 for name, order in orders.items()):
             return None
         pages = [
-            self._pages(cache, orders[name], tensor_type(new), name == "k")
+            self._pages(cache, orders[name], self._kept(new), name == "k")
             for name, (cache, new, _) in (("k", of_keys), ("v", of_values))
         ]
         if pages[0] is None or pages[1] is None:
             return None
-        k, v = (self._as_float32(new) for _, new, _ in (of_keys, of_values))
+        k, v = (self._as_float32(self.kept[new]) for _, new, _ in (of_keys, of_values))
         kept = {name: attributes[name] for name in ("scale", "result_axes")} | {"repeat": attributes["repeat"] * times}
         kept |= {f"{name}_axes": None if order == (0, 1, 2, 3) else order for name, order in orders.items()}
         try:
@@ -267,6 +267,13 @@ class _Paging(Emitter):
         if call is not None and call.operator == "cast" and tensor_type(call.args[0]).dtype in STORED:
             atom = call.args[0]
         return unrepeated(atom, axis, self.definitions)  # type: ignore[arg-type]
+
+    def _kept(self, new: ir.Atom) -> TensorType:
+        """The type of new rows as pages have them."""
+        if new not in self.kept:
+            is_rounded = self.dtype not in (None, tensor_type(new).dtype)
+            self.kept[new] = self.emit("cast", new, dtype=self.dtype) if is_rounded else new
+        return tensor_type(self.kept[new])
 
     def _as_float32(self, new: ir.Atom) -> ir.Atom:
         return new if tensor_type(new).dtype is DType.float32 else self.emit("cast", new, dtype=DType.float32)

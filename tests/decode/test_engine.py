@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import treadle
+from treadle.decode import prefixes
 from treadle.decode.contexts import Appended
 from treadle.decode.generation import generate
 from treadle.decode.guesses import MOST, Guesses, Pays
+from treadle.decode.paged_contexts import PagedContexts
 from treadle.decode.sampling import Draws, Sampler, log_probabilities
 from treadle.decode.step_contexts import StepContexts
 from treadle.formats.messages.errors import ArgumentError, CacheFullError, CheckError
@@ -382,3 +384,45 @@ def test_beams_are_the_best_texts(machine: treadle.VirtualMachine):
     stopped = engine.beams(PROMPT, max_new_tokens=length, count=2, stop=[likely[0]])
     assert any(each.tokens == likely[:1] for each in stopped)
     assert engine.statistics()["running"] == engine.statistics()["waiting"] == 0
+
+
+@pytest.mark.parametrize("kind", [StepContexts, PagedContexts])
+def test_threads_mix_texts(kind: Any):
+    pytest.importorskip("onnx")
+    from treadle.tools.dev.fuzz import mixes
+
+    contexts = kind(mixes.machine(), tokens=300)
+    room, engine, said = contexts.room(), treadle.Engine(contexts=contexts, chunk=24), list[str]()
+
+    def read(seed: int) -> None:
+        random = Random(seed)
+        for _ in range(8):
+            reading = mixes.Reading(engine, random, random.choice(mixes.BEGINNINGS))
+            said.append(next(filter(None, (reading.go_on(random) for _ in range(100)))))
+
+    threads = [threading.Thread(target=read, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert said == ["over"] * 64
+    engine.close()
+    assert contexts.room() == room
+
+
+def test_what_is_kept_is_bounded_and_goes_in_order_of_use(
+    machine: treadle.VirtualMachine, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(prefixes, "MOST", 3)
+    engine = treadle.Engine(contexts=StepContexts(machine))
+
+    def known(first: int) -> int:
+        text = engine.submit([first, *range(20)], max_new_tokens=1)
+        ids(text)
+        return text.cached_tokens
+
+    assert [known(first) for first in (0, 1, 2)] == [0, 0, 0]
+    assert known(0) == 20
+    assert known(3) == 0
+    assert [known(first) for first in (0, 2, 1)] == [20, 20, 0]
+    assert engine._contexts.room() == engine._capacity - 3 * 21

@@ -9,7 +9,7 @@ import pytest
 import treadle
 from treadle.decode.contexts import Appended
 from treadle.decode.paged_contexts import PagedContexts, has_pages
-from treadle.formats.messages.errors import ArgumentError, CacheFullError, CheckError
+from treadle.formats.messages.errors import ArgumentError, CacheFullError, CheckError, CompileError
 from treadle.vm.machine import CancelToken
 
 from .test_generation import decoder, runtime_decoder
@@ -141,3 +141,26 @@ def test_where_there_is_no_room_or_a_call_ends_nothing_is_appended(machine: trea
 def test_a_decoder_that_is_not_understood_has_no_such_function():
     """Its heads have 8 elements, which no kernel takes."""
     assert not has_pages(machine_of(decoder()), "main")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_pages_of_16_bits_give_the_same_bits_in_any_pieces_too(dtype: str):
+    machine = treadle.VirtualMachine(treadle.compile(runtime_decoder(), progress=False, cache_dtype=dtype))
+    text = np.arange(50) % WORDS
+    contexts, others = (PagedContexts(machine, tokens=200) for _ in range(2))
+    whole = contexts.append([Appended(contexts.open(), text, 50)])[0]
+    np.testing.assert_allclose(whole, alone(machine, text), rtol=0.05, atol=0.3)
+    assert not np.array_equal(whole, alone(machine, text))
+    one = others.open()
+    for first, last in ((0, 33), (33, 34), (34, 50)):
+        np.testing.assert_array_equal(
+            others.append([Appended(one, text[first:last], last - first)])[0], whole[first:last]
+        )
+    saved = others.saved(one)
+    assert {str(each.dtype) for each in saved.values()} == {dtype}
+    assert others.restored(saved, 50) != one
+
+
+def test_pages_have_types_of_floats():
+    with pytest.raises(CompileError, match="cache_dtype='int8': expected one of bfloat16, float16, float32"):
+        treadle.compile(runtime_decoder(), progress=False, cache_dtype="int8")

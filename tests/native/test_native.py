@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 from treadle.formats.messages.errors import CompileError, FormatError
-from treadle.native import platform, words
+from treadle.native import loader, platform, words
 from treadle.native.intrinsics import store
+from treadle.native.llvm import NativeTarget
 from treadle.native.object_code import compile_object, compile_text
 
 
@@ -60,6 +61,30 @@ def test_a_cpu_that_the_cache_knows_is_not_asked_again(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(platform, "llvm", llvm)
     assert ask() == first
+
+
+@pytest.mark.parametrize("answer", [0, -1])
+def test_amx_is_used_where_linux_grants_its_registers(monkeypatch, answer):
+    asked = []
+    monkeypatch.setattr(
+        platform, "_known_to_llvm", lambda: NativeTarget("x86_64", "x", "+amx-int8,+amx-tile,-amx-fp16,+avx2")
+    )
+    monkeypatch.setattr(platform.loader, "system_call", lambda *words: asked.append(words) or answer)
+    found = platform._processor.__wrapped__()  # type: ignore[attr-defined]
+    assert asked == [(158, 0x1023, 18)]
+    assert found.has("avx2")
+    assert found.has("amx-tile") == found.has("amx-int8") == (answer == 0)
+
+
+def test_a_cpu_without_amx_is_not_asked_for_it(monkeypatch):
+    monkeypatch.setattr(platform, "_known_to_llvm", lambda: NativeTarget("x86_64", "x", "-amx-tile"))
+    monkeypatch.setattr(platform.loader, "system_call", lambda *words: pytest.fail("it is asked"))
+    assert not platform._processor.__wrapped__().has("amx-tile")  # type: ignore[attr-defined]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="is about system calls of Linux")
+def test_a_system_call_fails_with_minus_one():
+    assert loader.system_call(-1) == -1
 
 
 def test_compiled_function_runs():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import random
 import socket
 import threading
 import time
@@ -303,6 +305,7 @@ BAD = [
     ({"seed": 0.5}, "seed: expected an integer"),
     ({"logprobs": 21}, "logprobs: expected an integer from 0 to 20"),
     ({"logprobs": 1, "echo": True}, "echo: "),
+    ({"logprobs": 20, "n": 32, "max_tokens": 4096}, "logprobs: at most 131072 are given at once"),
     ({"stop": ""}, "stop: expected a text"),
     ({"stop": [1]}, "stop: expected a text"),
     ({"stop": ["a"] * 17}, "stop: 17 texts; at most 16"),
@@ -330,6 +333,8 @@ BAD_CHATS = [
     ({"response_format": {"type": "yaml"}}, "response_format: expected text, json_object or json_schema"),
     ({"response_format": {"type": "json_schema", "json_schema": {"schema": 3}}}, "response_format: json_schema"),
     ({"top_logprobs": 21, "logprobs": True}, "top_logprobs: expected"),
+    ({"chat_template_kwargs": 3}, "chat_template_kwargs: expected an object"),
+    ({"messages": [{"role": "user", "content": "a\ud800"}]}, ""),
 ]
 
 
@@ -348,8 +353,59 @@ def test_what_is_wrong_is_named(client: Client) -> None:
     assert client.ask("POST", PLAIN, {"prompt": "a"})[0] == 400
     assert client.ask("POST", PLAIN, b"[1]")[0] == 400
     assert client.ask("GET", CHAT)[0] == 404
+    deep = b'{"model": "chat", "messages": [{"role": "user", "content": "a", "x": %s}]}' % (b"[" * 900 + b"]" * 900)
+    assert client.ask("POST", CHAT, deep)[0] in (200, 400)
+    kwargs = {"prompt": 1, "messages": [], "template": 3, "text": 4}
+    assert client.ask("POST", CHAT, {"model": "chat", "messages": HELLO, "chat_template_kwargs": kwargs})[0] == 200
     assert client.ask("POST", "/v1/embeddings", {"model": "chat", "input": "a"})[0] == 404
     assert client.ask("POST", PLAIN, {"model": "chat", "prompt": "a"})[0] == 200
+
+
+def test_requests_of_any_values_are_answered_or_refused_by_name(client: Client) -> None:
+    odd = [
+        None,
+        True,
+        False,
+        0,
+        1,
+        -1,
+        1 << 70,
+        0.5,
+        -1e300,
+        "",
+        "a",
+        "\0",
+        "\ud800",
+        [],
+        [1],
+        ["a"],
+        [[]],
+        {},
+        {"a": 1},
+    ]
+    odd += [
+        [None] * 3,
+        {"type": "json_schema"},
+        {"type": "function", "function": {"name": "\ud800"}},
+        [{"role": "user"}],
+    ]
+    odd += [
+        [{"role": "tool", "tool_calls": [3, {"function": {"arguments": "{"}}], "content": None}],
+        "none",
+        "required",
+    ]
+    names = sorted(
+        {name for change, _ in BAD + BAD_CHATS for name in change} | {"stream", "max_completion_tokens", "user"}
+    )
+    rng = random.Random(1)
+    for number in range(200):
+        path, base = rng.choice([(PLAIN, {"prompt": "a"}), (CHAT, {"messages": HELLO})])
+        given = {name: rng.choice(odd) for name in rng.sample(names, rng.randrange(1, 5))}
+        request = {"model": "chat", "max_tokens": 3, **base, **given}
+        status, found, _ = client.ask("POST", path, request)
+        assert status in (200, 400), (number, request, found)
+        if status == 400:
+            assert found["error"]["message"]
 
 
 def test_answers_have_bounds(folder: Path, start: Callable[..., Any], executable: Any) -> None:
@@ -409,7 +465,7 @@ def test_a_client_that_reads_nothing_loses_its_connection(server: Any, monkeypat
 
     monkeypatch.setattr(http_protocol, "READ_SECONDS", 0.3)
     model = server.repository.find("chat")
-    request = {"model": "chat", "prompt": "the", "max_tokens": 500, "n": 32, "stream": True, "logprobs": 20}
+    request = {"model": "chat", "prompt": "the", "max_tokens": 500, "n": 32, "stream": True, "logprobs": 7}
     body = json.dumps({**request, "logit_bias": {"395": -100}}).encode()
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -495,3 +551,12 @@ def test_the_stock_client_of_langchain_works_unchanged(server: Any, generator: A
     says(server, '<tool_call>{"name": "weather", "arguments": {"city": "Basel"}}</tool_call>')
     (call,) = model.bind_tools(TOOLS).invoke("how is it?").tool_calls
     assert (call["name"], call["args"]) == ("weather", {"city": "Basel"})
+    schema = {"title": "Digit", "type": "object", "properties": {"n": {"enum": [1, 2, 3]}}, "required": ["n"]}
+    if importlib.util.find_spec("llguidance"):
+        server.repository.find("chat").texts._engine = None
+        for method in ("json_schema", "function_calling"):
+            asked = langchain.ChatOpenAI(model="chat", base_url=url, api_key="none", seed=1, max_tokens=200)
+            found = asked.with_structured_output({**schema, "additionalProperties": False}, method=method).invoke(
+                "one?"
+            )
+            assert found["n"] in (1, 2, 3)

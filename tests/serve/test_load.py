@@ -14,6 +14,7 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import psutil
@@ -36,17 +37,22 @@ ERRORS = {
 class Load:
     """Clients of one server, and what they were answered."""
 
+    KINDS: ClassVar = {"right": 90, "gone": 3, "endless": 2, "large": 2}  # what clients do, and how often
+
     def __init__(self, folder: Path, port: int) -> None:
-        self.folder, self.port = folder, port
-        self.answers: Counter[str] = Counter()
-        self.wrong: list[str] = []
-        self.is_over = threading.Event()
-        self.is_stopping = False
+        self.begin(folder, port)
         rng = np.random.default_rng(0)
         machine = VirtualMachine(models.rows())
         self.inputs = [rng.standard_normal((1 + number % 3, 8)).astype(np.float32) for number in range(50)]
         twice = [machine["main"](np.concatenate([x, x])).numpy()[: len(x)] for x in self.inputs]
         self.expected = [result.tobytes() for result in twice]
+
+    def begin(self, folder: Path, port: int) -> None:
+        self.folder, self.port = folder, port
+        self.answers: Counter[str] = Counter()
+        self.wrong: list[str] = []
+        self.is_over = threading.Event()
+        self.is_stopping = False
 
     def client(self, seed: int) -> None:
         rng, connection = random.Random(seed), None
@@ -54,13 +60,13 @@ class Load:
             try:
                 if connection is None:
                     connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-                kind = rng.choices(("right", "gone", "endless", "large"), (90, 3, 2, 2))[0]
+                kind = rng.choices([*self.KINDS], [*self.KINDS.values()])[0]
                 if not getattr(self, kind)(rng, connection):
                     connection.close()
                     connection = None
             except (OSError, http.client.HTTPException) as error:
                 if not self.is_stopping:
-                    self.wrong.append(f"{type(error).__name__}: {error}")
+                    self.wrong.append(f"{kind}: {type(error).__name__}: {error}")
                 connection = None
                 time.sleep(0.01)
 

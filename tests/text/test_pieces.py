@@ -31,7 +31,7 @@ def bytes_and_pairs() -> Any:
 
 @pytest.fixture(scope="module")
 def sentence_pieces() -> Any:
-    """As SentencePiece makes it: words begin with ▁, what is no word's is bytes."""
+    """As SentencePiece makes it: words begin with ▁, unknown characters are bytes."""
     from tokenizers import Tokenizer as Library
     from tokenizers import decoders, models, normalizers
     from treadle.text.tokens import Tokenizer

@@ -6,6 +6,8 @@ heads of queries and K of keys, S new tokens, P earlier ones in the cache, T key
 
 from __future__ import annotations
 
+import numpy as np
+
 from ....formats import dims
 from ....formats.dims import Dim
 from ....formats.dtypes import DType
@@ -13,13 +15,13 @@ from ....formats.messages.errors import ModelError
 from ...operators.shapes import never_equal
 from ..operators import networks
 from ..table import importer
-from ..values import GraphBuilder, UnsupportedError, Value
+from ..values import GraphBuilder, UnsupportedError, Value, constant
 from .floats import DOMAIN, check_ranks, times
 
 FILTER = -10000.0  # what is added to scores of keys that a mask hides
 
 
-def _refuse(**attributes: tuple[object, object]) -> None:
+def refuse(**attributes: tuple[object, object]) -> None:
     """Raises UnsupportedError for an attribute or input that is not what it must be."""
     for name, (expected, got) in attributes.items():
         if got != expected:
@@ -90,6 +92,12 @@ def _heads(g: GraphBuilder, x: Value, count: int) -> Value:
     if count < 1 or (isinstance(width, int) and width % count):
         raise ModelError(f"{x.type} cannot be parted into {count} heads")
     return g.op("reshape", x, shape=(batch, length, count, dims.floordiv(width, count)))
+
+
+def with_heads(g: GraphBuilder, x: Value, own: int, heads: int) -> Value:
+    """[B, S, K·H] as [B, S, N·H], each head as often as there are heads of queries for it."""
+    repeated = _by_head(g, _repeated(g, _by_head(g, _heads(g, x, own)), heads))
+    return g.op("reshape", repeated, shape=(*x.shape[:2], dims.multiply(repeated.shape[3], heads)))
 
 
 def _by_head(g: GraphBuilder, x: Value) -> Value:
@@ -179,7 +187,7 @@ def _multi_head_attention(
     unidirectional: int = 0,
 ) -> tuple[Value, ...]:
     """Keys and values may come as [B, N, T, H], which are those of another sequence then."""
-    _refuse(past_sequence_length=(None, past_sequence_length), cache_indirection=(None, cache_indirection))
+    refuse(past_sequence_length=(None, past_sequence_length), cache_indirection=(None, cache_indirection))
     if key is None or value is None:
         raise UnsupportedError(
             f"queries, keys and values in one tensor, {query.type}, which onnxruntime's CPU kernel refuses"
@@ -234,7 +242,7 @@ def attention_of_one_product(
     past_present_share_buffer: int = 0,
 ) -> tuple[Value, ...]:
     """Queries, keys and values are one product of x; `past`, and the second result, are [2, B, N, tokens, H]."""
-    _refuse(
+    refuse(
         past_sequence_length=(None, past_sequence_length),
         do_rotary=(0, do_rotary),
         past_present_share_buffer=(0, past_present_share_buffer),
@@ -265,10 +273,15 @@ def attention_of_one_product(
 def _rotary(g: GraphBuilder, x: Value, places: Value, cosines: Value, sines: Value, *, interleaved: int) -> Value:
     """x [B, S, N, H], whose first elements are turned by the angles of each token's place, [B, S]: neighbours if they are
     interleaved, else those of two halves. The tables are [places, half]."""
-    half, depth = cosines.shape[1], x.shape[-1]
+    return _turned(g, x, *(g.op("take", table, places, axis=0) for table in (cosines, sines)), interleaved=interleaved)
+
+
+def _turned(g: GraphBuilder, x: Value, cosines: Value, sines: Value, *, interleaved: int) -> Value:
+    """The same by the angles of each token, [B, S, half]."""
+    half, depth = cosines.shape[-1], x.shape[-1]
     if not isinstance(half, int) or not isinstance(depth, int) or 2 * half > depth:
         raise ModelError(f"a table of angles {cosines.type} does not suit {x.type}")
-    angles = (g.op("expand_dims", g.op("take", table, places, axis=0), axes=(2,)) for table in (cosines, sines))
+    angles = (g.op("expand_dims", each, axes=(2,)) for each in (cosines, sines))
     angles = (g.op("concat", each, each, axis=3) for each in angles)
     turned, *rest = _parted(g, x, 2 * half, depth - 2 * half) if depth > 2 * half else (x,)
     turned = _exchanged(g, turned, half, 2) if interleaved else turned
@@ -298,21 +311,69 @@ def _rotary_embedding(
     scale: float = 1.0,  # of the tables where they are made; kernels do not look at it
 ) -> Value:
     """x is [B, S, N·H] or [B, N, S, H]; a single place is that of the first token."""
-    _refuse(is_packed_batching=(0, is_packed_batching))
+    refuse(is_packed_batching=(0, is_packed_batching))
     check_ranks(3, 4, input=x)
     check_ranks(1, 2, position_ids=position_ids)
     check_ranks(2, cos_cache=cosines, sin_cache=sines)
-    if x.rank == 4:
-        heads = _by_head(g, x)
-    else:
-        width, half = x.shape[-1], cosines.shape[1]
-        count = num_heads or (width // (2 * half) if isinstance(width, int) and isinstance(half, int) and half else 0)
-        heads = _heads(g, x, count)
+    heads = _rotary_heads(g, x, cosines, num_heads)
     places = position_ids
     if places.rank == 1:
         offsets = g.op("arange", stop=heads.shape[1], dtype=places.dtype)
         places = g.op("broadcast_to", g.op("add", places, offsets), shape=heads.shape[:2])
     turned = _rotary(g, heads, places, cosines, sines, interleaved=interleaved)
+    return _by_head(g, turned) if x.rank == 4 else g.op("reshape", turned, shape=x.shape)
+
+
+def _rotary_heads(g: GraphBuilder, x: Value, cosines: Value, count: int) -> Value:
+    """[B, S, N, H] of [B, S, N·H], or of [B, N, S, H]."""
+    if x.rank == 4:
+        return _by_head(g, x)
+    width, half = x.shape[-1], cosines.shape[1]
+    return _heads(
+        g, x, count or (width // (2 * half) if isinstance(width, int) and isinstance(half, int) and half else 0)
+    )
+
+
+@importer("MRotaryEmbedding", domain=DOMAIN)
+def _rotary_embedding_of_three(
+    g: GraphBuilder,
+    x: Value,
+    position_ids: Value,
+    cosines: Value,
+    sines: Value,
+    *,
+    mrope_section: tuple[int, ...],
+    interleaved: int = 0,
+    is_packed_batching: int = 0,
+    mrope_layout: int = 0,
+    num_heads: int = 0,
+    rotary_embedding_dim: int = 0,
+    scale: float = 1.0,
+) -> Value:
+    """The places of a token are three, [3, B, S]: in time, height and width, which are one in a text. Each turns its section of
+    the angles: one section after another, or every third angle as far as the section goes (layout 1)."""
+    refuse(is_packed_batching=(0, is_packed_batching))
+    check_ranks(3, 4, input=x)
+    check_ranks(3, position_ids=position_ids)
+    check_ranks(2, cos_cache=cosines, sin_cache=sines)
+    if len(mrope_section) != 3 or min(mrope_section) < 0 or sum(mrope_section) != cosines.shape[1]:
+        raise ModelError(f"mrope_section {list(mrope_section)} does not part a table of angles {cosines.type}")
+    stream = np.repeat(np.arange(3), mrope_section)
+    if mrope_layout:
+        stream = np.zeros(sum(mrope_section), np.int64)
+        for number in (1, 2):
+            stream[number : 3 * mrope_section[number] : 3] = number
+    places = [g.op("take", position_ids, g.constant(number), axis=0) for number in range(3)]
+
+    def angles(table: Value) -> Value:
+        first, *others = (g.op("take", table, each, axis=0) for each in places)
+        for number, each in enumerate(others, 1):
+            first = g.broadcast("where", constant(stream == number), each, first)
+        return first
+
+    turned = _turned(
+        g, _rotary_heads(g, x, cosines, num_heads), angles(cosines), angles(sines), interleaved=interleaved
+    )
     return _by_head(g, turned) if x.rank == 4 else g.op("reshape", turned, shape=x.shape)
 
 
@@ -355,14 +416,14 @@ def _group_query_attention(
     k_quant_type: str = "NONE",
     v_quant_type: str = "NONE",
 ) -> tuple[Value, ...]:
-    """seqlens_k, [B] or [B, 1], says of each sequence how many tokens it has with its new ones, less one."""
-    _refuse(
+    """seqlens_k, [B] or [B, 1], says of each sequence how many tokens it has with its new ones, less one. Caches of a window
+    (`sliding_window_cache`) are taken as others are, with all tokens: a longer cache than the window says the same."""
+    refuse(
         k_scale=(None, k_scale),
         v_scale=(None, v_scale),
         q_norm_weight=(None, q_norm_weight),
         k_norm_weight=(None, k_norm_weight),
         qk_output=(0, qk_output),
-        sliding_window_cache=(0, sliding_window_cache),
         kv_cache_bit_width=(0, kv_cache_bit_width),
         k_quant_type=("NONE", k_quant_type),
         v_quant_type=("NONE", v_quant_type),

@@ -102,6 +102,26 @@ class Target:
             return "dot_bfloat16_odd" if self.native.has("bf16") else ""
         return f"dot_bfloat16_{8 * self.vector_bytes}" if self._has_of_avx512("avx512bf16") else ""
 
+    @property
+    def square(self) -> str:
+        """The function of `vectors/lanes.py` for squares of sums of bytes, where there is one."""
+        return "square_usmmla" if self.dot == "dot_usdot" else ""
+
+    @property
+    def square_bfloat16(self) -> str:
+        """Likewise of bfloat16."""
+        return "square_bfmmla" if self.dot_bfloat16 == "dot_bfloat16_odd" else ""
+
+    @property
+    def amx(self) -> str:
+        """The instruction of `vectors/amx.py` that multiplies registers of bytes; "" without one."""
+        return "dpbusd" if self.vector_bytes == 64 and self.native.has("amx-int8") else ""
+
+    @property
+    def amx_bfloat16(self) -> str:
+        """Likewise of bfloat16."""
+        return "dpbf16ps" if self.dot_bfloat16 == "dot_bfloat16_512" and self.native.has("amx-bf16") else ""
+
     def _has_of_avx512(self, feature: str) -> bool:
         """Whether instructions of that extension work on vectors as long as this target's."""
         return self.native.has(feature) and (self.vector_bytes == 64 or self.native.has("avx512vl"))

@@ -245,6 +245,8 @@ class _Call:
             raise self._fault(error) from error
         if self.memory.is_streaming and result == 0:
             raise self.wrong(f"part {part} has stored non-temporally (vstream), and does not end with streamed()")
+        if self.memory.amx is not None:
+            raise self.wrong(f"part {part} uses AMX, and does not end with amx_end()")
         if not isinstance(result, int) or (result == STOPPED and part >= 0):
             raise self.wrong(f"part {part} of {parts} returns {result}; a kernel returns 0 or a failure's code")
         return int(result)

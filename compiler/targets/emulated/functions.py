@@ -58,7 +58,7 @@ def _dot(total: Array, x: Array, w: Array) -> Array:
     return total + products.reshape(-1, 4).sum(1, dtype=np.int32)
 
 
-def _normal(a: Array) -> Array:
+def normal(a: Array) -> Array:
     """With zeros of the same sign for numbers below the least normal one."""
     return np.where(np.abs(a) < _LEAST, np.copysign(a.dtype.type(0), a), a)
 
@@ -72,15 +72,15 @@ def _dot_words(total: Array, x: Array, w: Array) -> Array:
 def _dot_bfloat16(total: Array, x: Array, w: Array) -> Array:
     """Adds two products in each lane of float32: of the upper halves as bfloat16, then of the lower ones. Subnormal
     numbers are zeros."""
-    total = _normal(np.asarray(total))
-    for half in (_upper_halves, _lower_halves):
-        total = _normal(emitted.fma(_normal(half(x)), _normal(half(w)), total))
+    total = normal(np.asarray(total))
+    for half in (upper_halves, lower_halves):
+        total = normal(emitted.fma(normal(half(x)), normal(half(w)), total))
     return total
 
 
 def _dot_bfloat16_odd(total: Array, x: Array, w: Array) -> Array:
     """Likewise, with ARM's rounding of sums: first that of the products."""
-    products = [half(x).astype(np.float64) * half(w) for half in (_upper_halves, _lower_halves)]
+    products = [half(x).astype(np.float64) * half(w) for half in (upper_halves, lower_halves)]
     both = _odd_sum(*(_odd(each, np.zeros_like(each)) for each in products))
     return _odd_sum(np.asarray(total), both)
 
@@ -91,22 +91,32 @@ def _odd_sum(a: Array, b: Array) -> Array:
 
 def _odd(a: Array, b: Array) -> Array:
     """a + b as float32 (Arm Architecture Reference Manual, BFAdd): rounded to odd, subnormal results to 0."""
-    exact = emitted.to_odd(_normal(a), _normal(b))
+    exact = emitted.to_odd(normal(a), normal(b))
     near = as_float32(exact)
     near = np.where(np.abs(exact) > np.finfo(np.float32).max, np.copysign(np.float32(np.inf), near), near)
-    return _normal(near)
+    return normal(near)
 
 
-def _upper_halves(words: Array) -> Array:
+def _square(dot: Function, total: Vector, x: Vector, w: Vector) -> Vector:
+    """In each four lanes two rows by two columns: a step for the first word of each, then one for the second."""
+    sums = total.array
+    rows, columns = (each.defined("a square of sums").reshape(-1, 2, 2) for each in (x, w))
+    for word in range(2):
+        pairs = np.broadcast_arrays(rows[:, :, None, word], columns[:, None, :, word])
+        sums = dot(sums, *(each.reshape(-1) for each in pairs))
+    return Vector(sums, total.undefined)
+
+
+def upper_halves(words: Array) -> Array:
     return (words & _like(words, -1 << 16)).view(np.float32)
 
 
-def _lower_halves(words: Array) -> Array:
+def lower_halves(words: Array) -> Array:
     return (words << _like(words, 16)).view(np.float32)
 
 
 def _round_bfloat16(a: Array) -> Array:
-    return _normal(a).astype(DType.bfloat16.numpy)
+    return normal(a).astype(DType.bfloat16.numpy)
 
 
 # Lane by lane: each lane of the result depends on the same lane of the operands.
@@ -130,8 +140,8 @@ EXACT: dict[str, Function] = {
     **dict.fromkeys([f"dot_bfloat16_{bits}" for bits in (128, 256, 512)], _dot_bfloat16),
     "round_bfloat16": lambda a: _round_bfloat16(a).astype(np.float32),
     "dot_bfloat16_odd": _dot_bfloat16_odd,
-    "upper_halves": _upper_halves,
-    "lower_halves": _lower_halves,
+    "upper_halves": upper_halves,
+    "lower_halves": lower_halves,
 }
 
 # Likewise, those of `elementary.py` and `elementary_inverse.py`, by their own instructions
@@ -161,10 +171,24 @@ def _horizontal_sums(*vectors: Array) -> Array:
     return result
 
 
+def _woven(width: int, half: int, a: Array, b: Array) -> Array:
+    """Half number `half` of a and of b, `width` lanes of each in turn."""
+    return np.stack([each.reshape(2, -1, width)[half] for each in (a, b)], 1).reshape(-1)
+
+
+def _pairs(place: int, a: Array, b: Array) -> Array:
+    return np.concatenate([a, b]).reshape(-1, 2, 2)[:, place].reshape(-1)
+
+
 # Lanes change places, those of a mask as those of values
 MOVES: dict[str, Function] = {
     "even_lanes": lambda a, b: np.concatenate([a[::2], b[::2]]),
-    "interleaved": lambda a, b: np.stack([a[: len(a) // 2], b[: len(b) // 2]], 1).reshape(-1),
+    "interleaved": partial(_woven, 1, 0),
+    "interleaved_last": partial(_woven, 1, 1),
+    "pairs_interleaved": partial(_woven, 2, 0),
+    "pairs_interleaved_last": partial(_woven, 2, 1),
+    "even_pairs": partial(_pairs, 0),
+    "odd_pairs": partial(_pairs, 1),
     **{
         f"repeated_{place}_of_{count}": partial(_repeated, place, count)
         for count in (2, 4, 8)
@@ -299,6 +323,8 @@ FUNCTIONS: dict[str, Function] = {
     "select": _selected,
     "horizontal_sums": _summed,
     "looked_up": _looked_up,
+    "square_usmmla": partial(_square, _dot),
+    "square_bfmmla": partial(_square, _dot_bfloat16_odd),
     "bfloat16_pairs": partial(_rounded_words, axis=1),
     "bfloat16_words": partial(_rounded_words, axis=0),
 }

@@ -75,6 +75,7 @@ class Memory:
         self.part = NOBODY
         self.races = False  # whether there are several parts
         self.is_streaming = False  # whether a part has streamed and not waited for it
+        self.amx: Any = None  # registers of AMX between amx_begin and amx_end
         self.line: Callable[[], int] = lambda: 1  # which line of the text is executed
 
     def add(

@@ -11,6 +11,7 @@ import numpy as np
 
 from ....formats.dtypes import DType
 from ....native.convention import FEW, PART_NANOSECONDS, STREAM_ALIGNMENT
+from . import amx
 from .functions import FUNCTIONS, convert, saturate, splat
 from .memory import MOST_ALIGNMENT, Fault, Memory
 from .vectors import BOOL, WORD, Value, Vector, dtype_of, element, is_lost, scalar, wrapped
@@ -44,6 +45,12 @@ class Access:
 
     def vload_between(self, dtype: np.dtype, address: int, offset: int, low: int, high: int) -> Vector:
         return self._between(dtype, wrapped(address + offset), low, high)
+
+    def vload_rows(self, address: int, offset: int, step: int) -> Vector:
+        """Two words there, and two `step` bytes further, again and again."""
+        words = [self._line(np.dtype(np.int32), address + offset + at, 2) for at in (0, step)]
+        array, lost = (np.resize(np.concatenate(each), self.lanes) for each in zip(*words, strict=True))
+        return Vector(array, lost if lost.any() else None)
 
     def vgather(self, dtype: np.dtype, address: int, indices: Vector, mask: Vector | None = None) -> Vector:
         size, array = dtype.itemsize, np.zeros(self.lanes, dtype)
@@ -100,6 +107,43 @@ class Access:
 
     def word(self, address: int, index: int) -> int:
         return self._scalar(WORD, wrapped(address + 8 * index), 8)
+
+    # ---- AMX ----
+
+    def amx_begin(self, address: int) -> None:
+        data, state = self.memory.read(wrapped(address), 64, 1)
+        if state is not None:
+            raise Fault("reads shapes of AMX registers that nobody wrote")
+        self.memory.amx = amx.Registers(data)
+
+    def amx_end(self) -> None:
+        self.memory.amx = None
+
+    @property
+    def _amx(self) -> amx.Registers:
+        if self.memory.amx is None:
+            raise Fault("uses AMX before amx_begin, or after amx_end")
+        return self.memory.amx
+
+    def amx_zero(self, number: int) -> None:
+        self._amx.words[number][...] = 0
+
+    def amx_load(self, number: int, address: int, offset: int, step: int) -> None:
+        for row, words in enumerate(self._amx.words[number]):
+            words[...] = self._defined(wrapped(address + offset + row * step), len(words))
+
+    def _defined(self, address: int, count: int) -> np.ndarray:
+        words, lost = self._line(np.dtype(np.int32), address, count)
+        if lost.any():
+            raise Fault(f"loads what nobody wrote at {self.memory.named(address)}")
+        return words
+
+    def amx_store(self, number: int, address: int, offset: int) -> None:
+        for row, words in enumerate(self._amx.words[number]):
+            self._put(address + offset + row * amx.ROW_BYTES, words, np.zeros(len(words), np.bool_))
+
+    def amx_product(self, name: str, number: int) -> None:
+        self._amx.words[number] = amx.PRODUCTS[name](*self._amx.operands(number))
 
     # ---- words that parts share ----
 
@@ -193,7 +237,16 @@ def vocabulary(lanes: int) -> dict[str, Callable[[Access], Any]]:
     def fixed(value: Any) -> Callable[[Access], Any]:
         return lambda access: value
 
-    for name in ("vstore", "vstream", "streamed", "word", "atomic_load", "atomic_store", "atomic_replace"):
+    for name in (
+        "vload_rows",
+        "vstore",
+        "vstream",
+        "streamed",
+        "word",
+        "atomic_load",
+        "atomic_store",
+        "atomic_replace",
+    ):
         names[name] = method(name)
     for name, value in (
         ("math", math),
@@ -205,6 +258,10 @@ def vocabulary(lanes: int) -> dict[str, Callable[[Access], Any]]:
         names[name] = fixed(value)
     names |= {"prefetch": fixed(lambda address, offset: None), "relax": fixed(lambda: 0)}
     names["inside"] = lambda access: lambda count: Vector(access.places < count)
+    names |= {f"amx_{name}": method(f"amx_{name}") for name in ("begin", "end")}
+    names |= {f"amx_{verb}_{n}": method(f"amx_{verb}", n) for verb in ("zero", "store") for n in amx.SUMS}
+    names |= {f"amx_load_{n}": method("amx_load", n) for n in amx.OPERANDS}
+    names |= {f"amx_{name}_{n}": method("amx_product", name, n) for name in amx.PRODUCTS for n in amx.SUMS}
     names |= {name: fixed(function) for name, function in FUNCTIONS.items()}
     for name in ("int8", "uint8", "int16", "uint16"):
         names[f"saturated_{name}"] = fixed(partial(saturate, np.dtype(name)))

@@ -40,7 +40,7 @@ SAMPLERS = (
 
 
 _fixed = Random(0)  # so that few prompts are computed alone
-_BEGINNINGS = [[_fixed.randrange(WORDS) for _ in range(count)] for count in (0, 3, 17, 17, 33, 40, 40)]
+BEGINNINGS = [[_fixed.randrange(WORDS) for _ in range(count)] for count in (0, 3, 17, 17, 33, 40, 40)]
 _ENDS = [[_fixed.randrange(4) for _ in range(count)] for count in (1, 1, 2, 2, 3, 5, 8, 8)]
 
 
@@ -84,7 +84,7 @@ class _AnyGuesses(Pays):
 
 
 @lru_cache(maxsize=1)
-def _machine() -> VirtualMachine:
+def machine() -> VirtualMachine:
     from ..zoo.llama import llama
 
     model = llama(layers=2, hidden=32, heads=2, groups=1, vocabulary=WORDS)
@@ -94,7 +94,7 @@ def _machine() -> VirtualMachine:
 @cache
 def _alone(prompt: tuple[int, ...], sampler: int, is_masked: bool) -> list[int]:
     """The tokens of a text, one call for each token."""
-    contexts = StepContexts(_machine())
+    contexts = StepContexts(machine())
     context, draws = contexts.open(), SAMPLERS[sampler].draws(prompt)
     mask = _Striped() if is_masked else None
     made: list[int] = []
@@ -112,18 +112,18 @@ def _alone(prompt: tuple[int, ...], sampler: int, is_masked: bool) -> list[int]:
 def try_mix(random: Random) -> str:
     """What comes of a mix; a text that begins with "finding" is one."""
     kind = random.choice((StepContexts, PagedContexts))
-    contexts: Contexts = kind(_machine(), tokens=random.choice((60, 100, 400, 10_000)))
+    contexts: Contexts = kind(machine(), tokens=random.choice((60, 100, 400, 10_000)))
     capacity = contexts.room()
     _interrupt(contexts, random, random.choice((0.0, 0.0, 0.05)))
     engine = Engine(contexts=contexts, chunk=random.choice((1, 2, 5, 16, 64)))
     contexts.verifies = random.random() < 0.5
     engine._pays = _AnyGuesses(random)
-    beginnings = random.sample(_BEGINNINGS, 2)
-    left, going = random.randint(1, 10), list[_Reading]()
+    beginnings = random.sample(BEGINNINGS, 2)
+    left, going = random.randint(1, 10), list[Reading]()
     while left or going:
         if left and (not going or random.random() < 0.4):
             left -= 1
-            going.append(_Reading(engine, random, random.choice(beginnings)))
+            going.append(Reading(engine, random, random.choice(beginnings)))
         reading = random.choice(going)
         try:
             if said := reading.go_on(random):
@@ -140,7 +140,7 @@ def try_mix(random: Random) -> str:
     return "same tokens"
 
 
-class _Reading:
+class Reading:
     """A text, and what is read of it."""
 
     def __init__(self, engine: Engine, random: Random, beginning: list[int]) -> None:

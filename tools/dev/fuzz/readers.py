@@ -1,4 +1,5 @@
-"""Changed files and texts for the readers of TVM's formats (parameters, graph JSON, executables), of modules, and of executables.
+"""Changed files and texts for the readers of TVM's formats (parameters, graph JSON, executables), of modules, executables,
+recordings and sessions, of tokenizers and templates of chats.
 
     python -m treadle.tools.dev.fuzz.readers graph params --count 100000
 
@@ -19,7 +20,10 @@ from . import runs
 from .changes import mutate_bytes, mutate_json
 from .targets import TARGETS, judged, read_corpus
 
-DEFAULT = ("params", "graph", "relay", "relax", "modules", "file", "recording")
+DEFAULT = (
+    *("params", "graph", "relay", "relax", "modules", "file", "recording"),
+    *("session", "tokenizer", "template"),
+)
 SLOW_SECONDS = 2.0
 # Bytes of Python's and NumPy's memory: for a byte of the input, and besides, which the longest errors and imports take
 MEMORY_PER_BYTE, MEMORY = 256, 4 << 20

@@ -14,8 +14,11 @@ import time
 import traceback
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ....formats.codec import Buffer
 from ....formats.constants import aligned
@@ -32,6 +35,8 @@ from ....formats.schema import BY_NAME, REQUIRED, SECTIONS
 from ....formats.sections import decode_definition
 
 if TYPE_CHECKING:
+    from ....decode.engine import Engine
+    from ....text.template import Renderer
     from ....vm.machine import VirtualMachine
 
 CORPUS = Path(__file__).parents[3] / "tests" / "corpus"
@@ -231,6 +236,97 @@ def _summed(data: bytes) -> bytes:
     return head + struct.pack("<I", zlib.crc32(head)) + index + data[HEADER.size + index_bytes :]
 
 
+def session(data: bytes) -> None:
+    """A session: as it is, taken only if it is as it was written; and with checksums and a digest that fit, resumed."""
+    from ....decode.session import resumed
+    from ....formats.session import encode, load
+
+    with contextlib.suppress(FormatError):
+        if b"".join(encode(load(data))) != data:
+            raise AssertionError("a changed session is taken")
+    found = load(_signed(data))
+    written = b"".join(encode(found))
+    if b"".join(encode(load(written))) != written:
+        raise AssertionError("a written session reads back as another")
+    engine = _resuming_engine()
+    made = resumed(replace(found, program=engine.digest, function=engine.function), engine, "the session")
+    list(made.generate(1))
+
+
+@functools.cache
+def _resuming_engine() -> Engine:
+    """An engine of the program that the sessions of the corpus are of, computed by NumPy."""
+    from ....decode.engine import Engine
+    from ....formats.executable import Executable
+    from ....formats.text.assembly import parse_assembly
+    from ....vm.machine import VirtualMachine
+
+    text = """
+    import decode: fn(int64[b, n], float32[b, past, 2]) -> (float32[b, n, 8], float32[b, n + past, 2])
+    func @main(input_ids: int64[b, n], past_0: float32[b, past, 2]) -> (float32[b, n, 8], float32[b, n + past, 2])
+        as (logits, present_0) {
+      call_import r2, decode (r0, r1)
+      ret r2
+    }
+    """
+
+    def decode(ids: np.ndarray, past: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        rows = np.asarray(ids)[..., None] * np.array([1, 0.5], np.float32)
+        known = np.concatenate([np.asarray(past), rows.astype(np.float32)], axis=1)
+        sums = np.cumsum(known, axis=1)[:, -rows.shape[1] :]
+        with np.errstate(all="ignore"):
+            return np.cos(sums[..., :1] * np.arange(8, dtype=np.float32) + sums[..., 1:]), known
+
+    machine = VirtualMachine(Executable(parse_assembly(text)), imports={"decode": decode}, kernels="cached")
+    return Engine(machine, cache_tokens=256)
+
+
+def _signed(data: bytes) -> bytes:
+    """The bytes of a session, whose checksums and digest are made right as far as its index can be read."""
+    from ....formats.session import contents_digest
+
+    with contextlib.suppress(TreadleError):
+        contents = Container(
+            _summed(data), frozenset({"session", "cache_types", "tokens", "caches", "digest"})
+        ).contents
+        digest = contents_digest({name: [view] for name, view in contents.items()}).encode()
+        if len(place := contents["digest"]) >= len(digest):
+            at = data.rfind(place)
+            data = data[: at + len(place) - len(digest)] + digest + data[at + len(place) :]
+    return _summed(data)
+
+
+def tokenizer(data: bytes) -> None:
+    """A tokenizer, as models' folders have it: read, and asked for the tokens of texts, and for the text of these."""
+    from ....formats.text_model import EMBED, TextModel
+    from ....text.tokens import Tokenizer
+
+    made = Tokenizer(TextModel(EMBED, data, 64))
+    for each in made.tokens(["a text of some words", "", "ü\0\U0001f600 [MASK]", ("a pair", "of texts")]):
+        made.decode(each.ids.tolist())
+
+
+def template(data: bytes) -> None:
+    """The template of a chat."""
+    messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "tool_calls": []}]
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+    given = {
+        "messages": messages,
+        "tools": tools,
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+        "add_generation_prompt": True,
+    }
+    _renderer().render(data[:TEXT_BYTES].decode(errors="replace"), given)
+
+
+@functools.cache
+def _renderer() -> Renderer:
+    from ....text.template import Renderer
+
+    return Renderer()
+
+
 def params(data: bytes) -> None:
     """A parameter file of TVM's; what is read is written as it was, but for names of element types that have two codes."""
     from ....formats.param_dict import load_param_dict, save_param_dict
@@ -323,7 +419,7 @@ def _saved(data: bytes, suffix: str) -> str:
 
 _FUNCTIONS: tuple[Target, ...] = (
     *(file, sections, assembly, module, definition, onnx, argument),
-    *(array, constants, recording, params, relay, relax, graph, modules),
+    *(array, constants, recording, session, tokenizer, template, params, relay, relax, graph, modules),
 )
 TARGETS = {target.__name__: target for target in _FUNCTIONS}
 

@@ -78,6 +78,19 @@ def chat(folder: Path, *, seed: int = 0, vocabulary: int = 400, length: int = 51
     return folder
 
 
+def listening(folder: Path) -> Path:
+    """A folder of a tiny encoder of sounds and its decoder, as onnxruntime-genai's builder writes Whisper's."""
+    from .genai import listener
+
+    folder.mkdir(parents=True)
+    parts = dict(zip(("encoder", "decoder"), listener(), strict=True))
+    for name, model in parts.items():
+        (folder / f"{name}.onnx").write_bytes(model.SerializeToString())
+    (folder / "tokenizer.json").write_text(byte_tokenizer(400))
+    put(folder, "genai_config.json", {"model": {name: {"filename": f"{name}.onnx"} for name in parts}})
+    return folder
+
+
 def write(
     folder: Path,
     model: Any = None,

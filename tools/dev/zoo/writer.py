@@ -80,5 +80,6 @@ class GraphWriter:
 
     def model(self) -> onnx.ModelProto:
         graph = helper.make_graph(self._nodes, self.name, self._inputs, self._outputs, self._initializers)
-        opset = helper.make_opsetid("", self.opset)
-        return helper.make_model(graph, producer_name="treadle.tools.dev.zoo", ir_version=8, opset_imports=[opset])
+        others = sorted({node.domain for node in self._nodes if node.domain})
+        opsets = [helper.make_opsetid("", self.opset), *(helper.make_opsetid(domain, 1) for domain in others)]
+        return helper.make_model(graph, producer_name="treadle.tools.dev.zoo", ir_version=8, opset_imports=opsets)

@@ -37,6 +37,7 @@ from ..products.tile import (
     write_ahead,
     write_blocks,
     write_chunks,
+    write_ends,
     write_start,
     write_step,
 )
@@ -68,14 +69,15 @@ class Conv:
         if problem.is_pointwise and ignores_lines(found):
             problem = problem.as_one_row()
         self.problem = problem
-        self.tile = replace(self.choose_tile(), precision=problem.precision.on(target))
+        self.tile = replace(self.choose_tile(), precision=problem.on(target))
         self.across = math.ceil(problem.columns / self.tile.rows)
         self.band = self.choose_band()
         self._write_sizes()
         self.epilogue = Epilogue(self.write, found, self._grid(len(self.node.results[0].shape)))
 
     def choose_tile(self) -> Tile:
-        return choose(self.problem.columns, self.problem.blocks, self.target, is_nested=True)
+        problem, is_square = self.problem, bool(self.problem.on(self.target).square)
+        return choose(problem.columns, problem.blocks, self.target, is_nested=True, is_square=is_square)
 
     def _grid(self, rank: int) -> Grid:
         """The tiles' grid in a result of that rank."""
@@ -166,6 +168,11 @@ class Conv:
         return self._stage_plane * self.problem.channels
 
     @property
+    def sum_bytes(self) -> int:
+        """Bytes of scratch for sums, behind the epilogue's."""
+        return 0
+
+    @property
     def weight_bytes(self) -> int:
         """Bytes of scratch after them, for a copy of a tile's weights."""
         return 0
@@ -216,14 +223,14 @@ class Conv:
         if self.epilogue.buffer_bytes:
             write("buffer = scratch")
         if self.is_staged:
-            write(f"stage = scratch + {self.epilogue.buffer_bytes}")
-        self.epilogue.streaming(self._write_units)
-        scratch = self.epilogue.buffer_bytes
+            write(f"stage = scratch + {self.epilogue.buffer_bytes + self.sum_bytes}")
+        self.epilogue.streaming(self.write_units)
+        scratch = self.epilogue.buffer_bytes + self.sum_bytes
         if self.is_staged:
             scratch += self.stage_bytes + VECTOR_BYTES + self.weight_bytes
         return write.kernel(estimate(problem.batch) * self.nanoseconds, scratch)
 
-    def _write_units(self) -> None:
+    def write_units(self) -> None:
         with self.write.block("for unit in range(first // unit_tiles, (last + unit_tiles - 1) // unit_tiles)"):
             self.write_unit()
 
@@ -367,10 +374,14 @@ class Conv:
             if len(self.node.inputs) > 2:
                 write(f"bias_tile = bias + (group * blocks + block) * {VECTOR_BYTES}")
             if problem.narrow:
-                write_exactly(write, tile, partial(self._write_sums, tile))
+                write_exactly(write, tile, partial(self.write_sums, tile))
             else:
-                self._write_sums(tile)
-            self.epilogue.tile(self.write_result(tile), skip="skip" if self.has_rest(tile) else "")
+                self.write_sums(tile)
+            self.write_end(tile)
+
+    def write_end(self, tile: Tile) -> None:
+        """What happens to a tile's sums."""
+        self.epilogue.tile(self.write_result(tile), skip="skip" if self.has_rest(tile) else "")
 
     def write_weights(self, tile: Tile) -> None:
         """Defines where the tile's weights are, and those that are prefetched meanwhile."""
@@ -388,7 +399,7 @@ class Conv:
 
     _is_masked = False  # whether the current text masks other groups' channels
 
-    def _write_sums(self, tile: Tile, is_masked: bool = False) -> None:
+    def write_sums(self, tile: Tile, is_masked: bool = False) -> None:
         """`is_masked`: sums only channels of the same group, for narrow groups."""
         write = self.write
         self._is_masked = is_masked
@@ -396,8 +407,8 @@ class Conv:
         chunk = "chunk" if self.problem.chunk else ""
         with write_chunks(write, tile, "channels", chunk) as channels, write.block(f"for channel in {channels}"):
             self._write_inner()
-            with self._slices():
-                self._write_sum(tile)
+            self.write_channel(tile)
+        write_ends(write, tile)
 
     @property
     def bias(self) -> str:
@@ -436,6 +447,11 @@ class Conv:
             )
         elif not problem.is_planar and problem.last < BLOCK:
             write(f"inner = last_channels if channel == channels - 1 else {BLOCK}")
+
+    def write_channel(self, tile: Tile) -> None:
+        """The part of the sum over one block of input channels (or plane)."""
+        with self._slices():
+            self._write_sum(tile)
 
     def _write_sum(self, tile: Tile) -> None:
         """The part of the sum over one block of input channels (or plane), in one slice of the window."""

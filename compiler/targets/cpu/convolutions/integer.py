@@ -3,6 +3,7 @@ step of the sum takes one."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -12,12 +13,13 @@ from ..kernels.anchor import Anchored
 from ..kernels.kernel import Kernel
 from ..kernels.writer import write_copy
 from ..operators.int8 import COLUMN_FACTS
+from ..products.amx import BANDS, BLOCKS, ROWS, SCRATCH_BYTES, AmxSums
 from ..products.epilogue import Epilogue
 from ..products.precision import FLOAT32
-from ..products.tile import BLOCK, VECTOR_BYTES, Tile, write_step
+from ..products.tile import BLOCK, VECTOR_BYTES, Tile, rounds, write_step
 from ..target import Target
 from .blocked import Conv
-from .sizes import estimated_problem, problem_of
+from .sizes import Problem, estimated_problem, problem_of
 from .symbolic import SymbolicConv
 from .widened import WidenedConv, WidenedWinograd, takes_widened
 
@@ -32,6 +34,9 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kerne
     if not is_known and problem.pile:
         return None
     problem = replace(problem, words=integer(definition.params[found.node.inputs[1]].shape[-3]))
+    amx = AmxSums.of(problem.precision, problem.words * problem.window[1].size, target)
+    if amx and is_known and problem.is_whole:
+        return lambda: _ConvOfAmx(amx, found, problem, target).kernel()
     template = _ConvOfWords if is_known else _SymbolicConvInteger
     if is_known and found.node.operator == "conv_integer_blocked" and takes_widened(problem, target):
         widened = WidenedWinograd if WidenedWinograd.takes(problem) else WidenedConv
@@ -72,10 +77,9 @@ class _ConvOfWords(Conv):
     def write_taps(self, tile: Tile) -> None:
         write, problem = self.write, self.problem
         # LLVM would unroll a loop of few words, load those of all steps first, and spill: 1.1 to 1.6 times the time
-        is_whole = problem.last == BLOCK and 4 * problem.words == problem.pixel
-        if is_whole and problem.window[1].dilation == 1:  # words side by side, of one position after the other
+        if problem.is_whole:
             write("x = x_tap")
-            with write.block(f"for step in range(window_width * {problem.words})"):
+            with write.block(f"for step in {rounds('0', f'window_width * {problem.words}', tile.step)}"):
                 write_step(write, tile, self.target)
             return
         with write.block("for tap_across in range(window_width)"):
@@ -105,6 +109,67 @@ class _ConvOfWords(Conv):
                 write(f"vstore(target, column * {pixel}, splat_uint{bits}(0))")
         write(f"inside = target + margin * {pixel}")
         write_copy(write, 4, "inside", "source", "0", f"copied * {pixel // 4}")
+
+
+class _ConvOfAmx(_ConvOfWords):
+    """A tile's pixels are rows of registers of AMX, in one or two bands (`products/amx.py`). Starts of sums are added last."""
+
+    def __init__(self, amx: AmxSums, found: Anchored, problem: Problem, target: Target) -> None:
+        self.amx, self.bands = amx, 1
+        super().__init__(found, problem, target)
+
+    def choose_tile(self) -> Tile:
+        """An instruction takes about as long as it has rows."""
+
+        columns = self.problem.columns
+
+        def cost(shape: tuple[int, int]) -> int:
+            return math.ceil(columns / math.prod(shape)) * (BLOCKS * math.prod(shape) + ROWS)
+
+        shapes = [(bands, rows) for bands in range(1, BANDS + 1) for rows in range(1, ROWS + 1)]
+        self.bands, self.height = min((each for each in shapes if math.prod(each) <= columns), key=cost)
+        return Tile(self.bands * self.height, min(BLOCKS, self.problem.blocks))
+
+    asks_ahead = False
+
+    @property
+    def sum_bytes(self) -> int:
+        return SCRATCH_BYTES
+
+    def write_units(self) -> None:
+        write = self.write
+        write(f"amx = scratch + {self.epilogue.buffer_bytes}", f"below = {self.height} * x_row")
+        self.amx.write_begin(write, str(self.height))
+        super().write_units()
+        write("amx_end()")
+
+    def write_sums(self, tile: Tile, is_masked: bool = False) -> None:
+        self.amx.write_zeros(self.write, self.bands, tile.blocks)
+        with self.write.block("for channel in range(channels)"):
+            self.write_channel(tile)
+        self.amx.write_sums(self.write, self.bands, tile.blocks)
+
+    def write_taps(self, tile: Tile) -> None:
+        self.write("x = x_tap")
+        self.amx.write_run(self.write, self.bands, tile.blocks, f"window_width * {self.problem.words}")
+
+    def write_next(self, tile: Tile) -> None:
+        """Not before the epilogue has its place."""
+
+    def write_end(self, tile: Tile) -> None:
+        """Pixel by pixel."""
+        write = self.write
+        write("column += skip")
+        with write.block(f"for pixel in range(skip, {tile.rows})"):
+            write(f"is_below = pixel >= {self.height}")
+            self.epilogue.begin()
+            one = self.amx.write_row(write, tile, "is_below", f"pixel - ({self.height} if is_below else 0)")
+            for j in range(tile.blocks if self.bias else 0):
+                total = one.accumulator(0, j)
+                write(f"{total} = {total} + {one.load_sums(f'{self.bias}, {j * VECTOR_BYTES}')}")
+            self.epilogue.tile(self.write_result(one))
+            write("column += 1")
+        super().write_next(tile)
 
 
 class _SymbolicConvInteger(_ConvOfWords, SymbolicConv):

@@ -15,6 +15,7 @@ from ..kernels.writer import estimate, shape_of
 from ..operators.packing import NarrowGroups
 from ..products.precision import FLOAT32, Precision
 from ..products.tile import BLOCK, VECTOR_BYTES, chunk_of
+from ..target import Target
 from .narrow_groups import narrow_groups
 
 MET = 4096  # most unrolled pairs of window position and pixel in a tile
@@ -88,6 +89,16 @@ class Problem:
     narrow: NarrowGroups | None = None  # each block of the result then counts as a group
     precision: Precision = FLOAT32
     words: int = 0  # words of neighbouring channels in a block, if a step of the sum takes one: see `integer.py`
+
+    def on(self, target: Target) -> Precision:
+        """Its precision on that CPU."""
+        return self.precision.on(target, self.is_whole)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all words of a pixel count, and those of neighbouring window positions lie side by side."""
+        has_words = self.words > 0 and self.last == BLOCK and 4 * self.words == self.pixel
+        return has_words and self.narrow is None and self.window[1].dilation == 1
 
     @property
     def slices(self) -> int:

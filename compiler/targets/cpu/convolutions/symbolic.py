@@ -45,7 +45,7 @@ class SymbolicConv(Conv):
     def __init__(self, found: Anchored, problem: Problem, target: Target) -> None:
         self.found = found
         tiles = symbolic_tiles(SYMBOLIC_ROWS, min(2, problem.blocks), target)
-        self.tiles = [replace(tile, precision=problem.precision.on(target)) for tile in tiles]
+        self.tiles = [replace(tile, precision=problem.on(target)) for tile in tiles]
         super().__init__(found, problem, target)
 
     def choose_tile(self) -> Tile:

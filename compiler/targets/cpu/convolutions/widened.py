@@ -111,7 +111,7 @@ class WidenedConv(Conv):
                     write_halves(write, "source", "target", "at")
                 write(f"source += {words * VECTOR_BYTES}")
 
-    def _write_sums(self, tile: Tile, is_masked: bool = False) -> None:
+    def write_sums(self, tile: Tile, is_masked: bool = False) -> None:
         write = self.write
         write_start(write, tile, self.bias)
         with write.block("for tap in range(first_tap, end_tap)"):

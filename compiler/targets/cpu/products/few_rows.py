@@ -15,6 +15,7 @@ from ..kernels.anchor import Anchored
 from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, shape_of
 from ..target import Target
+from .amx import AmxSums
 from .epilogue import Epilogue, Grid, merged_shape
 from .precision import Precision
 from .tile import BLOCK, CHUNK, VECTOR_BYTES, Tile, multiply_add, write_scaled
@@ -39,6 +40,8 @@ def lower_as(kind: type[FewRows], definition: PrimitiveDefinition, target: Targe
     rows, merged = dims.product(shape_of(result)[:-1]), result.rank - 1
     operands = [definition.values[number] for number in found.epilogue.inputs]
     if precision.facts and not isinstance(panels.shape[1], int):
+        return None
+    if not precision.is_exact and AmxSums.of(precision, panels.shape[1], target):
         return None
     if a.rank < 2 or not kind.takes(found, rows, target):
         return None

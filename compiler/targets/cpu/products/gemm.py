@@ -29,6 +29,7 @@ from ..kernels.anchor import Anchored
 from ..kernels.kernel import Kernel, even_pieces
 from ..kernels.writer import Writer, estimate, leaves_cache, shape_of
 from ..target import Target
+from .amx import BANDS, BLOCKS, ROWS, SCRATCH_BYTES, AmxSums
 from .dequantized import Numbers
 from .epilogue import Epilogue, Grid, merged_shape
 from .few_rows import FewRows
@@ -40,8 +41,10 @@ from .tile import (
     Tile,
     choose,
     chunk_of,
+    rounds,
     symbolic_tiles,
     write_chunks,
+    write_ends,
     write_scaled,
     write_start,
     write_step,
@@ -116,8 +119,12 @@ class _Product:
         self.panels = self._choose_panels()
         if not self.is_possible:
             return
-        precision = precision.unpacked if self.numbers and not self.widened else precision.on(target)
-        self.tiles = [replace(tile, precision=precision) for tile in self._choose_tiles()]
+        precision = precision.unpacked if self.numbers and not self.widened else precision.on(target, self._is_even)
+        self.amx = AmxSums.of(precision, self.depth, target) if self.panels is _Panels.PACKED else None
+        if self.amx:
+            self.tiles = [Tile(BANDS * ROWS, min(BLOCKS, max(1, -(-estimate(self.columns) // BLOCK))), precision)]
+        else:
+            self.tiles = [replace(tile, precision=precision) for tile in self._choose_tiles(bool(precision.square))]
         self.blocks = self.tiles[0].blocks
         self.copies_rows = self._is_copying_rows()
         self.band = self._band()
@@ -126,9 +133,8 @@ class _Product:
     def is_flat(self) -> bool:
         """Whether a unit has all columns of its rows: sums are short, and columns more than a tile's."""
         is_shallow = isinstance(self.depth, int) and self.depth <= costs.GEMM_SHALLOW
-        return (
-            is_shallow and not self.copies_panels and not self.numbers and estimate(self.columns) > BLOCK * self.blocks
-        )
+        is_plain = not self.copies_panels and not self.numbers and not self.amx
+        return is_shallow and is_plain and estimate(self.columns) > BLOCK * self.blocks
 
     @property
     def copies_panels(self) -> bool:
@@ -140,6 +146,11 @@ class _Product:
         if self.numbers and self.found.attributes.get("int8_rows"):
             return False
         return not (self.panels is _Panels.TURNED or self.numbers or self.facts) or isinstance(self.depth, int)
+
+    @property
+    def _is_even(self) -> bool:
+        """Whether sums are of an even number of words of packed panels."""
+        return self.panels is _Panels.PACKED and isinstance(self.depth, int) and self.depth % 2 == 0
 
     def _merged(self) -> int:
         """The number of leading axes of the result that merge: all but the last if b is one matrix and no operand of the
@@ -164,21 +175,22 @@ class _Product:
         is_large = 4 * self.depth * estimate(self.columns) > self.target.l2_bytes // 4
         return _Panels.COPIED if is_apart or (is_large and self.rows >= costs.GEMM_MANY_ROWS) else _Panels.DIRECT
 
-    def _choose_tiles(self) -> list[Tile]:
+    def _choose_tiles(self, is_square: bool) -> list[Tile]:
         """The single tile for known rows; else tiles of decreasing size, each for the rest that the previous ones leave."""
         blocks = max(1, -(-estimate(self.columns) // BLOCK))
         if isinstance(self.rows, int):
             widest = _WIDEST if self._is_large else None
             is_apart = self.rows > costs.GEMM_FEW_ROWS and not self.turns_a
-            return [choose(max(1, self.rows), blocks, self.target, widest=widest, is_apart=is_apart)]
+            apart = {"is_apart": is_apart, "is_square": is_square}
+            return [choose(max(1, self.rows), blocks, self.target, widest=widest, **apart)]
         pair = 2 * 3  # blocks of two threads' tiles
         width = 3 if -(-blocks // pair) * pair <= costs.UNEVEN_TILES * blocks else min(2, blocks)
         return symbolic_tiles(_SYMBOLIC_ROWS, width, self.target)
 
     def _is_copying_rows(self) -> bool:
         """Whether more of a tile's rows fall into the same L1 sets than these hold, and many columns use them."""
-        if self.widened:
-            return True
+        if self.widened or self.amx:
+            return bool(self.widened)
         ways = self.target.l1_bytes // costs.WAY_BYTES
         if self.turns_a or self.copies_panels or not isinstance(self.depth, int) or self.tiles[0].rows <= 2 * ways // 3:
             return False
@@ -240,8 +252,13 @@ class _Product:
         self._write_split()
         if self.one_row:
             self._write_one_row(self.one_row)
+        if self.amx:
+            write(f"height = max(min(rows, {ROWS}), 1)", f"amx = scratch + {self.epilogue.buffer_bytes}")
+            self.amx.write_begin(write, "height")
         with write.block("for unit in range(first, last)"):
             self._write_unit()
+        if self.amx:
+            write("amx_end()")
         work = estimate(dims.product([*self.batch, self.rows, self.columns, self.depth])) / costs.GEMM_MACS
         traffic = 4 * estimate(dims.multiply(self.columns, self.depth)) / costs.COPIED_BYTES
         sums = self.one_row.scratch_bytes if self.one_row else 0
@@ -249,7 +266,8 @@ class _Product:
 
     @property
     def _may_be_one_row(self) -> bool:
-        return self.panels is _Panels.PACKED and not self.batch and not isinstance(self.rows, int)
+        is_alone = bool(self.amx) and not self.tiles[0].precision.is_exact  # see amx.py
+        return self.panels is _Panels.PACKED and not self.batch and not isinstance(self.rows, int) and not is_alone
 
     def _write_one_row(self, one_row: FewRows) -> None:
         """The one-row case: decoding, with the kernel that serves for the prompt too."""
@@ -447,6 +465,9 @@ class _Product:
     def _write_rows(self, tiles: Sequence[Tile], columns: str) -> None:
         """The band's rows, each with its whole sum; or, strip by strip, all rows chunk by chunk of their sums."""
         write = self.write
+        if self.amx:
+            self._write_amx(self.amx, tiles[0], columns)
+            return
         if not self.gathers:
             write("strip_row = first_row", "last_row = end_row")
             self._write_strip(tiles, lambda tile: self._write_tile(tile, columns))
@@ -460,6 +481,23 @@ class _Product:
                 if self.numbers:
                     self.numbers.write_unpacked(write, f"min({tiles[0].blocks}, blocks - block)")
                 self._write_strip(tiles, lambda tile: self._write_tile(tile, columns))
+
+    def _write_amx(self, amx: AmxSums, tile: Tile, columns: str) -> None:
+        """The band's rows, those of two registers at a time, or of one where there are no more."""
+        write = self.write
+        with write.block(f"for upper in range(first_row, end_row, {tile.rows})"):
+            write("top = min(upper, rows - height)", f"bottom = min(upper + {ROWS}, rows - height)")
+            for head, bands in ((f"if upper + {ROWS} < end_row", BANDS), ("else", 1)):
+                with write.block(head):
+                    amx.write_zeros(write, bands, tile.blocks)
+                    write("x = a + top * x_row", "below = (bottom - top) * x_row", "w = w_unit")
+                    amx.write_run(write, bands, tile.blocks, "depth")
+                    amx.write_sums(write, bands, tile.blocks)
+            with write.block(f"for row in range(upper, min(upper + {tile.rows}, end_row))"):
+                write(f"is_below = row >= upper + {ROWS}")
+                self.epilogue.begin()
+                one = amx.write_row(write, tile, "is_below", "row - (bottom if is_below else top)")
+                self._write_end(one, columns, "")
 
     def _write_strip(self, tiles: Sequence[Tile], write_tile: Callable[[Tile], None]) -> None:
         """The strip's rows: each tile repeats until a smaller one can do the rest."""
@@ -494,10 +532,10 @@ class _Product:
             return
         write("x = a + row * x_row", "w = w_unit")
         self._write_ahead(tile, f"w_unit + {tile.blocks} * w_block")
-        with write_chunks(write, tile, "depth", self._chunk) as steps:
+        with write_chunks(write, tile, "depth", self._chunk, tile.step) as steps:
             self.epilogue.fetch(tile, f"begin + {self._chunk} >= depth" if self._chunk else "", self._is_large)
             self._write_sum(tile, steps, columns)
-        self._write_end(tile, columns)
+        self._write_end(tile, columns, self._skip(tile))
 
     def _write_chunk(self, tile: Tile, columns: str) -> None:
         """The steps from `begin` to `end` of a tile's sum, which stays in memory until the last chunk."""
@@ -507,18 +545,18 @@ class _Product:
         write("w = unpacked" if self.numbers else "w = w_unit + begin * w_step")
         self._write_ahead(tile, f"w_unit + (end * w_step if end < depth else {tile.blocks} * w_block)")
         self.epilogue.fetch(tile, "end == depth")
-        self._write_sum(tile, "range(begin, end)", columns)
+        self._write_sum(tile, rounds("begin", "end", tile.step), columns)
         with write.block("if begin > 0"):
             write(*(f"{total} = {total} + {tile.load_sums(f'so_far, {at * VECTOR_BYTES}')}" for at, total in places))
         with write.block("if end < depth"):
             write(*(f"vstore(so_far, {at * VECTOR_BYTES}, {total})" for at, total in places))
         with write.block("else"):
-            self._write_end(tile, columns)
+            self._write_end(tile, columns, self._skip(tile))
 
-    def _write_end(self, tile: Tile, columns: str) -> None:
+    def _write_end(self, tile: Tile, columns: str, skip: str) -> None:
         """What happens to a tile's sums."""
         scaled = write_scaled(self.write, tile, "a, row * x_row + depth * x_step", "w_unit, depth * w_step")
-        self.epilogue.tile(scaled, skip=self._skip(tile), columns=columns)
+        self.epilogue.tile(scaled, skip=skip, columns=columns)
 
     def _write_ahead(self, tile: Tile, following: str) -> None:
         """Prefetches this tile's share of the vectors from `following` on, which are read after the strip's tiles."""
@@ -532,6 +570,7 @@ class _Product:
         with self.write.block(f"for step in {steps}"):
             in_place = columns if self.panels is _Panels.DIRECT else ""
             write_step(self.write, tile, self.target, in_place, self._lines_ahead(tile))
+        write_ends(self.write, tile)
 
     @property
     def _is_large(self) -> bool:
@@ -547,6 +586,8 @@ class _Product:
 
     @property
     def _chunk(self) -> int:
+        if self.amx:  # it adds up many words apart
+            return 0
         return chunk_of(self.depth) if isinstance(self.depth, int) else CHUNK
 
     def _skip(self, tile: Tile) -> str:
@@ -583,4 +624,5 @@ class _Product:
             rows = (min(held, self.rows) if isinstance(self.rows, int) else held) * (
                 4 * self._copied_depth + VECTOR_BYTES
             )
-        return self.epilogue.buffer_bytes + self._panel_bytes + rows + self._unpacked_bytes + self._gathered_bytes
+        amx = SCRATCH_BYTES if self.amx else 0
+        return self.epilogue.buffer_bytes + self._panel_bytes + rows + self._unpacked_bytes + self._gathered_bytes + amx

@@ -20,6 +20,10 @@ _WORD = DType.int32
 class Precision:
     """`dot`: the attribute of `Target` that names the function which adds products of words; "" for a multiply-add.
 
+    `square`: likewise of the one that adds those of two words of two rows and two columns; "" where there is none. With `dot`.
+
+    `amx`: likewise of the instruction that multiplies registers of AMX (`amx.py`).
+
     `parts`: functions that make float lanes of words, which are multiplied and added one after the other.
 
     `facts`: words behind a row, and behind a column, by which sums become float32 (`operators/int8.py`).
@@ -29,6 +33,8 @@ class Precision:
     multiplied: DType
     summed: DType
     dot: str = ""
+    square: str = ""
+    amx: str = ""
     parts: tuple[str, ...] = ()
     facts: int = 0
 
@@ -45,11 +51,12 @@ class Precision:
         """Of operands of one type, in the type that it is computed in."""
         return Precision((dtype, dtype), dtype.computed, dtype.computed)
 
-    def on(self, target: Target) -> Precision:
-        """The same where the CPU has no instruction for words: they are widened, and give the same sums."""
-        if not self.dot or getattr(target, self.dot):
-            return self
-        return replace(self, multiplied=self.summed, dot="", parts=("upper_halves", "lower_halves"))
+    def on(self, target: Target, is_even: bool = False) -> Precision:
+        """The same where the CPU has no instruction for words: they are widened, and give the same sums. Without squares, unless
+        sums are of an even number of words, side by side."""
+        if self.dot and not getattr(target, self.dot):
+            return replace(self, multiplied=self.summed, dot="", square="", parts=("upper_halves", "lower_halves"))
+        return self if self.square and is_even and getattr(target, self.square) else replace(self, square="")
 
     @property
     def unpacked(self) -> Precision:
@@ -100,10 +107,12 @@ class Precision:
 
 
 FLOAT32 = Precision.plain(DType.float32)
-BYTES = Precision((DType.uint8, DType.int8), DType.int8, DType.int32, "dot")
+BYTES = Precision((DType.uint8, DType.int8), DType.int8, DType.int32, "dot", "square", "amx")
 QUANTISED = replace(BYTES, facts=FACTS)
 WORDS = Precision((DType.int16, DType.int16), DType.int16, DType.int32, "dot_words")  # bytes, widened by a kernel
-BFLOAT16 = Precision((DType.bfloat16, DType.bfloat16), DType.bfloat16, DType.float32, "dot_bfloat16")
+BFLOAT16 = Precision(
+    (DType.bfloat16, DType.bfloat16), DType.bfloat16, DType.float32, "dot_bfloat16", "square_bfloat16", "amx_bfloat16"
+)
 # Narrow integers by bytes: float32 becomes 8-bit digits (`digits.py`)
 DIGITS = Precision((DType.float32, DType.uint32), DType.int8, DType.int32, "dot")
 

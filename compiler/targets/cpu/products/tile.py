@@ -9,6 +9,10 @@ inner loop runs over the summed index. All strides are run-time values, so one t
 
 What elements are in memory, in products and in sums is the tile's precision (`precision.py`).
 
+Where the CPU multiplies two rows by two columns at once, two words of each, a step takes two words, and the accumulators of
+two rows hold squares meanwhile: those of the first half of a block's columns, and of the second. Tiles of an odd number of
+rows take word by word, which gives the same bits.
+
 Tiles of the last rows overlap the previous ones; rows that are done already are not stored again.
 
 Long sums are made of the sums of chunks: the rounding errors of a sum grow with the sums before them, so that one of
@@ -50,6 +54,16 @@ class Tile:
 
     def accumulator(self, row: int, block: int) -> str:
         return f"{self.sums}_{row}_{block}"
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """Rows that are added up in squares."""
+        return [(i, i + 1) for i in range(0, self.rows, 2)] if self.step > 1 else []
+
+    @property
+    def step(self) -> int:
+        """Lanes of the sum that a step takes."""
+        return 2 if self.precision.square and self.rows % 2 == 0 else 1
 
     @property
     def zero(self) -> str:
@@ -101,6 +115,7 @@ def choose(
     widest: int | None = None,
     is_apart: bool = False,
     is_nested: bool = False,
+    is_square: bool = False,
 ) -> Tile:
     """The tile that computes `rows` x `blocks` in the least time. It has at most `rows` and `blocks`, and no more blocks
     than the `widest`.
@@ -109,6 +124,8 @@ def choose(
 
     `is_nested`: the sum is a loop nest. LLVM unrolls the innermost loop by two, and if the registers do not hold the
     vectors of both steps, it spills accumulators: 9x3 then takes up to twice as long.
+
+    `is_square`: two rows are added up at once, so a tile has pairs of them.
     """
     registers = target.block_registers
     rows, blocks = max(1, rows), max(1, blocks)  # an empty product has a tile, too
@@ -122,7 +139,8 @@ def choose(
 
     def fits(tile: Tile) -> bool:
         is_tight = is_nested and target.vector_bytes == VECTOR_BYTES and (tile.rows + 2) * tile.blocks > registers
-        return tile.rows <= rows and tile.blocks <= min(blocks, widest or blocks) and not is_tight
+        is_odd = is_square and rows > 1 and tile.rows % 2 > 0
+        return tile.rows <= rows and tile.blocks <= min(blocks, widest or blocks) and not is_tight and not is_odd
 
     return min(filter(fits, tiles(target)), key=cost)
 
@@ -157,8 +175,11 @@ def write_step(
     Meanwhile, `lines` vectors that a later tile needs are prefetched, from `ahead` on: weights are read once in an
     inference, and memory is slower than the tile. `lines` is 0 if the weights are in the caches.
     """
-    if lines:
+    for _ in range(tile.step if lines else 0):
         write_ahead(write, [times(i, "w_block") for i in range(lines)], tile.w_bytes)
+    if tile.step > 1:
+        _write_squares(write, tile, target)
+        return
     for number, part in enumerate(tile.precision.parts or ("",)):
         if number:  # else LLVM would keep the words of the first part, for which there are no registers
             write("x = hidden(x)", "w = hidden(w)")
@@ -176,6 +197,31 @@ def write_step(
     write("x += x_step", "w += w_step")
 
 
+def _write_squares(write: Writer, tile: Tile, target: Target) -> None:
+    """A step of two words."""
+    square, words = getattr(target, tile.precision.square), range(2)
+    write(*(f"x_{i} = vload_rows(x, {times(i, 'x_row')}, x_row)" for i, _ in tile.pairs))
+    for j in range(tile.blocks):
+        block = times(j, "w_block")
+        write(*(f"w_{k} = {tile.load(f'{block} + {k * tile.w_bytes}')}" for k in words))
+        for half, name in enumerate(("interleaved", "interleaved_last")):
+            write(f"w_half = {name}(w_0, w_1)")
+            for pair in tile.pairs:
+                total = tile.accumulator(pair[half], j)
+                write(f"{total} = {square}({total}, x_{pair[0]}, w_half)")
+    write("x += 2 * x_step", "w += 2 * w_step")
+
+
+def write_ends(write: Writer, tile: Tile) -> None:
+    """Makes rows of squares, after the steps of a sum."""
+    for j in range(tile.blocks):
+        for pair in tile.pairs:
+            first, last = (tile.accumulator(i, j) for i in pair)
+            write(
+                f"squares = {first}", f"{first} = even_pairs({first}, {last})", f"{last} = odd_pairs(squares, {last})"
+            )
+
+
 def write_ahead(write: Writer, places: Iterable[str | int], step: int) -> None:
     """Prefetches the vectors at these offsets from `ahead`, and advances it by `step` bytes."""
     write(*(f"prefetch(ahead, {place})" for place in places), f"ahead += {step}")
@@ -188,21 +234,28 @@ def chunk_of(size: int, steps: int = 1, most: int = CHUNK) -> int:
 
 
 @contextlib.contextmanager
-def write_chunks(write: Writer, tile: Tile, size: str, chunk: str | int) -> Iterator[str]:
+def write_chunks(write: Writer, tile: Tile, size: str, chunk: str | int, step: int = 1) -> Iterator[str]:
     """`with write_chunks(…) as rounds:` adds to the accumulators the sums that the block, a loop over `rounds`, makes from zero.
 
-    `chunk` rounds at a time; without `chunk` all at once, directly into the accumulators.
+    `chunk` rounds at a time; without `chunk` all at once, directly into the accumulators. The loop takes `step` rounds together.
     """
     if not chunk:
-        yield f"range({size})"
+        yield rounds("0", size, step)
         return
     places = [(i, j) for i in range(tile.rows) for j in range(tile.blocks)]
     with write.block(f"for begin in range(0, {size}, {chunk})"):
         # the inner loop needs all registers: the totals wait in memory meanwhile
         write(*(f"total_{i}_{j} = {tile.accumulator(i, j)}" for i, j in places))
         write(*(f"{tile.accumulator(i, j)} = {tile.zero}" for i, j in places))
-        yield f"range(begin, min(begin + {chunk}, {size}))"
+        yield rounds("begin", f"min(begin + {chunk}, {size})", step)
         write(*(f"{tile.accumulator(i, j)} = {tile.accumulator(i, j)} + total_{i}_{j}" for i, j in places))
+
+
+def rounds(begin: str, end: str, step: int) -> str:
+    """The text of a loop's range."""
+    if step > 1:
+        return f"range({begin}, {end}, {step})"
+    return f"range({end})" if begin == "0" else f"range({begin}, {end})"
 
 
 def times(count: int, distance: str) -> str:
@@ -242,3 +295,6 @@ def write_start(write: Writer, tile: Tile, bias: str = "") -> None:
         start = tile.load_sums(f"{bias}, {j * VECTOR_BYTES}") if bias else tile.zero
         write(f"start_{j} = {start}")
         write(*(f"{tile.accumulator(i, j)} = start_{j}" for i in range(tile.rows)))
+        for first, last in tile.pairs if bias else ():
+            write(f"{tile.accumulator(first, j)} = pairs_interleaved(start_{j}, start_{j})")
+            write(f"{tile.accumulator(last, j)} = pairs_interleaved_last(start_{j}, start_{j})")

@@ -316,7 +316,12 @@ class _Pages:
             with write.block(f"for step in range({self.depth})"):
                 if height < self.tall:
                     lines = -(-blocks * self.vector // costs.LINE_BYTES)
-                    write(*(f"prefetch(ahead, step * {blocks * vector} + {costs.LINE_BYTES * line})" for line in range(lines)))
+                    write(
+                        *(
+                            f"prefetch(ahead, step * {blocks * vector} + {costs.LINE_BYTES * line})"
+                            for line in range(lines)
+                        )
+                    )
                 write(*(f"w_{j} = {self._loaded(f'w, step * {vector} + {j * panel}')}" for j in range(blocks)))
                 for i in range(height):
                     write(f"x_{i} = splat_float32(load_float32(x, step * 4 + {4 * i * self.depth}))")
@@ -329,7 +334,9 @@ class _Pages:
         """The address of the page that is read next: its lines are asked for while one row or few are multiplied."""
         if height < self.tall:
             self.write(f"following = {number.format(self.page)}")
-            self.write(f"ahead = load_int64({pages}, following * 8) if following * {self.page} < seen else load_int64({last}, 0)")
+            self.write(
+                f"ahead = load_int64({pages}, following * 8) if following * {self.page} < seen else load_int64({last}, 0)"
+            )
 
     def _write_weights(self, height: int) -> None:
         """Turns scores into weights; notes by what the row's sums so far, and those of this span, are multiplied."""

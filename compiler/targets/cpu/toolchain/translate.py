@@ -26,6 +26,7 @@ from .....native.llvm import NativeTarget
 from .....native.numba_frontend import Lowering
 from .....native.object_code import compile_object, compile_text
 from .....native.translation import DIVISIONS, Translation, Typed
+from ..vectors.amx import INSTRUCTIONS as AMX
 from ..vectors.lanes import I64
 from ..vectors.simd import namespace
 
@@ -132,6 +133,7 @@ class _Translation(Translation):
         self._short: set[ast.AST] = set()  # loops that are over before a check would pay
         _unchecked(function.body, self._depths, self._short)
         self._stop_word: ir.Value | None = None  # its address
+        self._uses_amx = any(isinstance(each, ast.Name) and each.id == "amx_begin" for each in ast.walk(function))
         self._stop: ir.Block | None = None  # the target of a loop that finds the stop word set
 
     def write(self) -> None:
@@ -192,7 +194,10 @@ class _Translation(Translation):
             return
         if self._stop is None:
             (self._stop,) = self._blocks(1)
-            self._lowering.give(ir.IRBuilder(self._stop), I64(STOPPED))
+            end = ir.IRBuilder(self._stop)
+            if self._uses_amx:
+                AMX["amx_end"][1](end)
+            self._lowering.give(end, I64(STOPPED))
         word = _VolatileLoad(self._at.block, self._stop_word)
         self._at._insert(word)
         (goes_on,) = self._blocks(1)

@@ -305,6 +305,37 @@ def _repeater(place: int, count: int) -> Callable[[Lanes], Lanes]:
     return repeated
 
 
+def _woven(width: int, is_last: bool, a: Lanes, b: Lanes) -> Lanes:
+    half = a.lanes // 2 * is_last
+    lanes = range(half, half + a.lanes // 2)
+    return shuffle(a, b, [lane + i + side for lane in lanes[::width] for side in (0, a.lanes) for i in range(width)])
+
+
+def interleaved_last(a: Lanes, b: Lanes) -> Lanes:
+    """Interleaves the last halves of a and b."""
+    return _woven(1, True, a, b)
+
+
+def pairs_interleaved(a: Lanes, b: Lanes) -> Lanes:
+    """Interleaves the first halves of a and b, two lanes at a time."""
+    return _woven(2, False, a, b)
+
+
+def pairs_interleaved_last(a: Lanes, b: Lanes) -> Lanes:
+    """Likewise the last halves."""
+    return _woven(2, True, a, b)
+
+
+def even_pairs(a: Lanes, b: Lanes) -> Lanes:
+    """Every second pair of lanes of a, then of b: of both results of `pairs_interleaved`, the first operand."""
+    return shuffle(a, b, [lane for lane in range(2 * a.lanes) if lane % 4 < 2])
+
+
+def odd_pairs(a: Lanes, b: Lanes) -> Lanes:
+    """The other pairs: the second operand."""
+    return shuffle(a, b, [lane for lane in range(2 * a.lanes) if lane % 4 >= 2])
+
+
 # Broadcasts one lane within each group of neighbouring lanes.
 REPEATERS = tuple(_repeater(place, count) for count in (2, 4, 8) for place in range(count))
 
@@ -525,6 +556,20 @@ def dot_bfloat16_odd(total: Lanes, x: Lanes, w: Lanes) -> Lanes:
     return _by_instruction("aarch64.neon.bfdot.v4f32.v8bf16", 128, ir.VectorType(BFLOAT, 8), total, x, w)
 
 
+# ---- squares: sums of two rows by two columns, each sum of two words, in four neighbouring lanes ----
+
+
+def square_usmmla(total: Lanes, x: Lanes, w: Lanes) -> Lanes:
+    """In each four lanes, two steps of `dot_usdot`, by one instruction of ARM: two words of each of two rows of x, times those
+    of two columns of w."""
+    return _by_instruction("aarch64.neon.usmmla.v4i32.v16i8", 128, ir.VectorType(I8, 16), total, x, w)
+
+
+def square_bfmmla(total: Lanes, x: Lanes, w: Lanes) -> Lanes:
+    """Likewise of `dot_bfloat16_odd`, with the same bits."""
+    return _by_instruction("aarch64.neon.bfmmla", 128, ir.VectorType(BFLOAT, 8), total, x, w)
+
+
 DOTS = (
     *map(_dot_instruction, (128, 256, 512)),
     *map(_dot_of_pairs, (128, 256, 512)),
@@ -534,6 +579,8 @@ DOTS = (
     dot_sdot,
     *map(_dot_bfloat16_instruction, (128, 256, 512)),
     dot_bfloat16_odd,
+    square_usmmla,
+    square_bfmmla,
 )
 
 

@@ -11,6 +11,7 @@ other; LLVM splits the wide ones over several registers.
     store_T(address, offset, value)   its counterpart
     vload_T(address, offset[, n])     a vector; with n, lanes from n on are zero and their memory is not touched
     vload_between_T(address, offset, l, h)  likewise, of lanes l to h alone
+    vload_rows(address, offset, step) in each four lanes, the two 32-bit words there, and the two `step` bytes further
     vstore(address, offset, v[, n])   its counterpart
     vstream(address, offset, v)       the same, non-temporal, to a multiple of 64 or of the vector's bytes; streamed() follows
     vgather_T(address, i[, mask])     the elements number i, a vector of int64, from the address on; zero where not masked
@@ -21,6 +22,7 @@ other; LLVM splits the wide ones over several registers.
     part_T_n(a, b, b_step)            LANES (of 8-byte elements LANES / 2) groups of n neighbours at a: the first ones of all
                                       groups to b, the second ones to b + b_step …; n from 2 to 4, T a uint
     join_T_n(a, a_step, b)            its inverse: the first elements at a, the second ones at a + a_step …, group by group to b
+    amx_…(…)                          of `amx.py`
     inside(n)                         the mask of the first n lanes
     min(a, b), max(a, b)              of words
     hidden(a)                         the word a, unknown to LLVM: an address from which it loads again
@@ -53,7 +55,7 @@ from numba.core.typing.templates import AbstractTemplate, signature
 from .....native import intrinsics
 from .....native.convention import FEW, PART_NANOSECONDS, STREAM_ALIGNMENT
 from .....native.numba_frontend import MODELS, OPERATIONS, TYPES
-from . import conversions, elementary, elementary_inverse, lanes
+from . import amx, conversions, elementary, elementary_inverse, lanes
 from .conversions import convert, saturated
 from .lanes import (
     ELEMENTS,
@@ -76,6 +78,7 @@ from .lanes import (
     minimum,
     parted,
     select,
+    shuffle,
     side_by_side,
     splat,
     transposed,
@@ -206,7 +209,8 @@ FUNCTIONS: dict[Callable[..., Lanes], Typer] = {
     **dict.fromkeys((lanes.fma, lanes.maximum, lanes.minimum, lanes.absolute, lanes.copysign), _same),
     **dict.fromkeys((lanes.sqrt, lanes.floor, lanes.ceil, lanes.trunc, lanes.round_even, lanes.even_lanes), _same),
     **dict.fromkeys((lanes.interleaved, lanes.looked_up, lanes.horizontal_sums, conversions.round_bfloat16), _same),
-    **dict.fromkeys((*lanes.DOTS, *lanes.REPEATERS), _same),
+    **dict.fromkeys((*lanes.DOTS, *lanes.REPEATERS, lanes.interleaved_last), _same),
+    **dict.fromkeys((lanes.pairs_interleaved, lanes.pairs_interleaved_last, lanes.even_pairs, lanes.odd_pairs), _same),
     **dict.fromkeys((*elementary.FUNCTIONS, *elementary_inverse.FUNCTIONS), _same),
     **dict.fromkeys((lanes.isnan, lanes.isinf, lanes.isfinite), _mask),
     **dict.fromkeys((lanes.horizontal_sum, lanes.horizontal_product), _element),
@@ -370,6 +374,22 @@ def _load_between(name: str, dtype: Kind, lanes: int) -> Callable[..., Any]:
         return _from_memory(builder, loaded, dtype)
 
     return named(name, typer, emitter)
+
+
+def _load_rows(lanes: int) -> Callable[..., Any]:
+    def typer(*kinds: Kind) -> Kind:
+        return Vector(types.int32, lanes) if len(kinds) == 3 and _is_place(*kinds) else None
+
+    def emitter(builder: ir.IRBuilder, kinds: Kinds, values: list[ir.Value]) -> ir.Value:
+        address, offset, step = values
+        both = ir.Constant(ir.VectorType(I64, 2), ir.Undefined)
+        for number, place in enumerate((offset, builder.add(offset, step))):
+            row = builder.load(_pointer(builder, address, place, I64), align=_alignment(types.int32))
+            both = builder.insert_element(both, row, ir.Constant(I32, number))
+        words = Lanes(builder, builder.bitcast(both, ir.VectorType(I32, 4)), types.int32)
+        return shuffle(words, words, [lane % 4 for lane in range(lanes)]).value
+
+    return named("vload_rows", typer, emitter)
 
 
 def _type_vstore(address: Kind, offset: Kind, value: Kind, *count: Kind) -> Kind:
@@ -581,6 +601,13 @@ def _of_words(intrinsic: intrinsics.Intrinsic) -> Callable[..., Any]:
     return named(intrinsic.__name__, lambda *kinds: types.int64 if _is_place(*kinds) else None, emitter)
 
 
+def _of_amx(name: str, count: int, emit: Callable[..., None]) -> Callable[..., Any]:
+    def typer(*kinds: Kind) -> Kind:
+        return types.void if len(kinds) == count and _is_place(*kinds) else None
+
+    return named(name, typer, lambda builder, kinds, values: emit(builder, *values))
+
+
 def _type_choice(a: Kind, b: Kind) -> Kind:
     return types.int64 if a == b == types.int64 else None
 
@@ -617,6 +644,7 @@ _COMMON = {
         name: _of_words(getattr(intrinsics, name))
         for name in ("atomic_load", "atomic_store", "atomic_replace", "relax")
     },
+    **{name: _of_amx(name, count, emit) for name, (count, emit) in amx.INSTRUCTIONS.items()},
     "vstore": named("vstore", _type_vstore, _emit_vstore),
     "vstream": named("vstream", _type_vstore, _emit_vstream),
     "streamed": named("streamed", lambda: types.void, _emit_streamed),
@@ -640,6 +668,7 @@ def namespace(lanes: int) -> dict[str, Any]:
     """The global names of a generated kernel whose vectors have `lanes` lanes. Copy it before you execute a text in it."""
     names = dict(_COMMON)
     names["inside"] = _mask_of_first(lanes)
+    names["vload_rows"] = _load_rows(lanes)
     for name, (dtype, _) in ELEMENTS.items():
         names[f"vload_{name}"] = _vector_load(f"vload_{name}", dtype, lanes)
         names[f"vload_between_{name}"] = _load_between(f"vload_between_{name}", dtype, lanes)

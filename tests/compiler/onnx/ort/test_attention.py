@@ -40,6 +40,16 @@ def test_rotary_embedding(interleaved: int, part: int, rank: int, first: bool) -
     check("RotaryEmbedding", {"x": x, "places": places}, constants=tables, interleaved=interleaved, **extent)
 
 
+@pytest.mark.parametrize("layout", [0, 1])
+@pytest.mark.parametrize("rank", [3, 4])
+def test_rotary_embedding_of_three_places(layout: int, rank: int) -> None:
+    x = floats(2, 5, WIDTH) if rank == 3 else floats(2, HEADS, 5, DEPTH)
+    places = integers(0, 20, 3, 2, 5).astype(np.int64)
+    tables = {"cos": floats(20, 8), "sin": floats(20, 8, seed=1)}
+    attributes = {"mrope_section": [3, 3, 2], "mrope_layout": layout, "num_heads": HEADS, "rotary_embedding_dim": 16}
+    check("MRotaryEmbedding", {"x": x, "places": places}, constants=tables, **attributes)
+
+
 # ---- attention ----
 
 

@@ -31,6 +31,7 @@ FEATURES = {
     "cascadelake": {*_V4, "prfchw", "avx512vnni"},
     "cooperlake": {*_V4, "prfchw", "avx512vnni", "avx512bf16"},
     "icelake-server": {*_ICE_LAKE, "prfchw"},
+    "sapphirerapids": {*_ICE_LAKE, "prfchw", "avx512bf16", "avx512fp16", "avxvnni", "amx-tile", "amx-bf16", "amx-int8"},
     "znver4": {*_ICE_LAKE, "prfchw", "avx512bf16"},
     "cortex-a72": set[str](),
     "neoverse-n1": _ARMV8_2,
@@ -83,6 +84,7 @@ _EVERYWHERE = {
     "PAUSE",
 }
 _NAMES = {"BMI1": "bmi", "SSE4_1": "sse4.1", "SSE4_2": "sse4.2", "PREFETCHW": "prfchw"}
+_NAMES |= {f"AMX_{part}": f"amx-{part.lower()}" for part in ("TILE", "BF16", "INT8")}
 
 
 def target(cpu: str) -> NativeTarget:
@@ -91,14 +93,19 @@ def target(cpu: str) -> NativeTarget:
     return NativeTarget(ARM if cpu.startswith(_ARMS) else X86, cpu, features)
 
 
-def needed(code: bytes) -> frozenset[str]:
-    """The features that the instructions of a code blob need."""
+def texts(code: bytes) -> list[bytes]:
+    """The instructions of a code blob."""
     import llvmlite.binding as llvm
 
+    object_file = llvm.ObjectFileRef.from_data(platform._split(code)[1])
+    return [each.data() for each in object_file.sections() if each.is_text()]
+
+
+def needed(code: bytes) -> frozenset[str]:
+    """The features that the instructions of a code blob need."""
     object_file = platform._split(code)[1]
-    texts = [each.data() for each in llvm.ObjectFileRef.from_data(object_file).sections() if each.is_text()]
     machine = int.from_bytes(object_file[18:20], "little")  # of ELF's header
-    return frozenset().union(*map(_of_arm if machine == _ARM_OF_ELF else _of_x86, texts))
+    return frozenset().union(*map(_of_arm if machine == _ARM_OF_ELF else _of_x86, texts(code)))
 
 
 def _of_arm(text: bytes) -> frozenset[str]:

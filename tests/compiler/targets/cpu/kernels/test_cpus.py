@@ -69,6 +69,8 @@ def test_no_kernel_of_the_contract_holds_an_instruction_that_its_cpu_lacks(cpu):
         ("cooperlake", "avx512bf16", 3),
         ("znver4", "avx512bf16", 3),
         ("neoverse-v1", "bf16", 3),
+        ("sapphirerapids", "amx-int8", 2),
+        ("sapphirerapids", "amx-bf16", 3),
     ],
 )
 def test_what_instructions_need_is_seen(cpu, feature, number):

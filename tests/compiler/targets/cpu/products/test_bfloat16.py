@@ -110,7 +110,7 @@ def test_what_is_rounded_is_not_rounded_again():
 def test_the_instruction_is_used_where_the_cpu_has_it(cpu):
     """By its text, which runs nowhere."""
     kernel = lower(product_of(9, 20, 40), of(instruction_sets.target(cpu)))
-    names = {FEATURE: "dot_bfloat16_512(", "bf16": "dot_bfloat16_odd("}
+    names = {FEATURE: "dot_bfloat16_512(", "bf16": "square_bfmmla("}
     for feature, name in names.items():
         assert (name in kernel.source) == (feature in instruction_sets.FEATURES[cpu])
 

@@ -1,0 +1,275 @@
+"""Sessions: texts that go on, as values. `Engine.session` begins one, `Engine.resume` reads one that was saved.
+
+A session is its tokens and the state of its sampler, no more: what the decoder keeps of the tokens is the engine's, which finds
+it by the tokens, and computes it again where it has gone. So a session costs nothing while nobody generates, and `generate(a)`
+and then `generate(b)` give what `generate(a + b)` gives, however often it was forked, saved and resumed in between.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..formats import session as files
+from ..formats.container import Source
+from ..formats.messages.calling import Suggesting, public_class, told
+from ..formats.messages.errors import ArgumentError, CacheFullError, FormatError
+from ..formats.session import SavedSession
+from ..vm.machine import CancelToken
+from .sampling import Draws, Mask, Sampler
+
+
+class Tokens(Protocol):
+    """A text as an engine makes it (`engine.py`)."""
+
+    @property
+    def finish(self) -> str | None: ...
+
+    @property
+    def prompt_tokens(self) -> int: ...
+
+    @property
+    def cached_tokens(self) -> int: ...
+
+    def __next__(self) -> Any: ...
+
+    def cancel(self) -> None: ...
+
+
+class Maker(Protocol):
+    """What a session asks of its engine."""
+
+    function: str
+
+    @property
+    def digest(self) -> str: ...
+
+    def submit(self, ids: Any, *, max_new_tokens: int, **options: Any) -> Tokens: ...
+
+    def kept(self, ids: np.ndarray, salt: bytes) -> tuple[int, dict[str, np.ndarray]]: ...
+
+    def restore(self, ids: np.ndarray, arrays: Mapping[str, np.ndarray], salt: bytes) -> None: ...
+
+
+@public_class
+class Session(Suggesting):
+    """A text that goes on. One thread at a time may use it; an engine's sessions run together."""
+
+    def __init__(self, engine: Maker, ids: Any = (), sampler: Sampler | None = None) -> None:
+        """`Engine.session` makes it."""
+        self._engine, self._sampler = engine, _seeded(sampler)
+        self._tokens: list[int] = []
+        self._made = 0  # of the last tokens, those that were generated: what penalties count
+        self._drawn = 0  # of the sampler's random numbers
+        self._salt = b""  # of contexts that were read from a file, and so are nobody else's
+        self._text: Tokens | None = None  # that goes on
+        self.append(ids)
+
+    @property
+    def tokens(self) -> np.ndarray:
+        """All tokens so far, int64 [length]."""
+        return np.array(self._tokens, np.int64)
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    def __repr__(self) -> str:
+        return f"<Session: {len(self)} tokens>"
+
+    def append(self, ids: Any) -> None:
+        """More tokens, which are not the decoder's. Raises ArgumentError."""
+        self._tokens += prompt_of(ids).tolist() if len(ids) else []
+        self._change(0)
+
+    def rewrite(self, ids: Any) -> None:
+        """Other tokens in the place of all. What the decoder has kept of the first ones that are the same is used. Raises
+        ArgumentError."""
+        self._tokens = prompt_of(ids).tolist()
+        self._change(0)
+
+    def shorten(self, length: int) -> None:
+        """Keeps the first `length` tokens. Raises ArgumentError."""
+        if isinstance(length, bool) or not isinstance(length, int) or not 0 <= length <= len(self):
+            raise ArgumentError(f"shorten: length: expected a whole number from 0 to {len(self)}, got {length!r}")
+        made = max(0, self._made - (len(self) - length))
+        del self._tokens[length:]
+        self._change(made)
+
+    def _change(self, made: int) -> None:
+        """A text that goes on belongs to other tokens now."""
+        self._made, self._text = made, None
+
+    def generate(
+        self,
+        max_new_tokens: int,
+        *,
+        stop: Sequence[int] | Sequence[Sequence[int]] = (),
+        cancel: CancelToken | None = None,
+        max_seconds: float | None = None,
+        mask: Mask | None = None,
+        logprobs: int | None = None,
+    ) -> SessionText:
+        """The next tokens, as `Engine.submit` gives them; those that are taken belong to the session. Raises what that does."""
+        self._text = self._engine.submit(
+            self.tokens,
+            max_new_tokens=max_new_tokens,
+            sampler=self._draws(),
+            stop=stop,
+            cancel=cancel,
+            max_seconds=max_seconds,
+            mask=mask,
+            logprobs=logprobs,
+            salt=self._salt,
+        )
+        return SessionText(self, self._text)
+
+    def _take(self, text: Tokens, token: Any) -> None:
+        if self._text is not text:
+            text.cancel()
+            raise ArgumentError("generate: the session has other tokens by now; generate anew")
+        self._tokens.append(token.id)
+        self._made, self._drawn = self._made + 1, self._drawn + 1
+
+    def _draws(self) -> Draws:
+        """The sampler, in the state that it has behind the tokens so far: one random number was used for each."""
+        split = len(self) - self._made
+        draws = self._sampler.draws(self._tokens[:split])
+        for token in self._tokens[split:]:
+            draws.take(token)
+        draws.random_state = np.random.PCG64(self._sampler.seed).advance(self._drawn).state
+        return draws
+
+    def fork(self, sampler: Sampler | None = None) -> Session:
+        """A session of the same tokens, which both go on from: alike, or by another sampler. Raises ArgumentError."""
+        made = copy.copy(self)
+        made._tokens, made._text = list(self._tokens), None
+        if sampler is not None:
+            made._sampler, made._drawn = _seeded(sampler), 0
+        return made
+
+    def save(self, path: str | os.PathLike) -> Path:
+        """Writes the session: its tokens, the state of its sampler, and what the decoder has kept of them. The file is there
+        whole or not at all, whatever happens; in a folder it gets the digest of its contents as its name. The path of the file.
+        Raises FileError, LimitError, and ArgumentError for an engine without a machine."""
+        return files.save(self.saved(), path)
+
+    def saved(self, chat: bytes = b"") -> SavedSession:
+        """What is written; `chat` are the messages that the tokens were made of."""
+        engine, sampler = self._engine, self._sampler
+        held, caches = engine.kept(self.tokens, self._salt)
+        settings = tuple(
+            (each.name, _plain(getattr(sampler, each.name)))
+            for each in fields(Sampler)
+            if each.name != "seed" and getattr(sampler, each.name) != _default(each)
+        )
+        state = held, settings, sampler.seed, self._drawn, self._made, chat
+        return SavedSession(engine.digest, engine.function, *state, self.tokens, caches)
+
+
+@public_class
+class SessionText(Suggesting):
+    """The tokens of a session as they are made, an iterator, as `Text` is."""
+
+    def __init__(self, session: Session, text: Tokens) -> None:
+        self._session, self._text = session, text
+
+    def __iter__(self) -> SessionText:
+        return self
+
+    def __next__(self) -> Any:
+        token = next(self._text)
+        self._session._take(self._text, token)
+        return token
+
+    @property
+    def finish(self) -> str | None:
+        """Why it ended: "stop", "length", "cancelled", "deadline"; None while it goes on."""
+        return self._text.finish
+
+    @property
+    def prompt_tokens(self) -> int:
+        return self._text.prompt_tokens
+
+    @property
+    def cached_tokens(self) -> int:
+        """Of the tokens before, those that the decoder had kept."""
+        return self._text.cached_tokens
+
+    def cancel(self) -> None:
+        """Ends the text, from any thread; the session goes on behind the tokens that were taken."""
+        self._text.cancel()
+
+
+def resume(source: Source, engine: Maker) -> Session:
+    """Of `Engine.resume`."""
+    return resumed(files.load(source), engine, source_name(source))
+
+
+def source_name(source: Source) -> str:
+    """For messages."""
+    return os.fsdecode(source) if isinstance(source, (str, os.PathLike)) else "the session"
+
+
+def resumed(saved: SavedSession, engine: Maker, name: str) -> Session:
+    """The session that was saved; `name` is for messages. Raises ArgumentError, FormatError."""
+    if (saved.program, saved.function) != (engine.digest, engine.function):
+        raise ArgumentError(
+            f"{name} is a session of another model: of function {saved.function!r} of program {saved.program[:12]}; this is "
+            f"{engine.function!r} of {engine.digest[:12]}. Take the executable that it was begun with, and its weights"
+        )
+    settings = dict(saved.sampler)
+    try:
+        if "logit_bias" in settings:
+            settings["logit_bias"] = dict(settings["logit_bias"])
+        sampler = Sampler(seed=saved.seed, **settings)
+    except (ArgumentError, TypeError, ValueError) as error:
+        raise FormatError(f"{name}: {getattr(error, 'message', error)}", section="session") from None
+    made = Session(engine, saved.tokens, sampler)
+    made._made, made._drawn, made._salt = saved.made, saved.drawn, bytes.fromhex(saved.digest)
+    if saved.held:
+        try:
+            engine.restore(saved.tokens[: saved.held], saved.caches, made._salt)
+        except CacheFullError:  # they are computed again
+            pass
+        except ArgumentError as error:
+            raise FormatError(f"{name}: {error.message}", section="caches") from None
+    return made
+
+
+def prompt_of(ids: Any) -> np.ndarray:
+    """A prompt's tokens. Raises ArgumentError for anything else."""
+    try:
+        array = np.asarray(ids)
+    except ValueError:
+        array = np.zeros((0, 0))
+    if array.ndim != 1 or not array.size or array.dtype.kind not in "iu" or array.min() < 0:
+        got = f"{array.dtype}{list(array.shape)}" if array.ndim == 1 else told(ids)
+        raise ArgumentError(f"submit: ids: expected token ids, at least one, from 0 on, got {got}")
+    return array.astype(np.int64)
+
+
+def _seeded(sampler: Any) -> Sampler:
+    """The sampler with a seed, from which its state can be found again."""
+    if sampler is None:
+        return Sampler(0.0, seed=0)
+    if not isinstance(sampler, Sampler):
+        raise ArgumentError(
+            f"session: sampler: expected a treadle.Sampler, whose state can be saved, got {told(sampler)}"
+        )
+    return sampler if sampler.seed is not None else replace(sampler, seed=np.random.SeedSequence().entropy)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return tuple((_plain(key), _plain(each)) for key, each in sorted(value.items()))
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _default(field: Any) -> Any:
+    return field.default if field.default is not MISSING else field.default_factory()
