@@ -18,6 +18,7 @@ from ..formats.decoders import BATCH, BATCH_INPUTS, PAGE
 from ..formats.messages.errors import ArgumentError, CheckError, naming
 from ..vm.machine import CancelToken, VirtualMachine
 from ..vm.tensor import empty
+from .adapters import Adapter, Bound
 from .contexts import Appended, Contexts
 from .paged_sequences import PagedSequences
 
@@ -82,7 +83,10 @@ class PagedContexts(Contexts):
         assert logits.shape is not None
         self.vocabulary = logits.shape[-1] if isinstance(logits.shape[-1], int) else 0
         self._pools: dict[str, _Pool] = {}
-        for port, new in zip(machine.inputs(called)[len(BATCH_INPUTS) :], made, strict=True):
+        self.adapters = Bound(machine.inputs(called), function)
+        self._own: dict[int, Adapter | None] = {}  # of each context
+        caches = [port for port in machine.inputs(called)[len(BATCH_INPUTS) :] if port.name not in self.adapters.names]
+        for port, new in zip(caches, made, strict=True):
             assert port.shape is not None
             assert new.shape is not None
             shape = [size for size in port.shape[1:] if isinstance(size, int)]
@@ -95,15 +99,18 @@ class PagedContexts(Contexts):
 
     # ---- contexts ----
 
-    def open(self) -> int:
+    def open(self, adapter: Adapter | None = None) -> int:
+        self.adapters.check(adapter)
         number, self._next = self._next, self._next + 1
         self._sequences.add(number)
+        self._own[number] = adapter
         return number
 
     def fork(self, context: int, length: int) -> int:
         self._check_length(context, length)
         number, self._next = self._next, self._next + 1
         self._sequences.fork(context, number, length)
+        self._own[number] = self._own[context]
         return number
 
     def shorten(self, context: int, length: int) -> None:
@@ -116,6 +123,7 @@ class PagedContexts(Contexts):
 
     def close(self, context: int) -> None:
         self._sequences.remove(context)
+        del self._own[context]
 
     def length(self, context: int) -> int:
         return self._sequences[context].length
@@ -215,7 +223,8 @@ class PagedContexts(Contexts):
         texts = np.stack([firsts[:-1], counts, pasts, entries[:-1]], axis=1)
         listed = np.array([page for table in tables for page in table], np.int64)
         given = dict(zip(BATCH_INPUTS, (ids, positions, np.concatenate(wanted), texts, listed), strict=True))
-        return given | {name: pool.pages for name, pool in self._pools.items()}
+        adapters = self.adapters.inputs([self._own[each.context] for each in batch], counts)
+        return given | adapters | {name: pool.pages for name, pool in self._pools.items()}
 
     def _places(self, context: int, past: int, count: int) -> tuple[np.ndarray, np.ndarray]:
         """The page and the slot in it of each new token of a context."""

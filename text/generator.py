@@ -10,6 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from ..decode.adapters import Adapter
 from ..decode.engine import Engine
 from ..decode.sampling import Sampler
 from ..decode.session import Session, resumed, source_name
@@ -88,6 +89,7 @@ class Generator(Texts):
         max_seconds: float | None = None,
         cancel: CancelToken | None = None,
         template: Mapping[str, Any] | None = None,
+        adapter: Adapter | None = None,
         **sampling: Any,
     ) -> Answer:
         """The answer to a prompt, an iterator of pieces of text as they are made.
@@ -98,6 +100,7 @@ class Generator(Texts):
         mask      a constraint, such as treadle.text.grammar makes
         logprobs  how many of the likeliest tokens each of the answer's is to have
         template  what the chat template takes besides, such as tools
+        adapter   a treadle.Adapter, of a decoder that was compiled with `adapters`
 
         Raises ArgumentError; while pieces are made, also what a call of the decoder raises.
         """
@@ -110,6 +113,7 @@ class Generator(Texts):
             logprobs=logprobs,
             max_seconds=max_seconds,
             cancel=cancel,
+            adapter=adapter,
         )
 
     def answer(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from treadle.formats.messages.errors import (
     TreadleError,
 )
 from treadle.formats.text_model import POOLINGS, TextModel
+from treadle.text.tokens import Tokenizer
 from treadle.tools.dev.zoo.folders import put, sentences, tokenizer, with_head, write
 
 pytest.importorskip("tokenizers")
@@ -239,3 +241,47 @@ def test_a_tokenizer_that_is_none_is_named(executable: Any) -> None:
     with pytest.raises(FormatError, match="the tokenizer of the executable cannot be read"):
         treadle.text.load(executable.with_text_model(TextModel(text.task, b"{}", 64, text.output)))
     assert tokenizer(300).encode() == text.tokenizer
+
+
+def test_tokenizers_that_make_texts_without_end_are_refused() -> None:
+    """A normaliser of forty steps would double "a" to 2⁴⁰ bytes: the library's allocator ends the process."""
+    tokenizers = pytest.importorskip("tokenizers")
+    replace, sequence = tokenizers.normalizers.Replace, tokenizers.normalizers.Sequence
+    decoders, template = tokenizers.decoders, tokenizers.processors.TemplateProcessing
+
+    def of(**parts: Any) -> Tokenizer:
+        made = tokenizers.Tokenizer(tokenizers.models.BPE({"a": 0, "b": 1}, []))
+        for name, part in parts.items():
+            setattr(made, name, part)
+        return Tokenizer(TextModel("generate", made.to_str().encode(), 0))
+
+    for parts in (
+        {"normalizer": sequence([replace("a", "aa")] * 40)},
+        {"normalizer": sequence([tokenizers.normalizers.ByteLevel()] * 40)},
+        {"normalizer": replace(tokenizers.Regex("a*"), "b" * 5000)},
+        {"normalizer": tokenizers.normalizers.Prepend("b" * 5000)},
+        {"pre_tokenizer": tokenizers.pre_tokenizers.Sequence([tokenizers.pre_tokenizers.ByteLevel()] * 40)},
+        {"post_processor": template(single=["$A"] * 5000, pair="$A $B", special_tokens=[])},
+        {"decoder": decoders.Sequence([decoders.Replace("a", "aa")] * 40)},
+    ):
+        with pytest.raises(FormatError, match=f"the tokenizer's {next(iter(parts))} may make a text .* times as long"):
+            of(**parts)
+    some = of(normalizer=sequence([replace("a", "aa")] * 8))
+    assert [len(each.ids) for each in some.tokens(["a", "aa"])] == [256, 512]
+    with pytest.raises(
+        ArgumentError, match="text 1: 2000000 characters, of which the tokenizer may make 256 times as many"
+    ):
+        list(some.tokens(["a", "a" * 2_000_000]))
+    doubled = of(decoder=decoders.Sequence([decoders.Replace("a", "aa")] * 12))
+    assert len(doubled.decode([0])) == 4096
+    with pytest.raises(ArgumentError, match="decode: 100000 tokens of up to 1 characters are too much"):
+        doubled.decode([0] * 100_000)
+
+
+@pytest.mark.thorough
+def test_files_of_an_enemy_are_refused_by_name() -> None:
+    """`python -m treadle.tools.dev.fuzz.texts` tries more of them."""
+    from treadle.tools.dev.fuzz.texts import try_file
+
+    found = {try_file(Random(f"1 {number}")) for number in range(60)}
+    assert all(each.endswith((": taken", ": refused")) for each in found), found
