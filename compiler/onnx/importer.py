@@ -47,6 +47,7 @@ from .loops import LOOPS
 from .operators.host_values import made, parameter
 from .order import in_order
 from .ort.floats import DOMAIN as RUNTIME
+from .ort.searches import GREEDY_SEARCH, nodes_of
 from .schemas import (
     GRADIENT,
     GRAPHS,
@@ -456,6 +457,10 @@ class _ModelImporter:
             return self._if(tensors_of(inputs), attributes, scope)
         if domain_of(node) == "" and node.op_type in LOOPS:
             return self._loop(node, inputs, attributes, scope)
+        if (domain_of(node), node.op_type) == (RUNTIME, GREEDY_SEARCH):
+            inner = _Scope(scope)
+            self._nodes(nodes_of(node, attributes), inner, self.g.origin)
+            return [inner.values.get(name) for name in node.output]
         if (domain_of(node), node.op_type) == GRADIENT:
             return self._gradient(node, tensors_of(inputs), attributes, scope)
         entry = find(domain_of(node), node.op_type, self.g.opset)
