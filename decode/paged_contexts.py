@@ -22,7 +22,7 @@ from .contexts import Appended, Contexts
 from .paged_sequences import PagedSequences
 
 _BYTES = 1 << 30  # of pages, where their owner does not say how many tokens they hold
-_FIRST = 8  # pages that there is memory for in the beginning; then twice as many each time
+_FIRST = 8  # pages that are allocated in the beginning; then twice the number each time
 
 
 def has_pages(machine: VirtualMachine, function: str) -> bool:

@@ -6,7 +6,7 @@
 The function arrives as that of one text, whose new tokens are those of all texts. Each of its values has a row for each token,
 made of that token's rows alone; or depends on no token; or is refused, since it depends on the tokens before, or on their number.
 Masks and positions are such. A mask is evaluated at some numbers of tokens, and at those around each number in it: it must show
-each token itself and all those before it, or so many of them. What is the token's place in its text, at all these, becomes
+each token itself and all those before it, or a window of them. What is the token's place in its text, at all these, becomes
 `positions`, the parameter. A function whose results need something refused is removed.
 """
 
@@ -380,7 +380,7 @@ class _Paging(Emitter):
         return [binding for var, binding in self.seen.items() if var in made]
 
     def _evaluated(self, atom: ir.Atom, past: int, count: int) -> np.ndarray | None:
-        """An atom's value for so many tokens, if sizes and positions tell it."""
+        """An atom's value for this number of tokens, if sizes and positions tell it."""
         made = self._made_of([atom])
         if made is None:
             return None
