@@ -31,7 +31,7 @@ def _is_there(example: Any) -> bool:
 def attention(
     lengths: list[tuple[int, int]], rows: list[np.ndarray], window: int = 0, parts: int = 2, **changed: np.ndarray
 ) -> Any:
-    """The code, and the result [heads, tokens, size], of texts, each (earlier tokens, new ones). All tokens' queries, keys and
+    """The code, and the result [heads, tokens, size], of texts of `lengths`, earlier and new tokens. All queries, keys and
     values are `rows`; the earlier ones lie in the pages 0, 1, … in the order of the texts."""
     q, k, v = (np.concatenate([each[:, past : past + count] for past, count in lengths], axis=1)[None] for each in rows)
     keys, values, entries, first = [], [], [], 0

@@ -181,4 +181,7 @@ def test_narrow_states_have_the_same_bits_in_any_batch_and_without_the_instructi
     alone = [
         array[:, 1:2] if place in (0, 2, 3) and array.shape[1] == 3 else array for place, array in enumerate(arrays)
     ]
-    np.testing.assert_array_equal(run_kernel(single, alone)[1][0][:, :, 0], results[0][0][:, :, 1])
+    narrower = dataclasses.replace(without(TARGET, feature), vector_bytes=32, vector_registers=16)
+    for parts, target in ((1, TARGET), (2, without(TARGET, feature)), (1, narrower)):
+        states = run_kernel(single, alone, None, parts, target)[1][0]
+        np.testing.assert_array_equal(states[:, :, 0], results[0][0][:, :, 1])
