@@ -185,6 +185,8 @@ class _Layer:
             write.output(name, i)
         for name, dim in zip(("steps", "batch", "directions"), self.shape, strict=False):
             write.size(name, dim)
+        if self.halves:
+            write.size("sum_steps", self.depth)  # a literal would let LLVM unroll both loops, and spill
 
     def _write_chain(self, end: str, row: str, counts: Mapping[int, str]) -> None:
         """`count` tiles of sequences, up to chain number `end`, from the first step to the last, side by side: weights that
@@ -442,10 +444,10 @@ class _Layer:
         """The sums of one sequence, by products of the lower and the upper four bits of its codes, added in words of 16 bits as
         often as these hold."""
         write, behind = self.write, (self._words_bytes - VECTOR_BYTES) // 2
-        with write.block(f"for begin in range(0, {self.depth}, {_STEPS_OF_HALVES})"):
+        with write.block(f"for begin in range(0, sum_steps, {_STEPS_OF_HALVES})"):
             for name in sums.values():
                 write(f"lower_{name} = splat_int32(0)", f"upper_{name} = splat_int32(0)")
-            with write.block(f"for _ in range(hidden(min({_STEPS_OF_HALVES}, {self.depth} - begin)))"):
+            with write.block(f"for _ in range(min({_STEPS_OF_HALVES}, sum_steps - begin))"):
                 ahead = costs.PREFETCH_BYTES if self.is_far else costs.PREFETCH_L2_BYTES
                 write(*(f"prefetch(w, {ahead + offset})" for offset in offsets.values()))
                 write("lower = splat_int32(load_int32(x, 0))", f"upper = splat_int32(load_int32(x, {behind}))")
