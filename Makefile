@@ -86,6 +86,7 @@ fuzz: $(VENV)/ready
 	$(RUN) -m treadle.tools.dev.fuzz.attacks
 	$(RUN) -m treadle.tools.dev.fuzz.programs --count 10000
 	$(RUN) -m treadle.tools.dev.fuzz.mixes
+	$(RUN) -m treadle.tools.dev.fuzz.texts
 	$(RUN) -m treadle.tools.dev.fuzz.programs --count 2000 --off
 	$(RUN) -m treadle.tools.dev.fuzz.onnx --count 20000 --off
 

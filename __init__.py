@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from .compiler.onnx.export.module import to_onnx
     from .compiler.passes.placed import after, before
     from .compiler.targets.emulated.backend import emulated
+    from .decode.adapters import Adapter
     from .decode.engine import Engine
     from .decode.generation import generate
     from .decode.sampling import Sampler
@@ -109,6 +110,7 @@ _HOMES = {
     "Device": ".vm.device",
     "cpu": ".vm.device",
     "Engine": ".decode.engine",
+    "Adapter": ".decode.adapters",
     "Sampler": ".decode.sampling",
     "generate": ".decode.generation",
     "Event": ".vm.observe.hooks",
@@ -124,6 +126,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Adapter",
     "Batch",
     "CancelToken",
     "DType",

@@ -99,6 +99,7 @@ def compile(
     passes: Sequence[Placed] = (),
     decode_loop: bool = False,
     cache_dtype: Any = None,
+    adapters: bool | Sequence[str] = False,
     batch: str | Batch | None = None,
     dtypes: Mapping[str, Any] | None = None,
     outputs: Sequence[str] | None = None,
@@ -157,6 +158,9 @@ def compile(
                   (`compiler/decoders/batch.py`) reads: "float16" and "bfloat16" take half the memory; None: as it computes them
     decode_loop   of a decoder with a cache: a function "generate" too, which makes a whole text (`compiler/decoders/loop.py`)
 
+    adapters      of a decoder: its calls take low-rank adapters (`treadle.Adapter`) for linear modules of these names, such as
+                  ["q_proj", "v_proj"], in its numbered layers; True: for all of them
+
     Raises CompileError (InferenceError, UnsupportedOperatorError, ModelError, CompileBudgetError).
     """
     is_searched = precision == AUTO
@@ -182,12 +186,14 @@ def compile(
         if entry is None:
             entry = (built.entries if built is not None else ()) or "main"
         entries = _entries(entry)
+        _check_adapters(adapters, built)
         _check_options(params, shapes, dtypes, outputs, built, print_after=print_after, without=without, passes=passes)
         asked = None if batch is None else Batch.of(batch)
         if asked is not None and built is not None:
             raise CompileError("batch: this is for ONNX models; the variables of a Module have their own sizes")
         with _uncollected():
-            module = built or _import(model, entries[0], weights, asked, shapes=shapes, dtypes=dtypes, outputs=outputs)
+            choice = {"shapes": shapes, "dtypes": dtypes, "outputs": outputs, "adapters": adapters}
+            module = built or _import(model, entries[0], weights, asked, **choice)
             if encoder is not None:
                 function = _import(encoder, ENCODER, None, None).functions[ENCODER]
                 module = dataclasses.replace(module, functions={**module.functions, ENCODER: function})
@@ -286,6 +292,15 @@ def _check_options(params: Any, shapes: Any, dtypes: Any, outputs: Any, built: i
         if isinstance(value, str) or not isinstance(value, Iterable):
             example = f", such as {[value]}" if isinstance(value, str) else ""
             raise CompileError(f"{name}={value!r}: expected a list of passes{example}")
+
+
+def _check_adapters(adapters: Any, built: ir.Module | None) -> None:
+    """Raises CompileError."""
+    is_list = isinstance(adapters, Sequence) and not isinstance(adapters, (str, bytes))
+    if not isinstance(adapters, bool) and not (is_list and all(isinstance(each, str) for each in adapters)):
+        raise CompileError(f"adapters={adapters!r}: expected True, or names of modules such as ['q_proj', 'v_proj']")
+    if adapters and built is not None:
+        raise CompileError("adapters: these are for ONNX models")
 
 
 def compile_module(
@@ -573,7 +588,7 @@ def _import(
     if isinstance(model, (str, os.PathLike)) and Path(model).suffix == IR_SUFFIX:
         if any(choice.values()) or batch:
             raise CompileError(
-                f"{os.fspath(model)}: shapes, dtypes, outputs and batch are for ONNX models; a text of the IR has its own"
+                f"{os.fspath(model)}: shapes, dtypes, outputs, adapters and batch are for ONNX models; an IR text has its own"
             )
         return read_module(model)
     try:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .adapters import Adapter, Bound
+
 
 @dataclass(frozen=True)
 class Appended:
@@ -23,14 +25,16 @@ class Appended:
 
 
 class Contexts(ABC):
-    """Contexts by number."""
+    """Contexts by number. `adapters` makes the inputs for those of their texts."""
 
     vocabulary: int
+    adapters: Bound = Bound((), "the decoder")
     verifies = True  # whether several logits of a context take less time than as many calls
 
     @abstractmethod
-    def open(self) -> int:
-        """A context of no tokens."""
+    def open(self, adapter: Adapter | None = None) -> int:
+        """A context of no tokens, which are computed with the adapter. Raises ArgumentError for one that the decoder does not
+        take."""
 
     @abstractmethod
     def fork(self, context: int, length: int) -> int:

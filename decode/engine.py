@@ -29,6 +29,7 @@ from ..formats.messages.errors import (
     CheckError,
 )
 from ..vm.machine import CancelToken, VirtualMachine
+from .adapters import Adapter
 from .beams import Beam, searched
 from .contexts import Appended, Contexts
 from .guesses import Guesses, Pays
@@ -166,6 +167,7 @@ class Engine(Suggesting):
         mask: Mask | None = None,
         logprobs: int | None = None,
         salt: bytes = b"",
+        adapter: Adapter | None = None,
     ) -> Text:
         """A text behind a prompt, int [length]; its tokens come when they are asked for.
 
@@ -176,6 +178,7 @@ class Engine(Suggesting):
         mask         says which tokens may come next
         logprobs     how many of the likeliest tokens come with each, and with all their logarithms of probabilities
         salt         texts of another salt share no beginnings with this one
+        adapter      a treadle.Adapter, of a decoder that was compiled with `adapters`
 
         Raises ArgumentError, and CacheFullError for a prompt that is longer than the cache.
         """
@@ -194,6 +197,7 @@ class Engine(Suggesting):
         draws = sampler if isinstance(sampler, Draws) else (sampler or Sampler(0.0)).draws(prompt.tolist())
         running = Running(prompt, max_new_tokens, draws, stops(stop), mask)
         running.top, running.salt = logprobs, salt
+        self._adapt(running, adapter)
         if max_seconds is not None:
             running.deadline = time.monotonic() + max_seconds
         return self._submitted(running, cancel)
@@ -205,10 +209,13 @@ class Engine(Suggesting):
         max_new_tokens: int,
         stop: Sequence[int] | Sequence[Sequence[int]] = (),
         cancel: CancelToken | None = None,
+        adapter: Adapter | None = None,
     ) -> Text:
         """The same, of a text whose tokens the caller chooses, by `Text.logits` and `Text.take`."""
         check_count("max_new_tokens", max_new_tokens)
-        return self._submitted(Running(prompt_of(ids), max_new_tokens, None, stops(stop), None), cancel)
+        running = Running(prompt_of(ids), max_new_tokens, None, stops(stop), None)
+        self._adapt(running, adapter)
+        return self._submitted(running, cancel)
 
     # ---- sessions ----
 
@@ -267,6 +274,7 @@ class Engine(Suggesting):
         length_penalty: float = 1.0,
         stop: Sequence[int] | Sequence[Sequence[int]] = (),
         cancel: CancelToken | None = None,
+        adapter: Adapter | None = None,
     ) -> list[Beam]:
         """The `count` best texts that a beam search finds behind a prompt, the best one first: `tokens` and `score`, the sum of
         their logarithms of probabilities over their number to the power of `length_penalty`. None if it is cancelled.
@@ -275,7 +283,7 @@ class Engine(Suggesting):
         for name, value in (("max_new_tokens", max_new_tokens), ("count", count)):
             check_count(name, value)
         sequences = stops(stop)
-        text = self.choose_by_hand(ids, max_new_tokens=max_new_tokens, cancel=cancel)
+        text = self.choose_by_hand(ids, max_new_tokens=max_new_tokens, cancel=cancel, adapter=adapter)
         return searched(
             text, max_new_tokens, count, length_penalty, lambda tokens: ends_with(tokens, len(tokens), sequences)
         )
@@ -287,12 +295,20 @@ class Engine(Suggesting):
         draws: Draws | None,
         ends: list[tuple[int, ...]],
         context: int | None = None,
+        adapter: Adapter | None = None,
     ) -> Text:
         """A text, in an open context of its owner's, if there is one, which no other text may share."""
         running = Running(prompt, count, draws, ends, None)
+        self._adapt(running, adapter)
         if context is not None:
             running.context, running.salt = context, None
         return self._submitted(running)
+
+    def _adapt(self, running: Running, adapter: Adapter | None) -> None:
+        """Raises ArgumentError for an adapter that the decoder does not take."""
+        self._contexts.adapters.check(adapter)
+        if adapter is not None:
+            running.adapter, running.salt = adapter, (running.salt or b"") + adapter.digest
 
     def statistics(self) -> dict[str, int]:
         """Texts that are running and waiting; tokens made, tokens of prompts, those of them that other texts had computed, tokens
@@ -351,6 +367,7 @@ class Engine(Suggesting):
     def _forked(self, running: Running) -> Text:
         with self._condition:
             made = Running(np.array(running.ids), running.left, None, running.stops, None)
+            made.adapter = running.adapter
             made.prompt_tokens, made.hashes, made.salt = running.prompt_tokens, running.hashes, running.salt
             made.logits, made.finish, made.source = running.logits, running.finish, running
             if made.finish is None:
@@ -531,7 +548,7 @@ class Engine(Suggesting):
             running.context = self._contexts.fork(source.context, running.computed)
             return True
         if found is None:
-            running.context = self._contexts.open()
+            running.context = self._contexts.open(running.adapter)
             if self._running and self._contexts.room() < needed:  # which an open context may take
                 self._release(running, keeps=False)
                 return False

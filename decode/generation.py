@@ -20,6 +20,7 @@ from ..formats.messages.errors import ArgumentError
 from ..formats.messages.names import near
 from ..formats.ports import Port
 from ..vm.machine import CancelToken, VirtualMachine
+from .adapters import Adapter
 from .engine import Engine, Text
 from .paged_contexts import PagedContexts, has_pages
 from .running import stops
@@ -43,6 +44,7 @@ def generate(
     stop: Sequence[int] | Sequence[Sequence[int]] = (),
     attention_mask: Any = None,
     feeds: Mapping[str, Any] | None = None,
+    adapter: Adapter | Sequence[Adapter | None] | None = None,
     function: str = "main",
     cancel: CancelToken | None = None,
 ) -> Iterator[Any]:
@@ -57,6 +59,7 @@ def generate(
               A row of a batch that has ended repeats its last token until all have
     attention_mask  of the shape of ids, 0 where a prompt that is shorter than others is padded: before or after it
     feeds     inputs that are the same in every call, by name: what an encoder has made, and its mask
+    adapter   a treadle.Adapter, or of each prompt one or None; of a decoder that was compiled with `adapters`
     cancel    ends the text from another thread; the machine's bounds hold for each token
 
     A machine keeps nothing between two texts: calls from several threads do not disturb each other. Raises ArgumentError for a
@@ -74,11 +77,14 @@ def generate(
     chosen = _sampler(sampler, temperature, top_k, top_p, seed)
     ends = stops(stop)
     make = _paged if not fixed and has_pages(machine, function) else _stepping
-    engine, opened = make(machine, function, prompts, max_new_tokens, fixed, cancel)
+    adapters: Any = list(adapter) if isinstance(adapter, (list, tuple)) else [adapter] * len(prompts)
+    if len(adapters) != len(prompts):
+        raise ArgumentError(f"generate: adapter: expected one for each of {len(prompts)} prompts, got {len(adapters)}")
+    engine, opened = make(machine, function, prompts, max_new_tokens, fixed, adapters, cancel)
     texts = []
     for row, (prompt, context) in enumerate(zip(prompts, opened, strict=True)):
         draws = chosen.draws(prompt.tolist(), row) if isinstance(chosen, Sampler) else None
-        texts.append(engine._begun(prompt, max_new_tokens, draws, ends, context))
+        texts.append(engine._begun(prompt, max_new_tokens, draws, ends, context, adapters[row]))
     columns = _drawn(texts) if isinstance(chosen, Sampler) else _chosen(texts, chosen)
     return (int(column[0]) for column in columns) if is_single else columns
 
@@ -89,6 +95,7 @@ def _paged(
     prompts: Sequence[np.ndarray],
     count: int,
     _: Any,
+    adapters: Any,
     cancel: CancelToken | None,
 ) -> tuple[Engine, Sequence[None]]:
     """An engine whose texts, of whatever lengths, are computed in one call."""
@@ -103,6 +110,7 @@ def _stepping(
     prompts: Sequence[np.ndarray],
     count: int,
     fixed: Mapping[str, Any],
+    adapters: Sequence[Adapter | None],
     cancel: CancelToken | None,
 ) -> tuple[Engine, Sequence[int]]:
     """An engine, and the context of each prompt: those of one length are computed in one call."""
@@ -113,7 +121,8 @@ def _stepping(
         _check_groups(prompts, groups, contexts.roles, function)
     opened = [0] * len(prompts)
     for rows, given in zip(groups, _fed_to(groups, fixed, contexts.roles), strict=True):
-        for row, context in zip(rows.tolist(), contexts.open_together(len(rows), given), strict=True):
+        own = [adapters[row] for row in rows.tolist()]
+        for row, context in zip(rows.tolist(), contexts.open_together(len(rows), given, own), strict=True):
             opened[row] = context
     return Engine(contexts=contexts, chunk=sys.maxsize), opened
 

@@ -8,6 +8,7 @@ Keys lie in pages as panels, [heads, page / 16, size, 16], values as rows, [head
 from __future__ import annotations
 
 import math
+import mmap
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -17,12 +18,12 @@ import numpy as np
 from ..formats.decoders import BATCH, BATCH_INPUTS, PAGE
 from ..formats.messages.errors import ArgumentError, CheckError, naming
 from ..vm.machine import CancelToken, VirtualMachine
-from ..vm.tensor import empty
+from .adapters import Adapter, Bound
 from .contexts import Appended, Contexts
 from .paged_sequences import PagedSequences
 
+_OWN: dict[str, int] = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
 _BYTES = 1 << 30  # of pages, where their owner does not say how many tokens they hold
-_FIRST = 8  # pages that there is memory for in the beginning; then twice as many each time
 
 
 def has_pages(machine: VirtualMachine, function: str) -> bool:
@@ -39,7 +40,12 @@ class _Pool:
         self.is_panels = len(shape) == 4
 
     def grow(self, count: int) -> None:
-        pages = empty((count, *self.pages.shape[1:]), self.pages.dtype)
+        size = count * math.prod(self.pages.shape[1:]) * self.pages.dtype.itemsize
+        try:
+            memory = mmap.mmap(-1, size, **_OWN)  # of which the system gives what is written
+        except OSError as error:
+            raise MemoryError(f"{size} bytes: {error}") from None
+        pages = np.frombuffer(memory, np.uint8).view(self.pages.dtype).reshape(count, *self.pages.shape[1:])
         pages[: len(self.pages)] = self.pages
         self.pages = pages
 
@@ -82,7 +88,10 @@ class PagedContexts(Contexts):
         assert logits.shape is not None
         self.vocabulary = logits.shape[-1] if isinstance(logits.shape[-1], int) else 0
         self._pools: dict[str, _Pool] = {}
-        for port, new in zip(machine.inputs(called)[len(BATCH_INPUTS) :], made, strict=True):
+        self.adapters = Bound(machine.inputs(called), function)
+        self._own: dict[int, Adapter | None] = {}  # of each context
+        caches = [port for port in machine.inputs(called)[len(BATCH_INPUTS) :] if port.name not in self.adapters.names]
+        for port, new in zip(caches, made, strict=True):
             assert port.shape is not None
             assert new.shape is not None
             shape = [size for size in port.shape[1:] if isinstance(size, int)]
@@ -91,19 +100,24 @@ class PagedContexts(Contexts):
         page_bytes = sum(pool.pages.itemsize * math.prod(pool.pages.shape[1:]) for pool in self._pools.values())
         count = max(1, _BYTES // page_bytes) if tokens is None else max(1, -(-tokens // PAGE))
         self._sequences = PagedSequences(count, PAGE)
+        # Pages that have addresses from the beginning; then there are twice as many each time, and the old ones are copied.
+        self._first = max(1, _BYTES // page_bytes)
         self._next = 0
 
     # ---- contexts ----
 
-    def open(self) -> int:
+    def open(self, adapter: Adapter | None = None) -> int:
+        self.adapters.check(adapter)
         number, self._next = self._next, self._next + 1
         self._sequences.add(number)
+        self._own[number] = adapter
         return number
 
     def fork(self, context: int, length: int) -> int:
         self._check_length(context, length)
         number, self._next = self._next, self._next + 1
         self._sequences.fork(context, number, length)
+        self._own[number] = self._own[context]
         return number
 
     def shorten(self, context: int, length: int) -> None:
@@ -116,6 +130,7 @@ class PagedContexts(Contexts):
 
     def close(self, context: int) -> None:
         self._sequences.remove(context)
+        del self._own[context]
 
     def length(self, context: int) -> int:
         return self._sequences[context].length
@@ -198,7 +213,7 @@ class PagedContexts(Contexts):
         needed, first = self._sequences.used, next(iter(self._pools.values()))
         have = len(first.pages)
         if needed > have:
-            count = min(self._sequences.count, max(needed, 2 * have, _FIRST))
+            count = min(self._sequences.count, max(needed, 2 * have, self._first))
             for name, pool in self._pools.items():
                 with naming(f"pages of {name!r}"):
                     pool.grow(count)
@@ -215,7 +230,8 @@ class PagedContexts(Contexts):
         texts = np.stack([firsts[:-1], counts, pasts, entries[:-1]], axis=1)
         listed = np.array([page for table in tables for page in table], np.int64)
         given = dict(zip(BATCH_INPUTS, (ids, positions, np.concatenate(wanted), texts, listed), strict=True))
-        return given | {name: pool.pages for name, pool in self._pools.items()}
+        adapters = self.adapters.inputs([self._own[each.context] for each in batch], counts)
+        return given | adapters | {name: pool.pages for name, pool in self._pools.items()}
 
     def _places(self, context: int, past: int, count: int) -> tuple[np.ndarray, np.ndarray]:
         """The page and the slot in it of each new token of a context."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..formats.messages.errors import ArgumentError
 from ..vm.machine import CancelToken
+from .adapters import Adapter
 from .guesses import Guesses
 from .sampling import Draws, Mask
 
@@ -43,6 +44,7 @@ class Running:
         self.cancel: CancelToken | None = None
         self.is_abandoned = False
         self.top: int | None = None
+        self.adapter: Adapter | None = None
         self.salt: bytes | None = b""  # None: its context is nobody else's
         self.hashes: list[bytes] = []  # of the prompt, while it is computed
         self.guesses: Guesses | None = None

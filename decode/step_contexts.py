@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from ..formats.decoders import HELD, NEW_ROWS, STEP, Roles
+from ..formats.decoders import ADAPTER_MASK, HELD, NEW_ROWS, STEP, Roles
 from ..formats.messages.errors import ArgumentError, CacheFullError, CheckError
 from ..vm.machine import CancelToken, VirtualMachine
+from .adapters import Adapter, Bound
 from .contexts import Appended, Contexts
 
 _BYTES = 1 << 30  # of caches, where their owner does not say how many tokens they hold
@@ -37,7 +38,9 @@ class StepContexts(Contexts):
         fed: Collection[str] = (),
         cancel: CancelToken | None = None,
     ) -> None:
-        self.roles = roles = Roles.of(machine.inputs(function), machine.outputs(function), function, fed)
+        inputs, self.adapters = machine.inputs(function), Bound(machine.inputs(function), function)
+        fed = (*fed, *self.adapters.names)
+        self.roles = roles = Roles.of(inputs, machine.outputs(function), function, fed)
         self._function = function
         step = function + STEP
         wanted = {roles.ids, *fed, *dict(roles.cache)}
@@ -52,13 +55,13 @@ class StepContexts(Contexts):
         self._grown = [name for (name, _), new in zip(roles.cache, made, strict=False) if new == NEW_ROWS + name]
         logits = machine.outputs(function)[roles.logits].shape or (None,)
         self._gives_all = len(logits) == 3 and not self._has_step  # logits of each token of a call
-        self.verifies = self._gives_all
         self.vocabulary = logits[-1] if isinstance(logits[-1], int) else 0
         batch = (roles.ports[roles.ids].shape or (None,))[0]
         self.batch = batch if isinstance(batch, int) else None  # the only size of a batch
         self._by_row = {name for name in fed if (shape := roles.ports[name].shape) and shape[0] == batch}
         self._axes = {name: self._axes_of(name) for name, _ in roles.cache}
         self._has_states = any(axis is None for _, axis in self._axes.values())
+        self.verifies = self._gives_all and not self._has_states
         self._keeps_tokens = self._has_states or not roles.cache
         self._capacity = max(1, _BYTES // self._bytes()) if tokens is None else tokens
         self._longest = self._capacity if longest is None else longest
@@ -99,15 +102,20 @@ class StepContexts(Contexts):
 
     # ---- contexts ----
 
-    def open(self) -> int:
-        return self.open_together(1)[0]
+    def open(self, adapter: Adapter | None = None) -> int:
+        return self.open_together(1, adapters=[adapter])[0]
 
-    def open_together(self, count: int, feeds: Mapping[str, Any] | None = None) -> list[int]:
+    def open_together(
+        self, count: int, feeds: Mapping[str, Any] | None = None, adapters: Sequence[Adapter | None] = ()
+    ) -> list[int]:
         """Contexts whose tokens are computed in one call as long as they are appended together. `feeds` are the inputs that the
         caller gives, with a row for each."""
+        for each in adapters:
+            self.adapters.check(each)
         numbers = list(itertools.islice(self._numbers, count))
+        given = list(adapters) or [None] * count
         caches = {name: self._empty(name, count) for name, _ in self.roles.cache}
-        self._hold(_Stack(self, numbers, dict(feeds or {}), caches, 0, np.zeros((count, 0), np.int64)))
+        self._hold(_Stack(self, numbers, dict(feeds or {}), given, caches, 0, np.zeros((count, 0), np.int64)))
         return numbers
 
     def _hold(self, stack: _Stack) -> None:
@@ -163,7 +171,7 @@ class StepContexts(Contexts):
         (number,) = itertools.islice(self._numbers, 1)
         caches = {name: arrays[name].copy() for name in self._axes}
         tokens = arrays[self.roles.ids].copy() if self._keeps_tokens else np.zeros((1, 0), np.int64)
-        self._hold(_Stack(self, [number], {}, caches, length, tokens))
+        self._hold(_Stack(self, [number], {}, [None], caches, length, tokens))
         return number
 
     def _check_room(self, count: int) -> None:
@@ -220,7 +228,7 @@ class StepContexts(Contexts):
         if self._keeps_tokens:
             stack.tokens = np.concatenate([stack.tokens, ids], axis=1)
         if self._has_step:
-            inputs = {roles.ids: self._cast(roles.ids, ids), **stack.feeds, **stack.given()}
+            inputs = {roles.ids: self._cast(roles.ids, ids), **stack.fed(ids), **stack.given()}
             if self._grown:
                 inputs[HELD] = np.zeros((stack.length, 0), bool)
             logits, *caches = self._call(**inputs)
@@ -245,7 +253,7 @@ class StepContexts(Contexts):
 
     def _inputs(self, stack: _Stack, ids: np.ndarray, wanted: int) -> dict[str, Any]:
         roles, past = self.roles, stack.length if self.roles.cache else 0
-        inputs: dict[str, Any] = {roles.ids: self._cast(roles.ids, ids), **stack.feeds, **stack.given()}
+        inputs: dict[str, Any] = {roles.ids: self._cast(roles.ids, ids), **stack.fed(ids), **stack.given()}
         batch, length = ids.shape
         total = past + length
         if roles.mask:
@@ -281,17 +289,25 @@ class _Stack:
         owner: StepContexts,
         rows: Sequence[int],
         feeds: dict[str, Any],
+        adapters: list[Adapter | None],
         caches: Mapping[str, Any],
         length: int,
         tokens: Any,
     ) -> None:
-        self.owner, self.feeds, self.length, self.tokens = owner, feeds, length, tokens
+        self.owner, self.feeds, self.adapters, self.length, self.tokens = owner, feeds, adapters, length, tokens
         self.rows: list[int | None] = list(rows)
         self.caches = {name: each for name, each in caches.items() if name not in owner._grown}
         self.grown = {name: _Rows(caches[name], owner._longest, owner._axes[name][1]) for name in owner._grown}
 
     def open(self) -> list[int]:
         return [row for row in self.rows if row is not None]
+
+    def fed(self, ids: np.ndarray) -> dict[str, Any]:
+        """What a call of these tokens is given besides them and the caches."""
+        made = self.owner.adapters.inputs(self.adapters, [ids.shape[1]] * len(ids))
+        if made:
+            made[ADAPTER_MASK] = made[ADAPTER_MASK].reshape(*ids.shape, -1)
+        return {**self.feeds, **made}
 
     def given(self) -> dict[str, Any]:
         """What a call takes."""
@@ -329,7 +345,8 @@ class _Stack:
         places = [self.rows.index(context) for context in contexts]
         feeds = {name: _array(each)[places] if name in owner._by_row else each for name, each in self.feeds.items()}
         caches = {name: self._part(name, each, places, length) for name, each in self.given().items()}
-        stack = _Stack(owner, numbers, feeds, caches, length, self.tokens[places, :length])
+        adapters = [self.adapters[place] for place in places]
+        stack = _Stack(owner, numbers, feeds, adapters, caches, length, self.tokens[places, :length])
         if length < self.length:
             owner.restate(stack)
         if moved:
@@ -340,7 +357,7 @@ class _Stack:
     def _part(self, name: str, cache: Any, places: Sequence[int] | None, length: int) -> np.ndarray:
         batch, axis = self.owner._axes[name]
         array = _array(cache)
-        if self.owner._is_of_text(name):
+        if axis is not None and self.owner._is_of_text(name):
             array = array[(*[slice(None)] * axis, slice(length))]
         return np.ascontiguousarray(array if places is None else array.take(places, batch))
 

@@ -23,6 +23,10 @@ _COUNTER = "cache_position"  # the places of the new tokens in the cache
 _KEPT = "num_logits_to_keep"  # of how many of the last tokens there are to be logits
 _ZEROS = ("token_type_ids",)
 OF_ENCODERS = "encoder_"  # what inputs that an encoder makes are called begins so
+OF_ADAPTERS = "adapter."
+# Inputs for low-rank adapters (`compiler/onnx/adapters.py`): of each token bool[batch, length, rank], of each module float32
+ADAPTER_MASK, ADAPTER_RANK = "adapter.mask", "adapter_rank"
+ADAPTER_IN, ADAPTER_OUT = "adapter.{}.A", "adapter.{}.B"  # [inputs, rank], [rank, outputs]
 _OF_ENCODER = re.compile("cross|encoder")  # so are caches of its keys and values, which no call goes on with
 ENCODER = "encoder"  # the function of an executable that makes them
 _HIDDEN = ("encoder_hidden_states", "last_hidden_state", "hidden_states")  # what an encoder calls its result

@@ -11,8 +11,8 @@ from ..formats.messages.errors import MissingPackageError
 from ..text.generator import Answer, Generator, Prompt
 from ..text.replies import BARE, Reply
 from ..vm.budgets import CancelToken
-from .embeddings import is_numbers, texts_of
-from .errors import BadRequestError, NotImplementedHereError
+from .embeddings import is_numbers, model_name, texts_of
+from .errors import BadRequestError, NotFoundError, NotImplementedHereError
 from .model import Model
 
 CHAT, PLAIN = "/v1/chat/completions", "/v1/completions"
@@ -45,6 +45,8 @@ class Asked:
     tools: tuple[str, ...] = ()
     schema: Any = None  # of JSON, which the answer must be
     calls_alone: bool = False  # the answer is a call of a tool
+    name: str = ""  # of the model, as the client says it
+    adapter: Any = None  # treadle.Adapter
 
     @property
     def count(self) -> int:
@@ -55,6 +57,8 @@ class Asked:
         """The prompts' tokens, and the answers, `n` of each prompt. Raises ServeError, TreadleError."""
         make_mask = self._mask()
         prompts = [self.generator.prompt(prompt, self.template) for prompt in self.prompts]
+        if self.echoes:
+            prompts = [each._replace(text=self.generator.decode(each.ids)) for each in prompts]
         answers: list[Answer] = []
         seed = self.sampler.seed
         try:
@@ -72,6 +76,7 @@ class Asked:
                             logprobs=self.logprobs,
                             max_seconds=seconds,
                             cancel=cancel,
+                            adapter=self.adapter,
                         )
                     )
         except BaseException:
@@ -147,10 +152,22 @@ def asked(path: str, model: Model, values: Mapping[str, Any]) -> Asked:
         tuple(each["function"]["name"] for each in tools),
         schema,
         calls_alone,
+        model_name(values),
+        _adapter(model, model_name(values)),
     )
 
 
 # ---- parts of requests ----
+
+
+def _adapter(model: Model, name: str) -> Any:
+    """What a name of a model has behind the colon. Raises NotFoundError."""
+    _, colon, wanted = name.partition(":")
+    if colon and wanted not in model.adapters:
+        raise NotFoundError(
+            f"model {model.name!r} has no adapter {wanted!r}; it has {', '.join(model.adapters) or 'none'}"
+        )
+    return model.adapters.get(wanted)
 
 
 def _prompts(values: Mapping[str, Any]) -> tuple[Any, ...]:

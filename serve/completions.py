@@ -52,7 +52,8 @@ class Completions:
         values = read_json(view) if len(view) <= SHORT else await asyncio.to_thread(read_json, view)
         if service.is_draining:
             raise UnavailableError("the server stops")
-        model = service.repository.find(model_name(values))
+        name = model_name(values)
+        model = service.repository.find(name.partition(":")[0])
         run = _Run(service, model, "chat" if path == CHAT else "completions", begun, receive)
         try:
             await run.begin(asked(path, model, values), timeout)
@@ -283,8 +284,7 @@ class _Choice:
 class _PlainChoice(_Choice):
     def __init__(self, asked: Asked, prompt: Prompt) -> None:
         super().__init__(asked, prompt)
-        if asked.echoes:
-            self.text = asked.generator.tokenizer.decode(prompt.ids)
+        self.text = prompt.text  # where it is echoed
         self._end = len(self.text)  # of the text whose logarithms were printed
 
     def _changes(self, text: str) -> list[dict[str, Any]]:
@@ -373,7 +373,7 @@ class _Shape:
             "id": f"{self.prefix}-{secrets.token_hex(12)}",
             "object": self.name,
             "created": int(time.time()),
-            "model": asked.model.name,
+            "model": asked.name,
         }
 
     def first(self, number: int) -> list[dict[str, Any]]:

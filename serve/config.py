@@ -33,6 +33,9 @@ class ModelConfig:
     cache_tokens: int | None = (
         None  # of all answers, and of prompts that later ones may share; None: what a gibibyte holds
     )
+    adapters: Mapping[str, str] = field(
+        default_factory=dict
+    )  # names → where they are, in the model's folder or below it
     max_sequences: int = 64
     max_sequence_memory: int = 1 << 30  # that what the sequences of a function keep may take together
     sequence_idle: float = 60.0  # after which a sequence that nobody continues is forgotten
@@ -57,6 +60,8 @@ class ModelConfig:
             bound, wanted = getattr(owner, name), getattr(self, name)
             if bound is not None and (wanted is None or wanted > bound):
                 raise FormatError(f"config: {name} = {wanted}: the server's owner allows {bound}")
+        if self.adapters != owner.adapters:
+            raise FormatError("config: adapters: the server's owner alone says where files are")
         return self
 
     @staticmethod
@@ -142,5 +147,8 @@ _CHECKS: dict[str, Any] = {each.name: _whole for each in fields(ModelConfig)} | 
     "sequence_idle": _number,
     "batching": lambda value: value is None or isinstance(value, bool),
     "preferred": lambda value: isinstance(value, list) and all(map(_whole, value)),
-    "state": lambda value: isinstance(value, dict) and all(isinstance(each, str) for each in value.values()),
+    **dict.fromkeys(
+        ("adapters", "state"),
+        lambda value: isinstance(value, dict) and all(type(each) is str for each in value.values()),
+    ),
 }

@@ -78,6 +78,7 @@ class _Work(Pending):
             tokens = self.ask.tokens() if self.tokens is None else self.tokens
             rows = self.ask.rows(tokens, max_seconds=self.deadline - self.started, cancel=self.cancel)
             found: Any = self.ask.answer(tokens, rows)
+            self.ended = time.monotonic()  # how many texts a call should have is learned
         except Exception as error:
             self.done(None, error)
         else:
@@ -154,11 +155,14 @@ class Embeddings:
 
 def models(service: Service, name: str = "") -> dict[str, Any]:
     """`/v1/models`: what is loaded, or one of it. Raises ServeError."""
-    found = [service.repository.find(name)] if name else service.repository.models()
+    found = [service.repository.find(name.partition(":")[0])] if name else service.repository.models()
     each = {
-        model.name: {"id": model.name, "object": "model", "created": int(model.loaded), "owned_by": "treadle"}
+        known: {"id": known, "object": "model", "created": int(model.loaded), "owned_by": "treadle"}
         for model in found
+        for known in (model.name, *(f"{model.name}:{adapter}" for adapter in model.adapters))
     }
+    if name and name not in each:
+        raise NotFoundError(f"no model {name!r} is loaded")
     return each[name] if name else {"object": "list", "data": list(each.values())}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ..formats.executable import Executable, load
@@ -57,6 +57,7 @@ class Model:
         for each, endpoint in self.endpoints.items():
             endpoint.statistics = self.statistics[each]  # now, since what was tried above is not a client's
         self.texts, self.no_texts = _texts(executable, machine, config)
+        self.adapters = {each: _adapter(machine, path.parent, given) for each, given in config.adapters.items()}
         self.constant_bytes = sum(array.nbytes for array in executable.program.constants)
         self.loaded = time.time()
 
@@ -103,6 +104,18 @@ def _texts(executable: Executable, machine: VirtualMachine, config: ModelConfig)
         return of(executable, machine, config.max_steps, config.cache_tokens), ""
     except MissingPackageError as error:
         return None, str(error)
+
+
+def _adapter(machine: VirtualMachine, folder: Path, given: str) -> Any:
+    """An adapter for the decoder. Raises TreadleError."""
+    from ..decode.adapters import Adapter, Bound
+
+    parts = PurePosixPath(given).parts
+    if ".." in parts or PurePosixPath(given).is_absolute():
+        raise ArgumentError(f"adapters: {given!r}: expected a path within the model's folder")
+    adapter = Adapter.load(folder.joinpath(*parts))
+    Bound(machine.inputs(MAIN), MAIN).check(adapter)
+    return adapter
 
 
 def _read(path: Path, compiling: Mapping[str, Any]) -> tuple[Executable, str]:

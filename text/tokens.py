@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
@@ -13,8 +14,11 @@ import numpy as np
 from ..formats.messages.calling import told
 from ..formats.messages.errors import ArgumentError, FormatError, MissingPackageError
 from ..formats.text_model import GENERATE, TextModel
+from .growth import growth
 
 _MOST_TOKENS = 1 << 21
+_MOST_BYTES = 1 << 28  # that the library may make of the texts that it has at once
+_WORD = 1000  # characters of a word that WordPiece takes apart; BERT's has 100
 _BYTE = re.compile("<0x([0-9A-Fa-f]{2})>")
 _PIECE = 1024  # texts that the library has at once: it holds some 300 bytes for each token
 
@@ -43,6 +47,13 @@ class Tokenizer:
                 self._tokenizer.enable_truncation(text.max_tokens)
             self.size = self._tokenizer.get_vocab_size()
             self._added = self._tokenizer.get_added_tokens_decoder()
+            parts = [
+                (each, getattr(self._tokenizer, each)) for each in ("normalizer", "pre_tokenizer", "post_processor")
+            ]
+            self._growth = max(1, math.prod(growth(*each) for each in parts))
+            self._decoded_growth = growth("decoder", self._tokenizer.decoder)
+            if getattr(self._tokenizer.model, "max_input_chars_per_word", 0) > _WORD:
+                raise FormatError(f"words may have more than {_WORD} characters, of which each piece is looked up")
         self.special = frozenset(number for number, token in self._added.items() if token.special)
         self.max_tokens = text.max_tokens
         self._special = dict(text.tokens)
@@ -85,8 +96,19 @@ class Tokenizer:
 
     def tokens(self, texts: Sequence[Any], add_special_tokens: bool = True) -> Iterator[Tokens]:
         """Of texts, pairs of them, or lists of token numbers, which stay as they are. Raises ArgumentError."""
-        for at in range(0, len(texts), _PIECE):
-            yield from self._piece(texts[at : at + _PIECE], at, add_special_tokens)
+        start = size = 0
+        for end, text in enumerate(texts):
+            more = sum(map(len, text)) if _is_pair(text) else len(text) if isinstance(text, str) else 0
+            if more * self._growth > _MOST_BYTES:
+                raise ArgumentError(
+                    f"text {end}: {more} characters, of which the tokenizer may make {self._growth} times as many; at most "
+                    f"{_MOST_BYTES // self._growth} are taken"
+                )
+            if end - start == _PIECE or (size + more) * self._growth > _MOST_BYTES:
+                yield from self._piece(texts[start:end], start, add_special_tokens)
+                start, size = end, 0
+            size += more
+        yield from self._piece(texts[start:], start, add_special_tokens)
 
     def _piece(self, texts: Sequence[Any], start: int, add_special_tokens: bool) -> Iterator[Tokens]:
         if not all(isinstance(text, str) for text in texts):
@@ -115,6 +137,11 @@ class Tokenizer:
         """The same as text, as far as it is one."""
         return self.bytes_of(token).decode(errors="replace")
 
+    @cached_property
+    def _longest(self) -> int:
+        """Characters of a token."""
+        return max(map(len, self._tokenizer.get_vocab()), default=0)
+
     def token(self, text: str) -> int | None:
         """The number of a token. None where there is none of this text."""
         return self._tokenizer.token_to_id(text)
@@ -137,6 +164,8 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """The text of tokens. Raises ArgumentError."""
+        if len(ids) * self._longest * self._decoded_growth > _MOST_BYTES:
+            raise ArgumentError(f"decode: {len(ids)} tokens of up to {self._longest} characters are too much")
         with _named("decode", ArgumentError):
             return str(self._tokenizer.decode([int(each) for each in ids], skip_special_tokens=skip_special_tokens))
 

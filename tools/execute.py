@@ -117,6 +117,11 @@ def add_commands(commands: Any) -> None:
         help="of a decoder with a cache: add the function `generate`, which makes a whole text",
     )
     compile_.add_argument(
+        "--adapters",
+        metavar="NAME,…",
+        help="of a decoder: take low-rank adapters for linear modules of these names, such as q_proj,v_proj, or for all",
+    )
+    compile_.add_argument(
         "--print-after",
         action="append",
         default=[],
@@ -253,7 +258,9 @@ def _compiled(file: ProgramFile, options: argparse.Namespace) -> Executable:
         from ..compiler.forced_sizes import forced_text
 
         batch = None if options.batch is None else Batch.of(options.batch)
-        module = file.module([*options.shape, *options.dim], options.entry, batch, options.dtype, options.outputs)
+        module = file.module(
+            [*options.shape, *options.dim], options.entry, batch, options.dtype, options.outputs, options.adapters
+        )
         for note in (batch, forced_text(module.functions[options.entry]) if options.entry in module.functions else ""):
             if note:
                 print(note, file=sys.stderr)
@@ -270,7 +277,7 @@ def _compiled(file: ProgramFile, options: argparse.Namespace) -> Executable:
         return file.with_text(made)
     from ..compiler.driver import with_kernels
 
-    for name in ("shape", "dim", "dtype", "outputs", "batch", "decode_loop", "cache_dtype", "print_after"):
+    for name in ("shape", "dim", "dtype", "outputs", "batch", "decode_loop", "cache_dtype", "adapters", "print_after"):
         if getattr(options, name):
             option = "--" + name.replace("_", "-")
             raise UsageError(f"{option} is for models, which are compiled; {file.name} is {file.what}")

@@ -121,11 +121,12 @@ class ProgramFile:
         batch: Batch | None = None,
         dtypes: Sequence[str] = (),
         outputs: Sequence[str] = (),
+        adapters: str | None = None,
     ) -> ir.Module:
         """The IR of a model. `shapes` are NAME=DIM,… of an ONNX model's inputs, `dtypes` NAME=TYPE, `batch` the name of its
-        batch, `outputs` the names of values that are its results.
+        batch, `outputs` the names of values that are its results, `adapters` of linear modules that take some, or "all".
         Raises UsageError, ParseError, ModelError, UnsupportedOperatorError, CompileError."""
-        given = {"--shape": shapes, "--batch": batch, "--dtype": dtypes, "--outputs": outputs}
+        given = {"--shape": shapes, "--batch": batch, "--dtype": dtypes, "--outputs": outputs, "--adapters": adapters}
         if self.kind == IR:
             from ..compiler.ir.text import parse_module
 
@@ -143,6 +144,7 @@ class ProgramFile:
             outputs=[name for text in outputs for name in text.split(",")] or of_folder,
             entry=entry,
             batch=batch,
+            adapters=adapters == "all" or (adapters.split(",") if adapters else False),
         )
 
     def executable(

@@ -1,7 +1,8 @@
 """A decoder's texts in one call: what the engine calls with new tokens of many texts, each of its own length.
 
     main.batch(input_ids: int64[tokens], positions: int64[tokens], wanted: int64[wanted], texts: int64[texts, 4],
-               tables: int64[entries], past_key_values.0.key: float32[pages, heads, blocks, size, 16], …)
+               tables: int64[entries], past_key_values.0.key: float32[pages, heads, blocks, size, 16], …,
+               adapter.mask: bool[1, tokens, rank], …)
         -> (logits: float32[wanted, words], new.past_key_values.0.key: float32[1, heads, tokens, size], …)
 
 It is the decoder of one text whose new tokens are those of all texts, one after another: all of it but attention computes each
@@ -16,7 +17,7 @@ import dataclasses
 from typing import Any
 
 from ...formats import dims
-from ...formats.decoders import BATCH, BATCH_INPUTS, NEW_ROWS, Roles, is_like_a_decoder
+from ...formats.decoders import BATCH, BATCH_INPUTS, NEW_ROWS, OF_ADAPTERS, Roles, is_like_a_decoder
 from ...formats.dims import SymbolicDim
 from ...formats.messages.errors import ArgumentError
 from ...formats.types import TensorType, TupleType
@@ -48,7 +49,8 @@ def _of_all_texts(module: ir.Module, entry: str) -> ir.Function | None:
     decoder = module.functions[entry]
     roles, type_, fed = roles_of(decoder, entry)
     ids = roles.ports[roles.ids].type
-    if fed or roles.switch or not roles.cache or not isinstance(ids, TensorType) or ids.rank != 2:
+    adapters = [name for name in fed if name.startswith(OF_ADAPTERS)]
+    if len(adapters) < len(fed) or roles.switch or not roles.cache or not isinstance(ids, TensorType) or ids.rank != 2:
         return None
     batch, length = ids.shape
     if not all(isinstance(dim, SymbolicDim) and dims.is_variable(dim) for dim in (batch, length)) and batch != 1:
@@ -68,13 +70,13 @@ def _of_all_texts(module: ir.Module, entry: str) -> ir.Function | None:
     )
     shapes = ((tokens,), (tokens,), (wanted,), (texts, 4), (entries,))
     new = [programs.var(name, shape, "int64") for name, shape in zip(BATCH_INPUTS, shapes, strict=True)]
-    one_text: dict[str, Any] = {
-        name: [1 if dim == batch else dim for dim in each.shape] for name, each in caches.items()
-    }
-    pasts = [programs.var(name, shape, caches[name].dtype) for name, shape in one_text.items()]
+    others = {**caches, **{name: tensor_of(roles, name) for name in adapters}}
+    sizes: dict[Any, Any] = {batch: 1, length: tokens}
+    one_text: dict[str, Any] = {name: [sizes.get(dim, dim) for dim in each.shape] for name, each in others.items()}
+    held = [programs.var(name, shape, others[name].dtype) for name, shape in one_text.items()]
     row = op.cast(op.reshape(new[0], shape=(1, tokens)), dtype=ids.dtype)
     given = {**made_inputs(roles, (1, tokens), past), **_places(roles, new[1], tokens), roles.ids: row}
-    given |= dict(zip(caches, pasts, strict=True))
+    given |= dict(zip(others, held, strict=True))
     called = programs.global_function(entry, type_)(*(given[name] for name in roles.ports))
     fields = list(called) if isinstance(type_.result, TupleType) else [called]
     logits = fields[roles.logits]
@@ -83,17 +85,17 @@ def _of_all_texts(module: ir.Module, entry: str) -> ir.Function | None:
     chosen = op.squeeze(op.take(logits, new[2], axis=1), axes=(0,))
     results = programs.tuple_(chosen, *(fields[number] for _, number in roles.cache))
     name = entry + BATCH
-    made = programs.Module({name: programs.function([*new, *pasts], results)})
+    made = programs.Module({name: programs.function([*new, *held], results)})
     whole = infer_types(dataclasses.replace(module, functions={**module.functions, name: made.functions[name]}))
     function = with_inlined(whole.functions[name], decoder, entry, lambda args: sizes_of(decoder, args))
-    *others, last = decided(function, [tokens]).body.bindings
+    *before, last = decided(function, [tokens]).body.bindings
     assert isinstance(last.value, ir.MakeTuple)
     types = TupleType(tuple(tensor_type(field) for field in last.value.fields))
     result = ir.Var(last.var.name, types)
     return dataclasses.replace(
         function,
         name=name,
-        body=ir.Block((*others, dataclasses.replace(last, var=result)), result),
+        body=ir.Block((*before, dataclasses.replace(last, var=result)), result),
         result_type=types,
         result_names=("logits", *(NEW_ROWS + name for name in caches)),
     )

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...formats import dims
-from ...formats.decoders import NEW_ROWS, OF_ENCODERS, STEP, Roles
+from ...formats.decoders import NEW_ROWS, OF_ADAPTERS, OF_ENCODERS, STEP, Roles
 from ...formats.dims import Dim
 from ...formats.limits import DIM_NAME
 from ...formats.messages.errors import CompileError, TreadleError
@@ -43,6 +43,8 @@ def with_decode_loop(module: ir.Module, entry: str) -> ir.Module:
         message = error.message.replace("generate:", "decode_loop:", 1)
         raise CompileError(message.replace("given by name:", "taken by treadle.generate alone:")) from None
     _check(roles, entry)
+    if any(name.startswith(OF_ADAPTERS) for name in fed):
+        raise CompileError("decode_loop: adapters are taken by treadle.generate alone; compile without one of the two")
     if entry + STEP not in module.functions:
         raise CompileError(
             f"decode_loop: {entry}({roles.ids}) is {roles.ports[roles.ids].type}; expected [batch, length] of a symbolic length"
@@ -93,7 +95,8 @@ class _Loop:
         self._empty: list[Any] = [roles.empty(name, self._batch) for name, _ in roles.cache]
         self._axes = [shape.index(0) if 0 in shape else 0 for shape in self._empty]  # of states none
         pasts = zip(roles.cache, self._empty, self._axes, strict=True)
-        self._past: Any = next(tensor_of(roles, name).shape[axis] for (name, _), empty, axis in pasts if 0 in empty)
+        grown: list[Any] = [tensor_of(roles, name).shape[axis] for (name, _), empty, axis in pasts if 0 in empty]
+        self._past = grown[0]
         lengths = [type_.shape[axis] for type_, axis in zip(self._caches, self._axes, strict=True)]
         roomy: list[Any] = [length for length, grows in zip(lengths, self._grows, strict=True) if grows]
         self._has_room = bool(roomy)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any, Union
 
 from ...formats import dims
-from ...formats.decoders import HELD, NEW_ROWS, STEP, Roles, is_cache, is_like_a_decoder, of_encoders
+from ...formats.decoders import HELD, NEW_ROWS, OF_ADAPTERS, STEP, Roles, is_cache, is_like_a_decoder, of_encoders
 from ...formats.dims import Dim, SymbolicDim
 from ...formats.dtypes import DType
 from ...formats.messages.errors import ArgumentError, CompileError
@@ -72,12 +72,13 @@ def with_sizes_of_caches(module: ir.Module, entry: str) -> ir.Module:
 
 
 def roles_of(function: ir.Function, name: str) -> tuple[Roles, FunctionType, list[str]]:
-    """What a decoder's inputs and outputs are, its type, and the inputs that an encoder makes. Raises ArgumentError."""
+    """What a decoder's inputs and outputs are, its type, and the inputs of encoders and adapters. Raises ArgumentError."""
     inputs = [Port(param.name, param.type) for param in function.params if param.type is not None]
     type_ = FunctionType(tuple(port.type for port in inputs), function.result_type)  # type: ignore[arg-type]
     results = type_.result.fields if isinstance(type_.result, TupleType) else (type_.result,)
     names = function.result_names or [f"output_{number}" for number in range(len(results))]  # which no cache is called
     fed = of_encoders((port.name for port in inputs), names)
+    fed += [port.name for port in inputs if port.name.startswith(OF_ADAPTERS)]
     return Roles.of(inputs, list(map(Port, names, results)), name, fed), type_, fed
 
 

@@ -35,6 +35,7 @@ from .. import effort, ir
 from ..batch import Batch
 from ..named_weights import Weights
 from . import importers  # noqa: F401  (it registers them)
+from .adapters import with_adapters
 from .batch import BatchBuilder, Place, batch_builder
 from .choice import Graph, chosen
 from .declared import Shapes, check_size, declared_of, is_of_known_rank, parsed_dim
@@ -46,6 +47,7 @@ from .loops import LOOPS
 from .operators.host_values import made, parameter
 from .order import in_order
 from .ort.floats import DOMAIN as RUNTIME
+from .ort.searches import GREEDY_SEARCH, nodes_of
 from .schemas import (
     GRADIENT,
     GRAPHS,
@@ -103,6 +105,7 @@ def from_onnx(
     batch: Batch | None = None,
     dtypes: Mapping[str, Any] | None = None,
     outputs: Sequence[str] | None = None,
+    adapters: bool | Sequence[str] = False,
 ) -> ir.Module:
     """The model as a module of one function, whose parameters are the graph's inputs without the initializers.
 
@@ -111,19 +114,24 @@ def from_onnx(
     `outputs` are names of values that are results in place of the model's own; what they do not depend on is left out.
     Several outputs make a tuple; variables in it have the outputs' names. Tensors of floats that the graph is made with join
     `weights`. With a `batch`, sizes that were exported are made symbolic where they are the
-    batch's, and what would mix its rows is reported as not supported (`batch.py`).
+    batch's, and what would mix its rows is reported as not supported (`batch.py`). `adapters` are those of `adapters.py`.
     Raises UnsupportedOperatorError, which lists all nodes that cannot be imported; ModelError, which names the node and the
     value, for a model that is malformed; CompileError for one that asks for work without bounds; FileError for what cannot
     be read.
     """
-    file = read_model(source)
+    file, shapes = read_model(source), shapes or {}
     try:
-        importer = _ModelImporter(file, chosen(file.model.graph, dtypes or {}, outputs), weights, batch)
+        graph = chosen(file.model.graph, dtypes or {}, outputs)
+        if adapters:
+            if batch is not None:
+                raise CompileError("adapters: name the sizes of token ids by shapes={…} in the place of batch")
+            graph, shapes = with_adapters(graph, adapters, shapes)
+        importer = _ModelImporter(file, graph, weights, batch)
     except UnicodeDecodeError as error:
         raise _not_utf8(error) from None
     try:
         with effort.bounded(file.nbytes):
-            return importer.module(shapes or {}, entry)
+            return importer.module(shapes, entry)
     except UnicodeDecodeError as error:  # protobuf decodes names when they are looked at
         raise _not_utf8(error) from None
     except InferenceError as error:
@@ -449,6 +457,10 @@ class _ModelImporter:
             return self._if(tensors_of(inputs), attributes, scope)
         if domain_of(node) == "" and node.op_type in LOOPS:
             return self._loop(node, inputs, attributes, scope)
+        if (domain_of(node), node.op_type) == (RUNTIME, GREEDY_SEARCH):
+            inner = _Scope(scope)
+            self._nodes(nodes_of(node, attributes), inner, self.g.origin)
+            return [inner.values.get(name) for name in node.output]
         if (domain_of(node), node.op_type) == GRADIENT:
             return self._gradient(node, tensors_of(inputs), attributes, scope)
         entry = find(domain_of(node), node.op_type, self.g.opset)

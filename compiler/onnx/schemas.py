@@ -12,6 +12,8 @@ from . import importers  # noqa: F401  (it registers them)
 from .held_types import dtype_of
 from .loops import LOOPS
 from .operators.training import DOMAIN as TRAINING
+from .ort.floats import DOMAIN as RUNTIME
+from .ort.searches import GREEDY_SEARCH
 from .table import attribute_value, find
 from .values import HeldSequence, Imported, TensorSequence, tensors_of
 
@@ -95,7 +97,7 @@ def specialized(
 
 def is_known(domain: str, operator: str, opset: int) -> bool:
     """Whether the operators of that name can be imported at all, as far as their inputs and attributes suit the importer."""
-    if (domain == "" and operator in ("If", *LOOPS)) or (domain, operator) == GRADIENT:
+    if (domain == "" and operator in ("If", *LOOPS)) or (domain, operator) in (GRADIENT, (RUNTIME, GREEDY_SEARCH)):
         return True
     if find(domain, operator, opset) is not None:
         return True

@@ -6,7 +6,7 @@
 The function arrives as that of one text, whose new tokens are those of all texts. Each of its values has a row for each token,
 made of that token's rows alone; or depends on no token; or is refused, since it depends on the tokens before, or on their number.
 Masks and positions are such. A mask is evaluated at some numbers of tokens, and at those around each number in it: it must show
-each token itself and all those before it, or so many of them. What is the token's place in its text, at all these, becomes
+each token itself and all those before it, or a fixed number of them. What is the token's place in its text, at all these, becomes
 `positions`, the parameter. A function whose results need something refused is removed.
 """
 
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ...formats import dims
-from ...formats.decoders import BATCH, BATCH_INPUTS, NEW_ROWS, PAGE
+from ...formats.decoders import ADAPTER_MASK, BATCH, BATCH_INPUTS, NEW_ROWS, OF_ADAPTERS, PAGE
 from ...formats.dtypes import DType
 from ...formats.messages.errors import TreadleError
 from ...formats.types import TensorType, TupleType
@@ -39,6 +39,7 @@ _FREE = -1  # in the place of the tokens' axis: of what depends on no token
 _HIDING = -1e4  # what is added to a score, or put in its place, from which on a key counts as hidden
 _SMALL = ((0, 1), (0, 2), (0, 7), (1, 1), (3, 4), (5, 1), (17, 16))  # earlier tokens, and new ones
 _MOST_NUMBERS, _LARGEST_NUMBER = 8, 1 << 20
+_MOST_ELEMENTS = 1 << 25  # of a tensor that is evaluated
 _APART = frozenset({"top_k", "argmax", "argmin", "cumulative_sum", "cumulative_prod"})  # along one axis
 
 
@@ -58,6 +59,10 @@ class PageAttention:
         return dataclasses.replace(module, functions=functions)
 
 
+class _TooLargeError(Exception):
+    """What a mask is made of is too large to be evaluated."""
+
+
 class _Paging(Emitter):
     """`rows`: of each value that is understood, the axis along which the tokens lie, or _FREE."""
 
@@ -65,16 +70,28 @@ class _Paging(Emitter):
         super().__init__(module)
         self.came, self.longest_row, self.dtype = function, longest_row, dtype
         self.kept: dict[ir.Atom, ir.Atom] = {}  # new rows as pages have them
-        ids, self.positions, self.wanted, self.texts, self.tables, *caches = function.params
+        ids, self.positions, self.wanted, self.texts, self.tables, *others = function.params
         (self.tokens,) = tensor_type(ids).shape
+        self.adapters = [param for param in others if param.name.startswith(OF_ADAPTERS)]
+        caches = [param for param in others if param not in self.adapters]
         self.caches: dict[ir.Atom, ir.Var | None] = dict.fromkeys(caches)  # and the pages that take their place
         self.rows: dict[ir.Atom, int] = {ids: 0, self.positions: 0}
+        for param in self.adapters:
+            self.rows[param] = 1 if param.name == ADAPTER_MASK else _FREE
+        sizes = {dim for param in self.adapters for dim in tensor_type(param).shape if not isinstance(dim, int)}
+        self.ranks = sizes - {self.tokens}  # a size of adapters alone
         self.definitions: dict[ir.Atom, ir.OperatorCall] = {}
         self.seen: dict[ir.Atom, ir.Binding] = {}  # with operands of now
         self.probes: dict[tuple[ir.Atom, ...], int | None] = {}
 
     def made(self) -> ir.Function | None:
         """The function over pages; None if its results need what is not understood."""
+        try:
+            return self._made()
+        except _TooLargeError:
+            return None
+
+    def _made(self) -> ir.Function | None:
         bindings: list[ir.Binding] = []
         *others, last = self.came.body.bindings
         if not isinstance(last.value, ir.MakeTuple) or self.came.body.result is not last.var:
@@ -96,7 +113,7 @@ class _Paging(Emitter):
         names = ("logits", *(NEW_ROWS + cache.name for cache in pages))
         return dataclasses.replace(
             self.came,
-            params=(*self.came.params[:5], *pages),
+            params=(*self.came.params[:5], *pages, *self.adapters),
             body=ir.Block((*bindings, result), result.var),
             result_type=types,
             result_names=names,
@@ -156,7 +173,7 @@ class _Paging(Emitter):
         if None in rows or not all(isinstance(type_, TensorType) for type_ in types):
             return None
         mentioned = _names_in(call.attributes) | {name for type_ in types for name in dimension_names(type_)}  # type: ignore[arg-type]
-        own, *others = str(self.tokens), *dimension_names(tensor_type(self.wanted))
+        own, *others = str(self.tokens), *dimension_names(tensor_type(self.wanted)), *map(str, self.ranks)
         if mentioned - {own, *others}:  # how many tokens there are before, for one
             return None
         if all(row == _FREE for row in rows):
@@ -186,16 +203,17 @@ class _Paging(Emitter):
 
     def _axis_of_tokens(self, type_: TensorType) -> int | None:
         """The only axis with the tokens, each of which may have several rows there; None where several have to do with them."""
-        held = [axis for axis, dim in enumerate(type_.shape) if not isinstance(dim, int)]
-        return held[0] if len(held) == 1 and _times(type_.shape[held[0]], self.tokens) else None
+        return self._only_axis(type_.shape)
+
+    def _only_axis(self, shape: Sequence[Any]) -> int | None:
+        held = [axis for axis, dim in enumerate(shape) if not isinstance(dim, int) and dim not in self.ranks]
+        return held[0] if len(held) == 1 and _times(shape[held[0]], self.tokens) else None
 
     def _filled(self, call: ir.OperatorCall) -> int | None:
         """The axis of what is the same for all tokens."""
         if call.operator not in ("full", "broadcast_to"):
             return None
-        shape = lookup(call.operator).bind(call.attributes)["shape"]
-        held = [axis for axis, dim in enumerate(shape) if not isinstance(dim, int)]
-        return held[0] if len(held) == 1 and _times(shape[held[0]], self.tokens) else None
+        return self._only_axis(lookup(call.operator).bind(call.attributes)["shape"])
 
     # ---- attention ----
 
@@ -369,11 +387,14 @@ class _Paging(Emitter):
         return [binding for var, binding in self.seen.items() if var in made]
 
     def _evaluated(self, atom: ir.Atom, past: int, count: int) -> np.ndarray | None:
-        """An atom's value for so many tokens, if sizes and positions tell it."""
+        """An atom's value for `count` tokens behind `past`, if sizes and positions tell it."""
         made = self._made_of([atom])
         if made is None:
             return None
         names = dict.fromkeys(name for cache in self.caches for name in dimension_names(tensor_type(cache)))
+        numbers = {**dict.fromkeys(names, past), str(self.tokens): count}
+        if any(_elements(binding.var.type, numbers) > _MOST_ELEMENTS for binding in made):
+            raise _TooLargeError
         sizes = [ir.Var(name, TensorType(DType.bool, (dims.variable(name), 0))) for name in names]
         function = ir.Function((self.positions, *sizes), ir.Block(tuple(made), atom))
         with contextlib.suppress(TreadleError):
@@ -387,6 +408,16 @@ def _causal(past: int, count: int, window: int) -> np.ndarray:
     return (distance >= 0) & ((distance < window) if window else True)
 
 
+def _elements(type_: Any, sizes: Mapping[str, int]) -> int:
+    """How many elements a tensor has, as far as these sizes tell."""
+    count = 1 if isinstance(type_, TensorType) else 0
+    shape: Sequence[Any] = type_.shape if isinstance(type_, TensorType) else ()
+    for dim in shape:
+        if not is_unknown(dim) and {*dims.variables(dim)} <= {*sizes}:
+            count *= dims.evaluate(dim, sizes)
+    return count
+
+
 def _integers(value: Any) -> Iterable[int]:
     if isinstance(value, tuple):
         for each in value:
@@ -398,9 +429,9 @@ def _integers(value: Any) -> Iterable[int]:
 def _number(atom: ir.Atom) -> Iterable[int]:
     """What a constant of one element says."""
     if isinstance(atom, ir.Constant) and atom.array.size == 1 and atom.array.dtype.kind in "iuf":
-        number = abs(float(atom.array.item()))
-        if 1 < number <= _LARGEST_NUMBER:
-            yield math.ceil(number)
+        number = float(atom.array.item())
+        if 1 < abs(number) <= _LARGEST_NUMBER and (atom.array.dtype.kind != "f" or number > _HIDING):
+            yield math.ceil(abs(number))
 
 
 def _names_in(value: Any) -> set[str]:

@@ -8,10 +8,11 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import treadle
 from treadle.tools.dev.zoo.folders import chat
@@ -83,10 +84,10 @@ class Script:
     finish, prompt_tokens, cached_tokens = "stop", 3, 2
 
     def __init__(self, tokens: list[Token]) -> None:
-        self._tokens = tokens
+        self._tokens = iter(tokens)
 
-    def __iter__(self) -> Iterator[Token]:
-        return iter(self._tokens)
+    def __next__(self) -> Token:
+        return next(self._tokens)
 
     def cancel(self) -> None:
         pass
@@ -116,6 +117,32 @@ def test_completions_of_texts_and_tokens(client: Client, generator: Any) -> None
     assert texts[0] == texts[1] == generator.generate(tokens, max_new_tokens=5).text
     assert texts[2] == texts[3] == generator.generate(tokens[:2], max_new_tokens=5).text
     assert several["usage"]["total_tokens"] == 5 + 4 * 5
+
+
+def test_adapters_are_models_of_their_own(folder: Path, start: Callable[..., Any], tmp_path: Path) -> None:
+    safetensors = pytest.importorskip("safetensors.numpy")
+    treadle.compile(chat(tmp_path / "chat"), adapters=True, progress=False).export_library(folder / "chat.trdl")
+    adapter = folder / "adapters" / "poems"
+    adapter.mkdir(parents=True)
+    draw = np.random.default_rng(1)
+    name = "base_model.model.model.layers.0.self_attn.o_proj.lora_{}.weight"
+    arrays = {name.format(each): draw.normal(size=size).astype("f") for each, size in (("A", (4, 32)), ("B", (32, 4)))}
+    safetensors.save_file(arrays, adapter / "adapter_model.safetensors")
+    (adapter / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "lora_alpha": 8}))
+    (folder / "chat.json").write_text(json.dumps({"adapters": {"poems": "adapters/poems"}}))
+    client = Client(start().http_port)
+    generator = treadle.text.load(str(folder / "chat.trdl"))
+    loaded = treadle.Adapter.load(adapter)
+    expected = [generator.generate("the value of", max_new_tokens=16, adapter=each).text for each in (None, loaded)]
+    assert expected[0] != expected[1]
+    for model, text in zip(("chat", "chat:poems"), expected, strict=True):
+        found = client.ask("POST", PLAIN, {"model": model, "prompt": "the value of", "temperature": 0})[1]
+        assert (found["choices"][0]["text"], found["model"]) == (text, model)
+    assert {"chat", "chat:poems"} <= {each["id"] for each in client.ask("GET", "/v1/models")[1]["data"]}
+    assert client.ask("GET", "/v1/models/chat:poems")[1]["id"] == "chat:poems"
+    status, found, _ = client.ask("POST", PLAIN, {"model": "chat:laws", "prompt": "a"})
+    assert (status, found["error"]["message"]) == (404, "model 'chat' has no adapter 'laws'; it has poems")
+    assert client.ask("GET", "/v1/models/chat:laws")[0] == 404
 
 
 def test_streams_say_the_same(client: Client, generator: Any) -> None:
@@ -246,7 +273,8 @@ def test_answers_of_a_schema(server: Any, client: Client) -> None:
 
 def test_metrics_count_tokens(client: Client) -> None:
     for _ in range(2):
-        client.ask("POST", PLAIN, {"model": "chat", "prompt": "the value of " * 12, "max_tokens": 5})
+        request = {"model": "chat", "prompt": "the value of " * 12, "max_tokens": 5, "temperature": 0}
+        client.ask("POST", PLAIN, request)
     text = client.ask("GET", "/metrics")[1].decode()
     assert 'treadle_generated_tokens_total{model="chat"} 10.0' in text
     assert 'treadle_requests_total{code="OK",function="completions",model="chat"} 2.0' in text
@@ -386,7 +414,7 @@ def test_answers_have_bounds(folder: Path, start: Callable[..., Any], executable
     (folder / "chat.json").write_text(json.dumps({"max_new_tokens": 7, "max_queue": 4}))
     server = start()
     client = Client(server.http_port)
-    ask = {"model": "chat", "prompt": "a", "max_tokens": 1000}
+    ask = {"model": "chat", "prompt": "a", "max_tokens": 1000, "logit_bias": {"395": -100}}
     assert client.ask("POST", PLAIN, ask)[1]["usage"]["completion_tokens"] == 7
     assert client.ask("POST", PLAIN, {**ask, "n": 5})[0] == 400
     seats = server.repository.find("chat").seats

@@ -29,7 +29,9 @@ def byte_level() -> Any:
     made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = tokenizers.decoders.ByteLevel()
     alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
-    trainer = tokenizers.trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet, special_tokens=list(SPECIAL))
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=300, initial_alphabet=alphabet, special_tokens=list(SPECIAL), show_progress=False
+    )
     made.train_from_iterator(
         ['{"name": "a\\u00fc", "age": 12, "is": true}, [{"":null}]' * 9, "false é 你好 -1.5e3"], trainer
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from treadle.formats.messages.errors import (
     TreadleError,
 )
 from treadle.formats.text_model import POOLINGS, TextModel
+from treadle.text.tokens import Tokenizer
 from treadle.tools.dev.zoo.folders import put, sentences, tokenizer, with_head, write
 
 pytest.importorskip("tokenizers")
@@ -121,6 +123,23 @@ def test_models_of_one_length_and_batch_are_filled_up(tmp_path: Path) -> None:
     np.testing.assert_allclose(treadle.text.load(folder, progress=False).encode(TEXTS[:5]), expected, atol=1e-5)
 
 
+def test_a_decoder_with_modules_gives_vectors(tmp_path: Path) -> None:
+    """Its architecture is that of a decoder, and it takes caches, which are empty."""
+    from treadle.tools.dev.zoo.llama import llama
+
+    model = llama(1, 32, 2, 1, vocabulary=300, batch="b")
+    for node in model.graph.node:
+        node.output[:] = ["last_hidden_state" if name == "logits" else name for name in node.output]
+    model.graph.output[0].name = "last_hidden_state"
+    folder = write(tmp_path / "q", model, pooling=("lasttoken",), normalize=False, architecture="Qwen3ForCausalLM")
+    encoder = treadle.text.load(folder, progress=False)
+    ids = encoder.tokens(TEXTS[0])
+    machine = treadle.VirtualMachine(treadle.compile(model, progress=False))
+    empty = np.zeros((1, 1, 0, 16), np.float32)
+    wanted = machine["main"](np.array([ids]), empty, empty)[0].numpy()[0, -1]
+    np.testing.assert_allclose(encoder.encode(TEXTS[0]), wanted, atol=1e-5)
+
+
 def test_lists_of_tokens_and_prompts(tmp_path: Path, executable: Any, encoder: Any) -> None:
     ids = encoder.tokens(TEXTS)
     assert (encoder.encode(ids) == encoder.encode(TEXTS)).all()
@@ -222,3 +241,47 @@ def test_a_tokenizer_that_is_none_is_named(executable: Any) -> None:
     with pytest.raises(FormatError, match="the tokenizer of the executable cannot be read"):
         treadle.text.load(executable.with_text_model(TextModel(text.task, b"{}", 64, text.output)))
     assert tokenizer(300).encode() == text.tokenizer
+
+
+def test_tokenizers_that_make_texts_without_end_are_refused() -> None:
+    """A normaliser of forty steps would double "a" to 2⁴⁰ bytes: the library's allocator ends the process."""
+    tokenizers = pytest.importorskip("tokenizers")
+    replace, sequence = tokenizers.normalizers.Replace, tokenizers.normalizers.Sequence
+    decoders, template = tokenizers.decoders, tokenizers.processors.TemplateProcessing
+
+    def of(**parts: Any) -> Tokenizer:
+        made = tokenizers.Tokenizer(tokenizers.models.BPE({"a": 0, "b": 1}, []))
+        for name, part in parts.items():
+            setattr(made, name, part)
+        return Tokenizer(TextModel("generate", made.to_str().encode(), 0))
+
+    for parts in (
+        {"normalizer": sequence([replace("a", "aa")] * 40)},
+        {"normalizer": sequence([tokenizers.normalizers.ByteLevel()] * 40)},
+        {"normalizer": replace(tokenizers.Regex("a*"), "b" * 5000)},
+        {"normalizer": tokenizers.normalizers.Prepend("b" * 5000)},
+        {"pre_tokenizer": tokenizers.pre_tokenizers.Sequence([tokenizers.pre_tokenizers.ByteLevel()] * 40)},
+        {"post_processor": template(single=["$A"] * 5000, pair="$A $B", special_tokens=[])},
+        {"decoder": decoders.Sequence([decoders.Replace("a", "aa")] * 40)},
+    ):
+        with pytest.raises(FormatError, match=f"the tokenizer's {next(iter(parts))} may make a text .* times as long"):
+            of(**parts)
+    some = of(normalizer=sequence([replace("a", "aa")] * 8))
+    assert [len(each.ids) for each in some.tokens(["a", "aa"])] == [256, 512]
+    with pytest.raises(
+        ArgumentError, match="text 1: 2000000 characters, of which the tokenizer may make 256 times as many"
+    ):
+        list(some.tokens(["a", "a" * 2_000_000]))
+    doubled = of(decoder=decoders.Sequence([decoders.Replace("a", "aa")] * 12))
+    assert len(doubled.decode([0])) == 4096
+    with pytest.raises(ArgumentError, match="decode: 100000 tokens of up to 1 characters are too much"):
+        doubled.decode([0] * 100_000)
+
+
+@pytest.mark.thorough
+def test_files_of_an_enemy_are_refused_by_name() -> None:
+    """`python -m treadle.tools.dev.fuzz.texts` tries more of them."""
+    from treadle.tools.dev.fuzz.texts import try_file
+
+    found = {try_file(Random(f"1 {number}")) for number in range(60)}
+    assert all(each.endswith((": taken", ": refused")) for each in found), found
