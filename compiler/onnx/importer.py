@@ -60,6 +60,7 @@ from .schemas import (
     opsets_of,
     schema_of,
     specialized,
+    standard_call,
     standard_function,
 )
 from .table import find, names_in
@@ -567,14 +568,7 @@ class _ModelImporter:
     def _standard(
         self, operator: str, version: int, inputs: Sequence[Value | None], attributes: dict[str, Any]
     ) -> tuple[Value, ...]:
-        import onnx
-
-        schema = schema_of(operator, version, "")
-        names = ["" if value is None else f"input_{number}" for number, value in enumerate(inputs)]
-        node = onnx.helper.make_node(operator, names, [each.name for each in schema.outputs], **attributes)
-        body, defaults = standard_function(node, schema, inputs)
-        if body is None:
-            raise UnsupportedError(f"the standard's {operator} takes no {', '.join(str(v and v.type) for v in inputs)}")
+        node, body, defaults = standard_call(operator, version, inputs, attributes)
         return tuple(self._inlined(body, node, inputs, defaults))  # type: ignore[arg-type]
 
     def _if(
