@@ -96,7 +96,7 @@ class _Loop:
         self._axes = [shape.index(0) if 0 in shape else 0 for shape in self._empty]  # of states none
         pasts = zip(roles.cache, self._empty, self._axes, strict=True)
         grown: list[Any] = [tensor_of(roles, name).shape[axis] for (name, _), empty, axis in pasts if 0 in empty]
-        self._past = grown[0]
+        self._past: Any = grown[0]
         lengths = [type_.shape[axis] for type_, axis in zip(self._caches, self._axes, strict=True)]
         roomy: list[Any] = [length for length, grows in zip(lengths, self._grows, strict=True) if grows]
         self._has_room = bool(roomy)

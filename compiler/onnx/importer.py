@@ -110,12 +110,11 @@ def from_onnx(
 ) -> ir.Module:
     """The model as a module of one function, whose parameters are the graph's inputs without the initializers.
 
-    `source` is a path, the bytes of a file, or an onnx.ModelProto. `shapes` replaces the shapes of inputs, by name;
-    a string is a symbolic dimension; `dtypes` their element types.
-    `outputs` are names of values that are results in place of the model's own; what they do not depend on is left out.
-    Several outputs make a tuple; variables in it have the outputs' names. Tensors of floats that the graph is made with join
-    `weights`. With a `batch`, sizes that were exported are made symbolic where they are the
-    batch's, and what would mix its rows is reported as not supported (`batch.py`). `adapters` are those of `adapters.py`.
+    `source` is a path, the bytes of a file, or an onnx.ModelProto. `shapes` replaces the shapes of inputs, by name; a string is
+    a symbolic dimension; `dtypes` their element types. `outputs` are names of values that are results in place of the model's
+    own; what they do not depend on is left out. Several outputs make a tuple; variables in it have the outputs' names. Tensors
+    of floats that the graph is made with join `weights`. With a `batch`, sizes that were exported are made symbolic where they
+    are the batch's, and what would mix its rows is reported as not supported (`batch.py`). `adapters` are those of `adapters.py`.
     Raises UnsupportedOperatorError, which lists all nodes that cannot be imported; ModelError, which names the node and the
     value, for a model that is malformed; CompileError for one that asks for work without bounds; FileError for what cannot
     be read.
@@ -189,9 +188,8 @@ class _ModelImporter:
         self.sizes: dict[str, Dim] = {}  # of inputs, by what the model calls them
         self.infos = {info.name: info for info in (*model.graph.value_info, *model.graph.output)}
         self.of_any_rank: list[str] = []  # inputs
-        self.unimported: dict[
-            str, None
-        ] = {}  # origins of onnxruntime's nodes, where the model imports no version of these
+        # Origins of onnxruntime's nodes, where the model imports no version of these.
+        self.unimported: dict[str, None] = {}
         self.functions = {(f.domain, f.name): f for f in model.functions}
         self.batch, self.g = batch, GraphBuilder()
         self.g.standard = self._standard
