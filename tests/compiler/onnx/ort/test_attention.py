@@ -326,7 +326,6 @@ def test_attention_of_one_kernel() -> None:
     ("attributes", "text"),
     [
         ({"qk_output": 1}, "qk_output must be 0, got 1: export the model without it"),
-        ({"sliding_window_cache": 1, "local_window_size": 4}, "sliding_window_cache must be 0"),
         ({"k_quant_type": "PER_TENSOR"}, "k_quant_type must be 'NONE'"),
     ],
 )
