@@ -40,8 +40,13 @@ class Adapter(Suggesting):
     def __init__(self, modules: Mapping[str, Pair]) -> None:
         self.modules: dict[str, Pair] = {}
         hashed = hashlib.sha256()
+        if not isinstance(modules, Mapping) or not all(isinstance(name, str) for name in modules):
+            raise ArgumentError(f"Adapter: modules: expected a dict from names to pairs of arrays, got {told(modules)}")
         for name, pair in sorted(modules.items()):
-            a, b = (np.ascontiguousarray(each, np.float32) for each in pair)
+            try:
+                a, b = (np.ascontiguousarray(each, np.float32) for each in pair)
+            except (TypeError, ValueError):
+                raise ArgumentError(f"Adapter: {name}: expected a pair of arrays, got {told(pair)}") from None
             if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0]:
                 raise ArgumentError(
                     f"Adapter: {name}: expected A [inputs, rank] and B [rank, outputs], got {list(a.shape)} and {list(b.shape)}"
@@ -64,6 +69,8 @@ class Adapter(Suggesting):
 
         Raises MissingFileError, FileError, and FormatError for what is not a plain LoRA adapter.
         """
+        if not isinstance(path, (str, os.PathLike)):
+            raise ArgumentError(f"Adapter.load: path: expected a path, got {told(path)}")
         modules = read(Path(path))
         try:
             return cls(modules)
