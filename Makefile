@@ -90,7 +90,7 @@ fuzz: $(VENV)/ready
 	$(RUN) -m treadle.tools.dev.fuzz.programs --count 2000 --off
 	$(RUN) -m treadle.tools.dev.fuzz.onnx --count 20000 --off
 
-READERS := file sections assembly module definition onnx argument array constants params graph modules
+READERS := file sections assembly module definition onnx argument array constants params session graph modules
 coverage-fuzz: $(VENV)/fuzzers
 	for reader in $(READERS); do $(RUN) -m treadle.tools.dev.fuzz.coverage $$reader --seconds 60 --state .fuzz || exit 1; done
 

@@ -41,12 +41,12 @@ class Adapter(Suggesting):
         self.modules: dict[str, Pair] = {}
         hashed = hashlib.sha256()
         if not isinstance(modules, Mapping) or not all(isinstance(name, str) for name in modules):
-            raise ArgumentError(f"Adapter: modules: expected a dict from names to pairs of arrays, got {told(modules)}")
+            raise ArgumentError(f"Adapter: modules: expected a dict from names to pairs A, B, got {told(modules)}")
         for name, pair in sorted(modules.items()):
             try:
                 a, b = (np.ascontiguousarray(each, np.float32) for each in pair)
             except (TypeError, ValueError):
-                raise ArgumentError(f"Adapter: {name}: expected a pair of arrays, got {told(pair)}") from None
+                raise ArgumentError(f"Adapter: {name}: expected two arrays of floats, got {told(pair)}") from None
             if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0]:
                 raise ArgumentError(
                     f"Adapter: {name}: expected A [inputs, rank] and B [rank, outputs], got {list(a.shape)} and {list(b.shape)}"

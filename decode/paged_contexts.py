@@ -8,6 +8,7 @@ Keys lie in pages as panels, [heads, page / 16, size, 16], values as rows, [head
 from __future__ import annotations
 
 import math
+import mmap
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -17,13 +18,12 @@ import numpy as np
 from ..formats.decoders import BATCH, BATCH_INPUTS, PAGE
 from ..formats.messages.errors import ArgumentError, CheckError, naming
 from ..vm.machine import CancelToken, VirtualMachine
-from ..vm.tensor import empty
 from .adapters import Adapter, Bound
 from .contexts import Appended, Contexts
 from .paged_sequences import PagedSequences
 
+_OWN: dict[str, int] = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
 _BYTES = 1 << 30  # of pages, where their owner does not say how many tokens they hold
-_FIRST = 8  # pages that there is memory for in the beginning; then twice as many each time
 
 
 def has_pages(machine: VirtualMachine, function: str) -> bool:
@@ -40,7 +40,12 @@ class _Pool:
         self.is_panels = len(shape) == 4
 
     def grow(self, count: int) -> None:
-        pages = empty((count, *self.pages.shape[1:]), self.pages.dtype)
+        size = count * math.prod(self.pages.shape[1:]) * self.pages.dtype.itemsize
+        try:
+            memory = mmap.mmap(-1, size, **_OWN)  # of which the system gives what is written
+        except OSError as error:
+            raise MemoryError(f"{size} bytes: {error}") from None
+        pages = np.frombuffer(memory, np.uint8).view(self.pages.dtype).reshape(count, *self.pages.shape[1:])
         pages[: len(self.pages)] = self.pages
         self.pages = pages
 
@@ -95,6 +100,8 @@ class PagedContexts(Contexts):
         page_bytes = sum(pool.pages.itemsize * math.prod(pool.pages.shape[1:]) for pool in self._pools.values())
         count = max(1, _BYTES // page_bytes) if tokens is None else max(1, -(-tokens // PAGE))
         self._sequences = PagedSequences(count, PAGE)
+        # Pages that have addresses from the beginning; then there are twice as many each time, and the old ones are copied.
+        self._first = max(1, _BYTES // page_bytes)
         self._next = 0
 
     # ---- contexts ----
@@ -206,7 +213,7 @@ class PagedContexts(Contexts):
         needed, first = self._sequences.used, next(iter(self._pools.values()))
         have = len(first.pages)
         if needed > have:
-            count = min(self._sequences.count, max(needed, 2 * have, _FIRST))
+            count = min(self._sequences.count, max(needed, 2 * have, self._first))
             for name, pool in self._pools.items():
                 with naming(f"pages of {name!r}"):
                     pool.grow(count)

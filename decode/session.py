@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import copy
 import os
+import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, fields, replace
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -50,7 +51,7 @@ class Maker(Protocol):
     @property
     def digest(self) -> str: ...
 
-    def submit(self, ids: Any, *, max_new_tokens: int, **options: Any) -> Tokens: ...
+    def submit(self, *ids: Any, **options: Any) -> Tokens: ...
 
     def kept(self, ids: np.ndarray, salt: bytes) -> tuple[int, dict[str, np.ndarray]]: ...
 
@@ -63,7 +64,8 @@ class Session(Suggesting):
 
     def __init__(self, engine: Maker, ids: Any = (), sampler: Sampler | None = None) -> None:
         """`Engine.session` makes it."""
-        self._engine, self._sampler = engine, _seeded(sampler)
+        self._engine, self._sampler = engine, _checked(sampler)
+        self._seed = _seed_of(self._sampler)
         self._tokens: list[int] = []
         self._made = 0  # of the last tokens, those that were generated: what penalties count
         self._drawn = 0  # of the sampler's random numbers
@@ -142,7 +144,7 @@ class Session(Suggesting):
         draws = self._sampler.draws(self._tokens[:split])
         for token in self._tokens[split:]:
             draws.take(token)
-        draws.random_state = np.random.PCG64(self._sampler.seed).advance(self._drawn).state
+        draws.random_state = np.random.PCG64(self._seed).advance(self._drawn).state
         return draws
 
     def fork(self, sampler: Sampler | None = None) -> Session:
@@ -150,7 +152,7 @@ class Session(Suggesting):
         made = copy.copy(self)
         made._tokens, made._text = list(self._tokens), None
         if sampler is not None:
-            made._sampler, made._drawn = _seeded(sampler), 0
+            made._sampler, made._seed, made._drawn = _checked(sampler), _seed_of(sampler), 0
         return made
 
     def save(self, path: str | os.PathLike) -> Path:
@@ -168,8 +170,18 @@ class Session(Suggesting):
             for each in fields(Sampler)
             if each.name != "seed" and getattr(sampler, each.name) != _default(each)
         )
-        state = held, settings, sampler.seed, self._drawn, self._made, chat
-        return SavedSession(engine.digest, engine.function, *state, self.tokens, caches)
+        return SavedSession(
+            engine.digest,
+            engine.function,
+            held,
+            settings,
+            self._seed,
+            self._drawn,
+            self._made,
+            chat,
+            self.tokens,
+            caches,
+        )
 
 
 @public_class
@@ -254,15 +266,21 @@ def prompt_of(ids: Any) -> np.ndarray:
     return array.astype(np.int64)
 
 
-def _seeded(sampler: Any) -> Sampler:
-    """The sampler with a seed, from which its state can be found again."""
+def _checked(sampler: Any) -> Sampler:
     if sampler is None:
-        return Sampler(0.0, seed=0)
+        return Sampler(0.0)
     if not isinstance(sampler, Sampler):
         raise ArgumentError(
             f"session: sampler: expected a treadle.Sampler, whose state can be saved, got {told(sampler)}"
         )
-    return sampler if sampler.seed is not None else replace(sampler, seed=np.random.SeedSequence().entropy)
+    return sampler
+
+
+def _seed_of(sampler: Sampler) -> int:
+    """The sampler's seed, or one by chance, from which its state can be found again; of the likeliest tokens none is needed."""
+    if sampler.seed is not None or sampler.temperature == 0:
+        return sampler.seed or 0
+    return secrets.randbits(128)
 
 
 def _plain(value: Any) -> Any:

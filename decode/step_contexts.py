@@ -55,13 +55,13 @@ class StepContexts(Contexts):
         self._grown = [name for (name, _), new in zip(roles.cache, made, strict=False) if new == NEW_ROWS + name]
         logits = machine.outputs(function)[roles.logits].shape or (None,)
         self._gives_all = len(logits) == 3 and not self._has_step  # logits of each token of a call
-        self.verifies = self._gives_all
         self.vocabulary = logits[-1] if isinstance(logits[-1], int) else 0
         batch = (roles.ports[roles.ids].shape or (None,))[0]
         self.batch = batch if isinstance(batch, int) else None  # the only size of a batch
         self._by_row = {name for name in fed if (shape := roles.ports[name].shape) and shape[0] == batch}
         self._axes = {name: self._axes_of(name) for name, _ in roles.cache}
         self._has_states = any(axis is None for _, axis in self._axes.values())
+        self.verifies = self._gives_all and not self._has_states
         self._keeps_tokens = self._has_states or not roles.cache
         self._capacity = max(1, _BYTES // self._bytes()) if tokens is None else tokens
         self._longest = self._capacity if longest is None else longest
@@ -357,7 +357,7 @@ class _Stack:
     def _part(self, name: str, cache: Any, places: Sequence[int] | None, length: int) -> np.ndarray:
         batch, axis = self.owner._axes[name]
         array = _array(cache)
-        if self.owner._is_of_text(name):
+        if axis is not None and self.owner._is_of_text(name):
             array = array[(*[slice(None)] * axis, slice(length))]
         return np.ascontiguousarray(array if places is None else array.take(places, batch))
 

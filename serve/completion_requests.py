@@ -57,6 +57,8 @@ class Asked:
         """The prompts' tokens, and the answers, `n` of each prompt. Raises ServeError, TreadleError."""
         make_mask = self._mask()
         prompts = [self.generator.prompt(prompt, self.template) for prompt in self.prompts]
+        if self.echoes:
+            prompts = [each._replace(text=self.generator.decode(each.ids)) for each in prompts]
         answers: list[Answer] = []
         seed = self.sampler.seed
         try:

@@ -284,8 +284,7 @@ class _Choice:
 class _PlainChoice(_Choice):
     def __init__(self, asked: Asked, prompt: Prompt) -> None:
         super().__init__(asked, prompt)
-        if asked.echoes:
-            self.text = asked.generator.tokenizer.decode(prompt.ids)
+        self.text = prompt.text  # where it is echoed
         self._end = len(self.text)  # of the text whose logarithms were printed
 
     def _changes(self, text: str) -> list[dict[str, Any]]:

@@ -78,6 +78,7 @@ class _Work(Pending):
             tokens = self.ask.tokens() if self.tokens is None else self.tokens
             rows = self.ask.rows(tokens, max_seconds=self.deadline - self.started, cancel=self.cancel)
             found: Any = self.ask.answer(tokens, rows)
+            self.ended = time.monotonic()  # how many texts a call should have is learned
         except Exception as error:
             self.done(None, error)
         else:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from threading import Event
 from typing import Any
 
+from ..formats.starting import Thread
 from ..native import processes
 from ..native.once import Lock
 
@@ -82,8 +83,8 @@ class _Process:
         pipe, null = processes.PIPE, processes.DEVNULL
         given = (script.with_name("confined_process.py"), script, MEMORY, json.dumps(sys.path))
         self._process = processes.start(_RUN, *given, stdin=pipe, stdout=pipe, stderr=null)
-        self._is_asked, self._deadline = threading.Event(), 0.0
-        threading.Thread(target=self._watch, name="treadle-confined", daemon=True).start()
+        self._is_asked, self._deadline = Event(), 0.0
+        Thread(target=self._watch, name="treadle-confined", daemon=True).start()
 
     def _watch(self) -> None:
         while self._process.returncode is None:

@@ -53,6 +53,8 @@ def read(path: str | os.PathLike) -> Folder:
     decoder = _object(_object(genai, "model"), "decoder")
     model = _model(folder, decoder.get("filename"))
     task = _task(config, genai)
+    if task == GENERATE and not genai and (folder / "modules.json").exists():  # a decoder's vectors (Qwen3-Embedding)
+        task = EMBED
     results = () if task == GENERATE else _results(model)
     output, normalize = "logits", False
     pooling: tuple[str, ...] = ()

@@ -31,7 +31,7 @@ _CONTEXT = 4  # tokens before the first that tell how its text begins
 
 
 class Prompt(NamedTuple):
-    """The tokens of a prompt, and of a chat's the text."""
+    """The tokens of a prompt, and its text where that matters: of a chat."""
 
     ids: tuple[int, ...]
     text: str = ""
@@ -304,36 +304,37 @@ class Answer(Iterator[str]):
         self, text: Any, pieces: Pieces, until: Until, stops: frozenset[int], chat: Chat | None = None
     ) -> None:
         self._text, self._pieces, self._until, self._stops, self._chat = text, pieces, until, stops, chat
-        self._made, self._given = self.pieces(), ""
+        self._given = ""
         self.finish: str | None = None
         self.tokens = 0  # made so far, the one that ends it among them
 
     def pieces(self) -> Iterator[Piece]:
-        """A piece for each token, and one for the end; the answer is cancelled when they are left."""
-        try:
-            for token in self._text:
-                self.tokens += 1
-                is_end = token.id in self._stops
-                text = "" if is_end else self._until.take(self._pieces.take(token.id))
-                self._given += text
-                yield Piece(text, token)
-                if self._until.rest is not None:
-                    break
-            rest = self._until.take(self._pieces.end()) + self._until.end()
-            is_stopped = self._until.rest is not None
-            self.finish = "stop" if is_stopped else self._text.finish
-            self._given += rest
-            if self._chat is not None:
-                self._chat.append({"role": "assistant", "content": self._given})
-            yield Piece(rest, None)
-        finally:
+        """A piece for each token that is still to come, and one for the end."""
+        while (piece := self._piece()) is not None:
+            yield piece
+
+    def _piece(self) -> Piece | None:
+        """None behind the end. An answer that nobody holds is cancelled with its text."""
+        if self.finish is not None:
+            return None
+        token = None if self._until.rest is not None else next(self._text, None)
+        if token is None:
+            text = self._until.take(self._pieces.end()) + self._until.end()
+            self.finish = "stop" if self._until.rest is not None else self._text.finish
             self._text.cancel()
+        else:
+            self.tokens += 1
+            text = "" if token.id in self._stops else self._until.take(self._pieces.take(token.id))
+        self._given += text
+        if token is None and self._chat is not None:
+            self._chat.append({"role": "assistant", "content": self._given})
+        return Piece(text, token)
 
     def __iter__(self) -> Answer:
         return self
 
     def __next__(self) -> str:
-        return next(piece.text for piece in self._made if piece.text)
+        return next(piece.text for piece in self.pieces() if piece.text)
 
     def __repr__(self) -> str:
         return f"<Answer of {self.tokens} tokens: {self.finish or 'not complete'}>"

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..formats.decoders import is_cache
 from ..formats.executable import Executable
 from ..formats.messages.calling import Suggesting, public_class, told
 from ..formats.messages.errors import ArgumentError, BudgetExceededError
@@ -68,14 +69,14 @@ class _Rows(Texts):
     def __init__(self, text: TextModel, executable: Executable, machine: VirtualMachine, max_steps: int | None) -> None:
         super().__init__(text, executable, machine, max_steps)
         ports, names = executable.inputs(), executable.outputs().names
-        if unknown := [port.name for port in ports if port.name not in _INPUTS]:
+        if unknown := [port.name for port in ports if port.name not in _INPUTS and not is_cache(port.name)]:
             raise ArgumentError(f"the model takes {unknown[0]!r}; of texts are made {', '.join(_INPUTS)}")
         if text.output not in names:
             raise ArgumentError(
                 f"the model has no result {text.output!r}; it has {', '.join(names)}{near(text.output, names)}"
             )
         self._output = names.index(text.output) if len(names) > 1 else None
-        self._inputs = [(port.name, port.type.dtype.numpy) for port in ports if isinstance(port.type, TensorType)]
+        self._inputs = [(port.name, port.type) for port in ports if isinstance(port.type, TensorType)]
         shapes = [port.type.shape for port in ports if isinstance(port.type, TensorType)]
         self._fixed = [size if isinstance(size, int) else None for size in shapes[0][:2]]
         self._pad = self.tokenizer.number("pad_token") or 0
@@ -138,7 +139,11 @@ class _Rows(Texts):
         values["token_type_ids"][:count, :length] = [each.kinds for each in batch]
         values["attention_mask"][:, :length] = 1
         values["position_ids"][:] = np.arange(size)
-        arguments = [values[name].astype(dtype, copy=False) for name, dtype in self._inputs]
+        for name, type_ in self._inputs:
+            if name not in values:  # a cache of a decoder, which is empty before each text
+                sizes = [size if isinstance(size, int) else 0 for size in type_.shape]
+                values[name] = np.zeros([rows, *sizes[1:]], np.int64)
+        arguments = [values[name].astype(type_.dtype.numpy, copy=False) for name, type_ in self._inputs]
         result = self._machine.call("main", arguments, max_steps=self._max_steps, max_seconds=seconds, cancel=cancel)
         array = (result if self._output is None else result[self._output]).numpy()[:count]
         return self._made(array.astype(np.float32, copy=False), length)

@@ -95,7 +95,8 @@ class _Loop:
         self._empty: list[Any] = [roles.empty(name, self._batch) for name, _ in roles.cache]
         self._axes = [shape.index(0) if 0 in shape else 0 for shape in self._empty]  # of states none
         pasts = zip(roles.cache, self._empty, self._axes, strict=True)
-        self._past: Any = next(tensor_of(roles, name).shape[axis] for (name, _), empty, axis in pasts if 0 in empty)
+        grown: list[Any] = [tensor_of(roles, name).shape[axis] for (name, _), empty, axis in pasts if 0 in empty]
+        self._past = grown[0]
         lengths = [type_.shape[axis] for type_, axis in zip(self._caches, self._axes, strict=True)]
         roomy: list[Any] = [length for length, grows in zip(lengths, self._grows, strict=True) if grows]
         self._has_room = bool(roomy)

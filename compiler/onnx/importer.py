@@ -47,6 +47,7 @@ from .loops import LOOPS
 from .operators.host_values import made, parameter
 from .order import in_order
 from .ort.floats import DOMAIN as RUNTIME
+from .ort.searches import GREEDY_SEARCH, nodes_of
 from .schemas import (
     GRADIENT,
     GRAPHS,
@@ -59,6 +60,7 @@ from .schemas import (
     opsets_of,
     schema_of,
     specialized,
+    standard_call,
     standard_function,
 )
 from .table import find, names_in
@@ -456,6 +458,9 @@ class _ModelImporter:
             return self._if(tensors_of(inputs), attributes, scope)
         if domain_of(node) == "" and node.op_type in LOOPS:
             return self._loop(node, inputs, attributes, scope)
+        if (domain_of(node), node.op_type) == (RUNTIME, GREEDY_SEARCH):
+            self._nodes(nodes_of(node, attributes), inner := _Scope(scope), self.g.origin)
+            return [inner.values.get(name) for name in node.output]
         if (domain_of(node), node.op_type) == GRADIENT:
             return self._gradient(node, tensors_of(inputs), attributes, scope)
         entry = find(domain_of(node), node.op_type, self.g.opset)
@@ -565,14 +570,7 @@ class _ModelImporter:
     def _standard(
         self, operator: str, version: int, inputs: Sequence[Value | None], attributes: dict[str, Any]
     ) -> tuple[Value, ...]:
-        import onnx
-
-        schema = schema_of(operator, version, "")
-        names = ["" if value is None else f"input_{number}" for number, value in enumerate(inputs)]
-        node = onnx.helper.make_node(operator, names, [each.name for each in schema.outputs], **attributes)
-        body, defaults = standard_function(node, schema, inputs)
-        if body is None:
-            raise UnsupportedError(f"the standard's {operator} takes no {', '.join(str(v and v.type) for v in inputs)}")
+        node, body, defaults = standard_call(operator, version, inputs, attributes)
         return tuple(self._inlined(body, node, inputs, defaults))  # type: ignore[arg-type]
 
     def _if(

@@ -12,8 +12,10 @@ from . import importers  # noqa: F401  (it registers them)
 from .held_types import dtype_of
 from .loops import LOOPS
 from .operators.training import DOMAIN as TRAINING
+from .ort.floats import DOMAIN as RUNTIME
+from .ort.searches import GREEDY_SEARCH
 from .table import attribute_value, find
-from .values import HeldSequence, Imported, TensorSequence, tensors_of
+from .values import HeldSequence, Imported, TensorSequence, UnsupportedError, Value, tensors_of
 
 if TYPE_CHECKING:
     import onnx
@@ -95,7 +97,7 @@ def specialized(
 
 def is_known(domain: str, operator: str, opset: int) -> bool:
     """Whether the operators of that name can be imported at all, as far as their inputs and attributes suit the importer."""
-    if (domain == "" and operator in ("If", *LOOPS)) or (domain, operator) == GRADIENT:
+    if (domain == "" and operator in ("If", *LOOPS)) or (domain, operator) in (GRADIENT, (RUNTIME, GREEDY_SEARCH)):
         return True
     if find(domain, operator, opset) is not None:
         return True
@@ -157,6 +159,21 @@ def standard_function(
     except (RuntimeError, ValueError):  # inputs or attributes that the standard's builder cannot deal with
         return None, []
     return (onnx.FunctionProto.FromString(content) if content else None), defaults
+
+
+def standard_call(
+    operator: str, version: int, inputs: Sequence[Value | None], attributes: Mapping[str, Any]
+) -> tuple[onnx.NodeProto, onnx.FunctionProto, list[onnx.AttributeProto]]:
+    """A node of an operator that the ONNX standard defines, its body, and its attributes' defaults. Raises UnsupportedError."""
+    import onnx
+
+    schema = schema_of(operator, version, "")
+    names = ["" if value is None else f"input_{number}" for number, value in enumerate(inputs)]
+    node = onnx.helper.make_node(operator, names, [each.name for each in schema.outputs], **attributes)
+    body, defaults = standard_function(node, schema, inputs)
+    if body is None:
+        raise UnsupportedError(f"the standard's {operator} takes no {', '.join(str(v and v.type) for v in inputs)}")
+    return node, body, defaults
 
 
 def _dtype_code(sequence: TensorSequence | HeldSequence) -> int:

@@ -6,7 +6,7 @@
 The function arrives as that of one text, whose new tokens are those of all texts. Each of its values has a row for each token,
 made of that token's rows alone; or depends on no token; or is refused, since it depends on the tokens before, or on their number.
 Masks and positions are such. A mask is evaluated at some numbers of tokens, and at those around each number in it: it must show
-each token itself and all those before it, or so many of them. What is the token's place in its text, at all these, becomes
+each token itself and all those before it, or a fixed number of them. What is the token's place in its text, at all these, becomes
 `positions`, the parameter. A function whose results need something refused is removed.
 """
 
@@ -39,6 +39,7 @@ _FREE = -1  # in the place of the tokens' axis: of what depends on no token
 _HIDING = -1e4  # what is added to a score, or put in its place, from which on a key counts as hidden
 _SMALL = ((0, 1), (0, 2), (0, 7), (1, 1), (3, 4), (5, 1), (17, 16))  # earlier tokens, and new ones
 _MOST_NUMBERS, _LARGEST_NUMBER = 8, 1 << 20
+_MOST_ELEMENTS = 1 << 25  # of a tensor that is evaluated
 _APART = frozenset({"top_k", "argmax", "argmin", "cumulative_sum", "cumulative_prod"})  # along one axis
 
 
@@ -56,6 +57,10 @@ class PageAttention:
             elif (made := _Paging(module, function, self.longest_row, self.dtype).made()) is not None:
                 functions[name] = Narrower(module, few=made.params[2]).function(made)
         return dataclasses.replace(module, functions=functions)
+
+
+class _TooLargeError(Exception):
+    """What a mask is made of is too large to be evaluated."""
 
 
 class _Paging(Emitter):
@@ -81,6 +86,12 @@ class _Paging(Emitter):
 
     def made(self) -> ir.Function | None:
         """The function over pages; None if its results need what is not understood."""
+        try:
+            return self._made()
+        except _TooLargeError:
+            return None
+
+    def _made(self) -> ir.Function | None:
         bindings: list[ir.Binding] = []
         *others, last = self.came.body.bindings
         if not isinstance(last.value, ir.MakeTuple) or self.came.body.result is not last.var:
@@ -376,11 +387,14 @@ class _Paging(Emitter):
         return [binding for var, binding in self.seen.items() if var in made]
 
     def _evaluated(self, atom: ir.Atom, past: int, count: int) -> np.ndarray | None:
-        """An atom's value for so many tokens, if sizes and positions tell it."""
+        """An atom's value for `count` tokens behind `past`, if sizes and positions tell it."""
         made = self._made_of([atom])
         if made is None:
             return None
         names = dict.fromkeys(name for cache in self.caches for name in dimension_names(tensor_type(cache)))
+        numbers = {**dict.fromkeys(names, past), str(self.tokens): count}
+        if any(_elements(binding.var.type, numbers) > _MOST_ELEMENTS for binding in made):
+            raise _TooLargeError
         sizes = [ir.Var(name, TensorType(DType.bool, (dims.variable(name), 0))) for name in names]
         function = ir.Function((self.positions, *sizes), ir.Block(tuple(made), atom))
         with contextlib.suppress(TreadleError):
@@ -394,6 +408,16 @@ def _causal(past: int, count: int, window: int) -> np.ndarray:
     return (distance >= 0) & ((distance < window) if window else True)
 
 
+def _elements(type_: Any, sizes: Mapping[str, int]) -> int:
+    """How many elements a tensor has, as far as these sizes tell."""
+    count = 1 if isinstance(type_, TensorType) else 0
+    shape: Sequence[Any] = type_.shape if isinstance(type_, TensorType) else ()
+    for dim in shape:
+        if not is_unknown(dim) and {*dims.variables(dim)} <= {*sizes}:
+            count *= dims.evaluate(dim, sizes)
+    return count
+
+
 def _integers(value: Any) -> Iterable[int]:
     if isinstance(value, tuple):
         for each in value:
@@ -405,9 +429,9 @@ def _integers(value: Any) -> Iterable[int]:
 def _number(atom: ir.Atom) -> Iterable[int]:
     """What a constant of one element says."""
     if isinstance(atom, ir.Constant) and atom.array.size == 1 and atom.array.dtype.kind in "iuf":
-        number = abs(float(atom.array.item()))
-        if 1 < number <= _LARGEST_NUMBER:
-            yield math.ceil(number)
+        number = float(atom.array.item())
+        if 1 < abs(number) <= _LARGEST_NUMBER and (atom.array.dtype.kind != "f" or number > _HIDING):
+            yield math.ceil(abs(number))
 
 
 def _names_in(value: Any) -> set[str]:

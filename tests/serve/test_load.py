@@ -37,6 +37,7 @@ ERRORS = {
 class Load:
     """Clients of one server, and what they were answered."""
 
+    TIMEOUT = 60.0  # of a client
     KINDS: ClassVar = {"right": 90, "gone": 3, "endless": 2, "large": 2}  # what clients do, and how often
 
     def __init__(self, folder: Path, port: int) -> None:
@@ -59,7 +60,7 @@ class Load:
         while not self.is_over.is_set():
             try:
                 if connection is None:
-                    connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+                    connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=self.TIMEOUT)
                 kind = rng.choices([*self.KINDS], [*self.KINDS.values()])[0]
                 if not getattr(self, kind)(rng, connection):
                     connection.close()

@@ -85,6 +85,16 @@ def test_an_answer_ends_where_it_is_told(generator: Any) -> None:
     assert generator.generate(PROMPT, max_new_tokens=30, max_seconds=0.0).finish is None
 
 
+def test_an_answer_that_is_left_ends(generator: Any) -> None:
+    before = generator.statistics()["tokens"]
+    for _ in generator.generate(PROMPT, logit_bias={395: -100.0}):
+        break
+    assert generator.generate(PROMPT, max_new_tokens=30).tokens == 0  # not asked for yet
+    assert generator.generate(PROMPT, max_new_tokens=30).text
+    assert generator.statistics()["tokens"] - before < 40
+    assert generator.statistics()["running"] == 0
+
+
 def test_answers_are_drawn_by_samplers(generator: Any) -> None:
     drawn = [generator.generate(PROMPT, max_new_tokens=12, temperature=1.0, seed=seed).text for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]

@@ -123,6 +123,23 @@ def test_models_of_one_length_and_batch_are_filled_up(tmp_path: Path) -> None:
     np.testing.assert_allclose(treadle.text.load(folder, progress=False).encode(TEXTS[:5]), expected, atol=1e-5)
 
 
+def test_a_decoder_with_modules_gives_vectors(tmp_path: Path) -> None:
+    """Its architecture is that of a decoder, and it takes caches, which are empty."""
+    from treadle.tools.dev.zoo.llama import llama
+
+    model = llama(1, 32, 2, 1, vocabulary=300, batch="b")
+    for node in model.graph.node:
+        node.output[:] = ["last_hidden_state" if name == "logits" else name for name in node.output]
+    model.graph.output[0].name = "last_hidden_state"
+    folder = write(tmp_path / "q", model, pooling=("lasttoken",), normalize=False, architecture="Qwen3ForCausalLM")
+    encoder = treadle.text.load(folder, progress=False)
+    ids = encoder.tokens(TEXTS[0])
+    machine = treadle.VirtualMachine(treadle.compile(model, progress=False))
+    empty = np.zeros((1, 1, 0, 16), np.float32)
+    wanted = machine["main"](np.array([ids]), empty, empty)[0].numpy()[0, -1]
+    np.testing.assert_allclose(encoder.encode(TEXTS[0]), wanted, atol=1e-5)
+
+
 def test_lists_of_tokens_and_prompts(tmp_path: Path, executable: Any, encoder: Any) -> None:
     ids = encoder.tokens(TEXTS)
     assert (encoder.encode(ids) == encoder.encode(TEXTS)).all()

@@ -21,6 +21,7 @@ HALF_L1_BYTES = 16 << 10            # 21 99656b7 | bytes: half of the smallest L
 SMALL_L2_BYTES = 256 << 10          # 22 cf3b8ba | bytes: the smallest L2: rows prefetched, strips kept | softmax: 1.1 to 1.5
 MERGED_BYTES = 1 << 20              # 22 1ce6032 | bytes: result of merged products that stays in L2 until attention reads it
 STREAMED_BYTES = 32 << 20           # 22 275763f | bytes: a result that is stored non-temporally | 64 MB: 4.7 to 2.8 ms
+PREFETCH_L2_BYTES = 1024            # 27 6cc32bd | bytes: prefetch distance of weights in L2 | an int8 LSTM: 0.93 times
 PREFETCH_BYTES = 4096               # 21 995b315 | bytes: prefetch distance of weights from beyond L2 | without: a third less
 PREFETCH_CYCLES = 1600              # 23 efe117e | cycles: least prefetch distance of weights from memory
 

@@ -69,6 +69,13 @@ def _dot_words(total: Array, x: Array, w: Array) -> Array:
     return total + products.reshape(-1, 2).sum(1, dtype=np.int32)
 
 
+def _dot_halves(total: Array, x: Array, w: Array) -> Array:
+    """Adds two products in each half of a lane, which saturate at 16 bits: bytes of x without sign by bytes of w with one."""
+    products = np.ascontiguousarray(x).view(np.uint8).astype(np.int32) * np.ascontiguousarray(w).view(np.int8)
+    pairs = products.reshape(-1, 2).sum(1).clip(-(1 << 15), (1 << 15) - 1).astype(np.int16)
+    return (np.ascontiguousarray(total).view(np.int16) + pairs).view(np.int32)
+
+
 def _dot_bfloat16(total: Array, x: Array, w: Array) -> Array:
     """Adds two products in each lane of float32: of the upper halves as bfloat16, then of the lower ones. Subnormal
     numbers are zeros."""
@@ -137,6 +144,7 @@ EXACT: dict[str, Function] = {
         _dot,
     ),
     **dict.fromkeys([f"dot_words_{bits}" for bits in (128, 256, 512)], _dot_words),
+    **dict.fromkeys([f"dot_halves_{bits}" for bits in (128, 256, 512)], _dot_halves),
     **dict.fromkeys([f"dot_bfloat16_{bits}" for bits in (128, 256, 512)], _dot_bfloat16),
     "round_bfloat16": lambda a: _round_bfloat16(a).astype(np.float32),
     "dot_bfloat16_odd": _dot_bfloat16_odd,

@@ -28,9 +28,10 @@ def perceptron() -> treadle.Module:
     return treadle.Module(main=treadle.function([x, w, v], op.matmul(op.relu(op.matmul(x, w)), v)))
 
 
-def convolution(*image: int) -> treadle.Module:
+def convolution(*image: int, dilation: int = 1) -> treadle.Module:
     x, k, b = treadle.var("x", ("n", 17, *(image or (3, 4)))), treadle.var("k", (32, 17, 3, 3)), treadle.var("b", (32,))
-    return treadle.Module(main=treadle.function([x, k, b], op.relu(op.conv(x, k, b, pads=(1, 1, 1, 1)))))
+    window = {"pads": (dilation,) * 4, "dilations": (dilation,) * 2}
+    return treadle.Module(main=treadle.function([x, k, b], op.relu(op.conv(x, k, b, **window))))
 
 
 def compiled(module: treadle.Module, precision: Any, target: Any = FAST, **options: Any) -> Any:
@@ -58,11 +59,13 @@ def test_weights_take_a_quarter_of_the_bytes():
     assert sizes[0] - sizes[1] > 0.7 * PARAMS["w"].nbytes
 
 
+@pytest.mark.parametrize("dilation", [1, 2])
 @pytest.mark.parametrize("target", [FAST, SLOW], ids=["fast", "slow"])
-def test_convolutions_are_int8_where_no_algorithm_for_floats_is_as_fast(target: Any):
-    """With slow products of bytes, 3x3 windows of large images stay with Winograd's."""
-    executable = compiled(convolution(12, 12), "int8", target)
-    assert any("conv_int8_blocked" in each for each in executable.primitive_ops) == (target is FAST)
+def test_convolutions_are_int8_where_no_algorithm_for_floats_is_as_fast(target: Any, dilation: int):
+    """With slow products of bytes, dilated windows of large images stay with Winograd's, which bytes have for others alone."""
+    executable = compiled(convolution(16, 16, dilation=dilation), "int8", target)
+    is_narrow = any("conv_int8_blocked" in each for each in executable.primitive_ops)
+    assert is_narrow == (target is FAST or dilation == 1)
 
 
 def test_images_are_quantised_each_by_itself():

@@ -23,6 +23,13 @@ def of_window(here: Any, there: Any) -> Any:
     return op.where(op.logical_and(op.less_equal(there, here), op.less(here - 300, there)), 0.0, -1e9)
 
 
+def of_square(here: Any, there: Any) -> Any:
+    """Which hides what is a million tokens ago, and is of all tokens squared."""
+    rows = op.expand_dims(there, axes=(1,))
+    seen = op.logical_and(op.less_equal(there, rows), op.less(rows - 1_000_000, there))
+    return op.where(op.take(seen, op.squeeze(here, axes=(1,)), axis=0), 0.0, -1e9)
+
+
 def program(
     mask: Callable[..., Any] = causal, change: Callable[..., Any] = lambda x, total: x, keys: Any = lambda k: k
 ) -> Any:
@@ -70,6 +77,7 @@ UNDERSTOOD = {
     "rows of rows": ({"change": lambda x, total: _by_heads(x)}, 0),
 }
 REFUSED = {
+    "whose mask is too large to be looked at": {"mask": lambda here, there: of_square(here, there)},
     "which sees what is to come": {"mask": lambda here, there: op.cast(op.less(there, here * 0), dtype="float32")},
     "which does not see its own": {"mask": lambda here, there: op.where(op.less(there, here), 0.0, -1e9)},
     "whose mask hides little": {"mask": lambda here, there: op.where(op.less_equal(there, here), 0.0, -3.0)},

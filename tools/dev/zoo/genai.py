@@ -39,7 +39,7 @@ class _Decoder:
         if not self.bits:
             return self.g.op("MatMul", x, self.g.normal(f"{name}.weight", inputs, outputs, deviation=inputs**-0.5))
         packed, scales = self.quantized(name, outputs, inputs)
-        sizes: dict[str, int] = {"K": inputs, "N": outputs, "bits": self.bits, "block_size": _BLOCK}
+        sizes: dict[str, Any] = {"K": inputs, "N": outputs, "bits": self.bits, "block_size": _BLOCK}
         return self.g.op("MatMulNBits", x, packed, scales, domain=RUNTIME, accuracy_level=4, **sizes)
 
     def quantized(self, name: str, rows: int, columns: int) -> tuple[str, str]:
@@ -80,7 +80,7 @@ class _Decoder:
         parts = g.op("Transpose", self.product(x, f"{scope}.in_proj", width, 3 * width), perm=[0, 2, 1])
         before, after, value = g.ops("Split", parts, g.integers(width, width, width), outputs=3, axis=1)
         weight = g.normal(f"{scope}.conv.weight", width, 1, 3, deviation=0.6)
-        attributes = {"activation": "none", "ndim": 1, "state_window": 0}
+        attributes: dict[str, Any] = {"activation": "none", "ndim": 1, "state_window": 0}
         convolved, present = g.ops(
             "CausalConvWithState",
             g.op("Mul", before, value),
@@ -129,7 +129,7 @@ def decoder(
     if bits:
         packed, scales = made.quantized("lm_head", vocabulary, width)
         rows = g.op("Reshape", packed, g.integers(vocabulary, width // 2))
-        attributes = {"bits": bits, "block_size": _BLOCK, "gather_axis": 0, "quantize_axis": 1}
+        attributes: dict[str, Any] = {"bits": bits, "block_size": _BLOCK, "gather_axis": 0, "quantize_axis": 1}
         x = g.op("GatherBlockQuantized", rows, ids, scales, domain=RUNTIME, **attributes)
     else:
         x = g.op("Gather", g.normal("embed_tokens.weight", vocabulary, width, deviation=1), ids)
@@ -144,7 +144,7 @@ def decoder(
         x = g.op("Add", x, made.perceptron(normal, number))
     x = made.normal(x, "model.norm")
     if bits:
-        sizes = {"K": width, "N": vocabulary, "bits": bits, "block_size": _BLOCK}
+        sizes: dict[str, Any] = {"K": width, "N": vocabulary, "bits": bits, "block_size": _BLOCK}
         logits = g.op("MatMulNBits", x, packed, scales, domain=RUNTIME, accuracy_level=4, **sizes)
     else:
         logits = made.product(x, "lm_head", width, vocabulary)

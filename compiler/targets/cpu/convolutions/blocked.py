@@ -25,7 +25,9 @@ from .. import costs
 from ..kernels.anchor import Anchored
 from ..kernels.kernel import Kernel, even_pieces, require_few
 from ..kernels.writer import Writer, estimate
+from ..operators.int8 import COLUMN_FACTS
 from ..products.epilogue import Epilogue, Grid, ignores_lines
+from ..products.precision import FLOAT32
 from ..products.tile import (
     BLOCK,
     TALLEST,
@@ -364,8 +366,11 @@ class Conv:
         with write.block("for tile in range(first_tile, last_tile)"):
             write(f"column = min(along * {tile.rows}, columns - {tile.rows})", f"skip = along * {tile.rows} - column")
             write("top = line * stride_down - pad_top")
-            write("first_tap = max(0, (dilation_down - 1 - top) // dilation_down)")
-            write("end_tap = min(window_height, (height - top + dilation_down - 1) // dilation_down)")
+            if problem.is_within:
+                write("first_tap = 0", "end_tap = window_height")
+            else:
+                write("first_tap = max(0, (dilation_down - 1 - top) // dilation_down)")
+                write("end_tap = min(window_height, (height - top + dilation_down - 1) // dilation_down)")
             self.epilogue.begin()
             self.epilogue.fetch(tile)
             self.write_weights(tile)
@@ -528,3 +533,31 @@ class Conv:
             write("w = w_next")
         elif problem.last < BLOCK:
             write(f"w += ({BLOCK} - inner) * {VECTOR_BYTES}")
+
+
+class ScaledConv(Conv):
+    """A convolution whose sums become float32 by the scales of image and weights, if it has them (`operators/int8.py`)."""
+
+    @property
+    def _has_facts(self) -> bool:
+        return self.node.operator == "conv_int8_blocked"
+
+    @property
+    def bias(self) -> str:
+        return "" if self._has_facts else super().bias
+
+    def write_result(self, tile: Tile) -> Tile:
+        if not self._has_facts:
+            return tile
+        write, scaled = self.write, replace(tile, precision=FLOAT32, sums="scaled")
+        write("scale = splat_float32(load_float32(bias, image * 8))")
+        write("zero = splat_float32(load_float32(bias, image * 8 + 4))")
+        for j in range(tile.blocks):
+            place = f"channel_facts, ((group * blocks + block + {j}) * {COLUMN_FACTS})"
+            each = [f"vload_float32({place} * {VECTOR_BYTES} + {at * VECTOR_BYTES})" for at in range(COLUMN_FACTS)]
+            write(f"scale_{j} = scale * {each[0]}", f"offset_{j} = {each[2]} - zero * {each[1]} * scale_{j}")
+        for i in range(tile.rows):
+            for j in range(tile.blocks):
+                total = f"convert_float32({tile.accumulator(i, j)}) * scale_{j} + offset_{j}"
+                write(f"{scaled.accumulator(i, j)} = {total}")
+        return scaled

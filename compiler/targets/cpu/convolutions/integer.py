@@ -12,13 +12,11 @@ from ....operators.shapes import integer
 from ..kernels.anchor import Anchored
 from ..kernels.kernel import Kernel
 from ..kernels.writer import write_copy
-from ..operators.int8 import COLUMN_FACTS
 from ..products.amx import BANDS, BLOCKS, ROWS, SCRATCH_BYTES, AmxSums
 from ..products.epilogue import Epilogue
-from ..products.precision import FLOAT32
 from ..products.tile import BLOCK, VECTOR_BYTES, Tile, rounds, write_step
 from ..target import Target
-from .blocked import Conv
+from .blocked import ScaledConv
 from .sizes import Problem, estimated_problem, problem_of
 from .symbolic import SymbolicConv
 from .widened import WidenedConv, WidenedWinograd, takes_widened
@@ -38,38 +36,13 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kerne
     if amx and is_known and problem.is_whole:
         return lambda: _ConvOfAmx(amx, found, problem, target).kernel()
     template = _ConvOfWords if is_known else _SymbolicConvInteger
-    if is_known and found.node.operator == "conv_integer_blocked" and takes_widened(problem, target):
+    if is_known and takes_widened(problem, target):
         widened = WidenedWinograd if WidenedWinograd.takes(problem) else WidenedConv
         return lambda: widened(found, problem, target).kernel()
     return lambda: template(found, problem, target).kernel()
 
 
-class _ConvOfWords(Conv):
-    @property
-    def _has_facts(self) -> bool:
-        return self.node.operator == "conv_int8_blocked"
-
-    @property
-    def bias(self) -> str:
-        return "" if self._has_facts else super().bias
-
-    def write_result(self, tile: Tile) -> Tile:
-        """In float32, if the image and the weights have scales (`operators/int8.py`)."""
-        if not self._has_facts:
-            return tile
-        write, scaled = self.write, replace(tile, precision=FLOAT32, sums="scaled")
-        write("scale = splat_float32(load_float32(bias, image * 8))")
-        write("zero = splat_float32(load_float32(bias, image * 8 + 4))")
-        for j in range(tile.blocks):
-            place = f"channel_facts, ((group * blocks + block + {j}) * {COLUMN_FACTS})"
-            each = [f"vload_float32({place} * {VECTOR_BYTES} + {at * VECTOR_BYTES})" for at in range(COLUMN_FACTS)]
-            write(f"scale_{j} = scale * {each[0]}", f"offset_{j} = {each[2]} - zero * {each[1]} * scale_{j}")
-        for i in range(tile.rows):
-            for j in range(tile.blocks):
-                total = f"convert_float32({tile.accumulator(i, j)}) * scale_{j} + offset_{j}"
-                write(f"{scaled.accumulator(i, j)} = {total}")
-        return scaled
-
+class _ConvOfWords(ScaledConv):
     @property
     def tap_bytes(self) -> int:
         return self.problem.words * VECTOR_BYTES

@@ -155,6 +155,12 @@ class Problem:
         return image + self.blocks * self.pixels * VECTOR_BYTES >= self.blocks * self.steps * VECTOR_BYTES
 
     @property
+    def is_within(self) -> bool:
+        """Whether windows have one line, of the image."""
+        down = self.window[0]
+        return (down.size, down.begin, down.end) == (1, 0, 0)
+
+    @property
     def is_pointwise(self) -> bool:
         """Whether input and output pixels correspond one to one."""
         windows = (*self.window, self.pile.window) if self.pile else self.window

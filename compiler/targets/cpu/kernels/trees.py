@@ -2,9 +2,9 @@
 
 Eight rows go down a tree together, one step after the other and without a branch, so that their loads overlap: a step is
 bound by how many instructions it has, not by what it waits for. The rows' columns lie side by side in the scratch memory. A
-block of rows meets a block of trees, whose nodes stay in L1, before the next one. Fewer than seven rows at the end of a block
-of rows go one by one, each down eight trees together, which are of no block: of large trees, a block is one. After the depth of
-a tree's highest leaf, the walk ends where nothing moves any more.
+block of rows meets a block of trees, whose nodes stay in L1, before the next one. Of fewer than seven rows at the end of a block
+of rows, four go down two trees together, and others one by one down eight, which are of no block: of large trees, a block is one.
+After the depth of a tree's highest leaf, the walk ends where nothing moves any more.
 
 The tables are untrusted: nodes and columns are taken modulo powers of two, and a tree's range is checked before it
 is entered.
@@ -12,6 +12,7 @@ is entered.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -25,6 +26,7 @@ from .kernel import Kernel
 from .writer import Writer, estimate, scaled, shape_of
 
 _LANES = COLUMN_SCALE  # rows that go down a tree together
+_ROWS = 4  # of a last group that go down two trees together
 _MOST_GROUPS = 64  # of eight rows in a block
 
 
@@ -150,24 +152,41 @@ class _Trees:
                 self._write_weight("tree", "column_word", lane, str(lane * self.size))
 
     def _write_few_rows(self) -> None:
-        """The rows of the last group, one by one, down eight trees together, whose weights are added in their order. Where there
-        are fewer trees, the last one is walked again, and nothing added."""
+        """The rows of the last group: four of them down two trees together, and others one by one down eight."""
         write = self.write
-        with write.block(f"for t in range(0, tree_count, {_LANES})"):
-            for lane in range(_LANES):
-                self._write_head(f"min(t + {lane}, tree_count - 1)", str(lane))
-                if lane:
-                    write(f"most = max(most, most{lane})", f"sure = min(sure, sure{lane})")
+        write(f"left = count - whole * {_LANES}", "taken = 0")
+        with write.block(f"if left >= {_ROWS}"):
+            write(f"taken = {_ROWS}")
+            self._write_trees_together(_LANES // _ROWS)
+        with write.block("if taken < left"):
+            self._write_trees_together(_LANES)
+
+    def _write_trees_together(self, trees: int) -> None:
+        """Some rows down several trees together, whose weights are added in their order. Where there are fewer trees, the last
+        one is walked again, and nothing added."""
+        write, rows = self.write, _LANES // trees
+        with write.block(f"for t in range(0, tree_count, {trees})"):
+            for tree in range(trees):
+                self._write_head(f"min(t + {tree}, tree_count - 1)", str(tree))
+                if tree:
+                    write(f"most = max(most, most{tree})", f"sure = min(sure, sure{tree})")
                 else:
                     write("most = most0", "sure = sure0")
-            with write.block(f"for r in range(count - whole * {_LANES})"):
-                self._write_walk(lambda lane: _Walk(f"tree{lane}", f"reach{lane}", f"r * {self.size}"))
-                for lane in range(_LANES):
-                    with write.block(f"if t + {lane} < tree_count"):
+            with write.block("for r in range(taken, left)") if rows == 1 else contextlib.nullcontext():
+                row = "r" if rows == 1 else "{}"
+                walks = [
+                    _Walk(f"tree{lane // rows}", f"reach{lane // rows}", f"{row} * {self.size}".format(lane % rows))
+                    for lane in range(_LANES)
+                ]
+                self._write_walk(walks.__getitem__)
+                for lane, walk in enumerate(walks):
+                    tree = lane // rows
+                    with write.block(f"if t + {tree} < tree_count"):
                         if self.is_dense:
-                            self._write_row_of_leaves(f"tree{lane}", lane, f"r * targets * {self.size}")
+                            at = f"{row.format(lane % rows)} * targets * {self.size}"
+                            self._write_row_of_leaves(walk.tree, lane, at)
                         else:
-                            self._write_weight(f"tree{lane}", f"column_word{lane}", lane, f"r * {self.size}")
+                            self._write_weight(walk.tree, f"column_word{tree}", lane, walk.row_at)
 
     def _write_head(self, number: str, suffix: str) -> None:
         """Loads the header of a tree."""

@@ -124,8 +124,20 @@ def _narrow_precisions(blocker: Blocker, it: _Convolution, tiles: Tiles | None) 
     """Those in which a convolution of constant weights gains something. Winograd's algorithm is faster than bfloat16."""
     if not isinstance(it.weight, ir.Constant):
         return []
-    speed = blocker.byte_speed if tiles is None else blocker.byte_speed / costs.WINOGRAD_SAVES
+    speed = blocker.byte_speed
+    if tiles is not None and (speed > costs.WINOGRAD_SAVES or not _has_tiles_of_bytes(it)):
+        speed /= costs.WINOGRAD_SAVES
     return ["bfloat16"] * (tiles is None and blocker.multiplies) + ["int8"] * _gains_in_int8(it, speed)
+
+
+def _has_tiles_of_bytes(it: _Convolution) -> bool:
+    """Whether, on a CPU that does not multiply bytes, int8 is by Winograd's algorithm as well (`convolutions/widened.py`)."""
+    is_dense = tensor_type(it.weight).shape[2:] == (3, 3) and set(it.attributes["dilations"] or (1,)) == {1}
+    return (
+        is_dense
+        and it.channels // it.groups > BLOCK
+        and all(isinstance(n, int) and n >= 4 for n in it.result.shape[2:])
+    )
 
 
 def _gains_in_int8(it: _Convolution, speed: float) -> bool:

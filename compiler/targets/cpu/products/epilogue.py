@@ -19,7 +19,7 @@ from ..kernels.writer import Writer, is_streamed, shape_of, stored, widened, wri
 from .precision import Precision
 from .tile import BLOCK, VECTOR_BYTES, Tile
 
-_LONG_NODES = 4  # of an expression; longer ones are applied in a loop
+_LONG_NODES = 8  # of an expression; longer ones are applied in a loop
 
 
 @dataclass(frozen=True)

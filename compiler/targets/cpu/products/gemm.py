@@ -115,7 +115,7 @@ class _Product:
             self.a_batch, self.b_batch, self.batch = (), (), ()
         self.widened = WidenedPanels.of(found, self.rows, target) if self.is_packed else None
         if self.widened:
-            self.numbers, self.depth, precision = self.widened, self.widened.depth, WORDS
+            self.numbers, self.depth, precision = self.widened, self.widened.depth, replace(WORDS, facts=self.facts)
         self.panels = self._choose_panels()
         if not self.is_possible:
             return
@@ -305,8 +305,10 @@ class _Product:
         write = self.write
         if self.copies_rows or self.copies_panels:
             write.prepare("copied")
-        lane = 4 // HALVES if self.widened else 4
         pitch = f"(depth + {self.facts})" if self.facts else "depth"
+        lane = 4 // HALVES if self.widened else 4
+        if self.widened:  # a step takes half a word of the bytes, and a whole one of the facts
+            pitch = f"(depth + {HALVES * self.facts})" if self.facts else "depth"
         write("a_row = 4 * rows" if self.turns_a else f"a_row = {lane} * {pitch}")
         write(f"a_matrix = {lane} * rows * {pitch}", "b_matrix = 4 * depth * columns")
         if self.panels is _Panels.DIRECT:
@@ -555,7 +557,12 @@ class _Product:
 
     def _write_end(self, tile: Tile, columns: str, skip: str) -> None:
         """What happens to a tile's sums."""
-        scaled = write_scaled(self.write, tile, "a, row * x_row + depth * x_step", "w_unit, depth * w_step")
+        column = (
+            (self.widened.column_facts, str(self.widened.panel))
+            if self.widened
+            else ("w_unit, depth * w_step", "w_block")
+        )
+        scaled = write_scaled(self.write, tile, "a, row * x_row + depth * x_step", *column)
         self.epilogue.tile(scaled, skip=skip, columns=columns)
 
     def _write_ahead(self, tile: Tile, following: str) -> None:

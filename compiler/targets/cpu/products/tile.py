@@ -271,14 +271,14 @@ def multiply_add(result: str, x: str, w: str, target: Target, precision: Precisi
     return f"{result} = fma({x}, {w}, {total})" if is_fused else f"{result} = {total} + {x} * {w}"
 
 
-def write_scaled(write: Writer, tile: Tile, row: str, column: str) -> Tile:
+def write_scaled(write: Writer, tile: Tile, row: str, column: str, apart: str = "w_block") -> Tile:
     """The tile in float32: its sums by the facts of its rows and columns, if they have some. `row` and `column` are the places of
-    the first row's facts, and of the first block's."""
+    the first row's facts, and of the first block's; the next block's are `apart` bytes behind."""
     if not tile.precision.facts:
         return tile
     scaled, last = replace(tile, precision=FLOAT32, sums="scaled"), f" + {VECTOR_BYTES}"
     for j in range(tile.blocks):
-        place = f"{column} + {times(j, 'w_block')}" if j else column
+        place = f"{column} + {times(j, apart)}" if j else column
         write(f"scale_{j} = vload_float32({place})", f"bytes_{j} = vload_int32({place}{last})")
     for i in range(tile.rows):
         place = f"{row} + {times(i, 'x_row')}" if i else row

@@ -44,6 +44,7 @@ _MOST_ROWS = 12  # sequences of a tile: its text grows with them
 _ROWS = (4, 3, 2, 1)  # … where their number is not known: as many as possible of each, one after the other
 _SHARES = 8  # at most; each of their words has two cache lines of its own, which processors like to fetch together
 _LINE = 2 * costs.LINE_BYTES // 8  # words
+_STEPS_OF_HALVES = 8  # 8 * 2 * 15 * 128 is less than 2^15
 _PATIENCE = 20_000  # looks at a share that is not done, and one a nanosecond of a step: who waits longer leaves
 
 
@@ -80,6 +81,8 @@ class _Layer:
         self.functions = self.attributes["activations"].split(" ")
         self.resets_before = self.operator == "gru" and not self.attributes["reset_after"]
         self.rows = self._choose_rows(self.shape[1])
+        # for one sequence, codes are split in two of four bits
+        self.halves = target.dot_halves if self.precision.facts and self.rows == 1 else ""
         self.is_far = self.blocks * self._block_bytes > target.half_l2
         self.is_shareable = self._groups(1, range(self.gates)) > 1
         self.write = Writer(definition, target, f"{self.operator}, {self.rows} sequences at a time")
@@ -101,7 +104,7 @@ class _Layer:
 
     def _passes(self, rows: int) -> int:
         """Passes over the weights for a tile of `rows` sequences: an LSTM may take half of the gates at a time."""
-        return 2 if self.operator == "lstm" and rows > self._most_rows(self.gates) else 1
+        return 2 if self.operator == "lstm" and (rows > self._most_rows(self.gates) or self.halves) else 1
 
     # ---- the kernel ----
 
@@ -182,6 +185,8 @@ class _Layer:
             write.output(name, i)
         for name, dim in zip(("steps", "batch", "directions"), self.shape, strict=False):
             write.size(name, dim)
+        if self.halves:
+            write.size("sum_steps", self.depth)  # a literal would let LLVM unroll both loops, and spill
 
     def _write_chain(self, end: str, row: str, counts: Mapping[int, str]) -> None:
         """`count` tiles of sequences, up to chain number `end`, from the first step to the last, side by side: weights that
@@ -261,7 +266,9 @@ class _Layer:
     @property
     def _words_bytes(self) -> int:
         """Bytes of a sequence's state in words, in whole vectors, and of its facts."""
-        return (-(-self.hidden // (self.precision.each * BLOCK)) + bool(self.precision.facts)) * VECTOR_BYTES
+        return (
+            -(-self.hidden // (self.precision.each * BLOCK)) * (1 + bool(self.halves)) + bool(self.precision.facts)
+        ) * VECTOR_BYTES
 
     def _write_phase(self, counts: Mapping[int, str], gates: Sequence[int]) -> None:
         """Some gates of all units, and their activations."""
@@ -343,7 +350,10 @@ class _Layer:
         Reading from several blocks hides more of L2's latency: with half of the registers for
         sums, an LSTM takes a fifth less time than with a quarter of them.
         """
-        most = max(1, self.target.block_registers // 2 // (rows * len(gates) // self._passes(rows)))
+        if self.halves:  # sums are of one block after the other, activations of two
+            most = min(2, self._sums // len(gates))
+        else:
+            most = max(1, self.target.block_registers // 2 // (rows * len(gates) // self._passes(rows)))
         return -(-self.blocks // -(-self.blocks // most))
 
     def _write_block(self, rows: int, width: int, gates: Sequence[int]) -> None:
@@ -351,7 +361,10 @@ class _Layer:
         write(f"here = block * {VECTOR_BYTES}")
         if self.hidden % BLOCK:
             write(f"lanes = {self.hidden} - block * {BLOCK}")
-        self._write_sums(rows, width, gates)
+        if self.halves:
+            self._write_sums_apart(width, gates)
+        else:
+            self._write_sums(rows, width, gates)
         # a loop instead of unrolled code: activations are long
         write("sums = scratch")
         with write.block(f"for i in range({rows})"), write.block(f"for j in range({width})"):
@@ -361,15 +374,27 @@ class _Layer:
             self._write_finish(gates)
             write(f"sums += {len(gates) * VECTOR_BYTES}")
 
-    def _write_sums(self, rows: int, width: int, gates: Sequence[int]) -> None:
-        """Writes some gates' sums of a tile to scratch: [rows, width, gates] vectors."""
+    def _write_sums_apart(self, width: int, gates: Sequence[int]) -> None:
+        """The sums of one block after the other, of one sequence."""
+        write = self.write
+        write("first_block = block", "all_sums = scratch")
+        with write.block(f"for block in range(first_block, first_block + {width})"):
+            write(f"here = block * {VECTOR_BYTES}")
+            if self.hidden % BLOCK:
+                write(f"lanes = {self.hidden} - block * {BLOCK}")
+            self._write_sums(1, 1, gates, "all_sums")
+            write(f"all_sums += {len(gates) * VECTOR_BYTES}")
+        write("block = first_block", f"here = block * {VECTOR_BYTES}")
+
+    def _write_sums(self, rows: int, width: int, gates: Sequence[int], place: str = "scratch") -> None:
+        """Writes some gates' sums of a tile to that place: [rows, width, gates] vectors."""
         write, row_bytes = self.write, self._row_bytes
         passes = self._passes(rows)
         at_once = gates[: len(gates) // passes]
         blocks = list(itertools.product(range(width), at_once))
         offsets = {(j, gate): j * self._block_bytes + gate * VECTOR_BYTES for j, gate in blocks}
         sums = {(i, j, gate): f"sum_{i}_{j}_{gate}" for i in range(rows) for j, gate in blocks}
-        write("p_at = p + here", f"w_at = w_cell + block * {self._block_bytes}", "sums = scratch")
+        write("p_at = p + here", f"w_at = w_cell + block * {self._block_bytes}", f"sums = {place}")
         x, x_row = "reset" if gates == (2,) else "before", row_bytes
         if self.precision.takes_words:
             write(f"pairs = scratch + {self._sums * VECTOR_BYTES}")
@@ -382,20 +407,11 @@ class _Layer:
             zero = "splat_int32(0)" if self.precision.facts else ""
             write(*(f"{name} = {zero or self._start(*place)}" for place, name in sums.items()))
             write(f"x = {x}", "w = w_at")
-            with write.block(f"for _ in range({self.depth})"):
-                if self.is_far:
-                    write(*(f"prefetch(w, {costs.PREFETCH_BYTES + offset})" for offset in offsets.values()))
-                for part in self.precision.parts or ("",):
-                    for (j, gate), offset in offsets.items():
-                        write(f"w_{j}_{gate} = {self.precision.vector(f'w, {offset}', part)}")
-                    for i in range(rows):
-                        write(f"x_{i} = {self.precision.broadcast(f'x, {i * x_row}', part)}")
-                        for j, gate in blocks:
-                            line = multiply_add(
-                                sums[i, j, gate], f"x_{i}", f"w_{j}_{gate}", self.target, self.precision
-                            )
-                            write(line)
-                write("x += 4", f"w += {self.gates * VECTOR_BYTES}")
+            if self.halves:
+                self._write_sums_of_halves(sums, offsets)
+            else:
+                with write.block(f"for _ in range({self.depth})"):
+                    self._write_step(rows, x_row, sums, offsets)
             if self.precision.facts:
                 self._write_scaled(sums, offsets)
             for (i, j, gate), name in sums.items():
@@ -404,6 +420,45 @@ class _Layer:
             if passes > 1:
                 write(f"p_at += {len(at_once) * row_bytes}")
                 write(*(f"{name} += {len(at_once) * VECTOR_BYTES}" for name in ("w_at", "sums")))
+
+    def _write_step(
+        self, rows: int, x_row: int, sums: Mapping[tuple[int, int, int], str], offsets: Mapping[tuple[int, int], int]
+    ) -> None:
+        """A step of the sums of a tile."""
+        write = self.write
+        if self.is_far:
+            write(*(f"prefetch(w, {costs.PREFETCH_BYTES + offset})" for offset in offsets.values()))
+        for part in self.precision.parts or ("",):
+            for (j, gate), offset in offsets.items():
+                write(f"w_{j}_{gate} = {self.precision.vector(f'w, {offset}', part)}")
+            for i in range(rows):
+                write(f"x_{i} = {self.precision.broadcast(f'x, {i * x_row}', part)}")
+                for j, gate in offsets:
+                    total, vector = sums[i, j, gate], f"w_{j}_{gate}"
+                    write(multiply_add(total, f"x_{i}", vector, self.target, self.precision))
+        write("x += 4", f"w += {self.gates * VECTOR_BYTES}")
+
+    def _write_sums_of_halves(
+        self, sums: Mapping[tuple[int, int, int], str], offsets: Mapping[tuple[int, int], int]
+    ) -> None:
+        """The sums of one sequence, by products of the lower and the upper four bits of its codes, added in words of 16 bits as
+        often as these hold."""
+        write, behind = self.write, (self._words_bytes - VECTOR_BYTES) // 2
+        with write.block(f"for begin in range(0, sum_steps, {_STEPS_OF_HALVES})"):
+            for name in sums.values():
+                write(f"lower_{name} = splat_int32(0)", f"upper_{name} = splat_int32(0)")
+            with write.block(f"for _ in range(min({_STEPS_OF_HALVES}, sum_steps - begin))"):
+                ahead = costs.PREFETCH_BYTES if self.is_far else costs.PREFETCH_L2_BYTES
+                write(*(f"prefetch(w, {ahead + offset})" for offset in offsets.values()))
+                write("lower = splat_int32(load_int32(x, 0))", f"upper = splat_int32(load_int32(x, {behind}))")
+                for (_, j, gate), name in sums.items():
+                    write(f"w_at_once = {self.precision.vector(f'w, {offsets[j, gate]}')}")
+                    write(*(f"{x}_{name} = {self.halves}({x}_{name}, {x}, w_at_once)" for x in ("lower", "upper")))
+                write("x += 4", f"w += {self.gates * VECTOR_BYTES}")
+            for name in sums.values():
+                for x, unit in (("lower", 1), ("upper", 16)):
+                    ones = f"splat_int32({unit * 0x10001})"
+                    write(f"{name} = {self.target.dot_words}({name}, {x}_{name}, {ones})")
 
     def _write_pairs(self, rows: int, name: str) -> None:
         """Rounds the states of a tile's sequences to bfloat16, behind the sums in the scratch memory."""
@@ -423,7 +478,13 @@ class _Layer:
             write_facts(write, steps="steps_of_range")
             with write.block(f"for k in range(0, {self.hidden}, {BLOCK})"):
                 within = f", {self.hidden} - k" if self.hidden % BLOCK else ""
-                write(f"vstore(codes, k, {coded(f'vload_float32(x, k * 4{within})')})")
+                code = coded(f"vload_float32(x, k * 4{within})")
+                if self.halves:
+                    write(
+                        f"code = {code}", "vstore(codes, k, code & 15)", f"vstore(codes, k + {behind // 2}, code >> 4)"
+                    )
+                else:
+                    write(f"vstore(codes, k, {code})")
             write(f"vstore(codes, {behind}, scale, 1)", f"vstore(codes, {behind + 4}, convert_int32(zero), 1)")
 
     def _write_scaled(self, sums: Mapping[tuple[int, int, int], str], offsets: Mapping[tuple[int, int], int]) -> None:

@@ -479,6 +479,27 @@ def _dot_of_words(bits: int) -> Callable[[Lanes, Lanes, Lanes], Lanes]:
     return dot
 
 
+def _dot_of_halves(bits: int) -> Callable[[Lanes, Lanes, Lanes], Lanes]:
+    def dot(total: Lanes, x: Lanes, w: Lanes) -> Lanes:
+        """total + two products in each 16-bit half of a lane: unsigned bytes of x times signed bytes of w, by two instructions.
+        Bytes of x must be so small that both products fit into 16 bits."""
+        lanes = total.lanes
+
+        def emit(*parts: Lanes) -> Lanes:
+            count = 2 * parts[0].lanes
+            words = [part.builder.bitcast(part.value, ir.VectorType(ir.IntType(8), 2 * count)) for part in parts]
+            made = call_intrinsic(total.builder, _PAIRS_OF_BYTES[bits], ir.VectorType(I16, count), words)
+            return Lanes(total.builder, made, types.int16)
+
+        halves = Lanes(total.builder, total.builder.bitcast(total.value, ir.VectorType(I16, 2 * lanes)), types.int16)
+        sums = halves + in_registers(bits, emit, [x, w])
+        return total.like(total.builder.bitcast(sums.value, total.value.type))
+
+    dot.__name__ = f"dot_halves_{bits}"
+    return dot
+
+
+_PAIRS_OF_BYTES = {128: "x86.ssse3.pmadd.ub.sw.128", 256: "x86.avx2.pmadd.ub.sw", 512: "x86.avx512.pmaddubs.w.512"}
 _PAIRS = {128: "x86.sse2.pmadd.wd", 256: "x86.avx2.pmadd.wd", 512: "x86.avx512.pmaddw.d.512"}
 
 
@@ -574,6 +595,7 @@ DOTS = (
     *map(_dot_instruction, (128, 256, 512)),
     *map(_dot_of_pairs, (128, 256, 512)),
     *map(_dot_of_words, (128, 256, 512)),
+    *map(_dot_of_halves, (128, 256, 512)),
     dot_plain,
     dot_usdot,
     dot_sdot,

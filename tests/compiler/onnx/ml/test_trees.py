@@ -100,18 +100,18 @@ def test_a_row_gives_the_same_alone_as_among_others(dense: bool, aggregate: str)
         np.testing.assert_array_equal(machine(x[first:last]), expected[first:last])
 
 
-@pytest.mark.parametrize("nodes", [1, 2000])
-def test_a_row_alone_goes_down_eight_trees_together_whatever_their_size(nodes: int) -> None:
-    """2,000 nodes are more than a block of trees has."""
+@pytest.mark.parametrize(("rows", "nodes", "count"), [(1, 1, 3), (1, 2000, 3), (4, 1, 12), (5, 2000, 12 + 3)])
+def test_few_rows_go_down_several_trees_together_whatever_their_size(rows: int, nodes: int, count: int) -> None:
+    """One goes down eight of the 24, four down two. 2,000 nodes are more than a block of trees has."""
     shapes = {"nodes": ("int32", (24 * nodes, 4)), "trees": ("int32", (24, 8)), "leaves": ("float32", (0, 1))}
-    types = [tensor("float32", (1, 3)), *(tensor(*type_) for type_ in shapes.values())]
+    types = [tensor("float32", (rows, 3)), *(tensor(*type_) for type_ in shapes.values())]
     definition = definition_of("tree_ensemble", types, targets=1)
     kernel = lower(definition, TARGET)
     assert kernel is not None
     walks: list[Step] = []
     arrays = [np.zeros(type_.shape, type_.dtype.numpy) for type_ in types]  # each tree is a leaf
     run_kernel(kernel, definition, arrays, watch=lambda step: walks.append(step) if "n7 = 0" in step.text else None)
-    assert len(walks) == 3
+    assert len(walks) == count
 
 
 def classifier(labels: int, weights: list[list[float]], **attributes: Any) -> Any:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from treadle.compiler.ir.evaluate import evaluate_definition
 from treadle.compiler.operators import TABLE, lookup
+from treadle.compiler.targets.cpu import operators  # noqa: F401  (they join the table by import)
 from treadle.compiler.targets.cpu.target import Target, host
 from treadle.formats import dims
 from treadle.formats.primitive import PrimitiveDefinition, PrimitiveNode

@@ -94,10 +94,12 @@ def test_any_number_of_parts_gives_the_same_bits():
 # ---- convolutions ----
 
 
-def check_convolution(shape, weights, *, parts=1, target=TARGET, start=True, symbolic=False, **window):
+def check_convolution(
+    shape, weights, *, parts=1, target=TARGET, start=True, symbolic=False, numbers=whole_range, **window
+):
     """A convolution of a blocked image against the plain one; what lies behind its last channel is anything. `symbolic`: the
     sizes of images are the call's."""
-    x, weight = (whole_range(tensor(*type_), seed) for seed, type_ in enumerate((("uint8", shape), ("int8", weights))))
+    x, weight = (numbers(tensor(*type_), seed) for seed, type_ in enumerate((("uint8", shape), ("int8", weights))))
     image, packed = evaluate("pack_channels", x), evaluate("pack_integer_weights", weight)
     image[:, -1, ..., (shape[1] - 1) % 16 + 1 :] = 0xA5
     first = np.random.default_rng(2).integers(-99, 99, weights[0]).astype(np.int32)
@@ -149,6 +151,20 @@ def test_convolutions_of_blocked_images(shape, weights, window):
 def test_convolutions_of_widened_images(shape, weights, window):
     for parts in (1, 3):
         check_convolution(shape, weights, parts=parts, target=of(instruction_sets.target("haswell")), **window)
+
+
+@ON_X86
+def test_winograd_is_exact_for_the_greatest_sums():
+    """Of as many channels as are summed at once, and of more."""
+
+    def greatest(type_, seed):
+        limits = np.iinfo(type_.dtype.numpy)
+        return np.full(type_.shape, limits.max if type_.dtype is DType.uint8 else limits.min, type_.dtype.numpy)
+
+    for channels in (112, 128, 130):
+        for numbers, parts in ((greatest, 1), (whole_range, 3)):
+            shape, weights, target = (1, channels, 5, 7), (20, channels, 3, 3), of(instruction_sets.target("haswell"))
+            check_convolution(shape, weights, parts=parts, target=target, numbers=numbers, pads=(1, 1, 1, 1))
 
 
 @pytest.mark.parametrize(("shape", "weights", "window"), WINDOWS[:-1], ids=str)

@@ -28,8 +28,10 @@ def _is_there(example: Any) -> bool:
     return example.arrays[0].size > 0 and bool(((tables >= 0) & (tables < len(values))).all())
 
 
-def attention(lengths: list[tuple[int, int]], rows: list[np.ndarray], window: int = 0, **changed: np.ndarray) -> Any:
-    """The code, and the result [heads, tokens, size], of texts of so many tokens before these. All tokens' queries, keys and
+def attention(
+    lengths: list[tuple[int, int]], rows: list[np.ndarray], window: int = 0, parts: int = 2, **changed: np.ndarray
+) -> Any:
+    """The code, and the result [heads, tokens, size], of texts of `lengths`, earlier and new tokens. All queries, keys and
     values are `rows`; the earlier ones lie in the pages 0, 1, … in the order of the texts."""
     q, k, v = (np.concatenate([each[:, past : past + count] for past, count in lengths], axis=1)[None] for each in rows)
     keys, values, entries, first = [], [], [], 0
@@ -51,7 +53,7 @@ def attention(lengths: list[tuple[int, int]], rows: list[np.ndarray], window: in
     types = [tensor(dtype, shape) for dtype, shape in zip(dtypes, shapes, strict=True)]
     definition = definition_of("paged_attention", types, scale=0.3, repeat=REPEAT, window=window)
     sizes = {"n": q.shape[2], "p": len(keys), "t": len(given[5]), "e": len(given[6])}
-    code, outputs = run_kernel(definition, given, sizes, 2)
+    code, outputs = run_kernel(definition, given, sizes, parts)
     return code, outputs[0][0] if code == 0 else None
 
 
@@ -63,13 +65,13 @@ def rows() -> list[np.ndarray]:
 
 @pytest.mark.parametrize("window", [0, 40])
 def test_a_row_has_the_same_bits_beside_any_others_and_in_any_piece_of_its_text(rows: list[np.ndarray], window: int):
-    code, whole = attention([(0, 600)], rows, window)
+    code, whole = attention([(0, 600)], rows, window, parts=1)
     assert code == 0
     for texts in (
         [(past, 1) for past in (0, 1, 31, 32, 255, 256, 300, 599)],
         [(5, 2), (0, 16), (250, 90), (500, 13), (7, 1)],
     ):
-        code, pieces = attention(texts, rows, window)
+        code, pieces = attention(texts, rows, window, parts=len(texts))
         assert code == 0
         expected = np.concatenate([whole[:, past : past + count] for past, count in texts], axis=1)
         np.testing.assert_array_equal(pieces, expected)

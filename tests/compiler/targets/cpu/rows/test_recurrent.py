@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from treadle.compiler.operators.recurrent import recurrent_words, unpacked
+from treadle.compiler.targets.cpu.kernels.lower import lower
+from treadle.compiler.targets.emulated import call as emulated
 from treadle.formats.types import tensor
 
 from ..harness import TARGET, Builder, check, check_random, definition_of, random_array, run_kernel, without
@@ -181,4 +183,22 @@ def test_narrow_states_have_the_same_bits_in_any_batch_and_without_the_instructi
     alone = [
         array[:, 1:2] if place in (0, 2, 3) and array.shape[1] == 3 else array for place, array in enumerate(arrays)
     ]
-    np.testing.assert_array_equal(run_kernel(single, alone)[1][0][:, :, 0], results[0][0][:, :, 1])
+    narrower = dataclasses.replace(without(TARGET, feature), vector_bytes=32, vector_registers=16)
+    for parts, target in ((1, TARGET), (2, without(TARGET, feature)), (1, narrower)):
+        states = run_kernel(single, alone, None, parts, target)[1][0]
+        np.testing.assert_array_equal(states[:, :, 0], results[0][0][:, :, 1])
+
+
+@pytest.mark.parametrize("operator", GATES)
+def test_codes_of_one_sequence_are_split_where_nothing_multiplies_bytes(operator):
+    """The text, interpreted, gives the bits of its native code: no sum passes 16 bits."""
+    target = dataclasses.replace(without(TARGET, "vnni"), vector_bytes=32, vector_registers=16)
+    definition = layer(operator, 36, 1, 2, narrow="int8")
+    arrays = [random_array(param, seed) for seed, param in enumerate(definition.params)]
+    arrays[1] = words_like(arrays[1], 36)
+    kernel = lower(definition, target)
+    assert kernel is not None
+    assert not target.dot_halves or target.dot_halves in kernel.source
+    interpreted = emulated.run_kernel(kernel, definition, arrays).outputs
+    for one, another in zip(interpreted, run_kernel(definition, arrays, None, 1, target)[1], strict=True):
+        np.testing.assert_array_equal(one, another)
