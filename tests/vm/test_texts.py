@@ -387,7 +387,6 @@ def test_arrays_that_say_they_are_texts_are_refused_by_the_machine(
 
 # Code that makes arrays of bytes by a computed type, and why that is not a string tensor.
 BYTES_TO_ARRAYS = {
-    "decode/adapter_files.py": "floats alone",
     "formats/param_dict.py": "TVM's types, among which there are no texts",
     "formats/parameter_files.py": "numbers alone: biufc",
     "serve/http_tensors.py": "BYTES have texts of their own",
