@@ -28,6 +28,7 @@ _CONFIG_BYTES = 1 << 20
 _FILE_BYTES = 1 << 33
 _KEY = re.compile(r"(?:base_model\.model\.)?([^\0]+)\.lora_([AB])(?:\.\w+)?\.weight")
 _NOT_TAKEN = ("use_dora", "use_qalora", "modules_to_save", "trainable_token_indices", "lora_bias", "layer_replication")
+_FLOATS = ("float32", "float16", "bfloat16")
 _MAGIC = b"TORT"  # at byte 4
 
 
@@ -54,7 +55,7 @@ def _paired(path: Path, arrays: Mapping[str, np.ndarray]) -> Iterator[tuple[str,
             raise FormatError(
                 f"{path}: {key[:100]!r} is not of a linear module; expected ….lora_A.weight or ….lora_B.weight"
             )
-        if array.ndim != 2 or array.dtype.name not in ("float32", "float16", "bfloat16"):
+        if array.ndim != 2 or array.dtype.name not in _FLOATS:
             raise FormatError(f"{path}: {key[:100]!r} is {array.dtype}{list(array.shape)}; expected float[_, _]")
         found.setdefault(matched[1], {})[matched[2]] = array.astype(np.float32)
     for name, both in found.items():
@@ -136,7 +137,12 @@ def _parameters(data: bytes, path: Path) -> dict[str, np.ndarray]:
             dtype = DType.from_onnx(reader.number("<i", reader.field(table, 2))).numpy
             shape = [reader.number("<q", dims_at + 8 * axis) for axis in range(min(rank, 9))]
             left -= size + name_size
-            if left < 0 or min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != size:
+            if (
+                dtype.name not in _FLOATS
+                or left < 0
+                or min(shape, default=0) < 0
+                or math.prod(shape) * dtype.itemsize != size
+            ):
                 raise ValueError
             name = data[name_at : name_at + name_size].decode()
             arrays[name] = np.frombuffer(data, dtype, math.prod(shape), raw_at).reshape(shape)

@@ -69,6 +69,8 @@ class Adapter(Suggesting):
 
         Raises MissingFileError, FileError, and FormatError for what is not a plain LoRA adapter.
         """
+        if not isinstance(path, (str, os.PathLike)):
+            raise ArgumentError(f"Adapter.load: path: expected a path, got {told(path)}")
         modules = read(Path(path))
         try:
             return cls(modules)
