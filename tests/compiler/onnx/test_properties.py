@@ -54,6 +54,14 @@ ELSEWHERE = {
         [f"com.microsoft.{name}" for name in ("GatherND", "GridSample", "Inverse", "MatMulInteger16", "Range")],
         "test_runtime_tensors.py: as ONNX has them, or as their names say",
     ),
+    **dict.fromkeys(
+        [
+            f"com.microsoft.{name}"
+            for name in ("CausalConvWithState", "GatedAdd", "GatedRMSNorm", "LinearAttention", "LinearAttentionGate")
+        ],
+        "ort/test_recurrent.py: states go from call to call",
+    ),
+    "com.microsoft.MRotaryEmbedding": "ort/test_attention.py: places by section",
     "com.microsoft.QMoE": "test_runtime_experts.py: with MoE",
     "com.microsoft.QEmbedLayerNormalization": "test_runtime_operators.py: as EmbedLayerNormalization",
     "com.microsoft.MatMulIntegerToFloat": "test_quantized.py: as onnxruntime's optimiser writes it",
