@@ -92,6 +92,7 @@ def served(folder: Path, *options: str, files: int) -> tuple[subprocess.Popen, d
 
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which nohup ignores, in the tests' own children too
 
     command = [sys.executable, "-m", "treadle", "serve", str(folder), "--http-port", "0", "--grpc-port", "0", *options]
     child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=limit, cwd=folder)
