@@ -65,6 +65,8 @@ LIBRARIES = (".so", ".dylib", ".dll", ".o", ".obj", ".tar")  # suffixes of files
 # Systems keep a file in pages as large as the writes that made it, where its file system can, and map it so.
 _BLOCK = 2 << 20
 
+_OPEN_FILES = "/proc/self/fd"  # where Linux gives files that have no name one
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -121,10 +123,12 @@ def save(path: str | os.PathLike, pieces: list[Buffer]) -> None:
     target = target_of(path)
     temporary = target.with_name(f".{target.name[:200]}.{os.urandom(6).hex()}.tmp")
     try:
-        with open(temporary, "xb") as file:
+        with open(temporary, "xb", opener=_open_nameless) as file:
             write_behind(file, blocks(pieces))
             file.flush()
             os.fsync(file.fileno())
+            if not temporary.exists():  # Python follows the link to the file only where a folder is given, too
+                os.link(f"{_OPEN_FILES}/{file.fileno()}", temporary, src_dir_fd=file.fileno())
         os.replace(temporary, target)
     except BaseException as error:  # Ctrl-C too
         with contextlib.suppress(OSError):
@@ -134,6 +138,15 @@ def save(path: str | os.PathLike, pieces: list[Buffer]) -> None:
             raise FileError.of(error, doing, str(path)) from error
         raise
     _sync_folder(target.parent)
+
+
+def _open_nameless(path: str, flags: int) -> int:
+    """`os.open` for a new file, without a name where the system has such files: of these nothing is left by a process that is
+    killed."""
+    if hasattr(os, "O_TMPFILE") and os.path.isdir(_OPEN_FILES):
+        with contextlib.suppress(OSError):  # not all file systems have them
+            return os.open(os.path.dirname(path), os.O_TMPFILE | os.O_WRONLY, 0o666)
+    return os.open(path, flags, 0o666)
 
 
 def blocks(pieces: Iterable[Buffer]) -> Iterator[memoryview]:

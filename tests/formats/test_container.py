@@ -267,6 +267,32 @@ def test_a_killed_save_leaves_a_whole_file(tmp_path: Path) -> None:
         assert (executable.constants[0] == float(executable.program.metadata["k"])).all()
 
 
+KILLED = """
+import os, signal, sys
+from treadle.formats import container
+os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)
+container.save(sys.argv[1], [bytes(5 << 20)])
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "O_TMPFILE"), reason="the system gives every file a name")
+def test_a_save_that_is_killed_leaves_nothing(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "file")], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_file_is_written_where_every_file_has_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda _: names.extend(os.listdir(tmp_path)))
+    container.save(tmp_path / "file", [b"1"])
+    monkeypatch.setattr(container, "_OPEN_FILES", str(tmp_path / "none"))
+    container.save(tmp_path / "file", [b"2"])
+    assert (tmp_path / "file").read_bytes() == b"2"
+    assert os.listdir(tmp_path) == ["file"]
+    assert any(name.endswith(".tmp") for name in names)
+
+
 def test_what_cannot_be_read_or_written_is_an_error_of_ours(tmp_path):
     """And still the built-in that it was."""
     for path, kind in ((tmp_path / "none.trdl", FileNotFoundError), (tmp_path, IsADirectoryError)):
