@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import random
 import socket
 import threading
@@ -464,6 +465,14 @@ def test_clients_that_vanish_end_their_answers(server: Any, is_streamed: bool) -
 def test_a_client_that_reads_nothing_loses_its_connection(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from treadle.serve import http_protocol
 
+    made = http_protocol.Connection.connection_made
+
+    def connection_made(self: Any, transport: Any) -> None:  # the system keeps a few tokens, not megabytes of them
+        with socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno())) as same:
+            same.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        made(self, transport)
+
+    monkeypatch.setattr(http_protocol.Connection, "connection_made", connection_made)
     monkeypatch.setattr(http_protocol, "READ_SECONDS", 0.3)
     model = server.repository.find("chat")
     request = {"model": "chat", "prompt": "the", "max_tokens": 500, "n": 32, "stream": True, "logprobs": 7}
