@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import json
 import os
@@ -9,6 +10,7 @@ import random
 import socket
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -493,6 +495,25 @@ def test_a_client_that_reads_nothing_loses_its_connection(server: Any, monkeypat
     while counted not in (text := Client(server.http_port).ask("GET", "/metrics")[1].decode()):
         assert time.monotonic() < deadline, text
         time.sleep(0.05)
+
+
+def test_of_a_replaced_model_nothing_is_kept(server: Any, client: Client, folder: Path, executable: Any) -> None:
+    request = {"model": "chat", "prompt": "the value of " * 12, "max_tokens": 5}
+    assert client.ask("POST", PLAIN, request)[0] == 200
+    assert len(events(client, PLAIN, request)) > 1
+    before = server.repository.find("chat")
+    kept = [*map(weakref.ref, (before, before.machine, before.texts.engine, before.texts.engine._contexts))]
+    gc.disable()  # which would only come late
+    try:
+        del before
+        executable.export_library(folder / "chat.trdl")
+        deadline = time.monotonic() + 60
+        while any(each() is not None for each in kept):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    finally:
+        gc.enable()
+    assert client.ask("POST", PLAIN, request)[0] == 200
 
 
 def test_many_clients_get_the_answers_that_they_get_alone(server: Any, generator: Any) -> None:
