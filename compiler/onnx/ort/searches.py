@@ -37,13 +37,16 @@ _SEEDS = (1.0, 2.0)  # of the numbers that a draw is made of
 
 
 class _Nodes:
-    """A list of nodes in the making."""
+    """A list of nodes in the making. A round reads values from outside: it has another `prefix`."""
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: str = _OWN) -> None:
         self.nodes: list[onnx.NodeProto] = []
+        self.prefix = prefix
 
     def op(self, operator: str, *inputs: str, name: str = "", **attributes: Any) -> str:
-        return self.ops(operator, *inputs, names=(name or f"{_OWN}{operator}_{len(self.nodes)}",), **attributes)[0]
+        return self.ops(operator, *inputs, names=(name or f"{self.prefix}{operator}_{len(self.nodes)}",), **attributes)[
+            0
+        ]
 
     def ops(self, operator: str, *inputs: str, names: Sequence[str], **attributes: Any) -> Sequence[str]:
         from onnx import helper
@@ -80,7 +83,7 @@ class _Nodes:
 
     def top(self, values: str, count: str, **attributes: Any) -> Sequence[str]:
         """Of each row the first `count` and where they stand; of equal ones the first."""
-        names = [f"{_OWN}TopK_{len(self.nodes)}_{part}" for part in ("values", "places")]
+        names = [f"{self.prefix}TopK_{len(self.nodes)}_{part}" for part in ("values", "places")]
         return self.ops("TopK", values, count, names=names, axis=1, **attributes)
 
     def filled(self, text: str, pad: str, length: str) -> str:
@@ -139,7 +142,7 @@ class _Search:
             ended = r.op("Or", _OVER, r.op("Equal", token, r.number(self.end)))
             token = r.op("Where", ended, r.number(self.pad_token), token)  # the one that ends it, too
             text = r.op("Concat", _TEXT, token, axis=1)
-            return _is_any_left(r, ended), token, [text, ended, *self._said(r, _SAID, token)], None
+            return _is_any_left(r, ended), token, [text, ended, *self._said(r, token)], None
 
         text, *_ = self._loop({_TEXT: self.ids, _OVER: over} | self._prompts_said(self.ids), step, rows=None)
         n.op("Identity", n.filled(text, self.pad, self.most), name=self.node.output[0])
@@ -236,8 +239,8 @@ class _Search:
             token = r.op("Reshape", token, r.number([-1, 1], np.int64))
             over = r.op("Or", _OVER, is_done)
             text = r.op("Concat", r.op("Gather", _TEXT, beam, axis=0), token, axis=1)
-            said = self._said(r, r.op("Gather", _SAID, beam, axis=0), token) if _SAID in own else []
-            return _is_any_left(r, over), token, [text, over, sums, best, texts, *said], beam
+            states = [text, over, sums, best, texts, *self._said(r, token, beam)]
+            return _is_any_left(r, over), token, states, beam
 
         prompts = n.op("Gather", self.ids, rows, axis=0)
         own = {
@@ -294,10 +297,11 @@ class _Search:
         there = n.op("Expand", n.number([[True]], bool), n.op("Shape", prompts))
         return {_SAID: n.op("ScatterElements", nowhere, n.cast(prompts, np.int64), there, axis=1)}
 
-    def _said(self, r: _Nodes, before: str, token: str) -> list[str]:
-        """Which words each text has with a token [rows, 1] more, if a penalty asks for it."""
+    def _said(self, r: _Nodes, token: str, order: str | None = None) -> list[str]:
+        """Which words each text, of the rows that go on, has with a token [rows, 1] more, if a penalty asks for it."""
         if not self.given.get("repetition_penalty"):
             return []
+        before = _SAID if order is None else r.op("Gather", _SAID, order, axis=0)
         words = r.up_to(r.size(before, 1))
         return [r.op("Or", before, r.op("Equal", r.cast(token, np.int64), words))]
 
@@ -309,7 +313,7 @@ class _Search:
         first, pasts = [each.name for each in decoder.input[:3]], [each.name for each in decoder.input[3:]]
         logits, *presents = [each.name for each in decoder.output]
         _, places, mask = first
-        r = _Nodes()
+        r = _Nodes(f"{_OWN}round/")
         r.nodes += decoder.node
         scores = r.cast(r.op("Gather", logits, r.number(-1, np.int64), axis=1), np.float32)
         goes_on, token, following, order = step(r, scores)
