@@ -74,6 +74,7 @@ def operators(*, by_users: bool = True) -> list[Operator]:
         for (domain, name), sinces in standard().items()
     ]
     from ..compiler.onnx import importer as _  # noqa: F401  (its parts register importers)
+    from ..compiler.onnx.schemas import OF_GRAPHS
     from ..compiler.onnx.table import _TABLE
 
     others = [
@@ -81,6 +82,7 @@ def operators(*, by_users: bool = True) -> list[Operator]:
         for (domain, name), versions in _TABLE.items()
         if (domain, name) not in standard() and any(by_users or not version.by_user for version in versions)
     ]
+    others += [Operator(domain, name, (1,)) for domain, name in OF_GRAPHS if (domain, name) not in standard()]
     return sorted([*listed, *others], key=lambda each: (each.domain, each.name.lower()))
 
 

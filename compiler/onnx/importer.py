@@ -47,7 +47,7 @@ from .loops import LOOPS
 from .operators.host_values import made, parameter
 from .order import in_order
 from .ort.floats import DOMAIN as RUNTIME
-from .ort.searches import GREEDY_SEARCH, nodes_of
+from .ort.searches import SEARCHES, nodes_of
 from .schemas import (
     GRADIENT,
     GRAPHS,
@@ -456,7 +456,7 @@ class _ModelImporter:
             return self._if(tensors_of(inputs), attributes, scope)
         if domain_of(node) == "" and node.op_type in LOOPS:
             return self._loop(node, inputs, attributes, scope)
-        if (domain_of(node), node.op_type) == (RUNTIME, GREEDY_SEARCH):
+        if domain_of(node) == RUNTIME and node.op_type in SEARCHES:
             self._nodes(nodes_of(node, attributes), inner := _Scope(scope), self.g.origin)
             return [inner.values.get(name) for name in node.output]
         if (domain_of(node), node.op_type) == GRADIENT:

@@ -13,7 +13,7 @@ from .held_types import dtype_of
 from .loops import LOOPS
 from .operators.training import DOMAIN as TRAINING
 from .ort.floats import DOMAIN as RUNTIME
-from .ort.searches import GREEDY_SEARCH
+from .ort.searches import SEARCHES
 from .table import attribute_value, find
 from .values import HeldSequence, Imported, TensorSequence, UnsupportedError, Value, tensors_of
 
@@ -31,6 +31,8 @@ _VERSIONED = (
 
 # operators of ai.onnx that do the same with tensors of any rank
 GRADIENT = (TRAINING, "Gradient")
+# Operators that the importer itself knows: those of graphs
+OF_GRAPHS = (("", "If"), *(("", name) for name in LOOPS), *((RUNTIME, name) for name in SEARCHES), GRADIENT)
 GRAPHS = (5, 10)  # AttributeProto.GRAPH and GRAPHS
 
 
@@ -97,7 +99,7 @@ def specialized(
 
 def is_known(domain: str, operator: str, opset: int) -> bool:
     """Whether the operators of that name can be imported at all, as far as their inputs and attributes suit the importer."""
-    if (domain == "" and operator in ("If", *LOOPS)) or (domain, operator) in (GRADIENT, (RUNTIME, GREEDY_SEARCH)):
+    if (domain, operator) in OF_GRAPHS:
         return True
     if find(domain, operator, opset) is not None:
         return True

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
 import treadle
 from onnx import TensorProto, helper, numpy_helper
+from treadle.compiler.onnx.ort.searches import SEARCHES
 from treadle.formats.messages.errors import UnsupportedOperatorError
 
-from .runtime_models import RUNTIME, by_onnxruntime
+from .runtime_models import RUNTIME, Arrays, by_onnxruntime, compiled, model_of
 
 WORDS, WIDTH, HEADS = 20, 16, 2
 PAD, END = 0, 7
+NO_LIMITS = {
+    "repetition_penalty": np.ones(1, np.float32),
+    "vocab_mask": np.ones(WORDS, np.int32),
+    "prefix_vocab_mask": np.ones((3, WORDS), np.int32),
+}
 
 
 def decoder() -> onnx.GraphProto:
@@ -48,35 +56,146 @@ def decoder() -> onnx.GraphProto:
     return helper.make_graph(nodes, "decoder", inputs, outputs, weights)
 
 
-def search(operator: str = "GreedySearch", *more: str, **attributes: int) -> onnx.ModelProto:
+def search(
+    operator: str, given: Arrays, outputs: tuple[str, ...] = ("sequences",), **attributes: Any
+) -> onnx.ModelProto:
+    """A model of one search, whose inputs are like those `given`."""
     attributes |= {"eos_token_id": END, "pad_token_id": PAD}
-    names = ["input_ids", "max_length", "min_length", *more]
-    node = helper.make_node(operator, names, ["sequences"], "search", domain=RUNTIME, decoder=decoder(), **attributes)
-    inputs = [helper.make_tensor_value_info("input_ids", TensorProto.INT32, ["batch", "length"])]
-    inputs += [helper.make_tensor_value_info(name, TensorProto.INT32, [1]) for name in names[1:3]]
-    output = helper.make_tensor_value_info("sequences", TensorProto.INT32, ["batch", "most"])
-    ones = [numpy_helper.from_array(np.float32([2]), name) for name in more if name]
-    graph = helper.make_graph([node], "search", inputs, [output], ones)
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(RUNTIME, 1)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    names = [name if name in given else "" for name in SEARCHES[operator]]
+    node = helper.make_node(operator, names, outputs, "search", domain=RUNTIME, decoder=decoder(), **attributes)
+    return model_of([node], given, [name for name in outputs if name])
+
+
+def prompts(rng: np.random.Generator, count: int, most: int) -> Arrays:
+    """Some are padded before."""
+    ids = rng.integers(2, WORDS, (count, 4)).astype(np.int32)
+    ids[0, :2] = PAD
+    return {"input_ids": ids, "max_length": np.int32([most])}
+
+
+def limits(rng: np.random.Generator, count: int) -> Arrays:
+    """A penalty, and words that cannot follow ever, and at first."""
+    words, first = ((rng.random(size) < 0.8).astype(np.int32) for size in (WORDS, (count, WORDS)))
+    words[END] = 1
+    penalty = np.float32([rng.choice([0.8, 1.3])])
+    return {"repetition_penalty": penalty, "vocab_mask": words, "prefix_vocab_mask": first}
+
+
+def least(length: int) -> Arrays:
+    return {"min_length": np.int32([length])}
 
 
 def test_greedy_search_gives_the_tokens_of_onnxruntime() -> None:
     """Texts that end are filled up, prompts are padded before; no text ends before its least length."""
-    machine = treadle.VirtualMachine(treadle.compile(search(), progress=False))
     rng = np.random.default_rng(3)
+    run = compiled(search("GreedySearch", prompts(rng, 6, 12) | least(0)))
     ended = False
-    for least in (0, 9):
-        ids = rng.integers(2, WORDS, (6, 4)).astype(np.int32)
-        ids[0, :2] = PAD
-        inputs = {"input_ids": ids, "max_length": np.int32([12]), "min_length": np.int32([least])}
-        (wanted,) = by_onnxruntime(search(), inputs)
-        got = machine["main"](**inputs).numpy()
+    for length in (0, 9):
+        given = prompts(rng, 6, 12) | least(length)
+        (wanted,), (got,) = by_onnxruntime(search("GreedySearch", given), given), run(given)
         np.testing.assert_array_equal(got, wanted)
         ended |= bool((wanted[:, -4:] == PAD).all(axis=1).any())
     assert ended
 
 
-def test_what_a_search_does_not_take_is_named() -> None:
-    with pytest.raises(UnsupportedOperatorError, match="input 'repetition_penalty' is not supported"):
-        treadle.compile(search("GreedySearch", "penalty"), progress=False)
+def test_penalties_and_masks_of_words_are_those_of_onnxruntime() -> None:
+    rng = np.random.default_rng(4)
+    run = compiled(search("GreedySearch", prompts(rng, 6, 12) | least(0) | limits(rng, 6)))
+    for _ in range(6):
+        given = prompts(rng, 6, 12) | least(6) | limits(rng, 6)
+        (wanted,), (got,) = by_onnxruntime(search("GreedySearch", given), given), run(given)
+        last = np.flatnonzero((got != PAD).any(axis=0))[-1]  # onnxruntime leaves what is after the end of all as it is
+        np.testing.assert_array_equal(got[:, : last + 1], wanted[:, : last + 1])
+
+
+@pytest.mark.parametrize("early", [0, 1])
+def test_beam_search_gives_the_texts_and_scores_of_onnxruntime(early: int) -> None:
+    """One executable, of any number of beams."""
+    rng, run, ended = np.random.default_rng(5), None, 0
+    for beams, wanted, length, power in ((3, 2, 0, 1.0), (4, 4, 0, 0.5), (2, 1, 8, 2.0), (3, 3, 6, -1.0)):
+        for some in ({}, limits(rng, 3)):
+            given = prompts(rng, 3, 12) | least(length) | (some or NO_LIMITS)
+            given |= {"num_beams": np.int32([beams]), "num_return_sequences": np.int32([wanted])}
+            given |= {"length_penalty": np.float32([power])}
+            model = search("BeamSearch", given, ("sequences", "sequences_scores"), early_stopping=early)
+            run = run or compiled(model)
+            texts, scores = by_onnxruntime(model, given)
+            got, got_scores = run(given)
+            np.testing.assert_array_equal(got, texts)
+            np.testing.assert_allclose(got_scores, scores, rtol=1e-5, atol=1e-5)
+            ended += int((texts[:, :, -1] == PAD).sum())
+    assert ended
+
+
+def test_beam_search_of_what_it_needs_alone() -> None:
+    """No limits, the numbers of beams constants; one beam is a search, too."""
+    rng = np.random.default_rng(6)
+    given = prompts(rng, 1, 9) | least(0) | {"length_penalty": np.ones(1, np.float32)}  # which onnxruntime requires
+    for beams in (1, 3):
+        numbers = {"num_beams": np.int32([beams]), "num_return_sequences": np.int32([1])}
+        model = search("BeamSearch", given | numbers)
+        names = [each.name for each in model.graph.input]
+        for name, value in numbers.items():
+            del model.graph.input[names.index(name)]
+            names.remove(name)
+            model.graph.initializer.append(numpy_helper.from_array(value, name))
+        (wanted,), (got,) = by_onnxruntime(model, given), compiled(model)(given)
+        np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"top_p": 0.6, "min_tokens_to_keep": 1},
+        {"top_p": 0.1, "min_tokens_to_keep": 4},
+        {"top_p": 0.7, "min_tokens_to_keep": 1, "custom": 1},
+    ],
+    ids=["top_p", "min_tokens_to_keep", "custom"],
+)
+def test_sampling_draws_of_the_tokens_of_onnxruntime(attributes: dict[str, Any]) -> None:
+    """By their probabilities, in each round others; equal seeds, equal tokens."""
+    ids = np.tile(np.int32([[3, 5, 6, 2]]), (400, 1))
+    given = {"input_ids": ids, "max_length": np.int32([6]), "seed": np.int32([11])}
+    model = search("Sampling", given, temperature=8.0, **attributes)
+    run = compiled(model)
+    (wanted,), (got,) = by_onnxruntime(model, given), run(given)
+    shares = [np.bincount(each[:, 4], minlength=WORDS) / len(ids) for each in (wanted, got)]
+    assert np.count_nonzero(shares[0]) > 2
+    np.testing.assert_array_equal(shares[0] > 0, shares[1] > 0)
+    np.testing.assert_allclose(*shares, atol=0.12)
+    np.testing.assert_array_equal(run(given)[0], got)
+    assert (run(given | {"seed": np.int32([12])})[0] != got).any()
+    assert (got[:, 5] != got[:, 4]).any()
+
+
+def test_sampling_of_the_likeliest_token_is_greedy_search() -> None:
+    given = prompts(np.random.default_rng(7), 4, 10)
+    greedy, sampled = (compiled(search(name, given))(given)[0] for name in ("GreedySearch", "Sampling"))
+    np.testing.assert_array_equal(sampled, greedy)  # top_p is 0 where it is not given
+
+
+def test_sampling_without_a_seed_draws_others_in_each_call() -> None:
+    given = prompts(np.random.default_rng(8), 30, 8)
+    run = compiled(search("Sampling", given, top_p=1.0, temperature=8.0))
+    assert (run(given)[0] != run(given)[0]).any()
+
+
+@pytest.mark.parametrize(
+    ("operator", "outputs", "more", "named"),
+    [
+        ("BeamSearch", ("sequences", "", "scores"), {}, "output 'scores'"),
+        ("BeamSearch", ("sequences",), {"model_type": 1}, "attribute 'model_type'"),
+        ("GreedySearch", ("sequences",), {"no_repeat_ngram_size": 2}, "attribute 'no_repeat_ngram_size'"),
+        ("Sampling", ("sequences", "logits"), {}, "output 'filtered_logits'"),
+        ("Sampling", ("sequences",), {"presence_mask": np.ones((1, WORDS), np.int32)}, "input 'presence_mask'"),
+    ],
+)
+def test_what_a_search_does_not_take_is_named(
+    operator: str, outputs: tuple[str, ...], more: dict[str, Any], named: str
+) -> None:
+    given = prompts(np.random.default_rng(9), 1, 8)
+    given |= {name: value for name, value in more.items() if name in SEARCHES[operator]}
+    given |= {"num_beams": np.int32([2]), "num_return_sequences": np.int32([1])} if operator == "BeamSearch" else {}
+    attributes = {name: value for name, value in more.items() if name not in given}
+    with pytest.raises(UnsupportedOperatorError, match=f"{named} is not supported"):
+        treadle.compile(search(operator, given, outputs, **attributes), progress=False)
