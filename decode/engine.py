@@ -37,7 +37,7 @@ from .paged_contexts import PagedContexts, has_pages
 from .prefixes import BLOCK, Prefixes, chain
 from .running import Running, Token, check_count, ends_with, stops
 from .sampling import Draws, Mask, Sampler, likeliest, log_probabilities
-from .session import Session, prompt_of, resume
+from .session import TokenSession, prompt_of, resume
 from .step_contexts import StepContexts
 
 _SLACK = 16  # tokens that each running text may still need when another is admitted
@@ -219,14 +219,14 @@ class Engine(Suggesting):
 
     # ---- sessions ----
 
-    def session(self, ids: Any = (), sampler: Sampler | None = None) -> Session:
+    def session(self, ids: Any = (), sampler: Sampler | None = None) -> TokenSession:
         """A text that goes on, can be forked, and saved: `session.append(ids)`, `session.generate(max_new_tokens)`. Without a
         sampler the likeliest tokens are taken. Raises ArgumentError."""
-        return Session(self, ids, sampler)
+        return TokenSession(self, ids, sampler)
 
-    def resume(self, source: Source) -> Session:
-        """The session in a file that `Session.save` wrote, or in its bytes, to go on with identical tokens. Raises FormatError
-        (ChecksumError where a byte is another one), FileError, and ArgumentError where it is of another model."""
+    def resume(self, source: Source) -> TokenSession:
+        """A session of a file that `TokenSession.save` wrote, or in its bytes, to go on with identical tokens. Raises
+        FormatError (ChecksumError where a byte is another one), FileError, and ArgumentError where it is of another model."""
         return resume(source, self)
 
     @property

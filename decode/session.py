@@ -59,7 +59,7 @@ class Maker(Protocol):
 
 
 @public_class
-class Session(Suggesting):
+class TokenSession(Suggesting):
     """A text that goes on. One thread at a time may use it; an engine's sessions run together."""
 
     def __init__(self, engine: Maker, ids: Any = (), sampler: Sampler | None = None) -> None:
@@ -82,7 +82,7 @@ class Session(Suggesting):
         return len(self._tokens)
 
     def __repr__(self) -> str:
-        return f"<Session: {len(self)} tokens>"
+        return f"<TokenSession: {len(self)} tokens>"
 
     def append(self, ids: Any) -> None:
         """More tokens, which are not the decoder's. Raises ArgumentError."""
@@ -147,7 +147,7 @@ class Session(Suggesting):
         draws.random_state = np.random.PCG64(self._seed).advance(self._drawn).state
         return draws
 
-    def fork(self, sampler: Sampler | None = None) -> Session:
+    def fork(self, sampler: Sampler | None = None) -> TokenSession:
         """A session of the same tokens, which both go on from: alike, or by another sampler. Raises ArgumentError."""
         made = copy.copy(self)
         made._tokens, made._text = list(self._tokens), None
@@ -188,7 +188,7 @@ class Session(Suggesting):
 class SessionText(Suggesting):
     """The tokens of a session as they are made, an iterator, as `Text` is."""
 
-    def __init__(self, session: Session, text: Tokens) -> None:
+    def __init__(self, session: TokenSession, text: Tokens) -> None:
         self._session, self._text = session, text
 
     def __iter__(self) -> SessionText:
@@ -218,7 +218,7 @@ class SessionText(Suggesting):
         self._text.cancel()
 
 
-def resume(source: Source, engine: Maker) -> Session:
+def resume(source: Source, engine: Maker) -> TokenSession:
     """Of `Engine.resume`."""
     return resumed(files.load(source), engine, source_name(source))
 
@@ -228,7 +228,7 @@ def source_name(source: Source) -> str:
     return os.fsdecode(source) if isinstance(source, (str, os.PathLike)) else "the session"
 
 
-def resumed(saved: SavedSession, engine: Maker, name: str) -> Session:
+def resumed(saved: SavedSession, engine: Maker, name: str) -> TokenSession:
     """The session that was saved; `name` is for messages. Raises ArgumentError, FormatError."""
     if (saved.program, saved.function) != (engine.digest, engine.function):
         raise ArgumentError(
@@ -242,7 +242,7 @@ def resumed(saved: SavedSession, engine: Maker, name: str) -> Session:
         sampler = Sampler(seed=saved.seed, **settings)
     except (ArgumentError, TypeError, ValueError) as error:
         raise FormatError(f"{name}: {getattr(error, 'message', error)}", section="session") from None
-    made = Session(engine, saved.tokens, sampler)
+    made = TokenSession(engine, saved.tokens, sampler)
     made._made, made._drawn, made._salt = saved.made, saved.drawn, bytes.fromhex(saved.digest)
     if saved.held:
         try:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ..decode.adapters import Adapter
 from ..decode.engine import Engine
 from ..decode.sampling import Sampler
-from ..decode.session import Session, resumed, source_name
+from ..decode.session import TokenSession, resumed, source_name
 from ..formats import session as sessions
 from ..formats.container import Source
 from ..formats.executable import Executable
@@ -218,7 +218,7 @@ class Chat(Suggesting):
     """A chat: its messages, and the session of their tokens. `Generator.session` begins one, `treadle.text.resume` reads one that
     was saved. One thread at a time may use it; chats of a generator run together."""
 
-    def __init__(self, generator: Generator, session: Session, template: Mapping[str, Any]) -> None:
+    def __init__(self, generator: Generator, session: TokenSession, template: Mapping[str, Any]) -> None:
         self._generator, self.session, self._template = generator, session, template
         self._messages: list[dict[str, Any]] = []
 
@@ -257,7 +257,7 @@ class Chat(Suggesting):
         return made
 
     def save(self, path: str | os.PathLike) -> Path:
-        """Writes the chat: its messages, tokens, the state of its sampler, and what the decoder has kept, as `Session.save` does.
+        """Writes the chat: its messages, tokens, sampler, and what the decoder has kept, as `TokenSession.save` does.
         The path of the file. Raises FileError, LimitError."""
         data = json.dumps({"messages": self._messages, "template": self._template}).encode()
         return sessions.save(self.session.saved(data), path)

@@ -15,7 +15,7 @@ import treadle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from treadle.decode.sampling import Sampler
-from treadle.decode.session import Session, resumed
+from treadle.decode.session import TokenSession, resumed
 from treadle.formats import session as files
 from treadle.formats.messages.errors import ArgumentError, FormatError
 from treadle.native import processes
@@ -44,7 +44,7 @@ def ids(text: Iterable[Any]) -> list[int]:
     return [token.id for token in text]
 
 
-def saved(session: Session) -> bytes:
+def saved(session: TokenSession) -> bytes:
     return b"".join(files.encode(session.saved()))
 
 
@@ -162,7 +162,7 @@ def test_what_a_session_takes(engine: treadle.Engine):
         engine.session(PROMPT, lambda logits: logits.argmax(-1))  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="contexts in place of a machine"):
         treadle.Engine(contexts=engine._contexts).session(PROMPT).save("nowhere")
-    assert repr(engine.session(PROMPT)) == "<Session: 5 tokens>"
+    assert repr(engine.session(PROMPT)) == "<TokenSession: 5 tokens>"
 
 
 def test_a_text_belongs_to_the_tokens_that_it_was_begun_behind(engine: treadle.Engine):
