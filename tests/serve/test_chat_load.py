@@ -129,7 +129,7 @@ class ChatLoad(Load):
 
 @pytest.mark.serial
 @pytest.mark.timeout(1200)
-def test_64_clients_of_a_chat_that_is_replaced_get_every_token_right(tmp_path: Path):
+def test_64_clients_of_a_chat_that_is_replaced_get_every_token_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """TREADLE_LOAD_SECONDS says for how long; of runs of three minutes the least memory in the last is that in the second."""
     for name in ("uvicorn", "starlette", "grpc", "tokenizers", "jinja2"):
         pytest.importorskip(name)
@@ -138,6 +138,9 @@ def test_64_clients_of_a_chat_that_is_replaced_get_every_token_right(tmp_path: P
     served = tmp_path / "models"
     served.mkdir()
     executable.export_library(served / "chat.trdl")
+    monkeypatch.setenv(
+        "MALLOC_ARENA_MAX", "1"
+    )  # with one for each thread, what glibc keeps of freed memory grows for long
     (served / "chat.json").write_text('{"cache_tokens": 20000, "max_queue": 256, "max_seconds": 300}')
     process, port = serve(served)
     try:
@@ -162,6 +165,6 @@ def test_64_clients_of_a_chat_that_is_replaced_get_every_token_right(tmp_path: P
         for kind in (*load.KINDS, "reload"):
             assert load.answers[kind] > seconds / 5
         if seconds >= 180:
-            assert late <= 1.5 * early  # models that were replaced live as long as their answers
+            assert late <= 1.1 * early  # models that were replaced live as long as their answers
     finally:
         process.kill()
