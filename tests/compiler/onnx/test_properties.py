@@ -69,7 +69,6 @@ ELSEWHERE = {
         [f"com.microsoft.{name}" for name in ("BeamSearch", "GreedySearch", "Sampling")],
         "ort/test_searches.py: of decoders",
     ),
-    "ai.onnx.preview.training.Gradient": "test_held.py: of models",
     "com.microsoft.MatMulIntegerToFloat": "test_quantized.py: as onnxruntime's optimiser writes it",
     "com.microsoft.Solve": "test_runtime_operators.py, tests/converters: onnxruntime has none, nor the reference",
     "ai.onnx.ml.TreeEnsemble": "ml/test_trees.py: version 5 of the domain",
