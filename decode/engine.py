@@ -225,7 +225,7 @@ class Engine(Suggesting):
         return TokenSession(self, ids, sampler)
 
     def resume(self, source: Source) -> TokenSession:
-        """A session of a file that `TokenSession.save` wrote, or in its bytes, to go on with identical tokens. Raises
+        """The session in a file that `TokenSession.save` wrote, or in its bytes. Raises
         FormatError (ChecksumError where a byte is another one), FileError, and ArgumentError where it is of another model."""
         return resume(source, self)
 
