@@ -34,7 +34,7 @@ _MEANT = {
         {
             "save dump serialize export export_library": _SAVED,
             "run call invoke predict infer create_executor": _MACHINE,
-            "InferenceSession Session Runtime VM Interpreter Engine runtime": _MACHINE,
+            "InferenceSession Session Runtime VM Interpreter runtime": _MACHINE,
             "load_model load_onnx read_model from_onnx import_onnx onnx": _COMPILED,
             "build optimize compile_model convert lower transform": _COMPILED,
             "jit trace script lift Sequential Graph FunctionType": _PROGRAM,

@@ -7,15 +7,17 @@ amx_load_n(address, offset, step)   n from 4 to 7: rows that are `step` bytes ap
 amx_store_n(address, offset)   n from 0 to 3: rows of 64 bytes, one after the other
 amx_dpbf16ps_n(), amx_dpbusd_n()    adds the products of register 4 + n // 2 with 6 + n % 2 to sums n: of words of bfloat16, or of
                                bytes without sign by bytes with one
+
+Kernels are written with the numbers that stand here, so LLVM is imported when an instruction is emitted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from llvmlite import ir
-
-from .lanes import I8, I64, call_intrinsic
+if TYPE_CHECKING:
+    from llvmlite import ir
 
 SUMS, OPERANDS = range(4), range(4, 8)
 PRODUCTS = ("dpbf16ps", "dpbusd")
@@ -28,6 +30,10 @@ def _instruction(name: str, *registers: int) -> _Emit:
     """On these registers, perhaps with an address, an offset from it, and a step."""
 
     def emit(builder: ir.IRBuilder, *words: ir.Value) -> None:
+        from llvmlite import ir
+
+        from .lanes import I8, call_intrinsic
+
         operands = [ir.Constant(I8, number) for number in registers]
         if words:
             address, *offset = words
@@ -40,7 +46,11 @@ def _instruction(name: str, *registers: int) -> _Emit:
 
 def _store(number: int) -> _Emit:
     write = _instruction("tilestored64", number)
-    return lambda builder, address, offset: write(builder, address, offset, ir.Constant(I64, ROW_BYTES))
+
+    def emit(builder: ir.IRBuilder, address: ir.Value, offset: ir.Value) -> None:
+        write(builder, address, offset, offset.type(ROW_BYTES))
+
+    return emit
 
 
 # name → how many words it takes, its code
