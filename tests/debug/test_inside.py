@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -61,9 +62,11 @@ def test_a_folder_that_is_not_empty_is_kept(right: Executable, tmp_path: Path) -
 
 @pytest.fixture
 def full(request: pytest.FixtureRequest) -> Iterator[Path]:
-    """A disk that has room for 300 bytes of each file."""
+    """A disk that has room for 300 bytes of each file. Modules that are imported then are not kept as bytecode: Python would cut
+    it, and take the cut file for whole ever after."""
     resource = pytest.importorskip("resource")
     path = request.getfixturevalue("tmp_path")
+    request.getfixturevalue("monkeypatch").setattr(sys, "dont_write_bytecode", True)
     most = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (300, most[1]))
     yield path
