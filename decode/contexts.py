@@ -7,12 +7,18 @@ depend, to the bit, on the contexts beside it, nor on the pieces in which its to
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 
+from ..formats.messages.errors import ArgumentError, CheckError
+from ..vm.machine import CancelToken, VirtualMachine
 from .adapters import Adapter, Bound
+
+BYTES = 1 << 30  # of caches, where their owner does not say how many tokens they hold
 
 
 @dataclass(frozen=True)
@@ -66,3 +72,37 @@ class Contexts(ABC):
     @abstractmethod
     def restored(self, arrays: Mapping[str, np.ndarray], length: int) -> int:
         """A context of what was saved. Raises ArgumentError for anything else."""
+
+    def _check_length(self, context: int, length: int) -> None:
+        if not 0 <= length <= (known := self.length(context)):
+            raise CheckError(f"context {context} has {known} tokens, not {length}")
+
+
+def calling(machine: VirtualMachine, function: str, cancel: CancelToken | None) -> Callable[..., Any]:
+    """A function by keywords, whose calls `cancel` ends if there is one."""
+    return machine[function] if cancel is None else partial(_cancellable, machine, function, cancel)
+
+
+def _cancellable(machine: VirtualMachine, function: str, cancel: CancelToken, **inputs: Any) -> Any:
+    return machine.call(function, (), inputs, cancel=cancel)
+
+
+def check_appended(batch: Sequence[Appended]) -> None:
+    """Raises CheckError for what no context can get."""
+    for each in batch:
+        if not len(each.tokens) or not 0 <= each.logits <= len(each.tokens):
+            raise CheckError(f"context {each.context}: {each.logits} logits of {len(each.tokens)} tokens")
+    names = [each.context for each in batch]
+    if len(set(names)) < len(names):
+        raise CheckError(f"append: each context must be there once, got {names[:8]}")
+
+
+def check_restored(
+    arrays: Mapping[str, np.ndarray], expected: Mapping[str, tuple[np.dtype, list[int]]], length: int
+) -> None:
+    """Raises ArgumentError for other arrays than those of the data types and shapes that are expected."""
+    for name in {**expected, **arrays}:
+        array = arrays.get(name)
+        got = (array.dtype, list(array.shape)) if isinstance(array, np.ndarray) else None
+        if got != expected.get(name):
+            raise ArgumentError(f"restored: {name!r} of {length} tokens: expected {expected.get(name)}, got {got}")

@@ -9,21 +9,19 @@ from __future__ import annotations
 
 import math
 import mmap
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..formats.decoders import BATCH, BATCH_INPUTS, PAGE
-from ..formats.messages.errors import ArgumentError, CheckError, naming
+from ..formats.messages.errors import naming
 from ..vm.machine import CancelToken, VirtualMachine
 from .adapters import Adapter, Bound
-from .contexts import Appended, Contexts
+from .contexts import BYTES, Appended, Contexts, calling, check_appended, check_restored
 from .paged_sequences import PagedSequences
 
 _OWN: dict[str, int] = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
-_BYTES = 1 << 30  # of pages, where their owner does not say how many tokens they hold
 
 
 def has_pages(machine: VirtualMachine, function: str) -> bool:
@@ -81,9 +79,7 @@ class PagedContexts(Contexts):
         cancel: CancelToken | None = None,
     ) -> None:
         called = function + BATCH
-        self._call: Callable[..., Any] = machine[called]
-        if cancel is not None:
-            self._call = partial(_cancellable, machine, called, cancel)
+        self._call = calling(machine, called, cancel)
         logits, *made = machine.outputs(called)
         assert logits.shape is not None
         self.vocabulary = logits.shape[-1] if isinstance(logits.shape[-1], int) else 0
@@ -98,10 +94,10 @@ class PagedContexts(Contexts):
             tokens_axis = next(axis for axis, size in enumerate(new.shape) if not isinstance(size, int))
             self._pools[port.name] = _Pool(shape, port.dtype, tokens_axis)
         page_bytes = sum(pool.pages.itemsize * math.prod(pool.pages.shape[1:]) for pool in self._pools.values())
-        count = max(1, _BYTES // page_bytes) if tokens is None else max(1, -(-tokens // PAGE))
+        count = max(1, BYTES // page_bytes) if tokens is None else max(1, -(-tokens // PAGE))
         self._sequences = PagedSequences(count, PAGE)
         # Pages that have addresses from the beginning; then there are twice as many each time, and the old ones are copied.
-        self._first = max(1, _BYTES // page_bytes)
+        self._first = max(1, BYTES // page_bytes)
         self._next = 0
 
     # ---- contexts ----
@@ -124,10 +120,6 @@ class PagedContexts(Contexts):
         self._check_length(context, length)
         self._sequences.pop(context, self.length(context) - length)
 
-    def _check_length(self, context: int, length: int) -> None:
-        if not 0 <= length <= self.length(context):
-            raise CheckError(f"context {context} has {self.length(context)} tokens, not {length}")
-
     def close(self, context: int) -> None:
         self._sequences.remove(context)
         del self._own[context]
@@ -148,14 +140,11 @@ class PagedContexts(Contexts):
 
     def restored(self, arrays: Mapping[str, np.ndarray], length: int) -> int:
         nothing = np.zeros(0, np.int64)
-        shapes = {name: list(pool.rows(nothing, 0).shape) for name, pool in self._pools.items()}
-        for name in {**shapes, **arrays}:
-            array = arrays.get(name)
-            got = (array.dtype, list(array.shape)) if isinstance(array, np.ndarray) else None
-            shape = shapes.get(name)
-            wanted = None if shape is None else (self._pools[name].pages.dtype, [size or length for size in shape])
-            if got != wanted:
-                raise ArgumentError(f"restored: {name!r} of {length} tokens: expected {wanted}, got {got}")
+        shapes = {name: pool.rows(nothing, 0).shape for name, pool in self._pools.items()}
+        expected = {
+            name: (self._pools[name].pages.dtype, [size or length for size in shape]) for name, shape in shapes.items()
+        }
+        check_restored(arrays, expected, length)
         number = self.open()
         try:
             if length:
@@ -173,12 +162,8 @@ class PagedContexts(Contexts):
     def append(self, batch: Sequence[Appended]) -> list[np.ndarray]:
         if not batch:
             return []
-        for each in batch:
-            if not len(each.tokens) or not 0 <= each.logits <= len(each.tokens):
-                raise CheckError(f"context {each.context}: {each.logits} logits of {len(each.tokens)} tokens")
+        check_appended(batch)
         names = [each.context for each in batch]
-        if len(set(names)) < len(names):
-            raise CheckError(f"append: each context must be there once, got {names[:8]}")
         counts = [len(each.tokens) for each in batch]
         pasts = [self.length(name) for name in names]
         self._make_room(names, counts)
@@ -237,7 +222,3 @@ class PagedContexts(Contexts):
         """The page and the slot in it of each new token of a context."""
         tokens = np.arange(past, past + count)
         return np.array(self._sequences[context].pages, np.int64)[tokens // PAGE], tokens % PAGE
-
-
-def _cancellable(machine: VirtualMachine, function: str, cancel: CancelToken, **inputs: Any) -> Any:
-    return machine.call(function, (), inputs, cancel=cancel)

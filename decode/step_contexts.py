@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,9 +18,7 @@ from ..formats.decoders import ADAPTER_MASK, HELD, NEW_ROWS, STEP, Roles
 from ..formats.messages.errors import ArgumentError, CacheFullError, CheckError
 from ..vm.machine import CancelToken, VirtualMachine
 from .adapters import Adapter, Bound
-from .contexts import Appended, Contexts
-
-_BYTES = 1 << 30  # of caches, where their owner does not say how many tokens they hold
+from .contexts import BYTES, Appended, Contexts, calling, check_appended, check_restored
 
 
 class StepContexts(Contexts):
@@ -48,9 +45,7 @@ class StepContexts(Contexts):
             machine._reads_in_place and step in machine and {*machine.inputs(step).names} - {HELD} == wanted
         )
         called = step if self._has_step else function
-        self._call: Callable[..., Any] = machine[called]
-        if cancel is not None:
-            self._call = partial(_cancellable, machine, called, cancel)
+        self._call = calling(machine, called, cancel)
         made = machine.outputs(step).names[1:] if self._has_step else ()
         self._grown = [name for (name, _), new in zip(roles.cache, made, strict=False) if new == NEW_ROWS + name]
         logits = machine.outputs(function)[roles.logits].shape or (None,)
@@ -63,7 +58,7 @@ class StepContexts(Contexts):
         self._has_states = any(axis is None for _, axis in self._axes.values())
         self.verifies = self._gives_all and not self._has_states
         self._keeps_tokens = self._has_states or not roles.cache
-        self._capacity = max(1, _BYTES // self._bytes()) if tokens is None else tokens
+        self._capacity = max(1, BYTES // self._bytes()) if tokens is None else tokens
         self._longest = self._capacity if longest is None else longest
         self._stacks: dict[int, _Stack] = {}
         self._numbers = itertools.count()
@@ -128,15 +123,14 @@ class StepContexts(Contexts):
         return found
 
     def fork(self, context: int, length: int) -> int:
-        stack = self._stack(context)
-        _check_length(context, length, stack.length)
+        self._check_length(context, length)
         (number,) = itertools.islice(self._numbers, 1)
         self._check_room(length)
-        self._hold(stack.picked([context], [number], length))
+        self._hold(self._stack(context).picked([context], [number], length))
         return number
 
     def shorten(self, context: int, length: int) -> None:
-        _check_length(context, length, self._stack(context).length)
+        self._check_length(context, length)
         self._alone([context]).cut(length)
 
     def close(self, context: int) -> None:
@@ -155,18 +149,14 @@ class StepContexts(Contexts):
         return stack.picked([context], [context], stack.length).arrays()
 
     def restored(self, arrays: Mapping[str, np.ndarray], length: int) -> int:
-        expected: dict[str, tuple[Any, tuple[int, ...]]] = {}
-        for name in self._axes:
+        expected: dict[str, tuple[np.dtype, list[int]]] = {}
+        for name, (_, axis) in self._axes.items():
             empty = self._empty(name, 1)
-            shape = [length if axis == self._axes[name][1] else size for axis, size in enumerate(empty.shape)]
-            expected[name] = empty.dtype, tuple(shape)
+            shape = [length if place == axis else size for place, size in enumerate(empty.shape)]
+            expected[name] = empty.dtype, shape
         if self._keeps_tokens:
-            expected[self.roles.ids] = np.dtype(np.int64), (1, length)
-        for name in {**expected, **arrays}:
-            array = arrays.get(name)
-            got = (array.dtype, array.shape) if isinstance(array, np.ndarray) else None
-            if got != expected.get(name):
-                raise ArgumentError(f"restored: {name!r} of {length} tokens: expected {expected.get(name)}, got {got}")
+            expected[self.roles.ids] = np.dtype(np.int64), [1, length]
+        check_restored(arrays, expected, length)
         self._check_room(length)
         (number,) = itertools.islice(self._numbers, 1)
         caches = {name: arrays[name].copy() for name in self._axes}
@@ -182,9 +172,7 @@ class StepContexts(Contexts):
 
     def append(self, batch: Sequence[Appended]) -> list[np.ndarray]:
         self._check_room(sum(len(each.tokens) for each in batch))
-        for each in batch:
-            if not len(each.tokens) or not 0 <= each.logits <= len(each.tokens):
-                raise CheckError(f"context {each.context}: {each.logits} logits of {len(each.tokens)} tokens")
+        check_appended(batch)
         groups: dict[tuple[int, int, int], list[Appended]] = {}
         for each in batch:
             key = id(self._stack(each.context)), len(each.tokens), each.logits
@@ -395,12 +383,3 @@ class _Rows:
 
 def _array(value: Any) -> np.ndarray:
     return value.numpy() if hasattr(value, "numpy") else np.asarray(value)
-
-
-def _check_length(context: int, length: int, known: int) -> None:
-    if not 0 <= length <= known:
-        raise CheckError(f"context {context} has {known} tokens, not {length}")
-
-
-def _cancellable(machine: VirtualMachine, function: str, cancel: CancelToken, **inputs: Any) -> Any:
-    return machine.call(function, (), inputs, cancel=cancel)
