@@ -505,6 +505,8 @@ class Engine(Suggesting):
 
     def _admit(self) -> None:
         """Begins texts, first come first, as long as what the running ones need now leaves room."""
+        if not self._waiting:
+            return
         prompts = [each for each in self._running if each.computed < each.prompt_tokens]
         computing = {each for running in prompts for each in running.hashes}
         later: list[Running] = []
@@ -513,24 +515,23 @@ class Engine(Suggesting):
             if running.logits is not None:  # its owner has not gone on with it: there is nothing to compute
                 later.append(running)
                 continue
-            ids = np.array(running.ids)
-            found = self._prefixes.find(ids[:-1], running.hashes)
+            found = self._prefixes.find(running.ids[:-1], running.hashes)
             known = found[1] // BLOCK if found else 0
             if known < len(running.hashes) and running.hashes[known] in computing:  # the next step knows more of it
                 later.append(running)
                 continue
-            if not self._begin(running, ids, found):
+            if not self._begin(running, found):
                 self._waiting.appendleft(running)
                 break
             computing.update(running.hashes[known:])
             self._running.append(running)
         self._waiting.extendleft(reversed(later))
 
-    def _begin(self, running: Running, ids: np.ndarray, found: tuple[int, int] | None) -> bool:
+    def _begin(self, running: Running, found: tuple[int, int] | None) -> bool:
         """Whether there is room for a text. The first one begins in any case: it may have all."""
         if running.context is not None:
             return True
-        needed = len(ids) + sum(len(each.ids) - each.computed + _SLACK for each in self._running)
+        needed = len(running.ids) + sum(len(each.ids) - each.computed + _SLACK for each in self._running)
         if found is not None and self._prefixes.would_move(*found):
             needed -= found[1]
         self._prefixes.make_room(needed, but=found and found[0])
@@ -543,7 +544,7 @@ class Engine(Suggesting):
         running.computed = 0
         source, running.source = running.source, None
         if source is not None and source.context is not None and (found is None or found[1] < source.computed):
-            running.computed = min(source.computed, len(ids) - 1)
+            running.computed = min(source.computed, len(running.ids) - 1)
             running.context = self._contexts.fork(source.context, running.computed)
             return True
         if found is None:
@@ -561,7 +562,7 @@ class Engine(Suggesting):
 
     def _planned(self) -> list[tuple[Running, Appended]]:
         """What the next step appends: a token of each text that has its prompt, then tokens of prompts, then guesses."""
-        while self._contexts.room() < self._needed():
+        while (room := self._contexts.room()) < self._needed():
             if self._prefixes.drop():
                 continue
             # One that its owner has not gone on with waits, else the one that came last. The first one may have all.
@@ -570,11 +571,13 @@ class Engine(Suggesting):
                 break
             self._put_back(last)
         going = [each for each in self._running if len(each.ids) - each.computed == 1]
-        prompts = {each: len(each.ids) - each.computed for each in self._running if len(each.ids) - each.computed > 1}
-        left = max(min(self._chunk, self._contexts.room()) - len(going), not going)
-        shares = _shares(list(prompts.values()), left)
-        left -= sum(shares)
-        batch = [(each, self._next(each, share)) for each, share in zip(prompts, shares, strict=True) if share]
+        left = max(min(self._chunk, room) - len(going), not going)
+        batch: list[tuple[Running, Appended]] = []
+        if len(going) < len(self._running):
+            prompts = {each: n for each in self._running if (n := len(each.ids) - each.computed) > 1}
+            shares = _shares(list(prompts.values()), left)
+            left -= sum(shares)
+            batch = [(each, self._next(each, share)) for each, share in zip(prompts, shares, strict=True) if share]
         for each in going:
             count = min(self._pays.count(each.guesses.right, len(going)), left, each.left - 1) if each.guesses else 0
             appended = self._next(each, 1, each.guesses.next(count) if each.guesses and count > 0 else [])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import mmap
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -152,7 +153,7 @@ class PagedContexts(Contexts):
         except BaseException:
             self.close(number)
             raise
-        where = self._places(number, 0, length)
+        where = self._places([number], [0], [length])
         for name, pool in self._pools.items():
             pool.put(*where, arrays[name])
         return number
@@ -170,15 +171,14 @@ class PagedContexts(Contexts):
         try:
             logits, *made = self._call(**self._inputs(batch, counts, pasts))
         except BaseException:
-            for name, count in zip(names, counts, strict=True):
-                self._sequences.pop(name, count)
+            self._take_back(names, counts)
             raise
-        spans = [self._places(*each) for each in zip(names, pasts, counts, strict=True)]
-        where = np.concatenate([pages for pages, _ in spans]), np.concatenate([slots for _, slots in spans])
+        where = self._places(names, pasts, counts)
         for pool, rows in zip(self._pools.values(), made, strict=True):
             pool.put(*where, rows.numpy())
-        ends = np.cumsum([each.logits for each in batch])[:-1]
-        return np.split(logits.numpy(), ends)
+        array = logits.numpy()
+        ends = accumulate(each.logits for each in batch)
+        return [array[end - each.logits : end] for each, end in zip(batch, ends, strict=True)]
 
     def _make_room(self, names: Sequence[int], counts: Sequence[int]) -> None:
         """Gives contexts pages for more tokens. Raises CacheFullError, and OutOfMemoryError: then they have got none."""
@@ -186,12 +186,15 @@ class PagedContexts(Contexts):
         try:
             self._grow()
         except BaseException:
-            for name, count in zip(names, counts, strict=True):
-                self._sequences.pop(name, count)
+            self._take_back(names, counts)
             raise
         for source, target in copies:
             for pool in self._pools.values():
                 pool.pages[target] = pool.pages[source]
+
+    def _take_back(self, names: Sequence[int], counts: Sequence[int]) -> None:
+        for name, count in zip(names, counts, strict=True):
+            self._sequences.pop(name, count)
 
     def _grow(self) -> None:
         """Takes memory for the pages that somebody has."""
@@ -204,21 +207,40 @@ class PagedContexts(Contexts):
                     pool.grow(count)
 
     def _inputs(self, batch: Sequence[Appended], counts: Sequence[int], pasts: Sequence[int]) -> dict[str, np.ndarray]:
-        firsts = np.cumsum([0, *counts])
-        wanted = [np.arange(end - each.logits, end) for end, each in zip(firsts[1:], batch, strict=True)]
-        tables = [
-            self._sequences[each.context].pages[: -(-past // PAGE)] for each, past in zip(batch, pasts, strict=True)
-        ]
-        entries = np.cumsum([0, *map(len, tables)])
-        ids = np.concatenate([np.asarray(each.tokens, np.int64) for each in batch])
-        positions = np.concatenate([np.arange(past, past + count) for past, count in zip(pasts, counts, strict=True)])
-        texts = np.stack([firsts[:-1], counts, pasts, entries[:-1]], axis=1)
-        listed = np.array([page for table in tables for page in table], np.int64)
-        given = dict(zip(BATCH_INPUTS, (ids, positions, np.concatenate(wanted), texts, listed), strict=True))
+        # Sums and lists in Python: for few texts NumPy's functions take longer than the call.
+        ends = list(accumulate(counts))
+        wanted = [token for end, each in zip(ends, batch, strict=True) for token in range(end - each.logits, end)]
+        listed: list[int] = []
+        texts = []
+        for each, end, count, past in zip(batch, ends, counts, pasts, strict=True):
+            texts.append((end - count, count, past, len(listed)))
+            listed += self._sequences[each.context].pages[: -(-past // PAGE)]
+        ids = _joined([np.asarray(each.tokens, np.int64) for each in batch])
+        arrays = ids, _ranges(pasts, counts), *(np.array(each, np.int64) for each in (wanted, texts, listed))
         adapters = self.adapters.inputs([self._own[each.context] for each in batch], counts)
-        return given | adapters | {name: pool.pages for name, pool in self._pools.items()}
+        return (
+            dict(zip(BATCH_INPUTS, arrays, strict=True))
+            | adapters
+            | {name: pool.pages for name, pool in self._pools.items()}
+        )
 
-    def _places(self, context: int, past: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """The page and the slot in it of each new token of a context."""
-        tokens = np.arange(past, past + count)
-        return np.array(self._sequences[context].pages, np.int64)[tokens // PAGE], tokens % PAGE
+    def _places(
+        self, names: Sequence[int], pasts: Sequence[int], counts: Sequence[int]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The page and the slot in it of each new token of contexts."""
+        slots = _ranges([past % PAGE for past in pasts], counts)
+        pages = [
+            np.array(self._sequences[name].pages[past // PAGE :], np.int64)[
+                np.arange(past % PAGE, past % PAGE + count) // PAGE
+            ]
+            for name, past, count in zip(names, pasts, counts, strict=True)
+        ]
+        return _joined(pages), slots % PAGE
+
+
+def _ranges(starts: Sequence[int], counts: Sequence[int]) -> np.ndarray:
+    return _joined([np.arange(start, start + count) for start, count in zip(starts, counts, strict=True)])
+
+
+def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)

@@ -6,7 +6,7 @@ context that no text holds any more stays, until room is needed: then the one th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 
 import numpy as np
@@ -62,7 +62,7 @@ class Prefixes:
         if len(self._idle) > MOST:
             self.drop()
 
-    def find(self, ids: np.ndarray, hashes: list[bytes]) -> tuple[int, int] | None:
+    def find(self, ids: Sequence[int] | np.ndarray, hashes: list[bytes]) -> tuple[int, int] | None:
         """A context with the longest known beginning of these tokens, and its length; that context is used now."""
         count = len(hashes)
         while count and hashes[count - 1] not in self._holders:
@@ -75,11 +75,11 @@ class Prefixes:
             self._idle[context] = None
         return context, length
 
-    def _common(self, context: int, ids: np.ndarray, count: int) -> int:
+    def _common(self, context: int, ids: Sequence[int] | np.ndarray, count: int) -> int:
         """How many tokens are the same, of which `count` blocks are known to be."""
         start, held = count * BLOCK, self._held[context][0]
         end = min(len(held), len(ids))
-        differ = np.flatnonzero(held[start:end] != ids[start:end])
+        differ = np.flatnonzero(held[start:end] != np.asarray(ids[start:end], np.int64))
         return start + int(differ[0]) if len(differ) else end
 
     def would_move(self, context: int, length: int) -> bool:
