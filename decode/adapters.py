@@ -95,7 +95,7 @@ class Bound:
                 a, b = shapes[name], shapes[ADAPTER_OUT.format(module)]
                 self.modules[module] = a[0], b[1]  # type: ignore[index, assignment]
         self._fitted: OrderedDict[bytes, dict[str, Pair]] = OrderedDict()
-        self._together: OrderedDict[tuple[bytes, ...], dict[str, np.ndarray]] = OrderedDict()
+        self._together: OrderedDict[tuple[bytes, ...], tuple[np.ndarray, dict[str, np.ndarray]]] = OrderedDict()
 
     @property
     def names(self) -> list[str]:
@@ -121,16 +121,16 @@ class Bound:
             return {}
         used = {each.digest: each for each in adapters if each is not None}
         key = tuple(sorted(used))
-        arrays = self._together.pop(key, None) or self._side_by_side([used[digest] for digest in key])
-        self._together[key] = arrays
+        together = self._together.pop(key, None) or self._side_by_side([used[digest] for digest in key])
+        self._together[key] = together
         if len(self._together) > _TOGETHER:
             self._together.popitem(last=False)
-        widths = [_width(self._pairs(used[digest])) for digest in key]
-        places = np.repeat(np.arange(len(key)), widths)
+        owners, arrays = together
         own = [-1 if each is None else key.index(each.digest) for each in adapters]
-        return {ADAPTER_MASK: np.repeat(own, counts)[None, :, None] == places, **arrays}
+        return {ADAPTER_MASK: np.repeat(own, counts)[None, :, None] == owners, **arrays}
 
-    def _side_by_side(self, adapters: Sequence[Adapter]) -> dict[str, np.ndarray]:
+    def _side_by_side(self, adapters: Sequence[Adapter]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """The number of each rank's adapter, int64[rank], and the arrays of all."""
         pairs = [self._pairs(each) for each in adapters]
         widths = list(map(_width, pairs))
         made: dict[str, np.ndarray] = {}
@@ -141,7 +141,7 @@ class Bound:
                     rank = each[name][0].shape[1]
                     a[:, start : start + rank], b[start : start + rank] = each[name]
             made |= {ADAPTER_IN.format(name): a, ADAPTER_OUT.format(name): b}
-        return made
+        return np.repeat(np.arange(len(pairs)), widths), made
 
     def _pairs(self, adapter: Adapter) -> dict[str, Pair]:
         """The arrays of an adapter, by the function's modules. Raises ArgumentError."""
