@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ class SavedSession:
     tokens: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))  # int64[n]
     caches: Mapping[str, np.ndarray] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """SHA-256 of all of it."""
         return contents_digest(_contents(self))
@@ -146,4 +147,6 @@ def load(source: container.Source) -> SavedSession:
     for what, count in (("caches of", made.held), ("a text of", made.made)):
         if count > len(tokens):
             raise FormatError(f"{what} {count} tokens, of {len(tokens)}", section="session")
-    return replace(made, tokens=tokens, caches=caches)
+    made = replace(made, tokens=tokens, caches=caches)
+    vars(made)["digest"] = found  # which takes a second for caches of a gibibyte
+    return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -58,11 +59,10 @@ def test_what_does_not_fit_together_is_refused() -> None:
         ({"program": "main"}, "SHA-256"),
         ({"seed": 1 << 600}, "at most 64"),
     ):
-        fields = {**vars(SESSION), **wrong}
         with pytest.raises(FormatError, match=message):
-            files.load(b"".join(files.encode(SavedSession(**fields))))
+            files.load(b"".join(files.encode(replace(SESSION, **wrong))))
     with pytest.raises(LimitError):
-        files.encode(SavedSession(**{**vars(SESSION), "chat": bytes((1 << 26) + 1)}))
+        files.encode(replace(SESSION, chat=bytes((1 << 26) + 1)))
 
 
 def test_files_of_other_kinds_are_told_apart() -> None:
