@@ -36,10 +36,13 @@ from .guesses import Guesses, Pays
 from .paged_contexts import PagedContexts, has_pages
 from .prefixes import BLOCK, Prefixes, chain
 from .running import Running, Token, check_count, ends_with, stops
-from .sampling import Draws, Mask, Sampler, likeliest, log_probabilities
+from .sampling import Draws, Mask, Sampler, is_finite, likeliest, log_probabilities
 from .session import TokenSession, prompt_of, resume
 from .step_contexts import StepContexts
 
+_LAST_TOKEN = np.iinfo(np.int64).max
+_MOST_SECONDS = threading.TIMEOUT_MAX / 2  # a lock cannot wait longer than twice that
+_PENALTY = 16  # so that no length to its power is infinite, or 0
 _SLACK = 16  # tokens that each running text may still need when another is admitted
 STATISTICS = ("tokens", "prompt_tokens", "cached_tokens", "drafted", "accepted")
 
@@ -95,6 +98,8 @@ class Text(Suggesting):
     def take(self, token: int) -> None:
         """The next token of a text without a sampler. Raises ArgumentError."""
         check_count("token", token)
+        if token > _LAST_TOKEN:  # else the steps of all texts would fail by it
+            raise ArgumentError(f"take: token: expected at most {_LAST_TOKEN}, got {token}")
         self._engine._take(self._running, token)
 
     def fork(self) -> Text:
@@ -142,6 +147,8 @@ class Engine(Suggesting):
             self._machine = model if isinstance(model, VirtualMachine) else VirtualMachine(model)
             kind = PagedContexts if has_pages(self._machine, function) else StepContexts
             contexts = kind(self._machine, function, tokens=cache_tokens)
+        elif not isinstance(contexts, Contexts):
+            raise ArgumentError(f"Engine: contexts: expected contexts of a decoder, got {told(contexts)}")
         self.function, self._contexts, self._chunk = function, contexts, chunk
         self._prefixes, self._pays = Prefixes(contexts), Pays()
         self._capacity = contexts.room()
@@ -192,6 +199,8 @@ class Engine(Suggesting):
             callable(getattr(mask, "allowed", None)) and callable(getattr(mask, "take", None))
         ):
             raise ArgumentError(f"submit: mask: expected an object with `allowed` and `take`, got {told(mask)}")
+        if not isinstance(salt, bytes):
+            raise ArgumentError(f"submit: salt: expected bytes, got {told(salt)}")
         if not (max_seconds is None or (isinstance(max_seconds, (int, float)) and max_seconds >= 0)):
             raise ArgumentError(f"submit: max_seconds: expected a number from 0 on, got {max_seconds!r}")
         draws = sampler if isinstance(sampler, Draws) else (sampler or Sampler(0.0)).draws(prompt.tolist())
@@ -199,7 +208,7 @@ class Engine(Suggesting):
         running.top, running.salt = logprobs, salt
         self._adapt(running, adapter)
         if max_seconds is not None:
-            running.deadline = time.monotonic() + max_seconds
+            running.deadline = time.monotonic() + min(max_seconds, _MOST_SECONDS)
         return self._submitted(running, cancel)
 
     def choose_by_hand(
@@ -280,8 +289,11 @@ class Engine(Suggesting):
         their logarithms of probabilities over their number to the power of `length_penalty`. None if it is cancelled.
 
         Raises ArgumentError, and CacheFullError."""
-        for name, value in (("max_new_tokens", max_new_tokens), ("count", count)):
-            check_count(name, value)
+        check_count("max_new_tokens", max_new_tokens)
+        check_count("count", count, 1)
+        if not is_finite(length_penalty) or abs(length_penalty) > _PENALTY:
+            expected = f"a number from {-_PENALTY} to {_PENALTY}"
+            raise ArgumentError(f"beams: length_penalty: expected {expected}, got {length_penalty!r}")
         sequences = stops(stop)
         text = self.choose_by_hand(ids, max_new_tokens=max_new_tokens, cancel=cancel, adapter=adapter)
         return searched(

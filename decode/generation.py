@@ -168,7 +168,7 @@ def _is_list(row: Any) -> bool:
 
 
 def _tokens_of(prompt: np.ndarray, name: str) -> np.ndarray:
-    """A prompt. Raises ArgumentError for anything else; `name` says where it was given."""
+    """A prompt, int64 [length]. Raises ArgumentError for anything else; `name` says where it was given."""
     if not prompt.size:
         raise ArgumentError(
             f"generate: {name}: the prompt has no token; a decoder begins with one, such as the tokenizer's bos"
@@ -176,9 +176,11 @@ def _tokens_of(prompt: np.ndarray, name: str) -> np.ndarray:
     if prompt.dtype.kind not in "iu":
         text = "; a tokenizer makes them of text" if prompt.dtype.kind in "US" else ""
         raise ArgumentError(f"generate: {name}: expected integers, got {prompt.dtype}{list(prompt.shape)}{text}")
-    if prompt.min() < 0:
-        raise ArgumentError(f"generate: {name}: expected token ids, which are not negative, got {prompt.min()}")
-    return prompt
+    tokens = prompt.astype(np.int64)
+    if tokens.min() < 0:  # so is what an int64 does not hold
+        got = prompt[tokens.argmin()]
+        raise ArgumentError(f"generate: {name}: expected token ids, which are not negative, got {got}")
+    return tokens
 
 
 def _of_equal_lengths(prompts: Sequence[np.ndarray]) -> list[np.ndarray]:

@@ -27,7 +27,7 @@ _OWN: dict[str, int] = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasat
 
 def has_pages(machine: VirtualMachine, function: str) -> bool:
     """Whether a function's texts can be kept in pages."""
-    return machine._reads_in_place and function + BATCH in machine
+    return machine._reads_in_place and f"{function}{BATCH}" in machine
 
 
 class _Pool:

@@ -64,9 +64,9 @@ def ends_with(tokens: Sequence[int], made: int, sequences: Sequence[tuple[int, .
     return any(len(end) <= made and tuple(tokens[-len(end) :]) == end for end in sequences)
 
 
-def check_count(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0:
-        raise ArgumentError(f"submit: {name}: expected a whole number from 0 on, got {value!r}")
+def check_count(name: str, value: Any, least: int = 0) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise ArgumentError(f"submit: {name}: expected a whole number from {least} on, got {value!r}")
 
 
 def stops(stop: Any) -> list[tuple[int, ...]]:

@@ -55,16 +55,16 @@ class Sampler(Suggesting):
 
     def __post_init__(self) -> None:
         bias = self.logit_bias
-        is_bias = isinstance(bias, Mapping) and all(_is_token(k) and _is_finite(v) for k, v in bias.items())
+        is_bias = isinstance(bias, Mapping) and all(_is_token(k) and is_finite(v) for k, v in bias.items())
         for name, is_good, expected in (
-            ("temperature", _is_finite(self.temperature) and self.temperature >= 0, "a number from 0 on"),
+            ("temperature", is_finite(self.temperature) and self.temperature >= 0, "a number from 0 on"),
             ("top_k", isinstance(self.top_k, int) and self.top_k >= 0, "a whole number from 0 on"),
-            ("top_p", _is_finite(self.top_p) and 0 < self.top_p <= 1, "a number above 0, up to 1"),
+            ("top_p", is_finite(self.top_p) and 0 < self.top_p <= 1, "a number above 0, up to 1"),
             ("seed", self.seed is None or _is_token(self.seed), "a whole number from 0 on, or None"),
-            ("min_p", _is_finite(self.min_p) and 0 <= self.min_p <= 1, "a number from 0 to 1"),
-            ("repetition_penalty", _is_finite(r := self.repetition_penalty) and r > 0, "a number above 0"),
-            ("presence_penalty", _is_finite(self.presence_penalty), "a number"),
-            ("frequency_penalty", _is_finite(self.frequency_penalty), "a number"),
+            ("min_p", is_finite(self.min_p) and 0 <= self.min_p <= 1, "a number from 0 to 1"),
+            ("repetition_penalty", is_finite(r := self.repetition_penalty) and r > 0, "a number above 0"),
+            ("presence_penalty", is_finite(self.presence_penalty), "a number"),
+            ("frequency_penalty", is_finite(self.frequency_penalty), "a number"),
             ("logit_bias", is_bias, "a dict from token ids to numbers"),
         ):
             if not is_good:
@@ -134,6 +134,7 @@ class Draws:
         except IndexError:
             raise ArgumentError(f"generate: a token of the prompt or of logit_bias is none of {len(logits)}") from None
         if allowed is not None:
+            allowed = np.asarray(allowed, bool)  # of numbers ~ would make places
             logits[: len(allowed)][~allowed[: len(logits)]] = -np.inf
             logits[len(allowed) :] = -np.inf
         return logits
@@ -192,7 +193,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float, np.integer, np.floating))
 
 
-def _is_finite(value: Any) -> bool:
+def is_finite(value: Any) -> bool:
     return _is_number(value) and -math.inf < value < math.inf
 
 

@@ -86,7 +86,7 @@ class TokenSession(Suggesting):
 
     def append(self, ids: Any) -> None:
         """More tokens, which are not the decoder's. Raises ArgumentError."""
-        self._tokens += prompt_of(ids).tolist() if len(ids) else []
+        self._tokens += prompt_of(ids, least=0).tolist()
         self._change(0)
 
     def rewrite(self, ids: Any) -> None:
@@ -254,16 +254,19 @@ def resumed(saved: SavedSession, engine: Maker, name: str) -> TokenSession:
     return made
 
 
-def prompt_of(ids: Any) -> np.ndarray:
-    """A prompt's tokens. Raises ArgumentError for anything else."""
+def prompt_of(ids: Any, least: int = 1) -> np.ndarray:
+    """A prompt's tokens, int64 [length]. Raises ArgumentError for anything else."""
     try:
         array = np.asarray(ids)
     except ValueError:
         array = np.zeros((0, 0))
-    if array.ndim != 1 or not array.size or array.dtype.kind not in "iu" or array.min() < 0:
+    if array.ndim == 1 and not array.size and not least:
+        return np.zeros(0, np.int64)
+    tokens = array.astype(np.int64) if array.ndim == 1 and array.dtype.kind in "iu" else np.zeros(0, np.int64)
+    if not tokens.size or tokens.min() < 0:  # what an int64 does not hold is negative then
         got = f"{array.dtype}{list(array.shape)}" if array.ndim == 1 else told(ids)
         raise ArgumentError(f"submit: ids: expected token ids, at least one, from 0 on, got {got}")
-    return array.astype(np.int64)
+    return tokens
 
 
 def _checked(sampler: Any) -> Sampler:
@@ -279,7 +282,7 @@ def _checked(sampler: Any) -> Sampler:
 def _seed_of(sampler: Sampler) -> int:
     """The sampler's seed, or one by chance, from which its state can be found again; of the likeliest tokens none is needed."""
     if sampler.seed is not None or sampler.temperature == 0:
-        return sampler.seed or 0
+        return int(sampler.seed or 0)
     return secrets.randbits(128)
 
 

@@ -178,6 +178,8 @@ def test_the_owner_may_choose_tokens(machine: treadle.VirtualMachine):
         text.take(found[-1])
     assert found == alone(machine, PROMPT)
     assert text.finish == "length"
+    with pytest.raises(ArgumentError, match="token: expected at most"):  # which would fail in the steps of all texts
+        text.take(1 << 63)
 
 
 class Even:
@@ -198,6 +200,8 @@ def test_a_mask_says_which_tokens_may_come(machine: treadle.VirtualMachine):
     found = ids(treadle.Engine(machine).submit(PROMPT, max_new_tokens=12, mask=mask, sampler=Sampler(1.0, seed=1)))
     assert found == mask.taken
     assert [token % 2 for token in found] == [0, 1] * 6
+    draws, logits = Sampler(0.0).draws(), np.array([0, 1, 2], "f")
+    assert draws.choose(logits, [1, 1, 0]) == draws.choose(logits, np.array([1, 1, 0])) == 1  # type: ignore[arg-type]
 
 
 def test_probabilities_of_tokens(machine: treadle.VirtualMachine):
@@ -307,6 +311,8 @@ def test_a_call_that_fails_appends_nothing(machine: treadle.VirtualMachine):
         ({"ids": []}, "ids: expected token ids, at least one"),
         ({"ids": [[1]]}, "ids: expected token ids"),
         ({"ids": "hello"}, "ids: expected token ids"),
+        ({"ids": np.array([1, 2**64 - 1], np.uint64)}, "ids: expected token ids"),
+        ({"salt": "salt"}, "salt: expected bytes, got a str"),
         ({"max_new_tokens": -1}, "max_new_tokens: expected a whole number"),
         ({"sampler": "greedy"}, "sampler: expected a treadle.Sampler, got a str"),
         ({"stop": [[]]}, "an empty sequence"),
@@ -319,6 +325,24 @@ def test_a_call_that_fails_appends_nothing(machine: treadle.VirtualMachine):
 def test_what_is_wrong_is_said_at_once(machine: treadle.VirtualMachine, change: dict[str, Any], message: str):
     with pytest.raises(ArgumentError, match=message):
         treadle.Engine(machine).submit(**({"ids": PROMPT, "max_new_tokens": 3} | change))
+
+
+def test_what_is_no_engine_is_said_at_once(machine: treadle.VirtualMachine):
+    with pytest.raises(treadle.TreadleError, match="there is no function 3"):
+        treadle.Engine(machine, 3)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="contexts: expected contexts of a decoder, got an int"):
+        treadle.Engine(contexts=3)  # type: ignore[arg-type]
+
+
+def test_a_text_may_take_any_time(machine: treadle.VirtualMachine):
+    engine = treadle.Engine(machine)
+    for seconds in (10**400, np.inf):
+        text = engine.submit(PROMPT, max_new_tokens=12, max_seconds=seconds)
+        engine._is_stepping = True  # another thread's step, which the text waits for
+        ending = threading.Timer(0.01, text.cancel)
+        ending.start()
+        assert (next(text, None), text.finish) == (None, "cancelled")
+        engine._is_stepping = False
 
 
 @pytest.mark.parametrize(
@@ -383,6 +407,11 @@ def test_beams_are_the_best_texts(machine: treadle.VirtualMachine):
     assert engine.beams(PROMPT, max_new_tokens=length, count=1)[0].tokens == likely
     stopped = engine.beams(PROMPT, max_new_tokens=length, count=2, stop=[likely[0]])
     assert any(each.tokens == likely[:1] for each in stopped)
+    with pytest.raises(ArgumentError, match="count: expected a whole number from 1 on, got 0"):
+        engine.beams(PROMPT, max_new_tokens=length, count=0)
+    for penalty in ("1", np.nan, 1e9, -1e9):
+        with pytest.raises(ArgumentError, match="length_penalty: expected a number from -16 to 16"):
+            engine.beams(PROMPT, max_new_tokens=length, length_penalty=penalty)
     assert engine.statistics()["running"] == engine.statistics()["waiting"] == 0
 
 

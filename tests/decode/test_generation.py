@@ -379,6 +379,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"ids": []}, "the prompt has no token"),
     ({"ids": np.zeros((1, 0), int)}, "the prompt has no token"),
     ({"ids": [3, -1]}, "not negative, got -1"),
+    ({"ids": np.array([3, 2**64 - 1], np.uint64)}, "not negative, got 18446744073709551615"),
     ({"ids": "hello"}, "a tokenizer makes them of text"),
     ({"sampler": "greedy"}, "sampler: expected a treadle.Sampler, or a function of logits, got a str"),
     ({"sampler": Sampler}, "got the class Sampler"),

@@ -153,7 +153,7 @@ def test_what_does_not_fit_the_engine_is_refused_by_name(engine: treadle.Engine,
 
 def test_what_a_session_takes(engine: treadle.Engine):
     session = engine.session()
-    for wrong in ([-1], ["a"], [[1]], [1.5]):
+    for wrong in ([-1], ["a"], [[1]], [1.5], 5, None):
         with pytest.raises(ArgumentError, match="expected token ids"):
             session.append(wrong)
     with pytest.raises(ArgumentError, match="at least one"):
@@ -163,6 +163,7 @@ def test_what_a_session_takes(engine: treadle.Engine):
     with pytest.raises(ArgumentError, match="contexts in place of a machine"):
         treadle.Engine(contexts=engine._contexts).session(PROMPT).save("nowhere")
     assert repr(engine.session(PROMPT)) == "<TokenSession: 5 tokens>"
+    assert type(engine.session(PROMPT, Sampler(seed=np.int64(3))).saved().seed) is int  # type: ignore[arg-type]
 
 
 def test_a_text_belongs_to_the_tokens_that_it_was_begun_behind(engine: treadle.Engine):
