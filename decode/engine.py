@@ -154,7 +154,7 @@ class Engine(Suggesting):
         self._capacity = contexts.room()
         self._condition = threading.Condition()  # guards what texts and threads share; never held while a step computes
         self._is_stepping = self._is_closed = False
-        self._asking = 0  # who wait for a pause between two steps
+        self._asking = 0  # threads that wait for a pause between two steps
         self._has_ended = False  # texts whose contexts are not closed yet
         self._waiting: deque[Running] = deque()
         self._running: list[Running] = []
@@ -250,7 +250,7 @@ class Engine(Suggesting):
 
     @contextlib.contextmanager
     def _between_steps(self) -> Iterator[None]:
-        """What contexts hold may be looked at. Texts that go on let go of the steps for it."""
+        """Holds off the next step while the caller reads what contexts hold."""
         with self._condition:
             self._asking += 1
             try:

@@ -20,14 +20,13 @@ class Guesses:
     def __init__(self, ids: Sequence[int]) -> None:
         self._ids = ids  # which grow
         self._known = 0
-        self._behind: list[dict[tuple[int, ...], int]] = [
-            {} for _ in _WORDS
-        ]  # of an ending, the place behind its last one
+        # For each length: the place behind the last occurrence of an ending.
+        self._behind: list[dict[tuple[int, ...], int]] = [{} for _ in _WORDS]
         self._place = 0  # of the next token, if it is as it was
         self.right = 0.0  # how often
 
     def take(self) -> None:
-        """A token has come."""
+        """Learns the newest of the ids."""
         if self._place:
             self.right += _NEWEST * ((self._ids[self._place] == self._ids[-1]) - self.right)
         self._place = self._found()

@@ -29,7 +29,7 @@ def chain(ids: np.ndarray, salt: bytes = b"") -> list[bytes]:
 
 
 class Prefixes:
-    """Which contexts hold which beginnings. Those of texts are told with `hold`, and `keep` takes them when the text is over."""
+    """Which contexts hold which beginnings. `hold` records the context of a text, `keep` one whose text is over."""
 
     def __init__(self, contexts: Contexts) -> None:
         self._contexts = contexts

@@ -45,7 +45,7 @@ class Running:
         self.is_abandoned = False
         self.top: int | None = None
         self.adapter: Adapter | None = None
-        self.salt: bytes | None = b""  # None: its context is nobody else's
+        self.salt: bytes | None = b""  # None: no other text may use its context
         self.hashes: list[bytes] = []  # of the prompt, while it is computed
         self.guesses: Guesses | None = None
 

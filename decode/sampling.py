@@ -29,7 +29,7 @@ class Mask(Protocol):
         """bool [vocabulary]; None: all."""
 
     def take(self, token: int) -> None:
-        """The token that has come."""
+        """Called with each token that is chosen."""
 
 
 @public_class
@@ -103,7 +103,7 @@ class Draws:
             self._random.bit_generator.state = state
 
     def take(self, token: int) -> None:
-        """The token has come."""
+        """Counts a token for the penalties."""
         if self._counted:
             self._counts[token] += 1
 
@@ -140,7 +140,8 @@ class Draws:
         return logits
 
     def _drawn(self, logits: np.ndarray, best: int, number: float) -> int:
-        """The token at a number from 0 to 1 among the probabilities: of few tokens in order of these, of many in their own."""
+        """The token at which the sum of probabilities passes `number`, from 0 to 1; few candidates are summed in the order of
+        probability, many in that of their ids."""
         sampler = self.sampler
         if sampler.top_k or sampler.top_p < 1:
             order = likeliest(logits, sampler.top_k or _FEW)

@@ -280,7 +280,7 @@ def _checked(sampler: Any) -> Sampler:
 
 
 def _seed_of(sampler: Sampler) -> int:
-    """The sampler's seed, or one by chance, from which its state can be found again; of the likeliest tokens none is needed."""
+    """The sampler's seed, or a random one, so that its state can be restored; 0 where no random number is drawn."""
     if sampler.seed is not None or sampler.temperature == 0:
         return int(sampler.seed or 0)
     return secrets.randbits(128)

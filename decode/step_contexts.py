@@ -80,14 +80,14 @@ class StepContexts(Contexts):
         return np.zeros(shape, port.dtype)
 
     def _axes_of(self, name: str) -> tuple[int, int | None]:
-        """Of the batch and of the tokens, which a state has not."""
+        """The axes of the batch and of the tokens, None of a state."""
         self._empty(name, 1)
         shape = self.roles.empty(name, -1)
         assert shape is not None
         return shape.index(-1) if -1 in shape else 0, shape.index(0) if 0 in shape else None
 
     def _bytes(self) -> int:
-        """What a token takes in the caches."""
+        """How many bytes a token takes in all caches."""
         empty = [self._empty(name, 1) for name, _ in self.roles.cache]
         return sum(math.prod(size or 1 for size in each.shape) * each.itemsize for each in empty if not each.size) or 8
 
@@ -231,7 +231,7 @@ class StepContexts(Contexts):
         return array[:, None] if array.ndim == 2 else array[:, -wanted:]
 
     def restate(self, stack: _Stack) -> None:
-        """Computes a stack's tokens again after some have been taken back: a state is that of all tokens, and no shorter."""
+        """Computes the states of a shortened stack again from its tokens: a state cannot be shortened."""
         if self._has_states:
             tokens, count = stack.tokens, len(stack.rows)
             stack.caches = {name: self._empty(name, count) for name in stack.caches}
@@ -326,7 +326,7 @@ class _Stack:
             self.owner.restate(self)
 
     def picked(self, contexts: Sequence[int], numbers: Sequence[int], length: int, *, moved: bool = False) -> _Stack:
-        """Copies of rows as a stack; if they are `moved`, they are no rows of this one any more."""
+        """Copies of rows as a new stack; rows that are `moved` leave this one."""
         owner = self.owner
         if owner.batch not in (None, len(contexts)):
             raise ArgumentError(f"{owner._function} takes batches of {owner.batch}, whose texts go on together")
@@ -350,7 +350,7 @@ class _Stack:
         return np.ascontiguousarray(array if places is None else array.take(places, batch))
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Of a stack that nobody goes on with: its caches, and the tokens where there are none, or states."""
+        """The caches, not copied, and the tokens if they are kept."""
         made = {name: _array(each) for name, each in self.caches.items()}
         made |= {name: rows.room for name, rows in self.grown.items()}
         return made | ({self.owner.roles.ids: self.tokens} if self.owner._keeps_tokens else {})
