@@ -11,7 +11,7 @@ from ..formats.messages.errors import MissingPackageError
 from ..text.generator import Answer, Generator, Prompt
 from ..text.replies import BARE, Reply
 from ..vm.budgets import CancelToken
-from .embeddings import is_numbers, model_name, texts_of
+from .embeddings import given_texts, model_name, texts_of
 from .errors import BadRequestError, NotFoundError, NotImplementedHereError
 from .model import Model
 
@@ -109,7 +109,7 @@ def asked(path: str, model: Model, values: Mapping[str, Any]) -> Asked:
     """Raises ServeError."""
     generator: Generator = texts_of(model, Generator, "completions")
     is_chat = path == CHAT
-    prompts = (_messages(values),) if is_chat else _prompts(values)
+    prompts = (_messages(values),) if is_chat else tuple(given_texts(values, "prompt"))
     n, best = _whole(values, "n", 1, MAX_ANSWERS) or 1, _whole(values, "best_of", 1, MAX_ANSWERS)
     if best is not None and best != n:
         raise BadRequestError(f"best_of: {best}; expected n, {n}: all answers are given")
@@ -168,16 +168,6 @@ def _adapter(model: Model, name: str) -> Any:
             f"model {model.name!r} has no adapter {wanted!r}; it has {', '.join(model.adapters) or 'none'}"
         )
     return model.adapters.get(wanted)
-
-
-def _prompts(values: Mapping[str, Any]) -> tuple[Any, ...]:
-    given = values.get("prompt")
-    found = [given] if isinstance(given, str) or (given and is_numbers(given)) else given
-    if not isinstance(found, list) or not found or not all(isinstance(e, str) or is_numbers(e) for e in found):
-        raise BadRequestError(
-            "prompt: expected a text, a list of texts, a list of token numbers or a list of such lists"
-        )
-    return tuple(found)
 
 
 def _messages(values: Mapping[str, Any]) -> list[Mapping[str, Any]]:

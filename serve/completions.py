@@ -239,9 +239,8 @@ class _Choice:
     def end(self, finish: str) -> list[dict[str, Any]]:
         """The last change."""
         self.finish = finish
-        return [{**self._with_logprobs(each), "finish_reason": None} for each in self._rest()] + [
-            {**self._with_logprobs(self._nothing()), "finish_reason": self._reason()}
-        ]
+        rest = [self._with_logprobs(each) for each in self._rest()]
+        return [*rest, {**self._with_logprobs(self._nothing()), "finish_reason": self._reason()}]
 
     def _with_logprobs(self, change: dict[str, Any]) -> dict[str, Any]:
         entries, self._waiting = self._waiting, []
@@ -253,9 +252,9 @@ class _Choice:
         texts = self._asked.generator.tokenizer
 
         def entry(number: int, logarithm: float) -> dict[str, Any]:
-            text = texts.text_of(number)
+            data = texts.bytes_of(number)
             # JSON has no infinities
-            return {"token": text, "logprob": max(logarithm, -9999.0), "bytes": list(texts.bytes_of(number))}
+            return {"token": data.decode(errors="replace"), "logprob": max(logarithm, -9999.0), "bytes": list(data)}
 
         top = [entry(number, logarithm) for number, logarithm in token.top]
         return {**entry(token.id, token.logprob), "top_logprobs": top}
@@ -277,8 +276,9 @@ class _Choice:
         raise NotImplementedError
 
     def whole(self) -> dict[str, Any]:
-        """The answer."""
-        raise NotImplementedError
+        """The answer: of all endpoints, its tokens' logarithms and why it ended."""
+        found = self.printed(self.logprobs) if self._asked.logprobs is not None else None
+        return {"logprobs": found, "finish_reason": self._reason()}
 
 
 class _PlainChoice(_Choice):
@@ -309,8 +309,7 @@ class _PlainChoice(_Choice):
 
     def whole(self) -> dict[str, Any]:
         self._end = 0
-        found = self.printed(self.logprobs) if self._asked.logprobs is not None else None
-        return {"text": self.text, "logprobs": found, "finish_reason": self._reason()}
+        return {"text": self.text, **super().whole()}
 
 
 class _ChatChoice(_Choice):
@@ -356,8 +355,7 @@ class _ChatChoice(_Choice):
             message["reasoning_content"] = self._thought
         if self._calls:
             message |= {"content": self.text or None, "tool_calls": self._calls}
-        found = self.printed(self.logprobs) if self._asked.logprobs is not None else None
-        return {"message": message, "logprobs": found, "finish_reason": self._reason()}
+        return {"message": message, **super().whole()}
 
 
 class _Shape:

@@ -30,12 +30,10 @@ class ModelConfig:
     max_delay: float = 0.0  # that the first request of a batch waits for others
     preferred: tuple[int, ...] = ()  # numbers of rows for which nothing waits any longer
     max_new_tokens: int = 4096  # of an answer
-    cache_tokens: int | None = (
-        None  # of all answers, and of prompts that later ones may share; None: what a gibibyte holds
-    )
-    adapters: Mapping[str, str] = field(
-        default_factory=dict
-    )  # names → where they are, in the model's folder or below it
+    # of all answers, and of prompts that later ones may share; None: what a gibibyte holds
+    cache_tokens: int | None = None
+    # names → where they are, in the model's folder or below it
+    adapters: Mapping[str, str] = field(default_factory=dict)
     max_sequences: int = 64
     max_sequence_memory: int = 1 << 30  # that what the sequences of a function keep may take together
     sequence_idle: float = 60.0  # after which a sequence that nobody continues is forgotten

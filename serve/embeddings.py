@@ -194,19 +194,24 @@ def texts_of(model: Model, kind: type, what: str) -> Any:
     return model.texts
 
 
-def is_numbers(value: Any) -> bool:
-    """Whether JSON is a list of integers."""
+def given_texts(values: Mapping[str, Any], name: str) -> list[Any]:
+    """A request's texts, or lists of token numbers; one of them may stand alone. Raises BadRequestError."""
+    given = values.get(name)
+    texts = [given] if isinstance(given, str) or (given and _is_numbers(given)) else given
+    if not isinstance(texts, list) or not texts or not all(isinstance(e, str) or _is_numbers(e) for e in texts):
+        raise BadRequestError(
+            f"{name}: expected a text, a list of texts, a list of token numbers or a list of such lists"
+        )
+    return texts
+
+
+def _is_numbers(value: Any) -> bool:
     return isinstance(value, list) and all(type(each) is int for each in value)
 
 
 def _embed(model: Model, values: Mapping[str, Any]) -> _Ask:
     encoder: Encoder = texts_of(model, Encoder, "embeddings")
-    given = values.get("input")
-    texts = [given] if isinstance(given, str) or (given and is_numbers(given)) else given
-    if not isinstance(texts, list) or not texts or not all(isinstance(each, str) or is_numbers(each) for each in texts):
-        raise BadRequestError(
-            "input: expected a text, a list of texts, a list of token numbers or a list of such lists"
-        )
+    texts = given_texts(values, "input")
     _check_count("input", texts)
     format_ = values.get("encoding_format", "float")
     if format_ not in ("float", "base64"):

@@ -55,6 +55,7 @@ class Confined:
 
     def _running(self) -> _Process:
         if self._process is None or self._process.is_over():
+            self.close()  # of one that has ended, its pipes and the thread that watches it
             process = _Process(Path(__file__).with_name(self._script))
             try:
                 process.answer(self._first + b"\n", _START_SECONDS, 1 << 16)

@@ -40,9 +40,8 @@ def _of(step: Mapping[str, Any]) -> int:
     if kind == "Replace":
         pattern, content = step["pattern"], len(step["content"].encode())
         replaced = len(pattern.get("String", "").encode())
-        return (
-            max(1, -(-content // replaced)) if replaced else content + 1
-        )  # an expression may match nothing, everywhere
+        # an expression may match nothing, everywhere
+        return max(1, -(-content // replaced)) if replaced else content + 1
     if kind == "Prepend":
         return 1 if len(step["prepend"]) <= _STEPS else MOST + 1
     if kind == "Metaspace":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,20 @@ def test_what_a_page_shows_is_what_its_blocks_print(page: str) -> None:
     assert done.returncode == 0, (
         f"run python -m treadle.tools.dev.derive.pages {page}\n{done.stdout}{done.stderr[-5000:]}"
     )
+
+
+def test_a_server_of_a_page_takes_a_free_port() -> None:
+    for name in ("uvicorn", "starlette", "grpc", "prometheus_client"):
+        pytest.importorskip(name)
+    with socket.create_server(("127.0.0.1", 0)) as other, pages.reading() as run:
+        port = other.getsockname()[1]
+        text = f"""```console
+$ mkdir models
+$ treadle serve models/ --http-port {port} --grpc-port -1 &
+$ curl -s -o /dev/null -w '%{{http_code}}' http://127.0.0.1:{port}/v2/health/live
+200
+```"""
+        assert run.page(text) == text
 
 
 @pytest.mark.parametrize("test", OF_THEIR_OWN.values())

@@ -6,18 +6,15 @@ import http.client
 import json
 import os
 import random
-import signal
-import threading
 import time
 from pathlib import Path
 from typing import Any, ClassVar
 
-import psutil
 import pytest
 import treadle
 from treadle.tools.dev.zoo import folders
 
-from .test_load import CLIENTS, Load, serve
+from .test_load import Load, serve
 
 QUESTIONS = ("the value of", "a", "return the first of " * 4, "x = ", "why?", "ü", "a name of a name", "the end")
 SETTINGS: tuple[dict[str, Any], ...] = ({"temperature": 0}, {"temperature": 1.1, "top_p": 0.9, "seed": 5}, {"seed": 6})
@@ -138,27 +135,13 @@ def test_64_clients_of_a_chat_that_is_replaced_get_every_token_right(tmp_path: P
     served = tmp_path / "models"
     served.mkdir()
     executable.export_library(served / "chat.trdl")
-    monkeypatch.setenv(
-        "MALLOC_ARENA_MAX", "1"
-    )  # with one for each thread, what glibc keeps of freed memory grows for long
+    # with an arena for each thread, what glibc keeps of freed memory grows for long
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "1")
     (served / "chat.json").write_text('{"cache_tokens": 20000, "max_queue": 256, "max_seconds": 300}')
     process, port = serve(served)
     try:
         load = ChatLoad(served, port, executable)
-        threads = [threading.Thread(target=load.client, args=(seed,)) for seed in range(CLIENTS)]
-        threads.append(threading.Thread(target=load.reload))
-        for thread in threads:
-            thread.start()
-        memory = []
-        for _ in range(round(seconds)):
-            time.sleep(1)
-            memory.append(psutil.Process(process.pid).memory_info().rss)
-        load.is_stopping = True
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
-        load.is_over.set()
-        for thread in threads:
-            thread.join(60)
+        memory = load.run(process, seconds)
         early, late = min(memory[60:120], default=0), min(memory[-60:])
         print(dict(load.answers), f"memory {early >> 20} to {late >> 20} MiB, at most {max(memory) >> 20}")
         assert load.wrong[:5] == []

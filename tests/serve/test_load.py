@@ -71,6 +71,24 @@ class Load:
                 connection = None
                 time.sleep(0.01)
 
+    def run(self, process: subprocess.Popen, seconds: float) -> list[int]:
+        """Clients and the owner are at work for so long, then the server is stopped. Its memory after each second, in bytes."""
+        threads = [threading.Thread(target=self.client, args=(seed,)) for seed in range(CLIENTS)]
+        threads.append(threading.Thread(target=self.reload))
+        for thread in threads:
+            thread.start()
+        memory = []
+        for _ in range(round(seconds)):
+            time.sleep(1)
+            memory.append(psutil.Process(process.pid).memory_info().rss)
+        self.is_stopping = True
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        self.is_over.set()
+        for thread in threads:
+            thread.join(60)
+        return memory
+
     def ask(
         self, connection: http.client.HTTPConnection, model: str, x: np.ndarray, **parameters: int
     ) -> tuple[int, bytes]:
@@ -165,20 +183,8 @@ def test_64_clients_while_models_change_and_clients_vanish(tmp_path: Path):
     process, port = serve(tmp_path)
     try:
         load = Load(tmp_path, port)
-        threads = [threading.Thread(target=load.client, args=(seed,)) for seed in range(CLIENTS)]
-        threads.append(threading.Thread(target=load.reload))
-        for thread in threads:
-            thread.start()
-        time.sleep(min(60.0, seconds / 2))
-        early = psutil.Process(process.pid).memory_info().rss
-        time.sleep(max(seconds - 60.0, seconds / 2))
-        late = psutil.Process(process.pid).memory_info().rss
-        load.is_stopping = True
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
-        load.is_over.set()
-        for thread in threads:
-            thread.join(60)
+        memory = load.run(process, seconds)
+        early, late = memory[min(60, len(memory) // 2) - 1], memory[-1]
         print(dict(load.answers), f"memory {early >> 20} to {late >> 20} MiB")
         assert load.wrong[:5] == []
         assert load.answers["200"] > 10 * seconds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import pytest
@@ -105,3 +106,19 @@ def test_an_interrupted_chat_is_not_taken_for_the_next_one(monkeypatch: pytest.M
             renderer.render("{{ 2 }}", {})
     assert renderer.render("{{ 3 }}", {}) == "3"
     assert process.poll() is not None
+
+
+def test_of_a_process_that_the_system_ended_nothing_stays() -> None:
+    renderer, others = Renderer(), set(threading.enumerate())
+    assert renderer.render("{{ 1 }}", {}) == "1"
+    (thread,) = set(threading.enumerate()) - others
+    assert renderer._process is not None
+    ended = renderer._process._process
+    time.sleep(0.2)  # the thread waits for the next request
+    ended.kill()
+    ended.wait()
+    assert renderer.render("{{ 2 }}", {}) == "2"
+    assert ended.stdout is not None
+    assert ended.stdout.closed
+    thread.join(10)
+    assert not thread.is_alive()

@@ -6,7 +6,7 @@ python -m treadle.tools.dev.derive.pages --check tour.md …    exits with 1, an
 The blocks of a page run one after the other in one new folder:
 
     ```python                 in one namespace; a ```text block right after it is what it prints
-    ```console                commands after `$ `, each with what it prints; one that ends with ` &` runs until the page ends
+    ```console                commands after `$ `, each with what it prints; `treadle serve … &` runs until the page ends
     <!-- hidden: CODE -->     Python that readers do not see: it makes the files that they have
     <!-- needs: uvicorn -->   the next block runs where these packages are installed
     <!-- varies -->           what the next block prints is not compared: times, and what follows from them
@@ -53,7 +53,9 @@ _COMMAND = re.compile(r"^\$ ((?:[^\n]*\\\n)*[^\n]*)\n((?:(?!\$ )[^\n]*\n)*)", re
 # digests, too, which tell CPUs and builds apart
 _NUMBER = re.compile(r"(\b[0-9a-f]{12,}\b|0x[0-9a-f]+|-?\d+(\.\d+)*(e[-+]?\d+)?)( ?(ns|µs|ms|s|kB|MB|GB|B)\b)?")
 _ELISION = "…\n"
-_SECONDS = 120  # that a command may take, and that a server may take to say its first line
+_SECONDS = 120  # that a command may take, and that a server may take to start
+_PORT = re.compile(r"(?<=--http-port )\d+")
+_LISTENS = re.compile(r"HTTP on \S+:(\d+)\n")
 
 
 @dataclass
@@ -64,6 +66,7 @@ class Run:
     write: bool  # what is printed now, also where it is not compared
     namespace: dict[str, Any] = field(default_factory=lambda: {"__name__": "__main__"})
     servers: list[processes.Process] = field(default_factory=list)
+    ports: dict[str, str] = field(default_factory=dict)  # the page's → the one that the system chose
     blocks: int = 0
     orders: dict[str, str] = field(default_factory=dict)
 
@@ -113,6 +116,8 @@ class Run:
 
     def _command(self, found: re.Match[str], varies: bool) -> str:
         command = found[1].replace("\\\n", " ")
+        for port, chosen in self.ports.items():
+            command = command.replace(f":{port}/", f":{chosen}/")
         if command.endswith(" &"):
             self._serve(command[:-2])
             return found[0]
@@ -123,19 +128,20 @@ class Run:
         return f"$ {found[1]}\n{found[2] if varies else _cut(printed, found[2])}"
 
     def _serve(self, command: str) -> None:
-        """Starts a server, and waits for what it says first."""
+        """Starts a server on a port that is free, and waits until it listens."""
         log = self.folder / f"server_{len(self.servers)}.log"
         with open(log, "wb") as file:
+            started = ["bash", "-c", f"exec {_PORT.sub('0', command)}"]
             server = processes.start_program(
-                ["bash", "-c", f"exec {command}"], stdout=file, stderr=file, start_new_session=True, env=_variables()
+                started, stdout=file, stderr=file, start_new_session=True, env=_variables()
             )
         self.servers.append(server)
         end = time.monotonic() + _SECONDS
-        while not _without_builds(log.read_text(encoding="utf-8", errors="replace")):
+        while (listens := _LISTENS.search(said := log.read_text(encoding="utf-8", errors="replace"))) is None:
             if server.poll() is not None or time.monotonic() > end:
-                raise RuntimeError(f"{command} said nothing and ended with {server.poll()}")
+                raise RuntimeError(f"{command} does not listen: {server.poll()}, {said}")
             time.sleep(0.1)
-        time.sleep(1)  # the ports are open a moment later
+        self.ports |= dict.fromkeys(_PORT.findall(command), listens[1])
 
 
 def _variables() -> dict[str, str]:

@@ -317,11 +317,11 @@ def template(data: bytes) -> None:
         "eos_token": "</s>",
         "add_generation_prompt": True,
     }
-    _renderer().render(data[:TEXT_BYTES].decode(errors="replace"), given)
+    renderer().render(data[:TEXT_BYTES].decode(errors="replace"), given)
 
 
 @functools.cache
-def _renderer() -> Renderer:
+def renderer() -> Renderer:
     from ....text.template import Renderer
 
     return Renderer()

@@ -23,10 +23,12 @@ from ....formats.messages.errors import TreadleError
 from ....formats.parameter_files import save_params
 from ....formats.text_model import TextModel
 from ....text import grammar
-from ....text.template import Renderer
 from ....text.tokens import Tokenizer
+from ..zoo.folders import byte_tokenizer
 from . import runs
+from .targets import renderer
 
+_SIZE, _END = 290, 285  # tokens of the tokenizer, and the one that ends a text
 SECONDS = 20.0  # that a trial may take, a process ended within it included
 _TEXTS = (
     "a b c",
@@ -34,27 +36,12 @@ _TEXTS = (
     " " * 300,
     "ﷺ é 你好\n\t",
     "",
-    "<|end|>",
+    "<|im_end|>",
     '{"a": [1, 2]}',
     "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaab",
 )
 
 # ---- tokenizers ----
-
-
-@cache
-def _tokenizer() -> str:
-    """The JSON of a byte-level tokenizer."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-
-    made = Tokenizer(models.BPE())
-    made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    made.train_from_iterator(
-        _TEXTS,
-        trainers.BpeTrainer(vocab_size=290, initial_alphabet=alphabet, special_tokens=["<|end|>"], show_progress=False),
-    )
-    return made.to_str()
 
 
 def _steps(random: Random, kind: str, depth: int = 0) -> Any:
@@ -97,7 +84,7 @@ def _steps(random: Random, kind: str, depth: int = 0) -> Any:
 
 
 def _of_tokenizer(random: Random) -> None:
-    told = json.loads(_tokenizer())
+    told = json.loads(byte_tokenizer(_SIZE))
     for part, kind in (("normalizer", "normalizers"), ("pre_tokenizer", "pretokenizers"), ("decoder", "decoders")):
         if random.random() < 0.5:
             told[part] = _steps(random, kind)
@@ -124,7 +111,7 @@ def _of_tokenizer(random: Random) -> None:
         at = random.randrange(len(text))
         text = text[:at] + random.choice(("", "9" * 400, "[" * 200, "\\ud800", "\x00")) + text[at + 1 :]
     made = Tokenizer(
-        TextModel("generate", text.encode("utf-8", "surrogatepass"), 0, stops=(0, random.choice((1, 1 << 30))))
+        TextModel("generate", text.encode("utf-8", "surrogatepass"), 0, stops=(_END, random.choice((1, 1 << 30))))
     )
     for found in made.tokens([*_TEXTS, ("a", "b")]):
         made.decode(found.ids[:50].tolist())
@@ -133,11 +120,6 @@ def _of_tokenizer(random: Random) -> None:
 
 
 # ---- templates ----
-
-
-@cache
-def _renderer() -> Renderer:
-    return Renderer()
 
 
 def _of_template(random: Random) -> None:
@@ -208,7 +190,7 @@ def _of_template(random: Random) -> None:
         made = random.choice(forms).replace("I", inner).replace("V", value())
         return made + (part(depth + 1) if random.random() < 0.4 else "")
 
-    text = _renderer().render(part(), {"messages": [{"role": "user", "content": "a"}]})
+    text = renderer().render(part(), {"messages": [{"role": "user", "content": "a"}]})
     if any(each in text for each in ("<class 'os", "root:x:", "<module 'os")):
         raise AssertionError(text[:200])
 
@@ -218,7 +200,7 @@ def _of_template(random: Random) -> None:
 
 @cache
 def _plain() -> Tokenizer:
-    return Tokenizer(TextModel("generate", _tokenizer().encode(), 0, stops=(0,)))
+    return Tokenizer(TextModel("generate", byte_tokenizer(_SIZE).encode(), 0, stops=(_END,)))
 
 
 def _expression(random: Random, depth: int = 0) -> str:
@@ -279,7 +261,7 @@ def _lark(random: Random) -> str:
             '"x"',
             "/[a-z]/",
             f"/{_expression(random)}/",
-            "<|end|>",
+            "<|im_end|>",
             "<[1-9]>",
             "%json {}",
         )

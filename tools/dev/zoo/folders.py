@@ -42,9 +42,8 @@ def tokenizer(vocabulary: int) -> str:
 
     made = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     made.normalizer, made.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
-    made.train_from_iterator(
-        sentences(), trainers.WordPieceTrainer(vocab_size=vocabulary, special_tokens=list(SPECIAL))
-    )
+    trainer = trainers.WordPieceTrainer(vocab_size=vocabulary, special_tokens=list(SPECIAL), show_progress=False)
+    made.train_from_iterator(sentences(), trainer)
     made.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     return made.to_str()
 
@@ -57,7 +56,9 @@ def byte_tokenizer(vocabulary: int) -> str:
     made = Tokenizer(models.BPE())
     made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=vocabulary - 7, initial_alphabet=alphabet, special_tokens=[])
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary - 7, initial_alphabet=alphabet, special_tokens=[], show_progress=False
+    )
     made.train_from_iterator(sentences(), trainer)
     made.add_special_tokens(["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
     made.add_tokens([AddedToken(each) for each in ("<tool_call>", "</tool_call>", "<think>", "</think>")])
