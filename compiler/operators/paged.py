@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from ...formats import dims
 from ...formats.dtypes import DType
 from ...formats.messages.errors import IndexOutOfRangeError
 from ...formats.types import TensorType
-from .attention import permuted
+from .attention import permuted, transposed
 from .shapes import integer, lift, match_dim, mismatch, require, same_dtype
 from .table import Attribute, Fusion, Kind, register
 from .work import elements
@@ -32,14 +33,7 @@ _ATTRIBUTES = {
 
 
 def _infer(
-    inputs: Sequence[TensorType],
-    repeat: int,
-    window: int,
-    q_axes: tuple | None,
-    k_axes: tuple | None,
-    v_axes: tuple | None,
-    result_axes: tuple | None,
-    **_: float,
+    inputs: Sequence[TensorType], repeat: int, window: int, result_axes: tuple | None, **orders: Any
 ) -> TensorType:
     for type_ in inputs[:3]:
         require(type_, FLOAT32)
@@ -47,7 +41,7 @@ def _infer(
     for type_, rank in zip(inputs, (4, 4, 4, 5, 4, 2, 1), strict=True):
         if type_.rank != rank:
             raise mismatch(f"a tensor of {rank} axes", type_)
-    q, k, v = (permuted(type_.shape, axes) for type_, axes in zip(inputs, (q_axes, k_axes, v_axes), strict=False))
+    q, k, v = (permuted(type_.shape, orders[f"{name}_axes"]) for type_, name in zip(inputs, "qkv", strict=False))
     keys, values, texts = (type_.shape for type_ in inputs[3:6])
     for type_ in inputs[5:]:
         require(type_, INT64)
@@ -83,14 +77,12 @@ def _attention(
     scale: float,
     repeat: int,
     window: int,
-    q_axes: tuple | None,
-    k_axes: tuple | None,
-    v_axes: tuple | None,
     result_axes: tuple | None,
+    **orders: Any,
 ) -> np.ndarray:
     q, k, v = (
-        (x if axes is None else x.transpose(axes))[0].astype(dtype).astype(np.float64)
-        for x, axes, dtype in ((q, q_axes, q.dtype), (k, k_axes, keys.dtype), (v, v_axes, values.dtype))
+        transposed(x, orders[f"{name}_axes"])[0].astype(dtype).astype(np.float64)
+        for name, x, dtype in (("q", q, q.dtype), ("k", k, keys.dtype), ("v", v, values.dtype))
     )
     size, result, row = values.shape[2], np.zeros((*q.shape[:2], v.shape[-1])), 0
     keys, values = keys.astype(np.float64), values.astype(np.float64)
@@ -117,8 +109,7 @@ def _attention(
         result[:, new] = weights / weights.sum(-1, keepdims=True) @ v_all
     if row != q.shape[1]:
         raise IndexOutOfRangeError(f"the texts have {row} of {q.shape[1]} tokens")
-    made = result[None].astype(np.float32)
-    return made if result_axes is None else made.transpose(result_axes)
+    return transposed(result[None].astype(np.float32), result_axes)
 
 
 def _work(inputs: Sequence[TensorType], results: Sequence[TensorType], **_: object) -> int:
