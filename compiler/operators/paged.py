@@ -12,12 +12,11 @@ from ...formats.dtypes import DType
 from ...formats.messages.errors import IndexOutOfRangeError
 from ...formats.types import TensorType
 from .attention import permuted, transposed
-from .shapes import integer, lift, match_dim, mismatch, require, same_dtype
+from .shapes import FLOAT32, integer, lift, match_dim, mismatch, require, same_dtype
 from .table import Attribute, Fusion, Kind, register
 from .work import elements
 
 LANES = 16  # neighbouring keys whose elements of one place lie side by side
-FLOAT32 = frozenset({DType.float32})
 STORED = frozenset({DType.float32, DType.float16, DType.bfloat16})  # types of keys and values in pages
 INT64 = frozenset({DType.int64})
 _ORDER = "the axes of {} in the order 1, heads, tokens, depth; None: as they are"
