@@ -66,12 +66,14 @@ def step_of(module: ir.Module, entry: str) -> ir.Function | None:
 def with_sizes_of_caches(module: ir.Module, entry: str) -> ir.Module:
     """The module with numbers for the symbols that only caches have, where one number is left: builders call a head's size so."""
     function = module.functions[entry]
-    forced = {(each.symbol, each.size) for each in forced_sizes(function)}
+    names: dict[bool, set[str]] = {False: set(), True: set()}  # of sizes, by whether a cache has them
+    for param in function.params:
+        names[is_cache(param.name)].update(dimension_names(param.type) if param.type is not None else ())
+    if not (own := names[True] - names[False]):
+        return module
+    forced = {(each.symbol, each.size) for each in forced_sizes(function) if each.symbol in own}
     symbols = [symbol for symbol, _ in forced]
     sizes: dict[str, Dim] = {symbol: size for symbol, size in forced if symbols.count(symbol) == 1}
-    for param in function.params if sizes else ():
-        if not is_cache(param.name) and param.type is not None:
-            sizes = {symbol: size for symbol, size in sizes.items() if symbol not in dimension_names(param.type)}
     if not sizes:
         return module
     params = [ir.Var(param.name, param.type and substitute_dims(param.type, sizes)) for param in function.params]
