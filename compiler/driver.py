@@ -187,6 +187,7 @@ def compile(
             entry = (built.entries if built is not None else ()) or "main"
         entries = _entries(entry)
         _check_adapters(adapters, built)
+        stored = _cache_dtype(cache_dtype)
         _check_options(params, shapes, dtypes, outputs, built, print_after=print_after, without=without, passes=passes)
         asked = None if batch is None else Batch.of(batch)
         if asked is not None and built is not None:
@@ -211,7 +212,7 @@ def compile(
                 module, entries = with_decode_loop(module, entries[0]), (*entries, LOOP)
             compilation = Compilation(
                 module,
-                cache_dtype=_cache_dtype(cache_dtype),
+                cache_dtype=stored,
                 params=params,
                 entries=entries,
                 opt_level=opt_level,
