@@ -87,12 +87,13 @@ def _attention(
     keys, values = keys.astype(np.float64), values.astype(np.float64)
     rows = keys.swapaxes(3, 4).reshape(*values.shape[:3], k.shape[-1])  # of keys, as those of values are
     for first, count, past, start in texts.tolist():
-        pages = tables[start : start - (-past // size)] if min(start, past) >= 0 else tables[:0]
-        is_there = len(pages) == max(0, -(-past // size)) and ((pages >= 0) & (pages < len(values))).all()
-        if first != row or count < 0 or past < 0 or row + count > q.shape[1] or not is_there:
+        last = start - (-past // size)
+        pages = tables[max(0, start) : max(0, last)]
+        is_there = 0 <= start <= last <= len(tables) and ((pages >= 0) & (pages < len(values))).all()
+        if first != row or min(count, past) < 0 or row + count > q.shape[1] or not is_there:
             raise IndexOutOfRangeError(
-                f"a text of {count} tokens from {first} on, {past} before them in the pages {pages.tolist()} of {len(values)}; "
-                f"expected it from {row} on, of {q.shape[1]} tokens"
+                f"a text of {count} tokens from {first} on, {past} before them in the pages {pages.tolist()} of {len(values)}, "
+                f"from entry {start} of {len(tables)} on; expected it from {row} on, of {q.shape[1]} tokens"
             )
         row += count
         new = slice(first, row)
