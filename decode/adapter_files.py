@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from ..formats.container import foreign_bytes
 from ..formats.dtypes import DType
-from ..formats.messages.errors import DTypeError, FileError, FormatError, MissingFileError
+from ..formats.messages.errors import DTypeError, FormatError
 from ..formats.parameter_files import load_params
 
 Pair = tuple[np.ndarray, np.ndarray]  # A float32[inputs, rank], B float32[rank, outputs]
@@ -65,20 +66,7 @@ def _paired(path: Path, arrays: Mapping[str, np.ndarray]) -> Iterator[tuple[str,
 
 
 def _bytes(path: Path, most: int) -> bytes:
-    if os.path.exists(path) and not os.path.isfile(path):  # a pipe would be waited for
-        raise FormatError(f"{path} is a folder, a pipe or a device; expected a file")
-    try:
-        with path.open("rb") as file:
-            data = file.read(most + 1)
-    except FileNotFoundError:
-        raise MissingFileError(
-            f"{path.parent} has no {path.name}; PEFT's save_pretrained writes it beside {_WEIGHTS}"
-        ) from None
-    except OSError as error:
-        raise FileError.of(error, f"cannot read {path}") from None
-    if len(data) > most:
-        raise FormatError(f"{path}: more than {most} bytes")
-    return data
+    return foreign_bytes(path, most, FormatError, f"PEFT's save_pretrained writes it beside {_WEIGHTS}")
 
 
 # ---- PEFT's folders ----

@@ -565,7 +565,7 @@ class Engine(Suggesting):
         while self._contexts.room() < self._needed():
             if self._prefixes.drop():
                 continue
-            # One that its owner has not gone on with waits, else the one that came last. The first one may have all.
+            # A text whose owner takes no tokens waits, else the newest one. The oldest one may have all.
             last = next((each for each in reversed(self._running) if each.logits is not None), self._running[-1])
             if len(self._running) == 1:
                 break

@@ -37,7 +37,16 @@ from . import limits
 from .codec import Buffer, Integer, Scalar, Sequence, Text, row
 from .constants import aligned, aligned_empty
 from .mapped import read_once
-from .messages.errors import ArgumentError, ChecksumError, FileError, FormatError, LimitError, VersionError
+from .messages.errors import (
+    ArgumentError,
+    ChecksumError,
+    FileError,
+    FormatError,
+    LimitError,
+    MissingFileError,
+    TreadleError,
+    VersionError,
+)
 from .starting import Thread
 
 MAGIC = b"\x89TRDL\r\n\x1a"
@@ -113,6 +122,23 @@ def target_of(path: str | os.PathLike) -> Path:
         doing = f"{str(path)!r} cannot be written: there is no folder {str(target.parent)!r}"
         raise FileError.of(FileNotFoundError(errno.ENOENT, "make it first", str(path)), doing)
     return target
+
+
+def foreign_bytes(path: Path, most: int, error: type[TreadleError], missing: str) -> bytes:
+    """A file that another tool wrote, at most `most` bytes. Raises FileError; MissingFileError, which says what is `missing`;
+    `error` for what is larger, or no file."""
+    if os.path.exists(path) and not os.path.isfile(path):  # a pipe would be waited for
+        raise error(f"{path} is a folder, a pipe or a device; expected a file")
+    try:
+        with path.open("rb") as file:
+            data = file.read(most + 1)
+    except FileNotFoundError:
+        raise MissingFileError(f"{path.parent} has no {path.name}; {missing}") from None
+    except OSError as refused:
+        raise FileError.of(refused, f"cannot read {path}") from None
+    if len(data) > most:
+        raise error(f"{path}: more than {most} bytes")
+    return data
 
 
 def save(path: str | os.PathLike, pieces: list[Buffer]) -> None:

@@ -78,7 +78,7 @@ class _Run:
         self._watcher = asyncio.ensure_future(gone(receive))
         self._watcher.add_done_callback(self._client_is_gone)
         self._deadline = begun
-        self._first: float | None = None  # when the first token came
+        self._first: float | None = None  # time of the first token
         self._is_closed = False
 
     # ---- in the event loop ----

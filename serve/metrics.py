@@ -79,7 +79,7 @@ class Metrics:
             self._tokens[model] = self._tokens.get(model, 0) + count
 
     def spoke(self, model: str, seconds: float) -> None:
-        """The first token of an answer came after `seconds`."""
+        """Counts the seconds until the first token of an answer."""
         with self._lock:
             self._firsts.setdefault(model, _Times()).add(seconds)
 

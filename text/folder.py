@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ..formats import limits
+from ..formats.container import foreign_bytes
 from ..formats.messages.errors import FileError, MissingFileError, ModelError
 from ..formats.text_model import ACTIVATIONS, CLASSIFY, EMBED, GENERATE, MAX_TOKENS, POOLINGS, SCORE, TextModel
 
@@ -91,20 +92,7 @@ def read(path: str | os.PathLike) -> Folder:
 
 
 def _bytes(path: Path, most: int) -> bytes:
-    if os.path.exists(path) and not os.path.isfile(path):  # a pipe would be waited for
-        raise ModelError(f"{path} is a folder, a pipe or a device: expected a file")
-    try:
-        with path.open("rb") as file:
-            data = file.read(most + 1)
-    except FileNotFoundError:
-        raise MissingFileError(
-            f"{path.parent} has no {path.name}; a model's folder has tokenizer.json, config.json and model.onnx"
-        ) from None
-    except OSError as error:
-        raise FileError.of(error, f"cannot read {path}") from None
-    if len(data) > most:
-        raise ModelError(f"{path}: more than {most} bytes")
-    return data
+    return foreign_bytes(path, most, ModelError, "a model's folder has tokenizer.json, config.json and model.onnx")
 
 
 def _tokenizer(folder: Path, lowers: bool) -> bytes:

@@ -68,7 +68,7 @@ class _Paging(Emitter):
 
     def __init__(self, module: ir.Module, function: ir.Function, longest_row: int, dtype: DType | None) -> None:
         super().__init__(module)
-        self.came, self.longest_row, self.dtype = function, longest_row, dtype
+        self.source, self.longest_row, self.dtype = function, longest_row, dtype
         self.kept: dict[ir.Atom, ir.Atom] = {}  # new rows as pages have them
         ids, self.positions, self.wanted, self.texts, self.tables, *others = function.params
         (self.tokens,) = tensor_type(ids).shape
@@ -93,8 +93,8 @@ class _Paging(Emitter):
 
     def _made(self) -> ir.Function | None:
         bindings: list[ir.Binding] = []
-        *others, last = self.came.body.bindings
-        if not isinstance(last.value, ir.MakeTuple) or self.came.body.result is not last.var:
+        *others, last = self.source.body.bindings
+        if not isinstance(last.value, ir.MakeTuple) or self.source.body.result is not last.var:
             return None
         for binding in others:
             bindings += self.binding(binding)
@@ -112,8 +112,8 @@ class _Paging(Emitter):
         pages: list[Any] = list(self.caches.values())
         names = ("logits", *(NEW_ROWS + cache.name for cache in pages))
         return dataclasses.replace(
-            self.came,
-            params=(*self.came.params[:5], *pages, *self.adapters),
+            self.source,
+            params=(*self.source.params[:5], *pages, *self.adapters),
             body=ir.Block((*bindings, result), result.var),
             result_type=types,
             result_names=names,
@@ -304,7 +304,7 @@ class _Paging(Emitter):
     @property
     def _count(self) -> Any:
         """The number of pages."""
-        taken = {name for param in self.came.params for name in dimension_names(tensor_type(param))}
+        taken = {name for param in self.source.params for name in dimension_names(tensor_type(param))}
         return dims.variable(next(name for name in ("pages", "pages_", "pages__") if name not in taken))
 
     # ---- what sizes tell ----
