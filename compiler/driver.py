@@ -45,10 +45,10 @@ from . import bounds, effort, ir
 from .batch import Batch
 from .builder.anf import Node, distinct
 from .codegen.functions import Generated, generate
-from .decoders.batch import with_batch
+from .decoders.batch import batch_of
 from .decoders.loop import NAME as LOOP
 from .decoders.loop import with_decode_loop
-from .decoders.step import with_sizes_of_caches, with_step
+from .decoders.step import step_of, with_made, with_sizes_of_caches
 from .forced_sizes import forced_text
 from .host_work import host_primitives, loop_warning
 from .ir.analysis import atoms_in, constant_bytes, tensors_in
@@ -187,6 +187,7 @@ def compile(
             entry = (built.entries if built is not None else ()) or "main"
         entries = _entries(entry)
         _check_adapters(adapters, built)
+        stored = _cache_dtype(cache_dtype)
         _check_options(params, shapes, dtypes, outputs, built, print_after=print_after, without=without, passes=passes)
         asked = None if batch is None else Batch.of(batch)
         if asked is not None and built is not None:
@@ -200,17 +201,18 @@ def compile(
                 module, entries = _with_result_names(module, [ENCODER]), (*entries, ENCODER)
             if opt_level or decode_loop:
                 module = _with_result_names(module, entries)
+                makers = {STEP: step_of}
+                if opt_level and PageAttention.name not in without:  # which makes it that of many texts
+                    makers[BATCH] = batch_of
                 for name in entries:
-                    module = with_step(module, name)
-                    if opt_level and PageAttention.name not in without:  # which makes it that of many texts
-                        module = with_batch(module, name)
+                    module = with_made(module, name, makers)
                 more = (name + suffix for name in entries for suffix in (STEP, BATCH))
                 entries += tuple(name for name in more if name in module.functions)
             if decode_loop:
                 module, entries = with_decode_loop(module, entries[0]), (*entries, LOOP)
             compilation = Compilation(
                 module,
-                cache_dtype=_cache_dtype(cache_dtype),
+                cache_dtype=stored,
                 params=params,
                 entries=entries,
                 opt_level=opt_level,

@@ -17,9 +17,8 @@ import dataclasses
 from typing import Any
 
 from ...formats import dims
-from ...formats.decoders import BATCH, BATCH_INPUTS, NEW_ROWS, OF_ADAPTERS, Roles, is_like_a_decoder
+from ...formats.decoders import BATCH, BATCH_INPUTS, NEW_ROWS, OF_ADAPTERS, Roles
 from ...formats.dims import SymbolicDim
-from ...formats.messages.errors import ArgumentError
 from ...formats.types import TensorType, TupleType
 from .. import ir
 from ..builder import programs
@@ -30,22 +29,9 @@ from ..passes.rewriting import tensor_type
 from .step import decided, fresh_names, made_inputs, roles_of, sizes_of, tensor_of, with_inlined
 
 
-def with_batch(module: ir.Module, entry: str) -> ir.Module:
-    """The module, typed, with a function of which the pass makes that of many texts; as it is, if there can be none."""
-    function = module.functions.get(entry)
-    if function is None or entry + BATCH in module.functions:
-        return module
-    if not is_like_a_decoder([param.name for param in function.params], function.result_names):
-        return module
-    typed = infer_types(module)
-    try:
-        made = _of_all_texts(typed, entry)
-    except ArgumentError:
-        return module
-    return typed if made is None else dataclasses.replace(typed, functions={**typed.functions, entry + BATCH: made})
-
-
-def _of_all_texts(module: ir.Module, entry: str) -> ir.Function | None:
+def batch_of(module: ir.Module, entry: str) -> ir.Function | None:
+    """The function of one text of which the pass makes that of many; None if there can be none. Raises ArgumentError for what is
+    no decoder."""
     decoder = module.functions[entry]
     roles, type_, fed = roles_of(decoder, entry)
     ids = roles.ports[roles.ids].type

@@ -12,6 +12,7 @@ caches, the same in each call.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -38,30 +39,41 @@ from ..passes.rewriting import Rewriter, operator_call, tensor_type
 _Known = Union[Dim, bool]
 
 
-def with_step(module: ir.Module, entry: str) -> ir.Module:
-    """The module, typed, with the step of a decoder; as it is, if the entry function is none."""
+def with_made(
+    module: ir.Module, entry: str, makers: Mapping[str, Callable[[ir.Module, str], ir.Function | None]]
+) -> ir.Module:
+    """The module, typed, with the functions that are made of a decoder; as it is, if the entry function is none or none is made.
+    `makers` take the typed module and the entry, by what follows the entry's name in that of the function."""
     function = module.functions.get(entry)
-    if function is None or entry + STEP in module.functions:
+    missing = {entry + suffix: make for suffix, make in makers.items() if entry + suffix not in module.functions}
+    if function is None or not missing:
         return module
     if not is_like_a_decoder([param.name for param in function.params], function.result_names):
         return module
-    typed = infer_types(module)
-    try:
-        step = _Step(typed, entry).function()
-    except ArgumentError:
-        return module
-    return typed if step is None else dataclasses.replace(typed, functions={**typed.functions, entry + STEP: step})
+    typed, added = infer_types(module), {}
+    for name, make in missing.items():
+        with contextlib.suppress(ArgumentError):
+            if (made := make(typed, entry)) is not None:
+                added[name] = made
+    return dataclasses.replace(typed, functions={**typed.functions, **added}) if added else module
+
+
+def step_of(module: ir.Module, entry: str) -> ir.Function | None:
+    """The step of a decoder; None if it has none. Raises ArgumentError for what is no decoder."""
+    return _Step(module, entry).function()
 
 
 def with_sizes_of_caches(module: ir.Module, entry: str) -> ir.Module:
     """The module with numbers for the symbols that only caches have, where one number is left: builders call a head's size so."""
     function = module.functions[entry]
-    forced = {(each.symbol, each.size) for each in forced_sizes(function)}
+    names: dict[bool, set[str]] = {False: set(), True: set()}  # of sizes, by whether a cache has them
+    for param in function.params:
+        names[is_cache(param.name)].update(dimension_names(param.type) if param.type is not None else ())
+    if not (own := names[True] - names[False]):
+        return module
+    forced = {(each.symbol, each.size) for each in forced_sizes(function) if each.symbol in own}
     symbols = [symbol for symbol, _ in forced]
     sizes: dict[str, Dim] = {symbol: size for symbol, size in forced if symbols.count(symbol) == 1}
-    for param in function.params if sizes else ():
-        if not is_cache(param.name) and param.type is not None:
-            sizes = {symbol: size for symbol, size in sizes.items() if symbol not in dimension_names(param.type)}
     if not sizes:
         return module
     params = [ir.Var(param.name, param.type and substitute_dims(param.type, sizes)) for param in function.params]

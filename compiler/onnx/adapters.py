@@ -42,7 +42,8 @@ def with_adapters(
     Raises CompileError for a model without such modules, or without token ids [batch, length]."""
     from onnx import TensorProto, helper
 
-    sizes = _sizes(graph, shapes)
+    ids = _ids(graph)
+    sizes = _sizes(ids, shapes)
     finder = _Finder(graph)
     nodes: list[onnx.NodeProto] = []
     found: dict[str, _Module] = {}
@@ -70,7 +71,6 @@ def with_adapters(
         declared.append((ADAPTER_OUT.format(module.name), [ADAPTER_RANK, module.outputs]))
     inputs = [helper.make_tensor_value_info(name, _FLOAT, shape) for name, shape in declared]
     mask = helper.make_tensor_value_info(ADAPTER_MASK, TensorProto.BOOL, [*sizes, ADAPTER_RANK])
-    ids = _ids(graph)
     shapes = {**shapes, **({ADAPTER_MASK: (*shapes[ids.name], ADAPTER_RANK)} if ids.name in shapes else {})}
     zero = helper.make_node("Constant", [], [_ZERO], value_float=0.0)
     nodes, inputs = [zero, *nodes], [*graph.input, mask, *inputs]
@@ -89,9 +89,8 @@ def _ids(graph: Graph) -> onnx.ValueInfoProto:
     return ids
 
 
-def _sizes(graph: Graph, shapes: Mapping[str, Any]) -> Sequence[Any]:
+def _sizes(ids: onnx.ValueInfoProto, shapes: Mapping[str, Any]) -> Sequence[Any]:
     """Batch and length, as the model calls them."""
-    ids = _ids(graph)
     sizes = shapes.get(ids.name) or dimensions(ids) or ()
     if len(sizes) != 2 or not all(sizes):
         raise CompileError(

@@ -112,7 +112,7 @@ def _attention(
     **views: Any,
 ) -> np.ndarray:
     queries, keys, values = (
-        _transposed(_taken(x.astype(np.float64), views[f"{name}_part"]), views[f"{name}_axes"])
+        transposed(_taken(x.astype(np.float64), views[f"{name}_part"]), views[f"{name}_axes"])
         for x, name in ((q, "q"), (k, "k"), (v, "v"))
     )
     if repeat > 1:
@@ -129,7 +129,7 @@ def _attention(
     weights = _rounded_softmax(scores) if narrow else softmax(scores, -1)
     if nan_to_zero:
         weights = np.where(np.isnan(weights), 0, weights)
-    return _transposed(matmul(weights, values).astype(q.dtype), result_axes)
+    return transposed(matmul(weights, values).astype(q.dtype), result_axes)
 
 
 def _rounded(x: np.ndarray) -> np.ndarray:
@@ -162,7 +162,7 @@ def _work(
     return math.prod(queries) * keys * (2 * (depth + values) + 5)
 
 
-def _transposed(x: np.ndarray, axes: tuple | None) -> np.ndarray:
+def transposed(x: np.ndarray, axes: tuple | None) -> np.ndarray:
     return x if axes is None else np.transpose(x, axes)  # NumPy takes None for the reverse order
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -10,13 +11,12 @@ from ...formats import dims
 from ...formats.dtypes import DType
 from ...formats.messages.errors import IndexOutOfRangeError
 from ...formats.types import TensorType
-from .attention import permuted
-from .shapes import integer, lift, match_dim, mismatch, require, same_dtype
+from .attention import permuted, transposed
+from .shapes import FLOAT32, integer, lift, match_dim, mismatch, require, same_dtype
 from .table import Attribute, Fusion, Kind, register
 from .work import elements
 
 LANES = 16  # neighbouring keys whose elements of one place lie side by side
-FLOAT32 = frozenset({DType.float32})
 STORED = frozenset({DType.float32, DType.float16, DType.bfloat16})  # types of keys and values in pages
 INT64 = frozenset({DType.int64})
 _ORDER = "the axes of {} in the order 1, heads, tokens, depth; None: as they are"
@@ -32,14 +32,7 @@ _ATTRIBUTES = {
 
 
 def _infer(
-    inputs: Sequence[TensorType],
-    repeat: int,
-    window: int,
-    q_axes: tuple | None,
-    k_axes: tuple | None,
-    v_axes: tuple | None,
-    result_axes: tuple | None,
-    **_: float,
+    inputs: Sequence[TensorType], repeat: int, window: int, result_axes: tuple | None, **orders: Any
 ) -> TensorType:
     for type_ in inputs[:3]:
         require(type_, FLOAT32)
@@ -47,7 +40,7 @@ def _infer(
     for type_, rank in zip(inputs, (4, 4, 4, 5, 4, 2, 1), strict=True):
         if type_.rank != rank:
             raise mismatch(f"a tensor of {rank} axes", type_)
-    q, k, v = (permuted(type_.shape, axes) for type_, axes in zip(inputs, (q_axes, k_axes, v_axes), strict=False))
+    q, k, v = (permuted(type_.shape, orders[f"{name}_axes"]) for type_, name in zip(inputs, "qkv", strict=False))
     keys, values, texts = (type_.shape for type_ in inputs[3:6])
     for type_ in inputs[5:]:
         require(type_, INT64)
@@ -83,25 +76,24 @@ def _attention(
     scale: float,
     repeat: int,
     window: int,
-    q_axes: tuple | None,
-    k_axes: tuple | None,
-    v_axes: tuple | None,
     result_axes: tuple | None,
+    **orders: Any,
 ) -> np.ndarray:
     q, k, v = (
-        (x if axes is None else x.transpose(axes))[0].astype(dtype).astype(np.float64)
-        for x, axes, dtype in ((q, q_axes, q.dtype), (k, k_axes, keys.dtype), (v, v_axes, values.dtype))
+        transposed(x, orders[f"{name}_axes"])[0].astype(dtype).astype(np.float64)
+        for name, x, dtype in (("q", q, q.dtype), ("k", k, keys.dtype), ("v", v, values.dtype))
     )
     size, result, row = values.shape[2], np.zeros((*q.shape[:2], v.shape[-1])), 0
     keys, values = keys.astype(np.float64), values.astype(np.float64)
     rows = keys.swapaxes(3, 4).reshape(*values.shape[:3], k.shape[-1])  # of keys, as those of values are
     for first, count, past, start in texts.tolist():
-        pages = tables[start : start - (-past // size)] if min(start, past) >= 0 else tables[:0]
-        is_there = len(pages) == max(0, -(-past // size)) and ((pages >= 0) & (pages < len(values))).all()
-        if first != row or count < 0 or past < 0 or row + count > q.shape[1] or not is_there:
+        last = start - (-past // size)
+        pages = tables[max(0, start) : max(0, last)]
+        is_there = 0 <= start <= last <= len(tables) and ((pages >= 0) & (pages < len(values))).all()
+        if first != row or min(count, past) < 0 or row + count > q.shape[1] or not is_there:
             raise IndexOutOfRangeError(
-                f"a text of {count} tokens from {first} on, {past} before them in the pages {pages.tolist()} of {len(values)}; "
-                f"expected it from {row} on, of {q.shape[1]} tokens"
+                f"a text of {count} tokens from {first} on, {past} before them in the pages {pages.tolist()} of {len(values)}, "
+                f"from entry {start} of {len(tables)} on; expected it from {row} on, of {q.shape[1]} tokens"
             )
         row += count
         new = slice(first, row)
@@ -117,8 +109,7 @@ def _attention(
         result[:, new] = weights / weights.sum(-1, keepdims=True) @ v_all
     if row != q.shape[1]:
         raise IndexOutOfRangeError(f"the texts have {row} of {q.shape[1]} tokens")
-    made = result[None].astype(np.float32)
-    return made if result_axes is None else made.transpose(result_axes)
+    return transposed(result[None].astype(np.float32), result_axes)
 
 
 def _work(inputs: Sequence[TensorType], results: Sequence[TensorType], **_: object) -> int:

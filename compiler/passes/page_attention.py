@@ -183,7 +183,7 @@ class _Paging(Emitter):
     def _row_of_tokens(
         self, call: ir.OperatorCall, var: ir.Var, rows: list[int | None], types: Sequence[TensorType]
     ) -> int | None:
-        axes = {self._axis_of_tokens(type_) for type_ in types}
+        axes = {self._only_axis(type_.shape) for type_ in types}
         if len(axes) != 1 or None in axes:
             return None
         (axis,) = axes
@@ -201,11 +201,8 @@ class _Paging(Emitter):
         is_same = call.operator == "reshape" or dims_there == {types[0].shape[axis]}
         return axis if is_same else None
 
-    def _axis_of_tokens(self, type_: TensorType) -> int | None:
-        """The only axis with the tokens, each of which may have several rows there; None where several have to do with them."""
-        return self._only_axis(type_.shape)
-
     def _only_axis(self, shape: Sequence[Any]) -> int | None:
+        """The only axis with the tokens, each of which may have several rows there; None where several have to do with them."""
         held = [axis for axis, dim in enumerate(shape) if not isinstance(dim, int) and dim not in self.ranks]
         return held[0] if len(held) == 1 and _times(shape[held[0]], self.tokens) else None
 
@@ -349,12 +346,11 @@ class _Paging(Emitter):
             return False
         if [dim for dim in type_.shape if dim != 1] != [self.tokens]:
             return False
-        axis = type_.shape.index(self.tokens)
         for past, count in self._sizes([var]):
             found = self._evaluated(var, past, count)
             if found is None or not np.array_equal(found.ravel(), np.arange(past, past + count)):
                 return False
-        return axis >= 0
+        return True
 
     def _sizes(self, atoms: Sequence[ir.Atom]) -> list[tuple[int, int]]:
         """Numbers of tokens at which values may differ: small ones, and those around each number that they are made of."""
@@ -473,7 +469,7 @@ def _more_axes(
         return [axis - made.rank + first.rank]
     if operator == "reshape":
         at = next((place for place, dim in enumerate(first.shape) if not isinstance(dim, int)), 0)
-        is_kept = _product(first.shape[:at]) == _product(made.shape[:axis])  # and so what is behind it
+        is_kept = dims.product(first.shape[:at]) == dims.product(made.shape[:axis])  # type: ignore[arg-type]  # and so what is behind it
         return [at] if is_kept else None
     if operator == "take":
         where = axis_of(options["axis"], first.rank)
@@ -495,7 +491,3 @@ def _more_axes(
 def _times(dim: Any, tokens: Any) -> bool:
     """Whether a size is that many rows for each token."""
     return isinstance(dim, dims.SymbolicDim) and dims.content(dim)[1] == tokens
-
-
-def _product(sizes: Sequence[Any]) -> Any:
-    return dims.product(sizes)

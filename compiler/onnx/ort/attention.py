@@ -356,6 +356,10 @@ def _rotary_embedding_of_three(
     check_ranks(3, 4, input=x)
     check_ranks(3, position_ids=position_ids)
     check_ranks(2, cos_cache=cosines, sin_cache=sines)
+    if never_equal(position_ids.shape[0], 3) or mrope_layout not in (0, 1):
+        raise ModelError(
+            f"expected position_ids [3, batch, length] and mrope_layout 0 or 1, got {position_ids.type} and {mrope_layout}"
+        )
     if len(mrope_section) != 3 or min(mrope_section) < 0 or sum(mrope_section) != cosines.shape[1]:
         raise ModelError(f"mrope_section {list(mrope_section)} does not part a table of angles {cosines.type}")
     stream = np.repeat(np.arange(3), mrope_section)

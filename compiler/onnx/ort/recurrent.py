@@ -15,6 +15,12 @@ from .floats import DOMAIN, check_ranks
 _STANDARD = 27
 
 
+def _check_choice(name: str, got: str, *choices: str) -> None:
+    """Raises ModelError for an attribute that is none of these."""
+    if got not in choices:
+        raise ModelError(f"{name} {got!r}; expected {', '.join(choices[:-1])} or {choices[-1]}")
+
+
 @importer("CausalConvWithState", domain=DOMAIN)
 def _causal_convolution(
     g: GraphBuilder,
@@ -30,6 +36,7 @@ def _causal_convolution(
     state_window: int = 0,
 ) -> tuple[Value, ...]:
     refuse(channels_last=(0, channels_last), dilation=(1, dilation), ndim=(1, ndim), state_window=(0, state_window))
+    _check_choice("activation", activation, "silu", "swish", "none")
     return g.standard("CausalConvWithState", _STANDARD, [x, weight, bias, past_state], {"activation": activation})
 
 
@@ -52,8 +59,12 @@ def _linear_attention(
 ) -> tuple[Value, ...]:
     """Unlike the standard's, several heads of values may share one of queries and keys."""
     refuse(state_window=(0, state_window))
+    _check_choice("update_rule", update_rule, "linear", "gated", "delta", "gated_delta")
+    for each, rule, gate in (("decay", "gated", decay), ("beta", "delta", beta)):
+        if rule in update_rule and gate is None:
+            raise ModelError(f"update_rule {update_rule!r} needs an input {each}, got none")
     check_ranks(3, query=query, key=key, value=value)
-    if min(q_num_heads, kv_num_heads) < 1:
+    if min(q_num_heads, kv_num_heads) < 1 or max(q_num_heads, kv_num_heads) % q_num_heads:
         raise ModelError(f"{q_num_heads} heads of queries and {kv_num_heads} of values")
     if q_num_heads < kv_num_heads:
         query, key = (with_heads(g, each, q_num_heads, kv_num_heads) for each in (query, key))
@@ -82,10 +93,11 @@ def _gated_rms_normalization(
     g: GraphBuilder, x: Value, scale: Value, gate: Value, *, activation: str = "silu", epsilon: float = 1e-6
 ) -> Value:
     """Of every part of a row that is as long as the scale."""
-    if activation not in ("silu", "swish", "sigmoid"):
-        raise ModelError(f"GatedRMSNorm: activation {activation!r}; expected silu, swish or sigmoid")
+    _check_choice("activation", activation, "silu", "swish", "sigmoid")
     check_ranks(1, scale=scale)
     (size,) = scale.shape
+    if size == 0:
+        raise ModelError(f"a scale {scale.type} of no elements")
     parts = (*x.shape[:-1], dims.floordiv(x.shape[-1], size), size)
     wide = g.op("reshape", g.op("cast", x, dtype=DType.float32), shape=parts)
     normal = networks.rms_normalization(g, wide, g.op("cast", scale, dtype=DType.float32), epsilon=epsilon)

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 import treadle
 from treadle import op
-from treadle.compiler.decoders.batch import with_batch
+from treadle.compiler.decoders.batch import batch_of
+from treadle.compiler.decoders.step import with_made
 from treadle.compiler.driver import compile_module, module_of
+from treadle.formats.decoders import BATCH
 
 WORDS, SIZE, HEADS = 7, 16, 2
 
@@ -64,7 +66,7 @@ def attributes_of(model: Any) -> dict[str, Any] | None:
     """Those of the attention over pages; None where there is no function of many texts."""
     module, name = module_of(model)
     entries = (name, f"{name}.batch")
-    made = compile_module(with_batch(module, name), entries=entries).program
+    made = compile_module(with_made(module, name, {BATCH: batch_of}), entries=entries).program
     nodes = [node for each in made.primitives for node in each.definition.nodes if node.operator == "paged_attention"]
     assert len(nodes) == (entries[1] in {function.name for function in made.functions})
     return dict(nodes[0].attributes) if nodes else None

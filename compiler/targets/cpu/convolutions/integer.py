@@ -88,12 +88,11 @@ class _ConvOfAmx(_ConvOfWords):
     """A tile's pixels are rows of registers of AMX, in one or two bands (`products/amx.py`). Starts of sums are added last."""
 
     def __init__(self, amx: AmxSums, found: Anchored, problem: Problem, target: Target) -> None:
-        self.amx, self.bands = amx, 1
+        self.amx = amx
         super().__init__(found, problem, target)
 
     def choose_tile(self) -> Tile:
         """An instruction takes about as long as it has rows."""
-
         columns = self.problem.columns
 
         def cost(shape: tuple[int, int]) -> int:

@@ -305,10 +305,9 @@ class _Product:
         write = self.write
         if self.copies_rows or self.copies_panels:
             write.prepare("copied")
-        pitch = f"(depth + {self.facts})" if self.facts else "depth"
-        lane = 4 // HALVES if self.widened else 4
-        if self.widened:  # a step takes half a word of the bytes, and a whole one of the facts
-            pitch = f"(depth + {HALVES * self.facts})" if self.facts else "depth"
+        # a step of widened panels takes half a word of the bytes, and a whole one of the facts
+        lane, facts = (4 // HALVES, HALVES * self.facts) if self.widened else (4, self.facts)
+        pitch = f"(depth + {facts})" if facts else "depth"
         write("a_row = 4 * rows" if self.turns_a else f"a_row = {lane} * {pitch}")
         write(f"a_matrix = {lane} * rows * {pitch}", "b_matrix = 4 * depth * columns")
         if self.panels is _Panels.DIRECT:

@@ -28,11 +28,10 @@ from ..kernels.kernel import Kernel
 from ..kernels.writer import Writer, estimate, shape_of
 from ..products.tile import BLOCK, VECTOR_BYTES, Tile, write_start, write_step
 from ..target import Target
-from .attention_operands import SPAN, operands_of
+from .attention_operands import LEAST, SPAN, operands_of
 from .attention_packing import Packing
 
 _GROUP = 4096  # scores that a group of tiles has, in L1
-_LEAST = -3.4028234663852886e38  # the first greatest score: -∞ - (-∞) would be no number
 _HIDING = -1000.0  # a mask's value from which on it is worth looking which keys are hidden
 _ONES = 0x3F803F80  # two ones of bfloat16
 _VANISHING = 120.0  # so far below the greatest score, a weight comes out as 0
@@ -147,7 +146,7 @@ class _Attention(Packing):
             for at in depths:
                 write(f"q_{at} = vload_float32(queries_at + row * {self.layout.query_row}, {4 * at})")
             write(*(f"sum_{at} = splat_float32(0.0)" for at in widths))
-            write(f"peak = splat_float32({_LEAST})", "total = splat_float32(0.0)", "scores_at = scores")
+            write(f"peak = splat_float32({LEAST})", "total = splat_float32(0.0)", "scores_at = scores")
             with write.block(f"for key in range(0, keys, {SPAN})"):
                 write(f"count = min({SPAN}, keys - key)")
                 for _ in self._each_row("k"):
@@ -171,7 +170,7 @@ class _Attention(Packing):
     def _write_greatest(self) -> None:
         """Masks a row of scores; `most` is the greatest, lane by lane. Scores beyond the last key are -∞."""
         write = self.write
-        write(f"most = splat_float32({_LEAST})")
+        write(f"most = splat_float32({LEAST})")
         if self.mask is not None:
             self._write_mask_line("row")
         with write.block(f"for at in range(0, count, {BLOCK})"):
@@ -192,7 +191,7 @@ class _Attention(Packing):
             self._write_span()
             return
         with write.block("for row in range(rows)"):
-            write(f"vstore(peaks, row * {VECTOR_BYTES}, splat_float32({_LEAST}))")
+            write(f"vstore(peaks, row * {VECTOR_BYTES}, splat_float32({LEAST}))")
             write(f"vstore(totals, row * {VECTOR_BYTES}, splat_float32(0.0))")
             for at in range(0, layout.sum_row, VECTOR_BYTES):
                 write(f"vstore(sums, row * {layout.sum_row} + {at}, splat_float32(0.0))")
@@ -281,7 +280,7 @@ class _Attention(Packing):
             blocks = f"(count + {2 * BLOCK - 1}) // {2 * BLOCK} * 2"
         write(f"blocks = {blocks}", f"greatest_at = greatest + place * {VECTOR_BYTES}")
         for line in range(tile.rows):
-            write(f"vstore(greatest_at, {line * VECTOR_BYTES}, splat_float32({_LEAST}))")
+            write(f"vstore(greatest_at, {line * VECTOR_BYTES}, splat_float32({LEAST}))")
         with write.block(f"for block in range(0, blocks - blocks % {tile.blocks}, {tile.blocks})"):
             self._write_score(tile)
         if (

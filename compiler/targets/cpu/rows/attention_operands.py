@@ -15,6 +15,7 @@ from ..products.tile import BLOCK, VECTOR_BYTES
 NAMES = ("q", "k", "v", "mask", "bias")  # of the operands
 _GROUP_ROWS = 64  # queries of a group of tiles, about
 SPAN = 256  # keys at once: a multiple of two vectors
+LEAST = -3.4028234663852886e38  # the first greatest score: -∞ - (-∞) would be NaN
 
 
 class Operand(NamedTuple):

@@ -25,9 +25,9 @@ from ..kernels.values import OUT_OF_RANGE
 from ..kernels.writer import Writer, estimate, shape_of, stored, widened
 from ..products.tile import BLOCK, VECTOR_BYTES, multiply_add
 from ..target import Target
+from .attention_operands import LEAST
 
 SPAN = 256  # keys whose scores are computed before their values are read: these and a tile's scores stay in L1 and L2
-_LEAST = -3.4028234663852886e38  # the first greatest score: -∞ - (-∞) would be no number
 _BAND = 256  # rows of a unit, about: those of a prompt put a span's new keys together once for all of them
 _MANY_REGISTERS = 32
 
@@ -187,7 +187,7 @@ class _Pages:
                 write(f"vstore(queries, line * {4 * self.depth} + {at}, vload_float32(source, {at}) * {scale})")
             for at in range(0, 4 * self.width, VECTOR_BYTES):
                 write(f"vstore(sums, line * {4 * self.width} + {at}, splat_float32(0.0))")
-            write(f"vstore(peaks, line * {VECTOR_BYTES}, splat_float32({_LEAST}))")
+            write(f"vstore(peaks, line * {VECTOR_BYTES}, splat_float32({LEAST}))")
             write(f"vstore(totals, line * {VECTOR_BYTES}, splat_float32(0.0))")
         write("end = place + rows", "key = 0")
         if self.window:
@@ -343,7 +343,7 @@ class _Pages:
         write = self.write
         with write.block(f"for line in range({height})"):
             write(f"its = place + min(tile + line, lines - 1) // {self.repeat} + 1 - key")
-            write(f"line_scores = scores + line * {4 * SPAN}", f"most = splat_float32({_LEAST})")
+            write(f"line_scores = scores + line * {4 * SPAN}", f"most = splat_float32({LEAST})")
             is_seen = "inside(its - at)"
             if self.window:
                 write(f"before = its - {self.window}")

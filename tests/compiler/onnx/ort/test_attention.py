@@ -50,6 +50,16 @@ def test_rotary_embedding_of_three_places(layout: int, rank: int) -> None:
     check("MRotaryEmbedding", {"x": x, "places": places}, constants=tables, **attributes)
 
 
+@pytest.mark.parametrize(("axes", "layout"), [(2, 0), (3, 2)])
+def test_other_places_and_layouts_are_refused(axes: int, layout: int) -> None:
+    inputs = {"x": floats(2, 5, WIDTH), "places": integers(0, 20, axes, 2, 5).astype(np.int64)}
+    tables = {"cos": floats(20, 8), "sin": floats(20, 8, seed=1)}
+    attributes = {"mrope_section": [3, 3, 2], "mrope_layout": layout, "num_heads": HEADS}
+    node = helper.make_node("MRotaryEmbedding", ["x", "places", "cos", "sin"], ["y"], domain=RUNTIME, **attributes)
+    with pytest.raises(ModelError, match=f"mrope_layout 0 or 1, got int64.*and {layout}"):
+        compiled(model_of([node], {**inputs, **tables}, ["y"], known=True))
+
+
 # ---- attention ----
 
 

@@ -69,3 +69,22 @@ def test_what_is_not_there_is_named() -> None:
     norm = helper.make_node("GatedRMSNorm", ["x", "w"[:1], "x"], ["y"], domain=RUNTIME, activation="tanh")
     with pytest.raises(ModelError, match="activation 'tanh'; expected silu"):
         compiled(model_of([norm], {"x": floats(2, 6), "w": floats(6)}, ["y"]))
+    empty = helper.make_node("GatedRMSNorm", ["x", "w", "x"], ["y"], domain=RUNTIME)
+    with pytest.raises(ModelError, match=r"a scale float32\[0\] of no elements"):
+        compiled(model_of([empty], {"x": floats(2, 6), "w": floats(0)}, ["y"], known=True))
+
+
+REFUSED = {
+    "update_rule 'other'; expected linear, gated, delta or gated_delta": {"update_rule": "other"},
+    "update_rule 'gated' needs an input decay, got none": {"update_rule": "gated"},
+    "2 heads of queries and 3 of values": {"update_rule": "linear", "kv_num_heads": 3},
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_linear_attention_cannot_be_is_named(message: str) -> None:
+    inputs = {name: floats(2, 5, WIDTH) for name in "qkv"}
+    attributes = {"q_num_heads": 2, "kv_num_heads": 2, **REFUSED[message]}
+    node = helper.make_node("LinearAttention", [*inputs], ["y"], domain=RUNTIME, **attributes)
+    with pytest.raises(ModelError, match=message):
+        compiled(model_of([node], inputs, ["y"]))

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from treadle.compiler.operators.table import lookup
+from treadle.formats.messages.errors import IndexOutOfRangeError
 from treadle.formats.types import tensor
 
 from ..examples import examples
@@ -84,6 +86,7 @@ def test_a_row_has_the_same_bits_beside_any_others_and_in_any_piece_of_its_text(
         {"texts": [[0, 1, 40, 0], [1, 2, 0, 2]]},
         {"texts": [[0, 1, 40, 0], [1, 0, 0, 2]]},
         {"texts": [[0, 1, 40, -1], [1, 1, 0, 2]]},
+        {"texts": [[0, 1, 40, 0], [1, 1, 0, 3]]},
         {"texts": [[0, 1, 2**62, 0], [1, 1, 0, 2]]},
         {"texts": [[0, 1, 40, 2**62], [1, 1, 0, 2]]},
         {"texts": [[0, 2**63 - 1, 40, 0], [1, 1, 0, 2]]},
@@ -96,3 +99,10 @@ def test_a_row_has_the_same_bits_beside_any_others_and_in_any_piece_of_its_text(
 def test_texts_and_pages_that_there_are_not_end_the_kernel(rows: list[np.ndarray], changed: dict[str, list]):
     code, _ = attention([(40, 1), (0, 1)], rows, **{name: np.array(each) for name, each in changed.items()})
     assert code == 1
+
+
+def test_the_reference_refuses_a_first_page_behind_the_tables():
+    new, keys, values = np.zeros((1, 1, 1, 16), "f"), np.zeros((2, 1, 2, 16, 16), "f"), np.zeros((2, 1, PAGE, 16), "f")
+    arrays = [new, new, new, keys, values, np.array([[0, 1, 0, 3]]), np.arange(2)]
+    with pytest.raises(IndexOutOfRangeError, match=r"0 before them in the pages \[\] of 2, from entry 3 of 2 on"):
+        lookup("paged_attention").evaluate(arrays)
