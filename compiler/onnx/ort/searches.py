@@ -421,10 +421,16 @@ class _Encoded(_Search):
         feeds = {"encoder_input_ids": source, "decoder_input_ids": ids}
         names = {each.name for each in (*encoder.input, *decoder.input)}
         if _MASK in names:
-            feeds[_MASK] = given.get("attention_mask") or n.cast(n.op("Not", n.op("Equal", source, self.pad)), np.int32)
+            feeds[_MASK] = given.get("attention_mask") or self._begun(source)
         self.made = self._encode(encoder, feeds)
         self.feeds = feeds
         return ids
+
+    def _begun(self, source: str) -> str:
+        """Which tokens stand behind the padding before a text: a token that pads may end it, too."""
+        n = self.n
+        words = n.op("CumSum", n.cast(n.op("Not", n.op("Equal", source, self.pad)), np.int32), n.number(1))
+        return n.op("Min", words, n.number(1))
 
     def _encode(self, encoder: onnx.GraphProto, feeds: dict[str, str]) -> list[str]:
         """The encoder's results, as a branch that is always taken: its names are its own."""
