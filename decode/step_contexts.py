@@ -49,7 +49,8 @@ class StepContexts(Contexts):
         made = machine.outputs(step).names[1:] if self._has_step else ()
         self._grown = [name for (name, _), new in zip(roles.cache, made, strict=False) if new == NEW_ROWS + name]
         logits = machine.outputs(function)[roles.logits].shape or (None,)
-        self._gives_all = len(logits) == 3 and not self._has_step  # logits of each token of a call
+        # logits of each token of a call, not of the last one alone
+        self._gives_all = len(logits) == 3 and logits[1] != 1 and not self._has_step
         self.vocabulary = logits[-1] if isinstance(logits[-1], int) else 0
         batch = (roles.ports[roles.ids].shape or (None,))[0]
         self.batch = batch if isinstance(batch, int) else None  # the only size of a batch
