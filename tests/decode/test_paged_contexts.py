@@ -50,8 +50,7 @@ def alone(machine: treadle.VirtualMachine, text: np.ndarray) -> np.ndarray:
         elif port.name == "attention_mask":
             given[port.name] = np.ones((1, len(text)), int)
         else:
-            _, heads, *_, size = pages[port.name.replace(".key", ".value")].shape
-            given[port.name] = np.zeros((1, heads, 0, size), "f")
+            given[port.name] = np.zeros((1, pages[port.name].shape[1], 0, port.shape[-1]), "f")
     return machine["main"](**given)[0].numpy()[0]
 
 
@@ -143,14 +142,14 @@ def test_a_decoder_that_is_not_understood_has_no_such_function():
     assert not has_pages(machine_of(decoder()), "main")
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "uint8"])
 def test_pages_of_16_bits_give_the_same_bits_in_any_pieces_too(dtype: str):
     machine = treadle.VirtualMachine(treadle.compile(runtime_decoder(), progress=False, cache_dtype=dtype))
     text = np.arange(50) % WORDS
     contexts, others = (PagedContexts(machine, tokens=200) for _ in range(2))
     whole = contexts.append([Appended(contexts.open(), text, 50)])[0]
-    np.testing.assert_allclose(whole, alone(machine, text), rtol=0.05, atol=0.3)
-    assert not np.array_equal(whole, alone(machine, text))
+    exact = alone(machine, text)
+    assert 0 < np.sqrt(((whole - exact) ** 2).mean()) < 0.02 * exact.std()
     one = others.open()
     for first, last in ((0, 33), (33, 34), (34, 50)):
         np.testing.assert_array_equal(

@@ -7,6 +7,9 @@ alone: not on the rows beside it, nor on the number of new tokens that a call br
 
 Keys lie in pages as panels, [page / 16, depth, 16]: a tile's products with them read each once, and need no sum across lanes.
 Of a span's pages those with new tokens are put together in scratch; others are read where they lie.
+
+Of rows of codes, x = scale · (code - zero), products are those with codes: Σ q·x = scale · (Σ q·code - zero · Σ q) for a key, and
+weights are multiplied by the scales of values before their sums, Σ w·x = Σ w·scale·code - Σ w·scale·zero.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from .....formats import dims
 from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.attention import permuted
+from ....operators.paged import STORED
 from ....operators.table import bound_attributes
 from .. import costs
 from ..kernels.expression import literal
@@ -54,10 +58,12 @@ class _Pages:
         orders = {name: tuple(axis % 4 for axis in self.attributes[f"{name}_axes"] or range(4)) for name in "qkv"}
         turned = [axis % 4 for axis in self.attributes["result_axes"] or range(4)]
         self.orders = {**orders, "out": tuple(turned.index(axis) for axis in range(4))}
-        _, self.heads, self.tokens, self.depth = permuted(self.stored["k"], orders["k"])
-        self.width = permuted(self.stored["v"], orders["v"])[3]
+        _, self.heads, self.tokens, _ = permuted(self.stored["k"], orders["k"])
+        self.depth = permuted(self.stored["q"], orders["q"])[3]
+        self.width = self.stored["out"][self.orders["out"][3]]
         self.page = self.shapes["values"][2]
-        self.dtype = types["values"].dtype
+        self.dtype, self.new_dtype = types["values"].dtype, types["v"].dtype  # in pages, and of new rows
+        self.facts = STORED[self.dtype]  # bytes behind a row
         self.repeat: int = self.attributes["repeat"]
         self.window: int = self.attributes["window"]
 
@@ -109,8 +115,9 @@ class _Pages:
             "key_pages": -(-8 * pages // VECTOR_BYTES) * VECTOR_BYTES,  # addresses of the span's pages
             "value_pages": -(-8 * pages // VECTOR_BYTES) * VECTOR_BYTES,
             "square": BLOCK * VECTOR_BYTES,
-            "own_keys": self.dtype.itemsize * SPAN * self.depth,  # of pages with new tokens
-            "own_values": self.dtype.itemsize * SPAN * self.width,
+            "own_keys": SPAN // BLOCK * self.panel,  # of pages with new tokens
+            "own_values": SPAN * self.row,
+            **({"query_sums": rows * VECTOR_BYTES, "codes": BLOCK * VECTOR_BYTES} if self.facts else {}),
         }
 
     # ---- text ----
@@ -126,7 +133,8 @@ class _Pages:
         for name, shape in self.stored.items():
             for axis, what in ((1, "head"), (2, "row")):
                 inner = dims.product(shape[self.orders[name][axis] + 1 :])
-                write.size(f"{name}_{what}", dims.multiply(4, inner))
+                itemsize = self.new_dtype.itemsize if name in "kv" else 4
+                write.size(f"{name}_{what}", dims.multiply(itemsize, inner))
         start = 0
         for name, size in self.parts.items():
             write(f"{name} = scratch + {start}")
@@ -183,8 +191,15 @@ class _Pages:
         with write.block("for line in range(padded)"):
             write("each = min(line, lines - 1)", f"row = each // {repeat}")
             write(f"source = q_at + (begin + top + row) * q_row + (head * {repeat} + each - row * {repeat}) * q_head")
+            if self.facts:
+                write("sum_of_query = splat_float32(0.0)")
             for at in range(0, 4 * self.depth, VECTOR_BYTES):
-                write(f"vstore(queries, line * {4 * self.depth} + {at}, vload_float32(source, {at}) * {scale})")
+                write(f"scaled = vload_float32(source, {at}) * {scale}")
+                write(f"vstore(queries, line * {4 * self.depth} + {at}, scaled)")
+                if self.facts:
+                    write("sum_of_query = sum_of_query + scaled")
+            if self.facts:
+                write(f"vstore(query_sums, line * {VECTOR_BYTES}, splat_float32(horizontal_sum(sum_of_query)))")
             for at in range(0, 4 * self.width, VECTOR_BYTES):
                 write(f"vstore(sums, line * {4 * self.width} + {at}, splat_float32(0.0))")
             write(f"vstore(peaks, line * {VECTOR_BYTES}, splat_float32({LEAST}))")
@@ -221,15 +236,25 @@ class _Pages:
         """Bytes of a vector in pages."""
         return BLOCK * self.dtype.itemsize
 
+    @property
+    def panel(self) -> int:
+        """Bytes of sixteen keys."""
+        return BLOCK * (self.dtype.itemsize * self.depth + self.facts)
+
+    @property
+    def row(self) -> int:
+        """Bytes of a value."""
+        return self.dtype.itemsize * self.width + self.facts
+
     def _loaded(self, place: str) -> str:
-        """A vector of a page."""
-        return widened(f"vload_{self.dtype.name}({place})", self.dtype)
+        """A vector of a page, in float32."""
+        loaded = f"vload_{self.dtype.name}({place})"
+        return f"convert_float32({loaded})" if self.facts else widened(loaded, self.dtype)
 
     def _write_pages(self) -> None:
         """The addresses of the span's pages. One with new tokens is put together in scratch."""
         write, page = self.write, self.page
-        key_bytes, value_bytes = (self.dtype.itemsize * page * size for size in (self.depth, self.width))
-        row_bytes = self.dtype.itemsize * self.width
+        key_bytes, value_bytes = page // BLOCK * self.panel, page * self.row
         with write.block(f"for number in range((length + {page - 1}) // {page})"):
             write(f"start = key + number * {page}", "there = 0", "old_keys = keys_at", "old_values = values_at")
             with write.block("if start < past"):
@@ -244,7 +269,7 @@ class _Pages:
                 )
                 with write.block("if start < past"):
                     self._write_copy("new_keys", "old_keys", key_bytes // self.vector)
-                    self._write_copy("new_values", "old_values", f"(past - start) * {row_bytes // self.vector}")
+                    self._write_copy("new_values", "old_values", f"((past - start) * {self.row} + {self.vector - 1}) // {self.vector}" if self.facts else f"(past - start) * {self.row // self.vector}")
                 self._write_new_rows()
                 write("old_keys = new_keys", "old_values = new_values")
             write("store_int64(key_pages, number * 8, old_keys)", "store_int64(value_pages, number * 8, old_values)")
@@ -261,21 +286,34 @@ class _Pages:
         with write.block("for slot in range(at, stop)"):
             write("source = v_at + (begin + start + slot - past) * v_row + head * v_head")
             for first in range(0, self.width, BLOCK):
-                row = stored(f"vload_float32(source, {4 * first})", self.dtype)
-                write(f"vstore(new_values, slot * {itemsize * self.width} + {itemsize * first}, {row})")
+                row = self._new(f"vload_{self.new_dtype.name}(source, {self.new_dtype.itemsize * first})")
+                write(f"vstore(new_values, slot * {self.row} + {itemsize * first}, {row})")
+            for fact in range(self.row - self.facts, self.row, 4):
+                write(f"store_uint32(new_values, slot * {self.row} + {fact}, load_uint32(source, {fact}))")
         with write.block("while at < stop"):
             write("source = k_at + (begin + start + at - past) * k_row + head * k_head")
-            write(f"target = new_keys + at // {BLOCK} * {self.vector * self.depth}")
+            write(f"target = new_keys + at // {BLOCK} * {self.panel}")
             with write.block(f"if at % {BLOCK} == 0 and at + {BLOCK} <= stop"):
                 with write.block(f"for corner in range(0, {self.depth}, {BLOCK})"):
                     self._write_square()
+                if self.facts:
+                    with write.block(f"for lane in range({BLOCK})"):
+                        self._write_key(self.depth, self.depth + self.facts, "source + lane * k_row", "target + lane")
                 write(f"at += {BLOCK}")
             with write.block("else"):
-                write(f"target += at % {BLOCK} * {itemsize}")
-                with write.block(f"for step in range({self.depth})"):
-                    element = stored("load_float32(source, step * 4)", self.dtype)
-                    write(f"store_{self.dtype.name}(target, step * {self.vector}, {element})")
+                self._write_key(0, self.depth + self.facts, "source", f"target + at % {BLOCK} * {itemsize}")
                 write("at += 1")
+
+    def _new(self, element: str) -> str:
+        """An element of a new row as it is stored."""
+        return element if self.new_dtype is self.dtype else stored(element, self.dtype)
+
+    def _write_key(self, first: int, last: int, source: str, target: str) -> None:
+        """Puts elements of one key into a panel."""
+        write = self.write
+        with write.block(f"for step in range({first}, {last})"):
+            element = self._new(f"load_{self.new_dtype.name}({source}, step * {self.new_dtype.itemsize})")
+            write(f"store_{self.dtype.name}({target}, step * {self.vector}, {element})")
 
     def _write_square(self) -> None:
         """Turns sixteen elements of sixteen keys."""
@@ -285,9 +323,14 @@ class _Pages:
                 f"transpose_uint32(source + corner * 4, k_row, target + corner * {VECTOR_BYTES}, {VECTOR_BYTES})",
             )
             return
-        write(f"transpose_uint32(source + corner * 4, k_row, square, {VECTOR_BYTES})")
+        if self.facts:
+            with write.block(f"for lane in range({BLOCK})"):
+                write(f"vstore(codes, lane * {VECTOR_BYTES}, convert_int32(vload_uint8(source + corner, lane * k_row)))")
+            write(f"transpose_uint32(codes, {VECTOR_BYTES}, square, {VECTOR_BYTES})")
+        else:
+            write(f"transpose_uint32(source + corner * 4, k_row, square, {VECTOR_BYTES})")
         with write.block(f"for step in range({BLOCK})"):
-            column = stored(f"vload_float32(square, step * {VECTOR_BYTES})", self.dtype)
+            column = f"convert_uint8(vload_int32(square, step * {VECTOR_BYTES}))" if self.facts else stored(f"vload_float32(square, step * {VECTOR_BYTES})", self.dtype)
             write(f"vstore(target, (corner + step) * {self.vector}, {column})")
 
     # ---- a tile ----
@@ -305,30 +348,38 @@ class _Pages:
 
     def _write_scores(self, height: int) -> None:
         write, blocks = self.write, self.blocks
-        step, panel, vector = blocks * BLOCK, self.vector * self.depth, self.vector
+        step, panel, vector = blocks * BLOCK, self.panel, self.vector
         write(f"x = queries + tile * {4 * self.depth}")
         with write.block(f"for at in range(0, seen, {step})"):
             write(
-                f"w = load_int64(key_pages, at // {self.page} * 8) + at % {self.page} * {self.dtype.itemsize * self.depth}"
+                f"w = load_int64(key_pages, at // {self.page} * 8) + at % {self.page} * {panel // BLOCK}"
             )
             write(*(f"sum_{i}_{j} = splat_float32(0.0)" for i in range(height) for j in range(blocks)))
             self._write_next("key_pages", "at // {} + 1", "value_pages", height)
             with write.block(f"for step in range({self.depth})"):
                 if height < self.tall:
-                    lines = -(-blocks * self.vector // costs.LINE_BYTES)
-                    write(
-                        *(
-                            f"prefetch(ahead, step * {blocks * vector} + {costs.LINE_BYTES * line})"
-                            for line in range(lines)
-                        )
-                    )
+                    read = -(-blocks * panel // self.depth)
+                    lines = range(0, read, costs.LINE_BYTES)
+                    write(*(f"prefetch(ahead, step * {read} + {line})" for line in lines))
                 write(*(f"w_{j} = {self._loaded(f'w, step * {vector} + {j * panel}')}" for j in range(blocks)))
                 for i in range(height):
                     write(f"x_{i} = splat_float32(load_float32(x, step * 4 + {4 * i * self.depth}))")
                     write(*(multiply_add(f"sum_{i}_{j}", f"x_{i}", f"w_{j}", self.target) for j in range(blocks)))
+            if self.facts:
+                self._write_key_facts()
             for i in range(height):
+                if self.facts:
+                    write(f"sum_of_query = vload_float32(query_sums, (tile + {i}) * {VECTOR_BYTES})")
                 for j in range(blocks):
-                    write(f"vstore(scores, at * 4 + {4 * i * SPAN + j * VECTOR_BYTES}, sum_{i}_{j})")
+                    score = f"(sum_{i}_{j} - sum_of_query * zero_{j}) * scale_{j}" if self.facts else f"sum_{i}_{j}"
+                    write(f"vstore(scores, at * 4 + {4 * i * SPAN + j * VECTOR_BYTES}, {score})")
+
+    def _write_key_facts(self) -> None:
+        """Defines scales and zero points of blocks of keys; their bytes lie as elements do."""
+        for j in range(self.blocks):
+            place = j * self.panel + self.depth * BLOCK
+            self.write(f"join_uint8_4(w + {place}, {BLOCK}, square)", f"scale_{j} = vload_float32(square, 0)")
+            self.write(f"zero_{j} = convert_float32(vload_uint8(w, {place + 4 * BLOCK}))")
 
     def _write_next(self, pages: str, number: str, last: str, height: int) -> None:
         """The address of the page that is read next: its lines are asked for while one row or few are multiplied."""
@@ -368,18 +419,22 @@ class _Pages:
 
     def _write_sums(self, height: int) -> None:
         """Adds the products of weights and values to the sums, some columns at a time."""
-        write, vector, row = self.write, self.vector, self.dtype.itemsize * self.width
+        write, vector, row = self.write, self.vector, self.row
         columns = max(1, min(self.width // BLOCK, self.target.block_registers * 3 // 4 // height))
         for first in range(0, self.width // BLOCK, columns):
             count = min(columns, self.width // BLOCK - first)
             places = [(i, j) for i in range(height) for j in range(count)]
             write(*(f"sum_{i}_{j} = splat_float32(0.0)" for i, j in places))
+            if self.facts and not first:
+                write(*(f"shift_{i} = splat_float32(0.0)" for i in range(height)))
             with write.block(f"for number in range((seen + {self.page - 1}) // {self.page})"):
                 write(
                     f"w = load_int64(value_pages, number * 8) + {first * vector}",
                     f"x = scores + number * {4 * self.page}",
                 )
                 self._write_next("value_pages", "number + 1", "value_pages", height)
+                if self.facts and not first:
+                    self._write_scaled(height)
                 with write.block(f"for step in range(min({self.page}, seen - number * {self.page}))"):
                     if height < self.tall:
                         lines = range(first * vector, (first + count) * vector, costs.LINE_BYTES)
@@ -389,6 +444,8 @@ class _Pages:
                     for i in range(height):
                         write(f"x_{i} = splat_float32(load_float32(x, step * 4 + {4 * i * SPAN}))")
                         write(*(multiply_add(f"sum_{i}_{j}", f"x_{i}", f"w_{j}", self.target) for j in range(count)))
+            if self.facts and not first:
+                write(*(f"shift_{i} = splat_float32(horizontal_sum(shift_{i}))" for i in range(height)))
             for i in range(height):
                 write(
                     f"old = vload_float32(olds, {i * VECTOR_BYTES})", f"new = vload_float32(news, {i * VECTOR_BYTES})"
@@ -396,4 +453,17 @@ class _Pages:
                 write(f"target = sums + (tile + {i}) * {4 * self.width} + {first * VECTOR_BYTES}")
                 for j in range(count):
                     so_far = f"vload_float32(target, {j * VECTOR_BYTES}) * old"
-                    write(f"vstore(target, {j * VECTOR_BYTES}, {so_far} + sum_{i}_{j} * new)")
+                    added = f"(sum_{i}_{j} - shift_{i})" if self.facts else f"sum_{i}_{j}"
+                    write(f"vstore(target, {j * VECTOR_BYTES}, {so_far} + {added} * new)")
+
+    def _write_scaled(self, height: int) -> None:
+        """Multiplies the weights of a page by the scales of its values; adds up what their zero points make too much."""
+        write, row = self.write, self.row
+        for first in range(0, self.page, BLOCK):
+            write(f"are_seen = inside(seen - number * {self.page} - {first})")
+            write(f"places = (iota_int64() + {first}) * {row // 4} + {self.width // 4}")
+            write("scale = vgather_float32(w, places)", "zero = convert_float32(vgather_int32(w, places + 1))")
+            for i in range(height):
+                at = 4 * (i * SPAN + first)
+                write(f"weight = select(are_seen, vload_float32(x, {at}) * scale, splat_float32(0.0))")
+                write(f"vstore(x, {at}, weight)", f"shift_{i} = shift_{i} + weight * zero")

@@ -9,10 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from treadle.compiler.operators.paged import STORED
+from treadle.compiler.operators.table import lookup
 from treadle.compiler.targets.cpu.kernels.lower import TEMPLATES
 from treadle.compiler.targets.cpu.operators.packing import NarrowGroups
 from treadle.formats import dims
 from treadle.formats.dims import Dim
+from treadle.formats.dtypes import DType
 from treadle.formats.messages.errors import InferenceError
 from treadle.formats.primitive import PrimitiveDefinition
 from treadle.formats.types import TensorType, tensor
@@ -406,8 +409,17 @@ def _paged(d: Draw) -> Operands:
         attributes[f"{name}_axes"] = order = d.one((0, 1, 2, 3), (0, 2, 1, 3))
         types.append(_f32(*(shape[axis] for axis in order)))
     attributes["result_axes"] = d.one((0, 1, 2, 3), (0, 2, 1, 3))
-    count, dtype = d.dim(pages), d.one("float32", "float32", "float16", "bfloat16")
-    types += [tensor(dtype, (count, heads, page // 16, depth, 16)), tensor(dtype, (count, heads, page, width))]
+    count, dtype = d.dim(pages), DType.of(d.one("float32", "float16", "bfloat16", "uint8", "uint8"))
+    types += [TensorType(dtype, (count, heads, page // 16, depth, 16)), TensorType(dtype, (count, heads, page, width))]
+    if facts := STORED[dtype]:
+        random = np.random.default_rng(d.random.randrange(100))
+        for number in (1, 2, 3, 4):
+            type_ = types[number]
+            rows = random.normal(size=[dims.evaluate(dim, d.sizes) for dim in type_.shape]).astype("f")
+            codes = lookup("quantize_rows").evaluate([np.moveaxis(rows, 3, -1)])
+            d.given[number] = np.ascontiguousarray(np.moveaxis(codes, -1, 3))
+            shape = [*type_.shape[:3], type_.shape[3] + facts, *type_.shape[4:]]
+            types[number] = TensorType(dtype, tuple(shape))
     return [*types, tensor("int64", (d.dim(len(counts)), 4)), tensor("int64", (d.dim(len(tables)),))], attributes
 
 
