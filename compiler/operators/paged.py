@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...formats import dims
+from ...formats.decoders import STORED
 from ...formats.dtypes import DType
 from ...formats.messages.errors import IndexOutOfRangeError
 from ...formats.types import TensorType
@@ -17,10 +18,6 @@ from .table import Attribute, Fusion, Kind, register
 from .work import elements
 
 LANES = 16  # neighbouring keys whose elements of one place lie side by side
-# Types of keys and values in pages, and how many bytes are behind a row: of codes, scale · (code - zero), its scale in float32
-# and its zero point in int32, as `quantize_rows` makes them. Codes have a range of their own; scales for each 32 elements of
-# numbers from -127 to 127 take as many bytes, and have larger errors.
-STORED = {DType.float32: 0, DType.float16: 0, DType.bfloat16: 0, DType.uint8: 8}
 INT64 = frozenset({DType.int64})
 _ORDER = "the axes of {} in the order 1, heads, tokens, depth; None: as they are"
 _ATTRIBUTES = {
@@ -37,7 +34,8 @@ _ATTRIBUTES = {
 def _infer(
     inputs: Sequence[TensorType], repeat: int, window: int, result_axes: tuple | None, **orders: Any
 ) -> TensorType:
-    facts = STORED[dtype := same_dtype(inputs[3:5], frozenset(STORED))]
+    stored = STORED[dtype := same_dtype(inputs[3:5], frozenset(STORED))]
+    unit, facts = stored.unit or 1, stored.facts
     require(inputs[0], FLOAT32)
     for type_ in inputs[1:3]:
         require(type_, frozenset({dtype}) if facts else FLOAT32)
@@ -60,8 +58,8 @@ def _infer(
     match_dim(keys[0], values[0])
     for shape in (keys, values):
         match_dim(shape[1], k[1])
-    match_dim(keys[3], k[3])
-    match_dim(keys[4], LANES)
+    match_dim(lift(lambda dim: dims.multiply(dim, unit), keys[3]), k[3])
+    match_dim(keys[4], LANES * unit)
     match_dim(values[2], lift(lambda dim: dims.multiply(dim, LANES), keys[2]))
     match_dim(values[3], v[3])
     match_dim(texts[1], 4)
@@ -73,7 +71,7 @@ def _infer(
 
 def _floats(rows: np.ndarray) -> np.ndarray:
     """Rows as float64."""
-    if not (facts := STORED[DType.of(rows.dtype)]):
+    if not (facts := STORED[DType.of(rows.dtype)].facts):
         return rows.astype(np.float64)
     scale, zero = (
         np.ascontiguousarray(rows[..., first : first + 4]).view(dtype).astype(np.float64)
@@ -99,8 +97,8 @@ def _attention(
 ) -> np.ndarray:
     q, k, v = (transposed(x, orders[f"{name}_axes"])[0] for name, x in (("q", q), ("k", k), ("v", v)))
     k, v = (_floats(x if x.dtype == keys.dtype else x.astype(keys.dtype)) for x in (k, v))
-    panels = keys.swapaxes(3, 4)  # of keys, which so are rows as values are
-    rows, values = _floats(panels.reshape(*values.shape[:3], panels.shape[4])), _floats(values)
+    panels = keys.reshape(*keys.shape[:4], LANES, -1).swapaxes(3, 4)  # of keys, which so are rows as values are
+    rows, values = _floats(panels.reshape(*values.shape[:3], keys.shape[3] * keys.shape[4] // LANES)), _floats(values)
     q, size, row = q.astype(np.float64), values.shape[2], 0
     result = np.zeros((*q.shape[:2], v.shape[-1]))
     for first, count, past, start in texts.tolist():
@@ -140,6 +138,6 @@ register("paged_attention", "q k v keys values texts tables", _infer, _attention
          "softmax(q kᵀ scale) v of each new token of each text and those before it. Texts, [first row, rows, earlier tokens, "
          "first entry in tables], lie one after another in the rows; earlier keys and values lie in the pages whose numbers "
          "`tables` lists, in their type: [pages, heads, page / 16, depth, 16] and [pages, heads, page, depth]; "
-         "in uint8, as quantize_rows makes them, new keys and values are too, and depth counts what is behind a row",
+         "of uint8, as quantize_rows makes rows, new ones too, whose facts depth counts, keys: [pages, heads, page / 16, depth / 4, 64]",
          attributes=_ATTRIBUTES, work=_work, takes_bits=True)
 # fmt: on

@@ -21,14 +21,14 @@ from typing import Any
 import numpy as np
 
 from ...formats import dims
-from ...formats.decoders import ADAPTER_MASK, BATCH, BATCH_INPUTS, NEW_ROWS, OF_ADAPTERS, PAGE
+from ...formats.decoders import ADAPTER_MASK, BATCH, BATCH_INPUTS, NEW_ROWS, OF_ADAPTERS, PAGE, STORED, Stored
 from ...formats.dtypes import DType
 from ...formats.messages.errors import TreadleError
 from ...formats.types import TensorType, TupleType
 from .. import ir
 from ..ir.analysis import atoms_in, dimension_names, expressions
 from ..ir.evaluate import evaluate
-from ..operators.paged import LANES, STORED
+from ..operators.paged import LANES
 from ..operators.shapes import axes_of, axis_of, is_unknown
 from ..operators.table import Fusion, lookup
 from .recognise_attention import unrepeated
@@ -252,7 +252,7 @@ class _Paging(Emitter):
         if pages[0] is None or pages[1] is None:
             return None
         k, v = (
-            kept if STORED[tensor_type(kept).dtype] else self._as_float32(kept)
+            kept if STORED[tensor_type(kept).dtype].facts else self._as_float32(kept)
             for kept in (self.kept[new] for _, new, _ in (of_keys, of_values))
         )
         kept = {name: attributes[name] for name in ("scale", "result_axes")} | {"repeat": attributes["repeat"] * times}
@@ -275,7 +275,7 @@ class _Paging(Emitter):
     def _one_for_each(self, atom: ir.Atom, axis: int) -> tuple[ir.Atom, int]:
         """Keys or values before they were made float32 and repeated for several heads of queries; and how often that was."""
         call = self.definitions.get(atom)
-        if call is not None and call.operator == "cast" and STORED.get(tensor_type(call.args[0]).dtype) == 0:
+        if call is not None and call.operator == "cast" and STORED.get(tensor_type(call.args[0]).dtype) == Stored():
             atom = call.args[0]
         return unrepeated(atom, axis, self.definitions)  # type: ignore[arg-type]
 
@@ -284,7 +284,7 @@ class _Paging(Emitter):
         if new not in self.kept:
             if self.dtype in (None, tensor_type(new).dtype):
                 self.kept[new] = new
-            elif STORED[self.dtype]:
+            elif STORED[self.dtype].facts:
                 self.kept[new] = self.emit("quantize_rows", self._as_float32(new))
             else:
                 self.kept[new] = self.emit("cast", new, dtype=self.dtype)
@@ -298,10 +298,11 @@ class _Paging(Emitter):
         one, heads, _, size = (new.shape[axis] for axis in order)
         if one != 1 or new.dtype not in STORED or not isinstance(heads, int) or not isinstance(size, int):
             return None
-        elements = size - STORED[new.dtype]
+        stored = STORED[new.dtype]
+        elements, unit = size - stored.facts, stored.unit or 1
         if elements % LANES or not 0 < elements <= self.longest_row:
             return None
-        inner = (PAGE // LANES, size, LANES) if is_key else (PAGE, size)
+        inner = (PAGE // LANES, size // unit, LANES * unit) if is_key else (PAGE, size)
         type_ = TensorType(new.dtype, (self._count, heads, *inner))
         known = self.caches[cache]
         if known is None:

@@ -8,19 +8,21 @@ alone: not on the rows beside it, nor on the number of new tokens that a call br
 Keys lie in pages as panels, [page / 16, depth, 16]: a tile's products with them read each once, and need no sum across lanes.
 Of a span's pages those with new tokens are put together in scratch; others are read where they lie.
 
-Of rows of codes, x = scale · (code - zero), products are those with codes: Σ q·x = scale · (Σ q·code - zero · Σ q) for a key, and
-weights are multiplied by the scales of values before their sums, Σ w·x = Σ w·scale·code - Σ w·scale·zero.
+Rows of 8 bits are codes, x = scale · (code - zero). A query is rounded to 15 bits then, q = scale' · (128 · high + low), and its
+products with a key's codes are summed exactly, in int32. Σ w·x of values is Σ w·scale·code - Σ w·scale·zero, in float32.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from .....formats import dims
+from .....formats.decoders import STORED
 from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.attention import permuted
-from ....operators.paged import STORED
 from ....operators.table import bound_attributes
 from .. import costs
 from ..kernels.expression import literal
@@ -34,6 +36,8 @@ from .attention_operands import LEAST
 SPAN = 256  # keys whose scores are computed before their values are read: these and a tile's scores stay in L1 and L2
 _BAND = 256  # rows of a unit, about: those of a prompt put a span's new keys together once for all of them
 _MANY_REGISTERS = 32
+_MOST = 127 * 128  # of a query of 15 bits
+_SMALLEST = float(np.finfo(np.float32).tiny)  # scale, whose reciprocal is finite
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
@@ -63,7 +67,9 @@ class _Pages:
         self.width = self.stored["out"][self.orders["out"][3]]
         self.page = self.shapes["values"][2]
         self.dtype, self.new_dtype = types["values"].dtype, types["v"].dtype  # in pages, and of new rows
-        self.facts = STORED[self.dtype]  # bytes behind a row
+        self.facts = STORED[self.dtype].facts  # bytes behind a row
+        self.unit = DType.uint32 if self.facts else self.dtype  # in which panels of keys lie, and new keys
+        self.new_unit = self.unit if self.facts else self.new_dtype
         self.repeat: int = self.attributes["repeat"]
         self.window: int = self.attributes["window"]
 
@@ -80,10 +86,10 @@ class _Pages:
 
     # ---- sizes ----
 
-    @property
-    def blocks(self) -> int:
+    def blocks(self, height: int) -> int:
         """Blocks of keys whose scores are computed at once."""
-        return 2 if self.target.block_registers >= _MANY_REGISTERS and self.page % (2 * BLOCK) == 0 else 1
+        is_much = self.facts and 2 * 2 * height > self.target.block_registers * 3 // 4
+        return 2 if self.target.block_registers >= _MANY_REGISTERS and self.page % (2 * BLOCK) == 0 and not is_much else 1
 
     @property
     def tall(self) -> int:
@@ -117,7 +123,7 @@ class _Pages:
             "square": BLOCK * VECTOR_BYTES,
             "own_keys": SPAN // BLOCK * self.panel,  # of pages with new tokens
             "own_values": SPAN * self.row,
-            **({"query_sums": rows * VECTOR_BYTES, "codes": BLOCK * VECTOR_BYTES} if self.facts else {}),
+            **({"query_facts": 2 * rows * VECTOR_BYTES} if self.facts else {}),  # scale, and sum
         }
 
     # ---- text ----
@@ -191,15 +197,10 @@ class _Pages:
         with write.block("for line in range(padded)"):
             write("each = min(line, lines - 1)", f"row = each // {repeat}")
             write(f"source = q_at + (begin + top + row) * q_row + (head * {repeat} + each - row * {repeat}) * q_head")
-            if self.facts:
-                write("sum_of_query = splat_float32(0.0)")
             for at in range(0, 4 * self.depth, VECTOR_BYTES):
-                write(f"scaled = vload_float32(source, {at}) * {scale}")
-                write(f"vstore(queries, line * {4 * self.depth} + {at}, scaled)")
-                if self.facts:
-                    write("sum_of_query = sum_of_query + scaled")
+                write(f"vstore(queries, line * {4 * self.depth} + {at}, vload_float32(source, {at}) * {scale})")
             if self.facts:
-                write(f"vstore(query_sums, line * {VECTOR_BYTES}, splat_float32(horizontal_sum(sum_of_query)))")
+                self._write_codes_of_query()
             for at in range(0, 4 * self.width, VECTOR_BYTES):
                 write(f"vstore(sums, line * {4 * self.width} + {at}, splat_float32(0.0))")
             write(f"vstore(peaks, line * {VECTOR_BYTES}, splat_float32({LEAST}))")
@@ -229,17 +230,39 @@ class _Pages:
             for at in range(0, 4 * self.width, VECTOR_BYTES):
                 write(f"vstore(target, {at}, vload_float32(sums, line * {4 * self.width} + {at}) * norm)")
 
+    def _write_codes_of_query(self) -> None:
+        """Puts a query's high bytes in the place of its elements, and its low ones behind them; notes its scale and its sum."""
+        write, places = self.write, range(0, self.depth, BLOCK)
+        write(f"x = queries + line * {4 * self.depth}", "most = splat_float32(0.0)", "spoilt = splat_float32(0.0)")
+        for at in places:
+            write(f"q_{at} = vload_float32(x, {4 * at})", f"most = select(absolute(q_{at}) > most, absolute(q_{at}), most)")
+            write(f"spoilt = spoilt + q_{at} * 0.0")
+        write(f"scale = splat_float32(horizontal_maximum(most)) / {float(_MOST)}")
+        write(f"scale = select(scale > {_SMALLEST!r}, scale, splat_float32({_SMALLEST!r}))")
+        write("factor = splat_float32(1.0) / scale", "codes = splat_int32(0)")
+        for at in places:
+            write(f"code = convert_int32(round_even(q_{at} * factor))", "codes = codes + code", "high = (code + 64) >> 7")
+            write(f"vstore(x, {at}, convert_int8(high))", f"vstore(x, {self.depth + at}, convert_int8(code - (high << 7)))")
+        write(f"facts = query_facts + line * {2 * VECTOR_BYTES}")
+        write("vstore(facts, 0, scale + splat_float32(horizontal_sum(spoilt)))")
+        write(f"vstore(facts, {VECTOR_BYTES}, splat_int32(horizontal_sum(codes)))")
+
     # ---- the pages of a span ----
 
     @property
     def vector(self) -> int:
-        """Bytes of a vector in pages."""
+        """Bytes of a vector of values."""
         return BLOCK * self.dtype.itemsize
+
+    @property
+    def units(self) -> int:
+        """Units of a key."""
+        return (self.dtype.itemsize * self.depth + self.facts) // self.unit.itemsize
 
     @property
     def panel(self) -> int:
         """Bytes of sixteen keys."""
-        return BLOCK * (self.dtype.itemsize * self.depth + self.facts)
+        return BLOCK * self.unit.itemsize * self.units
 
     @property
     def row(self) -> int:
@@ -293,44 +316,41 @@ class _Pages:
         with write.block("while at < stop"):
             write("source = k_at + (begin + start + at - past) * k_row + head * k_head")
             write(f"target = new_keys + at // {BLOCK} * {self.panel}")
+            whole = self.units // BLOCK * BLOCK
             with write.block(f"if at % {BLOCK} == 0 and at + {BLOCK} <= stop"):
-                with write.block(f"for corner in range(0, {self.depth}, {BLOCK})"):
+                with write.block(f"for corner in range(0, {whole}, {BLOCK})"):
                     self._write_square()
-                if self.facts:
+                if whole < self.units:
                     with write.block(f"for lane in range({BLOCK})"):
-                        self._write_key(self.depth, self.depth + self.facts, "source + lane * k_row", "target + lane")
+                        self._write_key(whole, "source + lane * k_row", f"target + lane * {self.unit.itemsize}")
                 write(f"at += {BLOCK}")
             with write.block("else"):
-                self._write_key(0, self.depth + self.facts, "source", f"target + at % {BLOCK} * {itemsize}")
+                write(f"target += at % {BLOCK} * {self.unit.itemsize}")
+                self._write_key(0, "source", "target")
                 write("at += 1")
 
     def _new(self, element: str) -> str:
         """An element of a new row as it is stored."""
-        return element if self.new_dtype is self.dtype else stored(element, self.dtype)
+        return element if self.facts else stored(element, self.dtype)
 
-    def _write_key(self, first: int, last: int, source: str, target: str) -> None:
-        """Puts elements of one key into a panel."""
-        write = self.write
-        with write.block(f"for step in range({first}, {last})"):
-            element = self._new(f"load_{self.new_dtype.name}({source}, step * {self.new_dtype.itemsize})")
-            write(f"store_{self.dtype.name}({target}, step * {self.vector}, {element})")
+    def _write_key(self, first: int, source: str, target: str) -> None:
+        """Puts the units of one key from the first on into a panel."""
+        write, vector = self.write, BLOCK * self.unit.itemsize
+        with write.block(f"for step in range({f'{first}, ' if first else ''}{self.units})"):
+            element = f"load_{self.unit.name}({source}, step * 4)" if self.facts else stored(f"load_float32({source}, step * 4)", self.dtype)
+            write(f"store_{self.unit.name}({target}, step * {vector}, {element})")
 
     def _write_square(self) -> None:
-        """Turns sixteen elements of sixteen keys."""
+        """Turns sixteen units of sixteen keys."""
         write = self.write
-        if self.dtype is DType.float32:
+        if self.unit.itemsize == 4:
             write(
                 f"transpose_uint32(source + corner * 4, k_row, target + corner * {VECTOR_BYTES}, {VECTOR_BYTES})",
             )
             return
-        if self.facts:
-            with write.block(f"for lane in range({BLOCK})"):
-                write(f"vstore(codes, lane * {VECTOR_BYTES}, convert_int32(vload_uint8(source + corner, lane * k_row)))")
-            write(f"transpose_uint32(codes, {VECTOR_BYTES}, square, {VECTOR_BYTES})")
-        else:
-            write(f"transpose_uint32(source + corner * 4, k_row, square, {VECTOR_BYTES})")
+        write(f"transpose_uint32(source + corner * 4, k_row, square, {VECTOR_BYTES})")
         with write.block(f"for step in range({BLOCK})"):
-            column = f"convert_uint8(vload_int32(square, step * {VECTOR_BYTES}))" if self.facts else stored(f"vload_float32(square, step * {VECTOR_BYTES})", self.dtype)
+            column = stored(f"vload_float32(square, step * {VECTOR_BYTES})", self.dtype)
             write(f"vstore(target, (corner + step) * {self.vector}, {column})")
 
     # ---- a tile ----
@@ -347,39 +367,56 @@ class _Pages:
                 self._write_sums(height)
 
     def _write_scores(self, height: int) -> None:
-        write, blocks = self.write, self.blocks
-        step, panel, vector = blocks * BLOCK, self.panel, self.vector
+        write, panel, blocks = self.write, self.panel, self.blocks(height)
+        steps = self.units - self.facts // self.unit.itemsize
+        names, zero = (("high", "low"), "splat_int32(0)") if self.facts else (("sum",), "splat_float32(0.0)")
         write(f"x = queries + tile * {4 * self.depth}")
-        with write.block(f"for at in range(0, seen, {step})"):
-            write(
-                f"w = load_int64(key_pages, at // {self.page} * 8) + at % {self.page} * {panel // BLOCK}"
-            )
-            write(*(f"sum_{i}_{j} = splat_float32(0.0)" for i in range(height) for j in range(blocks)))
+        with write.block(f"for at in range(0, seen, {blocks * BLOCK})"):
+            inside = f"at % {self.page} * {panel // BLOCK}"
+            write(f"w = load_int64(key_pages, at // {self.page} * 8) + {inside}")
+            write(*(f"{name}_{i}_{j} = {zero}" for name in names for i in range(height) for j in range(blocks)))
             self._write_next("key_pages", "at // {} + 1", "value_pages", height)
-            with write.block(f"for step in range({self.depth})"):
+            if height < self.tall and blocks * BLOCK < self.page:
+                write(f"ahead += {inside}")
+            with write.block(f"for step in range({steps})"):
                 if height < self.tall:
-                    read = -(-blocks * panel // self.depth)
-                    lines = range(0, read, costs.LINE_BYTES)
-                    write(*(f"prefetch(ahead, step * {read} + {line})" for line in lines))
-                write(*(f"w_{j} = {self._loaded(f'w, step * {vector} + {j * panel}')}" for j in range(blocks)))
-                for i in range(height):
-                    write(f"x_{i} = splat_float32(load_float32(x, step * 4 + {4 * i * self.depth}))")
-                    write(*(multiply_add(f"sum_{i}_{j}", f"x_{i}", f"w_{j}", self.target) for j in range(blocks)))
+                    read = -(-blocks * panel // steps)
+                    write(*(f"prefetch(ahead, step * {read} + {line})" for line in range(0, read, costs.LINE_BYTES)))
+                (self._write_products_of_codes if self.facts else self._write_products)(height, blocks)
             if self.facts:
-                self._write_key_facts()
+                self._write_scores_of_sums(height, blocks)
             for i in range(height):
-                if self.facts:
-                    write(f"sum_of_query = vload_float32(query_sums, (tile + {i}) * {VECTOR_BYTES})")
                 for j in range(blocks):
-                    score = f"(sum_{i}_{j} - sum_of_query * zero_{j}) * scale_{j}" if self.facts else f"sum_{i}_{j}"
-                    write(f"vstore(scores, at * 4 + {4 * i * SPAN + j * VECTOR_BYTES}, {score})")
+                    write(f"vstore(scores, at * 4 + {4 * i * SPAN + j * VECTOR_BYTES}, sum_{i}_{j})")
 
-    def _write_key_facts(self) -> None:
-        """Defines scales and zero points of blocks of keys; their bytes lie as elements do."""
-        for j in range(self.blocks):
-            place = j * self.panel + self.depth * BLOCK
-            self.write(f"join_uint8_4(w + {place}, {BLOCK}, square)", f"scale_{j} = vload_float32(square, 0)")
-            self.write(f"zero_{j} = convert_float32(vload_uint8(w, {place + 4 * BLOCK}))")
+    def _write_products(self, height: int, blocks: int) -> None:
+        """Adds the products of one element of each query and key."""
+        write = self.write
+        write(*(f"w_{j} = {self._loaded(f'w, step * {self.vector} + {j * self.panel}')}" for j in range(blocks)))
+        for i in range(height):
+            write(f"x_{i} = splat_float32(load_float32(x, step * 4 + {4 * i * self.depth}))")
+            write(*(multiply_add(f"sum_{i}_{j}", f"x_{i}", f"w_{j}", self.target) for j in range(blocks)))
+
+    def _write_products_of_codes(self, height: int, blocks: int) -> None:
+        """The same of four elements, by integers."""
+        write, dot = self.write, self.target.dot
+        write(*(f"codes_{j} = vload_int32(w, step * {VECTOR_BYTES} + {j * self.panel})" for j in range(blocks)))
+        for i in range(height):
+            for name, first in (("high", 0), ("low", self.depth)):
+                write(f"bytes_{i} = splat_int32(load_int32(x, step * 4 + {4 * i * self.depth + first}))")
+                write(*(f"{name}_{i}_{j} = {dot}({name}_{i}_{j}, codes_{j}, bytes_{i})" for j in range(blocks)))
+
+    def _write_scores_of_sums(self, height: int, blocks: int) -> None:
+        write = self.write
+        for j in range(blocks):
+            place = (j + 1) * self.panel - 2 * VECTOR_BYTES
+            write(f"scale_{j} = vload_float32(w, {place})", f"zero_{j} = vload_int32(w, {place + VECTOR_BYTES})")
+        for i in range(height):
+            facts = f"query_facts, (tile + {i}) * {2 * VECTOR_BYTES}"
+            write(f"scale = vload_float32({facts})", f"total_of_query = vload_int32({facts} + {VECTOR_BYTES})")
+            for j in range(blocks):
+                write(f"whole = (high_{i}_{j} << 7) + low_{i}_{j} - zero_{j} * total_of_query")
+                write(f"sum_{i}_{j} = convert_float32(whole) * (scale_{j} * scale)")
 
     def _write_next(self, pages: str, number: str, last: str, height: int) -> None:
         """The address of the page that is read next: its lines are asked for while one row or few are multiplied."""
