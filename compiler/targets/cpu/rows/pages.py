@@ -375,13 +375,13 @@ class _Pages:
             inside = f"at % {self.page} * {panel // BLOCK}"
             write(f"w = load_int64(key_pages, at // {self.page} * 8) + {inside}")
             write(*(f"{name}_{i}_{j} = {zero}" for name in names for i in range(height) for j in range(blocks)))
-            self._write_next("key_pages", "at // {} + 1", "value_pages", height)
-            if height < self.tall and blocks * BLOCK < self.page:
-                write(f"ahead += {inside}")
+            if height < self.tall and self.is_narrow:
+                write(f"ahead = load_int64(value_pages, at // {self.page} * 8) + at % {self.page} * {self.row}")
+            elif height < self.tall:
+                self._write_next("key_pages", f"at // {self.page} + 1", "value_pages")
             with write.block(f"for step in range({steps})"):
                 if height < self.tall:
-                    read = -(-blocks * panel // steps)
-                    write(*(f"prefetch(ahead, step * {read} + {line})" for line in range(0, read, costs.LINE_BYTES)))
+                    self._write_prefetch(blocks * (BLOCK * self.row if self.is_narrow else panel), steps)
                 (self._write_products_of_codes if self.facts else self._write_products)(height, blocks)
             if self.facts:
                 self._write_scores_of_sums(height, blocks)
@@ -418,13 +418,34 @@ class _Pages:
                 write(f"whole = (high_{i}_{j} << 7) + low_{i}_{j} - zero_{j} * total_of_query")
                 write(f"sum_{i}_{j} = convert_float32(whole) * (scale_{j} * scale)")
 
-    def _write_next(self, pages: str, number: str, last: str, height: int) -> None:
-        """The address of the page that is read next: its lines are asked for while one row or few are multiplied."""
-        if height < self.tall:
-            self.write(f"following = {number.format(self.page)}")
-            self.write(
-                f"ahead = load_int64({pages}, following * 8) if following * {self.page} < seen else load_int64({last}, 0)"
-            )
+    # While one row or few are multiplied, the lines that are read later are asked for: of float32 those of the next page; of narrow
+    # elements, whose pages are read in less time than memory takes to answer, a span's values with its keys, and with its values
+    # the keys of the next span. (2,048 tokens of 9 heads on 3, 30 layers, EPYC 9005: float16 53 in the place of 64 µs, uint8 35 in
+    # the place of 53, float32 123 in the place of 105.)
+
+    @property
+    def is_narrow(self) -> bool:
+        return self.dtype.itemsize < 4
+
+    def _write_prefetch(self, size: int, steps: int) -> None:
+        """Asks for a step's share of `size` bytes."""
+        share = -(-size // steps)
+        self.write(*(f"prefetch(ahead, step * {share} + {line})" for line in range(0, share, costs.LINE_BYTES)))
+
+    def _write_next(self, pages: str, number: str, last: str) -> None:
+        """The address of the next page."""
+        self.write(f"following = {number}")
+        self.write(
+            f"ahead = load_int64({pages}, following * 8) if following * {self.page} < seen else load_int64({last}, 0)"
+        )
+
+    def _write_next_keys(self) -> None:
+        """The address of the page of keys that the next span reads when this one reads page `number`."""
+        write = self.write
+        write("ahead = w", f"start = key + {SPAN} + number * {self.page}")
+        with write.block("if start < past"):
+            write(f"there = load_int64(tables_at, (table + start // {self.page}) * 8)")
+            write(f"ahead = keys_at + (there * heads + head) * {self.page // BLOCK * self.panel}")
 
     def _write_weights(self, height: int) -> None:
         """Turns scores into weights; notes by what the row's sums so far, and those of this span, are multiplied."""
@@ -469,13 +490,18 @@ class _Pages:
                     f"w = load_int64(value_pages, number * 8) + {first * vector}",
                     f"x = scores + number * {4 * self.page}",
                 )
-                self._write_next("value_pages", "number + 1", "value_pages", height)
+                if height < self.tall and not self.is_narrow:
+                    self._write_next("value_pages", "number + 1", "value_pages")
+                elif height < self.tall and not first:
+                    self._write_next_keys()
                 if self.facts and not first:
                     self._write_scaled(height)
                 with write.block(f"for step in range(min({self.page}, seen - number * {self.page}))"):
-                    if height < self.tall:
+                    if height < self.tall and not self.is_narrow:
                         lines = range(first * vector, (first + count) * vector, costs.LINE_BYTES)
                         write(*(f"prefetch(ahead, step * {row} + {line})" for line in lines))
+                    elif height < self.tall and not first:
+                        self._write_prefetch(self.page // BLOCK * self.panel, self.page)
                     at = f"w, step * {row} + "
                     write(*(f"w_{j} = {self._loaded(f'{at}{j * vector}')}" for j in range(count)))
                     for i in range(height):
