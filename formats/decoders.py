@@ -53,11 +53,10 @@ PAGE = 32  # tokens of a page of keys and values
 
 @dataclass(frozen=True)
 class Stored:
-    """How keys and values of a type lie in pages. A row may have `facts` behind it, bytes; of 16 keys, units of `unit` bytes lie side
-    by side, that of each key."""
+    """How keys and values of a type lie in pages."""
 
-    facts: int = 0
-    unit: int = 0  # 0: an element
+    facts: int = 0  # bytes behind a row
+    unit: int = 0  # bytes of what lies side by side of 16 keys; 0: an element
 
 
 # Rows in 8 bits, scale · (code - zero), have a scale in float32 and a zero point in int32, as `quantize_rows` makes them. Bytes

@@ -137,7 +137,8 @@ def _work(inputs: Sequence[TensorType], results: Sequence[TensorType], **_: obje
 register("paged_attention", "q k v keys values texts tables", _infer, _attention, Fusion.OPAQUE,
          "softmax(q kᵀ scale) v of each new token of each text and those before it. Texts, [first row, rows, earlier tokens, "
          "first entry in tables], lie one after another in the rows; earlier keys and values lie in the pages whose numbers "
-         "`tables` lists, in their type: [pages, heads, page / 16, depth, 16] and [pages, heads, page, depth]; "
-         "of uint8, as quantize_rows makes rows, new ones too, whose facts depth counts, keys: [pages, heads, page / 16, depth / 4, 64]",
+         "`tables` lists, in their type: [pages, heads, page / 16, depth, 16] and [pages, heads, page, depth]. "
+         "In uint8, rows are all as quantize_rows makes them, whose facts depth counts; words of four codes lie side by "
+         "side: [pages, heads, page / 16, depth / 4, 64]",
          attributes=_ATTRIBUTES, work=_work, takes_bits=True)
 # fmt: on

@@ -411,7 +411,7 @@ def _paged(d: Draw) -> Operands:
     attributes["result_axes"] = d.one((0, 1, 2, 3), (0, 2, 1, 3))
     count, dtype = d.dim(pages), DType.of(d.one("float32", "float16", "bfloat16", "uint8", "uint8"))
     types += [TensorType(dtype, (count, heads, page // 16, depth, 16)), TensorType(dtype, (count, heads, page, width))]
-    if facts := STORED[dtype].facts:
+    if STORED[dtype].facts:
         random = np.random.default_rng(d.random.randrange(100))
         for number in (1, 2, 3, 4):
             shape = [dims.evaluate(dim, d.sizes) for dim in types[number].shape]

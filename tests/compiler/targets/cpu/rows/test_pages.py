@@ -22,7 +22,8 @@ def test_it_is_what_the_reference_says(target: Any):
     there = [each for each in examples("paged_attention", 300, 20) if _is_there(each)]
     assert {each.arrays[3].dtype.name for each in there} == {each.name for each in STORED}
     for number, each in enumerate(there):
-        check(each.definition, each.arrays, each.sizes, 1 + number % 3, 1e-5, 1e-5, target)
+        error = 3e-4 if each.arrays[3].dtype == np.uint8 else 1e-5  # there queries have 15 bits
+        check(each.definition, each.arrays, each.sizes, 1 + number % 3, error, error, target)
 
 
 def _is_there(example: Any) -> bool:
