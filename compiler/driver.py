@@ -22,7 +22,7 @@ import numpy as np
 
 from .. import formats
 from ..formats import text_entries
-from ..formats.decoders import BATCH, ENCODER, STEP, STORED
+from ..formats.decoders import BATCH, ENCODER, STEP
 from ..formats.dtypes import DType
 from ..formats.executable import Executable
 from ..formats.extensions import needs
@@ -54,6 +54,7 @@ from .host_work import host_primitives, loop_warning
 from .ir.analysis import atoms_in, constant_bytes, tensors_in
 from .named_weights import Weights
 from .onnx.choice import check_choice
+from .operators.paged import STORED
 from .passes import Options, PageAttention, Pass, Timings, pipeline, run
 from .passes.placed import Placed, with_placed
 from .passes.rewriting import Rewriter

@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..formats.decoders import BATCH, BATCH_INPUTS, PAGE, STORED
-from ..formats.dtypes import DType
+from ..formats.decoders import BATCH, BATCH_INPUTS, PAGE
 from ..formats.messages.errors import naming
 from ..vm.machine import CancelToken, VirtualMachine
 from .adapters import Adapter, Bound
@@ -35,12 +34,12 @@ class _Pool:
     """A cache's pages. `tokens`: the axis of the new rows along which tokens lie."""
 
     def __init__(self, shape: Sequence[int], dtype: Any, tokens: int) -> None:
-        unit = STORED[DType.of(dtype)].unit
         self.pages = np.zeros((0, *shape), dtype)
-        self._unit = np.dtype(f"u{unit}") if unit else self.pages.dtype
+        self.is_panels = len(shape) == 4
+        together = shape[3] * shape[1] // PAGE if self.is_panels else 1  # elements of a key between those of the next
+        self._unit = self.pages.dtype if together == 1 else np.dtype(f"u{together * self.pages.itemsize}")
         self._units = self.pages.view(self._unit)
         self._tokens = tokens  # of two axes, heads and tokens, behind the batch's
-        self.is_panels = len(shape) == 4
 
     def grow(self, count: int) -> None:
         size = count * math.prod(self.pages.shape[1:]) * self.pages.dtype.itemsize

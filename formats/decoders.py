@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from .dtypes import DType
 from .messages.errors import ArgumentError
 from .ports import Port
 from .types import ShapeDim, TensorType
@@ -49,19 +48,6 @@ BATCH = ".batch"  # the same: the function of many texts of their own lengths
 # wanted; of each text its first new token, their number, the tokens before them, and where its pages begin in `tables`.
 BATCH_INPUTS = ("input_ids", "positions", "wanted", "texts", "tables")
 PAGE = 32  # tokens of a page of keys and values
-
-
-@dataclass(frozen=True)
-class Stored:
-    """How keys and values of a type lie in pages."""
-
-    facts: int = 0  # bytes behind a row
-    unit: int = 0  # bytes of what lies side by side of 16 keys; 0: an element
-
-
-# Rows in 8 bits, scale · (code - zero), have a scale in float32 and a zero point in int32, as `quantize_rows` makes them. Bytes
-# from -127 to 127 with a scale for each 32 elements take as much memory, and their errors are larger.
-STORED = {DType.float32: Stored(), DType.float16: Stored(), DType.bfloat16: Stored(), DType.uint8: Stored(8, 4)}
 NEW_ROWS = "new."  # before a cache's name: what a step puts behind it
 HELD = "held"  # a step's input [tokens, 0]: how many tokens there are in caches that have room for more
 

@@ -143,7 +143,6 @@ KERNELS = (
     "formats/constants.py",
     "formats/constants_file.py",
     "formats/container.py",
-    "formats/decoders.py",
     "formats/dims.py",
     "formats/dtypes.py",
     "formats/extensions.py",

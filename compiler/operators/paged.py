@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...formats import dims
-from ...formats.decoders import STORED
 from ...formats.dtypes import DType
 from ...formats.messages.errors import IndexOutOfRangeError
 from ...formats.types import TensorType
@@ -19,6 +19,19 @@ from .work import elements
 
 LANES = 16  # neighbouring keys whose elements of one place lie side by side
 INT64 = frozenset({DType.int64})
+
+
+@dataclass(frozen=True)
+class Stored:
+    """How keys and values of a type lie in pages."""
+
+    facts: int = 0  # bytes behind a row
+    together: int = 1  # elements of a key that are neighbours, before those of the next of LANES keys
+
+
+# Rows in 8 bits, scale · (code - zero), have a scale in float32 and a zero point in int32, as `quantize_rows` makes them. Bytes
+# from -127 to 127 with a scale for each 32 elements take as much memory, and their errors are larger.
+STORED = {DType.float32: Stored(), DType.float16: Stored(), DType.bfloat16: Stored(), DType.uint8: Stored(8, 4)}
 _ORDER = "the axes of {} in the order 1, heads, tokens, depth; None: as they are"
 _ATTRIBUTES = {
     "scale": Attribute(Kind.FLOAT, "what the products of queries and keys are multiplied by", 1.0),
@@ -35,7 +48,7 @@ def _infer(
     inputs: Sequence[TensorType], repeat: int, window: int, result_axes: tuple | None, **orders: Any
 ) -> TensorType:
     stored = STORED[dtype := same_dtype(inputs[3:5], frozenset(STORED))]
-    unit, facts = stored.unit or 1, stored.facts
+    unit, facts = stored.together, stored.facts
     require(inputs[0], FLOAT32)
     for type_ in inputs[1:3]:
         require(type_, frozenset({dtype}) if facts else FLOAT32)

@@ -21,14 +21,14 @@ from typing import Any
 import numpy as np
 
 from ...formats import dims
-from ...formats.decoders import ADAPTER_MASK, BATCH, BATCH_INPUTS, NEW_ROWS, OF_ADAPTERS, PAGE, STORED, Stored
+from ...formats.decoders import ADAPTER_MASK, BATCH, BATCH_INPUTS, NEW_ROWS, OF_ADAPTERS, PAGE
 from ...formats.dtypes import DType
 from ...formats.messages.errors import TreadleError
 from ...formats.types import TensorType, TupleType
 from .. import ir
 from ..ir.analysis import atoms_in, dimension_names, expressions
 from ..ir.evaluate import evaluate
-from ..operators.paged import LANES
+from ..operators.paged import LANES, STORED, Stored
 from ..operators.shapes import axes_of, axis_of, is_unknown
 from ..operators.table import Fusion, lookup
 from .recognise_attention import unrepeated
@@ -299,7 +299,7 @@ class _Paging(Emitter):
         if one != 1 or new.dtype not in STORED or not isinstance(heads, int) or not isinstance(size, int):
             return None
         stored = STORED[new.dtype]
-        elements, unit = size - stored.facts, stored.unit or 1
+        elements, unit = size - stored.facts, stored.together
         if elements % LANES or not 0 < elements <= self.longest_row:
             return None
         inner = (PAGE // LANES, size // unit, LANES * unit) if is_key else (PAGE, size)

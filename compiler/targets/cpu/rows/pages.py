@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 
 from .....formats import dims
-from .....formats.decoders import STORED
 from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.attention import permuted
+from ....operators.paged import STORED
 from ....operators.table import bound_attributes
 from .. import costs
 from ..kernels.expression import literal

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from treadle.compiler.operators.paged import STORED
 from treadle.compiler.operators.table import lookup
 from treadle.compiler.targets.cpu.kernels.lower import TEMPLATES
 from treadle.compiler.targets.cpu.operators.packing import NarrowGroups
 from treadle.formats import dims
-from treadle.formats.decoders import STORED
 from treadle.formats.dims import Dim
 from treadle.formats.dtypes import DType
 from treadle.formats.messages.errors import InferenceError

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from treadle.compiler.operators.paged import STORED
 from treadle.compiler.operators.table import lookup
-from treadle.formats.decoders import STORED
 from treadle.formats.messages.errors import IndexOutOfRangeError
 from treadle.formats.types import tensor
 
