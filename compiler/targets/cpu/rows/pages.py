@@ -125,7 +125,7 @@ class _Pages:
             "square": BLOCK * VECTOR_BYTES,
             "own_keys": SPAN // BLOCK * self.panel,  # of pages with new tokens
             "own_values": SPAN * self.row,
-            **({"query_facts": 2 * rows * VECTOR_BYTES} if self.facts else {}),  # scale, and sum
+            **({"query_facts": 2 * rows * VECTOR_BYTES, "value_facts": 8 * SPAN} if self.facts else {}),
         }
 
     # ---- text ----
@@ -490,13 +490,13 @@ class _Pages:
     def _write_sums(self, height: int) -> None:
         """Adds the products of weights and values to the sums, some columns at a time."""
         write, vector, row = self.write, self.vector, self.row
+        if self.facts:
+            self._write_scaled(height)
         columns = max(1, min(self.width // BLOCK, self.target.block_registers * 3 // 4 // height))
         for first in range(0, self.width // BLOCK, columns):
             count = min(columns, self.width // BLOCK - first)
             places = [(i, j) for i in range(height) for j in range(count)]
             write(*(f"sum_{i}_{j} = splat_float32(0.0)" for i, j in places))
-            if self.facts and not first:
-                write(*(f"shift_{i} = splat_float32(0.0)" for i in range(height)))
             with write.block(f"for number in range((seen + {self.page - 1}) // {self.page})"):
                 write(
                     f"w = load_int64(value_pages, number * 8) + {first * vector}",
@@ -506,8 +506,6 @@ class _Pages:
                     self._write_next("value_pages", "number + 1", "value_pages")
                 elif height < self.tall and not first:
                     self._write_next_keys()
-                if self.facts and not first:
-                    self._write_scaled(height)
                 with write.block(f"for step in range(min({self.page}, seen - number * {self.page}))"):
                     if height < self.tall and not self.is_narrow:
                         lines = range(first * vector, (first + count) * vector, costs.LINE_BYTES)
@@ -519,8 +517,6 @@ class _Pages:
                     for i in range(height):
                         write(f"x_{i} = splat_float32(load_float32(x, step * 4 + {4 * i * SPAN}))")
                         write(*(multiply_add(f"sum_{i}_{j}", f"x_{i}", f"w_{j}", self.target) for j in range(count)))
-            if self.facts and not first:
-                write(*(f"shift_{i} = splat_float32(horizontal_sum(shift_{i}))" for i in range(height)))
             for i in range(height):
                 write(
                     f"old = vload_float32(olds, {i * VECTOR_BYTES})", f"new = vload_float32(news, {i * VECTOR_BYTES})"
@@ -532,13 +528,21 @@ class _Pages:
                     write(f"vstore(target, {j * VECTOR_BYTES}, {so_far} + {added} * new)")
 
     def _write_scaled(self, height: int) -> None:
-        """Multiplies the weights of a page by the scales of its values; adds up what their zero points make too much."""
-        write, row = self.write, self.row
-        for first in range(0, self.page, BLOCK):
-            write(f"are_seen = inside(seen - number * {self.page} - {first})")
-            write(f"places = (iota_int64() + {first}) * {row // 4} + {self.width // 4}")
-            write("scale = vgather_float32(w, places)", "zero = convert_float32(vgather_int32(w, places + 1))")
+        """Multiplies the weights of a tile by the scales of values; adds up what their zero points make too much."""
+        write = self.write
+        with write.block(f"for number in range((seen + {self.page - 1}) // {self.page})"):
+            write(
+                f"w = load_int64(value_pages, number * 8) + {self.width}",
+                f"facts = value_facts + number * {8 * self.page}",
+            )
+            with write.block(f"for slot in range({self.page})"):
+                write(f"store_int64(facts, slot * 8, load_int64(w, slot * {self.row}))")
+        write(*(f"shift_{i} = splat_float32(0.0)" for i in range(height)))
+        with write.block(f"for at in range(0, seen, {BLOCK})"):
+            write(f"part_uint32_2(value_facts + at * 8, square, {VECTOR_BYTES})", "are_seen = inside(seen - at)")
+            write("scale = vload_float32(square, 0)", f"zero = convert_float32(vload_int32(square, {VECTOR_BYTES}))")
             for i in range(height):
-                at = 4 * (i * SPAN + first)
-                write(f"weight = select(are_seen, vload_float32(x, {at}) * scale, splat_float32(0.0))")
-                write(f"vstore(x, {at}, weight)", f"shift_{i} = shift_{i} + weight * zero")
+                weights = f"scores, at * 4 + {4 * i * SPAN}"
+                write(f"weight = select(are_seen, vload_float32({weights}) * scale, splat_float32(0.0))")
+                write(f"vstore({weights}, weight)", f"shift_{i} = shift_{i} + weight * zero")
+        write(*(f"shift_{i} = splat_float32(horizontal_sum(shift_{i}))" for i in range(height)))
