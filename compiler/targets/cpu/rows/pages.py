@@ -539,10 +539,13 @@ class _Pages:
                 write(f"store_int64(facts, slot * 8, load_int64(w, slot * {self.row}))")
         write(*(f"shift_{i} = splat_float32(0.0)" for i in range(height)))
         with write.block(f"for at in range(0, seen, {BLOCK})"):
-            write(f"part_uint32_2(value_facts + at * 8, square, {VECTOR_BYTES})", "are_seen = inside(seen - at)")
+            write(f"part_uint32_2(value_facts + at * 8, square, {VECTOR_BYTES})")
             write("scale = vload_float32(square, 0)", f"zero = convert_float32(vload_int32(square, {VECTOR_BYTES}))")
             for i in range(height):
                 weights = f"scores, at * 4 + {4 * i * SPAN}"
-                write(f"weight = select(are_seen, vload_float32({weights}) * scale, splat_float32(0.0))")
+                write(
+                    f"weight = vload_float32({weights})"
+                )  # 0 of values that are not seen, whose scales may be anything
+                write("weight = select(weight == 0.0, weight, weight * scale)")
                 write(f"vstore({weights}, weight)", f"shift_{i} = shift_{i} + weight * zero")
         write(*(f"shift_{i} = splat_float32(horizontal_sum(shift_{i}))" for i in range(height)))
