@@ -93,6 +93,18 @@ def test_a_row_has_the_same_bits_beside_any_others_and_in_any_piece_of_its_text(
         np.testing.assert_array_equal(pieces, expected)
 
 
+@pytest.mark.parametrize(("which", "wrong"), [(1, np.inf), (2, np.nan)])
+def test_in_8_bits_what_is_not_finite_is_seen_by_later_rows_alone(rows: list[np.ndarray], which: int, wrong: float):
+    spoilt = [each.copy() for each in rows]
+    spoilt[which][1, 300, 5] = wrong
+    (_, whole), (code, made) = (attention([(290, 30)], each, dtype="uint8") for each in (rows, spoilt))
+    assert code == 0
+    is_spoilt = np.zeros(made.shape[:2], bool)
+    is_spoilt[REPEAT:, 10:] = True  # of the second head of keys
+    np.testing.assert_array_equal(made[~is_spoilt], whole[~is_spoilt])
+    assert np.isnan(made[is_spoilt]).all()
+
+
 @pytest.mark.parametrize(
     "changed",
     [
