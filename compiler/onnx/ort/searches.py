@@ -416,8 +416,11 @@ class _Encoded(_Search):
             expected = "expected an encoder that gives present_key_cross_0 …, a decoder of input_ids, past_key_self_0 …"
             raise ModelError(f"{self.node.op_type}: {expected}, past_key_cross_0 …")
         source = given["input_ids"]
-        start = n.number([[self.attributes.get("decoder_start_token_id", -1)]])
-        ids = given.get("decoder_input_ids") or n.op("Expand", start, n.sizes(n.size(source, 0), 1))
+        start = self.attributes.get("decoder_start_token_id", -1)
+        if start < 0 and not given.get("decoder_input_ids"):
+            expected = "expected decoder_start_token_id, the token that texts begin with"
+            raise ModelError(f"{self.node.op_type}: {expected}, got {start}")
+        ids = given.get("decoder_input_ids") or n.op("Expand", n.number([[start]]), n.sizes(n.size(source, 0), 1))
         feeds = {"encoder_input_ids": source, "decoder_input_ids": ids}
         names = {each.name for each in (*encoder.input, *decoder.input)}
         if _MASK in names:
@@ -441,8 +444,10 @@ class _Encoded(_Search):
             if each.name not in feeds:
                 raise ModelError(f"{self.node.op_type}: the encoder takes {each.name!r}; expected {', '.join(feeds)}")
             r.op("Identity", n.op("Identity", feeds[each.name]), name=each.name)
-        parts = [*r.nodes, *encoder.node], "encoder", [], encoder.output, encoder.initializer
-        branch = helper.make_graph(*parts, value_info=encoder.value_info)
+        branch = helper.make_graph(
+            *([*r.nodes, *encoder.node], "encoder", [], encoder.output, encoder.initializer),
+            value_info=encoder.value_info,
+        )
         names = [f"{_OWN}encoded_{number}" for number in range(len(encoder.output))]
         n.ops("If", n.number(True, bool), names=names, then_branch=branch, else_branch=branch)
         return names
@@ -484,11 +489,13 @@ class _Encoded(_Search):
         if not self.is_first:
             return carried, own, ""
         n, r = self.n, _Nodes(f"{_OWN}first/")
+        assert rows is not None
         for name, value in own.items():
             r.op("Identity", value, name=name)
         logits = r.op("Gather", self.made[0], r.number(-1, np.int64), axis=1)
         logits = r.op("Gather", r.cast(logits, np.float32), rows, axis=0)
         again, token, states, order = step(r, logits)
+        assert order is not None
         ids, *caches = carried
         values = [
             *self._following(r, token, states[0]),
