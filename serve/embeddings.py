@@ -23,6 +23,7 @@ from .errors import (
     BadRequestError,
     NotFoundError,
     NotImplementedHereError,
+    OverloadedError,
     ServeError,
     UnavailableError,
     as_serve_error,
@@ -36,7 +37,7 @@ from .service import Service
 
 MAX_TEXTS = 2048  # of a request, as OpenAI has it
 MAX_BODY = 8 << 20  # bytes of a request
-_FEW = 1 << 12  # bytes of a request whose tokens the event loop makes: some milliseconds
+_FEW = 1 << 12  # bytes of a request whose tokens are made before it stands in line: some milliseconds
 _KINDS = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -139,18 +140,29 @@ class Embeddings:
             seconds = model.config.max_seconds
             deadline = after(seconds if timeout is None else min(timeout, seconds))
             cancel, (future, done) = CancelToken(), handed()
-            # many tokens are made by the thread that calls
-            work = _Work(model, ask, ask.tokens() if len(view) <= _FEW else None, deadline, cancel, done)
+            tokens: list[Tokens] | None = None  # many are made by the thread that calls
+            if len(view) <= _FEW:
+                tokens = await waiting(_begun(model, ask.tokens), cancel, deadline)
+            work = _Work(model, ask, tokens, deadline, cancel, done)
             service.scheduler.submit(model.line, work)
-            answer, tokens = await waiting(future, cancel, deadline)
+            answer, count = await waiting(future, cancel, deadline)
         except Exception as error:
             code = as_serve_error(error).grpc
             service.metrics.answered(model.name, function, code, time.monotonic() - begun)
             raise
         queued = work.started - work.since if work.started else None
         service.metrics.answered(model.name, function, "OK", time.monotonic() - begun, queued)
-        service.metrics.took_tokens(model.name, tokens)
+        service.metrics.took_tokens(model.name, count)
         return answer
+
+
+def _begun(model: Model, make: Callable[[], list[Tokens]]) -> asyncio.Future:
+    """What a thread of the model's makes: a tokenizer from anywhere must not keep the event loop, or threads of other models.
+    Raises OverloadedError."""
+    try:
+        return asyncio.wrap_future(model.tokenizing.submit(make))
+    except RuntimeError:
+        raise OverloadedError("the system has no thread to make tokens; try again later") from None
 
 
 def models(service: Service, name: str = "") -> dict[str, Any]:
