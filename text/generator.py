@@ -149,19 +149,22 @@ class Generator(Texts):
         *,
         sampler: Sampler | None = None,
         template: Mapping[str, Any] | None = None,
+        adapter: Adapter | None = None,
         **sampling: Any,
     ) -> Chat:
-        """A chat that goes on, can be forked, and saved: `chat.ask(text)`. `messages` begin it; `sampler` or its fields, and
-        `template`, are as for `generate`. Raises ArgumentError."""
-        made = Chat(self, self.engine.session((), _sampler(sampler, sampling)), dict(template or {}))
+        """A chat that goes on, can be forked, and saved: `chat.ask(text)`. `messages` begin it; `sampler` or its fields,
+        `template` and `adapter` are as for `generate`. Raises ArgumentError."""
+        session = self.engine.session((), _sampler(sampler, sampling), adapter=adapter)
+        made = Chat(self, session, dict(template or {}))
         made.append(*messages)
         return made
 
-    def resume(self, source: Source) -> Chat:
-        """The chat in a file that `Chat.save` wrote, or in its bytes, to go on with identical tokens. Raises FormatError
-        (ChecksumError where a byte is another one), FileError, and ArgumentError where it is of another model."""
+    def resume(self, source: Source, *, adapter: Adapter | None = None) -> Chat:
+        """The chat in a file that `Chat.save` wrote, or in its bytes, to go on with identical tokens; `adapter` is the one that
+        it was saved with. Raises FormatError (ChecksumError where a byte is another one), FileError, and ArgumentError where it
+        is of another model or adapter."""
         saved, name = sessions.load(source), source_name(source)
-        session = resumed(saved, self.engine, name)
+        session = resumed(saved, self.engine, name, adapter)
         try:
             found = json.loads(saved.chat or b"0")
             messages, template = found["messages"], found["template"]
