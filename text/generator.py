@@ -10,6 +10,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ..decode.adapters import Adapter
 from ..decode.engine import Engine
 from ..decode.sampling import Sampler
@@ -142,6 +144,21 @@ class Generator(Texts):
         text = submit(max_new_tokens=max_new_tokens, stop=self.tokenizer.ends, **submitted)
         pieces = Pieces(self.tokenizer, prompt.ids[-_CONTEXT:], self._marks)
         return Answer(text, pieces, Until(stops), frozenset(self.tokenizer.ends), chat)
+
+    def map(
+        self, prompts: Sequence[str], *, max_new_tokens: int | None = None, chat: bool = False, **sampling: Any
+    ) -> np.ndarray:
+        """The answers to prompts, in their order, as UTF-8, which share the decoder's calls. Where `chat`, a prompt is what a
+        user says; `sampling` are a Sampler's fields. Raises ArgumentError, and what a call of the decoder raises."""
+        answers: list[Answer] = []
+        try:
+            for each in prompts:
+                prompt = [{"role": "user", "content": each}] if chat else each
+                answers.append(self.generate(prompt, max_new_tokens=max_new_tokens, **sampling))
+            return np.array([answer.text.encode() for answer in answers], np.bytes_)
+        finally:
+            for answer in answers:
+                answer.cancel()
 
     def session(
         self,
