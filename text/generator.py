@@ -64,7 +64,7 @@ class Generator(Texts):
         self.form = form_of(text.template)
         marks = [THINK, THOUGHT, ARGUMENTS, *((self.form.opens, self.form.closes) if self.form else ())]
         numbers = {self.tokenizer.token(mark) for mark in marks if mark}
-        self._marks = frozenset(number for number in numbers if number in self.tokenizer.special)
+        self._marks = frozenset(number for number in numbers if number is not None and number in self.tokenizer.special)
 
     @property
     def engine(self) -> Engine:
