@@ -149,7 +149,8 @@ class StepContexts(Contexts):
         stack = self._stack(context)
         return stack.picked([context], [context], stack.length).arrays()
 
-    def restored(self, arrays: Mapping[str, np.ndarray], length: int) -> int:
+    def restored(self, arrays: Mapping[str, np.ndarray], length: int, adapter: Adapter | None = None) -> int:
+        self.adapters.check(adapter)
         expected: dict[str, tuple[np.dtype, list[int]]] = {}
         for name, (_, axis) in self._axes.items():
             empty = self._empty(name, 1)
@@ -162,7 +163,7 @@ class StepContexts(Contexts):
         (number,) = itertools.islice(self._numbers, 1)
         caches = {name: arrays[name].copy() for name in self._axes}
         tokens = arrays[self.roles.ids].copy() if self._keeps_tokens else np.zeros((1, 0), np.int64)
-        self._hold(_Stack(self, [number], {}, [None], caches, length, tokens))
+        self._hold(_Stack(self, [number], {}, [adapter], caches, length, tokens))
         return number
 
     def _check_room(self, count: int) -> None:
