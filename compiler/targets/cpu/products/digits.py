@@ -160,17 +160,32 @@ class RowsOfDigits(FewRows):
 
     def _write_digits(self) -> None:
         write = self.write
-        write("total = splat_float32(0)")
+        is_one = self.digits == 1  # of which sums are exact in any order
+        total = "exact" if is_one else "total"
+        write(f"{total} = splat_{'int32' if is_one else 'float32'}(0)")
         with write.block(f"for k in range(begin, stop, {BLOCK})"):
             write("elements = vload_float32(x_at, k * 4, end - k)")
             write("scaled = select(isinf(elements), copysign(largest, elements), elements * factor)")
-            write("whole = convert_int32(round_even(scaled))", "total = total + convert_float32(whole)")
-            write("signed = whole" if self.digits == 1 else f"signed = (whole + {_MIDDLES}) ^ {_MIDDLES}")
+            write("whole = convert_int32(round_even(scaled))")
+            write(f"{total} = {total} + {'whole' if is_one else 'convert_float32(whole)'}")
+            write("signed = whole" if is_one else f"signed = (whole + {_MIDDLES}) ^ {_MIDDLES}")
             for digit in range(self.digits):
                 shifted = f"signed >> {8 * digit}" if digit else "signed"
                 write(f"vstore(planes, {digit} * plane + k, convert_uint8({shifted}))")
 
     def _write_facts(self) -> None:
+        write = self.write
+        if self.digits == 1:
+            write("sum_of_digits = horizontal_sum(exact)")
+            write(f"store_int32(fact, 0, sum_of_digits * -{self.numbers.packing.middle})")
+            write("elements = convert_float32(splat_int32(sum_of_digits))")
+        else:
+            self._write_sums_of_digits()
+            write("elements = splat_float32(horizontal_sum(total))")
+        write(f"vstore(fact, {4 * self.digits}, worth, 1)", f"vstore(fact, {4 * self.digits + 4}, elements * worth, 1)")
+
+    def _write_sums_of_digits(self) -> None:
+        """Of each digit, from what has just been stored."""
         write = self.write
         for digit in range(self.digits):
             write("eights = splat_int32(0)")
@@ -179,8 +194,6 @@ class RowsOfDigits(FewRows):
                 middles = f"splat_int32({self.numbers.packing.middle * 0x01010101})"
                 write(multiply_add("eights", middles, loaded, self.target, DIGITS))
             write(f"store_int32(fact, {4 * digit}, -horizontal_sum(eights))")
-        write(f"vstore(fact, {4 * self.digits}, worth, 1)")
-        write(f"vstore(fact, {4 * self.digits + 4}, splat_float32(horizontal_sum(total)) * worth, 1)")
 
     # ---- sums ----
 
