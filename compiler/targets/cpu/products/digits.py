@@ -151,8 +151,8 @@ class RowsOfDigits(FewRows):
             self._write_facts()
 
     def _write_vectors(self, write_vector: Callable[[str], None]) -> None:
-        """Does something for each vector of a group, at `k`; given what a load adds of how many elements are left. Groups that are
-        all whole are unrolled: without masks they take two thirds of the time."""
+        """Calls `write_vector` for each vector of a group, at `k`, with the argument by which a load ends with the row. If all
+        groups are whole, they are unrolled: loads without masks take two thirds of the time."""
         group, depth = self.numbers.group, self.numbers.depth
         assert isinstance(depth, int)
         if depth % group == 0 and group % BLOCK == 0:
