@@ -42,22 +42,19 @@ def batch_of(module: ir.Module, entry: str) -> ir.Function | None:
     if not all(isinstance(dim, SymbolicDim) and dims.is_variable(dim) for dim in (batch, length)) and batch != 1:
         return None
     caches = {name: tensor_of(roles, name) for name, _ in roles.cache}
-    lengths = {_length(roles, name) for name in caches}
-    past = lengths.pop()
-    if (
-        lengths
-        or not isinstance(past, SymbolicDim)
-        or not dims.is_variable(past)
-        or not isinstance(length, SymbolicDim)
-    ):
+    lengths = {name: _length(roles, name) for name in caches}
+    symbols = [*lengths.values(), length]
+    if not all(isinstance(dim, SymbolicDim) and dims.is_variable(dim) for dim in symbols):
         return None
+    past = symbols[0]
     tokens, wanted, texts, entries = fresh_names(
         ("tokens", "wanted", "texts", "entries"), {*dimension_uses(ir.Binding(ir.Var(""), decoder))}
     )
     shapes = ((tokens,), (tokens,), (wanted,), (texts, 4), (entries,))
     new = [programs.var(name, shape, "int64") for name, shape in zip(BATCH_INPUTS, shapes, strict=True)]
     others = {**caches, **{name: tensor_of(roles, name) for name in adapters}}
-    sizes: dict[Any, Any] = {batch: 1, length: tokens}
+    # caches that are empty at first, and get the rows of each token, are of one length whatever they call it
+    sizes: dict[Any, Any] = {batch: 1, length: tokens, **dict.fromkeys(lengths.values(), past)}
     one_text: dict[str, Any] = {name: [sizes.get(dim, dim) for dim in each.shape] for name, each in others.items()}
     held = [programs.var(name, shape, others[name].dtype) for name, shape in one_text.items()]
     row = op.cast(op.reshape(new[0], shape=(1, tokens)), dtype=ids.dtype)

@@ -31,7 +31,9 @@ from ..ir.evaluate import evaluate
 from ..operators.paged import LANES, STORED
 from ..operators.shapes import axes_of, axis_of, is_unknown
 from ..operators.table import Fusion, lookup
-from .recognise_attention import unrepeated
+from .patterns import Matcher
+from .recognise_attention import beyond, unrepeated
+from .recognise_places import Places
 from .rewriting import Emitter, tensor_type
 from .unread_rows import Narrower, row_axes
 
@@ -80,7 +82,11 @@ class _Paging(Emitter):
             self.rows[param] = 1 if param.name == ADAPTER_MASK else _FREE
         sizes = {dim for param in self.adapters for dim in tensor_type(param).shape if not isinstance(dim, int)}
         self.ranks = sizes - {self.tokens}  # a size of adapters alone
-        self.definitions: dict[ir.Atom, ir.OperatorCall] = {}
+        self.picks: set[ir.Atom] = set()  # numbers of some tokens, which an expert computes for one
+        self.counts: set[Any] = set()  # of such tokens
+        self.definitions: dict[ir.Var, ir.OperatorCall] = {}
+        self.fields: dict[ir.Var, ir.GetItem] = {}
+        self.places = Places(self.definitions, self.fields, self.emit)
         self.seen: dict[ir.Atom, ir.Binding] = {}  # with operands of now
         self.probes: dict[tuple[ir.Atom, ...], int | None] = {}
 
@@ -127,26 +133,33 @@ class _Paging(Emitter):
         value, var = binding.value, binding.var
         self.seen[var] = binding
         if isinstance(value, ir.GetItem):
+            self.fields[var] = value
             if value.tuple not in self.rows:
                 return ()
             self.rows[var] = self.rows[value.tuple]
             return (binding,)
         if isinstance(value, ir.MatchShape) and value.value in self.caches:  # whose sizes are the new rows'
             self.atoms[var] = value.value
+        if isinstance(value, ir.MatchShape) and value.value in self.picks:
+            self.rows[var] = 1
+            self.picks.add(var)
+            self.counts.add(tensor_type(var).shape[1])
+            return (binding,)
         if not isinstance(value, ir.OperatorCall):
             return ()
         self.definitions[var] = value
         self.begin(binding)
-        if value.operator == "attention":
-            made = self._paged(value)
-            if made is None:
-                return ()
-            self.atoms[var] = made
-            return self.new
-        row = self._row(value, var)
+        if value.operator == "nonzero" and self.rows.get(value.args[0]) == 0 and tensor_type(value.args[0]).rank == 1:
+            self.picks.add(var)
+            return (binding,)
+        row = None if value.operator == "attention" else self._row(value, var)
         if row is not None:
             self.rows[var] = row
             return (binding,)
+        made = next(filter(None, (self._paged(*each) for each in self._attentions(value))), None)
+        if made is not None:
+            self.atoms[var] = made
+            return self.new
         if self._is_position(var):
             shape, dtype = tensor_type(var).shape, tensor_type(var).dtype
             self.atoms[var] = self.emit("cast", self.emit("reshape", self.positions, shape=shape), dtype=dtype)
@@ -169,16 +182,28 @@ class _Paging(Emitter):
         if call.operator == "take" and call.args[1] is self.wanted:
             axis = axis_of(lookup("take").bind(call.attributes)["axis"], tensor_type(call.args[0]).rank)
             return _FREE if rows[0] == axis and tensor_type(call.args[0]).shape[axis] == self.tokens else None
+        if call.operator in ("take", "scatter_nd") and call.args[1] in self.picks:
+            return self._row_of_some(call, rows)
         types = var.type.fields if isinstance(var.type, TupleType) else (var.type,)
         if None in rows or not all(isinstance(type_, TensorType) for type_ in types):
             return None
         mentioned = _names_in(call.attributes) | {name for type_ in types for name in dimension_names(type_)}  # type: ignore[arg-type]
-        own, *others = str(self.tokens), *dimension_names(tensor_type(self.wanted)), *map(str, self.ranks)
+        others = (*dimension_names(tensor_type(self.wanted)), *map(str, (*self.ranks, *self.counts)))
+        own = str(self.tokens)
         if mentioned - {own, *others}:  # how many tokens there are before, for one
             return None
         if all(row == _FREE for row in rows):
-            return _FREE if own not in mentioned else self._filled(call)
+            return self._filled(call) if mentioned & {own, *map(str, self.counts)} else _FREE
+        if call.operator in ("reshape", "expand_dims") and call.args[0] in self.picks:
+            self.picks.add(var)
         return self._row_of_tokens(call, var, rows, types)  # type: ignore[arg-type]
+
+    def _row_of_some(self, call: ir.OperatorCall, rows: list[int | None]) -> int | None:
+        """The same where rows of some tokens are taken, or put back."""
+        first, indices = tensor_type(call.args[0]), tensor_type(call.args[1]).shape
+        axis = axis_of(lookup("take").bind(call.attributes)["axis"], first.rank) if call.operator == "take" else 0
+        is_of_rows = len(indices) == 1 if call.operator == "take" else indices[1:] == (1,) and rows[2] == 0
+        return axis if rows[0] == axis and first.shape[axis] == self.tokens and is_of_rows else None
 
     def _row_of_tokens(
         self, call: ir.OperatorCall, var: ir.Var, rows: list[int | None], types: Sequence[TensorType]
@@ -204,7 +229,8 @@ class _Paging(Emitter):
     def _only_axis(self, shape: Sequence[Any]) -> int | None:
         """The only axis with the tokens, each of which may have several rows there; None where several have to do with them."""
         held = [axis for axis, dim in enumerate(shape) if not isinstance(dim, int) and dim not in self.ranks]
-        return held[0] if len(held) == 1 and _times(shape[held[0]], self.tokens) else None
+        of = (self.tokens, *self.counts)
+        return held[0] if len(held) == 1 and any(_times(shape[held[0]], each) for each in of) else None
 
     def _filled(self, call: ir.OperatorCall) -> int | None:
         """The axis of what is the same for all tokens."""
@@ -222,7 +248,14 @@ class _Paging(Emitter):
         axis = axis_of(lookup("concat").bind(call.attributes)["axis"], tensor_type(call.args[1]).rank)
         return (call.args[0], call.args[1], axis) if self.rows.get(call.args[1]) == axis else None
 
-    def _paged(self, call: ir.OperatorCall) -> ir.Var | None:
+    def _attentions(self, call: ir.OperatorCall) -> Iterable[tuple[ir.OperatorCall, float, ir.Atom | None]]:
+        """What a call may be: an attention, the bound of its scores, and a column beside them."""
+        if call.operator == "attention":
+            yield call, 0.0, None
+        elif call.operator == "matmul":
+            yield from beyond(call, Matcher(self.definitions), self.places, self.longest_row)
+
+    def _paged(self, call: ir.OperatorCall, softcap: float, column: ir.Atom | None) -> ir.Var | None:
         attributes = lookup("attention").bind(call.attributes)
         orders = {name: tuple(axis % 4 for axis in attributes[f"{name}_axes"] or range(4)) for name in "qkv"}
         if (
@@ -240,7 +273,8 @@ class _Paging(Emitter):
             self._queries(call.args[0], attributes["q_part"]),
         )
         window = self._window(call.args[3:], attributes)
-        if of_keys is None or of_values is None or q is None or times != same or window is None:
+        sinks = [] if column is None else [self._same_for_all(column)]
+        if of_keys is None or of_values is None or q is None or times != same or window is None or None in sinks:
             return None
         at = {"q": self.rows[q], "k": of_keys[2], "v": of_values[2]}
         if any(order[2] != at[name] or order[3] != 3 for name, order in orders.items()):
@@ -252,10 +286,11 @@ class _Paging(Emitter):
         if pages[0] is None or pages[1] is None:
             return None
         k, v = (self._as_float32(self.kept[new]) for _, new, _ in (of_keys, of_values))
-        kept = {name: attributes[name] for name in ("scale", "result_axes")} | {"repeat": attributes["repeat"] * times}
+        kept = {name: attributes[name] for name in ("scale", "result_axes")}
+        kept |= {"repeat": attributes["repeat"] * times, "window": window, "softcap": softcap}
         kept |= {f"{name}_axes": None if order == (0, 1, 2, 3) else order for name, order in orders.items()}
         try:
-            made = self.emit("paged_attention", q, k, v, *pages, self.texts, self.tables, window=window, **kept)  # type: ignore[arg-type]
+            made = self.emit("paged_attention", q, k, v, *pages, self.texts, self.tables, *sinks, **kept)  # type: ignore[arg-type]
         except TreadleError:  # such shapes are another attention's
             return None
         self.rows[made] = (attributes["result_axes"] or (0, 1, 2, 3)).index(2)
@@ -308,6 +343,13 @@ class _Paging(Emitter):
         return dims.variable(next(name for name in ("pages", "pages_", "pages__") if name not in taken))
 
     # ---- what sizes tell ----
+
+    def _same_for_all(self, column: ir.Atom) -> ir.Atom | None:
+        """A number of each head, if that is what a column of scores, [1, heads, tokens, 1], says of all tokens."""
+        made = [self._evaluated(column, *sizes) for sizes in _SMALL]
+        if any(each is None or (each != made[0][:, :, :1]).any() for each in made):  # type: ignore[index, union-attr]
+            return None
+        return ir.Constant(ir.frozen(made[0][0, :, 0, 0].astype(np.float32)))  # type: ignore[index]
 
     def _window(self, masks: Sequence[ir.Atom], attributes: Mapping[str, Any]) -> int | None:
         """How many keys a token sees, its own the last, 0 for all; None for any other mask."""

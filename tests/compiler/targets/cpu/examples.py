@@ -399,8 +399,10 @@ def _paged(d: Draw) -> Operands:
     tables = [d.random.randrange(-beyond, pages + beyond) for _ in range(sum(taken))]
     d.given = {5: np.array([firsts, counts, pasts, starts], np.int64).T.reshape(-1, 4), 6: np.array(tables, np.int64)}
     logical = {"q": (1, dims.multiply(heads, repeat), d.dim(sum(counts)), depth)}
-    logical |= {"k": (1, heads, logical["q"][2], depth), "v": (1, heads, logical["q"][2], width)}
-    attributes: dict[str, Any] = {"scale": 0.25, "repeat": repeat, "window": d.one(0, 0, 1, 20)}
+    new = logical["q"][2] if (is_causal := d.one(True, True, False)) else 0
+    logical |= {"k": (1, heads, new, depth), "v": (1, heads, new, width)}
+    attributes: dict[str, Any] = {"scale": 0.25, "repeat": repeat, "softcap": d.one(0.0, 0.0, 2.0)}
+    attributes["window"] = d.one(0, 0, 1, 20) if is_causal else 0
     types = []
     for name, shape in logical.items():
         attributes[f"{name}_axes"] = order = d.one((0, 1, 2, 3), (0, 2, 1, 3))
@@ -408,7 +410,8 @@ def _paged(d: Draw) -> Operands:
     attributes["result_axes"] = d.one((0, 1, 2, 3), (0, 2, 1, 3))
     count, dtype = d.dim(pages), d.one("float32", "float32", "float16", "bfloat16")
     types += [tensor(dtype, (count, heads, page // 16, depth, 16)), tensor(dtype, (count, heads, page, width))]
-    return [*types, tensor("int64", (d.dim(len(counts)), 4)), tensor("int64", (d.dim(len(tables)),))], attributes
+    sinks = [_f32(dims.multiply(heads, repeat))] * d.one(0, 1)
+    return [*types, tensor("int64", (d.dim(len(counts)), 4)), tensor("int64", (d.dim(len(tables)),)), *sinks], attributes
 
 
 def _rotary(d: Draw) -> Operands:

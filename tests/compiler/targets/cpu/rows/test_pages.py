@@ -26,12 +26,18 @@ def test_it_is_what_the_reference_says(target: Any):
 
 def _is_there(example: Any) -> bool:
     """Whether its texts lie where they must, and have rows."""
-    *_, values, _, tables = example.arrays
+    values, _, tables = example.arrays[4:7]
     return example.arrays[0].size > 0 and bool(((tables >= 0) & (tables < len(values))).all())
 
 
 def attention(
-    lengths: list[tuple[int, int]], rows: list[np.ndarray], window: int = 0, parts: int = 2, **changed: np.ndarray
+    lengths: list[tuple[int, int]],
+    rows: list[np.ndarray],
+    window: int = 0,
+    parts: int = 2,
+    softcap: float = 0.0,
+    sinks: tuple[np.ndarray, ...] = (),
+    **changed: np.ndarray,
 ) -> Any:
     """The code, and the result [heads, tokens, size], of texts of `lengths`, earlier and new tokens. All queries, keys and
     values are `rows`; the earlier ones lie in the pages 0, 1, … in the order of the texts."""
@@ -48,12 +54,13 @@ def attention(
             values.append(value)
     panels, whole = np.array(keys, "f"), np.array(values, "f")
     given = [q, k, v, panels.reshape(-1, HEADS, PAGE // 16, SIZE, 16), whole.reshape(-1, HEADS, PAGE, SIZE)]
-    given += [changed.get("texts", np.array(entries)), changed.get("tables", np.arange(len(keys)))]
+    given += [changed.get("texts", np.array(entries)), changed.get("tables", np.arange(len(keys))), *sinks]
     shapes = [(1, HEADS * REPEAT, "n", SIZE), *[(1, HEADS, "n", SIZE)] * 2]
     shapes += [("p", HEADS, PAGE // 16, SIZE, 16), ("p", HEADS, PAGE, SIZE), ("t", 4), ("e",)]
-    dtypes = ["float32"] * 5 + ["int64"] * 2
+    shapes += [(HEADS * REPEAT,)] * len(sinks)
+    dtypes = ["float32"] * 5 + ["int64"] * 2 + ["float32"] * len(sinks)
     types = [tensor(dtype, shape) for dtype, shape in zip(dtypes, shapes, strict=True)]
-    definition = definition_of("paged_attention", types, scale=0.3, repeat=REPEAT, window=window)
+    definition = definition_of("paged_attention", types, scale=0.3, repeat=REPEAT, window=window, softcap=softcap)
     sizes = {"n": q.shape[2], "p": len(keys), "t": len(given[5]), "e": len(given[6])}
     code, outputs = run_kernel(definition, given, sizes, parts)
     return code, outputs[0][0] if code == 0 else None
@@ -65,15 +72,18 @@ def rows() -> list[np.ndarray]:
     return [random.standard_normal((heads, 600, SIZE)).astype("f") for heads in (HEADS * REPEAT, HEADS, HEADS)]
 
 
-@pytest.mark.parametrize("window", [0, 40])
-def test_a_row_has_the_same_bits_beside_any_others_and_in_any_piece_of_its_text(rows: list[np.ndarray], window: int):
-    code, whole = attention([(0, 600)], rows, window, parts=1)
+@pytest.mark.parametrize(("window", "has_more"), [(0, False), (40, True)])
+def test_a_row_has_the_same_bits_beside_any_others_and_in_any_piece_of_its_text(
+    rows: list[np.ndarray], window: int, has_more: bool
+):
+    more: Any = {"softcap": 3.0, "sinks": (np.arange(HEADS * REPEAT, dtype="f"),)} if has_more else {}
+    code, whole = attention([(0, 600)], rows, window, parts=1, **more)
     assert code == 0
     for texts in (
         [(past, 1) for past in (0, 1, 31, 32, 255, 256, 300, 599)],
         [(5, 2), (0, 16), (250, 90), (500, 13), (7, 1)],
     ):
-        code, pieces = attention(texts, rows, window, parts=len(texts))
+        code, pieces = attention(texts, rows, window, parts=len(texts), **more)
         assert code == 0
         expected = np.concatenate([whole[:, past : past + count] for past, count in texts], axis=1)
         np.testing.assert_array_equal(pieces, expected)
