@@ -3,6 +3,9 @@
 A page holds PAGE tokens of one text, of all layers. Texts that share a beginning share its pages (`paged_sequences.py`). A call
 reads pages where they lie, and gives the new rows of each cache, which are put into pages then: if it fails nothing has changed.
 Keys lie in pages as panels, [heads, page / 16, size, 16], values as rows, [heads, page, size].
+
+Of a decoder with states a call takes and gives those of its texts (`text_states.py`). A state cannot be shortened: that of fewer
+tokens is computed again.
 """
 
 from __future__ import annotations
@@ -21,7 +24,10 @@ from ..vm.machine import CancelToken, VirtualMachine
 from .adapters import Adapter, Bound
 from .contexts import BYTES, Appended, Contexts, calling, check_appended, check_restored
 from .paged_sequences import PagedSequences
+from .text_states import TextStates
 
+_PIECE = 256  # tokens that are computed again in one call
+_TOKENS = BATCH_INPUTS[0]  # as sessions have those of a text with states
 _OWN: dict[str, int] = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
 
 
@@ -87,8 +93,15 @@ class PagedContexts(Contexts):
         self._pools: dict[str, _Pool] = {}
         self.adapters = Bound(machine.inputs(called), function)
         self._own: dict[int, Adapter | None] = {}  # of each context
-        caches = [port for port in machine.inputs(called)[len(BATCH_INPUTS) :] if port.name not in self.adapters.names]
+        inputs = machine.inputs(called)
+        caches = [port for port in inputs[len(BATCH_INPUTS) :] if port.name not in self.adapters.names]
+        self._names = [port.name for port in caches]  # in the order of the results
+        self.states = TextStates(port for port, new in zip(caches, made, strict=True) if port.name == new.name)
+        self.verifies = self.shortens = not self.states
+        self._tokens: dict[int, list[int]] = {}  # of each context, if there are states
         for port, new in zip(caches, made, strict=True):
+            if port.name in self.states.empty:
+                continue
             assert port.shape is not None
             assert new.shape is not None
             shape = [size for size in port.shape[1:] if isinstance(size, int)]
@@ -97,6 +110,7 @@ class PagedContexts(Contexts):
         page_bytes = sum(pool.pages.itemsize * math.prod(pool.pages.shape[1:]) for pool in self._pools.values())
         count = max(1, BYTES // page_bytes) if tokens is None else max(1, -(-tokens // PAGE))
         self._sequences = PagedSequences(count, PAGE)
+        self._pages_of_states = 0 if tokens is not None else -(-self.states.bytes // page_bytes)  # which take their memory
         # Pages that have addresses from the beginning; then there are twice as many each time, and the old ones are copied.
         self._first = max(1, BYTES // page_bytes)
         self._next = 0
@@ -108,22 +122,50 @@ class PagedContexts(Contexts):
         number, self._next = self._next, self._next + 1
         self._sequences.add(number)
         self._own[number] = adapter
+        if self.states:
+            self.states.set(number)
+            self._tokens[number] = []
         return number
 
     def fork(self, context: int, length: int) -> int:
         self._check_length(context, length)
+        if self.states and length < self.length(context):
+            number = self.open(self._own[context])
+            try:
+                self._compute(number, self._tokens[context][:length])
+            except BaseException:
+                self.close(number)
+                raise
+            return number
         number, self._next = self._next, self._next + 1
         self._sequences.fork(context, number, length)
         self._own[number] = self._own[context]
+        if self.states:
+            self.states.set(number, self.states.of(context))
+            self._tokens[number] = self._tokens[context].copy()
         return number
+
+    def _compute(self, context: int, tokens: list[int]) -> None:
+        for start in range(0, len(tokens), _PIECE):
+            self.append([Appended(context, np.array(tokens[start : start + _PIECE], np.int64), 0)])
 
     def shorten(self, context: int, length: int) -> None:
         self._check_length(context, length)
-        self._sequences.pop(context, self.length(context) - length)
+        if length == self.length(context):
+            return
+        tokens = self._tokens.get(context, [])[:length]
+        self._sequences.pop(context, self.length(context) - (0 if self.states else length))
+        if self.states:
+            self.states.set(context)
+            self._tokens[context] = []
+            self._compute(context, tokens)
 
     def close(self, context: int) -> None:
         self._sequences.remove(context)
         del self._own[context]
+        if self.states:
+            self.states.remove(context)
+            del self._tokens[context]
 
     def length(self, context: int) -> int:
         return self._sequences[context].length
@@ -132,12 +174,16 @@ class PagedContexts(Contexts):
         """Each context may need a page that it does not fill, and one more if the page where it goes on is another's, too."""
         known, holders = self._sequences.known.values(), self._sequences.holders
         shared = sum(bool(each.length % PAGE) and holders[each.pages[-1]] > 1 for each in known)
-        return max(0, self._sequences.free - len(known) - shared) * PAGE
+        return max(0, self._sequences.free - len(known) * (1 + self._pages_of_states) - shared) * PAGE
 
     def saved(self, context: int) -> dict[str, np.ndarray]:
         tokens = self._sequences[context]
         pages = np.array(tokens.pages, np.int64)
-        return {name: pool.rows(pages, tokens.length) for name, pool in self._pools.items()}
+        held = {name: pool.rows(pages, tokens.length) for name, pool in self._pools.items()}
+        if self.states:
+            held |= {name: state.copy() for name, state in self.states.of(context).items()}
+            held[_TOKENS] = np.array([self._tokens[context]], np.int64)
+        return held
 
     def restored(self, arrays: Mapping[str, np.ndarray], length: int) -> int:
         nothing = np.zeros(0, np.int64)
@@ -145,6 +191,9 @@ class PagedContexts(Contexts):
         expected = {
             name: (self._pools[name].pages.dtype, [size or length for size in shape]) for name, shape in shapes.items()
         }
+        if self.states:
+            expected |= {name: (each.dtype, [*each.shape]) for name, each in self.states.empty.items()}
+            expected[_TOKENS] = np.dtype(np.int64), [1, length]
         check_restored(arrays, expected, length)
         number = self.open()
         try:
@@ -156,6 +205,9 @@ class PagedContexts(Contexts):
         where = self._places([number], [0], [length])
         for name, pool in self._pools.items():
             pool.put(*where, arrays[name])
+        if self.states:
+            self.states.set(number, {name: arrays[name].copy() for name in self.states.empty})
+            self._tokens[number] = arrays[_TOKENS][0].tolist()
         return number
 
     # ---- a call ----
@@ -174,8 +226,13 @@ class PagedContexts(Contexts):
             self._take_back(names, counts)
             raise
         where = self._places(names, pasts, counts)
-        for pool, rows in zip(self._pools.values(), made, strict=True):
-            pool.put(*where, rows.numpy())
+        given = {name: rows.numpy() for name, rows in zip(self._names, made, strict=True)}
+        for name, pool in self._pools.items():
+            pool.put(*where, given[name])
+        if self.states:
+            self.states.put(names, {name: given[name] for name in self.states.empty})
+            for each in batch:
+                self._tokens[each.context] += each.tokens.tolist()
         array = logits.numpy()
         ends = accumulate(each.logits for each in batch)
         return [array[end - each.logits : end] for each, end in zip(batch, ends, strict=True)]
@@ -222,6 +279,7 @@ class PagedContexts(Contexts):
             dict(zip(BATCH_INPUTS, arrays, strict=True))
             | adapters
             | {name: pool.pages for name, pool in self._pools.items()}
+            | self.states.inputs([each.context for each in batch])
         )
 
     def _places(

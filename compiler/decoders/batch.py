@@ -43,8 +43,8 @@ def batch_of(module: ir.Module, entry: str) -> ir.Function | None:
         return None
     caches = {name: tensor_of(roles, name) for name, _ in roles.cache}
     lengths = {name: _length(roles, name) for name in caches}
-    symbols = [*lengths.values(), length]
-    if not all(isinstance(dim, SymbolicDim) and dims.is_variable(dim) for dim in symbols):
+    symbols = [dim for dim in lengths.values() if dim != 0]
+    if not symbols or not all(isinstance(dim, SymbolicDim) and dims.is_variable(dim) for dim in (*symbols, length)):
         return None
     past = symbols[0]
     tokens, wanted, texts, entries = fresh_names(
@@ -54,7 +54,7 @@ def batch_of(module: ir.Module, entry: str) -> ir.Function | None:
     new = [programs.var(name, shape, "int64") for name, shape in zip(BATCH_INPUTS, shapes, strict=True)]
     others = {**caches, **{name: tensor_of(roles, name) for name in adapters}}
     # caches that are empty at first, and get the rows of each token, are of one length whatever they call it
-    sizes: dict[Any, Any] = {batch: 1, length: tokens, **dict.fromkeys(lengths.values(), past)}
+    sizes: dict[Any, Any] = {batch: 1, length: tokens, **dict.fromkeys(symbols, past)}
     one_text: dict[str, Any] = {name: [sizes.get(dim, dim) for dim in each.shape] for name, each in others.items()}
     held = [programs.var(name, shape, others[name].dtype) for name, shape in one_text.items()]
     row = op.cast(op.reshape(new[0], shape=(1, tokens)), dtype=ids.dtype)
@@ -80,14 +80,14 @@ def batch_of(module: ir.Module, entry: str) -> ir.Function | None:
         name=name,
         body=ir.Block((*before, dataclasses.replace(last, var=result)), result),
         result_type=types,
-        result_names=("logits", *(NEW_ROWS + name for name in caches)),
+        result_names=("logits", *(NEW_ROWS * bool(lengths[name]) + name for name in caches)),
     )
 
 
 def _length(roles: Roles, name: str) -> Any:
-    """How many tokens a cache has, as its type says."""
+    """How many tokens a cache has, as its type says; 0 of a state, None if the type does not."""
     shape = roles.empty(name, 1)
-    return tensor_of(roles, name).shape[shape.index(0)] if shape is not None and 0 in shape else None
+    return None if shape is None else tensor_of(roles, name).shape[shape.index(0)] if 0 in shape else 0
 
 
 def _places(roles: Roles, positions: Expression, tokens: Any) -> dict[str, Expression]:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ...formats import dims
-from ...formats.decoders import ADAPTER_MASK, BATCH, BATCH_INPUTS, NEW_ROWS, OF_ADAPTERS, PAGE
+from ...formats.decoders import ADAPTER_MASK, BATCH, BATCH_INPUTS, OF_ADAPTERS, PAGE
 from ...formats.dtypes import DType
 from ...formats.messages.errors import TreadleError
 from ...formats.types import TensorType, TupleType
@@ -31,6 +31,7 @@ from ..ir.evaluate import evaluate
 from ..operators.paged import LANES, STORED
 from ..operators.shapes import axes_of, axis_of, is_unknown
 from ..operators.table import Fusion, lookup
+from .page_windows import Windows, is_plain_convolution
 from .patterns import Matcher
 from .recognise_attention import beyond, unrepeated
 from .recognise_places import Places
@@ -72,6 +73,8 @@ class _Paging(Emitter):
         super().__init__(module)
         self.source, self.longest_row, self.dtype = function, longest_row, dtype
         self.kept: dict[ir.Atom, ir.Atom] = {}  # new rows as pages have them
+        self.new_states: dict[ir.Atom, ir.Atom] = {}
+        self.windows: dict[int, Windows] = {}  # of convolutions, by their length
         ids, self.positions, self.wanted, self.texts, self.tables, *others = function.params
         (self.tokens,) = tensor_type(ids).shape
         self.adapters = [param for param in others if param.name.startswith(OF_ADAPTERS)]
@@ -107,22 +110,20 @@ class _Paging(Emitter):
         logits, *presents = last.value.fields
         results = [self.atom(logits)]
         for cache, present in zip(self.caches, presents, strict=True):
-            new = self._joined_to(present)
-            if new is None or new[0] is not cache or new[1] not in self.kept:
+            made = self._new_rows(cache, present) or self.new_states.get(present)
+            if made is None or self.caches[cache] is None:
                 return None
-            results.append(self.kept[new[1]])
+            results.append(made)
         if not isinstance(results[0], ir.Constant) and self.rows.get(results[0]) != _FREE:
             return None
         types = TupleType(tuple(tensor_type(result) for result in results))
         result = ir.Binding(ir.Var(last.var.name, types), ir.MakeTuple(tuple(results)), last.origin)
         pages: list[Any] = list(self.caches.values())
-        names = ("logits", *(NEW_ROWS + cache.name for cache in pages))
         return dataclasses.replace(
             self.source,
             params=(*self.source.params[:5], *pages, *self.adapters),
             body=ir.Block((*bindings, result), result.var),
             result_type=types,
-            result_names=names,
         )
 
     # ---- bindings ----
@@ -157,6 +158,7 @@ class _Paging(Emitter):
             self.rows[var] = row
             return (binding,)
         made = next(filter(None, (self._paged(*each) for each in self._attentions(value))), None)
+        made = made or self._gone_on(value, var)
         if made is not None:
             self.atoms[var] = made
             return self.new
@@ -238,7 +240,53 @@ class _Paging(Emitter):
             return None
         return self._only_axis(lookup(call.operator).bind(call.attributes)["shape"])
 
+    # ---- states ----
+
+    def _gone_on(self, call: ir.OperatorCall, var: ir.Var) -> ir.Var | None:
+        """A convolution that begins with each text's state, or the new states."""
+        joined = self._joined_to(call.args[0]) if call.operator in ("conv", "slice") and call.args else None
+        if joined is None:
+            return None
+        cache, new, axis = joined
+        _, channels, before = tensor_type(cache).shape if tensor_type(cache).rank == 3 else (0, None, None)
+        if axis != 2 or not isinstance(channels, int) or not isinstance(before, int) or before < 1:
+            return None
+        options, count = lookup(call.operator).bind(call.attributes), dims.add(self.tokens, before)
+        if call.operator == "slice":
+            (start, *_), (end, *_), step = options["starts"], options["ends"], options["steps"] or (1,)
+            is_it = options["axes"] == (2,) and start in (self.tokens, -before) and end == count and step == (1,)
+        else:
+            weights = call.args[1:]
+            is_it = is_plain_convolution(call, (channels, 1, before + 1)) and all(
+                isinstance(each, ir.Constant) for each in weights
+            )
+        if not is_it:
+            return None
+        if before not in self.windows:
+            self.windows[before] = Windows.of(self.emit, self.texts, self.tokens, before)
+        windows, state = self.windows[before], self._state(cache)
+        if call.operator == "slice":
+            self.new_states[var] = made = windows.last(self.emit, state, new)
+        else:
+            made = windows.convolved(self.emit, state, new, *weights)
+            self.rows[made] = 2
+        return made
+
+    def _state(self, cache: ir.Atom) -> ir.Var:
+        """The parameter with the state of each text."""
+        known = self.caches[cache]
+        if known is None:
+            assert isinstance(cache, ir.Var)
+            type_ = tensor_type(cache)
+            known = ir.Var(cache.name, TensorType(type_.dtype, (tensor_type(self.texts).shape[0], *type_.shape[1:])))
+            self.caches[cache] = known
+        return known
+
     # ---- attention ----
+
+    def _new_rows(self, cache: ir.Atom, present: ir.Atom) -> ir.Atom | None:
+        new = self._joined_to(present)
+        return self.kept.get(new[1]) if new is not None and new[0] is cache else None
 
     def _joined_to(self, atom: ir.Atom) -> tuple[ir.Atom, ir.Atom, int] | None:
         """The cache that an atom is with new rows behind it, these rows, and their axis."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 import treadle
-from treadle.decode.contexts import Appended
+from treadle.decode.contexts import Appended, Contexts
+from treadle.decode.paged_contexts import PagedContexts, has_pages
 from treadle.decode.step_contexts import StepContexts
 from treadle.formats.messages.errors import ArgumentError
 from treadle.tools.dev.zoo.folders import listening
@@ -40,13 +42,22 @@ def greedy(model: onnx.ModelProto, prompt: list[int], count: int, **fed: np.ndar
     return text[len(prompt) :]
 
 
-@pytest.mark.parametrize(("layers", "bits"), [((WINDOW, ATTENTION), 4), ((CONVOLUTION, WINDOW), 0)])
-def test_texts_are_those_of_onnxruntime(layers: tuple[str, str], bits: int) -> None:
+DECODERS: list[tuple[tuple[str, str], dict[str, Any]]] = [
+    ((WINDOW, ATTENTION), {"bits": 4}),
+    ((CONVOLUTION, WINDOW), {}),
+    ((WINDOW, ATTENTION), {"softcap": 2.0}),
+    ((WINDOW, ATTENTION), {"has_sinks": True}),
+]
+
+
+@pytest.mark.parametrize(("layers", "options"), DECODERS)
+def test_texts_are_those_of_onnxruntime(layers: tuple[str, str], options: dict[str, Any]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # the size of a head has a name, and only one number is left for it
-        executable = treadle.compile(decoder(layers, bits=bits), decode_loop=True, progress=False)
+        executable = treadle.compile(decoder(layers, **options), decode_loop=True, progress=False)
     machine = treadle.VirtualMachine(executable)
-    wanted = greedy(decoder(layers, bits=bits, keeps_windows=False), PROMPT, COUNT)
+    assert has_pages(machine, "main")
+    wanted = greedy(decoder(layers, keeps_windows=False, **options), PROMPT, COUNT)
     assert list(treadle.generate(machine, PROMPT, max_new_tokens=COUNT)) == wanted
     assert machine["generate"]([PROMPT], COUNT, np.zeros(0, int)).numpy()[0].tolist() == wanted
     of_attention = sum(kind != CONVOLUTION for kind in layers)
@@ -60,9 +71,11 @@ def test_states_begin_as_zeros_without_a_step() -> None:
     assert list(treadle.generate(plain, PROMPT, max_new_tokens=4)) == greedy(model, PROMPT, 4)
 
 
-def test_states_of_shorter_texts_are_computed_again() -> None:
+@pytest.mark.parametrize("kind", [StepContexts, PagedContexts])
+def test_states_of_shorter_texts_are_computed_again(kind: Any) -> None:
     machine = treadle.VirtualMachine(treadle.compile(decoder((CONVOLUTION, ATTENTION)), progress=False))
-    contexts = StepContexts(machine)
+    contexts: Contexts = kind(machine)
+    assert not contexts.shortens
 
     def logits(context: int, *tokens: int) -> np.ndarray:
         return contexts.append([Appended(context, np.array(tokens))])[0][0]

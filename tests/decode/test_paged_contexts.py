@@ -31,11 +31,28 @@ def llama() -> Any:
     return llama(2, 64, 4, 2, vocabulary=WORDS, batch="batch")
 
 
+def windowed() -> Any:
+    pytest.importorskip("onnx")
+    from treadle.tools.dev.zoo.genai import ATTENTION, WINDOW, decoder
+
+    return decoder((WINDOW, ATTENTION), vocabulary=WORDS, softcap=5.0, has_sinks=True, window=20)
+
+
+def convolving() -> Any:
+    pytest.importorskip("onnx")
+    from treadle.tools.dev.zoo.genai import ATTENTION, CONVOLUTION, decoder
+
+    return decoder((CONVOLUTION, ATTENTION, CONVOLUTION), vocabulary=WORDS)
+
+
 def machine_of(model: Any) -> treadle.VirtualMachine:
     return treadle.VirtualMachine(treadle.compile(model, progress=False))
 
 
-@pytest.fixture(scope="module", params=[runtime_decoder, pytest.param(llama, marks=pytest.mark.thorough), gpt])
+KINDS = [runtime_decoder, gpt, convolving, *(pytest.param(each, marks=pytest.mark.thorough) for each in (llama, windowed))]
+
+
+@pytest.fixture(scope="module", params=KINDS)
 def machine(request: Any) -> treadle.VirtualMachine:
     return machine_of(request.param())
 
@@ -49,10 +66,12 @@ def alone(machine: treadle.VirtualMachine, text: np.ndarray) -> np.ndarray:
             given[port.name] = text[None]
         elif port.name == "attention_mask":
             given[port.name] = np.ones((1, len(text)), int)
+        elif "conv" in port.name:
+            given[port.name] = np.zeros((1, *port.shape[1:]), "f")
         else:
             _, heads, *_, size = pages[port.name.replace(".key", ".value")].shape
             given[port.name] = np.zeros((1, heads, 0, size), "f")
-    return machine["main"](**given)[0].numpy()[0]
+    return machine["main"](**given).logits.numpy()[0]
 
 
 def test_any_batch_and_any_pieces_give_the_bits_of_a_text_alone(machine: treadle.VirtualMachine):
@@ -103,7 +122,8 @@ def test_what_is_saved_goes_on_elsewhere(machine: treadle.VirtualMachine):
     number = contexts.open()
     contexts.append([Appended(number, text[:40], 0)])
     saved = contexts.saved(number)
-    assert saved.keys() == {port.name for port in machine.inputs("main") if "past" in port.name}
+    assert saved.keys() - {"input_ids"} == {port.name for port in machine.inputs("main") if "past" in port.name}
+    assert ("input_ids" in saved) == (not contexts.shortens)
     restored = others.restored(saved, 40)
     assert others.length(restored) == 40
     ends = [each.append([Appended(one, text[40:], 10)])[0] for each, one in ((contexts, number), (others, restored))]

@@ -1,5 +1,5 @@
 """Decoders as onnxruntime-genai's builder writes them: packed projections, GroupQueryAttention with caches of named sizes, caches
-of a window (Gemma, gpt-oss), layers of a convolution with a state (LFM2), weights of float32, or of 4 bits and tied.
+of a window (Gemma, gpt-oss), bounded scores (Gemma), sinks (gpt-oss), layers of a convolution with a state (LFM2), weights of float32, or of 4 bits and tied.
 
 Inputs and outputs have the builder's names.
 """
@@ -30,6 +30,8 @@ class _Decoder:
     bits: int
     window: int
     keeps_windows: bool  # whether caches of windows drop old tokens
+    softcap: float
+    has_sinks: bool
 
     @property
     def depth(self) -> int:
@@ -64,10 +66,12 @@ class _Decoder:
         past = [g.input(f"past_key_values.{number}.{part}", names) for part in ("key", "value")]
         packed = self.product(x, f"{scope}.qkv_proj", self.width, (self.heads + 2 * self.groups) * self.depth)
         attributes: dict[str, Any] = {"num_heads": self.heads, "kv_num_heads": self.groups, "do_rotary": 1}
+        attributes["softcap"] = self.softcap
+        sinks = ["", "", g.normal(f"{scope}.sinks", self.heads, deviation=1)] if self.has_sinks else []
         if kind == WINDOW:
             attributes |= {"local_window_size": self.window, "sliding_window_cache": int(self.keeps_windows)}
         result, *present = g.ops(
-            "GroupQueryAttention", packed, "", "", *past, *lengths, *tables, outputs=3, domain=RUNTIME, **attributes
+            "GroupQueryAttention", packed, "", "", *past, *lengths, *tables, *sinks, outputs=3, domain=RUNTIME, **attributes
         )
         names = (*names[:2], names[2].replace("past", "total"), names[3])
         for part, each in zip(("key", "value"), present, strict=True):
@@ -113,12 +117,14 @@ def decoder(
     bits: int = 0,
     window: int = 4,
     keeps_windows: bool = True,
+    softcap: float = 0.0,
+    has_sinks: bool = False,
     seed: int = 5,
 ) -> onnx.ModelProto:
     """input_ids int64[batch_size, sequence_length], attention_mask and caches to logits and longer caches. With `bits` of 4
     embeddings are those of the head, tied."""
     g = GraphWriter("main_graph", seed=seed, opset=22)
-    made = _Decoder(g, width, heads, groups, bits, window, keeps_windows)
+    made = _Decoder(g, width, heads, groups, bits, window, keeps_windows, softcap, has_sinks)
     ids = g.input("input_ids", ("batch_size", "sequence_length"), "int64")
     mask = g.input("attention_mask", ("batch_size", "total_sequence_length"), "int64")
     counts = g.op("Sub", g.op("ReduceSum", mask, g.integers(1), keepdims=0), g.integers(1))
