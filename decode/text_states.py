@@ -17,7 +17,8 @@ class TextStates:
         self.empty: dict[str, np.ndarray] = {}
         for port in ports:
             assert port.shape is not None
-            self.empty[port.name] = np.zeros((1, *port.shape[1:]), port.dtype)
+            assert port.dtype is not None
+            self.empty[port.name] = np.zeros([1, *(size for size in port.shape if isinstance(size, int))], port.dtype)
         self._known: dict[int, Mapping[str, np.ndarray]] = {}  # of each context [1, …]: views of what calls gave
         self._last: list[int] = []  # the contexts of the last call, and what it gave
         self._made: dict[str, np.ndarray] = {}

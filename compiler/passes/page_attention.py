@@ -21,7 +21,16 @@ from typing import Any
 import numpy as np
 
 from ...formats import dims
-from ...formats.decoders import ADAPTER_MASK, BATCH, BATCH_INPUTS, OF_ADAPTERS, PAGE
+from ...formats.decoders import (
+    ADAPTER_MASK,
+    BATCH,
+    BATCH_INPUTS,
+    ENCODED_INPUTS,
+    NEW_ROWS,
+    OF_ADAPTERS,
+    PAGE,
+    is_cache,
+)
 from ...formats.dtypes import DType
 from ...formats.messages.errors import TreadleError
 from ...formats.types import TensorType, TupleType
@@ -76,9 +85,14 @@ class _Paging(Emitter):
         self.new_states: dict[ir.Atom, ir.Atom] = {}
         self.windows: dict[int, Windows] = {}  # of convolutions, by their length
         ids, self.positions, self.wanted, self.texts, self.tables, *others = function.params
-        (self.tokens,) = tensor_type(ids).shape
+        self.encoded_places = [param for param in others if param.name in ENCODED_INPUTS]
+        encoded = [each for each in others if is_cache(each.name) and each.name not in _caches(function)]
+        self.encoded: dict[ir.Atom, ir.Var | None] = dict.fromkeys(
+            encoded
+        )  # keys and values of encoders, and their pages
+        self.tokens: Any = tensor_type(ids).shape[0]
         self.adapters = [param for param in others if param.name.startswith(OF_ADAPTERS)]
-        caches = [param for param in others if param not in self.adapters]
+        caches = [each for each in others if each not in (*self.adapters, *self.encoded, *self.encoded_places)]
         self.caches: dict[ir.Atom, ir.Var | None] = dict.fromkeys(caches)  # and the pages that take their place
         self.rows: dict[ir.Atom, int] = {ids: 0, self.positions: 0}
         for param in self.adapters:
@@ -87,7 +101,7 @@ class _Paging(Emitter):
         self.ranks = sizes - {self.tokens}  # a size of adapters alone
         self.picks: set[ir.Atom] = set()  # numbers of some tokens, which an expert computes for one
         self.counts: set[Any] = set()  # of such tokens
-        self.definitions: dict[ir.Var, ir.OperatorCall] = {}
+        self.definitions: dict[Any, ir.OperatorCall] = {}
         self.fields: dict[ir.Var, ir.GetItem] = {}
         self.places = Places(self.definitions, self.fields, self.emit)
         self.seen: dict[ir.Atom, ir.Binding] = {}  # with operands of now
@@ -118,10 +132,10 @@ class _Paging(Emitter):
             return None
         types = TupleType(tuple(tensor_type(result) for result in results))
         result = ir.Binding(ir.Var(last.var.name, types), ir.MakeTuple(tuple(results)), last.origin)
-        pages: list[Any] = list(self.caches.values())
+        pages: list[Any] = [*self.caches.values(), *filter(None, self.encoded.values())]
         return dataclasses.replace(
             self.source,
-            params=(*self.source.params[:5], *pages, *self.adapters),
+            params=(*self.source.params[:5], *self.encoded_places, *pages, *self.adapters),
             body=ir.Block((*bindings, result), result.var),
             result_type=types,
         )
@@ -139,8 +153,10 @@ class _Paging(Emitter):
                 return ()
             self.rows[var] = self.rows[value.tuple]
             return (binding,)
-        if isinstance(value, ir.MatchShape) and value.value in self.caches:  # whose sizes are the new rows'
-            self.atoms[var] = value.value
+        if isinstance(value, ir.MatchShape):
+            is_same = value.value in self.rows and value.value.type == var.type  # type: ignore[union-attr]
+            if is_same or value.value in self.caches:  # whose sizes are the new rows'
+                self.atoms[var] = value.value
         if isinstance(value, ir.MatchShape) and value.value in self.picks:
             self.rows[var] = 1
             self.picks.add(var)
@@ -158,7 +174,7 @@ class _Paging(Emitter):
             self.rows[var] = row
             return (binding,)
         made = next(filter(None, (self._paged(*each) for each in self._attentions(value))), None)
-        made = made or self._gone_on(value, var)
+        made = made or self._gone_on(value, var) or self._at_positions(value)
         if made is not None:
             self.atoms[var] = made
             return self.new
@@ -240,6 +256,23 @@ class _Paging(Emitter):
             return None
         return self._only_axis(lookup(call.operator).bind(call.attributes)["shape"])
 
+    def _at_positions(self, call: ir.OperatorCall) -> ir.Var | None:
+        """The rows of a table at the tokens' places, of a slice of it."""
+        if call.operator != "slice" or not isinstance(call.args[0], ir.Constant):
+            return None
+        options = lookup("slice").bind(call.attributes)
+        starts, axes = options["starts"], options["axes"] or range(len(options["starts"]))
+        past: Any = next(
+            (dim for each in self.caches for dim in tensor_type(each).shape if not isinstance(dim, int)), None
+        )
+        is_it = len(starts) == 1 and starts[0] == past and options["ends"] == (dims.add(past, self.tokens),)
+        if not is_it or (options["steps"] or (1,)) != (1,):
+            return None
+        (axis,) = axes
+        made = self.emit("take", call.args[0], self.positions, axis=axis)
+        self.rows[made] = axis_of(axis, tensor_type(call.args[0]).rank)
+        return made
+
     # ---- states ----
 
     def _gone_on(self, call: ir.OperatorCall, var: ir.Var) -> ir.Var | None:
@@ -320,8 +353,10 @@ class _Paging(Emitter):
             self._joined_to(values),
             self._queries(call.args[0], attributes["q_part"]),
         )
-        window = self._window(call.args[3:], attributes)
+        window = None if keys in self.encoded else self._window(call.args[3:], attributes)
         sinks = [] if column is None else [self._same_for_all(column)]
+        if q is not None and keys in self.encoded and values in self.encoded and times == same and not sinks:
+            return self._crossed(call, q, attributes | {"repeat": attributes["repeat"] * times, "softcap": softcap})
         if of_keys is None or of_values is None or q is None or times != same or window is None or None in sinks:
             return None
         at = {"q": self.rows[q], "k": of_keys[2], "v": of_values[2]}
@@ -344,6 +379,29 @@ class _Paging(Emitter):
         self.rows[made] = (attributes["result_axes"] or (0, 1, 2, 3)).index(2)
         return made
 
+    def _crossed(self, call: ir.OperatorCall, q: ir.Atom, attributes: Mapping[str, Any]) -> ir.Var | None:
+        """Attention to what an encoder has made of each text: without a mask, or with one that hides nothing."""
+        for mask in call.args[3:]:
+            seen = [self._evaluated(mask, *sizes) for sizes in _SMALL]
+            if any(each is None or not (each if each.dtype == bool else each == 0).all() for each in seen):
+                return None
+        orders = [attributes[f"{name}_axes"] or (0, 1, 2, 3) for name in "qkv"]
+        keys, values = (self._one_for_each(arg, 1)[0] for arg in call.args[1:3])
+        if orders[0][2] != self.rows[q] or orders[0][3] != 3 or any(order != (0, 1, 2, 3) for order in orders[1:]):
+            return None
+        pages = [self._pages(each, range(4), tensor_type(each), each is keys, self.encoded) for each in (keys, values)]
+        if None in pages:
+            return None
+        shapes: list[Any] = [tensor_type(each).shape for each in (keys, values)]
+        nothing = [ir.Constant(ir.frozen(np.zeros((*shape[:2], 0, shape[3]), np.float32))) for shape in shapes]
+        kept = {name: attributes[name] for name in ("scale", "result_axes", "repeat", "softcap", "q_axes")}
+        try:
+            made = self.emit("paged_attention", q, *nothing, *pages, *self.encoded_places, **kept)  # type: ignore[arg-type]
+        except TreadleError:
+            return None
+        self.rows[made] = (attributes["result_axes"] or (0, 1, 2, 3)).index(2)
+        return made
+
     def _queries(self, q: ir.Atom, part: tuple[int, int] | None) -> ir.Atom | None:
         row = self.rows.get(q)
         if row is None or part is None:
@@ -357,7 +415,7 @@ class _Paging(Emitter):
         call = self.definitions.get(atom)
         if call is not None and call.operator == "cast" and tensor_type(call.args[0]).dtype in STORED:
             atom = call.args[0]
-        return unrepeated(atom, axis, self.definitions)  # type: ignore[arg-type]
+        return unrepeated(atom, axis, self.definitions)
 
     def _kept(self, new: ir.Atom) -> TensorType:
         """The type of new rows as pages have them."""
@@ -369,26 +427,34 @@ class _Paging(Emitter):
     def _as_float32(self, new: ir.Atom) -> ir.Atom:
         return new if tensor_type(new).dtype is DType.float32 else self.emit("cast", new, dtype=DType.float32)
 
-    def _pages(self, cache: ir.Atom, order: Sequence[int], new: TensorType, is_key: bool) -> ir.Var | None:
+    def _pages(
+        self,
+        cache: ir.Atom,
+        order: Sequence[int],
+        new: TensorType,
+        is_key: bool,
+        caches: dict[ir.Atom, ir.Var | None] | None = None,
+    ) -> ir.Var | None:
         """The parameter of the pages that take a cache's place."""
+        caches = self.caches if caches is None else caches
         one, heads, _, size = (new.shape[axis] for axis in order)
         if one != 1 or new.dtype not in STORED or not isinstance(heads, int) or not isinstance(size, int):
             return None
         if size % LANES or not 0 < size <= self.longest_row:
             return None
         inner = (PAGE // LANES, size, LANES) if is_key else (PAGE, size)
-        type_ = TensorType(new.dtype, (self._count, heads, *inner))
-        known = self.caches[cache]
+        type_ = TensorType(new.dtype, (self._count(caches is self.encoded), heads, *inner))
+        known = caches[cache]
         if known is None:
             assert isinstance(cache, ir.Var)
-            self.caches[cache] = known = ir.Var(cache.name, type_)
+            caches[cache] = known = ir.Var(cache.name, type_)
         return known if known.type == type_ else None
 
-    @property
-    def _count(self) -> Any:
+    def _count(self, is_encoded: bool) -> Any:
         """The number of pages."""
         taken = {name for param in self.source.params for name in dimension_names(tensor_type(param))}
-        return dims.variable(next(name for name in ("pages", "pages_", "pages__") if name not in taken))
+        name = "encoded_pages" if is_encoded else "pages"
+        return dims.variable(next(each for each in (name, f"{name}_", f"{name}__") if each not in taken))
 
     # ---- what sizes tell ----
 
@@ -478,15 +544,22 @@ class _Paging(Emitter):
         if made is None:
             return None
         names = dict.fromkeys(name for cache in self.caches for name in dimension_names(tensor_type(cache)))
-        numbers = {**dict.fromkeys(names, past), str(self.tokens): count}
+        frames = dict.fromkeys(name for each in self.encoded for name in dimension_names(tensor_type(each)))
+        numbers = {**dict.fromkeys(frames, past + 3), **dict.fromkeys(names, past), str(self.tokens): count}
         if any(_elements(binding.var.type, numbers) > _MOST_ELEMENTS for binding in made):
             raise _TooLargeError
+        names |= frames
         sizes = [ir.Var(name, TensorType(DType.bool, (dims.variable(name), 0))) for name in names]
         function = ir.Function((self.positions, *sizes), ir.Block(tuple(made), atom))
         with contextlib.suppress(TreadleError):
-            given = np.arange(past, past + count), *(np.zeros((past, 0), bool) for _ in sizes)
+            given = np.arange(past, past + count), *(np.zeros((numbers[name], 0), bool) for name in names)
             return np.asarray(evaluate(ir.Module({"main": function}), "main", *given))
         return None
+
+
+def _caches(function: ir.Function) -> set[str]:
+    """The names of caches and states that the function gives anew."""
+    return {name.removeprefix(NEW_ROWS) for name in function.result_names[1:]}
 
 
 def _causal(past: int, count: int, window: int) -> np.ndarray:

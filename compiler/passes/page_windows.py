@@ -33,7 +33,7 @@ class Windows:
 
     @staticmethod
     def of(emit: Emit, texts: ir.Atom, tokens: Any, before: int) -> Windows:
-        count = tensor_type(texts).shape[0]
+        count: Any = tensor_type(texts).shape[0]
         held = dims.multiply(count, before)  # the first rows
         first, number = (emit("take", texts, constant(column), axis=1) for column in (0, 1))
         token = emit("arange", stop=tokens, dtype=DType.int64)
@@ -57,8 +57,11 @@ class Windows:
         )
 
     def _rows(self, emit: Emit, state: ir.Atom, new: ir.Atom) -> ir.Var:
-        texts, channels, before = tensor_type(state).shape
-        held = emit("reshape", emit("permute_dims", state, axes=(0, 2, 1)), shape=(dims.multiply(texts, before), channels))
+        shape: Any = tensor_type(state).shape
+        texts, channels, before = shape
+        held = emit(
+            "reshape", emit("permute_dims", state, axes=(0, 2, 1)), shape=(dims.multiply(texts, before), channels)
+        )
         tokens = tensor_type(new).shape[2]
         rows = emit("reshape", emit("permute_dims", new, axes=(0, 2, 1)), shape=(tokens, channels))
         return emit("concat", held, rows, axis=0)

@@ -121,10 +121,13 @@ def _without_column(weights: ir.Atom, definitions: Mapping) -> tuple[ir.Operator
 def _less_greatest(scores: ir.Atom, definitions: Mapping) -> ir.Atom:
     """Scores before the greatest of each row was subtracted, which changes no weight."""
     call = definitions.get(scores)
-    greatest = definitions.get(call.args[1]) if call is not None and call.operator == "subtract" else None
-    is_it = greatest is not None and greatest.operator == "max" and greatest.args[0] is call.args[0]
-    last = tensor_type(scores).rank - 1
-    return call.args[0] if is_it and axes_of(lookup("max").bind(greatest.attributes)["axes"], last + 1) == (last,) else scores
+    if call is None or call.operator != "subtract":
+        return scores
+    greatest, last = definitions.get(call.args[1]), tensor_type(scores).rank - 1
+    if greatest is None or greatest.operator != "max" or greatest.args[0] is not call.args[0]:
+        return scores
+    axes = axes_of(lookup("max").bind(greatest.attributes)["axes"], last + 1)
+    return call.args[0] if axes == (last,) else scores
 
 
 def _weights(atom: ir.Atom, matcher: Matcher, uses: Mapping[Any, int]) -> tuple[ir.Atom, bool]:

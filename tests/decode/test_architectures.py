@@ -11,6 +11,7 @@ import onnx
 import onnxruntime
 import pytest
 import treadle
+from treadle.decode import generation
 from treadle.decode.contexts import Appended, Contexts
 from treadle.decode.paged_contexts import PagedContexts, has_pages
 from treadle.decode.step_contexts import StepContexts
@@ -94,7 +95,7 @@ def test_states_of_shorter_texts_are_computed_again(kind: Any) -> None:
 def test_a_folder_with_an_encoder_is_one_executable(tmp_path: Path) -> None:
     folder = listening(tmp_path / "whisper")
     executable = treadle.compile(folder, progress=False)
-    assert executable.globals == ["main", "encoder", "main.step"]
+    assert executable.globals == ["main", "encoder", "main.step", "main.batch"]
     machine = treadle.VirtualMachine(executable)
     sound = np.random.default_rng(0).normal(size=(1, 8, 6)).astype(np.float32)
     session = onnxruntime.InferenceSession(folder / "encoder.onnx", providers=["CPUExecutionProvider"])
@@ -104,5 +105,25 @@ def test_a_folder_with_an_encoder_is_one_executable(tmp_path: Path) -> None:
     wanted = greedy(onnx.load(folder / "decoder.onnx"), [3, 1], COUNT, **cross)
     for feeds in ({"audio_features": sound}, cross):
         assert list(treadle.generate(machine, [3, 1], max_new_tokens=COUNT, feeds=feeds)) == wanted
+    with pytest.raises(
+        ArgumentError, match="main takes what an encoder has made, past_key_cross_0, past_value_cross_0"
+    ):
+        treadle.Engine(machine)
     with pytest.raises(ArgumentError, match="the encoder takes audio_features; expected feeds="):
         treadle.generate(machine, [3, 1], max_new_tokens=1)
+
+
+def test_texts_after_an_encoder_are_those_that_they_are_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = treadle.VirtualMachine(treadle.compile(listening(tmp_path / "whisper"), progress=False))
+    sounds = np.random.default_rng(0).normal(size=(3, 8, 6)).astype(np.float32)
+    prompts = [[3, 1], [7], [1, 2, 3, 4, 5]]
+
+    def texts(rows: list[int]) -> np.ndarray:
+        feeds = {"audio_features": sounds[rows]}
+        made = treadle.generate(machine, [prompts[row] for row in rows], max_new_tokens=COUNT, feeds=feeds)
+        return np.stack(list(made), axis=1)
+
+    together = texts([0, 1, 2])
+    np.testing.assert_array_equal(together, np.concatenate([texts([row]) for row in range(3)]))
+    monkeypatch.setattr(generation, "_have_pages", lambda *_: False)
+    np.testing.assert_array_equal(together, texts([0, 1, 2]))

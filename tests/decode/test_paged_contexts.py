@@ -49,7 +49,12 @@ def machine_of(model: Any) -> treadle.VirtualMachine:
     return treadle.VirtualMachine(treadle.compile(model, progress=False))
 
 
-KINDS = [runtime_decoder, gpt, convolving, *(pytest.param(each, marks=pytest.mark.thorough) for each in (llama, windowed))]
+KINDS = [
+    runtime_decoder,
+    gpt,
+    convolving,
+    *(pytest.param(each, marks=pytest.mark.thorough) for each in (llama, windowed)),
+]
 
 
 @pytest.fixture(scope="module", params=KINDS)

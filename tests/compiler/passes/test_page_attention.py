@@ -81,7 +81,10 @@ UNDERSTOOD: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "of a window": ({"mask": of_window}, {"window": 300}),
     "each row by itself": ({"change": lambda x, total: op.relu(x - op.mean(x, axes=(2,), keepdims=True))}, {}),
     "rows of rows": ({"change": lambda x, total: _by_heads(x)}, {}),
-    "whose scores are bounded": ({"bound": lambda x: op.tanh(x / 30.0) * 30.0, "mask": of_window}, {"softcap": 30.0, "window": 300}),
+    "whose scores are bounded": (
+        {"bound": lambda x: op.tanh(x / 30.0) * 30.0, "mask": of_window},
+        {"softcap": 30.0, "window": 300},
+    ),
     "with a score of no value": ({"weights": lambda scores: _with_sink(scores)}, {}),
     "with experts": ({"change": lambda x, total: _by_expert(x)}, {}),
 }

@@ -71,7 +71,17 @@ class _Decoder:
         if kind == WINDOW:
             attributes |= {"local_window_size": self.window, "sliding_window_cache": int(self.keeps_windows)}
         result, *present = g.ops(
-            "GroupQueryAttention", packed, "", "", *past, *lengths, *tables, *sinks, outputs=3, domain=RUNTIME, **attributes
+            "GroupQueryAttention",
+            packed,
+            "",
+            "",
+            *past,
+            *lengths,
+            *tables,
+            *sinks,
+            outputs=3,
+            domain=RUNTIME,
+            **attributes,
         )
         names = (*names[:2], names[2].replace("past", "total"), names[3])
         for part, each in zip(("key", "value"), present, strict=True):

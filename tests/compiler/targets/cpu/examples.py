@@ -411,7 +411,12 @@ def _paged(d: Draw) -> Operands:
     count, dtype = d.dim(pages), d.one("float32", "float32", "float16", "bfloat16")
     types += [tensor(dtype, (count, heads, page // 16, depth, 16)), tensor(dtype, (count, heads, page, width))]
     sinks = [_f32(dims.multiply(heads, repeat))] * d.one(0, 1)
-    return [*types, tensor("int64", (d.dim(len(counts)), 4)), tensor("int64", (d.dim(len(tables)),)), *sinks], attributes
+    return [
+        *types,
+        tensor("int64", (d.dim(len(counts)), 4)),
+        tensor("int64", (d.dim(len(tables)),)),
+        *sinks,
+    ], attributes
 
 
 def _rotary(d: Draw) -> Operands:
