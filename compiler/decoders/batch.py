@@ -111,7 +111,8 @@ def _places(roles: Roles, positions: Expression, tokens: Any) -> dict[str, Expre
     for name in filter(None, (roles.positions, roles.counter)):
         type_ = tensor_of(roles, name)
         places = op.cast(positions, dtype=type_.dtype)
-        made[name] = op.reshape(places, shape=(1, tokens)) if type_.rank == 2 else places
+        outer = type_.shape[:-2]  # 3: in time, height and width, which are one in a text
+        made[name] = op.broadcast_to(places, shape=(*outer, 1, tokens)) if type_.rank > 1 else places
     if roles.kept:
         kept = tensor_of(roles, roles.kept, 0)
         made[roles.kept] = op.cast(op.shape_tensor(dims=(tokens,)), dtype=kept.dtype)

@@ -83,6 +83,7 @@ class _Paging(Emitter):
         self.source, self.longest_row, self.dtype = function, longest_row, dtype
         self.kept: dict[ir.Atom, ir.Atom] = {}  # new rows as pages have them
         self.new_states: dict[ir.Atom, ir.Atom] = {}
+        self.remembering: set[ir.Atom] = set()  # linear attentions: what they make, and new states
         self.windows: dict[int, Windows] = {}  # of convolutions, by their length
         ids, self.positions, self.wanted, self.texts, self.tables, *others = function.params
         self.encoded_places = [param for param in others if param.name in ENCODED_INPUTS]
@@ -149,6 +150,14 @@ class _Paging(Emitter):
         self.seen[var] = binding
         if isinstance(value, ir.GetItem):
             self.fields[var] = value
+            if value.tuple in self.remembering:
+                self.begin(binding)
+                self.atoms[var] = made = self.bind(value, value.tuple.type.fields[value.index], var.name)  # type: ignore[union-attr]
+                if value.index:
+                    self.new_states[var] = self.new_states[made] = made
+                else:
+                    self.rows[made] = 1
+                return self.new
             if value.tuple not in self.rows:
                 return ()
             self.rows[var] = self.rows[value.tuple]
@@ -277,6 +286,12 @@ class _Paging(Emitter):
 
     def _gone_on(self, call: ir.OperatorCall, var: ir.Var) -> ir.Var | None:
         """A convolution that begins with each text's state, or the new states."""
+        if call.operator == "linear_attention":
+            return self._remembered(call)
+        if call.operator == "cast" and call.args[0] in self.new_states:
+            made = self.emit("cast", call.args[0], **lookup("cast").bind(call.attributes))
+            self.new_states[var] = self.new_states[made] = made
+            return made
         joined = self._joined_to(call.args[0]) if call.operator in ("conv", "slice") and call.args else None
         if joined is None:
             return None
@@ -299,10 +314,24 @@ class _Paging(Emitter):
             self.windows[before] = Windows.of(self.emit, self.texts, self.tokens, before)
         windows, state = self.windows[before], self._state(cache)
         if call.operator == "slice":
-            self.new_states[var] = made = windows.last(self.emit, state, new)
+            made = windows.last(self.emit, state, new)
+            self.new_states[var] = self.new_states[made] = made
         else:
             made = windows.convolved(self.emit, state, new, *weights)
             self.rows[made] = 2
+        return made
+
+    def _remembered(self, call: ir.OperatorCall) -> ir.Var | None:
+        state, *others = call.args[3], *call.args[:3], *call.args[4:]
+        cast = self.definitions.get(state)
+        cache = cast.args[0] if cast is not None and cast.operator == "cast" else state
+        if cache not in self.caches or len(call.args) > 6 or any(self.rows.get(each) != 1 for each in others):
+            return None
+        held: ir.Var = self._state(cache)
+        held = held if cache is state else self.emit("cast", held, dtype=DType.float32)
+        attributes = lookup("linear_attention").bind(call.attributes)
+        made = self.emit("linear_attention", *call.args[:3], held, *call.args[4:], self.texts, **attributes)
+        self.remembering.add(made)
         return made
 
     def _state(self, cache: ir.Atom) -> ir.Var:

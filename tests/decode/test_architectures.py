@@ -17,7 +17,7 @@ from treadle.decode.paged_contexts import PagedContexts, has_pages
 from treadle.decode.step_contexts import StepContexts
 from treadle.formats.messages.errors import ArgumentError
 from treadle.tools.dev.zoo.folders import listening
-from treadle.tools.dev.zoo.genai import ATTENTION, CONVOLUTION, WINDOW, decoder
+from treadle.tools.dev.zoo.genai import ATTENTION, CONVOLUTION, MEMORY, WINDOW, decoder
 
 PROMPT, COUNT = [3, 1, 4, 1, 5, 9, 2], 12  # more than the window
 
@@ -46,6 +46,7 @@ def greedy(model: onnx.ModelProto, prompt: list[int], count: int, **fed: np.ndar
 DECODERS: list[tuple[tuple[str, str], dict[str, Any]]] = [
     ((WINDOW, ATTENTION), {"bits": 4}),
     ((CONVOLUTION, WINDOW), {}),
+    ((MEMORY, ATTENTION), {}),
     ((WINDOW, ATTENTION), {"softcap": 2.0}),
     ((WINDOW, ATTENTION), {"has_sinks": True}),
 ]
@@ -61,7 +62,7 @@ def test_texts_are_those_of_onnxruntime(layers: tuple[str, str], options: dict[s
     wanted = greedy(decoder(layers, keeps_windows=False, **options), PROMPT, COUNT)
     assert list(treadle.generate(machine, PROMPT, max_new_tokens=COUNT)) == wanted
     assert machine["generate"]([PROMPT], COUNT, np.zeros(0, int)).numpy()[0].tolist() == wanted
-    of_attention = sum(kind != CONVOLUTION for kind in layers)
+    of_attention = sum(kind in (ATTENTION, WINDOW) for kind in layers)
     names = machine.outputs("main.step").names
     assert sum(name.startswith("new.") for name in names) == 2 * of_attention  # rows alone, not longer caches
 
@@ -74,7 +75,7 @@ def test_states_begin_as_zeros_without_a_step() -> None:
 
 @pytest.mark.parametrize("kind", [StepContexts, PagedContexts])
 def test_states_of_shorter_texts_are_computed_again(kind: Any) -> None:
-    machine = treadle.VirtualMachine(treadle.compile(decoder((CONVOLUTION, ATTENTION)), progress=False))
+    machine = treadle.VirtualMachine(treadle.compile(decoder((CONVOLUTION, MEMORY, ATTENTION)), progress=False))
     contexts: Contexts = kind(machine)
     assert not contexts.shortens
 

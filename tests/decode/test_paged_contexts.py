@@ -40,9 +40,9 @@ def windowed() -> Any:
 
 def convolving() -> Any:
     pytest.importorskip("onnx")
-    from treadle.tools.dev.zoo.genai import ATTENTION, CONVOLUTION, decoder
+    from treadle.tools.dev.zoo.genai import ATTENTION, CONVOLUTION, MEMORY, decoder
 
-    return decoder((CONVOLUTION, ATTENTION, CONVOLUTION), vocabulary=WORDS)
+    return decoder((CONVOLUTION, MEMORY, ATTENTION, CONVOLUTION), vocabulary=WORDS)
 
 
 def machine_of(model: Any) -> treadle.VirtualMachine:
@@ -71,7 +71,7 @@ def alone(machine: treadle.VirtualMachine, text: np.ndarray) -> np.ndarray:
             given[port.name] = text[None]
         elif port.name == "attention_mask":
             given[port.name] = np.ones((1, len(text)), int)
-        elif "conv" in port.name:
+        elif "conv" in port.name or "recurrent" in port.name:
             given[port.name] = np.zeros((1, *port.shape[1:]), "f")
         else:
             _, heads, *_, size = pages[port.name.replace(".key", ".value")].shape

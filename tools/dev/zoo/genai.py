@@ -1,5 +1,6 @@
 """Decoders as onnxruntime-genai's builder writes them: packed projections, GroupQueryAttention with caches of named sizes, caches
-of a window (Gemma, gpt-oss), bounded scores (Gemma), sinks (gpt-oss), layers of a convolution with a state (LFM2), weights of float32, or of 4 bits and tied.
+of a window (Gemma, gpt-oss), bounded scores (Gemma), sinks (gpt-oss), layers of a convolution with a state (LFM2) or of
+linear attention, weights of float32, or of 4 bits and tied.
 
 Inputs and outputs have the builder's names.
 """
@@ -17,7 +18,7 @@ from .layers import silu
 from .writer import GraphWriter
 
 RUNTIME = "com.microsoft"
-ATTENTION, WINDOW, CONVOLUTION = "attention", "window", "conv"
+ATTENTION, WINDOW, CONVOLUTION, MEMORY = "attention", "window", "conv", "recurrent"
 _BLOCK = 32  # numbers of a row that share a scale
 
 
@@ -109,6 +110,18 @@ class _Decoder:
         result = g.op("Transpose", g.op("Mul", after, convolved), perm=[0, 2, 1])
         return self.product(result, f"{scope}.out_proj", width, width)
 
+    def memory(self, x: str, number: int) -> str:
+        g, scope, heads, width = self.g, f"model.layers.{number}.linear_attn", self.heads, self.width
+        names = ("batch_size", heads, self.depth, self.depth)
+        past = g.input(f"past.{number}.recurrent", names)
+        q, k, v = (self.product(x, f"{scope}.{part}_proj", width, width) for part in "qkv")
+        decay, beta = (self.product(x, f"{scope}.{part}_proj", width, heads) for part in "ab")
+        gates = g.op("Neg", g.op("Softplus", decay)), g.op("Sigmoid", beta)
+        attributes: dict[str, Any] = {"q_num_heads": heads, "kv_num_heads": heads, "scale": self.depth**-1.0}
+        result, present = g.ops("LinearAttention", q, k, v, past, *gates, outputs=2, domain=RUNTIME, **attributes)
+        g.output(present, f"present.{number}.recurrent", names)
+        return self.product(result, f"{scope}.out_proj", width, width)
+
     def perceptron(self, x: str, number: int) -> str:
         name, hidden = f"model.layers.{number}.mlp", 2 * self.width
         gate = silu(self.g, self.product(x, f"{name}.gate_proj", self.width, hidden), f"/{name}")
@@ -151,8 +164,8 @@ def decoder(
         x = g.op("Gather", g.normal("embed_tokens.weight", vocabulary, width, deviation=1), ids)
     for number, kind in enumerate(layers):
         normal = made.normal(x, f"model.layers.{number}.input_layernorm")
-        is_attention = kind != CONVOLUTION
-        mixed = made.attention(normal, number, kind, *given) if is_attention else made.convolution(normal, number)
+        others = {CONVOLUTION: made.convolution, MEMORY: made.memory}
+        mixed = others[kind](normal, number) if kind in others else made.attention(normal, number, kind, *given)
         scale = g.normal(f"model.layers.{number}.post_attention_layernorm.weight", width, deviation=1)
         normal, _, _, x = g.ops(
             "SkipSimplifiedLayerNormalization", x, mixed, scale, outputs=4, domain=RUNTIME, epsilon=1e-5

@@ -419,6 +419,20 @@ def _paged(d: Draw) -> Operands:
     ], attributes
 
 
+def _linear_attention(d: Draw) -> Operands:
+    heads, depth, width, has_texts = d.one(1, 2, 3), d.one(3, 16), d.one(16, 32, 80), d.one(True, False)
+    counts = [d.one(0, 1, 5) for _ in range(d.one(0, 1, 3))]
+    rows = (1, d.dim(sum(counts))) if has_texts else (d.dim(1, 2), d.dim(0, 1, 5))
+    sequences = d.dim(len(counts)) if has_texts else rows[0]
+    sizes = (depth, depth, width, None, d.one(1, depth), 1)
+    types = [_f32(sequences, heads, depth, width) if size is None else _f32(*rows, heads, size) for size in sizes]
+    if has_texts:
+        firsts = np.cumsum([0, *counts])[:-1] + (d.random.random() < 0.1)
+        d.given = {6: np.array([firsts, counts, counts, counts], np.int64).T.reshape(-1, 4)}
+        types.append(tensor("int64", (sequences, 4)))
+    return types, {"delta": d.one(True, False), "scale": d.one(1.0, 0.5)}
+
+
 def _rotary(d: Draw) -> Operands:
     shape, depth = d.shape(d.one(1, 2, 3)), d.one(2, 6, 16, 34)
     angles = tuple(d.one(dim, 1) for dim in shape)
@@ -649,6 +663,7 @@ OPERANDS: dict[str, Callable[[Draw], Operands]] = {
     "matmul_dequantized": _dequantized,
     "attention": _attention,
     "paged_attention": _paged,
+    "linear_attention": _linear_attention,
     "rotary": _rotary,
     "pack_channels": lambda d: _pack(d, unpacks=False),
     "unpack_channels": lambda d: _pack(d, unpacks=True),
