@@ -94,8 +94,8 @@ def _work(inputs: Sequence[TensorType], results: Sequence[TensorType], **_: Any)
 # fmt: off
 register("linear_attention", "q k v state decay beta texts?", _infer, _linear_attention, Fusion.OPAQUE,
          "Of each token one after another: state = state decay + k written, result = scale state q, of queries, keys, decays "
-         "(or one for all) [batch, tokens, heads, depth], values [batch, tokens, heads, width], beta [batch, tokens, heads, 1], and "
-         "states [batch, heads, depth, width]. Written is the value, or beta (v - state k). With texts, [first row, rows, …], "
-         "these lie one after another in the rows of a batch of one, and each has a state. The results, and the last states",
+         "(or one for all) [batch, tokens, heads, depth], values [batch, tokens, heads, width], beta [batch, tokens, heads, 1] "
+         "and states [batch, heads, depth, width]. Written is the value, or beta (v - state k). With texts, [first row, rows, …]"
+         ", these lie one after another in the rows of a batch of one, and each has a state. The results, and the last states",
          attributes=_ATTRIBUTES, work=_work)
 # fmt: on

@@ -182,8 +182,8 @@ class _Paging(Emitter):
         if row is not None:
             self.rows[var] = row
             return (binding,)
-        made = next(filter(None, (self._paged(*each) for each in self._attentions(value))), None)
-        made = made or self._gone_on(value, var) or self._at_positions(value)
+        attended = next(filter(None, (self._paged(*each) for each in self._attentions(value))), None)
+        made = attended or self._gone_on(value, var) or self._at_positions(value)
         if made is not None:
             self.atoms[var] = made
             return self.new
@@ -292,7 +292,12 @@ class _Paging(Emitter):
             made = self.emit("cast", call.args[0], **lookup("cast").bind(call.attributes))
             self.new_states[var] = self.new_states[made] = made
             return made
-        joined = self._joined_to(call.args[0]) if call.operator in ("conv", "slice") and call.args else None
+        if call.operator not in ("conv", "slice"):
+            return None
+        whole = call.args[0]
+        if call.operator == "conv" and (cast := self.definitions.get(whole)) is not None and cast.operator == "cast":
+            whole = cast.args[0]
+        joined = self._joined_to(whole)
         if joined is None:
             return None
         cache, new, axis = joined
@@ -490,7 +495,7 @@ class _Paging(Emitter):
     def _same_for_all(self, column: ir.Atom) -> ir.Atom | None:
         """A number of each head, if that is what a column of scores, [1, heads, tokens, 1], says of all tokens."""
         made = [self._evaluated(column, *sizes) for sizes in _SMALL]
-        if any(each is None or (each != made[0][:, :, :1]).any() for each in made):  # type: ignore[index, union-attr]
+        if any(each is None or (each != made[0][:, :, :1]).any() for each in made):  # type: ignore[index]
             return None
         return ir.Constant(ir.frozen(made[0][0, :, 0, 0].astype(np.float32)))  # type: ignore[index]
 

@@ -69,6 +69,8 @@ class Windows:
     def convolved(self, emit: Emit, state: ir.Atom, new: ir.Atom, weight: Any, bias: Any = None) -> ir.Var:
         """[1, channels, tokens]."""
         windows = emit("take", self._rows(emit, state, new), self.of_tokens, axis=0)
+        if tensor_type(windows).dtype is not tensor_type(weight).dtype:
+            windows = emit("cast", windows, dtype=tensor_type(weight).dtype)
         turned = computed("permute_dims", computed("squeeze", weight, axes=(1,)), axes=(1, 0))
         sums = emit("sum", emit("multiply", windows, turned), axes=(1,), keepdims=False)
         sums = sums if bias is None else emit("add", sums, bias)
