@@ -128,3 +128,21 @@ def test_texts_after_an_encoder_are_those_that_they_are_alone(tmp_path: Path, mo
     np.testing.assert_array_equal(together, np.concatenate([texts([row]) for row in range(3)]))
     monkeypatch.setattr(generation, "_have_pages", lambda *_: False)
     np.testing.assert_array_equal(together, texts([0, 1, 2]))
+
+
+def test_states_are_shared_by_texts_that_begin_with_all_of_another(tmp_path: Path) -> None:
+    model = decoder((CONVOLUTION, MEMORY, ATTENTION), longest=128)
+    machine = treadle.VirtualMachine(treadle.compile(model, progress=False))
+    prompt = list(range(40))
+    with treadle.Engine(machine) as engine:
+        begun = [token.id for token in engine.submit(prompt, max_new_tokens=6)]
+        for ids, known in (([*prompt, *begun, 7, 8], 45), (prompt[:30], 0), ([*prompt[:30], 1, 2, 3], 0)):
+            text = engine.submit(ids, max_new_tokens=4)
+            made = [token.id for token in text]
+            assert text.cached_tokens == known
+            assert made == list(treadle.generate(machine, ids, max_new_tokens=4))
+        session = engine.session(prompt)
+        whole = [token.id for token in session.generate(6)]
+        again = treadle.Engine(machine).resume(session.save(tmp_path))
+        assert whole == begun
+        assert [token.id for token in again.generate(4)] == [token.id for token in session.generate(4)]
