@@ -152,11 +152,11 @@ class _Paging(Emitter):
             self.fields[var] = value
             if value.tuple in self.remembering:
                 self.begin(binding)
-                self.atoms[var] = made = self.bind(value, value.tuple.type.fields[value.index], var.name)  # type: ignore[union-attr]
+                self.atoms[var] = field = self.bind(value, value.tuple.type.fields[value.index], var.name)  # type: ignore[union-attr]
                 if value.index:
-                    self.new_states[var] = self.new_states[made] = made
+                    self.new_states[var] = self.new_states[field] = field
                 else:
-                    self.rows[made] = 1
+                    self.rows[field] = 1
                 return self.new
             if value.tuple not in self.rows:
                 return ()

@@ -1,7 +1,7 @@
 """Linear attention with a state: each token reads and writes a matrix of its head.
 
 A unit of the work is a sequence, a head, and some columns of its state, which do not depend on one another. Its tokens are taken
-one after another, so that a token's bits depend on those before it alone, not on the pieces in which they came.
+one after another, so that a token's bits depend on those before it alone, not on the pieces of a call.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ def _has_texts_elsewhere(example: Any) -> bool:
 
 
 def attended(counts: list[int], rows: list[np.ndarray], states: np.ndarray, begins: list[int] | None = None) -> Any:
-    """The code, results and states of texts of so many of the next rows."""
+    """The code, results and states of texts that have `counts` of the rows, one after another."""
     firsts = np.cumsum([0, *counts])[:-1] if begins is None else begins
     texts = np.array([firsts, counts, counts, counts], np.int64).T.reshape(-1, 4)
     shapes = [(1, "n", HEADS, each.shape[3]) for each in rows]
