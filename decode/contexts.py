@@ -36,6 +36,7 @@ class Contexts(ABC):
     vocabulary: int
     adapters: Bound = Bound((), "the decoder")
     verifies = True  # whether several logits of a context take less time than as many calls
+    shortens = True  # whether a context of fewer tokens is there without computing these again
 
     @abstractmethod
     def open(self, adapter: Adapter | None = None) -> int:
@@ -48,7 +49,7 @@ class Contexts(ABC):
 
     @abstractmethod
     def shorten(self, context: int, length: int) -> None:
-        """Keeps the first `length` tokens."""
+        """Keeps the first `length` tokens. Where these must be computed again and that fails, it has fewer."""
 
     @abstractmethod
     def close(self, context: int) -> None: ...

@@ -531,7 +531,8 @@ class Engine(Suggesting):
                 continue
             found = self._prefixes.find(running.ids[:-1], running.hashes)
             known = found[1] // BLOCK if found else 0
-            if known < len(running.hashes) and running.hashes[known] in computing:  # the next step knows more of it
+            if self._contexts.shortens and known < len(running.hashes) and running.hashes[known] in computing:
+                # the next step knows more of it
                 later.append(running)
                 continue
             if not self._begin(running, found):

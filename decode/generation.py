@@ -13,7 +13,7 @@ from typing import Any, Union
 
 import numpy as np
 
-from ..formats.decoders import ENCODER, IDS, MADE, MASKS, PAGE, POSITIONS, Roles, encoded, of_encoders
+from ..formats.decoders import ENCODER, ENCODER_MASK, IDS, MADE, MASKS, PAGE, POSITIONS, Roles, encoded, of_encoders
 from ..formats.executable import Executable
 from ..formats.messages.calling import public, told
 from ..formats.messages.errors import ArgumentError
@@ -22,7 +22,7 @@ from ..formats.ports import Port
 from ..vm.machine import CancelToken, VirtualMachine
 from .adapters import Adapter
 from .engine import Engine, Text
-from .paged_contexts import PagedContexts, has_pages
+from .paged_contexts import PagedContexts, encoded_inputs, has_pages
 from .running import stops
 from .sampling import Choose, Sampler
 from .step_contexts import StepContexts
@@ -76,7 +76,7 @@ def generate(
         raise ArgumentError(f"generate: max_new_tokens: expected a whole number from 0 on, got {max_new_tokens!r}")
     chosen = _sampler(sampler, temperature, top_k, top_p, seed)
     ends = stops(stop)
-    make = _paged if not fixed and has_pages(machine, function) else _stepping
+    make = _paged if _have_pages(machine, function, len(prompts), fixed) else _stepping
     adapters: Any = list(adapter) if isinstance(adapter, (list, tuple)) else [adapter] * len(prompts)
     if len(adapters) != len(prompts):
         raise ArgumentError(f"generate: adapter: expected one for each of {len(prompts)} prompts, got {len(adapters)}")
@@ -89,19 +89,57 @@ def generate(
     return (int(column[0]) for column in columns) if is_single else columns
 
 
+def _have_pages(machine: VirtualMachine, function: str, count: int, fixed: dict[str, Any]) -> bool:
+    """Whether texts are kept in pages: with an encoder's results for each of them, or without any. The call of others says what
+    is wrong with them. Arrays take the place of what the caller gives."""
+    if not has_pages(machine, function):
+        return False
+    wanted = {port.name: port for port in encoded_inputs(machine, function)}
+    if {*fixed} - {ENCODER_MASK} != {*wanted} or (fixed and not wanted):
+        return False
+    fixed |= {name: value.numpy() if hasattr(value, "numpy") else np.asarray(value) for name, value in fixed.items()}
+    lengths = {array.shape[2] if array.ndim == 4 else 0 for name, array in fixed.items() if name != ENCODER_MASK}
+    for name, array in fixed.items():
+        port = machine.inputs(function)[name]
+        sizes: list[Any] = [size if isinstance(size, int) else None for size in port.shape or ()]
+        sizes[0] = count
+        if array.dtype != port.dtype or array.ndim != len(sizes) or len(lengths) > 1:
+            return False
+        sizes[1 if name == ENCODER_MASK else 2] = min(lengths)
+        if any(size not in (None, got) for size, got in zip(sizes, array.shape, strict=True)):
+            return False
+    return True
+
+
 def _paged(
     machine: VirtualMachine,
     function: str,
     prompts: Sequence[np.ndarray],
     count: int,
-    _: Any,
+    fixed: Mapping[str, Any],
     adapters: Any,
     cancel: CancelToken | None,
-) -> tuple[Engine, Sequence[None]]:
+) -> tuple[Engine, Sequence[int | None]]:
     """An engine whose texts, of whatever lengths, are computed in one call."""
     pages = sum(-(-(len(prompt) + count) // PAGE) + 2 for prompt in prompts)  # with what each may not fill
-    contexts = PagedContexts(machine, function, tokens=min(pages * PAGE, _MOST_TOKENS), cancel=cancel)
-    return Engine(contexts=contexts, chunk=sys.maxsize), [None] * len(prompts)
+    tokens = min(pages * PAGE, _MOST_TOKENS)
+    if not fixed:
+        contexts = PagedContexts(machine, function, tokens=tokens, cancel=cancel)
+        return Engine(contexts=contexts, chunk=sys.maxsize), [None] * len(prompts)
+    caches = {name: array for name, array in fixed.items() if name != ENCODER_MASK}
+    rows = next(iter(caches.values())).shape[2]
+    encoded = max(1, len(prompts) * -(-rows // PAGE) * PAGE)
+    contexts = PagedContexts(machine, function, tokens=tokens, encoded=encoded, cancel=cancel)
+    mask = fixed.get(ENCODER_MASK)
+    opened = [
+        contexts.open_encoded(
+            {name: array[row : row + 1] for name, array in caches.items()},
+            None if mask is None else mask[row] != 0,
+            each,
+        )
+        for row, each in enumerate(adapters)
+    ]
+    return Engine(contexts=contexts, chunk=sys.maxsize), opened
 
 
 def _stepping(

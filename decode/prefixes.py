@@ -64,13 +64,19 @@ class Prefixes:
             self.drop()
 
     def find(self, ids: Sequence[int] | np.ndarray, hashes: list[bytes]) -> tuple[int, int] | None:
-        """A context with the longest known beginning of these tokens, and its length; that context is used now."""
+        """A context with the longest known beginning of these tokens, and its length; that context is used now. Contexts that
+        do not shorten are found whole."""
+        known: list[tuple[int, int]] = []
         count = len(hashes)
-        while count and hashes[count - 1] not in self._holders:
+        while count and not known:
+            holders = self._holders.get(hashes[count - 1], ())
+            known = [(self._common(each, ids, count), each) for each in holders]
+            if not self._contexts.shortens:
+                known = [each for each in known if each[0] == self._contexts.length(each[1])]
             count -= 1
-        if not count:
+        if not known:
             return None
-        length, context = max((self._common(each, ids, count), each) for each in self._holders[hashes[count - 1]])
+        length, context = max(known)
         if context in self._idle:
             del self._idle[context]
             self._idle[context] = None
@@ -92,8 +98,13 @@ class Prefixes:
         if self.would_move(context, length):
             ids, hashes = self._held[context]
             self._hold(context, ids[:length], hashes[: length // BLOCK])
-            if length < self._contexts.length(context):
-                self._contexts.shorten(context, length)
+            try:
+                if length < self._contexts.length(context):
+                    self._contexts.shorten(context, length)
+            except BaseException:
+                self.forget(context)
+                self._contexts.close(context)
+                raise
             return context
         return self._contexts.fork(context, length)
 

@@ -58,6 +58,7 @@ class StepContexts(Contexts):
         self._axes = {name: self._axes_of(name) for name, _ in roles.cache}
         self._has_states = any(axis is None for _, axis in self._axes.values())
         self.verifies = self._gives_all and not self._has_states
+        self.shortens = not self._has_states
         self._keeps_tokens = self._has_states or not roles.cache
         self._capacity = max(1, BYTES // self._bytes()) if tokens is None else tokens
         self._longest = self._capacity if longest is None else longest

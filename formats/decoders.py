@@ -23,6 +23,7 @@ _COUNTER = "cache_position"  # the places of the new tokens in the cache
 _KEPT = "num_logits_to_keep"  # of how many of the last tokens there are to be logits
 _ZEROS = ("token_type_ids",)
 OF_ENCODERS = "encoder_"  # what inputs that an encoder makes are called begins so
+ENCODER_MASK = "encoder_attention_mask"
 OF_ADAPTERS = "adapter."
 # Inputs for low-rank adapters (`compiler/onnx/adapters.py`): of each token bool[batch, length, rank], of each module float32
 ADAPTER_MASK, ADAPTER_RANK = "adapter.mask", "adapter_rank"
@@ -48,6 +49,8 @@ BATCH = ".batch"  # the same: the function of many texts of their own lengths
 # Its first inputs: of all texts one after another the new tokens and their positions; the numbers of those of which logits are
 # wanted; of each text its first new token, their number, the tokens before them, and where its pages begin in `tables`.
 BATCH_INPUTS = ("input_ids", "positions", "wanted", "texts", "tables")
+# Its inputs, behind those of the caches, if attention goes to an encoder's results: the same of these as `texts` and `tables`.
+ENCODED_INPUTS = ("encoded.texts", "encoded.tables")
 PAGE = 32  # tokens of a page of keys and values
 NEW_ROWS = "new."  # before a cache's name: what a step puts behind it
 HELD = "held"  # a step's input [tokens, 0]: how many tokens there are in caches that have room for more

@@ -502,6 +502,16 @@ class ModelOperators:
     def lexicographic_order(self, x: Operand, /) -> Expression:
         """lexicographic_order(x): where the rows of x stand that are in order by their first elements, then by their second ones …."""
 
+    def linear_attention(
+        self, q: Operand, k: Operand, v: Operand, state: Operand, decay: Operand, beta: Operand,
+        texts: Operand | None = None, /, *, scale: float = 1.0, delta: bool = False
+    ) -> Expression:
+        """linear_attention(q, k, v, state, decay, beta, texts?): Of each token one after another: state = state decay + k written, result = scale state q, of queries, keys, decays (or one for all) [batch, tokens, heads, depth], values [batch, tokens, heads, width], beta [batch, tokens, heads, 1] and states [batch, heads, depth, width]. Written is the value, or beta (v - state k). With texts, [first row, rows, …], these lie one after another in the rows of a batch of one, and each has a state. The results, and the last states.
+
+        scale: what results are multiplied by
+        delta: whether a value is written less what its key reads, times beta
+        """
+
     def listed_boxes(self, best: Operand, /) -> Expression:
         """listed_boxes(best): [image, class, box] of the numbers that best_boxes gives."""
 
@@ -665,15 +675,17 @@ class ModelOperators:
         """
 
     def paged_attention(
-        self, q: Operand, k: Operand, v: Operand, keys: Operand, values: Operand, texts: Operand, tables: Operand, /, *,
-        scale: float = 1.0, repeat: int = 1, window: int = 0, q_axes: _Integers | None = None,
-        k_axes: _Integers | None = None, v_axes: _Integers | None = None, result_axes: _Integers | None = None
+        self, q: Operand, k: Operand, v: Operand, keys: Operand, values: Operand, texts: Operand, tables: Operand,
+        sink: Operand | None = None, /, *, scale: float = 1.0, repeat: int = 1, window: int = 0, softcap: float = 0.0,
+        q_axes: _Integers | None = None, k_axes: _Integers | None = None, v_axes: _Integers | None = None,
+        result_axes: _Integers | None = None
     ) -> Expression:
-        """paged_attention(q, k, v, keys, values, texts, tables): softmax(q kᵀ scale) v of each new token of each text and those before it. Texts, [first row, rows, earlier tokens, first entry in tables], lie one after another in the rows; earlier keys and values lie in the pages whose numbers `tables` lists, in their type: [pages, heads, page / 16, depth, 16] and [pages, heads, page, depth]. In uint8, rows are all as quantize_rows makes them, whose facts depth counts; words of four codes lie side by side: [pages, heads, page / 16, depth / 4, 64].
+        """paged_attention(q, k, v, keys, values, texts, tables, sink?): softmax(q kᵀ scale) v of each new token of each text and those before it. Texts, [first row, rows, earlier tokens, first entry in tables], lie one after another in the rows; earlier keys and values lie in the pages whose numbers `tables` lists, in their type: [pages, heads, page / 16, depth, 16] and [pages, heads, page, depth]. In uint8, rows are all as quantize_rows makes them, whose facts depth counts; words of four codes lie side by side: [pages, heads, page / 16, depth / 4, 64]. Where k and v have no rows, each token sees all that lies in its text's pages. `sink`, [heads of q], is a score of no value.
 
         scale: what the products of queries and keys are multiplied by
         repeat: neighbours among the heads of q that share a head of k and v
         window: how many keys a query sees, its own the last; 0: all up to its own
+        softcap: the bound c of scores x, which are c tanh(x / c) then; 0: none
         q_axes: the axes of q in the order 1, heads, tokens, depth; None: as they are
         k_axes: the axes of k in the order 1, heads, tokens, depth; None: as they are
         v_axes: the axes of v in the order 1, heads, tokens, depth; None: as they are

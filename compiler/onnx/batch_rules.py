@@ -448,6 +448,16 @@ def _recurrent(states: int, lengths: int) -> Rule:
     return recurrent
 
 
+@rule("linear_attention")
+def _linear_attention(g: BatchBuilder, values: list[Value], attributes: Attributes) -> Made:
+    place = next(replace(place, axis=0) for value in values if (place := g.place(value)) is not None)
+    made = [
+        g.grown(value, 0, place) if g.place(value) is None else g.at(value, 0, "its operands and states")
+        for value in values
+    ]
+    return made, place
+
+
 RULES["rnn"] = _recurrent(1, 3)
 RULES["gru"] = _recurrent(1, 4)
 RULES["lstm"] = _recurrent(2, 5)

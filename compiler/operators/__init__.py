@@ -11,6 +11,7 @@ from . import (  # noqa: F401  (they register entries)
     images,
     indexing,
     linear,
+    linear_attention,
     lookups,
     movement,
     normalization,

@@ -37,6 +37,7 @@ _ATTRIBUTES = {
     "scale": Attribute(Kind.FLOAT, "what the products of queries and keys are multiplied by", 1.0),
     "repeat": Attribute(Kind.INT, "neighbours among the heads of q that share a head of k and v", 1),
     "window": Attribute(Kind.INT, "how many keys a query sees, its own the last; 0: all up to its own", 0),
+    "softcap": Attribute(Kind.FLOAT, "the bound c of scores x, which are c tanh(x / c) then; 0: none", 0.0),
     **{f"{name}_axes": Attribute(Kind.INTS, _ORDER.format(name), None) for name in "qkv"},
     "result_axes": Attribute(
         Kind.INTS, "the result's axes in the order in which they are stored; None: as they are", None
@@ -45,29 +46,35 @@ _ATTRIBUTES = {
 
 
 def _infer(
-    inputs: Sequence[TensorType], repeat: int, window: int, result_axes: tuple | None, **orders: Any
+    inputs: Sequence[TensorType], repeat: int, window: int, softcap: float, result_axes: tuple | None, **orders: Any
 ) -> TensorType:
     stored = STORED[dtype := same_dtype(inputs[3:5], frozenset(STORED))]
     unit, facts = stored.together, stored.facts
-    require(inputs[0], FLOAT32)
+    for type_ in (inputs[0], *inputs[7:]):
+        require(type_, FLOAT32)
     for type_ in inputs[1:3]:
         require(type_, frozenset({dtype}) if facts else FLOAT32)
-    for type_, rank in zip(inputs, (4, 4, 4, 5, 4, 2, 1), strict=True):
+    for type_, rank in zip(inputs, (4, 4, 4, 5, 4, 2, 1, 1), strict=False):
         if type_.rank != rank:
             raise mismatch(f"a tensor of {rank} axes", type_)
     q, k, v = (permuted(type_.shape, orders[f"{name}_axes"]) for type_, name in zip(inputs, "qkv", strict=False))
     keys, values, texts = (type_.shape for type_ in inputs[3:6])
-    for type_ in inputs[5:]:
+    for type_ in inputs[5:7]:
         require(type_, INT64)
-    if repeat < 1 or window < 0:
-        raise mismatch("a repetition above 0 and a window from 0 on", f"{repeat} and {window}")
+    if repeat < 1 or window < 0 or not softcap >= 0:
+        raise mismatch("a repetition above 0, a window and a bound from 0 on", f"{repeat}, {window} and {softcap}")
     for shape in (q, k, v):
         match_dim(shape[0], 1)
     match_dim(q[1], lift(lambda dim: dims.multiply(dim, repeat), k[1]))
     match_dim(k[1], v[1])
-    for shape in (k, v):
-        match_dim(shape[2], q[2])
+    match_dim(k[2], v[2])
+    if k[2] != 0:
+        match_dim(k[2], q[2])
+    elif window:
+        raise mismatch("no window where all keys lie in pages", window)
     match_dim(lift(lambda dim: dims.add(dim, facts), q[3]), k[3])
+    for type_ in inputs[7:]:
+        match_dim(type_.shape[0], q[1])
     match_dim(keys[0], values[0])
     for shape in (keys, values):
         match_dim(shape[1], k[1])
@@ -101,10 +108,12 @@ def _attention(
     values: np.ndarray,
     texts: np.ndarray,
     tables: np.ndarray,
+    sink: np.ndarray | None = None,
     *,
     scale: float,
     repeat: int,
     window: int,
+    softcap: float,
     result_axes: tuple | None,
     **orders: Any,
 ) -> np.ndarray:
@@ -112,8 +121,8 @@ def _attention(
     k, v = (_floats(x if x.dtype == keys.dtype else x.astype(keys.dtype)) for x in (k, v))
     panels = keys.reshape(*keys.shape[:4], LANES, -1).swapaxes(3, 4)  # of keys, which so are rows as values are
     rows, values = _floats(panels.reshape(*values.shape[:3], keys.shape[3] * keys.shape[4] // LANES)), _floats(values)
-    q, size, row = q.astype(np.float64), values.shape[2], 0
-    result = np.zeros((*q.shape[:2], v.shape[-1]))
+    is_causal, q = k.shape[1] == q.shape[1], q.astype(np.float64)
+    size, row, result = values.shape[2], 0, np.zeros((*q.shape[:2], v.shape[-1]))
     for first, count, past, start in texts.tolist():
         last = start - (-past // size)
         pages = tables[max(0, start) : max(0, last)]
@@ -130,11 +139,14 @@ def _attention(
             for paged, x in ((rows, k), (values, v))
         )
         k_all, v_all = np.repeat(k_all, repeat, 0), np.repeat(v_all, repeat, 0)
-        distance = np.arange(past, past + count)[:, None] - np.arange(past + count)
-        is_seen = (distance >= 0) & ((distance < window) if window else True)
-        scores = np.where(is_seen, q[:, new] @ k_all.swapaxes(1, 2) * scale, -np.inf)
-        weights = np.exp(scores - scores.max(-1, keepdims=True, initial=-np.inf))
-        result[:, new] = weights / weights.sum(-1, keepdims=True) @ v_all
+        distance = np.arange(past, past + count)[:, None] - np.arange(k_all.shape[1])
+        is_seen = (distance >= 0) & ((distance < window) if window else True) if is_causal else True
+        scores = q[:, new] @ k_all.swapaxes(1, 2) * scale
+        scores = np.where(is_seen, softcap * np.tanh(scores / softcap) if softcap else scores, -np.inf)
+        alone = np.full((len(q), 1, 1), -np.inf) if sink is None else sink.astype(np.float64)[:, None, None]
+        peak = np.maximum(scores.max(-1, keepdims=True, initial=-np.inf), alone)
+        weights = np.exp(scores - peak)
+        result[:, new] = weights / (weights.sum(-1, keepdims=True) + np.exp(alone - peak)) @ v_all
     if row != q.shape[1]:
         raise IndexOutOfRangeError(f"the texts have {row} of {q.shape[1]} tokens")
     return transposed(result[None].astype(np.float32), result_axes)
@@ -147,11 +159,12 @@ def _work(inputs: Sequence[TensorType], results: Sequence[TensorType], **_: obje
 
 
 # fmt: off
-register("paged_attention", "q k v keys values texts tables", _infer, _attention, Fusion.OPAQUE,
+register("paged_attention", "q k v keys values texts tables sink?", _infer, _attention, Fusion.OPAQUE,
          "softmax(q kᵀ scale) v of each new token of each text and those before it. Texts, [first row, rows, earlier tokens, "
          "first entry in tables], lie one after another in the rows; earlier keys and values lie in the pages whose numbers "
          "`tables` lists, in their type: [pages, heads, page / 16, depth, 16] and [pages, heads, page, depth]. "
          "In uint8, rows are all as quantize_rows makes them, whose facts depth counts; words of four codes lie side by "
-         "side: [pages, heads, page / 16, depth / 4, 64]",
+         "side: [pages, heads, page / 16, depth / 4, 64]. Where k and v have no rows, each token sees all that lies in its "
+         "text's pages. `sink`, [heads of q], is a score of no value",
          attributes=_ATTRIBUTES, work=_work, takes_bits=True)
 # fmt: on

@@ -21,7 +21,16 @@ from typing import Any
 import numpy as np
 
 from ...formats import dims
-from ...formats.decoders import ADAPTER_MASK, BATCH, BATCH_INPUTS, NEW_ROWS, OF_ADAPTERS, PAGE
+from ...formats.decoders import (
+    ADAPTER_MASK,
+    BATCH,
+    BATCH_INPUTS,
+    ENCODED_INPUTS,
+    NEW_ROWS,
+    OF_ADAPTERS,
+    PAGE,
+    is_cache,
+)
 from ...formats.dtypes import DType
 from ...formats.messages.errors import TreadleError
 from ...formats.types import TensorType, TupleType
@@ -31,7 +40,10 @@ from ..ir.evaluate import evaluate
 from ..operators.paged import LANES, STORED, Stored
 from ..operators.shapes import axes_of, axis_of, is_unknown
 from ..operators.table import Fusion, lookup
-from .recognise_attention import unrepeated
+from .page_windows import Windows, is_plain_convolution
+from .patterns import Matcher
+from .recognise_attention import beyond, unrepeated
+from .recognise_places import Places
 from .rewriting import Emitter, tensor_type
 from .unread_rows import Narrower, row_axes
 
@@ -70,17 +82,29 @@ class _Paging(Emitter):
         super().__init__(module)
         self.source, self.longest_row, self.dtype = function, longest_row, dtype
         self.kept: dict[ir.Atom, ir.Atom] = {}  # new rows as pages have them
+        self.new_states: dict[ir.Atom, ir.Atom] = {}
+        self.remembering: set[ir.Atom] = set()  # linear attentions: what they make, and new states
+        self.windows: dict[int, Windows] = {}  # of convolutions, by their length
         ids, self.positions, self.wanted, self.texts, self.tables, *others = function.params
-        (self.tokens,) = tensor_type(ids).shape
+        self.encoded_places = [param for param in others if param.name in ENCODED_INPUTS]
+        encoded = [each for each in others if is_cache(each.name) and each.name not in _caches(function)]
+        self.encoded: dict[ir.Atom, ir.Var | None] = dict.fromkeys(
+            encoded
+        )  # keys and values of encoders, and their pages
+        self.tokens: Any = tensor_type(ids).shape[0]
         self.adapters = [param for param in others if param.name.startswith(OF_ADAPTERS)]
-        caches = [param for param in others if param not in self.adapters]
+        caches = [each for each in others if each not in (*self.adapters, *self.encoded, *self.encoded_places)]
         self.caches: dict[ir.Atom, ir.Var | None] = dict.fromkeys(caches)  # and the pages that take their place
         self.rows: dict[ir.Atom, int] = {ids: 0, self.positions: 0}
         for param in self.adapters:
             self.rows[param] = 1 if param.name == ADAPTER_MASK else _FREE
         sizes = {dim for param in self.adapters for dim in tensor_type(param).shape if not isinstance(dim, int)}
         self.ranks = sizes - {self.tokens}  # a size of adapters alone
-        self.definitions: dict[ir.Atom, ir.OperatorCall] = {}
+        self.picks: set[ir.Atom] = set()  # numbers of some tokens, which an expert computes for one
+        self.counts: set[Any] = set()  # of such tokens
+        self.definitions: dict[Any, ir.OperatorCall] = {}
+        self.fields: dict[ir.Var, ir.GetItem] = {}
+        self.places = Places(self.definitions, self.fields, self.emit)
         self.seen: dict[ir.Atom, ir.Binding] = {}  # with operands of now
         self.probes: dict[tuple[ir.Atom, ...], int | None] = {}
 
@@ -101,22 +125,20 @@ class _Paging(Emitter):
         logits, *presents = last.value.fields
         results = [self.atom(logits)]
         for cache, present in zip(self.caches, presents, strict=True):
-            new = self._joined_to(present)
-            if new is None or new[0] is not cache or new[1] not in self.kept:
+            made = self._new_rows(cache, present) or self.new_states.get(present)
+            if made is None or self.caches[cache] is None:
                 return None
-            results.append(self.kept[new[1]])
+            results.append(made)
         if not isinstance(results[0], ir.Constant) and self.rows.get(results[0]) != _FREE:
             return None
         types = TupleType(tuple(tensor_type(result) for result in results))
         result = ir.Binding(ir.Var(last.var.name, types), ir.MakeTuple(tuple(results)), last.origin)
-        pages: list[Any] = list(self.caches.values())
-        names = ("logits", *(NEW_ROWS + cache.name for cache in pages))
+        pages: list[Any] = [*self.caches.values(), *filter(None, self.encoded.values())]
         return dataclasses.replace(
             self.source,
-            params=(*self.source.params[:5], *pages, *self.adapters),
+            params=(*self.source.params[:5], *self.encoded_places, *pages, *self.adapters),
             body=ir.Block((*bindings, result), result.var),
             result_type=types,
-            result_names=names,
         )
 
     # ---- bindings ----
@@ -127,26 +149,44 @@ class _Paging(Emitter):
         value, var = binding.value, binding.var
         self.seen[var] = binding
         if isinstance(value, ir.GetItem):
+            self.fields[var] = value
+            if value.tuple in self.remembering:
+                self.begin(binding)
+                self.atoms[var] = field = self.bind(value, value.tuple.type.fields[value.index], var.name)  # type: ignore[union-attr]
+                if value.index:
+                    self.new_states[var] = self.new_states[field] = field
+                else:
+                    self.rows[field] = 1
+                return self.new
             if value.tuple not in self.rows:
                 return ()
             self.rows[var] = self.rows[value.tuple]
             return (binding,)
-        if isinstance(value, ir.MatchShape) and value.value in self.caches:  # whose sizes are the new rows'
-            self.atoms[var] = value.value
+        if isinstance(value, ir.MatchShape):
+            is_same = value.value in self.rows and value.value.type == var.type  # type: ignore[union-attr]
+            if is_same or value.value in self.caches:  # whose sizes are the new rows'
+                self.atoms[var] = value.value
+        if isinstance(value, ir.MatchShape) and value.value in self.picks:
+            self.rows[var] = 1
+            self.picks.add(var)
+            self.counts.add(tensor_type(var).shape[1])
+            return (binding,)
         if not isinstance(value, ir.OperatorCall):
             return ()
         self.definitions[var] = value
         self.begin(binding)
-        if value.operator == "attention":
-            made = self._paged(value)
-            if made is None:
-                return ()
-            self.atoms[var] = made
-            return self.new
-        row = self._row(value, var)
+        if value.operator == "nonzero" and self.rows.get(value.args[0]) == 0 and tensor_type(value.args[0]).rank == 1:
+            self.picks.add(var)
+            return (binding,)
+        row = None if value.operator == "attention" else self._row(value, var)
         if row is not None:
             self.rows[var] = row
             return (binding,)
+        attended = next(filter(None, (self._paged(*each) for each in self._attentions(value))), None)
+        made = attended or self._gone_on(value, var) or self._at_positions(value)
+        if made is not None:
+            self.atoms[var] = made
+            return self.new
         if self._is_position(var):
             shape, dtype = tensor_type(var).shape, tensor_type(var).dtype
             self.atoms[var] = self.emit("cast", self.emit("reshape", self.positions, shape=shape), dtype=dtype)
@@ -169,16 +209,28 @@ class _Paging(Emitter):
         if call.operator == "take" and call.args[1] is self.wanted:
             axis = axis_of(lookup("take").bind(call.attributes)["axis"], tensor_type(call.args[0]).rank)
             return _FREE if rows[0] == axis and tensor_type(call.args[0]).shape[axis] == self.tokens else None
+        if call.operator in ("take", "scatter_nd") and call.args[1] in self.picks:
+            return self._row_of_some(call, rows)
         types = var.type.fields if isinstance(var.type, TupleType) else (var.type,)
         if None in rows or not all(isinstance(type_, TensorType) for type_ in types):
             return None
         mentioned = _names_in(call.attributes) | {name for type_ in types for name in dimension_names(type_)}  # type: ignore[arg-type]
-        own, *others = str(self.tokens), *dimension_names(tensor_type(self.wanted)), *map(str, self.ranks)
+        others = (*dimension_names(tensor_type(self.wanted)), *map(str, (*self.ranks, *self.counts)))
+        own = str(self.tokens)
         if mentioned - {own, *others}:  # how many tokens there are before, for one
             return None
         if all(row == _FREE for row in rows):
-            return _FREE if own not in mentioned else self._filled(call)
+            return self._filled(call) if mentioned & {own, *map(str, self.counts)} else _FREE
+        if call.operator in ("reshape", "expand_dims") and call.args[0] in self.picks:
+            self.picks.add(var)
         return self._row_of_tokens(call, var, rows, types)  # type: ignore[arg-type]
+
+    def _row_of_some(self, call: ir.OperatorCall, rows: list[int | None]) -> int | None:
+        """The same where rows of some tokens are taken, or put back."""
+        first, indices = tensor_type(call.args[0]), tensor_type(call.args[1]).shape
+        axis = axis_of(lookup("take").bind(call.attributes)["axis"], first.rank) if call.operator == "take" else 0
+        is_of_rows = len(indices) == 1 if call.operator == "take" else indices[1:] == (1,) and rows[2] == 0
+        return axis if rows[0] == axis and first.shape[axis] == self.tokens and is_of_rows else None
 
     def _row_of_tokens(
         self, call: ir.OperatorCall, var: ir.Var, rows: list[int | None], types: Sequence[TensorType]
@@ -204,7 +256,8 @@ class _Paging(Emitter):
     def _only_axis(self, shape: Sequence[Any]) -> int | None:
         """The only axis with the tokens, each of which may have several rows there; None where several have to do with them."""
         held = [axis for axis, dim in enumerate(shape) if not isinstance(dim, int) and dim not in self.ranks]
-        return held[0] if len(held) == 1 and _times(shape[held[0]], self.tokens) else None
+        of = (self.tokens, *self.counts)
+        return held[0] if len(held) == 1 and any(_times(shape[held[0]], each) for each in of) else None
 
     def _filled(self, call: ir.OperatorCall) -> int | None:
         """The axis of what is the same for all tokens."""
@@ -212,7 +265,95 @@ class _Paging(Emitter):
             return None
         return self._only_axis(lookup(call.operator).bind(call.attributes)["shape"])
 
+    def _at_positions(self, call: ir.OperatorCall) -> ir.Var | None:
+        """The rows of a table at the tokens' places, of a slice of it."""
+        if call.operator != "slice" or not isinstance(call.args[0], ir.Constant):
+            return None
+        options = lookup("slice").bind(call.attributes)
+        starts, axes = options["starts"], options["axes"] or range(len(options["starts"]))
+        past: Any = next(
+            (dim for each in self.caches for dim in tensor_type(each).shape if not isinstance(dim, int)), None
+        )
+        is_it = len(starts) == 1 and starts[0] == past and options["ends"] == (dims.add(past, self.tokens),)
+        if not is_it or (options["steps"] or (1,)) != (1,):
+            return None
+        (axis,) = axes
+        made = self.emit("take", call.args[0], self.positions, axis=axis)
+        self.rows[made] = axis_of(axis, tensor_type(call.args[0]).rank)
+        return made
+
+    # ---- states ----
+
+    def _gone_on(self, call: ir.OperatorCall, var: ir.Var) -> ir.Var | None:
+        """A convolution that begins with each text's state, or the new states."""
+        if call.operator == "linear_attention":
+            return self._remembered(call)
+        if call.operator == "cast" and call.args[0] in self.new_states:
+            made = self.emit("cast", call.args[0], **lookup("cast").bind(call.attributes))
+            self.new_states[var] = self.new_states[made] = made
+            return made
+        if call.operator not in ("conv", "slice"):
+            return None
+        whole = call.args[0]
+        if call.operator == "conv" and (cast := self.definitions.get(whole)) is not None and cast.operator == "cast":
+            whole = cast.args[0]
+        joined = self._joined_to(whole)
+        if joined is None:
+            return None
+        cache, new, axis = joined
+        _, channels, before = tensor_type(cache).shape if tensor_type(cache).rank == 3 else (0, None, None)
+        if axis != 2 or not isinstance(channels, int) or not isinstance(before, int) or before < 1:
+            return None
+        options, count = lookup(call.operator).bind(call.attributes), dims.add(self.tokens, before)
+        if call.operator == "slice":
+            (start, *_), (end, *_), step = options["starts"], options["ends"], options["steps"] or (1,)
+            is_it = options["axes"] == (2,) and start in (self.tokens, -before) and end == count and step == (1,)
+        else:
+            weights = call.args[1:]
+            is_it = is_plain_convolution(call, (channels, 1, before + 1)) and all(
+                isinstance(each, ir.Constant) for each in weights
+            )
+        if not is_it:
+            return None
+        if before not in self.windows:
+            self.windows[before] = Windows.of(self.emit, self.texts, self.tokens, before)
+        windows, state = self.windows[before], self._state(cache)
+        if call.operator == "slice":
+            made = windows.last(self.emit, state, new)
+            self.new_states[var] = self.new_states[made] = made
+        else:
+            made = windows.convolved(self.emit, state, new, *weights)
+            self.rows[made] = 2
+        return made
+
+    def _remembered(self, call: ir.OperatorCall) -> ir.Var | None:
+        state, *others = call.args[3], *call.args[:3], *call.args[4:]
+        cast = self.definitions.get(state)
+        cache = cast.args[0] if cast is not None and cast.operator == "cast" else state
+        if cache not in self.caches or len(call.args) > 6 or any(self.rows.get(each) != 1 for each in others):
+            return None
+        held: ir.Var = self._state(cache)
+        held = held if cache is state else self.emit("cast", held, dtype=DType.float32)
+        attributes = lookup("linear_attention").bind(call.attributes)
+        made = self.emit("linear_attention", *call.args[:3], held, *call.args[4:], self.texts, **attributes)
+        self.remembering.add(made)
+        return made
+
+    def _state(self, cache: ir.Atom) -> ir.Var:
+        """The parameter with the state of each text."""
+        known = self.caches[cache]
+        if known is None:
+            assert isinstance(cache, ir.Var)
+            type_ = tensor_type(cache)
+            known = ir.Var(cache.name, TensorType(type_.dtype, (tensor_type(self.texts).shape[0], *type_.shape[1:])))
+            self.caches[cache] = known
+        return known
+
     # ---- attention ----
+
+    def _new_rows(self, cache: ir.Atom, present: ir.Atom) -> ir.Atom | None:
+        new = self._joined_to(present)
+        return self.kept.get(new[1]) if new is not None and new[0] is cache else None
 
     def _joined_to(self, atom: ir.Atom) -> tuple[ir.Atom, ir.Atom, int] | None:
         """The cache that an atom is with new rows behind it, these rows, and their axis."""
@@ -222,7 +363,14 @@ class _Paging(Emitter):
         axis = axis_of(lookup("concat").bind(call.attributes)["axis"], tensor_type(call.args[1]).rank)
         return (call.args[0], call.args[1], axis) if self.rows.get(call.args[1]) == axis else None
 
-    def _paged(self, call: ir.OperatorCall) -> ir.Var | None:
+    def _attentions(self, call: ir.OperatorCall) -> Iterable[tuple[ir.OperatorCall, float, ir.Atom | None]]:
+        """What a call may be: an attention, the bound of its scores, and a column beside them."""
+        if call.operator == "attention":
+            yield call, 0.0, None
+        elif call.operator == "matmul":
+            yield from beyond(call, Matcher(self.definitions), self.places, self.longest_row)
+
+    def _paged(self, call: ir.OperatorCall, softcap: float, column: ir.Atom | None) -> ir.Var | None:
         attributes = lookup("attention").bind(call.attributes)
         orders = {name: tuple(axis % 4 for axis in attributes[f"{name}_axes"] or range(4)) for name in "qkv"}
         if (
@@ -239,8 +387,11 @@ class _Paging(Emitter):
             self._joined_to(values),
             self._queries(call.args[0], attributes["q_part"]),
         )
-        window = self._window(call.args[3:], attributes)
-        if of_keys is None or of_values is None or q is None or times != same or window is None:
+        window = None if keys in self.encoded else self._window(call.args[3:], attributes)
+        sinks = [] if column is None else [self._same_for_all(column)]
+        if q is not None and keys in self.encoded and values in self.encoded and times == same and not sinks:
+            return self._crossed(call, q, attributes | {"repeat": attributes["repeat"] * times, "softcap": softcap})
+        if of_keys is None or of_values is None or q is None or times != same or window is None or None in sinks:
             return None
         at = {"q": self.rows[q], "k": of_keys[2], "v": of_values[2]}
         if any(order[2] != at[name] or order[3] != 3 for name, order in orders.items()):
@@ -255,11 +406,35 @@ class _Paging(Emitter):
             kept if STORED[tensor_type(kept).dtype].facts else self._as_float32(kept)
             for kept in (self.kept[new] for _, new, _ in (of_keys, of_values))
         )
-        kept = {name: attributes[name] for name in ("scale", "result_axes")} | {"repeat": attributes["repeat"] * times}
+        kept = {name: attributes[name] for name in ("scale", "result_axes")}
+        kept |= {"repeat": attributes["repeat"] * times, "window": window, "softcap": softcap}
         kept |= {f"{name}_axes": None if order == (0, 1, 2, 3) else order for name, order in orders.items()}
         try:
-            made = self.emit("paged_attention", q, k, v, *pages, self.texts, self.tables, window=window, **kept)  # type: ignore[arg-type]
+            made = self.emit("paged_attention", q, k, v, *pages, self.texts, self.tables, *sinks, **kept)  # type: ignore[arg-type]
         except TreadleError:  # such shapes are another attention's
+            return None
+        self.rows[made] = (attributes["result_axes"] or (0, 1, 2, 3)).index(2)
+        return made
+
+    def _crossed(self, call: ir.OperatorCall, q: ir.Atom, attributes: Mapping[str, Any]) -> ir.Var | None:
+        """Attention to what an encoder has made of each text: without a mask, or with one that hides nothing."""
+        for mask in call.args[3:]:
+            seen = [self._evaluated(mask, *sizes) for sizes in _SMALL]
+            if any(each is None or not (each if each.dtype == bool else each == 0).all() for each in seen):
+                return None
+        orders = [attributes[f"{name}_axes"] or (0, 1, 2, 3) for name in "qkv"]
+        keys, values = (self._one_for_each(arg, 1)[0] for arg in call.args[1:3])
+        if orders[0][2] != self.rows[q] or orders[0][3] != 3 or any(order != (0, 1, 2, 3) for order in orders[1:]):
+            return None
+        pages = [self._pages(each, range(4), tensor_type(each), each is keys, self.encoded) for each in (keys, values)]
+        if None in pages:
+            return None
+        shapes: list[Any] = [tensor_type(each).shape for each in (keys, values)]
+        nothing = [ir.Constant(ir.frozen(np.zeros((*shape[:2], 0, shape[3]), np.float32))) for shape in shapes]
+        kept = {name: attributes[name] for name in ("scale", "result_axes", "repeat", "softcap", "q_axes")}
+        try:
+            made = self.emit("paged_attention", q, *nothing, *pages, *self.encoded_places, **kept)  # type: ignore[arg-type]
+        except TreadleError:
             return None
         self.rows[made] = (attributes["result_axes"] or (0, 1, 2, 3)).index(2)
         return made
@@ -277,7 +452,7 @@ class _Paging(Emitter):
         call = self.definitions.get(atom)
         if call is not None and call.operator == "cast" and STORED.get(tensor_type(call.args[0]).dtype) == Stored():
             atom = call.args[0]
-        return unrepeated(atom, axis, self.definitions)  # type: ignore[arg-type]
+        return unrepeated(atom, axis, self.definitions)
 
     def _kept(self, new: ir.Atom) -> TensorType:
         """The type of new rows as pages have them."""
@@ -293,8 +468,16 @@ class _Paging(Emitter):
     def _as_float32(self, new: ir.Atom) -> ir.Atom:
         return new if tensor_type(new).dtype is DType.float32 else self.emit("cast", new, dtype=DType.float32)
 
-    def _pages(self, cache: ir.Atom, order: Sequence[int], new: TensorType, is_key: bool) -> ir.Var | None:
+    def _pages(
+        self,
+        cache: ir.Atom,
+        order: Sequence[int],
+        new: TensorType,
+        is_key: bool,
+        caches: dict[ir.Atom, ir.Var | None] | None = None,
+    ) -> ir.Var | None:
         """The parameter of the pages that take a cache's place."""
+        caches = self.caches if caches is None else caches
         one, heads, _, size = (new.shape[axis] for axis in order)
         if one != 1 or new.dtype not in STORED or not isinstance(heads, int) or not isinstance(size, int):
             return None
@@ -303,20 +486,27 @@ class _Paging(Emitter):
         if elements % LANES or not 0 < elements <= self.longest_row:
             return None
         inner = (PAGE // LANES, size // unit, LANES * unit) if is_key else (PAGE, size)
-        type_ = TensorType(new.dtype, (self._count, heads, *inner))
-        known = self.caches[cache]
+        type_ = TensorType(new.dtype, (self._count(caches is self.encoded), heads, *inner))
+        known = caches[cache]
         if known is None:
             assert isinstance(cache, ir.Var)
-            self.caches[cache] = known = ir.Var(cache.name, type_)
+            caches[cache] = known = ir.Var(cache.name, type_)
         return known if known.type == type_ else None
 
-    @property
-    def _count(self) -> Any:
+    def _count(self, is_encoded: bool) -> Any:
         """The number of pages."""
         taken = {name for param in self.source.params for name in dimension_names(tensor_type(param))}
-        return dims.variable(next(name for name in ("pages", "pages_", "pages__") if name not in taken))
+        name = "encoded_pages" if is_encoded else "pages"
+        return dims.variable(next(each for each in (name, f"{name}_", f"{name}__") if each not in taken))
 
     # ---- what sizes tell ----
+
+    def _same_for_all(self, column: ir.Atom) -> ir.Atom | None:
+        """A number of each head, if that is what a column of scores, [1, heads, tokens, 1], says of all tokens."""
+        made = [self._evaluated(column, *sizes) for sizes in _SMALL]
+        if any(each is None or (each != made[0][:, :, :1]).any() for each in made):  # type: ignore[index]
+            return None
+        return ir.Constant(ir.frozen(made[0][0, :, 0, 0].astype(np.float32)))  # type: ignore[index]
 
     def _window(self, masks: Sequence[ir.Atom], attributes: Mapping[str, Any]) -> int | None:
         """How many keys a token sees, its own the last, 0 for all; None for any other mask."""
@@ -397,15 +587,22 @@ class _Paging(Emitter):
         if made is None:
             return None
         names = dict.fromkeys(name for cache in self.caches for name in dimension_names(tensor_type(cache)))
-        numbers = {**dict.fromkeys(names, past), str(self.tokens): count}
+        frames = dict.fromkeys(name for each in self.encoded for name in dimension_names(tensor_type(each)))
+        numbers = {**dict.fromkeys(frames, past + 3), **dict.fromkeys(names, past), str(self.tokens): count}
         if any(_elements(binding.var.type, numbers) > _MOST_ELEMENTS for binding in made):
             raise _TooLargeError
+        names |= frames
         sizes = [ir.Var(name, TensorType(DType.bool, (dims.variable(name), 0))) for name in names]
         function = ir.Function((self.positions, *sizes), ir.Block(tuple(made), atom))
         with contextlib.suppress(TreadleError):
-            given = np.arange(past, past + count), *(np.zeros((past, 0), bool) for _ in sizes)
+            given = np.arange(past, past + count), *(np.zeros((numbers[name], 0), bool) for name in names)
             return np.asarray(evaluate(ir.Module({"main": function}), "main", *given))
         return None
+
+
+def _caches(function: ir.Function) -> set[str]:
+    """The names of caches and states that the function gives anew."""
+    return {name.removeprefix(NEW_ROWS) for name in function.result_names[1:]}
 
 
 def _causal(past: int, count: int, window: int) -> np.ndarray:

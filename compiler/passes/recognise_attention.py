@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -14,7 +15,7 @@ from ...formats import dims
 from ...formats.dtypes import DType
 from ...formats.types import TensorType
 from .. import ir
-from ..operators.shapes import lift
+from ..operators.shapes import axes_of, lift
 from ..operators.table import lookup
 from .patterns import Found, Matcher, number_of, parse
 from .recognise_places import Places
@@ -33,6 +34,15 @@ _MASKED = ("where(mask, {}, masked)", "where(mask, {} + bias, masked)", _BIASED_
 _PATTERNS = tuple(
     (f"matmul(softmax({masked.format(scores)}), v)", masked == _BIASED_LAST) for masked in _MASKED for scores in _SCORES
 )
+
+# Of these there is a kernel over pages alone.
+_CAPPED = tuple(
+    f"matmul(softmax({masked.format(f'tanh({inner}) * cap')}), v)"
+    for masked in _MASKED
+    for scores in _SCORES
+    for inner in (scores, f"{scores} * inverse")
+)
+_FACTORS = ("scale", "factor", "inverse", "cap")
 
 _SLICE = ("starts", "ends", "axes", "steps")
 _WITHOUT_NAN = parse("where(isnan(weights), 0, weights)")
@@ -66,6 +76,58 @@ def candidates(
             made = _attention(found, definitions, places, bias_last=bias_last, nan_to_zero=nan_to_zero)
             if made is not None:
                 yield made
+
+
+def beyond(
+    call: ir.OperatorCall, matcher: Matcher, places: Places, longest_row: int
+) -> Iterator[tuple[ir.OperatorCall, float, ir.Atom | None]]:
+    """What a product is of which there is no `attention`: such a call, the bound of its scores (0: none), and the column of
+    scores of no value beside them."""
+    definitions = matcher.definitions
+    weights, column = _without_column(call.args[0], definitions)
+    if not _is_along_rows(weights):
+        return
+    joined = {call.args[0]: dataclasses.replace(weights, args=(_less_greatest(weights.args[0], definitions),))}  # type: ignore[type-var,union-attr]
+    known = Matcher(ChainMap(joined, definitions))  # type: ignore[arg-type]
+    plain = [pattern for pattern, bias_last in _PATTERNS if not bias_last] if column is not None else []
+    for pattern in (*_CAPPED, *plain):
+        for found in known.find(parse(pattern), call):
+            if all(_is_possible(tensor_type(found[name]), longest_row) for name in "qv"):
+                made = _attention(found, definitions, places)
+                if made is not None:
+                    yield made, number_of(found.get("cap")) or 0.0, column
+
+
+def _without_column(weights: ir.Atom, definitions: Mapping) -> tuple[ir.OperatorCall | None, ir.Atom | None]:
+    """The softmax that weights are, before a column is taken from its result, and that column among the scores."""
+    call = definitions.get(weights)
+    if call is None or call.operator != "slice":
+        return call, None
+    softmax = definitions.get(call.args[0])
+    if softmax is None or softmax.operator != "softmax":
+        return None, None
+    joined = definitions.get(_less_greatest(softmax.args[0], definitions))
+    if joined is None or joined.operator != "concat" or len(joined.args) != 2:
+        return None, None
+    scores, column = joined.args
+    row, shape = tensor_type(scores).shape, tensor_type(weights).shape
+    options = lookup("slice").bind(call.attributes)
+    is_whole = shape == row and options["starts"] == (0,) and (options["steps"] or (1,)) == (1,)
+    if not is_whole or tensor_type(column).shape != (*row[:-1], 1):
+        return None, None
+    return dataclasses.replace(softmax, args=(scores,)), column
+
+
+def _less_greatest(scores: ir.Atom, definitions: Mapping) -> ir.Atom:
+    """Scores before the greatest of each row was subtracted, which changes no weight."""
+    call = definitions.get(scores)
+    if call is None or call.operator != "subtract":
+        return scores
+    greatest, last = definitions.get(call.args[1]), tensor_type(scores).rank - 1
+    if greatest is None or greatest.operator != "max" or greatest.args[0] is not call.args[0]:
+        return scores
+    axes = axes_of(lookup("max").bind(greatest.attributes)["axes"], last + 1)
+    return call.args[0] if axes == (last,) else scores
 
 
 def _weights(atom: ir.Atom, matcher: Matcher, uses: Mapping[Any, int]) -> tuple[ir.Atom, bool]:
@@ -117,13 +179,10 @@ def _attention(
     found: Found, definitions: Mapping[ir.Var, ir.OperatorCall], places: Places, **ways: bool
 ) -> ir.OperatorCall | None:
     """`ways`: the boolean attributes."""
-    numbers = {name: number_of(found[name]) for name in ("scale", "factor", "masked") if name in found}
+    numbers = {name: number_of(found[name]) for name in (*_FACTORS, "masked") if name in found}
     if None in numbers.values():
         return None
-    scale, masked = (
-        math.prod(numbers.get(name) or 1.0 for name in ("scale", "factor")),
-        numbers.get("masked", -math.inf),
-    )
+    scale, masked = math.prod(numbers.get(name) or 1.0 for name in _FACTORS), numbers.get("masked", -math.inf)
     operands: list[Any] = []
     attributes: dict[str, Any] = {"scale": scale, "masked": masked, **ways}
     repeats: dict[str, tuple[Any, int]] = {}

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 import treadle
-from treadle.decode.contexts import Appended
+from treadle.decode import generation
+from treadle.decode.contexts import Appended, Contexts
+from treadle.decode.paged_contexts import PagedContexts, has_pages
 from treadle.decode.step_contexts import StepContexts
 from treadle.formats.messages.errors import ArgumentError
 from treadle.tools.dev.zoo.folders import listening
-from treadle.tools.dev.zoo.genai import ATTENTION, CONVOLUTION, WINDOW, decoder
+from treadle.tools.dev.zoo.genai import ATTENTION, CONVOLUTION, MEMORY, WINDOW, decoder
 
 PROMPT, COUNT = [3, 1, 4, 1, 5, 9, 2], 12  # more than the window
 
@@ -40,16 +43,26 @@ def greedy(model: onnx.ModelProto, prompt: list[int], count: int, **fed: np.ndar
     return text[len(prompt) :]
 
 
-@pytest.mark.parametrize(("layers", "bits"), [((WINDOW, ATTENTION), 4), ((CONVOLUTION, WINDOW), 0)])
-def test_texts_are_those_of_onnxruntime(layers: tuple[str, str], bits: int) -> None:
+DECODERS: list[tuple[tuple[str, str], dict[str, Any]]] = [
+    ((WINDOW, ATTENTION), {"bits": 4}),
+    ((CONVOLUTION, WINDOW), {}),
+    ((MEMORY, ATTENTION), {}),
+    ((WINDOW, ATTENTION), {"softcap": 2.0}),
+    ((WINDOW, ATTENTION), {"has_sinks": True}),
+]
+
+
+@pytest.mark.parametrize(("layers", "options"), DECODERS)
+def test_texts_are_those_of_onnxruntime(layers: tuple[str, str], options: dict[str, Any]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # the size of a head has a name, and only one number is left for it
-        executable = treadle.compile(decoder(layers, bits=bits), decode_loop=True, progress=False)
+        executable = treadle.compile(decoder(layers, **options), decode_loop=True, progress=False)
     machine = treadle.VirtualMachine(executable)
-    wanted = greedy(decoder(layers, bits=bits, keeps_windows=False), PROMPT, COUNT)
+    assert has_pages(machine, "main")
+    wanted = greedy(decoder(layers, keeps_windows=False, **options), PROMPT, COUNT)
     assert list(treadle.generate(machine, PROMPT, max_new_tokens=COUNT)) == wanted
     assert machine["generate"]([PROMPT], COUNT, np.zeros(0, int)).numpy()[0].tolist() == wanted
-    of_attention = sum(kind != CONVOLUTION for kind in layers)
+    of_attention = sum(kind in (ATTENTION, WINDOW) for kind in layers)
     names = machine.outputs("main.step").names
     assert sum(name.startswith("new.") for name in names) == 2 * of_attention  # rows alone, not longer caches
 
@@ -78,9 +91,11 @@ def test_a_decoder_without_a_head_generates_nothing() -> None:
         treadle.generate(treadle.VirtualMachine(executable), PROMPT, max_new_tokens=1)
 
 
-def test_states_of_shorter_texts_are_computed_again() -> None:
-    machine = treadle.VirtualMachine(treadle.compile(decoder((CONVOLUTION, ATTENTION)), progress=False))
-    contexts = StepContexts(machine)
+@pytest.mark.parametrize("kind", [StepContexts, PagedContexts])
+def test_states_of_shorter_texts_are_computed_again(kind: Any) -> None:
+    machine = treadle.VirtualMachine(treadle.compile(decoder((CONVOLUTION, MEMORY, ATTENTION)), progress=False))
+    contexts: Contexts = kind(machine)
+    assert not contexts.shortens
 
     def logits(context: int, *tokens: int) -> np.ndarray:
         return contexts.append([Appended(context, np.array(tokens))])[0][0]
@@ -99,7 +114,7 @@ def test_states_of_shorter_texts_are_computed_again() -> None:
 def test_a_folder_with_an_encoder_is_one_executable(tmp_path: Path) -> None:
     folder = listening(tmp_path / "whisper")
     executable = treadle.compile(folder, progress=False)
-    assert executable.globals == ["main", "encoder", "main.step"]
+    assert executable.globals == ["main", "encoder", "main.step", "main.batch"]
     machine = treadle.VirtualMachine(executable)
     sound = np.random.default_rng(0).normal(size=(1, 8, 6)).astype(np.float32)
     session = onnxruntime.InferenceSession(folder / "encoder.onnx", providers=["CPUExecutionProvider"])
@@ -109,5 +124,43 @@ def test_a_folder_with_an_encoder_is_one_executable(tmp_path: Path) -> None:
     wanted = greedy(onnx.load(folder / "decoder.onnx"), [3, 1], COUNT, **cross)
     for feeds in ({"audio_features": sound}, cross):
         assert list(treadle.generate(machine, [3, 1], max_new_tokens=COUNT, feeds=feeds)) == wanted
+    with pytest.raises(
+        ArgumentError, match="main takes what an encoder has made, past_key_cross_0, past_value_cross_0"
+    ):
+        treadle.Engine(machine)
     with pytest.raises(ArgumentError, match="the encoder takes audio_features; expected feeds="):
         treadle.generate(machine, [3, 1], max_new_tokens=1)
+
+
+def test_texts_after_an_encoder_are_those_that_they_are_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = treadle.VirtualMachine(treadle.compile(listening(tmp_path / "whisper"), progress=False))
+    sounds = np.random.default_rng(0).normal(size=(3, 8, 6)).astype(np.float32)
+    prompts = [[3, 1], [7], [1, 2, 3, 4, 5]]
+
+    def texts(rows: list[int]) -> np.ndarray:
+        feeds = {"audio_features": sounds[rows]}
+        made = treadle.generate(machine, [prompts[row] for row in rows], max_new_tokens=COUNT, feeds=feeds)
+        return np.stack(list(made), axis=1)
+
+    together = texts([0, 1, 2])
+    np.testing.assert_array_equal(together, np.concatenate([texts([row]) for row in range(3)]))
+    monkeypatch.setattr(generation, "_have_pages", lambda *_: False)
+    np.testing.assert_array_equal(together, texts([0, 1, 2]))
+
+
+def test_states_are_shared_by_texts_that_begin_with_all_of_another(tmp_path: Path) -> None:
+    model = decoder((CONVOLUTION, MEMORY, ATTENTION), longest=128)
+    machine = treadle.VirtualMachine(treadle.compile(model, progress=False))
+    prompt = list(range(40))
+    with treadle.Engine(machine) as engine:
+        begun = [token.id for token in engine.submit(prompt, max_new_tokens=6)]
+        for ids, known in (([*prompt, *begun, 7, 8], 45), (prompt[:30], 0), ([*prompt[:30], 1, 2, 3], 0)):
+            text = engine.submit(ids, max_new_tokens=4)
+            made = [token.id for token in text]
+            assert text.cached_tokens == known
+            assert made == list(treadle.generate(machine, ids, max_new_tokens=4))
+        session = engine.session(prompt)
+        whole = [token.id for token in session.generate(6)]
+        again = treadle.Engine(machine).resume(session.save(tmp_path))
+        assert whole == begun
+        assert [token.id for token in again.generate(4)] == [token.id for token in session.generate(4)]

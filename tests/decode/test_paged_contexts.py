@@ -31,6 +31,20 @@ def llama() -> Any:
     return llama(2, 64, 4, 2, vocabulary=WORDS, batch="batch")
 
 
+def windowed() -> Any:
+    pytest.importorskip("onnx")
+    from treadle.tools.dev.zoo.genai import ATTENTION, WINDOW, decoder
+
+    return decoder((WINDOW, ATTENTION), vocabulary=WORDS, softcap=5.0, has_sinks=True, window=20)
+
+
+def convolving() -> Any:
+    pytest.importorskip("onnx")
+    from treadle.tools.dev.zoo.genai import ATTENTION, CONVOLUTION, MEMORY, decoder
+
+    return decoder((CONVOLUTION, MEMORY, ATTENTION, CONVOLUTION), vocabulary=WORDS)
+
+
 def machine_of(model: Any) -> treadle.VirtualMachine:
     return treadle.VirtualMachine(treadle.compile(model, progress=False))
 
@@ -39,9 +53,16 @@ def of_8_bits() -> Any:
     return treadle.compile(runtime_decoder(), progress=False, cache_dtype="uint8")
 
 
-@pytest.fixture(
-    scope="module", params=[runtime_decoder, of_8_bits, pytest.param(llama, marks=pytest.mark.thorough), gpt]
-)
+KINDS = [
+    runtime_decoder,
+    of_8_bits,
+    gpt,
+    convolving,
+    *(pytest.param(each, marks=pytest.mark.thorough) for each in (llama, windowed)),
+]
+
+
+@pytest.fixture(scope="module", params=KINDS)
 def machine(request: Any) -> treadle.VirtualMachine:
     made = request.param()
     return treadle.VirtualMachine(made) if isinstance(made, treadle.Executable) else machine_of(made)
@@ -56,9 +77,11 @@ def alone(machine: treadle.VirtualMachine, text: np.ndarray) -> np.ndarray:
             given[port.name] = text[None]
         elif port.name == "attention_mask":
             given[port.name] = np.ones((1, len(text)), int)
+        elif "conv" in port.name or "recurrent" in port.name:
+            given[port.name] = np.zeros((1, *port.shape[1:]), "f")
         else:
             given[port.name] = np.zeros((1, pages[port.name].shape[1], 0, port.shape[-1]), "f")
-    return machine["main"](**given)[0].numpy()[0]
+    return machine["main"](**given).logits.numpy()[0]
 
 
 def check_logits(machine: treadle.VirtualMachine, text: np.ndarray, logits: np.ndarray) -> None:
@@ -119,7 +142,8 @@ def test_what_is_saved_goes_on_elsewhere(machine: treadle.VirtualMachine):
     number = contexts.open()
     contexts.append([Appended(number, text[:40], 0)])
     saved = contexts.saved(number)
-    assert saved.keys() == {port.name for port in machine.inputs("main") if "past" in port.name}
+    assert saved.keys() - {"input_ids"} == {port.name for port in machine.inputs("main") if "past" in port.name}
+    assert ("input_ids" in saved) == (not contexts.shortens)
     restored = others.restored(saved, 40)
     assert others.length(restored) == 40
     ends = [each.append([Appended(one, text[40:], 10)])[0] for each, one in ((contexts, number), (others, restored))]

@@ -40,6 +40,7 @@ def _causal_convolution(
     return g.standard("CausalConvWithState", _STANDARD, [x, weight, bias, past_state], {"activation": activation})
 
 
+@importer("LinearAttention", since=_STANDARD)
 @importer("LinearAttention", domain=DOMAIN)
 def _linear_attention(
     g: GraphBuilder,
@@ -69,6 +70,9 @@ def _linear_attention(
     if q_num_heads < kv_num_heads:
         query, key = (with_heads(g, each, q_num_heads, kv_num_heads) for each in (query, key))
         q_num_heads = kv_num_heads
+    given = (query, value, *(each for each in (decay, beta) if each is not None))
+    if q_num_heads == kv_num_heads and all(isinstance(each.shape[2], int) for each in given):
+        return _remembered(g, query, key, value, past_state, decay, beta, kv_num_heads, scale, update_rule)
     attributes = {
         "q_num_heads": q_num_heads,
         "kv_num_heads": kv_num_heads,
@@ -77,6 +81,48 @@ def _linear_attention(
         "update_rule": update_rule,
     }
     return g.standard("LinearAttention", _STANDARD, [query, key, value, past_state, decay, beta], attributes)
+
+
+def _remembered(
+    g: GraphBuilder,
+    query: Value,
+    key: Value,
+    value: Value,
+    past_state: Value | None,
+    decay: Value | None,
+    beta: Value | None,
+    heads: int,
+    scale: float,
+    rule: str,
+) -> tuple[Value, ...]:
+    """Where each head of queries has a state of its own."""
+
+    def parts(x: Value | None, is_there: bool = True) -> Value:
+        """[B, T, heads, …], or ones for each head, in float32."""
+        if x is None or not is_there:
+            return g.op("full", shape=(*rows, heads, 1), value=1.0, dtype=DType.float32)
+        wide = g.op("cast", x, dtype=DType.float32)
+        if x.shape[2] == 1:
+            wide = g.op("broadcast_to", wide, shape=(*rows, heads))
+        size = dims.floordiv(wide.shape[2], heads)
+        return g.op("reshape", wide, shape=(*rows, heads, size))
+
+    rows = query.shape[:2]
+    q, k, v = map(parts, (query, key, value))
+    depth, width = q.shape[3], v.shape[3]
+    if past_state is None:
+        state = g.op("full", shape=(rows[0], heads, depth, width), value=0.0, dtype=DType.float32)
+    else:
+        state = g.op("cast", g.checked(past_state, (rows[0], heads, depth, width)), dtype=DType.float32)
+    is_gated, is_delta = "gated" in rule, "delta" in rule
+    kept = g.op("exp", parts(decay)) if is_gated else parts(None)
+    if not scale and not isinstance(depth, int):
+        raise ModelError(f"queries {query.type} whose heads have no known number of elements")
+    scale = scale or depth**-0.5
+    result, new = g.ops("linear_attention", q, k, v, state, kept, parts(beta, is_delta), scale=scale, delta=is_delta)
+    result = g.op("reshape", result, shape=(*rows, dims.multiply(width, heads)))
+    dtype = query.dtype if past_state is None else past_state.dtype
+    return g.op("cast", result, dtype=query.dtype), g.op("cast", new, dtype=dtype)
 
 
 @importer("LinearAttentionGate", domain=DOMAIN)

@@ -140,6 +140,8 @@ EXAMPLES: list[tuple[str, list[tuple[str, tuple]], dict[str, Any]]] = [
      dict.fromkeys(("q_axes", "k_axes", "v_axes", "result_axes"), (0, 2, 1, 3))),
     ("paged_attention", [(F, (1, 4, 0, 8)), (F, (1, 2, 0, 8)), (F, (1, 0, 2, 3)), (F, ("n", 2, 2, 8, 16)), (F, ("n", 2, 32, 3)),
                          (I, (0, 4)), (I, ("h",))], {"repeat": 2, "v_axes": (0, 2, 1, 3)}),
+    ("linear_attention", [*[(F, ("n", "h", 2, 3))] * 2, (F, ("n", "h", 2, 5)), (F, ("n", 2, 3, 5)), *[(F, ("n", "h", 2, 1))] * 2],
+     {"delta": True, "scale": 0.5}),
     ("rotary", [(F, ("n", 2, "h", 6)), (F, ("h", 6)), (F, ("n", 1, 1, 6))], {}),
     ("reshape", [(F, ("n", 4, 2))], {"shape": (-1, "n", 2)}),
     ("reshape", [(F, ("n", 4))], {"shape": (2, "2*n")}),

@@ -33,9 +33,14 @@ def of_square(here: Any, there: Any) -> Any:
 
 
 def program(
-    mask: Callable[..., Any] = causal, change: Callable[..., Any] = lambda x, total: x, keys: Any = lambda k: k
+    mask: Callable[..., Any] = causal,
+    change: Callable[..., Any] = lambda x, total: x,
+    keys: Any = lambda k: k,
+    bound: Any = lambda scores: scores,
+    weights: Any = op.softmax,
 ) -> Any:
-    """A layer of a decoder. `change` is what happens to its rows, [1, length, 32], of `total` tokens; `keys` to its keys."""
+    """A layer of a decoder. `change` is what happens to its rows, [1, length, 32], of `total` tokens; `keys` to its keys; `bound`
+    to its scores, before the mask, of which `weights` are made."""
     random = np.random.default_rng(0)
     ids = treadle.var("input_ids", ("batch", "length"), "int64")
     past = [treadle.var(f"past_{name}_0", ("batch", HEADS, "past", SIZE)) for name in ("key", "value")]
@@ -49,10 +54,9 @@ def program(
     )
     new = [op.concat(old, each, axis=2) for old, each in zip(past, (keys(k), v), strict=True)]
     there = op.arange(start=0, stop="past + length", step=1, dtype="int64")
-    scores = op.matmul(q, op.permute_dims(new[0], axes=(0, 1, 3, 2))) * 0.25 + mask(
-        op.expand_dims(places, axes=(1,)), there
-    )
-    context = op.permute_dims(op.matmul(op.softmax(scores), new[1]), axes=(0, 2, 1, 3))
+    scores = bound(op.matmul(q, op.permute_dims(new[0], axes=(0, 1, 3, 2))) * 0.25)
+    scores = scores + mask(op.expand_dims(places, axes=(1,)), there)
+    context = op.permute_dims(op.matmul(weights(scores), new[1]), axes=(0, 2, 1, 3))
     logits = op.matmul(
         op.reshape(context, shape=("batch", "length", HEADS * SIZE)),
         random.standard_normal((HEADS * SIZE, WORDS)).astype("f"),
@@ -72,11 +76,17 @@ def attributes_of(model: Any) -> dict[str, Any] | None:
     return dict(nodes[0].attributes) if nodes else None
 
 
-UNDERSTOOD = {
-    "of all tokens": ({}, 0),
-    "of a window": ({"mask": of_window}, 300),
-    "each row by itself": ({"change": lambda x, total: op.relu(x - op.mean(x, axes=(2,), keepdims=True))}, 0),
-    "rows of rows": ({"change": lambda x, total: _by_heads(x)}, 0),
+UNDERSTOOD: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "of all tokens": ({}, {}),
+    "of a window": ({"mask": of_window}, {"window": 300}),
+    "each row by itself": ({"change": lambda x, total: op.relu(x - op.mean(x, axes=(2,), keepdims=True))}, {}),
+    "rows of rows": ({"change": lambda x, total: _by_heads(x)}, {}),
+    "whose scores are bounded": (
+        {"bound": lambda x: op.tanh(x / 30.0) * 30.0, "mask": of_window},
+        {"softcap": 30.0, "window": 300},
+    ),
+    "with a score of no value": ({"weights": lambda scores: _with_sink(scores)}, {}),
+    "with experts": ({"change": lambda x, total: _by_expert(x)}, {}),
 }
 REFUSED = {
     "whose mask is too large to be looked at": {"mask": lambda here, there: of_square(here, there)},
@@ -97,6 +107,8 @@ REFUSED = {
         )
     },
     "which knows how many there are": {"change": lambda x, total: x * total},
+    "with a score of no value for each token": {"weights": lambda scores: _with_sink(scores, scores)},
+    "with experts of which one sees others' rows": {"change": lambda x, total: _by_expert(x, op.cumulative_sum)},
     "whose keys are not its own rows": {
         "keys": lambda k: k * op.cast(op.shape_tensor(dims=("past",)), dtype="float32")
     },
@@ -108,12 +120,32 @@ def _by_heads(x: Any) -> Any:
     return op.reshape(op.softmax(rows), shape=("batch", "length", HEADS * SIZE))
 
 
+def _with_sink(scores: Any, seen: Any = None) -> Any:
+    """As gpt-oss has them, less the greatest. The score is that of a head, or of the first key that is `seen`."""
+    sink = np.array([1.0, -2.0], "f").reshape(1, HEADS, 1, 1) if seen is None else op.take(seen, [0], axis=3)
+    column = op.broadcast_to(sink, shape=("batch", HEADS, "length", 1))
+    joined = op.concat(scores, column, axis=3)
+    weights = op.softmax(joined - op.max(joined, axes=(3,), keepdims=True))
+    return op.slice(weights, starts=(0,), ends=("past + length",), axes=(3,))
+
+
+def _by_expert(x: Any, change: Any = lambda x, axis: x) -> Any:
+    """Rows that begin with a positive number are multiplied by weights, the others stay."""
+    rows = op.reshape(x, shape=("batch * length", HEADS * SIZE))
+    places = treadle.match_shape(op.nonzero(op.take(rows, 0, axis=1) > 0), (1, "chosen"))
+    places = op.reshape(places, shape=("chosen",))
+    weight = np.random.default_rng(1).standard_normal((HEADS * SIZE, HEADS * SIZE)).astype("f")
+    made = op.matmul(change(op.take(rows, places, axis=0), axis=0), weight)
+    whole = op.scatter_nd(rows, op.expand_dims(places, axes=(1,)), made, reduction="add")
+    return op.reshape(whole, shape=("batch", "length", HEADS * SIZE))
+
+
 @pytest.mark.parametrize("name", UNDERSTOOD)
 def test_a_decoder_that_computes_each_token_by_itself_has_it(name: str):
-    options, window = UNDERSTOOD[name]
+    options, expected = UNDERSTOOD[name]
     found = attributes_of(program(**options))
     assert found is not None
-    assert found.get("window", 0) == window
+    assert {name: found[name] for name in ("window", "softcap") if found.get(name)} == expected
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -1,5 +1,6 @@
 """Decoders as onnxruntime-genai's builder writes them: packed projections, GroupQueryAttention with caches of named sizes, caches
-of a window (Gemma, gpt-oss), layers of a convolution with a state (LFM2), weights of float32, or of 4 bits and tied.
+of a window (Gemma, gpt-oss), bounded scores (Gemma), sinks (gpt-oss), layers of a convolution with a state (LFM2) or of
+linear attention, weights of float32, or of 4 bits and tied.
 
 Inputs and outputs have the builder's names.
 """
@@ -17,7 +18,7 @@ from .layers import silu
 from .writer import GraphWriter
 
 RUNTIME = "com.microsoft"
-ATTENTION, WINDOW, CONVOLUTION = "attention", "window", "conv"
+ATTENTION, WINDOW, CONVOLUTION, MEMORY = "attention", "window", "conv", "recurrent"
 _BLOCK = 32  # numbers of a row that share a scale
 
 
@@ -30,6 +31,8 @@ class _Decoder:
     bits: int
     window: int
     keeps_windows: bool  # whether caches of windows drop old tokens
+    softcap: float
+    has_sinks: bool
 
     @property
     def depth(self) -> int:
@@ -64,10 +67,22 @@ class _Decoder:
         past = [g.input(f"past_key_values.{number}.{part}", names) for part in ("key", "value")]
         packed = self.product(x, f"{scope}.qkv_proj", self.width, (self.heads + 2 * self.groups) * self.depth)
         attributes: dict[str, Any] = {"num_heads": self.heads, "kv_num_heads": self.groups, "do_rotary": 1}
+        attributes["softcap"] = self.softcap
+        sinks = ["", "", g.normal(f"{scope}.sinks", self.heads, deviation=1)] if self.has_sinks else []
         if kind == WINDOW:
             attributes |= {"local_window_size": self.window, "sliding_window_cache": int(self.keeps_windows)}
         result, *present = g.ops(
-            "GroupQueryAttention", packed, "", "", *past, *lengths, *tables, outputs=3, domain=RUNTIME, **attributes
+            "GroupQueryAttention",
+            packed,
+            "",
+            "",
+            *past,
+            *lengths,
+            *tables,
+            *sinks,
+            outputs=3,
+            domain=RUNTIME,
+            **attributes,
         )
         names = (*names[:2], names[2].replace("past", "total"), names[3])
         for part, each in zip(("key", "value"), present, strict=True):
@@ -95,6 +110,18 @@ class _Decoder:
         result = g.op("Transpose", g.op("Mul", after, convolved), perm=[0, 2, 1])
         return self.product(result, f"{scope}.out_proj", width, width)
 
+    def memory(self, x: str, number: int) -> str:
+        g, scope, heads, width = self.g, f"model.layers.{number}.linear_attn", self.heads, self.width
+        names = ("batch_size", heads, self.depth, self.depth)
+        past = g.input(f"past.{number}.recurrent", names)
+        q, k, v = (self.product(x, f"{scope}.{part}_proj", width, width) for part in "qkv")
+        decay, beta = (self.product(x, f"{scope}.{part}_proj", width, heads) for part in "ab")
+        gates = g.op("Neg", g.op("Softplus", decay)), g.op("Sigmoid", beta)
+        attributes: dict[str, Any] = {"q_num_heads": heads, "kv_num_heads": heads, "scale": self.depth**-1.0}
+        result, present = g.ops("LinearAttention", q, k, v, past, *gates, outputs=2, domain=RUNTIME, **attributes)
+        g.output(present, f"present.{number}.recurrent", names)
+        return self.product(result, f"{scope}.out_proj", width, width)
+
     def perceptron(self, x: str, number: int) -> str:
         name, hidden = f"model.layers.{number}.mlp", 2 * self.width
         gate = silu(self.g, self.product(x, f"{name}.gate_proj", self.width, hidden), f"/{name}")
@@ -113,6 +140,8 @@ def decoder(
     bits: int = 0,
     window: int = 4,
     keeps_windows: bool = True,
+    softcap: float = 0.0,
+    has_sinks: bool = False,
     head: str = "all",
     seed: int = 5,
 ) -> onnx.ModelProto:
@@ -120,7 +149,7 @@ def decoder(
     embeddings are those of the head, tied. `head`: of "all" tokens, of the "last" one (`prune_lm_head`), or "none", which
     gives hidden_states (`exclude_lm_head`)."""
     g = GraphWriter("main_graph", seed=seed, opset=22)
-    made = _Decoder(g, width, heads, groups, bits, window, keeps_windows)
+    made = _Decoder(g, width, heads, groups, bits, window, keeps_windows, softcap, has_sinks)
     ids = g.input("input_ids", ("batch_size", "sequence_length"), "int64")
     mask = g.input("attention_mask", ("batch_size", "total_sequence_length"), "int64")
     counts = g.op("Sub", g.op("ReduceSum", mask, g.integers(1), keepdims=0), g.integers(1))
@@ -137,8 +166,8 @@ def decoder(
         x = g.op("Gather", g.normal("embed_tokens.weight", vocabulary, width, deviation=1), ids)
     for number, kind in enumerate(layers):
         normal = made.normal(x, f"model.layers.{number}.input_layernorm")
-        is_attention = kind != CONVOLUTION
-        mixed = made.attention(normal, number, kind, *given) if is_attention else made.convolution(normal, number)
+        others = {CONVOLUTION: made.convolution, MEMORY: made.memory}
+        mixed = others[kind](normal, number) if kind in others else made.attention(normal, number, kind, *given)
         scale = g.normal(f"model.layers.{number}.post_attention_layernorm.weight", width, deviation=1)
         normal, _, _, x = g.ops(
             "SkipSimplifiedLayerNormalization", x, mixed, scale, outputs=4, domain=RUNTIME, epsilon=1e-5

@@ -56,15 +56,17 @@ class _Pages:
         self.definition, self.target = definition, target
         (node,) = definition.nodes
         self.attributes = bound_attributes(node)
-        self.numbers = dict(zip(("q", "k", "v", "keys", "values", "texts", "tables"), node.inputs, strict=True))
+        names = ("q", "k", "v", "keys", "values", "texts", "tables", "sink")
+        self.numbers = dict(zip(names, node.inputs, strict=False))
         types = {name: definition.values[number] for name, number in self.numbers.items()}
         self.shapes = {name: shape_of(type_) for name, type_ in types.items()}
         self.stored = {**{name: self.shapes[name] for name in "qkv"}, "out": shape_of(definition.results[0])}
         orders = {name: tuple(axis % 4 for axis in self.attributes[f"{name}_axes"] or range(4)) for name in "qkv"}
         turned = [axis % 4 for axis in self.attributes["result_axes"] or range(4)]
         self.orders = {**orders, "out": tuple(turned.index(axis) for axis in range(4))}
-        _, self.heads, self.tokens, _ = permuted(self.stored["k"], orders["k"])
-        self.depth = permuted(self.stored["q"], orders["q"])[3]
+        _, self.heads, new, _ = permuted(self.stored["k"], orders["k"])
+        _, _, self.tokens, self.depth = permuted(self.stored["q"], orders["q"])
+        self.is_causal = new != 0  # else all keys lie in pages, and each query sees all
         self.width = permuted(self.stored["out"], self.orders["out"])[3]
         self.page: Any = self.shapes["values"][2]  # an integer, as depth and width, if there is a kernel
         self.dtype, self.new_dtype = types["values"].dtype, types["v"].dtype  # in pages, and of new rows
@@ -73,6 +75,7 @@ class _Pages:
         self.new_unit = self.unit if self.facts else DType.float32
         self.repeat: int = self.attributes["repeat"]
         self.window: int = self.attributes["window"]
+        self.softcap: float = self.attributes["softcap"]
 
     @property
     def is_possible(self) -> bool:
@@ -195,7 +198,7 @@ class _Pages:
         if self.repeat in self.heights():
             write(f"padded = {repeat} if rows == 1 else padded")
         write("place = past + top")  # of the first row
-        scale = literal(self.attributes["scale"], DType.float32)
+        scale = literal(self.attributes["scale"] / (self.softcap or 1.0), DType.float32)
         with write.block("for line in range(padded)"):
             write("each = min(line, lines - 1)", f"row = each // {repeat}")
             write(f"source = q_at + (begin + top + row) * q_row + (head * {repeat} + each - row * {repeat}) * q_head")
@@ -205,9 +208,13 @@ class _Pages:
                 self._write_codes_of_query()
             for at in range(0, 4 * self.width, VECTOR_BYTES):
                 write(f"vstore(sums, line * {4 * self.width} + {at}, splat_float32(0.0))")
-            write(f"vstore(peaks, line * {VECTOR_BYTES}, splat_float32({LEAST}))")
-            write(f"vstore(totals, line * {VECTOR_BYTES}, splat_float32(0.0))")
-        write("end = place + rows", "key = 0")
+            peak, total = f"splat_float32({LEAST})", 0.0
+            if "sink" in self.numbers:  # a score before all others, which adds to the total alone
+                write(f"sink = load_float32(sink_at, (head * {repeat} + each - row * {repeat}) * 4)")
+                peak, total = "splat_float32(sink)", 1.0
+            write(f"vstore(peaks, line * {VECTOR_BYTES}, {peak})")
+            write(f"vstore(totals, line * {VECTOR_BYTES}, splat_float32({total}))")
+        write(f"end = {'place + rows' if self.is_causal else 'past'}", "key = 0")
         if self.window:
             write(f"key = max(0, place - {self.window - 1}) // {SPAN} * {SPAN}")
         with write.block("while key < end"):
@@ -226,6 +233,8 @@ class _Pages:
             write(
                 f"row = line // {repeat}", f"norm = splat_float32(1.0) / vload_float32(totals, line * {VECTOR_BYTES})"
             )
+            if not self.is_causal:
+                write("norm = norm if past > 0 else splat_float32(0.0)")
             write(
                 f"target = out_at + (begin + top + row) * out_row + (head * {repeat} + line - row * {repeat}) * out_head"
             )
@@ -296,18 +305,21 @@ class _Pages:
                     write(f"return {OUT_OF_RANGE}")
                 write(f"old_keys = keys_at + (there * heads + head) * {key_bytes}")
                 write(f"old_values = values_at + (there * heads + head) * {value_bytes}")
-            with write.block(f"if start + {page} > past"):
-                write(
-                    f"new_keys = own_keys + number * {key_bytes}", f"new_values = own_values + number * {value_bytes}"
-                )
-                with write.block("if start < past"):
-                    self._write_copy("new_keys", "old_keys", key_bytes // self.vector)
-                    vectors, rest = divmod(self.row, self.vector)
-                    some = value_bytes // self.vector if rest else f"(past - start) * {vectors}"
-                    self._write_copy("new_values", "old_values", some)
-                self._write_new_rows()
-                write("old_keys = new_keys", "old_values = new_values")
+            if self.is_causal:
+                with write.block(f"if start + {page} > past"):
+                    self._write_new_page(key_bytes, value_bytes)
             write("store_int64(key_pages, number * 8, old_keys)", "store_int64(value_pages, number * 8, old_values)")
+
+    def _write_new_page(self, key_bytes: int, value_bytes: int) -> None:
+        write = self.write
+        write(f"new_keys = own_keys + number * {key_bytes}", f"new_values = own_values + number * {value_bytes}")
+        with write.block("if start < past"):
+            self._write_copy("new_keys", "old_keys", key_bytes // self.vector)
+            vectors, rest = divmod(self.row, self.vector)
+            some = value_bytes // self.vector if rest else f"(past - start) * {vectors}"
+            self._write_copy("new_values", "old_values", some)
+        self._write_new_rows()
+        write("old_keys = new_keys", "old_values = new_values")
 
     def _write_copy(self, target: str, source: str, vectors: int | str) -> None:
         load = f"vload_uint{8 * self.dtype.itemsize}"
@@ -370,7 +382,10 @@ class _Pages:
     def _write_tiles(self, height: int) -> None:
         write = self.write
         with write.block(f"for tile in range(0, padded, {height})"):
-            write(f"seen = min(length, place + min(tile + {height - 1}, lines - 1) // {self.repeat} + 1 - key)")
+            if self.is_causal:
+                write(f"seen = min(length, place + min(tile + {height - 1}, lines - 1) // {self.repeat} + 1 - key)")
+            else:
+                write("seen = length")
             if self.window:
                 write(f"hidden = max(0, place + tile // {self.repeat} - {self.window - 1} - key)")
             with write.block(f"if seen > {'hidden' if self.window else '0'}"):
@@ -463,14 +478,20 @@ class _Pages:
         """Turns scores into weights; notes by what the row's sums so far, and those of this span, are multiplied."""
         write = self.write
         with write.block(f"for line in range({height})"):
-            write(f"its = place + min(tile + line, lines - 1) // {self.repeat} + 1 - key")
+            if self.is_causal:
+                write(f"its = place + min(tile + line, lines - 1) // {self.repeat} + 1 - key")
+            else:
+                write("its = length")
             write(f"line_scores = scores + line * {4 * SPAN}", f"most = splat_float32({LEAST})")
             is_seen = "inside(its - at)"
             if self.window:
                 write(f"before = its - {self.window}")
                 is_seen += " & ~inside(before - at)"
             with write.block(f"for at in range(0, seen, {BLOCK})"):
-                write(f"score = select({is_seen}, vload_float32(line_scores, at * 4), splat_float32(-math.inf))")
+                score = "vload_float32(line_scores, at * 4)"
+                if self.softcap:
+                    score = f"tanh({score}) * {literal(self.softcap, DType.float32)}"
+                write(f"score = select({is_seen}, {score}, splat_float32(-math.inf))")
                 write("vstore(line_scores, at * 4, score)", "most = select(score > most, score, most)")
             write("peak = splat_float32(horizontal_maximum(most))", "total = splat_float32(0.0)")
             with write.block(f"for at in range(0, seen, {BLOCK})"):

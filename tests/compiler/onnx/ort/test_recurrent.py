@@ -44,6 +44,19 @@ def test_linear_attention_of_symbolic_lengths_has_known_widths() -> None:
     assert executable.outputs()[0].shape == ("batch", "length", WIDTH)
 
 
+def test_linear_attention_takes_a_batch_that_was_exported_as_one() -> None:
+    inputs = {name: array[:1] for name, array in attended(HEADS).items()}
+    node = helper.make_node("LinearAttention", [*inputs], ["y"], domain=RUNTIME, q_num_heads=HEADS, kv_num_heads=HEADS)
+    executable = treadle.compile(model_of([node], inputs, ["y"], known=True), batch="rows", progress=False)
+    rows = {name: np.concatenate([array, array * 0.5]) for name, array in inputs.items()}
+    got = treadle.VirtualMachine(executable)["main"](**rows).numpy()
+    for row in range(2):
+        one = compiled(model_of([node], inputs, ["y"], known=True))(
+            {name: each[row : row + 1] for name, each in rows.items()}
+        )
+        np.testing.assert_array_equal(got[row : row + 1], one[0])
+
+
 @pytest.mark.parametrize("activation", ["silu", "sigmoid"])
 @pytest.mark.parametrize("size", [DEPTH, WIDTH])
 def test_a_norm_with_a_gate(activation: str, size: int) -> None:

@@ -402,8 +402,10 @@ def _paged(d: Draw) -> Operands:
     tables = [d.random.randrange(-beyond, pages + beyond) for _ in range(sum(taken))]
     d.given = {5: np.array([firsts, counts, pasts, starts], np.int64).T.reshape(-1, 4), 6: np.array(tables, np.int64)}
     logical = {"q": (1, dims.multiply(heads, repeat), d.dim(sum(counts)), depth)}
-    logical |= {"k": (1, heads, logical["q"][2], depth), "v": (1, heads, logical["q"][2], width)}
-    attributes: dict[str, Any] = {"scale": 0.25, "repeat": repeat, "window": d.one(0, 0, 1, 20)}
+    new = logical["q"][2] if (is_causal := d.one(True, True, False)) else 0
+    logical |= {"k": (1, heads, new, depth), "v": (1, heads, new, width)}
+    attributes: dict[str, Any] = {"scale": 0.25, "repeat": repeat, "softcap": d.one(0.0, 0.0, 2.0)}
+    attributes["window"] = d.one(0, 0, 1, 20) if is_causal else 0
     types = []
     for name, shape in logical.items():
         attributes[f"{name}_axes"] = order = d.one((0, 1, 2, 3), (0, 2, 1, 3))
@@ -411,6 +413,7 @@ def _paged(d: Draw) -> Operands:
     attributes["result_axes"] = d.one((0, 1, 2, 3), (0, 2, 1, 3))
     count, dtype = d.dim(pages), DType.of(d.one("float32", "float16", "bfloat16", "uint8", "uint8"))
     types += [TensorType(dtype, (count, heads, page // 16, depth, 16)), TensorType(dtype, (count, heads, page, width))]
+    sinks = [_f32(dims.multiply(heads, repeat))] * d.one(0, 1)
     if STORED[dtype].facts:
         random = np.random.default_rng(d.random.randrange(100))
         for number in (1, 2, 3, 4):
@@ -420,7 +423,22 @@ def _paged(d: Draw) -> Operands:
             d.given[number] = np.ascontiguousarray(codes).view(np.uint8)
             ends = d.given[number].shape[3:]
             types[number] = TensorType(dtype, (*types[number].shape[:3], *ends))
-    return [*types, tensor("int64", (d.dim(len(counts)), 4)), tensor("int64", (d.dim(len(tables)),))], attributes
+    places = [tensor("int64", (d.dim(len(counts)), 4)), tensor("int64", (d.dim(len(tables)),))]
+    return [*types, *places, *sinks], attributes
+
+
+def _linear_attention(d: Draw) -> Operands:
+    heads, depth, width, has_texts = d.one(1, 2, 3), d.one(3, 16), d.one(16, 32, 80), d.one(True, False)
+    counts = [d.one(0, 1, 5) for _ in range(d.one(0, 1, 3))]
+    rows = (1, d.dim(sum(counts))) if has_texts else (d.dim(1, 2), d.dim(0, 1, 5))
+    sequences = d.dim(len(counts)) if has_texts else rows[0]
+    sizes = (depth, depth, width, None, d.one(1, depth), 1)
+    types = [_f32(sequences, heads, depth, width) if size is None else _f32(*rows, heads, size) for size in sizes]
+    if has_texts:
+        firsts = np.cumsum([0, *counts])[:-1] + (d.random.random() < 0.1)
+        d.given = {6: np.array([firsts, counts, counts, counts], np.int64).T.reshape(-1, 4)}
+        types.append(tensor("int64", (sequences, 4)))
+    return types, {"delta": d.one(True, False), "scale": d.one(1.0, 0.5)}
 
 
 def _rotary(d: Draw) -> Operands:
@@ -653,6 +671,7 @@ OPERANDS: dict[str, Callable[[Draw], Operands]] = {
     "matmul_dequantized": _dequantized,
     "attention": _attention,
     "paged_attention": _paged,
+    "linear_attention": _linear_attention,
     "rotary": _rotary,
     "pack_channels": lambda d: _pack(d, unpacks=False),
     "unpack_channels": lambda d: _pack(d, unpacks=True),

@@ -28,7 +28,7 @@ def test_it_is_what_the_reference_says(target: Any):
 
 def _is_there(example: Any) -> bool:
     """Whether its texts lie where they must, and have rows."""
-    *_, values, _, tables = example.arrays
+    values, _, tables = example.arrays[4:7]
     return example.arrays[0].size > 0 and bool(((tables >= 0) & (tables < len(values))).all())
 
 
@@ -38,6 +38,8 @@ def attention(
     window: int = 0,
     parts: int = 2,
     dtype: str = "float32",
+    softcap: float = 0.0,
+    sinks: tuple[np.ndarray, ...] = (),
     **changed: np.ndarray,
 ) -> Any:
     """The code, and the result [heads, tokens, size], of texts of `lengths`, earlier and new tokens. All queries, keys and
@@ -61,11 +63,17 @@ def attention(
     panels = units.reshape(-1, HEADS, PAGE // 16, 16, units.shape[3]).swapaxes(3, 4)
     given[3] = np.ascontiguousarray(panels).view(dtype)
     shapes = [(1, HEADS * REPEAT, "n", SIZE), *[(1, HEADS, "n", given[4].shape[3])] * 2]
-    shapes += [("p", *given[3].shape[1:]), ("p", *given[4].shape[1:]), ("t", 4), ("e",)]
-    given += [changed.get("texts", np.array(entries)), changed.get("tables", np.arange(len(keys)))]
-    dtypes = ["float32", *[dtype] * 4, "int64", "int64"]
+    shapes += [
+        ("p", *given[3].shape[1:]),
+        ("p", *given[4].shape[1:]),
+        ("t", 4),
+        ("e",),
+        *[(HEADS * REPEAT,)] * len(sinks),
+    ]
+    given += [changed.get("texts", np.array(entries)), changed.get("tables", np.arange(len(keys))), *sinks]
+    dtypes = ["float32", *[dtype] * 4, "int64", "int64", *["float32"] * len(sinks)]
     types = [tensor(each, shape) for each, shape in zip(dtypes, shapes, strict=True)]
-    definition = definition_of("paged_attention", types, scale=0.3, repeat=REPEAT, window=window)
+    definition = definition_of("paged_attention", types, scale=0.3, repeat=REPEAT, window=window, softcap=softcap)
     sizes = {"n": q.shape[2], "p": len(keys), "t": len(given[5]), "e": len(given[6])}
     code, outputs = run_kernel(definition, given, sizes, parts)
     return code, outputs[0][0] if code == 0 else None
@@ -77,17 +85,20 @@ def rows() -> list[np.ndarray]:
     return [random.standard_normal((heads, 600, SIZE)).astype("f") for heads in (HEADS * REPEAT, HEADS, HEADS)]
 
 
-@pytest.mark.parametrize(("window", "dtype"), [(0, "float32"), (40, "float32"), (0, "uint8"), (40, "uint8")])
+@pytest.mark.parametrize(("window", "has_more"), [(0, False), (40, True)])
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
 def test_a_row_has_the_same_bits_beside_any_others_and_in_any_piece_of_its_text(
-    rows: list[np.ndarray], window: int, dtype: str
+    rows: list[np.ndarray], window: int, has_more: bool, dtype: str
 ):
-    code, whole = attention([(0, 600)], rows, window, parts=1, dtype=dtype)
+    more: Any = {"softcap": 3.0, "sinks": (np.arange(HEADS * REPEAT, dtype="f"),)} if has_more else {}
+    more["dtype"] = dtype
+    code, whole = attention([(0, 600)], rows, window, parts=1, **more)
     assert code == 0
     for texts in (
         [(past, 1) for past in (0, 1, 31, 32, 255, 256, 300, 599)],
         [(5, 2), (0, 16), (250, 90), (500, 13), (7, 1)],
     ):
-        code, pieces = attention(texts, rows, window, parts=len(texts), dtype=dtype)
+        code, pieces = attention(texts, rows, window, parts=len(texts), **more)
         assert code == 0
         expected = np.concatenate([whole[:, past : past + count] for past, count in texts], axis=1)
         np.testing.assert_array_equal(pieces, expected)
