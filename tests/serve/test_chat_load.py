@@ -150,7 +150,9 @@ class ChatLoad(Load):
         if not self.refused(response):
             found = json.loads(response.read())
             message = found["choices"][0]["message"]
-            calls = [(each["function"]["name"], each["function"]["arguments"]) for each in message.get("tool_calls", ())]
+            calls = [
+                (each["function"]["name"], each["function"]["arguments"]) for each in message.get("tool_calls", ())
+            ]
             text = message["content"] if kind == "formatted" else dict(calls).get("time")
             expected = getattr(self, f"{kind}_answers")[number]
             self.check(kind, request, (text, found["usage"]["completion_tokens"]), expected)
