@@ -536,7 +536,9 @@ def test_a_process_is_forked_between_two_steps(machine: treadle.VirtualMachine):
             child = os.fork()
             if not child:
                 signal.alarm(60)
-                is_right = [first, *ids(begun)] == expected and ids(engine.submit(PROMPTS[1], max_new_tokens=12)) == other
+                is_right = [first, *ids(begun)] == expected and ids(
+                    engine.submit(PROMPTS[1], max_new_tokens=12)
+                ) == other
                 os._exit(0 if is_right else 1)
             assert os.waitpid(child, 0)[1] == 0
     finally:

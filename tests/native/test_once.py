@@ -98,20 +98,18 @@ def test_the_machine_makes_nothing_by_a_cache_that_two_threads_may_fill():
 
 def test_ctrl_c_waits_for_the_end_of_a_block_or_a_part_of_it() -> None:
     done: list[str] = []
-    with pytest.raises(KeyboardInterrupt):  # noqa: PT012
+    with pytest.raises(KeyboardInterrupt), deferred():  # noqa: PT012
+        signal.raise_signal(signal.SIGINT)
         with deferred():
+            done.append("whole")
+    with pytest.raises(KeyboardInterrupt), deferred():  # noqa: PT012
+        try:
             signal.raise_signal(signal.SIGINT)
-            with deferred():
-                done.append("whole")
-    with pytest.raises(KeyboardInterrupt):  # noqa: PT012
-        with deferred():
-            try:
-                signal.raise_signal(signal.SIGINT)
-                with interruptible():
-                    done.append("never")
-            finally:
-                signal.raise_signal(signal.SIGINT)
-                done.append("mended")
+            with interruptible():
+                done.append("never")
+        finally:
+            signal.raise_signal(signal.SIGINT)
+            done.append("mended")
     with pytest.raises(KeyboardInterrupt), deferred(), interruptible():
         signal.raise_signal(signal.SIGINT)
     assert done == ["whole", "mended"]
