@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,9 +16,6 @@ from ..vm.machine import CancelToken
 from .adapters import Adapter
 from .guesses import Guesses
 from .sampling import Draws, Mask
-
-if TYPE_CHECKING:
-    from .engine import Engine
 
 _LAST_TOKEN = np.iinfo(np.int64).max
 
@@ -72,7 +69,7 @@ class Text(Suggesting):
     """The tokens of a text as they are made: an iterator. `finish` says why it ended: "stop", "length", "cancelled", "deadline",
     or "error", which the iterator raises."""
 
-    def __init__(self, engine: Engine, running: Running) -> None:
+    def __init__(self, engine: Any, running: Running) -> None:
         self._engine, self._running = engine, running
 
     def __iter__(self) -> Iterator[Token]:
