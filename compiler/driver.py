@@ -155,7 +155,8 @@ def compile(
                   operator `device_copy` brings a value to one, and operators are computed where their operands lie
     placement     {"node": "gpu0"}: where the operators of these nodes of the model are computed; "host" is where all begin
     cache_dtype   of a decoder with a cache: the element type of keys and values in pages, which its function of many texts
-                  (`compiler/decoders/batch.py`) reads: "float16" and "bfloat16" take half the memory; None: as it computes them
+                  (`compiler/decoders/batch.py`) reads: "float16" and "bfloat16" take half the memory of
+                  float32, "uint8" little more than a quarter, by codes with a scale and a zero point a row; None: as computed
     decode_loop   of a decoder with a cache: a function "generate" too, which makes a whole text (`compiler/decoders/loop.py`)
 
     adapters      of a decoder: its calls take low-rank adapters (`treadle.Adapter`) for linear modules of these names, such as

@@ -532,7 +532,7 @@ class Engine(Suggesting):
         needed = len(running.ids) + sum(len(each.ids) - each.computed + _SLACK for each in self._running)
         if found is not None and self._prefixes.would_move(*found):
             needed -= found[1]
-        self._prefixes.make_room(needed, but=found and found[0])
+        self._prefixes.make_room(needed, keep=found and found[0])
         if self._contexts.room() < needed:
             if self._running:
                 return False

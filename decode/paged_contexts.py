@@ -2,7 +2,7 @@
 
 A page holds PAGE tokens of one text, of all layers. Texts that share a beginning share its pages (`paged_sequences.py`). A call
 reads pages where they lie, and gives the new rows of each cache, which are put into pages then: if it fails nothing has changed.
-Keys lie in pages as panels, [heads, page / 16, size, 16], values as rows, [heads, page, size].
+Keys lie in pages as panels, [heads, page / 16, size, 16], values as rows, [heads, page, size]; in 8 bits so lie words of four.
 """
 
 from __future__ import annotations
@@ -35,8 +35,11 @@ class _Pool:
 
     def __init__(self, shape: Sequence[int], dtype: Any, tokens: int) -> None:
         self.pages = np.zeros((0, *shape), dtype)
-        self._tokens = tokens  # of two axes, heads and tokens, behind the batch's
         self.is_panels = len(shape) == 4
+        together = shape[3] * shape[1] // PAGE if self.is_panels else 1  # elements of a key between those of the next
+        self._unit = self.pages.dtype if together == 1 else np.dtype(f"u{together * self.pages.itemsize}")
+        self._units = self.pages.view(self._unit)
+        self._tokens = tokens  # of two axes, heads and tokens, behind the batch's
 
     def grow(self, count: int) -> None:
         size = count * math.prod(self.pages.shape[1:]) * self.pages.dtype.itemsize
@@ -46,26 +49,27 @@ class _Pool:
             raise MemoryError(f"{size} bytes: {error}") from None
         pages = np.frombuffer(memory, np.uint8).view(self.pages.dtype).reshape(count, *self.pages.shape[1:])
         pages[: len(self.pages)] = self.pages
-        self.pages = pages
+        self.pages, self._units = pages, pages.view(self._unit)
 
     def put(self, pages: np.ndarray, slots: np.ndarray, rows: np.ndarray) -> None:
         """Puts each token's row into its page, at its slot. Rows are [1, heads, tokens, size], or with the axes exchanged."""
-        by_token = rows[0] if self._tokens == 1 else rows[0].swapaxes(0, 1)
+        units = rows[0].view(self._unit)
+        by_token = units if self._tokens == 1 else units.swapaxes(0, 1)
         if len(pages) == 1:  # one element's place is found in a tenth of the time
             pages, slots = pages[0], slots[0]
         if self.is_panels:
-            lanes = self.pages.shape[-1]
-            self.pages[pages, :, slots // lanes, :, slots % lanes] = by_token
+            lanes = self._units.shape[-1]
+            self._units[pages, :, slots // lanes, :, slots % lanes] = by_token
         else:
-            self.pages[pages, :, slots] = by_token
+            self._units[pages, :, slots] = by_token
 
     def rows(self, pages: np.ndarray, count: int) -> np.ndarray:
         """The rows of a text's tokens, as `put` takes them."""
-        held = self.pages[pages]
+        held = self._units[pages]
         if self.is_panels:
             held = held.swapaxes(3, 4).reshape(*held.shape[:2], PAGE, held.shape[3])
         by_head = held.swapaxes(0, 1).reshape(held.shape[1], -1, held.shape[3])[None, :, :count]
-        return np.ascontiguousarray(by_head if self._tokens == 2 else by_head.swapaxes(1, 2))
+        return np.ascontiguousarray(by_head if self._tokens == 2 else by_head.swapaxes(1, 2)).view(self.pages.dtype)
 
 
 class PagedContexts(Contexts):

@@ -96,18 +96,18 @@ class Prefixes:
             return context
         return self._contexts.fork(context, length)
 
-    def drop(self, but: int | None = None) -> bool:
+    def drop(self, keep: int | None = None) -> bool:
         """Closes the context that was used least recently; False where there is none."""
         for context in self._idle:
-            if context != but:
+            if context != keep:
                 self.forget(context)
                 self._contexts.close(context)
                 return True
         return False
 
-    def make_room(self, count: int, but: int | None = None) -> None:
+    def make_room(self, count: int, keep: int | None = None) -> None:
         """Drops contexts until `count` tokens have room, as far as there are any."""
-        while self._contexts.room() < count and self.drop(but):
+        while self._contexts.room() < count and self.drop(keep):
             pass
 
     def saved(self, ids: np.ndarray, salt: bytes) -> tuple[int, dict[str, np.ndarray]]:
@@ -118,7 +118,7 @@ class Prefixes:
         context, length = found
         if length == self._contexts.length(context):
             return length, self._contexts.saved(context)
-        self.make_room(length, but=context)
+        self.make_room(length, keep=context)
         try:
             part = self._contexts.fork(context, length)
         except CacheFullError:

@@ -109,7 +109,8 @@ def add_commands(commands: Any) -> None:
     compile_.add_argument(
         "--cache-dtype",
         metavar="TYPE",
-        help="of a decoder with a cache: float16 or bfloat16, to keep keys and values in pages of half the size",
+        help="of a decoder with a cache: the type of keys and values in pages: float16 or bfloat16, half the size, or uint8, "
+        "little more than a quarter",
     )
     compile_.add_argument(
         "--decode-loop",

@@ -669,7 +669,7 @@ class ModelOperators:
         scale: float = 1.0, repeat: int = 1, window: int = 0, q_axes: _Integers | None = None,
         k_axes: _Integers | None = None, v_axes: _Integers | None = None, result_axes: _Integers | None = None
     ) -> Expression:
-        """paged_attention(q, k, v, keys, values, texts, tables): softmax(q kᵀ scale) v of each new token of each text and those before it. Texts, [first row, rows, earlier tokens, first entry in tables], lie one after another in the rows; earlier keys and values lie in the pages whose numbers `tables` lists, in their type: [pages, heads, page / 16, depth, 16] and [pages, heads, page, depth].
+        """paged_attention(q, k, v, keys, values, texts, tables): softmax(q kᵀ scale) v of each new token of each text and those before it. Texts, [first row, rows, earlier tokens, first entry in tables], lie one after another in the rows; earlier keys and values lie in the pages whose numbers `tables` lists, in their type: [pages, heads, page / 16, depth, 16] and [pages, heads, page, depth]. In uint8, rows are all as quantize_rows makes them, whose facts depth counts; words of four codes lie side by side: [pages, heads, page / 16, depth / 4, 64].
 
         scale: what the products of queries and keys are multiplied by
         repeat: neighbours among the heads of q that share a head of k and v

@@ -59,7 +59,7 @@ def with_made(
 
 
 def step_of(module: ir.Module, entry: str) -> ir.Function | None:
-    """The step of a decoder; None if it has none. Raises ArgumentError for what is no decoder."""
+    """The step of a decoder; None if it has none. Raises ArgumentError for anything but a decoder."""
     return _Step(module, entry).function()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,20 @@ from .table import Attribute, Fusion, Kind, register
 from .work import elements
 
 LANES = 16  # neighbouring keys whose elements of one place lie side by side
-STORED = frozenset({DType.float32, DType.float16, DType.bfloat16})  # types of keys and values in pages
 INT64 = frozenset({DType.int64})
+
+
+@dataclass(frozen=True)
+class Stored:
+    """How keys and values of a type lie in pages."""
+
+    facts: int = 0  # bytes behind a row
+    together: int = 1  # elements of a key that are neighbours, before those of the next of LANES keys
+
+
+# Rows in 8 bits, scale · (code - zero), have a scale in float32 and a zero point in int32, as `quantize_rows` makes them. Bytes
+# from -127 to 127 with a scale for each 32 elements take as much memory, and their errors are larger.
+STORED = {DType.float32: Stored(), DType.float16: Stored(), DType.bfloat16: Stored(), DType.uint8: Stored(8, 4)}
 _ORDER = "the axes of {} in the order 1, heads, tokens, depth; None: as they are"
 _ATTRIBUTES = {
     "scale": Attribute(Kind.FLOAT, "what the products of queries and keys are multiplied by", 1.0),
@@ -34,9 +47,11 @@ _ATTRIBUTES = {
 def _infer(
     inputs: Sequence[TensorType], repeat: int, window: int, result_axes: tuple | None, **orders: Any
 ) -> TensorType:
-    for type_ in inputs[:3]:
-        require(type_, FLOAT32)
-    same_dtype(inputs[3:5], STORED)
+    stored = STORED[dtype := same_dtype(inputs[3:5], frozenset(STORED))]
+    unit, facts = stored.together, stored.facts
+    require(inputs[0], FLOAT32)
+    for type_ in inputs[1:3]:
+        require(type_, frozenset({dtype}) if facts else FLOAT32)
     for type_, rank in zip(inputs, (4, 4, 4, 5, 4, 2, 1), strict=True):
         if type_.rank != rank:
             raise mismatch(f"a tensor of {rank} axes", type_)
@@ -52,16 +67,30 @@ def _infer(
     match_dim(k[1], v[1])
     for shape in (k, v):
         match_dim(shape[2], q[2])
-    match_dim(q[3], k[3])
+    match_dim(lift(lambda dim: dims.add(dim, facts), q[3]), k[3])
     match_dim(keys[0], values[0])
     for shape in (keys, values):
         match_dim(shape[1], k[1])
-    match_dim(keys[3], k[3])
-    match_dim(keys[4], LANES)
+    match_dim(lift(lambda dim: dims.multiply(dim, unit), keys[3]), k[3])
+    match_dim(keys[4], LANES * unit)
     match_dim(values[2], lift(lambda dim: dims.multiply(dim, LANES), keys[2]))
     match_dim(values[3], v[3])
     match_dim(texts[1], 4)
-    return TensorType(DType.float32, permuted((*q[:3], v[3]), result_axes))
+    width = lift(lambda dim: dims.add(dim, -facts), v[3])
+    if isinstance(width, int) and width < 0:
+        raise mismatch(f"rows of {facts} bytes at least", v[3])
+    return TensorType(DType.float32, permuted((*q[:3], width), result_axes))
+
+
+def _floats(rows: np.ndarray) -> np.ndarray:
+    """Rows as float64."""
+    if not (facts := STORED[DType.of(rows.dtype)].facts):
+        return rows.astype(np.float64)
+    scale, zero = (
+        np.ascontiguousarray(rows[..., first : first + 4]).view(dtype).astype(np.float64)
+        for first, dtype in zip(range(rows.shape[-1] - facts, rows.shape[-1], 4), (np.float32, np.int32), strict=True)
+    )
+    return (rows[..., :-facts] - zero) * scale
 
 
 def _attention(
@@ -79,13 +108,12 @@ def _attention(
     result_axes: tuple | None,
     **orders: Any,
 ) -> np.ndarray:
-    q, k, v = (
-        transposed(x, orders[f"{name}_axes"])[0].astype(dtype).astype(np.float64)
-        for name, x, dtype in (("q", q, q.dtype), ("k", k, keys.dtype), ("v", v, values.dtype))
-    )
-    size, result, row = values.shape[2], np.zeros((*q.shape[:2], v.shape[-1])), 0
-    keys, values = keys.astype(np.float64), values.astype(np.float64)
-    rows = keys.swapaxes(3, 4).reshape(*values.shape[:3], k.shape[-1])  # of keys, as those of values are
+    q, k, v = (transposed(x, orders[f"{name}_axes"])[0] for name, x in (("q", q), ("k", k), ("v", v)))
+    k, v = (_floats(x if x.dtype == keys.dtype else x.astype(keys.dtype)) for x in (k, v))
+    panels = keys.reshape(*keys.shape[:4], LANES, -1).swapaxes(3, 4)  # of keys, which so are rows as values are
+    rows, values = _floats(panels.reshape(*values.shape[:3], keys.shape[3] * keys.shape[4] // LANES)), _floats(values)
+    q, size, row = q.astype(np.float64), values.shape[2], 0
+    result = np.zeros((*q.shape[:2], v.shape[-1]))
     for first, count, past, start in texts.tolist():
         last = start - (-past // size)
         pages = tables[max(0, start) : max(0, last)]
@@ -122,6 +150,8 @@ def _work(inputs: Sequence[TensorType], results: Sequence[TensorType], **_: obje
 register("paged_attention", "q k v keys values texts tables", _infer, _attention, Fusion.OPAQUE,
          "softmax(q kᵀ scale) v of each new token of each text and those before it. Texts, [first row, rows, earlier tokens, "
          "first entry in tables], lie one after another in the rows; earlier keys and values lie in the pages whose numbers "
-         "`tables` lists, in their type: [pages, heads, page / 16, depth, 16] and [pages, heads, page, depth]",
+         "`tables` lists, in their type: [pages, heads, page / 16, depth, 16] and [pages, heads, page, depth]. "
+         "In uint8, rows are all as quantize_rows makes them, whose facts depth counts; words of four codes lie side by "
+         "side: [pages, heads, page / 16, depth / 4, 64]",
          attributes=_ATTRIBUTES, work=_work, takes_bits=True)
 # fmt: on

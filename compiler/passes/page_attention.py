@@ -28,7 +28,7 @@ from ...formats.types import TensorType, TupleType
 from .. import ir
 from ..ir.analysis import atoms_in, dimension_names, expressions
 from ..ir.evaluate import evaluate
-from ..operators.paged import LANES, STORED
+from ..operators.paged import LANES, STORED, Stored
 from ..operators.shapes import axes_of, axis_of, is_unknown
 from ..operators.table import Fusion, lookup
 from .recognise_attention import unrepeated
@@ -251,7 +251,10 @@ class _Paging(Emitter):
         ]
         if pages[0] is None or pages[1] is None:
             return None
-        k, v = (self._as_float32(self.kept[new]) for _, new, _ in (of_keys, of_values))
+        k, v = (
+            kept if STORED[tensor_type(kept).dtype].facts else self._as_float32(kept)
+            for kept in (self.kept[new] for _, new, _ in (of_keys, of_values))
+        )
         kept = {name: attributes[name] for name in ("scale", "result_axes")} | {"repeat": attributes["repeat"] * times}
         kept |= {f"{name}_axes": None if order == (0, 1, 2, 3) else order for name, order in orders.items()}
         try:
@@ -272,15 +275,19 @@ class _Paging(Emitter):
     def _one_for_each(self, atom: ir.Atom, axis: int) -> tuple[ir.Atom, int]:
         """Keys or values before they were made float32 and repeated for several heads of queries; and how often that was."""
         call = self.definitions.get(atom)
-        if call is not None and call.operator == "cast" and tensor_type(call.args[0]).dtype in STORED:
+        if call is not None and call.operator == "cast" and STORED.get(tensor_type(call.args[0]).dtype) == Stored():
             atom = call.args[0]
         return unrepeated(atom, axis, self.definitions)  # type: ignore[arg-type]
 
     def _kept(self, new: ir.Atom) -> TensorType:
         """The type of new rows as pages have them."""
         if new not in self.kept:
-            is_rounded = self.dtype not in (None, tensor_type(new).dtype)
-            self.kept[new] = self.emit("cast", new, dtype=self.dtype) if is_rounded else new
+            if self.dtype in (None, tensor_type(new).dtype):
+                self.kept[new] = new
+            elif STORED[self.dtype].facts:
+                self.kept[new] = self.emit("quantize_rows", self._as_float32(new))
+            else:
+                self.kept[new] = self.emit("cast", new, dtype=self.dtype)
         return tensor_type(self.kept[new])
 
     def _as_float32(self, new: ir.Atom) -> ir.Atom:
@@ -291,9 +298,11 @@ class _Paging(Emitter):
         one, heads, _, size = (new.shape[axis] for axis in order)
         if one != 1 or new.dtype not in STORED or not isinstance(heads, int) or not isinstance(size, int):
             return None
-        if size % LANES or not 0 < size <= self.longest_row:
+        stored = STORED[new.dtype]
+        elements, unit = size - stored.facts, stored.together
+        if elements % LANES or not 0 < elements <= self.longest_row:
             return None
-        inner = (PAGE // LANES, size, LANES) if is_key else (PAGE, size)
+        inner = (PAGE // LANES, size // unit, LANES * unit) if is_key else (PAGE, size)
         type_ = TensorType(new.dtype, (self._count, heads, *inner))
         known = self.caches[cache]
         if known is None:

@@ -131,6 +131,26 @@ def blind_decoder() -> treadle.Module:
     return treadle.Module(main=treadle.function([ids, past], treadle.tuple_(*results)))
 
 
+def test_a_decoder_with_caches_of_int8_gives_the_tokens_of_the_whole_text():
+    onnx = pytest.importorskip("onnx")
+    model = runtime_decoder()
+    node = next(each for each in model.graph.node if each.op_type == "GroupQueryAttention")
+    node.input.extend([""] * (12 - len(node.input)))
+    for name in "kv":
+        node.input.append(f"{name}_scale")
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.float32([0.05]), f"{name}_scale"))
+        node.attribute.append(onnx.helper.make_attribute(f"{name}_quant_type", "PER_TENSOR"))
+    node.attribute.append(onnx.helper.make_attribute("kv_cache_bit_width", 8))
+    for each in (*model.graph.input[-2:], *model.graph.output[-2:]):
+        each.type.tensor_type.elem_type = onnx.TensorProto.INT8
+    machine = treadle.VirtualMachine(treadle.compile(model, progress=False))
+    text, empty = list(PROMPT), [np.zeros((1, 1, 0, 16), np.int8)] * 2
+    for _ in range(12):
+        logits = machine["main"](np.array([text]), np.ones((1, len(text)), int), *empty)[0].numpy()
+        text.append(int(logits[0, -1].argmax()))
+    assert list(generate(machine, PROMPT, max_new_tokens=12)) == text[len(PROMPT) :]
+
+
 @pytest.mark.parametrize("make", [decoder, runtime_decoder, blind_decoder])
 def test_a_text_does_not_depend_on_the_texts_beside_it(make: Any):
     """Whatever a model does about padding, and wherever that is."""

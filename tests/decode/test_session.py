@@ -20,7 +20,7 @@ from treadle.formats import session as files
 from treadle.formats.messages.errors import ArgumentError, FormatError
 from treadle.native import processes
 
-from .test_generation import PROMPT, decoder
+from .test_generation import PROMPT, decoder, runtime_decoder
 
 SAMPLERS = (
     None,
@@ -87,6 +87,18 @@ def test_another_process_goes_on_with_identical_tokens(executable: treadle.Execu
     path = session.save(tmp_path)
     found = processes.run(RESUMED, tmp_path / "decoder.trdl", path, capture_output=True, text=True, timeout=100)
     assert json.loads(found.stdout or found.stderr) == [ids(session.generate(20)), 24, 25]
+
+
+def test_caches_of_8_bits_are_saved_and_read(tmp_path: Path):
+    executable = treadle.compile(runtime_decoder(), progress=False, cache_dtype="uint8")
+    session = treadle.Engine(executable).session(PROMPT, SAMPLERS[1])
+    ids(session.generate(40))
+    kept = files.load(path := session.save(tmp_path))
+    assert {(each.dtype.name, each.shape[-1]) for each in kept.caches.values()} == {("uint8", 16 + 8)}
+    again = treadle.Engine(executable).resume(path)
+    text = again.generate(20)
+    assert ids(text) == ids(session.generate(20))
+    assert text.cached_tokens == kept.held > 32
 
 
 def test_equal_sessions_have_one_name(engine: treadle.Engine, tmp_path: Path):

@@ -421,16 +421,15 @@ def _group_query_attention(
     v_quant_type: str = "NONE",
 ) -> tuple[Value, ...]:
     """seqlens_k, [B] or [B, 1], says of each sequence how many tokens it has with its new ones, less one. Caches of a window
-    (`sliding_window_cache`) are taken as others are, with all tokens: a longer cache than the window says the same."""
+    (`sliding_window_cache`) are taken as others are, with all tokens: a longer cache than the window says the same. Caches of
+    8 bits hold int8 that stand for themselves times `k_scale` and `v_scale`; new rows are rounded to them first."""
+    bits = None if k_quant_type == v_quant_type == "NONE" else 8
     refuse(
-        k_scale=(None, k_scale),
-        v_scale=(None, v_scale),
         q_norm_weight=(None, q_norm_weight),
         k_norm_weight=(None, k_norm_weight),
         qk_output=(0, qk_output),
-        kv_cache_bit_width=(0, kv_cache_bit_width),
-        k_quant_type=("NONE", k_quant_type),
-        v_quant_type=("NONE", v_quant_type),
+        **({} if bits else {"k_scale": (None, k_scale), "v_scale": (None, v_scale)}),
+        kv_cache_bit_width=(bits or 0, kv_cache_bit_width),
     )
     check_ranks(3, query=query, key=key, value=value)
     check_ranks(4, past_key=past_key, past_value=past_value)
@@ -453,16 +452,33 @@ def _group_query_attention(
         places = position_ids or g.op("add", g.op("reshape", first, shape=(*first.shape, 1)), _places(g, length))
         q, k = (_rotary(g, x, places, cos_cache, sin_cache, interleaved=rotary_interleaved) for x in (q, k))
     q, k, v = (_by_head(g, x) for x in (q, k, v))
+    if bits:
+        k_facts = _quantization(g, "k", k_quant_type, k_scale, k)
+        v_facts = _quantization(g, "v", v_quant_type, v_scale, v)
+        k, v = (g.op("cast", x, dtype=DType.float32) for x in (k, v))
+        k, v = g.broadcast("quantize", k, *k_facts), g.broadcast("quantize", v, *v_facts)
     if past_key is not None and past_value is not None:
         k, v = _cached(g, past_key, past_value, k, v, first, total_sequence_length)
-    keys = k.shape[2]
+    keys, stored = k.shape[2], (k, v)
+    if bits:
+        k, v = g.broadcast("dequantize", k, *k_facts), g.broadcast("dequantize", v, *v_facts)
     visible = None
     if causal and not (past_key is None and length == 1):
         visible = _up_to_now(g, first, length, keys, local_window_size)
     if head_sink is None and smooth_softmax == 1:
         head_sink = g.constant([0.0] * num_heads, DType.float32)
     result = _attention(g, q, k, v, scale=scale, bias=attention_bias, visible=visible, softcap=softcap, sink=head_sink)
-    return result, k, v
+    return result, *stored
+
+
+def _quantization(g: GraphBuilder, name: str, kind: str, scale: Value | None, rows: Value) -> tuple[Value, Value]:
+    """Scale and zero point of a cache of int8 that holds such rows, [batch, heads, length, depth]."""
+    shapes = {"PER_TENSOR": (1, 1, 1, 1), "PER_CHANNEL": (1, rows.shape[1], 1, rows.shape[3])}
+    if kind not in shapes:
+        raise UnsupportedError(f"{name}_quant_type must be one of {', '.join(shapes)}, got {kind!r}")
+    if scale is None:
+        raise ModelError(f"{name}_quant_type={kind!r} needs {name}_scale")
+    return g.op("reshape", scale, shape=shapes[kind]), g.constant(0, DType.int8)
 
 
 def _cached(

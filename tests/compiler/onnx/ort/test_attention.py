@@ -310,6 +310,25 @@ def test_numbers_of_16_bits() -> None:
     check("GroupQueryAttention", inputs, CACHE_OUTPUTS, names=names, constants=tables, tolerance=4e-3, **attributes)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(("length", "past"), [(5, 0), (1, 6), (3, 6)])
+@pytest.mark.parametrize("kind", ["PER_TENSOR", "PER_CHANNEL"])
+def test_caches_of_8_bits(kind: str, length: int, past: int, dtype: str) -> None:
+    inputs = grouped(1, length, past)
+    for name in "qkv":
+        inputs[name] = inputs[name].astype(dtype)
+    tables = ANGLES if dtype == "float32" else {}  # rotated in float16, a code may be its neighbour
+    for name in ("past_k", "past_v"):
+        inputs[name] = integers(-128, 128, *inputs[name].shape).astype(np.int8)
+    size = 1 if kind == "PER_TENSOR" else GROUPS * DEPTH
+    scales = {f"{name}_scale": 0.01 + 0.01 * np.abs(floats(size, seed=seed)) for seed, name in enumerate("kv")}
+    names = [*names_of(inputs, tables), *scales]
+    kinds = {"k_quant_type": kind, "v_quant_type": kind, "kv_cache_bit_width": 8}
+    attributes = {"do_rotary": len(tables) // 2, "tolerance": 4e-3 if dtype == "float16" else 2e-5, **kinds}
+    constants = tables | scales
+    check("GroupQueryAttention", inputs, CACHE_OUTPUTS, names=names, constants=constants, **HEAD_COUNTS, **attributes)
+
+
 # ---- what it becomes ----
 
 
@@ -336,7 +355,11 @@ def test_attention_of_one_kernel() -> None:
     ("attributes", "text"),
     [
         ({"qk_output": 1}, "qk_output must be 0, got 1: export the model without it"),
-        ({"k_quant_type": "PER_TENSOR"}, "k_quant_type must be 'NONE'"),
+        ({"k_quant_type": "PER_TENSOR", "kv_cache_bit_width": 4}, "kv_cache_bit_width must be 8, got 4"),
+        (
+            {"k_quant_type": "PER_ROW", "kv_cache_bit_width": 8},
+            "k_quant_type must be one of PER_TENSOR, PER_CHANNEL, got 'PER_ROW'",
+        ),
     ],
 )
 def test_what_is_not_supported_is_named(attributes: dict, text: str) -> None:

@@ -9,10 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from treadle.compiler.operators.paged import STORED
+from treadle.compiler.operators.table import lookup
 from treadle.compiler.targets.cpu.kernels.lower import TEMPLATES
 from treadle.compiler.targets.cpu.operators.packing import NarrowGroups
 from treadle.formats import dims
 from treadle.formats.dims import Dim
+from treadle.formats.dtypes import DType
 from treadle.formats.messages.errors import InferenceError
 from treadle.formats.primitive import PrimitiveDefinition
 from treadle.formats.types import TensorType, tensor
@@ -406,8 +409,17 @@ def _paged(d: Draw) -> Operands:
         attributes[f"{name}_axes"] = order = d.one((0, 1, 2, 3), (0, 2, 1, 3))
         types.append(_f32(*(shape[axis] for axis in order)))
     attributes["result_axes"] = d.one((0, 1, 2, 3), (0, 2, 1, 3))
-    count, dtype = d.dim(pages), d.one("float32", "float32", "float16", "bfloat16")
-    types += [tensor(dtype, (count, heads, page // 16, depth, 16)), tensor(dtype, (count, heads, page, width))]
+    count, dtype = d.dim(pages), DType.of(d.one("float32", "float16", "bfloat16", "uint8", "uint8"))
+    types += [TensorType(dtype, (count, heads, page // 16, depth, 16)), TensorType(dtype, (count, heads, page, width))]
+    if STORED[dtype].facts:
+        random = np.random.default_rng(d.random.randrange(100))
+        for number in (1, 2, 3, 4):
+            shape = [dims.evaluate(dim, d.sizes) for dim in types[number].shape]
+            rows = np.moveaxis(random.normal(size=shape).astype("f"), 3, -1)
+            codes = np.moveaxis(lookup("quantize_rows").evaluate([rows])[0].view(np.uint32), -1, 3)
+            d.given[number] = np.ascontiguousarray(codes).view(np.uint8)
+            ends = d.given[number].shape[3:]
+            types[number] = TensorType(dtype, (*types[number].shape[:3], *ends))
     return [*types, tensor("int64", (d.dim(len(counts)), 4)), tensor("int64", (d.dim(len(tables)),))], attributes
 
 
