@@ -94,7 +94,7 @@ class Engine(Suggesting):
         self._prefixes, self._pays = Prefixes(contexts), Pays()
         self._capacity = contexts.room()
         self._lock = Lock()  # guards what texts and threads share; never held while a step computes
-        self._condition = threading.Condition(self._lock)  # type: ignore[arg-type]
+        self._condition = threading.Condition(self._lock)
         self._stepping = 0  # the thread that makes a step
         self._is_closed = False
         self._asking = 0  # threads that wait for a pause between two steps
